@@ -1,0 +1,272 @@
+"""Makes .venv ready: profile runtime for scripts/localspec, profile dev for scripts/test.
+
+Each finished part is noted in .venv/bootstrap.json, so that a start after an interruption or an
+update does only what is missing. Standard library only: this runs before anything is installed.
+"""
+
+import errno
+import fcntl
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+import llama_wheel
+from bootstrap_steps import Failure, run_step, say
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+PYTHON = VENV / "bin" / "python"
+STATE = VENV / "bootstrap.json"
+LOG = VENV / "bootstrap.log"
+PROFILES = ("runtime", "dev")
+
+
+def file_digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def load_state(path: Path = STATE) -> dict[str, str]:
+    """What is done so far; empty when there is nothing, or nothing that can be trusted."""
+    try:
+        state = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return state if isinstance(state, dict) else {}
+
+
+def save_state(state: dict[str, str], path: Path = STATE) -> None:
+    scratch = path.with_suffix(".new")
+    scratch.write_text(json.dumps(state, indent=1), encoding="utf-8")
+    scratch.replace(path)
+
+
+@contextmanager
+def locked(path: Path, waiting: str) -> Iterator[None]:
+    """Hold a file lock, which the system drops when this process ends in whatever way."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(waiting)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def read_stamp(profile: str) -> str | None:
+    try:
+        return (VENV / f"{profile}.stamp").read_text(encoding="utf-8").rstrip("\n")
+    except OSError:
+        return None
+
+
+def why_remake(state: dict[str, str], wanted_python: str | None, running_python: str | None) -> str:
+    """Why the environment cannot be kept, or nothing.
+
+    `wanted_python` is the version asked for with LOCALSPEC_PYTHON, `running_python` what the
+    environment's interpreter answers; both are None when there is none.
+    """
+    if running_python is None:
+        return "its Python no longer runs"
+    if state.get("root") != str(ROOT):
+        return "it was made for another place or by something else"
+    if "unfinished" in state:
+        return f"{state['unfinished']} was interrupted"
+    if wanted_python not in (None, running_python):
+        return f"it has Python {running_python} and LOCALSPEC_PYTHON is {wanted_python}"
+    return ""
+
+
+def python_of_environment() -> str | None:
+    probe = "import sys, pip; print('%d.%d' % sys.version_info[:2])"
+    return llama_wheel.output_of(str(PYTHON), "-I", "-c", probe) or None
+
+
+def require_venv_module() -> None:
+    if importlib.util.find_spec("venv") and importlib.util.find_spec("ensurepip"):
+        return
+    version = "{}.{}".format(*sys.version_info)
+    raise Failure(
+        f"Python {version} at {sys.executable} comes without venv: "
+        f"`apt install python3-venv` (or python{version}-venv), then start again"
+    )
+
+
+def make_environment() -> dict[str, str]:
+    """The state of a .venv that can be kept, or of a new and empty one."""
+    state = load_state()
+    if VENV.exists():
+        wanted = None
+        if os.environ.get("LOCALSPEC_PYTHON"):
+            wanted = "{}.{}".format(*sys.version_info)
+        reason = why_remake(state, wanted, python_of_environment())
+        if not reason:
+            return state
+        say(f"making .venv again: {reason}")
+        shutil.rmtree(VENV)
+    require_venv_module()
+    VENV.mkdir()
+    run_step("making .venv", [sys.executable, "-m", "venv", VENV], LOG)
+    state = {"root": str(ROOT)}
+    save_state(state)
+    return state
+
+
+@contextmanager
+def part(state: dict[str, str], name: str, value: str) -> Iterator[None]:
+    """Note a part of the environment as done when the block ends well, as unfinished until then."""
+    state.pop(name, None)
+    state["unfinished"] = name
+    save_state(state)
+    yield
+    del state["unfinished"]
+    state[name] = value
+    save_state(state)
+
+
+def pip_install(title: str, *arguments: str | Path) -> None:
+    command = [PYTHON, "-I", "-m", "pip", "install", *arguments]
+    run_step(title, command, LOG, cwd=ROOT)
+
+
+def install_packages(state: dict[str, str], profile: str) -> None:
+    # The dev lock holds the runtime lock's pins and more.
+    for name in PROFILES[PROFILES.index(profile) :]:
+        if state.get(f"packages {name}") == file_digest(ROOT / "requirements" / f"{name}.lock"):
+            return
+    lock = ROOT / "requirements" / f"{profile}.lock"
+    with part(state, f"packages {profile}", file_digest(lock)):
+        pip_install("installing packages", "--require-hashes", "--only-binary", ":all:", "-r", lock)
+
+
+def install_engine(state: dict[str, str], backend: str, key: str, folder: Path) -> None:
+    if state.get("engine") == key:
+        return
+    source = llama_wheel.read_source(ROOT / "requirements" / "llama.lock")
+    with locked(folder.with_name(f"{key}.lock"), "another start builds llama.cpp; waiting for it"):
+        wheel = llama_wheel.obtain_wheel(source, backend, folder, Path(sys.executable), LOG)
+        with part(state, "engine", key):
+            pip_install(
+                "installing llama.cpp", "--no-deps", "--no-index", "--force-reinstall", wheel
+            )
+        if backend == "cuda" and not llama_wheel.this_machine().gpus:
+            return  # without a driver the library cannot load here
+        check = [str(PYTHON), "-I", "-c", "import llama_cpp"]
+        result = subprocess.run(check, capture_output=True, text=True, check=False)
+        if result.returncode:
+            shutil.rmtree(folder, ignore_errors=True)
+            state.pop("engine")
+            save_state(state)
+            reason = (result.stderr.strip().splitlines() or [f"status {result.returncode}"])[-1]
+            raise Failure(
+                f"llama.cpp was built for {backend.upper()} but does not load ({reason}); start "
+                "again to build it anew, or set LOCALSPEC_BACKEND=cpu"
+            )
+
+
+def install_checkout(state: dict[str, str]) -> None:
+    digest = file_digest(ROOT / "pyproject.toml")
+    if state.get("checkout") != digest:
+        with part(state, "checkout", digest):
+            pip_install(
+                "installing this checkout",
+                *("--no-deps", "--no-index", "--no-build-isolation", "--editable", "."),
+            )
+
+
+def usable_cache(folder: Path) -> Path:
+    """The user's cache, or a place in .venv where that cannot be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return VENV / "cache"
+    return folder if os.access(folder, os.W_OK) else VENV / "cache"
+
+
+def prepare(profile: str, stamp: str) -> None:
+    machine = llama_wheel.this_machine()
+    requested = os.environ.get("LOCALSPEC_BACKEND")
+    backend = llama_wheel.choose_backend(requested, machine)
+    source = llama_wheel.read_source(ROOT / "requirements" / "llama.lock")
+    options = llama_wheel.OPTIONS_FILE.read_text(encoding="utf-8")
+    key = llama_wheel.wheel_key(source, backend, machine, os.environ, options)
+
+    if not os.access(ROOT, os.W_OK):
+        raise Failure(f"{ROOT} is not writable and has no ready .venv; use a checkout of your own")
+    with locked(ROOT / ".venv.lock", "another start makes .venv ready; waiting for it"):
+        if read_stamp(profile) == stamp:
+            return
+        first = not VENV.exists()
+        for name in PROFILES:
+            (VENV / f"{name}.stamp").unlink(missing_ok=True)
+        state = make_environment()
+        cache = usable_cache(llama_wheel.cache_directory(os.environ, machine.system))
+        folder = cache / key
+        if state.get("engine") != key and not llama_wheel.cached_wheel(folder):
+            llama_wheel.require_build_tools(backend, machine)
+            if not requested and machine.gpus and backend == "cpu":
+                say(
+                    "there is an NVIDIA GPU but no nvcc, so llama.cpp is built for the CPU; "
+                    "install the CUDA toolkit and start with LOCALSPEC_BACKEND=cuda to use it"
+                )
+        if first:
+            say(
+                "first start: installing into .venv; later starts are immediate and need no network"
+            )
+        install_packages(state, profile)
+        install_engine(state, backend, key, folder)
+        install_checkout(state)
+        for name in PROFILES[: PROFILES.index(profile) + 1]:
+            (VENV / f"{name}.stamp").write_text(f"{stamp}\n", encoding="utf-8")
+
+
+def describe(error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "the disk is full; free some space and start again"
+    where = f": {error.filename}" if error.filename else ""
+    return f"{error.strerror or error}{where}; fix that and start again"
+
+
+def interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def main() -> int:
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, interrupt)
+    try:
+        prepare(sys.argv[1], os.environ["LOCALSPEC_STAMP"])
+    except Failure as failure:
+        say(str(failure))
+        return failure.status
+    except KeyboardInterrupt:
+        say("interrupted; the next start carries on from here")
+        return 130
+    except OSError as error:
+        say(describe(error))
+        return 1
+    except Exception as error:  # noqa: BLE001 - the reader gets a sentence, the log the traceback
+        try:
+            with LOG.open("a", encoding="utf-8") as log:
+                traceback.print_exc(file=log)
+        except OSError:
+            traceback.print_exc()
+        say(
+            f"unexpected {type(error).__name__}: {error}; delete .venv and start again [log: {LOG}]"
+        )
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,200 @@
+"""Runs the long steps of the bootstrap: a status line, a log, one clear sentence on failure."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+PLAIN_INTERVAL = 30.0
+"""Seconds between lines where there is no terminal to redraw one on."""
+
+NINJA_PROGRESS = re.compile(r"\[(\d+)/(\d+)\]")
+
+# What pip, venv and compilers print, and what a person can do about it. First match wins.
+KNOWN_CAUSES = {
+    r"No space left on device": "the disk is full; free some space and start again",
+    r"Read-only file system|Permission denied": "a folder is not writable; the log names it",
+    r"DO NOT MATCH THE HASHES": (
+        "a download differs from what the lock file expects; start again, "
+        "and if it stays so do not trust that package index"
+    ),
+    (
+        r"NewConnectionError|NameResolutionError|ConnectTimeoutError|Temporary failure in name"
+        r"|Network is unreachable|ReadTimeoutError|ProxyError|Failed to establish|SSLError"
+        r"|ConnectionResetError|IncompleteRead"
+    ): (
+        "the package index could not be reached; connect to the network and start again "
+        "(only the first start needs it)"
+    ),
+    r"contains the PATH separator": "move the checkout: its path must not contain a colon",
+    r"No matching distribution found|from versions: none": (
+        "no ready-made package for this Python and machine; "
+        "try another Python with LOCALSPEC_PYTHON=python3.12"
+    ),
+    r"fatal error: Killed signal|virtual memory exhausted|out of memory": (
+        "the compiler ran out of memory; start again with CMAKE_BUILD_PARALLEL_LEVEL=1"
+    ),
+}
+
+
+class Failure(Exception):  # noqa: N818 - it is an outcome told to a person, not a programming error
+    """Ends the bootstrap. The message is the one line the reader sees, so it says what to do."""
+
+    def __init__(self, message: str, status: int = 1) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def say(message: str) -> None:
+    print(f"localspec: {message}", file=sys.stderr, flush=True)
+
+
+def explain(output: str) -> str | None:
+    """The likely cause in a failed step's output, as advice."""
+    for pattern, advice in KNOWN_CAUSES.items():
+        if re.search(pattern, output):
+            return advice
+    return None
+
+
+def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment without the settings that would make pip install somewhere else."""
+    elsewhere = {"PIP_USER", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PYTHONHOME"}
+    kept = {name: value for name, value in environ.items() if name not in elsewhere}
+    return {**kept, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"}
+
+
+def minutes(seconds: float) -> str:
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
+
+
+class StatusLine:
+    """What runs, how far it is and since when: redrawn on a terminal, now and then elsewhere."""
+
+    def __init__(
+        self, title: str, stream: IO[str], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.title = title
+        self.stream = stream
+        self.terminal = stream.isatty()
+        self.clock = clock
+        self.started = clock()
+        self.last_plain = self.started
+        self.done = self.total = 0
+
+    def read(self, line: str) -> None:
+        """Take what there is of progress in a line of the step's output."""
+        match = NINJA_PROGRESS.match(line)
+        if match:
+            self.done, self.total = int(match[1]), int(match[2])
+
+    def text(self) -> str:
+        elapsed = self.clock() - self.started
+        parts = [self.title]
+        if self.total:
+            parts.append(f"[{self.done}/{self.total}]")
+        parts.append(minutes(elapsed))
+        # Early files are not typical of the rest, so no promise before a tenth is done.
+        if self.total and self.done * 10 >= self.total and self.done < self.total:
+            left = elapsed * (self.total - self.done) / self.done
+            parts.append(f"about {minutes(left)} left")
+        return "  ".join(parts)
+
+    def draw(self) -> None:
+        if self.terminal:
+            width = os.get_terminal_size(self.stream.fileno()).columns or 80
+            self.stream.write(f"\r\x1b[K{self.text()[: width - 1]}")
+        elif self.clock() - self.last_plain >= PLAIN_INTERVAL:
+            self.last_plain = self.clock()
+            self.stream.write(f"{self.text()}\n")
+        self.stream.flush()
+
+    def close(self) -> None:
+        if self.terminal:
+            self.stream.write("\r\x1b[K")
+            self.stream.flush()
+
+    @contextmanager
+    def ticking(self) -> Iterator[None]:
+        finished = threading.Event()
+
+        def tick() -> None:
+            while not finished.wait(1.0):
+                self.draw()
+
+        ticker = threading.Thread(target=tick, daemon=True)
+        self.draw()
+        ticker.start()
+        try:
+            yield
+        finally:
+            finished.set()
+            ticker.join()
+            self.close()
+
+
+def stop_group(process: subprocess.Popen[str]) -> None:
+    """End a step and all it started; an interrupt first, so that ninja drops half-written files."""
+    # An impatient second Ctrl-C must not cut this short.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number, patience in ((signal.SIGINT, 5), (signal.SIGTERM, 5), (signal.SIGKILL, 5)):
+        try:
+            os.killpg(process.pid, number)
+            process.wait(timeout=patience)
+        except (
+            ProcessLookupError,
+            PermissionError,
+        ):  # macOS says the latter of a group of the dead
+            return
+        except subprocess.TimeoutExpired:
+            continue
+
+
+def run_step(
+    title: str,
+    command: Sequence[str | Path],
+    log: Path,
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    advice: str = "",
+) -> None:
+    """Run one step with its output in the log; a Failure names the likely cause."""
+    status = StatusLine(f"localspec: {title}", sys.stderr)
+    with log.open("a", encoding="utf-8") as sink:
+        sink.write(f"\n== {title}: {' '.join(map(str, command))}\n")
+        sink.flush()
+        process = subprocess.Popen(
+            [str(part) for part in command],
+            cwd=cwd,
+            env=clean_environment(os.environ if env is None else env),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            errors="replace",
+            process_group=0,  # so that stop_group reaches compilers too
+        )
+        assert process.stdout is not None
+        tail: deque[str] = deque(maxlen=400)
+        try:
+            with status.ticking():
+                for line in process.stdout:
+                    sink.write(line)
+                    status.read(line)
+                    tail.append(line)
+                code = process.wait()
+        except BaseException:
+            stop_group(process)
+            raise
+    if code:
+        cause = explain("".join(tail)) or advice or "the log says why"
+        raise Failure(f"{title} failed: {cause} [log: {log}]")

@@ -1,0 +1,52 @@
+# Sourced by scripts/localspec and scripts/test, which set $root: makes sure that $root/.venv is
+# ready, and says where its Python is. The common case is one comparison of a stamp and no Python.
+
+python=$root/.venv/bin/python
+
+# What the environment depends on. scripts/bootstrap.py writes the text it was given when all is done,
+# so that nothing has to compute it twice.
+expected_stamp() {
+    printf '%s\n' "backend ${LOCALSPEC_BACKEND:-auto}" "cmake ${CMAKE_ARGS:-}" \
+        "python ${LOCALSPEC_PYTHON:-any}" "root $root"
+    uname -nm
+    cd "$root" && cksum pyproject.toml requirements/*.lock scripts/bootstrap.py \
+        scripts/bootstrap_steps.py scripts/llama_wheel.py scripts/llama_options.cmake
+}
+
+is_new_enough() {
+    "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))' 2>/dev/null
+}
+
+# Prints the interpreter that is to make the environment.
+find_python() {
+    if [ -n "${LOCALSPEC_PYTHON:-}" ]; then
+        if is_new_enough "$LOCALSPEC_PYTHON"; then
+            printf '%s\n' "$LOCALSPEC_PYTHON"
+            return
+        fi
+        echo "localspec: LOCALSPEC_PYTHON=$LOCALSPEC_PYTHON is not a Python 3.11 to 3.14;" \
+            "point it at one or unset it" >&2
+        return 1
+    fi
+    for candidate in python3 python3.14 python3.13 python3.12 python3.11; do
+        if is_new_enough "$candidate"; then
+            printf '%s\n' "$candidate"
+            return
+        fi
+    done
+    echo "localspec: needs Python 3.11 to 3.14 and found none on PATH; install one" \
+        "(python.org, your package manager) or set LOCALSPEC_PYTHON to its path" >&2
+    return 1
+}
+
+# prepare PROFILE, where PROFILE is runtime or dev.
+prepare() {
+    stamp=$(expected_stamp) || exit 1
+    stamp_file=$root/.venv/$1.stamp
+    if [ -x "$python" ] && [ -r "$stamp_file" ] && [ "$(cat "$stamp_file")" = "$stamp" ]; then
+        return
+    fi
+    maker=$(find_python) || exit 1
+    # PYTHONSAFEPATH would hide the files beside bootstrap.py from it.
+    PYTHONSAFEPATH='' LOCALSPEC_STAMP=$stamp "$maker" "$root/scripts/bootstrap.py" "$1" || exit $?
+}

@@ -1,0 +1,336 @@
+"""Builds llama-cpp-python for what this machine has, once, and keeps the wheel for later checkouts.
+
+pip caches wheels by version alone and would hand a CPU build to someone who asked for CUDA. So
+the build does not go through pip, and the wheel is kept under a key of all that it depends on.
+"""
+
+import functools
+import hashlib
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from bootstrap_steps import Failure, run_step, say
+
+ROOT = Path(__file__).resolve().parent.parent
+OPTIONS_FILE = ROOT / "scripts" / "llama_options.cmake"
+BACKENDS = ("cpu", "cuda", "metal", "vulkan")
+
+# Core seconds of a build, to tell people how long it will take before ninja can.
+CORE_SECONDS = {"cpu": 200, "metal": 220, "cuda": 2400, "vulkan": 900}
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What decides the backend, and what a native build is native to."""
+
+    system: str
+    arch: str
+    cpu: str
+    nvcc: str | None
+    cuda_version: str
+    gpus: str
+    """One line per NVIDIA GPU, empty without one."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """The one pinned source archive, from requirements/llama.lock."""
+
+    version: str
+    sha256: str
+
+
+def output_of(*command: str) -> str:
+    """Standard output of a probe, or nothing when it is missing, slow or unhappy."""
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, timeout=15, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return result.stdout.strip()
+
+
+def find_nvcc(environ: Mapping[str, str]) -> str | None:
+    homes = [environ.get("CUDA_HOME"), environ.get("CUDA_PATH"), "/usr/local/cuda"]
+    places = [environ.get("CUDACXX"), "nvcc", *(f"{home}/bin/nvcc" for home in homes if home)]
+    return next((found for place in places if place and (found := shutil.which(place))), None)
+
+
+def cpu_identity() -> str:
+    """The processor's name and features: what -march=native turns on."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return output_of("sysctl", "-n", "machdep.cpu.brand_string") or platform.processor()
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() in {"model name", "flags", "Features", "CPU part", "isa"}:
+            found.setdefault(name.strip(), " ".join(sorted(value.split())))
+    return json.dumps(found, sort_keys=True)
+
+
+@functools.cache
+def this_machine() -> Machine:
+    nvcc = find_nvcc(os.environ)
+    return Machine(
+        system=platform.system(),
+        arch=platform.machine(),
+        cpu=cpu_identity(),
+        nvcc=nvcc,
+        cuda_version=output_of(nvcc, "--version") if nvcc else "",
+        gpus=output_of("nvidia-smi", "--query-gpu=name,compute_cap", "--format=csv,noheader"),
+    )
+
+
+def choose_backend(requested: str | None, machine: Machine) -> str:
+    """The backend to build: what was asked for, else the best this machine can use."""
+    if requested and requested != "auto":
+        if requested not in BACKENDS:
+            raise Failure(
+                f"LOCALSPEC_BACKEND={requested} is not known; use one of {', '.join(BACKENDS)}, "
+                "or unset it to build for what this machine has",
+                status=2,
+            )
+        return requested
+    if machine.system == "Darwin" and machine.arch == "arm64":
+        return "metal"
+    if machine.nvcc and machine.gpus:
+        return "cuda"
+    return "cpu"
+
+
+def cmake_options(backend: str, machine: Machine) -> list[str]:
+    options = [
+        # The library for images and sound; localspec never loads it.
+        "-DLLAVA_BUILD=OFF",
+        f"-DCMAKE_PROJECT_llama_cpp_INCLUDE={OPTIONS_FILE}",
+    ]
+    if backend == "cuda":
+        options.append("-DGGML_CUDA=ON")
+        if machine.nvcc:
+            options.append(f"-DCMAKE_CUDA_COMPILER={machine.nvcc}")
+        if machine.gpus:
+            # Only this machine's GPUs: minutes instead of the better part of an hour.
+            options.append("-DCMAKE_CUDA_ARCHITECTURES=native")
+    if backend == "vulkan":
+        options.append("-DGGML_VULKAN=ON")
+    if machine.system == "Darwin":
+        options.append(f"-DLOCALSPEC_METAL={'ON' if backend == 'metal' else 'OFF'}")
+    return options
+
+
+def read_source(lock: Path) -> Source:
+    pin = re.search(
+        r"^llama-cpp-python==(\S+) \\\n\s+--hash=sha256:([0-9a-f]{64})$",
+        lock.read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
+    if pin is None:
+        raise Failure(f"{lock} does not pin one archive of llama-cpp-python; run scripts/lock")
+    return Source(version=pin[1], sha256=pin[2])
+
+
+def wheel_key(
+    source: Source, backend: str, machine: Machine, environ: Mapping[str, str], options: str
+) -> str:
+    """Name of a build's folder in the cache; two builds that could differ never share it.
+
+    The Python is left out on purpose: the wheel holds no extension module and is tagged py3-none.
+    """
+    settings = [option for option in cmake_options(backend, machine) if "INCLUDE=" not in option]
+    facts = {
+        "source": source.sha256,
+        "options": [*settings, options],
+        "environment": {
+            name: environ.get(name, "")
+            for name in ("CMAKE_ARGS", "CC", "CXX", "CFLAGS", "CXXFLAGS", "CUDAFLAGS", "LDFLAGS")
+        },
+        "machine": [machine.system, machine.arch, machine.cpu, *platform.libc_ver()],
+        "cuda": [machine.cuda_version, machine.gpus] if backend == "cuda" else [],
+    }
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+    return f"{source.version}-{backend}-{digest[:16]}"
+
+
+def cache_directory(environ: Mapping[str, str], system: str) -> Path:
+    if home := environ.get("LOCALSPEC_HOME"):
+        return Path(home).expanduser() / "cache" / "llama-cpp-python"
+    if system == "Darwin":
+        base = Path("~/Library/Caches")
+    else:
+        base = Path(environ.get("XDG_CACHE_HOME") or "~/.cache")
+    return base.expanduser() / "localspec" / "llama-cpp-python"
+
+
+def sha256_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def cached_wheel(folder: Path) -> Path | None:
+    """The wheel kept in a cache folder, if it still is what was put there."""
+    for wheel in folder.glob("*.whl"):
+        record = wheel.with_suffix(".sha256")
+        if record.is_file() and record.read_text(encoding="ascii").strip() == sha256_of(wheel):
+            return wheel
+    return None
+
+
+def keep_wheel(wheel: Path, folder: Path) -> Path:
+    """Move a new wheel into the cache; the checksum comes last and makes it valid."""
+    folder.mkdir(parents=True, exist_ok=True)
+    kept = folder / wheel.name
+    record = kept.with_suffix(".sha256")
+    record.unlink(missing_ok=True)
+    shutil.move(wheel, kept)
+    record.write_text(sha256_of(kept) + "\n", encoding="ascii")
+    return kept
+
+
+def require_build_tools(backend: str, machine: Machine) -> None:
+    """Say what is missing before the download instead of after minutes of CMake."""
+    hint = {
+        "Darwin": "run `xcode-select --install`",
+        "Linux": "install one (Debian, Ubuntu: `apt install build-essential`; "
+        "Fedora: `dnf install gcc-c++`)",
+    }.get(machine.system, "install one")
+    compiler = os.environ.get("CXX", "").split()[:1] or ["c++", "g++", "clang++"]
+    # A Mac without its developer tools has a c++ that only asks for them.
+    bare_mac = machine.system == "Darwin" and not output_of("xcode-select", "-p")
+    if bare_mac or not any(shutil.which(name) for name in compiler):
+        raise Failure(f"llama.cpp is built here and needs a C++ compiler: {hint}, then start again")
+    if backend == "cuda" and machine.nvcc is None:
+        raise Failure(
+            "LOCALSPEC_BACKEND=cuda needs the CUDA toolkit, and nvcc was not found: install it or "
+            "set CUDACXX to nvcc's path, then start again"
+        )
+    if backend == "metal" and machine.system != "Darwin":
+        raise Failure("LOCALSPEC_BACKEND=metal works on a Mac only; unset it or choose another")
+    if backend == "vulkan" and not shutil.which("glslc"):
+        raise Failure(
+            "LOCALSPEC_BACKEND=vulkan needs the Vulkan SDK, and glslc was not found: install it "
+            "(Debian, Ubuntu: `apt install glslc libvulkan-dev`), then start again"
+        )
+
+
+def unpack(archive: Path, target: Path) -> None:
+    """Unpack the archive's only folder as target, all or nothing."""
+    if target.is_dir():
+        return
+    scratch = target.with_name("unpacking")
+    shutil.rmtree(scratch, ignore_errors=True)
+    with tarfile.open(archive) as bundle:
+        bundle.extractall(scratch, filter="data")
+    (top,) = scratch.iterdir()
+    top.rename(target)
+    scratch.rmdir()
+
+
+def build_jobs(backend: str) -> int:
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
+    if backend != "cuda":
+        return cores
+    # One CUDA file can take two GiB to compile.
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return max(1, min(cores, memory // (2 << 30)))
+
+
+def build_wheel(
+    source: Source, backend: str, machine: Machine, work: Path, base_python: Path, log: Path
+) -> Path:
+    """Build in work, which a later call after an interruption picks up where this one stopped."""
+    tools = work / "tools"
+    if not (tools / "ready").is_file():
+        shutil.rmtree(tools, ignore_errors=True)
+        run_step("preparing build tools", [base_python, "-m", "venv", tools], log)
+        install: list[str | Path] = [
+            tools / "bin" / "python",
+            "-I",
+            "-m",
+            "pip",
+            "install",
+            "--require-hashes",
+        ]
+        lock = ROOT / "requirements" / "build.lock"
+        run_step("downloading build tools", [*install, "--only-binary", ":all:", "-r", lock], log)
+        (tools / "ready").touch()
+    path = os.pathsep.join([str(tools / "bin"), os.environ["PATH"]])
+
+    archive = work / f"llama_cpp_python-{source.version}.tar.gz"
+    if not archive.is_file() or sha256_of(archive) != source.sha256:
+        download: list[str | Path] = [
+            tools / "bin" / "python",
+            "-I",
+            "-m",
+            "pip",
+            "download",
+            "--no-deps",
+        ]
+        download += ["--no-binary", ":all:", "--no-build-isolation", "--require-hashes"]
+        lock = ROOT / "requirements" / "llama.lock"
+        run_step(
+            "downloading llama.cpp (77 MB)",
+            [*download, "-d", work, "-r", lock],
+            log,
+            env={**os.environ, "PATH": path},
+        )
+    unpack(archive, work / "source")
+
+    jobs = build_jobs(backend)
+    estimate = max(1, round(CORE_SECONDS[backend] / jobs / 60))
+    cores = "1 core" if jobs == 1 else f"{jobs} cores"
+    say(
+        f"building llama.cpp for {backend.upper()}, once: "
+        f"about {estimate} min on {cores} (log: {log})"
+    )
+    settings = {"build-dir": str(work / "build"), "cmake.args": cmake_options(backend, machine)}
+    call = (
+        "import json, sys; from scikit_build_core.build import build_wheel; "
+        "build_wheel(sys.argv[1], json.loads(sys.argv[2]))"
+    )
+    run_step(
+        f"building llama.cpp for {backend.upper()}",
+        [tools / "bin" / "python", "-I", "-c", call, work / "wheel", json.dumps(settings)],
+        log,
+        cwd=work / "source",
+        env={"CMAKE_BUILD_PARALLEL_LEVEL": str(jobs), **os.environ, "PATH": path},
+        advice=""
+        if backend == "cpu"
+        else f"the log says why; LOCALSPEC_BACKEND=cpu builds without {backend.upper()}",
+    )
+    (wheel,) = (work / "wheel").glob("*.whl")
+    return wheel
+
+
+def obtain_wheel(source: Source, backend: str, folder: Path, base_python: Path, log: Path) -> Path:
+    """The wheel kept in folder, or a new one. The caller holds the lock of that folder."""
+    if wheel := cached_wheel(folder):
+        return wheel
+    machine = this_machine()
+    require_build_tools(backend, machine)
+    work = folder.with_name(f"{folder.name}.work")
+    work.mkdir(parents=True, exist_ok=True)
+    try:
+        wheel = keep_wheel(build_wheel(source, backend, machine, work, base_python, log), folder)
+    except Failure:
+        # An interruption keeps its half-done work for the next start; a failure may be due to it.
+        shutil.rmtree(work, ignore_errors=True)
+        raise
+    shutil.rmtree(work, ignore_errors=True)
+    return wheel
+
+
+if __name__ == "__main__":
+    sys.exit("this file is a part of scripts/localspec; start that")
