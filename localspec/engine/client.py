@@ -1,0 +1,317 @@
+"""The interface's side of the engine process: start it, ask it, hear of its death.
+
+All methods belong to one asyncio loop, never block it, and never print. Reading happens in the
+background; a reply that is not consumed holds back the engine's pipe instead of filling memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import os
+import signal
+import sys
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import localspec
+from localspec.engine import protocol
+from localspec.engine.protocol import (
+    BatchEvent,
+    CloseCommand,
+    Command,
+    EngineEvent,
+    FailedEvent,
+    FinishedEvent,
+    HelloEvent,
+    InterruptCommand,
+    LoadingEvent,
+    NoticeEvent,
+    OpenCommand,
+    OpenedEvent,
+    ReadingEvent,
+    ReplyCommand,
+)
+from localspec.errors import EngineError
+from localspec.events import Finished, Loading, Message, ModelInfo, Notice, Reading, Round, Token
+from localspec.sampling import Sampling
+
+if TYPE_CHECKING:
+    from asyncio.subprocess import Process
+
+    from localspec.runtime import Options
+
+ReplyEvent = Reading | Token | Round | Notice | Finished
+"""What a reply is made of."""
+
+LOG_NAME = "engine.log"
+_LOG_BYTES = 1 << 20
+_CLOSE_SECONDS = 1.5
+_WAITING_MESSAGES = 256
+_HOME = str(Path(localspec.__file__).resolve().parent.parent)
+
+
+class _Inbox:
+    """The events of one reply between the reader and the one who asked; bounded."""
+
+    def __init__(self) -> None:
+        self._events: deque[EngineEvent | EngineError] = deque()
+        self._changed = asyncio.Event()
+        self._left = False
+
+    async def get(self) -> EngineEvent | EngineError:
+        while not self._events:
+            self._changed.clear()
+            await self._changed.wait()
+        self._changed.set()
+        return self._events.popleft()
+
+    async def put(self, event: EngineEvent) -> None:
+        while len(self._events) >= _WAITING_MESSAGES and not self._left:
+            self._changed.clear()
+            await self._changed.wait()
+        if not self._left:
+            self._events.append(event)
+            self._changed.set()
+
+    def fail(self, error: EngineError) -> None:
+        """Put the last event, room or no room."""
+        self._events.append(error)
+        self._left = True
+        self._changed.set()
+
+    def leave(self) -> None:
+        """Nobody will get any more."""
+        self._left = True
+        self._changed.set()
+
+
+def _reply_events(event: EngineEvent | EngineError) -> Sequence[ReplyEvent]:
+    """What a message of the engine means to the one who asked; raises what it reports."""
+    match event:
+        case BatchEvent(_, items):
+            return items
+        case ReadingEvent(_, done, total, cached):
+            return (Reading(done, total, cached),)
+        case NoticeEvent(_, text):
+            return (Notice(text),)
+        case FinishedEvent(_, reply):
+            return (Finished(reply),)
+        case FailedEvent():
+            raise event.exception()
+        case EngineError():
+            raise event
+    return ()
+
+
+class EngineClient:
+    """One engine process, which may be started again after it died."""
+
+    def __init__(
+        self,
+        options: Options,
+        *,
+        log_dir: Path,
+        runtime: str | None = None,
+        on_death: Callable[[EngineError], None] | None = None,
+    ) -> None:
+        """Start nothing yet.
+
+        ``runtime`` names another MODULE:FACTORY for the child, for tests. ``on_death`` is called
+        in the loop when the process ends without having been asked to.
+        """
+        self._options: dict[str, Any] = dataclasses.asdict(options)
+        self._log = log_dir / LOG_NAME
+        self._runtime = runtime
+        self.on_death = on_death
+        self.info: ModelInfo | None = None
+        self._process: Process | None = None
+        self._reader: asyncio.Task[None] | None = None
+        self._opening: asyncio.Queue[EngineEvent | EngineError] = asyncio.Queue()
+        self._replies: dict[int, _Inbox] = {}
+        self._next_id = 1
+        self._closing = False
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process is not None and self._process.returncode is None
+
+    @property
+    def pid(self) -> int | None:
+        """The process id, if one was started."""
+        return self._process.pid if self._process is not None else None
+
+    async def open(self, on_loading: Callable[[Loading], None] | None = None) -> ModelInfo:
+        """Start the process and load the model.
+
+        Raises what Runtime.open raises, or EngineError if the process does not come up. An engine
+        that is already running is closed first.
+        """
+        await self.close()
+        self._opening = asyncio.Queue()
+        self._process = await self._spawn()
+        self._reader = asyncio.create_task(self._read(self._process), name="engine reader")
+        self._send(OpenCommand(self._options))
+        while True:
+            event = await self._opening.get()
+            match event:
+                case HelloEvent(version):
+                    if version != protocol.VERSION:
+                        await self.close()
+                        raise EngineError(
+                            f"the engine speaks protocol version {version}, the interface "
+                            f"version {protocol.VERSION}; install localspec again"
+                        )
+                case LoadingEvent(name, fraction):
+                    if on_loading is not None:
+                        on_loading(Loading(name, fraction))
+                case OpenedEvent(info):
+                    self.info = info
+                    return info
+                case FailedEvent():
+                    await self.close()
+                    raise event.exception()
+                case EngineError():
+                    raise event
+
+    async def reply(
+        self,
+        messages: Sequence[Message],
+        *,
+        sampling: Sampling,
+        seed: int | None = None,
+        max_tokens: int | None = None,
+        stop: Sequence[str] = (),
+        draft: bool = True,
+    ) -> AsyncIterator[ReplyEvent]:
+        """Answer a conversation; the last event is Finished.
+
+        Raises what Runtime.reply raises, or EngineError when the process dies. Leaving the loop
+        early interrupts the reply.
+        """
+        if not self.alive:
+            raise EngineError("the engine is not running")
+        id = self._next_id  # noqa: A001 - the protocol's field
+        self._next_id += 1
+        inbox = self._replies[id] = _Inbox()
+        done = False
+        try:
+            self._send(
+                ReplyCommand(id, tuple(messages), sampling, seed, max_tokens, tuple(stop), draft)
+            )
+            while not done:
+                event = await inbox.get()
+                done = isinstance(event, FinishedEvent | FailedEvent | EngineError)
+                for item in _reply_events(event):
+                    yield item
+        finally:
+            del self._replies[id]
+            inbox.leave()
+            if not done:
+                self._send(InterruptCommand(id))
+
+    def interrupt(self) -> None:
+        """End every running and waiting reply; each still ends with Finished."""
+        for id in self._replies:  # noqa: A001 - the protocol's field
+            self._send(InterruptCommand(id))
+
+    async def close(self) -> None:
+        """End the process, orderly if it can, and wait until it is gone."""
+        process, reader = self._process, self._reader
+        if process is None or reader is None:
+            return
+        self._closing = True
+        try:
+            self._send(CloseCommand())
+            if process.stdin is not None:
+                process.stdin.close()
+            # The reader ends once the process has; until then it must keep the pipe flowing.
+            self._replies_fail(EngineError("the engine was closed"))
+            done, _ = await asyncio.wait({reader}, timeout=_CLOSE_SECONDS)
+            if not done:
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
+                await reader
+        finally:
+            self._closing = False
+            self._process = self._reader = None
+            self.info = None
+
+    def _send(self, command: Command) -> None:
+        """Write without waiting: commands are few, and the engine's reader never sleeps."""
+        process = self._process
+        if process is not None and process.stdin is not None and not process.stdin.is_closing():
+            process.stdin.write(protocol.encode(command))
+
+    async def _spawn(self) -> Process:
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(OSError):
+            if self._log.stat().st_size > _LOG_BYTES:
+                self._log.replace(self._log.with_suffix(".log.1"))
+        # -P and an explicit path: a folder called localspec in the working directory is not ours.
+        command = [sys.executable, "-P", "-m", "localspec.engine", "--log", str(self._log)]
+        if self._runtime is not None:
+            command += ["--runtime", self._runtime]
+        inherited = os.environ.get("PYTHONPATH")
+        path = os.pathsep.join([_HOME, inherited] if inherited else [_HOME])
+        try:
+            with self._log.open("ab") as log:
+                return await asyncio.create_subprocess_exec(
+                    *command,
+                    stdin=asyncio.subprocess.PIPE,
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=log,
+                    env=os.environ | {"PYTHONPATH": path},
+                    limit=protocol.MAX_LINE,
+                    start_new_session=True,  # keys and hang-ups of the terminal are not for it
+                )
+        except OSError as error:
+            raise EngineError(f"the engine could not be started: {error}") from None
+
+    async def _read(self, process: Process) -> None:
+        """Deliver events until the process is gone, then tell everyone who waits."""
+        assert process.stdout is not None
+        broken: EngineError | None = None
+        try:
+            while line := await process.stdout.readline():
+                await self._deliver(protocol.decode_event(line))
+        except EngineError as error:
+            broken = error
+        except (ValueError, OSError) as failure:  # a line over the limit, a failed pipe
+            broken = EngineError(f"the engine broke the protocol: {failure}")
+        if broken is not None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+        if process.stdin is not None:
+            process.stdin.close()
+        status = await process.wait()
+        end = broken or EngineError(self._epitaph(status))
+        self._opening.put_nowait(end)
+        if not self._closing:
+            self._replies_fail(end)
+            if self.on_death is not None and self.info is not None:
+                self.on_death(end)
+
+    async def _deliver(self, event: EngineEvent) -> None:
+        id = getattr(event, "id", None)  # noqa: A001 - the protocol's field
+        if id is None:
+            self._opening.put_nowait(event)
+        elif id in self._replies:
+            await self._replies[id].put(event)
+
+    def _replies_fail(self, error: EngineError) -> None:
+        for inbox in self._replies.values():
+            inbox.fail(error)
+
+    def _epitaph(self, status: int) -> str:
+        if status < 0:
+            try:
+                name = f", {signal.Signals(-status).name}"
+            except ValueError:
+                name = ""
+            return f"the engine stopped (signal {-status}{name}); its log is {self._log}"
+        return f"the engine stopped (exit status {status}); its log is {self._log}"

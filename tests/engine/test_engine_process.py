@@ -1,0 +1,294 @@
+"""The real child process with a fake runtime: replies, interrupts, errors, deaths."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from localspec.engine.client import EngineClient
+from localspec.errors import ContextError, EngineError, ModelNotFoundError
+from localspec.events import Finished, Loading, Message, Notice, Reading, Round, Token
+from localspec.sampling import Sampling
+
+ROOT = Path(__file__).parents[2]
+
+
+async def ask(client, text):
+    events = client.reply([Message("user", text)], sampling=Sampling())
+    return [event async for event in events]
+
+
+def text_of(events):
+    return "".join(event.text for event in events if isinstance(event, Token))
+
+
+async def until(predicate, seconds=10.0):
+    end = time.monotonic() + seconds
+    while not predicate():
+        assert time.monotonic() < end, "waited in vain"
+        await asyncio.sleep(0.01)
+
+
+def gone(pid):
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")")[-1].split()[0]
+    except OSError:
+        return True
+    return state == "Z"  # dead, though nobody has collected it
+
+
+async def test_a_reply_arrives_whole_and_in_order(make_client):
+    client = make_client()
+    loading = []
+    info = await client.open(loading.append)
+    assert info.name == "fake"
+    assert loading[0] == Loading("fake", 0.5)
+    events = await ask(client, "one two three")
+    assert isinstance(events[0], Reading)
+    assert isinstance(events[1], Notice)
+    assert [type(e) for e in events[2:]] == [Token, Round] * 3 + [Finished]
+    assert text_of(events) == "one two three "
+    assert events[-1].reply.text == "one two three "
+
+
+async def test_an_interrupt_ends_a_reply_and_keeps_what_came(client):
+    events = []
+    async for event in client.reply([Message("user", "forever")], sampling=Sampling()):
+        events.append(event)
+        if isinstance(event, Token) and event.token == 20:
+            interrupted = time.monotonic()
+            client.interrupt()
+    assert time.monotonic() - interrupted < 1
+    assert events[-1].reply.finish_reason == "interrupt"
+    assert events[-1].reply.text == text_of(events)
+    assert text_of(await ask(client, "still here")) == "still here "
+
+
+async def test_replies_wait_in_line_and_an_interrupt_reaches_the_waiting_ones(client):
+    first = asyncio.create_task(ask(client, "forever"))
+    second = asyncio.create_task(ask(client, "forever"))
+    await asyncio.sleep(0.1)
+    client.interrupt()
+    for events in await asyncio.gather(first, second):
+        assert events[-1].reply.finish_reason == "interrupt"
+
+
+async def test_leaving_a_reply_early_interrupts_it(client):
+    events = client.reply([Message("user", "forever")], sampling=Sampling())
+    async for event in events:
+        if isinstance(event, Token):
+            break
+    await events.aclose()
+    assert text_of(await asyncio.wait_for(ask(client, "next"), 5)) == "next "
+
+
+async def test_a_reader_that_stops_reading_does_not_block_the_end(make_client):
+    client = make_client()
+    await client.open()
+    events = client.reply([Message("user", "forever")], sampling=Sampling())
+    await anext(events)
+    started = time.monotonic()
+    await client.close()
+    assert time.monotonic() - started < 5
+    with pytest.raises(EngineError):
+        async for _ in events:
+            pass
+
+
+async def test_an_error_of_the_core_arrives_as_itself_and_the_next_reply_works(client):
+    with pytest.raises(ContextError, match="9 tokens"):
+        await ask(client, "too long")
+    assert text_of(await ask(client, "fine")) == "fine "
+
+
+async def test_a_bug_is_one_line_here_and_a_traceback_in_the_log(client, tmp_path):
+    with pytest.raises(EngineError) as caught:
+        await ask(client, "bug")
+    assert "KeyError" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert "Traceback" in (tmp_path / "log/engine.log").read_text()
+    assert text_of(await ask(client, "fine")) == "fine "
+
+
+async def test_what_native_code_prints_goes_to_the_log(client, tmp_path):
+    await ask(client, "hello")
+    await client.close()
+    log = (tmp_path / "log/engine.log").read_text()
+    assert "not to the protocol" in log
+    assert "native code prints" in log
+    assert "closed by order" in log
+
+
+async def test_a_missing_model_raises_its_own_error(make_client):
+    client = make_client("missing")
+    with pytest.raises(ModelNotFoundError, match="localspec models"):
+        await client.open()
+    assert not client.alive
+
+
+async def test_death_while_loading(make_client):
+    deaths = []
+    client = make_client("dies", on_death=deaths.append)
+    with pytest.raises(EngineError, match="exit status 3"):
+        await client.open()
+    assert not deaths  # open() has said it
+
+
+async def test_a_runtime_that_does_not_exist(tmp_path):
+    from dataclasses import make_dataclass
+
+    options = make_dataclass("Nothing", [])()
+    client = EngineClient(options, log_dir=tmp_path, runtime="no_such_module:create")
+    with pytest.raises(EngineError, match=r"engine\.log"):
+        await client.open()
+    assert "no_such_module" in (tmp_path / "engine.log").read_text()
+    await client.close()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+async def test_killed_between_replies_it_says_so_and_starts_again(make_client):
+    deaths = []
+    client = make_client(on_death=deaths.append)
+    await client.open()
+    os.kill(client.pid, signal.SIGKILL)
+    await until(lambda: deaths)
+    assert "signal 9, SIGKILL" in str(deaths[0])
+    assert not client.alive
+    with pytest.raises(EngineError, match="not running"):
+        await ask(client, "hello")
+    await client.open()
+    assert text_of(await ask(client, "again")) == "again "
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+@pytest.mark.parametrize("order", ["abort", "kill"])
+async def test_dying_in_the_middle_of_a_reply_raises_there(client, order):
+    seen = []
+
+    async def listen():
+        prompt = "abort" if order == "abort" else "forever"
+        async for event in client.reply([Message("user", prompt)], sampling=Sampling()):
+            seen.append(event)
+            if isinstance(event, Token) and event.token == 5:
+                os.kill(client.pid, signal.SIGKILL)
+
+    with pytest.raises(EngineError, match="signal"):
+        await listen()
+    assert order == "abort" or text_of(seen).startswith("forever " * 5)
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="the fake looks into /proc")
+async def test_an_engine_that_talks_nonsense_is_ended(client):
+    with pytest.raises(EngineError, match="not a line of the protocol"):
+        await ask(client, "garble")
+    await until(lambda: not client.alive)
+
+
+def start_child(tmp_path, model="fake"):
+    """The child by hand, without the client."""
+    arguments = ["--log", str(tmp_path / "log"), "--runtime", "fake_runtime:create"]
+    child = subprocess.Popen(
+        [sys.executable, "-m", "localspec.engine", *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent)},
+    )
+    child.stdin.write(b'{"type":"open","options":{"model":"%s"}}\n' % model.encode())
+    child.stdin.flush()
+    assert json.loads(child.stdout.readline())["type"] == "hello"
+    return child
+
+
+def next_of(child, kind):
+    while (message := json.loads(child.stdout.readline()))["type"] != kind:
+        pass
+    return message
+
+
+def test_a_garbage_line_is_answered_and_survived(tmp_path):
+    with start_child(tmp_path) as child:
+        next_of(child, "opened")
+        for line in (b"nonsense\n", b"\n", b'{"type":"reply","id":3}\n', b"x" * 17_000_000 + b"\n"):
+            child.stdin.write(line)
+            child.stdin.flush()
+            answer = next_of(child, "failed")
+            assert answer["error"] == "EngineError"
+            assert answer["id"] == (3 if b"reply" in line else None)
+        child.stdin.write(
+            b'{"type":"reply","id":4,"sampling":{},"messages":[{"role":"user","content":"ok"}]}\n'
+        )
+        child.stdin.flush()
+        assert next_of(child, "finished")["reply"]["text"] == "ok "
+        child.stdin.write(b'{"type":"close"}\n')
+        child.stdin.flush()
+        assert child.wait(5) == 0
+
+
+def test_a_reply_before_a_model_fails_politely(tmp_path):
+    with start_child(tmp_path, "missing") as child:
+        assert next_of(child, "failed")["error"] == "ModelNotFoundError"
+        child.stdin.write(b'{"type":"reply","id":4,"sampling":{},"messages":[]}\n')
+        child.stdin.flush()
+        assert next_of(child, "failed")["message"] == "no model is open"
+        child.stdin.close()
+        assert child.wait(5) == 0
+
+
+def test_the_end_of_the_pipe_ends_it_in_the_middle_of_a_load(tmp_path):
+    with start_child(tmp_path, "slow") as child:
+        next_of(child, "loading")
+        started = time.monotonic()
+        child.stdin.close()
+        assert child.wait(10) == 0
+        assert time.monotonic() - started < 3
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_ctrl_c_of_the_terminal_does_not_reach_it(tmp_path):
+    with start_child(tmp_path) as child:
+        next_of(child, "opened")
+        child.send_signal(signal.SIGINT)
+        child.stdin.write(
+            b'{"type":"reply","id":4,"sampling":{},"messages":[{"role":"user","content":"ok"}]}\n'
+        )
+        child.stdin.flush()
+        assert next_of(child, "finished")["reply"]["text"] == "ok "
+        child.stdin.close()
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="looks into /proc")
+async def test_it_dies_with_its_parent(tmp_path):
+    script = textwrap.dedent("""
+        import asyncio, sys
+        from dataclasses import make_dataclass
+        from pathlib import Path
+        from localspec.engine.client import EngineClient
+        async def main():
+            options = make_dataclass("Options", [("model", str)])("fake")
+            client = EngineClient(options, log_dir=Path(sys.argv[1]), runtime="fake_runtime:create")
+            await client.open()
+            print(client.pid, flush=True)
+            await asyncio.sleep(60)
+        asyncio.run(main())
+    """)
+    parent = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        script,
+        str(tmp_path),
+        stdout=asyncio.subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": f"{Path(__file__).parent}{os.pathsep}{ROOT}"},
+    )
+    pid = int(await parent.stdout.readline())
+    assert not gone(pid)
+    parent.kill()
+    await parent.wait()
+    await until(lambda: gone(pid))

@@ -1,0 +1,75 @@
+"""The outbox: first token at once, then few batches, order kept, nothing lost."""
+
+import io
+import time
+
+from localspec.engine import protocol
+from localspec.engine.outbox import INTERVAL, Outbox
+from localspec.engine.protocol import BatchEvent, NoticeEvent
+from localspec.events import Token
+from localspec.values import Origin
+
+
+class Sink(io.BytesIO):
+    """Remembers when each event was written."""
+
+    def __init__(self):
+        super().__init__()
+        self.events = []
+
+    def write(self, line):
+        self.events.append((time.monotonic(), protocol.decode_event(line)))
+        return len(line)
+
+
+def token(i):
+    return Token(i, f"t{i}", Origin.PLAIN, None)
+
+
+def test_tokens_share_batches_in_order_and_none_is_lost():
+    sink = Sink()
+    outbox = Outbox(sink)
+    started = time.monotonic()
+    for i in range(200):
+        outbox.add(1, token(i))
+        time.sleep(0.0005)
+    outbox.close()
+    seconds = time.monotonic() - started
+    items = [item for _, event in sink.events for item in event.items]
+    assert items == [token(i) for i in range(200)]
+    assert len(sink.events) <= seconds / INTERVAL + 2
+    assert len(sink.events[0][1].items) < 10  # the first did not wait for company
+
+
+def test_other_events_do_not_overtake_tokens_and_do_not_wait():
+    sink = Sink()
+    outbox = Outbox(sink)
+    outbox.add(1, token(0))
+    outbox.add(1, token(1))
+    outbox.send(NoticeEvent(1, "x"))
+    outbox.add(2, token(2))
+    outbox.close()
+    flat = []
+    for _, event in sink.events:
+        flat += event.items if isinstance(event, BatchEvent) else [event]
+    assert flat == [token(0), token(1), NoticeEvent(1, "x"), token(2)]
+
+
+def test_a_batch_belongs_to_one_reply():
+    sink = Sink()
+    outbox = Outbox(sink)
+    outbox.add(1, token(0))
+    outbox.add(2, token(1))
+    outbox.close()
+    for _, event in sink.events:
+        assert len(event.items) == 1
+
+
+def test_a_broken_pipe_is_survived():
+    class Broken(io.BytesIO):
+        def write(self, line):
+            raise BrokenPipeError
+
+    outbox = Outbox(Broken())
+    outbox.add(1, token(0))
+    outbox.close()

@@ -1,0 +1,217 @@
+"""The protocol: what is sent comes back equal, what is not of it is refused."""
+
+import contextlib
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localspec import errors
+from localspec.engine import codec, protocol
+from localspec.engine.protocol import (
+    BadCommandError,
+    BatchEvent,
+    CloseCommand,
+    FailedEvent,
+    FinishedEvent,
+    HelloEvent,
+    InterruptCommand,
+    LoadingEvent,
+    NoticeEvent,
+    OpenCommand,
+    OpenedEvent,
+    ReadingEvent,
+    ReplyCommand,
+)
+from localspec.errors import EngineError, LocalspecError, UsageError
+from localspec.events import (
+    DrafterStats,
+    Message,
+    ModelInfo,
+    Reply,
+    Round,
+    Speculation,
+    Stats,
+    Token,
+)
+from localspec.sampling import Sampling
+from localspec.values import Origin
+
+text = st.text(st.characters(exclude_categories=()))  # lone surrogates included
+number = st.floats(0, 1e9)
+count = st.integers(0, 2**40)
+speculations = st.builds(Speculation, st.sampled_from(["on", "parked", "off"]), st.none() | text)
+tokens = st.builds(Token, count, text, st.sampled_from(Origin), st.none() | text)
+rounds = st.builds(
+    Round, count, count, count, count, number, number, number, text, count, speculations
+)
+stats = st.builds(
+    Stats,
+    *[count] * 7,
+    st.lists(number, max_size=3).map(tuple),
+    st.dictionaries(text, st.builds(DrafterStats, count, count, count, number), max_size=2),
+    *[number] * 4,
+    st.none() | number,
+    speculations,
+)
+replies = st.builds(
+    Reply,
+    text,
+    st.lists(count, max_size=3).map(tuple),
+    st.lists(st.sampled_from(Origin), max_size=3).map(tuple),
+    st.sampled_from(["stop", "length", "interrupt"]),
+    stats,
+    st.integers(),
+)
+infos = st.builds(
+    ModelInfo,
+    text,
+    st.none() | text,
+    text,
+    *[count],
+    text,
+    count,
+    count,
+    count,
+    speculations,
+    st.lists(text, max_size=2).map(tuple),
+)
+samplings = st.builds(
+    Sampling,
+    temperature=st.floats(0, 100),
+    top_k=st.integers(0, 100),
+    logit_bias=st.lists(st.tuples(count, st.just(-math.inf) | number), max_size=2).map(tuple),
+)
+messages = st.builds(Message, st.sampled_from(["system", "user", "assistant"]), text)
+commands = (
+    st.builds(OpenCommand, st.dictionaries(text, st.none() | st.integers() | text, max_size=3))
+    | st.builds(
+        ReplyCommand,
+        count,
+        st.lists(messages, max_size=3).map(tuple),
+        samplings,
+        st.none() | st.integers(),
+        st.none() | count,
+        st.lists(text, max_size=2).map(tuple),
+        st.booleans(),
+    )
+    | st.builds(InterruptCommand, count)
+    | st.just(CloseCommand())
+)
+events = (
+    st.builds(HelloEvent, count, count)
+    | st.builds(LoadingEvent, text, number)
+    | st.builds(OpenedEvent, infos)
+    | st.builds(ReadingEvent, count, count, count, count)
+    | st.builds(BatchEvent, count, st.lists(tokens | rounds, max_size=4).map(tuple))
+    | st.builds(NoticeEvent, count, text)
+    | st.builds(FinishedEvent, count, replies)
+    | st.builds(FailedEvent, st.none() | count, text, text, count)
+)
+
+
+@given(commands)
+def test_every_command_survives_the_wire(command):
+    line = protocol.encode(command)
+    assert line.endswith(b"\n")
+    assert line.count(b"\n") == 1
+    assert protocol.decode_command(line) == command
+
+
+@given(events)
+def test_every_event_survives_the_wire(event):
+    line = protocol.encode(event)
+    assert line.count(b"\n") == 1
+    assert protocol.decode_event(line) == event
+
+
+@given(st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
+def test_garbage_is_refused_with_one_printable_line(line):
+    with pytest.raises(BadCommandError) as caught:
+        protocol.decode_command(line)
+    assert str(caught.value).isprintable()
+    with pytest.raises(EngineError) as caught:
+        protocol.decode_event(line)
+    assert str(caught.value).isprintable()
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=8,
+)
+
+
+@given(events, st.data())
+def test_an_event_with_one_field_replaced_is_decoded_or_refused_never_crashes(event, data):
+    fields = json.loads(protocol.encode(event))
+    name = data.draw(st.sampled_from(sorted(fields)))
+    fields[name] = data.draw(json_values)
+    with contextlib.suppress(EngineError):
+        protocol.decode_event(json.dumps(fields).encode())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"type":"interrupt"}',
+        b'{"type":"interrupt","id":true}',
+        b'{"type":"interrupt","id":1,"more":2}',
+        b'{"type":"interrupt","id":"1"}',
+        b'{"type":["interrupt"],"id":1}',
+        b'{"type":"reply","id":1,"messages":[{"role":"god","content":""}],"sampling":{}}',
+        b'{"type":"reply","id":1,"messages":"hello","sampling":{}}',
+        b'{"type":"reply","id":1,"messages":[],"sampling":{"temperature":NaN}}',
+        b"[" * 100_000,
+    ],
+)
+def test_almost_commands_are_refused(line):
+    with pytest.raises(BadCommandError) as caught:
+        protocol.decode_command(line)
+    assert type(caught.value.error) is EngineError
+
+
+def test_a_sampling_parameter_out_of_range_is_the_persons_error_with_the_replys_id():
+    with pytest.raises(BadCommandError) as caught:
+        protocol.decode_command(
+            b'{"type":"reply","id":7,"messages":[],"sampling":{"temperature":-1}}'
+        )
+    assert caught.value.id == 7
+    assert type(caught.value.error) is UsageError
+
+
+@pytest.mark.parametrize(
+    "item",
+    ["[1]", '[1,"a","new",null]', '["1","a","plain",null]', "{}", "null", '[1,"a",[],null]'],
+)
+def test_almost_tokens_are_refused(item):
+    with pytest.raises(EngineError):
+        protocol.decode_event(b'{"type":"batch","id":1,"items":[%s]}' % item.encode())
+
+
+def test_every_error_of_ours_arrives_as_itself():
+    kinds = [
+        kind
+        for kind in vars(errors).values()
+        if isinstance(kind, type) and issubclass(kind, LocalspecError)
+    ]
+    assert len(kinds) > 10
+    for kind in kinds:
+        error = FailedEvent.of(None, kind("a line")).exception()
+        assert type(error) is kind
+        assert str(error) == "a line"
+        assert error.exit_code == kind.exit_code
+
+
+@pytest.mark.parametrize("name", ["KeyError", "annotations", "nothing", "Message"])
+def test_an_unknown_error_arrives_as_an_engine_error(name):
+    error = FailedEvent(None, name, "a line", 4).exception()
+    assert type(error) is EngineError
+    assert error.exit_code == 4
+
+
+def test_nan_is_never_sent():
+    with pytest.raises(codec.CodecError):
+        protocol.encode(LoadingEvent("x", math.nan))
