@@ -1,0 +1,72 @@
+"""Where things live, and what the person set. ``LOCALSPEC_HOME`` moves everything at once."""
+
+from __future__ import annotations
+
+import functools
+import os
+import tomllib
+from pathlib import Path
+
+import platformdirs
+
+from localspec.errors import LocalspecError, UsageError
+
+APP = "localspec"
+
+
+def _home(part: str, default: str) -> Path:
+    override = os.environ.get("LOCALSPEC_HOME")
+    return Path(override).expanduser() / part if override else Path(default)
+
+
+def config_dir() -> Path:
+    """The person's settings and their own models.toml."""
+    return _home("config", platformdirs.user_config_dir(APP, appauthor=False))
+
+
+def data_dir() -> Path:
+    """What must not be lost: chats."""
+    return _home("data", platformdirs.user_data_dir(APP, appauthor=False))
+
+
+def state_dir() -> Path:
+    """Logs."""
+    return _home("state", platformdirs.user_state_dir(APP, appauthor=False))
+
+
+def cache_dir() -> Path:
+    """What can be made again."""
+    return _home("cache", platformdirs.user_cache_dir(APP, appauthor=False))
+
+
+def make(directory: Path) -> Path:
+    """Create a directory of ours, readable by its owner only.
+
+    Raises:
+        LocalspecError: it cannot be made.
+    """
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise LocalspecError(
+            f"cannot make {directory}: {error.strerror}; set LOCALSPEC_HOME to a writable folder"
+        ) from None
+    return directory
+
+
+@functools.cache
+def settings() -> dict[str, object]:
+    """The person's config.toml: names as the long flags, with underscores.
+
+    Raises:
+        UsageError: it is not TOML; the message names the place.
+    """
+    path = config_dir() / "config.toml"
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is not valid TOML: {error}") from None
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None

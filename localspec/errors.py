@@ -1,0 +1,100 @@
+"""Every error that localspec raises on purpose, and the exit code it ends a command with.
+
+::
+
+    LocalspecError                 1
+    ├── UsageError                 2   a parameter, prompt or flag that cannot be meant
+    │   └── ContextError           2   a prompt larger than the context, with the numbers
+    ├── ModelNotFoundError         3   no such name or file, or not there offline
+    ├── AccessError                4   gated or private, token missing or refused
+    ├── OutOfMemoryError           5   does not fit, with the numbers
+    ├── DraftIncompatibleError     6   the draft cannot be used with this target
+    ├── ModelFileError             7   not a GGUF, truncated, damaged
+    │   └── UnsupportedModelError  7   a whole file, but not a model that can chat here
+    ├── ProposalError              1   a verifier was handed a proposal it is not exact for
+    ├── DecodeError                1   llama.cpp refused or failed a pass
+    │   └── ContextFullError       1   no room left in the KV cache
+    ├── AuditError                 1   our own bookkeeping disagrees: a bug in localspec
+    ├── EngineError                1   the engine process died or broke the protocol
+    └── Interrupted              130   stopped by the person; what was emitted is kept
+
+A message is one line that says what happened and what to do about it.
+"""
+
+from __future__ import annotations
+
+
+class LocalspecError(Exception):
+    """Base of all. ``str(error)`` is one line meant for the person at the keyboard."""
+
+    exit_code = 1
+
+
+class UsageError(LocalspecError):
+    """A parameter, prompt or flag that cannot be meant."""
+
+    exit_code = 2
+
+
+class ContextError(UsageError):
+    """A prompt that no context of this size can hold."""
+
+
+class ModelNotFoundError(LocalspecError):
+    """No model by that name or at that path."""
+
+    exit_code = 3
+
+
+class AccessError(LocalspecError):
+    """The Hub refuses: a gated or private repository, or a missing token."""
+
+    exit_code = 4
+
+
+class OutOfMemoryError(LocalspecError):
+    """The model or its context does not fit into memory."""
+
+    exit_code = 5
+
+
+class DraftIncompatibleError(LocalspecError):
+    """The draft's vocabulary is not the target's; raised only where a draft is required."""
+
+    exit_code = 6
+
+
+class ModelFileError(LocalspecError):
+    """The file is not a readable GGUF."""
+
+    exit_code = 7
+
+
+class UnsupportedModelError(ModelFileError):
+    """The file is whole, but it is not a language model that this build can chat with."""
+
+
+class ProposalError(LocalspecError):
+    """A draft whose proposal the verifier does not list; the result would not be exact."""
+
+
+class DecodeError(LocalspecError):
+    """llama.cpp refused or failed a decode."""
+
+
+class ContextFullError(DecodeError):
+    """llama.cpp found no KV slot for the batch."""
+
+
+class AuditError(LocalspecError):
+    """Committed length, KV length and cache lengths disagree: a defect of localspec."""
+
+
+class EngineError(LocalspecError):
+    """The engine process died, could not start, or broke the protocol."""
+
+
+class Interrupted(LocalspecError):  # noqa: N818 - it is a wish of the person, not an error
+    """Stopped by the person."""
+
+    exit_code = 130

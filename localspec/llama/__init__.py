@@ -1,0 +1,1 @@
+"""The only room that touches llama_cpp: models, contexts, batches, devices."""

@@ -1,0 +1,47 @@
+"""A llama_batch over numpy memory: filled in a microsecond, never reallocated."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from localspec.llama.library import c_api
+
+
+class Batch:
+    """Room for ``capacity`` tokens of one sequence each.
+
+    The C struct holds raw pointers into the arrays, so they live as long as the object does.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.tokens = np.zeros(capacity, np.int32)
+        self.positions = np.zeros(capacity, np.int32)
+        self.outputs = np.zeros(capacity, np.int8)
+        self.seqs = np.zeros(capacity, np.int32)
+        self._seq_counts = np.ones(capacity, np.int32)
+        seq_size = self.seqs.itemsize
+        self._seq_pointers = (
+            self.seqs.ctypes.data + np.arange(capacity, dtype=np.uint64) * np.uint64(seq_size)
+        ).astype(np.uint64)
+        self._struct: Any = c_api.llama_batch(
+            n_tokens=0,
+            token=_pointer(self.tokens, c_api.llama_token),
+            embd=None,
+            pos=_pointer(self.positions, c_api.llama_pos),
+            n_seq_id=_pointer(self._seq_counts, ctypes.c_int32),
+            seq_id=_pointer(self._seq_pointers, ctypes.POINTER(c_api.llama_seq_id)),
+            logits=_pointer(self.outputs, ctypes.c_int8),
+        )
+
+    def first(self, n: int) -> Any:
+        """The C struct over the first n tokens."""
+        self._struct.n_tokens = n
+        return self._struct
+
+
+def _pointer(array: Any, kind: Any) -> Any:
+    return ctypes.cast(array.ctypes.data, ctypes.POINTER(kind))

@@ -1,0 +1,195 @@
+"""A llama.cpp context: KV cache and compute buffers of one model."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from localspec.errors import (
+    AuditError,
+    ContextFullError,
+    DecodeError,
+    Interrupted,
+    LocalspecError,
+    OutOfMemoryError,
+    UsageError,
+)
+from localspec.llama import library
+from localspec.llama.batch import Batch
+from localspec.llama.library import c_api
+from localspec.llama.model import Model
+from localspec.values import Logits, Tokens
+
+KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "bf16": 30}
+"""ggml types that a KV cache can have."""
+
+_SUCCESS, _NO_SLOT, _ABORTED, _BAD_BATCH = 0, 1, 2, -1
+
+
+def decode_error(code: int) -> LocalspecError | None:
+    """The exception that a return code of llama_decode stands for; None for success."""
+    if code == _SUCCESS:
+        return None
+    if code == _NO_SLOT:
+        return ContextFullError("the context is full; start a new chat or raise --ctx")
+    if code == _ABORTED:
+        return Interrupted("interrupted")
+    reason = library.errors_since()[-1:] or ["no reason given; see the log"]
+    if code == _BAD_BATCH:
+        return DecodeError(f"llama.cpp refused a batch: {reason[0]}")
+    return DecodeError(f"llama.cpp failed to decode (code {code}): {reason[0]}")
+
+
+class Context:
+    """Sequences in a KV cache, extended at their ends and truncated, never edited."""
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        n_ctx: int,
+        n_seq: int = 1,
+        n_batch: int = 512,
+        threads: int,
+        kv_type: str = "f16",
+        stop: threading.Event | None = None,
+    ) -> None:
+        """``n_ctx`` tokens for each of ``n_seq`` sequences; ``stop`` aborts a running pass.
+
+        Raises:
+            UsageError: unknown KV type.
+            OutOfMemoryError: the cache or the compute buffers do not fit.
+        """
+        if kv_type not in KV_TYPES:
+            raise UsageError(f"no KV type {kv_type!r}; there are: {', '.join(KV_TYPES)}")
+        self.model = model
+        self.n_batch = n_batch
+        self.stop = stop or threading.Event()
+        params = c_api.llama_context_default_params()
+        params.n_ctx = n_ctx * n_seq
+        params.n_batch = params.n_ubatch = n_batch
+        params.n_seq_max = n_seq
+        params.n_threads = params.n_threads_batch = threads
+        params.type_k = params.type_v = KV_TYPES[kv_type]
+        params.no_perf = True
+        self._abort = c_api.ggml_abort_callback(lambda _data: self.stop.is_set())
+        library.errors_since(0)
+        self._ptr: Any = c_api.llama_init_from_model(model.handle, params)
+        if not self._ptr:
+            reason = (library.errors_since() or ["no reason given"])[0]
+            raise OutOfMemoryError(
+                f"no context of {n_ctx} tokens for {model.path.name}: {reason}; try a smaller --ctx"
+            )
+        c_api.llama_set_abort_callback(self._ptr, self._abort, ctypes.c_void_p(0))
+        self._memory: Any = c_api.llama_get_memory(self._ptr)
+        self._batch = Batch(n_batch)
+        self._lengths = [0] * n_seq
+        self.capacity = int(c_api.llama_n_ctx_seq(self._ptr))
+        self.threads = threads
+
+    def close(self) -> None:
+        """Free it. May be called twice."""
+        if self._ptr:
+            c_api.llama_free(self._ptr)
+            self._ptr = None
+
+    def set_threads(self, n: int) -> None:
+        """Use n threads from the next pass on."""
+        c_api.llama_set_n_threads(self._ptr, n, n)
+        self.threads = n
+
+    def length(self, seq: int) -> int:
+        """Tokens of the sequence in the cache, as llama.cpp itself has it."""
+        return int(c_api.llama_memory_seq_pos_max(self._memory, seq)) + 1
+
+    def truncate(self, seq: int, length: int) -> None:
+        """Keep the first ``length`` tokens of the sequence.
+
+        Raises:
+            DecodeError: this kind of cache cannot forget a part of a sequence.
+        """
+        if length >= self._lengths[seq]:
+            return
+        if not c_api.llama_memory_seq_rm(self._memory, seq, length, -1):
+            raise DecodeError("this model's cache cannot be truncated")
+        self._lengths[seq] = length
+
+    def forward(self, work: Sequence[tuple[int, Tokens, int]]) -> list[Logits]:
+        """Append tokens to sequences in one pass.
+
+        ``work`` is (sequence, tokens, outputs): the last ``outputs`` tokens each yield a row.
+        Returns (outputs, V) views for each, overwritten by the next pass. If it raises, nothing
+        was appended.
+
+        Raises:
+            ContextFullError, Interrupted, DecodeError
+        """
+        batch, n = self._batch, 0
+        for seq, tokens, outputs in work:
+            end = n + len(tokens)
+            if end > batch.capacity:
+                raise DecodeError(f"a pass of {end} tokens; this context takes {batch.capacity}")
+            start = self._lengths[seq]
+            if start + len(tokens) > self.capacity:
+                raise ContextFullError("the context is full; start a new chat or raise --ctx")
+            batch.tokens[n:end] = tokens
+            batch.positions[n:end] = np.arange(start, start + len(tokens))
+            batch.seqs[n:end] = seq
+            batch.outputs[n:end] = 0
+            if outputs:
+                batch.outputs[end - outputs : end] = 1
+            n = end
+        if n and not (0 <= batch.tokens[:n].min() and batch.tokens[:n].max() < self.model.n_vocab):
+            raise DecodeError(f"a token outside the vocabulary of {self.model.n_vocab}")
+        error = decode_error(c_api.llama_decode(self._ptr, batch.first(n)))
+        if error is not None:
+            for seq, _, _ in work:
+                c_api.llama_memory_seq_rm(self._memory, seq, self._lengths[seq], -1)
+            raise error
+        for seq, tokens, _ in work:
+            self._lengths[seq] += len(tokens)
+        return self._views([outputs for _, _, outputs in work])
+
+    def _views(self, outputs: list[int]) -> list[Logits]:
+        total = sum(outputs)
+        if total == 0:
+            return [np.empty((0, self.model.n_vocab), np.float32) for _ in outputs]
+        # Waits for the device; llama_decode alone may return before a GPU is done.
+        pointer = c_api.llama_get_logits(self._ptr)
+        rows = np.ctypeslib.as_array(pointer, shape=(total, self.model.n_vocab))
+        views, at = [], 0
+        for count in outputs:
+            views.append(rows[at : at + count])
+            at += count
+        return views
+
+    def read(
+        self, seq: int, tokens: Tokens, on_progress: Callable[[int], None] | None = None
+    ) -> None:
+        """Append a long run of tokens without logits, in passes of ``n_batch``.
+
+        ``on_progress`` is told the tokens appended so far. If it raises, whole passes done
+        before stay in the cache (see ``length``).
+
+        Raises:
+            ContextFullError, Interrupted, DecodeError
+        """
+        for at in range(0, len(tokens), self.n_batch):
+            part = tokens[at : at + self.n_batch]
+            self.forward([(seq, part, 0)])
+            if on_progress is not None:
+                on_progress(at + len(part))
+
+    def audit(self) -> None:
+        """Compare our lengths with llama.cpp's.
+
+        Raises:
+            AuditError: they differ.
+        """
+        for seq, length in enumerate(self._lengths):
+            if self.length(seq) != length:
+                raise AuditError(f"KV cache of {self.length(seq)} tokens, {length} in our books")

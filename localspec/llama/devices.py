@@ -1,0 +1,89 @@
+"""What this build of llama.cpp can compute on."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+from llama_cpp._ggml import libggml
+
+from localspec.llama import library
+from localspec.llama.library import c_api
+
+_TYPES = {0: "cpu", 1: "gpu", 2: "igpu", 3: "accelerator"}
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One backend device of llama.cpp."""
+
+    name: str
+    description: str
+    kind: str
+    """cpu, gpu, igpu or accelerator."""
+    free: int
+    """Bytes; for the CPU what the system says is available, not what llama.cpp says."""
+    total: int
+    """Bytes."""
+
+
+def _function(name: str, restype: Any, *argtypes: Any) -> Any:
+    function = getattr(libggml, name)
+    function.restype = restype
+    function.argtypes = list(argtypes)
+    return function
+
+
+def devices() -> list[Device]:
+    """Every device, in llama.cpp's order."""
+    library.start()
+    count = _function("ggml_backend_dev_count", ctypes.c_size_t)
+    get = _function("ggml_backend_dev_get", ctypes.c_void_p, ctypes.c_size_t)
+    name = _function("ggml_backend_dev_name", ctypes.c_char_p, ctypes.c_void_p)
+    description = _function("ggml_backend_dev_description", ctypes.c_char_p, ctypes.c_void_p)
+    kind = _function("ggml_backend_dev_type", ctypes.c_int, ctypes.c_void_p)
+    size_p = ctypes.POINTER(ctypes.c_size_t)
+    memory = _function("ggml_backend_dev_memory", None, ctypes.c_void_p, size_p, size_p)
+    found = []
+    for i in range(count()):
+        device = get(i)
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        memory(device, ctypes.byref(free), ctypes.byref(total))
+        device_kind = _TYPES.get(kind(device), "accelerator")
+        available = psutil.virtual_memory().available if device_kind == "cpu" else free.value
+        found.append(
+            Device(
+                (name(device) or b"?").decode("utf-8", "replace"),
+                (description(device) or b"").decode("utf-8", "replace"),
+                device_kind,
+                available,
+                total.value,
+            )
+        )
+    return found
+
+
+def backend() -> str:
+    """What the build offloads to: cuda, metal, vulkan, another's name, or cpu."""
+    library.start()
+    if not c_api.llama_supports_gpu_offload():
+        return "cpu"
+    for device in devices():
+        if device.kind in {"gpu", "igpu"}:
+            lower = device.name.lower()
+            for known in ("cuda", "metal", "vulkan", "rocm", "sycl"):
+                if known in lower:
+                    return known
+            return "metal" if lower.startswith("mtl") else lower
+    return "cpu"
+
+
+def physical_cores() -> int:
+    """Physical cores that this process may run on; at least 1."""
+    cores = psutil.cpu_count(logical=False) or os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        cores = min(cores, len(os.sched_getaffinity(0)))
+    return max(1, cores)

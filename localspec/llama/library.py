@@ -1,0 +1,81 @@
+"""The llama.cpp library itself: started once per process, its log kept off the screen."""
+
+from __future__ import annotations
+
+import collections
+import ctypes
+import functools
+import logging
+import logging.handlers
+import os
+from pathlib import Path
+from typing import Any
+
+# llama.cpp forks a debugger to print a stack when it aborts; that takes seconds and floods the
+# terminal. It reads the variable when it is loaded.
+os.environ.setdefault("GGML_NO_BACKTRACE", "1")
+
+import llama_cpp.llama_cpp as c_api
+
+_LEVELS = {1: logging.DEBUG, 2: logging.INFO, 3: logging.WARNING, 4: logging.ERROR}
+_CONTINUED = 5
+
+logger = logging.getLogger("localspec.llama")
+_errors: collections.deque[str] = collections.deque(maxlen=20)
+
+
+def _on_log(level: int, text: bytes | None, _data: object) -> None:
+    line = (text or b"").decode("utf-8", "replace").rstrip()
+    if not line:
+        return
+    if level == 4:
+        _errors.append(line)
+    logger.log(_LEVELS.get(level, logging.DEBUG), "%s", line)
+
+
+# ctypes callbacks live as long as they are referenced.
+_log_callback: Any = c_api.llama_log_callback(_on_log)
+
+
+@functools.cache
+def start() -> None:
+    """Start the library and take its log over; further calls do nothing."""
+    logger.propagate = False
+    logger.setLevel(logging.WARNING)
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())
+    c_api.llama_log_set(_log_callback, ctypes.c_void_p(0))
+    c_api.llama_backend_init()
+
+
+def log_to(path: Path) -> None:
+    """Write llama.cpp's log to a rotating file (2 files of 1 MB) from now on."""
+    handler = logging.handlers.RotatingFileHandler(
+        path, maxBytes=1_000_000, backupCount=1, encoding="utf-8", delay=True
+    )
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    for old in logger.handlers[:]:
+        logger.removeHandler(old)
+        old.close()
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+
+
+def errors_since(mark: int | None = None) -> list[str]:
+    """llama.cpp's latest error lines; with ``mark=0`` forget them first."""
+    if mark == 0:
+        _errors.clear()
+    return list(_errors)
+
+
+def version() -> str:
+    """Of llama-cpp-python, which pins llama.cpp."""
+    import llama_cpp  # noqa: PLC0415 - the package, for its version only
+
+    return str(llama_cpp.__version__)
+
+
+def system_info() -> str:
+    """llama.cpp's own line about CPU features and build options."""
+    start()
+    return c_api.llama_print_system_info().decode("utf-8", "replace")

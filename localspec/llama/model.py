@@ -1,0 +1,295 @@
+"""A model file: weights, vocabulary, metadata, template."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from localspec.errors import (
+    Interrupted,
+    ModelFileError,
+    ModelNotFoundError,
+    OutOfMemoryError,
+    UnsupportedModelError,
+)
+from localspec.llama import library
+from localspec.llama.library import c_api
+
+_GGUF = b"GGUF"
+_ALL_LAYERS = 999
+
+
+def check_file(path: Path) -> None:
+    """Refuse what cannot be a GGUF before llama.cpp, which may abort on it, sees it.
+
+    Raises:
+        ModelNotFoundError: nothing there.
+        ModelFileError: a directory, empty, unreadable, or not GGUF.
+    """
+    try:
+        if path.is_dir():
+            raise ModelFileError(f"{path} is a directory; give the .gguf file in it")
+        with path.open("rb") as file:
+            head = file.read(8)
+    except FileNotFoundError:
+        raise ModelNotFoundError(
+            f"no model file at {path}; `localspec models` lists what is here"
+        ) from None
+    except OSError as error:
+        raise ModelFileError(f"cannot read {path}: {error.strerror}") from None
+    if not head:
+        raise ModelFileError(f"{path} is empty; fetch it again")
+    if head[:4] != _GGUF:
+        raise ModelFileError(
+            f"{path} is not a GGUF file; localspec loads GGUF only (convert it with llama.cpp's "
+            "convert_hf_to_gguf.py, or pull a GGUF repository)"
+        )
+    if len(head) < 8:
+        raise ModelFileError(f"{path} ends in the middle of its header; fetch it again")
+
+
+class Model:
+    """A loaded model. Close it when done; contexts made of it must be closed first."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        gpu_layers: int | None = None,
+        on_progress: Callable[[float], None] | None = None,
+        cancelled: Callable[[], bool] | None = None,
+    ) -> None:
+        """Load ``path``; ``gpu_layers`` None offloads all that the backend can.
+
+        Raises:
+            ModelNotFoundError, ModelFileError, UnsupportedModelError, OutOfMemoryError
+            Interrupted: ``cancelled`` said so.
+        """
+        check_file(path)
+        library.start()
+        self.path = path
+        params = c_api.llama_model_default_params()
+        params.n_gpu_layers = _ALL_LAYERS if gpu_layers is None else gpu_layers
+        stopped = False
+
+        def progress(fraction: float, _data: object) -> bool:
+            nonlocal stopped
+            if on_progress is not None:
+                on_progress(fraction)
+            stopped = cancelled is not None and cancelled()
+            return not stopped
+
+        callback = c_api.llama_progress_callback(progress)
+        params.progress_callback = callback
+        library.errors_since(0)
+        self._ptr: Any = c_api.llama_model_load_from_file(os.fsencode(path), params)
+        if not self._ptr:
+            if stopped:
+                raise Interrupted("loading was cancelled")
+            raise load_error(path, library.errors_since())
+        self._vocab: Any = c_api.llama_model_get_vocab(self._ptr)
+        try:
+            self._require_text_model()
+        except ModelFileError:
+            self.close()
+            raise
+
+    def _require_text_model(self) -> None:
+        name = self.path.name
+        if not self._vocab or self.n_vocab == 0 or self.vocab_type == c_api.LLAMA_VOCAB_TYPE_NONE:
+            raise UnsupportedModelError(f"{name} has no vocabulary: it is not a text model")
+        arch = self.architecture
+        causal = self.metadata.get(f"{arch}.attention.causal", "true")
+        pooled = self.metadata.get(f"{arch}.pooling_type", "0")
+        if causal == "false" or pooled not in {"0", "-1"}:
+            raise UnsupportedModelError(
+                f"{name} is an embedding model ({arch}); it turns text into vectors and cannot "
+                "write any: choose a chat model"
+            )
+        if c_api.llama_model_has_encoder(self._ptr) or not c_api.llama_model_has_decoder(self._ptr):
+            raise UnsupportedModelError(
+                f"{name} ({arch}) is not a decoder-only model; localspec runs those only"
+            )
+
+    @property
+    def handle(self) -> Any:
+        """The llama_model pointer, for the rest of this package."""
+        return self._ptr
+
+    def close(self) -> None:
+        """Free the weights. May be called twice."""
+        if self._ptr:
+            c_api.llama_model_free(self._ptr)
+            self._ptr = None
+
+    # -- facts ---------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def n_vocab(self) -> int:
+        """V, the width of a row of logits."""
+        return int(c_api.llama_vocab_n_tokens(self._vocab))
+
+    @functools.cached_property
+    def vocab_type(self) -> int:
+        """LLAMA_VOCAB_TYPE_*."""
+        return int(c_api.llama_vocab_type(self._vocab))
+
+    @functools.cached_property
+    def n_ctx_train(self) -> int:
+        """Tokens that the model was trained to see at once."""
+        return int(c_api.llama_model_n_ctx_train(self._ptr))
+
+    @functools.cached_property
+    def n_layer(self) -> int:
+        """Transformer layers."""
+        return int(c_api.llama_model_n_layer(self._ptr))
+
+    @functools.cached_property
+    def n_bytes(self) -> int:
+        """Size of all tensors."""
+        return int(c_api.llama_model_size(self._ptr))
+
+    @functools.cached_property
+    def n_params(self) -> int:
+        """Number of weights."""
+        return int(c_api.llama_model_n_params(self._ptr))
+
+    @functools.cached_property
+    def partial_removal(self) -> bool:
+        """Whether the KV cache can forget the end of a sequence, which rejected drafts need."""
+        return not (
+            c_api.llama_model_is_recurrent(self._ptr) or c_api.llama_model_is_hybrid(self._ptr)
+        )
+
+    @functools.cached_property
+    def description(self) -> str:
+        """llama.cpp's short description: architecture, size, type."""
+        return _text(lambda buf, n: c_api.llama_model_desc(self._ptr, buf, n))
+
+    @functools.cached_property
+    def metadata(self) -> dict[str, str]:
+        """Key-values of the header, arrays abbreviated by llama.cpp."""
+        count = c_api.llama_model_meta_count(self._ptr)
+        return {
+            _text(
+                lambda b, n, i=i: c_api.llama_model_meta_key_by_index(self._ptr, i, b, n)  # type: ignore[misc]
+            ): _text(
+                lambda b, n, i=i: c_api.llama_model_meta_val_str_by_index(self._ptr, i, b, n)  # type: ignore[misc]
+            )
+            for i in range(count)
+        }
+
+    @property
+    def architecture(self) -> str:
+        """``general.architecture``."""
+        return self.metadata.get("general.architecture", "unknown")
+
+    @functools.cached_property
+    def template(self) -> str | None:
+        """The Jinja chat template in the file."""
+        raw = c_api.llama_model_chat_template(self._ptr, None)
+        return raw.decode("utf-8", "replace") if raw else None
+
+    # -- vocabulary ----------------------------------------------------------------------------
+
+    @functools.cached_property
+    def special_ids(self) -> dict[str, int]:
+        """bos, eos, eot; -1 where there is none."""
+        return {
+            "bos": int(c_api.llama_vocab_bos(self._vocab)),
+            "eos": int(c_api.llama_vocab_eos(self._vocab)),
+            "eot": int(c_api.llama_vocab_eot(self._vocab)),
+        }
+
+    @functools.cached_property
+    def adds_bos(self) -> bool:
+        """Whether a text is to be preceded by bos."""
+        return bool(c_api.llama_vocab_get_add_bos(self._vocab))
+
+    @functools.cached_property
+    def end_ids(self) -> frozenset[int]:
+        """Every end-of-generation token."""
+        return frozenset(
+            i for i in range(self.n_vocab) if c_api.llama_vocab_is_eog(self._vocab, i)
+        )
+
+    def token_text(self, token: int) -> bytes:
+        """The vocabulary's raw entry for a token."""
+        return c_api.llama_vocab_get_text(self._vocab, token) or b""
+
+    def tokenize(self, text: str, *, special: bool = False, bos: bool = False) -> list[int]:
+        """Token ids; ``special`` lets markers such as <|im_end|> stand for their tokens."""
+        # Unpaired surrogates cannot be encoded; they stand for bytes that were not UTF-8.
+        raw = text.encode("utf-8", "replace")
+        size = len(raw) + 8
+        while True:
+            buffer = (c_api.llama_token * size)()
+            n = c_api.llama_tokenize(self._vocab, raw, len(raw), buffer, size, bos, special)
+            if n >= 0:
+                return list(buffer[:n])
+            size = -n
+
+    def piece(self, token: int) -> bytes:
+        """The bytes a token stands for, none for control tokens; may split a character."""
+        known = self._pieces.get(token)
+        if known is None:
+            size = 64
+            while True:
+                buffer = ctypes.create_string_buffer(size)
+                n = c_api.llama_token_to_piece(self._vocab, token, buffer, size, 0, False)
+                if n >= 0:
+                    known = buffer.raw[:n]
+                    break
+                size = -n
+            self._pieces[token] = known
+        return known
+
+    @functools.cached_property
+    def _pieces(self) -> dict[int, bytes]:
+        return {}
+
+    def marker(self, token: int) -> str:
+        """A control token as text, for templates; "" for -1."""
+        return self.token_text(token).decode("utf-8", "replace") if token >= 0 else ""
+
+
+def _text(call: Callable[[Any, int], int]) -> str:
+    """Text from a llama.cpp call that wants a buffer and returns the length it needs."""
+    size = 256
+    while True:
+        buffer = ctypes.create_string_buffer(size)
+        n = call(buffer, size)
+        if n < size:
+            return buffer.value.decode("utf-8", "replace")
+        size = n + 1
+
+
+_MEMORY = re.compile(r"out of memory|failed to allocate|unable to allocate|cudaMalloc", re.I)
+_UNKNOWN = re.compile(r"unknown model architecture: '([^']*)'")
+_REASON = re.compile(r"error loading model(?: \w+)?: (.*)")
+_CUT = re.compile(r"not within the file bounds|corrupted or incomplete|failed to read|unexpected", re.I)
+
+
+def load_error(path: Path, lines: list[str]) -> ModelFileError | OutOfMemoryError:
+    """The error that llama.cpp's own lines stand for."""
+    text = "\n".join(lines)
+    if _MEMORY.search(text):
+        return OutOfMemoryError(
+            f"{path.name} ({path.stat().st_size / 1e9:.2f} GB) does not fit into memory; choose a "
+            "smaller model, or fewer layers on the GPU with --gpu-layers"
+        )
+    if unknown := _UNKNOWN.search(text):
+        return UnsupportedModelError(
+            f"{path.name} has the architecture {unknown[1]!r}, which this build of llama.cpp "
+            f"(llama-cpp-python {library.version()}) does not know"
+        )
+    if _CUT.search(text):
+        return ModelFileError(f"{path.name} is cut short or damaged; fetch it again")
+    found = _REASON.findall(text)
+    reason = found[0] if found else (lines[0] if lines else "llama.cpp gave no reason")
+    return ModelFileError(f"llama.cpp cannot load {path.name}: {reason}")

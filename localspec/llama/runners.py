@@ -1,0 +1,93 @@
+"""The seams of the loop on llama.cpp: a target that scores chains, and a draft model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from localspec.errors import DecodeError
+from localspec.llama.context import Context
+from localspec.loop import Work
+from localspec.values import Logits, Scores, Tokens
+
+
+class LlamaTarget:
+    """A `Target`: the only owner of the target's KV cache."""
+
+    leaves = 1
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._base: dict[int, int] = {}
+
+    @property
+    def capacity(self) -> int:
+        """Tokens that one sequence may hold."""
+        return self._context.capacity
+
+    def read(
+        self, seq: int, tokens: Tokens, on_progress: Callable[[int], None] | None = None
+    ) -> None:
+        """Append a prompt (less its last token, which is to be pending)."""
+        self._context.read(seq, tokens, on_progress)
+
+    def score(self, work: Sequence[Work]) -> list[Scores]:
+        """One pass over the pending tokens and drafts; if it raises, the cache is as before.
+
+        Raises:
+            DecodeError: a tree, which this target does not score.
+        """
+        passes = []
+        for w in work:
+            if not w.draft.is_chain:
+                raise DecodeError(f"drafter {w.draft.source!r} proposed a tree; chains only here")
+            self._base[w.seq] = self.length(w.seq)
+            tokens = [w.pending, *w.draft.tokens.tolist()]
+            passes.append((w.seq, tokens, len(tokens)))
+        return [Scores(rows) for rows in self._context.forward(passes)]
+
+    def keep(self, seq: int, path: Sequence[int]) -> None:
+        """Keep the pending token and the accepted run."""
+        self._context.truncate(seq, self._base[seq] + 1 + len(path))
+
+    def truncate(self, seq: int, length: int) -> None:
+        """Keep the first ``length`` tokens of the sequence, for the next turn's prefix."""
+        self._context.truncate(seq, length)
+
+    def length(self, seq: int) -> int:
+        """Tokens of the sequence in the KV cache, as llama.cpp itself has it."""
+        return self._context.length(seq)
+
+
+class LlamaDraftModel:
+    """A `DraftModel`; rows are cut to the ids that the target knows too."""
+
+    def __init__(self, context: Context, target_vocab: int) -> None:
+        self._context = context
+        self.vocabulary = min(context.model.n_vocab, target_vocab)
+
+    @property
+    def capacity(self) -> int:
+        """Tokens that one sequence may hold."""
+        return self._context.capacity
+
+    def extend(self, work: Sequence[tuple[int, Tokens]]) -> list[Logits]:
+        """Append tokens; (V,) logits after the last of each. If it raises, nothing was added."""
+        before = [(seq, self._context.length(seq)) for seq, _ in work]
+        room = self._context.n_batch // len(work)
+        try:
+            last = []
+            for seq, tokens in work:
+                surplus = len(tokens) - room
+                if surplus > 0:
+                    self._context.read(seq, tokens[:surplus])
+                last.append((seq, tokens[max(0, surplus) :], 1))
+            rows = self._context.forward(last)
+        except BaseException:
+            for seq, length in before:
+                self._context.truncate(seq, length)
+            raise
+        return [row[0, : self.vocabulary] for row in rows]
+
+    def truncate(self, seq: int, length: int) -> None:
+        """Keep the first ``length`` tokens of the sequence."""
+        self._context.truncate(seq, length)

@@ -1,0 +1,54 @@
+"""Whether a draft model speaks the target's vocabulary."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+MAX_SIZE_DIFFERENCE = 128
+"""Vocabularies of one family are padded to different multiples; llama.cpp allows as much."""
+
+
+class Vocabulary(Protocol):
+    """What the check needs to know of a model."""
+
+    @property
+    def vocab_type(self) -> int: ...  # noqa: D102 - llama.cpp's number
+    @property
+    def n_vocab(self) -> int: ...  # noqa: D102 - V
+    @property
+    def special_ids(self) -> dict[str, int]: ...  # noqa: D102 - by name
+    @property
+    def adds_bos(self) -> bool: ...  # noqa: D102 - whether texts start with bos
+    def token_text(self, token: int) -> bytes: ...  # noqa: D102 - the raw entry
+
+
+def vocabulary_mismatch(target: Vocabulary, draft: Vocabulary) -> str | None:
+    """Why the draft's ids do not mean what the target's do; None if they do.
+
+    Type, special ids, size (padding apart) and the text of every shared id must be equal.
+    """
+    if target.vocab_type != draft.vocab_type:
+        return (
+            f"the tokenizers are of different kinds (type {target.vocab_type} in the target, "
+            f"{draft.vocab_type} in the draft)"
+        )
+    shared = min(target.n_vocab, draft.n_vocab)
+    for token in range(shared):
+        ours, theirs = target.token_text(token), draft.token_text(token)
+        if ours != theirs:
+            return (
+                f"the vocabularies differ from id {token} on: {_show(ours)} in the target, "
+                f"{_show(theirs)} in the draft"
+            )
+    if abs(target.n_vocab - draft.n_vocab) > MAX_SIZE_DIFFERENCE:
+        return f"the vocabularies have {target.n_vocab} and {draft.n_vocab} entries"
+    for name, token in target.special_ids.items():
+        if draft.special_ids[name] != token:
+            return f"{name} is id {token} in the target and {draft.special_ids[name]} in the draft"
+    if target.adds_bos != draft.adds_bos:
+        return "one of them starts every text with bos, the other does not"
+    return None
+
+
+def _show(text: bytes) -> str:
+    return repr(text.decode("utf-8", "replace"))

@@ -1,0 +1,252 @@
+"""The runtime: a loaded pair that answers. This is the Python API.
+
+    from localspec import Message, Runtime, Options, Sampling
+
+    with Runtime.open(Options(model="demo")) as runtime:
+        for event in runtime.reply([Message("user", "Hello!")], sampling=Sampling(), seed=1):
+            ...  # Reading, Notice, Token, Round and, last, Finished
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from localspec.assembly import Options, Pairing, load
+from localspec.chat import PLAIN_STOP, PLAIN_TEMPLATE, Template, Transcript, fit
+from localspec.drafters import Committed, Drafter, Off
+from localspec.drafters.model import common_prefix
+from localspec.errors import ContextError, DecodeError, Interrupted, LocalspecError, UsageError
+from localspec.events import Event, Finished, Loading, Message, ModelInfo, Notice, Reading
+from localspec.noise import Noise
+from localspec.policy import Plain, Policy
+from localspec.replying import Ending, Generation, new_seed
+from localspec.sampling import Processor, Sampling
+
+_SEQ = 0
+_READ_AT_ONCE = 256
+"""Prompt tokens between two Reading events."""
+_RESERVE_FRACTION = 4
+"""A quarter of the context is kept free for the reply before old turns are dropped."""
+
+
+@dataclass(slots=True)
+class _Held:
+    """What the target's KV cache holds."""
+
+    tokens: list[int] = field(default_factory=list)
+
+
+class Runtime:
+    """One loaded pair, answering one request at a time."""
+
+    def __init__(self, pairing: Pairing) -> None:
+        """Use `Runtime.open`."""
+        self._pairing = pairing
+        self._held = _Held()
+        self._busy = threading.Lock()
+        model = pairing.target_model
+        specials = model.special_ids
+        bos, eos = model.marker(specials["bos"]), model.marker(specials["eos"])
+        self._template = Template(model.template or PLAIN_TEMPLATE, bos=bos, eos=eos)
+        self._template_stop = () if model.template else PLAIN_STOP
+        self._transcript = Transcript(
+            lambda text: model.tokenize(
+                text,
+                special=True,
+                bos=model.adds_bos and not (bos and text.startswith(bos)),
+            ),
+            lambda text: model.tokenize(text, special=True),
+        )
+
+    @classmethod
+    def open(
+        cls,
+        options: Options | None = None,
+        on_event: Callable[[Loading], None] | None = None,
+        cancelled: Callable[[], bool] | None = None,
+    ) -> Self:
+        """Load target and draft.
+
+        ``on_event`` is told the progress; when ``cancelled`` returns true, loading stops.
+
+        Raises:
+            LocalspecError: whatever prevents it, see `localspec.errors`.
+        """
+        return cls(load(options or Options(), on_event, cancelled))
+
+    @property
+    def info(self) -> ModelInfo:
+        """What was loaded."""
+        return self._pairing.info
+
+    def reply(
+        self,
+        messages: Sequence[Message],
+        *,
+        sampling: Sampling | None = None,
+        seed: int | None = None,
+        max_tokens: int | None = None,
+        stop: Sequence[str] = (),
+        draft: bool = True,
+    ) -> Iterator[Event]:
+        """The next assistant turn of a conversation, as a stream of events.
+
+        The whole conversation is given each time; what the KV cache holds of it is not read
+        again. ``draft=False`` decodes plainly. Without ``seed`` one is drawn and reported.
+
+        Raises:
+            UsageError: parameters that cannot be meant.
+            ContextError: the last message does not fit into the context.
+            DecodeError: llama.cpp failed.
+        """
+        capacity = self._pairing.target.capacity
+        reserve = max(1, min(max_tokens or capacity, capacity // _RESERVE_FRACTION))
+        prompt = fit(messages, self._template, self._transcript.encode, capacity, reserve)
+        if prompt.dropped:
+            yield Notice(
+                f"the context of {capacity} tokens is full: the {prompt.dropped} oldest messages "
+                "were left out"
+            )
+        ending = Ending(self._pairing.target_model, (*stop, *self._template_stop))
+        yield from self._generate(prompt.tokens, ending, sampling, seed, max_tokens, draft)
+        if not ending.stream.stopped:  # else the tokens say more than the text
+            replied = self._held.tokens[len(prompt.tokens) :]
+            text = prompt.text + ending.stream.text
+            self._transcript.remember(text, [*prompt.tokens, *self._without_end(replied)])
+
+    def complete(
+        self,
+        text: str,
+        *,
+        sampling: Sampling | None = None,
+        seed: int | None = None,
+        max_tokens: int | None = None,
+        stop: Sequence[str] = (),
+        draft: bool = True,
+    ) -> Iterator[Event]:
+        """What the model writes after ``text``, without a chat template. As `reply` otherwise."""
+        model = self._pairing.target_model
+        tokens = model.tokenize(text, special=True, bos=model.adds_bos)
+        if not tokens:
+            raise UsageError("the prompt is empty; give at least one character")
+        capacity = self._pairing.target.capacity
+        if len(tokens) >= capacity:
+            raise ContextError(
+                f"the prompt has {len(tokens)} tokens and the context holds {capacity}; shorten "
+                "it, or raise --ctx"
+            )
+        ending = Ending(model, tuple(stop))
+        yield from self._generate(tokens, ending, sampling, seed, max_tokens, draft)
+
+    def interrupt(self) -> None:
+        """End the running reply within about 50 ms; callable from any thread."""
+        self._pairing.stop.set()
+
+    def close(self) -> None:
+        """Free everything. May be called twice."""
+        self._pairing.close()
+
+    def __enter__(self) -> Self:
+        """The runtime itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Free everything."""
+        self.close()
+
+    # -- one request ---------------------------------------------------------------------------
+
+    def _generate(
+        self,
+        prompt: list[int],
+        ending: Ending,
+        sampling: Sampling | None,
+        seed: int | None,
+        max_tokens: int | None,
+        draft: bool,  # noqa: FBT001 - private, passed on from a keyword
+    ) -> Iterator[Event]:
+        pairing = self._pairing
+        if max_tokens is not None and max_tokens < 1:
+            raise UsageError(f"max_tokens must be at least 1, not {max_tokens}")
+        capacity = pairing.target.capacity
+        room = capacity - len(prompt) + 1
+        seed = new_seed() if seed is None else seed
+        drafter: Drafter = pairing.drafter if draft else Off()
+        policy: Policy = pairing.policy if draft else Plain("switched off for this reply")
+        generation = Generation(
+            seq=_SEQ,
+            prompt=prompt,
+            processor=Processor(sampling or Sampling(), pairing.target_model.n_vocab),
+            noise=Noise(seed),
+            limit=min(max_tokens or room, room),
+            ending=ending,
+        )
+        if not self._busy.acquire(blocking=False):
+            raise UsageError("this runtime is answering already; one reply at a time")
+        try:
+            pairing.stop.clear()
+            try:
+                yield from self._read(generation, drafter)
+                while generation.finish is None:
+                    yield from generation.round(pairing.target, drafter, pairing.verifier, policy)
+                    if pairing.watchdog is not None:
+                        yield from pairing.watchdog.look(generation.last_verify)
+                    if pairing.stop.is_set() and generation.finish is None:
+                        generation.interrupt()
+            except Interrupted:
+                generation.interrupt()
+            self._remember(generation)
+            if generation.finish == "length" and len(generation.tokens) > capacity:
+                yield Notice(f"the reply was cut: the context of {capacity} tokens is full")
+            yield Finished(generation.reply(policy.speculation))
+        except GeneratorExit:
+            self._remember(generation)
+            raise
+        except LocalspecError:
+            self._forget()
+            raise
+        finally:
+            self._busy.release()
+
+    def _read(self, generation: Generation, drafter: Drafter) -> Iterator[Event]:
+        """Read what the KV cache does not hold yet of the prompt, all but its last token."""
+        target, prompt = self._pairing.target, generation.tokens
+        cached = min(common_prefix(self._held.tokens, prompt), len(prompt) - 1)
+        try:
+            target.truncate(_SEQ, cached)
+        except DecodeError:  # this kind of cache can only forget all
+            cached = 0
+            target.truncate(_SEQ, cached)
+        generation.start_reading(cached)
+        self._held.tokens = prompt[:cached]
+        for at in range(cached, len(prompt) - 1, _READ_AT_ONCE):
+            yield Reading(at, len(prompt), cached)
+            target.read(_SEQ, prompt[at : min(at + _READ_AT_ONCE, len(prompt) - 1)])
+            self._held.tokens = prompt[: target.length(_SEQ)]
+        drafter.commit([Committed(_SEQ, prompt, prompt, {})])
+        yield Reading(len(prompt), len(prompt), cached)
+        generation.start_decoding()
+
+    def _remember(self, generation: Generation) -> None:
+        self._held.tokens = generation.tokens[: self._pairing.target.length(_SEQ)]
+
+    def _forget(self) -> None:
+        """After a failure nothing in the caches is trusted."""
+        self._held.tokens = []
+        with contextlib.suppress(LocalspecError):
+            self._pairing.target.truncate(_SEQ, 0)
+            self._pairing.drafter.close(_SEQ)
+
+    def _without_end(self, tokens: list[int]) -> list[int]:
+        ends = self._pairing.target_model.end_ids
+        return tokens[:-1] if tokens and tokens[-1] in ends else tokens

@@ -1,0 +1,55 @@
+"""From token bytes to text that can be shown: whole characters, and nothing of a stop string."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Sequence
+
+
+class TextStream:
+    """Decodes UTF-8 across token borders and ends at the first stop string."""
+
+    def __init__(self, stop: Sequence[str] = ()) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._stop = tuple(s for s in stop if s)
+        self._held = ""
+        self._shown: list[str] = []
+        self.stopped = False
+        """Whether a stop string ended the text."""
+
+    @property
+    def text(self) -> str:
+        """All that was released so far."""
+        return "".join(self._shown)
+
+    def feed(self, piece: bytes) -> str:
+        """Text that is now safe to show."""
+        self._held += self._decoder.decode(piece)
+        return self._release(final=False)
+
+    def finish(self) -> str:
+        """What was held back, once nothing can follow."""
+        self._held += self._decoder.decode(b"", final=True)
+        return self._release(final=True)
+
+    def _release(self, *, final: bool) -> str:
+        if self.stopped:
+            return ""
+        ends = [i for s in self._stop if (i := self._held.find(s)) >= 0]
+        if ends:
+            self.stopped = True
+            safe = min(ends)
+        else:
+            safe = len(self._held) - (0 if final else self._doubtful())
+        text, self._held = self._held[:safe], self._held[safe:]
+        if text:
+            self._shown.append(text)
+        return text
+
+    def _doubtful(self) -> int:
+        """Length of the longest end of the held text that may begin a stop string."""
+        longest = max((len(s) for s in self._stop), default=1) - 1
+        for n in range(min(longest, len(self._held)), 0, -1):
+            if any(s.startswith(self._held[-n:]) for s in self._stop):
+                return n
+        return 0

@@ -1,0 +1,35 @@
+"""Exact match: the target chooses as if it were alone; a drafted token stands if it is that."""
+
+from __future__ import annotations
+
+from localspec.noise import Noise, Stream
+from localspec.values import ROOT, Draft, Proposal, Rows, Verdict
+
+
+class Match:
+    """Token for token what plain decoding gives, for equal logits.
+
+    At each node the target draws y = argmax(log p + gumbel(position)), or argmax p at temperature
+    0. The draw never looks at the draft, so it is the same with any draft or none. Stern et al.
+    2018 ("Blockwise parallel decoding", greedy case); Daliri et al. 2025 for shared Gumbel noise.
+    """
+
+    name = "match"
+    proposals = frozenset(Proposal)
+    favours = Proposal.COUPLED
+
+    def __call__(self, draft: Draft, rows: Rows, noise: Noise, position: int) -> Verdict:
+        """Walk down to the child that holds the target's choice, for as long as there is one."""
+        node, path, verified = ROOT, [], 0
+        while True:
+            y = noise.draw(rows(node + 1), position + len(path), Stream.SAMPLE)
+            hit = None
+            for child in draft.children(node):
+                verified += 1
+                if draft.tokens[child] == y:
+                    hit = child
+                    break
+            if hit is None:
+                return Verdict(tuple(path), y, verified)
+            path.append(hit)
+            node = hit

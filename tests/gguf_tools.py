@@ -1,0 +1,98 @@
+"""Small random GGUF files for tests: whole, damaged, and of kinds that cannot chat."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gguf
+import numpy as np
+
+SPECIALS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def byte_vocabulary(extra: int = 0) -> list[str]:
+    """Three control tokens, the 256 bytes in GPT-2's spelling, and ``extra`` unused words."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    spelling = {b: chr(b) for b in printable}
+    spare = 256
+    for b in range(256):
+        if b not in spelling:
+            spelling[b] = chr(spare)
+            spare += 1
+    return [*SPECIALS, *(spelling[b] for b in range(256)), *(f"unused{i}" for i in range(extra))]
+
+
+def write_llama(
+    path: Path,
+    *,
+    vocabulary: list[str] | None = None,
+    seed: int = 0,
+    width: int = 64,
+    layers: int = 2,
+    context: int = 512,
+    scale: float = 0.6,
+    eos: int = 2,
+    template: str | None = CHATML,
+) -> Path:
+    """A llama-architecture model of random weights with a byte vocabulary."""
+    rng = np.random.default_rng(seed)
+    words = byte_vocabulary() if vocabulary is None else vocabulary
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_context_length(context)
+    writer.add_embedding_length(width)
+    writer.add_block_count(layers)
+    writer.add_feed_forward_length(2 * width)
+    writer.add_head_count(2)
+    writer.add_head_count_kv(1)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_dimension_count(width // 2)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("qwen2")
+    writer.add_token_list(words)
+    writer.add_token_types(
+        [gguf.TokenType.CONTROL if w in SPECIALS else gguf.TokenType.NORMAL for w in words]
+    )
+    writer.add_token_merges(["a b"])
+    writer.add_eos_token_id(eos)
+    writer.add_bos_token_id(0)
+    writer.add_add_bos_token(False)
+    if template is not None:
+        writer.add_chat_template(template)
+
+    def matrix(name: str, out: int, into: int) -> None:
+        weights = rng.normal(0, scale / np.sqrt(into), (out, into)).astype(np.float32)
+        writer.add_tensor(name, weights)
+
+    matrix("token_embd.weight", len(words), width)
+    writer.add_tensor("output_norm.weight", np.ones(width, np.float32))
+    for i in range(layers):
+        writer.add_tensor(f"blk.{i}.attn_norm.weight", np.ones(width, np.float32))
+        writer.add_tensor(f"blk.{i}.ffn_norm.weight", np.ones(width, np.float32))
+        matrix(f"blk.{i}.attn_q.weight", width, width)
+        matrix(f"blk.{i}.attn_k.weight", width // 2, width)
+        matrix(f"blk.{i}.attn_v.weight", width // 2, width)
+        matrix(f"blk.{i}.attn_output.weight", width, width)
+        matrix(f"blk.{i}.ffn_gate.weight", 2 * width, width)
+        matrix(f"blk.{i}.ffn_up.weight", 2 * width, width)
+        matrix(f"blk.{i}.ffn_down.weight", width, 2 * width)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def write_unknown_architecture(path: Path) -> Path:
+    """A whole GGUF that no llama.cpp knows."""
+    writer = gguf.GGUFWriter(path, "abacus")
+    writer.add_block_count(1)
+    writer.add_tensor("beads", np.ones(8, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
