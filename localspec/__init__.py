@@ -1,19 +1,31 @@
 """localspec: exact speculative decoding for quantized models on your own machine.
 
-The names below are the public API; loading llama.cpp is put off until `Runtime` is used.
+The names in ``__all__`` are the public API. They are loaded when first used: `localspec --help`
+needs neither numpy nor llama.cpp.
 """
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING
 
-from localspec.errors import LocalspecError
-from localspec.events import Finished, Loading, Message, Notice, Reading, Reply, Round, Stats, Token
-from localspec.sampling import GREEDY, Sampling
-from localspec.values import Origin
-
 if TYPE_CHECKING:
-    from localspec.runtime import Options, Runtime
+    from localspec.assembly import Options
+    from localspec.errors import LocalspecError
+    from localspec.events import (
+        Finished,
+        Loading,
+        Message,
+        Notice,
+        Reading,
+        Reply,
+        Round,
+        Stats,
+        Token,
+    )
+    from localspec.runtime import Runtime
+    from localspec.sampling import GREEDY, Sampling
+    from localspec.values import Origin
 
 __version__ = "0.1.0"
 
@@ -36,9 +48,17 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    if name in {"Options", "Runtime"}:
-        import localspec.runtime as module  # noqa: PLC0415 - llama.cpp takes a while to load
+_HOMES = {
+    "GREEDY": "sampling",
+    "LocalspecError": "errors",
+    "Options": "assembly",
+    "Origin": "values",
+    "Runtime": "runtime",
+    "Sampling": "sampling",
+}
 
-        return getattr(module, name)
-    raise AttributeError(f"module 'localspec' has no attribute {name!r}")
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module 'localspec' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"localspec.{_HOMES.get(name, 'events')}"), name)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
@@ -21,7 +21,7 @@ from localspec.chat import PLAIN_STOP, PLAIN_TEMPLATE, Template, Transcript, fit
 from localspec.drafters import Committed, Drafter, Off
 from localspec.drafters.model import common_prefix
 from localspec.errors import ContextError, DecodeError, Interrupted, LocalspecError, UsageError
-from localspec.events import Event, Finished, Loading, Message, ModelInfo, Notice, Reading
+from localspec.events import Event, Finished, Loading, Message, ModelInfo, Notice, Reading, Reply
 from localspec.noise import Noise
 from localspec.policy import Plain, Policy
 from localspec.replying import Ending, Generation, new_seed
@@ -49,6 +49,7 @@ class Runtime:
         self._pairing = pairing
         self._held = _Held()
         self._busy = threading.Lock()
+        self._closed = False
         model = pairing.target_model
         specials = model.special_ids
         bos, eos = model.marker(specials["bos"]), model.marker(specials["eos"])
@@ -78,6 +79,16 @@ class Runtime:
             LocalspecError: whatever prevents it, see `localspec.errors`.
         """
         return cls(load(options or Options(), on_event, cancelled))
+
+    def lend(self) -> Pairing:
+        """The loaded parts, for measurements between two replies; the KV cache is given up."""
+        self._held.tokens = []
+        self._pairing.target.truncate(_SEQ, 0)
+        return self._pairing
+
+    def encode(self, messages: Sequence[Message]) -> list[int]:
+        """Tokens of the prompt that `reply` would read."""
+        return self._transcript.encode(self._template.render(messages))
 
     @property
     def info(self) -> ModelInfo:
@@ -113,11 +124,11 @@ class Runtime:
                 "were left out"
             )
         ending = Ending(self._pairing.target_model, (*stop, *self._template_stop))
-        yield from self._generate(prompt.tokens, ending, sampling, seed, max_tokens, draft)
+        reply = yield from self._generate(prompt.tokens, ending, sampling, seed, max_tokens, draft)
         if not ending.stream.stopped:  # else the tokens say more than the text
-            replied = self._held.tokens[len(prompt.tokens) :]
-            text = prompt.text + ending.stream.text
-            self._transcript.remember(text, [*prompt.tokens, *self._without_end(replied)])
+            tokens = [*prompt.tokens, *self._without_end(reply.tokens)]
+            self._transcript.remember(prompt.text + reply.text, tokens)
+        yield Finished(reply)
 
     def complete(
         self,
@@ -141,14 +152,16 @@ class Runtime:
                 "it, or raise --ctx"
             )
         ending = Ending(model, tuple(stop))
-        yield from self._generate(tokens, ending, sampling, seed, max_tokens, draft)
+        reply = yield from self._generate(tokens, ending, sampling, seed, max_tokens, draft)
+        yield Finished(reply)
 
     def interrupt(self) -> None:
         """End the running reply within about 50 ms; callable from any thread."""
         self._pairing.stop.set()
 
     def close(self) -> None:
-        """Free everything. May be called twice."""
+        """Free everything. May be called twice, and in the middle of a reply."""
+        self._closed = True
         self._pairing.close()
 
     def __enter__(self) -> Self:
@@ -174,7 +187,7 @@ class Runtime:
         seed: int | None,
         max_tokens: int | None,
         draft: bool,  # noqa: FBT001 - private, passed on from a keyword
-    ) -> Iterator[Event]:
+    ) -> Generator[Event, None, Reply]:
         pairing = self._pairing
         if max_tokens is not None and max_tokens < 1:
             raise UsageError(f"max_tokens must be at least 1, not {max_tokens}")
@@ -191,6 +204,8 @@ class Runtime:
             limit=min(max_tokens or room, room),
             ending=ending,
         )
+        if self._closed:
+            raise UsageError("this runtime is closed")
         if not self._busy.acquire(blocking=False):
             raise UsageError("this runtime is answering already; one reply at a time")
         try:
@@ -205,17 +220,16 @@ class Runtime:
                         generation.interrupt()
             except Interrupted:
                 generation.interrupt()
-            self._remember(generation)
             if generation.finish == "length" and len(generation.tokens) > capacity:
                 yield Notice(f"the reply was cut: the context of {capacity} tokens is full")
-            yield Finished(generation.reply(policy.speculation))
-        except GeneratorExit:
-            self._remember(generation)
-            raise
+            return generation.reply(policy.speculation)
         except LocalspecError:
             self._forget()
             raise
         finally:
+            # Also where the reader stops reading in the middle of a reply.
+            if not self._closed:
+                self._held.tokens = generation.tokens[: pairing.target.length(_SEQ)]
             self._busy.release()
 
     def _read(self, generation: Generation, drafter: Drafter) -> Iterator[Event]:
@@ -237,9 +251,6 @@ class Runtime:
         yield Reading(len(prompt), len(prompt), cached)
         generation.start_decoding()
 
-    def _remember(self, generation: Generation) -> None:
-        self._held.tokens = generation.tokens[: self._pairing.target.length(_SEQ)]
-
     def _forget(self) -> None:
         """After a failure nothing in the caches is trusted."""
         self._held.tokens = []
@@ -247,6 +258,6 @@ class Runtime:
             self._pairing.target.truncate(_SEQ, 0)
             self._pairing.drafter.close(_SEQ)
 
-    def _without_end(self, tokens: list[int]) -> list[int]:
+    def _without_end(self, tokens: Sequence[int]) -> Sequence[int]:
         ends = self._pairing.target_model.end_ids
         return tokens[:-1] if tokens and tokens[-1] in ends else tokens

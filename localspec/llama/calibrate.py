@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Iterator
 
@@ -11,26 +12,27 @@ from localspec.llama.devices import physical_cores
 
 _WIDTHS = (1, 4, 8, 2, 5, 16, 3, 6, 12, 7)
 """In the order of what is most worth knowing when time runs out."""
-_TRIES = 3
+_SMALL = 300_000_000
+"""Bytes of weights that one core reads in a few hundredths of a second."""
+_MUST_GAIN = 1.25
+"""More threads must be this much faster."""
 
 
-def choose_threads(context: Context, budget_s: float = 0.5) -> int:
-    """Set and return the number of threads that makes a one-token pass fastest.
+def choose_threads(context: Context) -> int:
+    """Set and return the fewest threads that are about as fast as any for one-token passes.
 
     Small models lose more at the barriers between threads than they gain; and beside a busy
-    neighbour a spinning barrier can cost a hundred times the work.
+    neighbour a spinning barrier can cost a hundred times the work. So more threads must earn
+    their place. Large models are not made to crawl on one thread to find that out.
     """
-    deadline = time.perf_counter() + budget_s
     cores = physical_cores()
-    candidates = sorted({cores, (cores + 1) // 2, 1}, reverse=True)
-    times: dict[int, float] = {}
-    for n in candidates:
-        if times and time.perf_counter() > deadline:
-            break
+    candidates = {(cores + 1) // 2, cores} | ({1} if context.model.n_bytes < _SMALL else set())
+    best, best_s = 0, float("inf")
+    for n in sorted(candidates):
         context.set_threads(n)
-        pass_seconds(context, 1, tries=1)  # first pass with a new thread pool
-        times[n] = pass_seconds(context, 1, tries=5)
-    best = min(times, key=times.__getitem__)
+        seconds = pass_seconds(context, 1)
+        if seconds * _MUST_GAIN < best_s:
+            best, best_s = n, seconds
     context.set_threads(best)
     return best
 
@@ -42,44 +44,56 @@ def sweep(context: Context, budget_s: float = 1.0) -> dict[int, float]:
     for width in _WIDTHS:
         if len(measured) >= 2 and time.perf_counter() > deadline:
             break
-        measured[width] = pass_seconds(context, width, tries=_TRIES)
+        measured[width] = pass_seconds(context, width)
     return measured
 
 
-def pass_seconds(context: Context, width: int, tries: int) -> float:
-    """The fastest of some passes over ``width`` tokens appended to sequence 0, then removed."""
+def pass_seconds(context: Context, width: int, tries: int = 5, budget_s: float = 0.2) -> float:
+    """Median seconds of some passes over ``width`` tokens appended to sequence 0, then removed.
+
+    A first pass, which builds graphs and starts threads, is not counted.
+    """
     start = context.length(0)
-    best = float("inf")
-    for _ in range(tries):
+    seconds: list[float] = []
+    for _ in range(1 + tries):
         began = time.perf_counter()
         context.forward([(0, [1] * width, width)])
-        best = min(best, time.perf_counter() - began)
+        seconds.append(time.perf_counter() - began)
         context.truncate(0, start)
-    return best
+        if len(seconds) > 1 and sum(seconds) > budget_s:
+            break
+    return statistics.median(seconds[1:])
 
 
 class Watchdog:
-    """Steps down to one thread when threads wait for a busy neighbour.
+    """Halves the threads when they wait for a busy neighbour.
 
     llama.cpp's threads meet at spinning barriers: with another process on a core, every pass
     waits for the scheduler and can take a hundred times as long.
     """
 
-    _SLOW = 8.0
-    _IN_A_ROW = 6
+    _SLOW = 5.0
+    """Times the usual, on average over the last passes."""
+    _WEIGHT = 0.1
+    _FADE = 1.002
+    """The best time of a width is forgotten slowly: passes do get longer with the context."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._best: dict[int, float] = {}
-        self._slow = 0
+        self._slowness = 1.0
 
     def look(self, last: tuple[int, float]) -> Iterator[Notice]:
         """Take note of a pass of (width, seconds); says so when it steps in."""
         width, seconds = last
-        best = self._best[width] = min(self._best.get(width, seconds), seconds)
-        self._slow = self._slow + 1 if seconds > self._SLOW * best else 0
-        if self._slow >= self._IN_A_ROW and self._context.threads > 1:
-            self._context.set_threads(1)
-            self._slow = 0
+        best = self._best[width] = min(self._best.get(width, seconds) * self._FADE, seconds)
+        ratio = min(seconds / best, 4 * self._SLOW) if best > 0 else 1.0
+        self._slowness += self._WEIGHT * (ratio - self._slowness)
+        if self._slowness > self._SLOW and self._context.threads > 1:
+            self._context.set_threads(self._context.threads // 2)
+            self._slowness = 1.0
             self._best.clear()
-            yield Notice("other programs keep the cores busy: now computing on one thread")
+            yield Notice(
+                "other programs keep the cores busy: now computing on "
+                f"{self._context.threads} thread{'s' if self._context.threads > 1 else ''}"
+            )

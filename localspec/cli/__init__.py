@@ -1,0 +1,109 @@
+"""The command line. Data goes to stdout, everything else to stderr.
+
+Exit codes: 0 ok, 1 failed, 2 usage, 3 model not found or not there offline, 4 access, 5 does not
+fit in memory, 6 draft incompatible and one required, 7 file damaged, 130 interrupted. A reader
+that closes the pipe early has what it wanted: 0.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import click
+
+from localspec import __version__
+from localspec.errors import LocalspecError
+
+COMMANDS = {
+    "chat": "Talk to a model in the terminal.",
+    "run": "One reply, streamed to stdout.",
+    "models": "List the pairs of the catalogue.",
+    "show": "What is known of one model or pair.",
+    "verify": "Test on this machine that drafting changes nothing.",
+    "doctor": "Check the installation, one fix for each problem.",
+}
+
+
+class _Lazy(click.Group):
+    """Imports a command's module only when that command is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order of the table, which is the order a newcomer needs them in."""
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command, or None."""
+        del ctx
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"localspec.cli.{cmd_name}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The table, without importing anything."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, with the closest names for a typo."""
+        name = args[0] if args else ""
+        if name and not name.startswith("-") and name not in COMMANDS:
+            import difflib
+
+            close = difflib.get_close_matches(name, COMMANDS, n=1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            ctx.fail(f"No such command {name!r}.{hint}")
+        return super().resolve_command(ctx, args)
+
+
+@click.command(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="localspec")
+def cli() -> None:
+    """Answers of a local language model, sooner and unchanged: a small model drafts, the large one
+    decides.
+    """
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run a command and exit with its code."""
+    sys.exit(call(argv))
+
+
+def call(argv: list[str] | None = None) -> int:
+    """Run a command and return its exit code; whatever goes wrong becomes one line on stderr."""
+    try:
+        result: Any = cli.main(args=argv, prog_name="localspec", standalone_mode=False)
+        sys.stdout.flush()
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return 130
+    except LocalspecError as error:
+        return _fail(str(error), error.exit_code)
+    except BrokenPipeError:
+        # The interpreter flushes stdout once more at exit; that must not complain either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except MemoryError:
+        return _fail("out of memory; choose a smaller model or a smaller --ctx", 5)
+    except OSError as error:
+        place = f" ({error.filename})" if error.filename else ""
+        return _fail(f"{error.strerror or error}{place}", 1)
+    return result if isinstance(result, int) else 0
+
+
+def _fail(message: str, code: int) -> int:
+    try:
+        click.echo(f"localspec: {message}", err=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+    return code

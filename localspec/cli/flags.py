@@ -1,0 +1,140 @@
+"""Flags that several commands share, and how they become options.
+
+Precedence: flag, ``LOCALSPEC_*`` variable, the person's config.toml, default.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import click
+
+from localspec import config
+from localspec.errors import UsageError
+from localspec.sampling import Sampling
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_DEFAULTS = Sampling()
+
+
+class _AutoInt(click.ParamType):
+    """A whole number, or ``auto`` for None."""
+
+    name = "auto|N"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | None:
+        if value is None or value == "auto":
+            return None
+        try:
+            return int(value)
+        except (TypeError, ValueError):
+            self.fail(f"{value!r} is neither a whole number nor auto", param, ctx)
+
+
+def _option(*names: str, **settings: Any) -> Callable[[_Function], _Function]:
+    """A click option that also reads its variable and the person's config.toml."""
+    long = next(n for n in names if n.startswith("--")).split("/")[0]
+    key = long.removeprefix("--").replace("-", "_")
+
+    def default() -> Any:
+        return config.settings().get(key, settings.get("default"))
+
+    return click.option(
+        *names, **{**settings, "default": default, "envvar": f"LOCALSPEC_{key.upper()}"}
+    )
+
+
+def _apply(function: _Function, options: list[Callable[[_Function], _Function]]) -> _Function:
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def model_flags(function: _Function) -> _Function:
+    """What to load and how."""
+    return _apply(
+        function,
+        [
+            _option("-d", "--draft", metavar="MODEL", help="Draft model, or none."),
+            _option("--require-draft", is_flag=True, help="Fail if the draft model is unusable."),
+            _option("--ctx", type=int, metavar="N", help="Context in tokens."),
+            _option("--verifier", default="match", help="match (default) or rejection."),
+            _option("--drafter", metavar="NAMES", help="ngram, model, both with a comma, or off."),
+            _option("--draft-max", type=_AutoInt(), default="auto", help="Draft length K."),
+            _option("--gpu-layers", type=_AutoInt(), default="auto", help="Target on the GPU."),
+            _option("--draft-gpu-layers", type=_AutoInt(), default="auto", help="Draft likewise."),
+            _option("--threads", type=int, metavar="N", help="Threads; measured by default."),
+            _option("--kv-type", metavar="TYPE", help="KV cache: f16 (default), q8_0, q4_0, ..."),
+            _option("--offline", is_flag=True, help="Never connect to anything."),
+        ],
+    )
+
+
+def sampling_flags(function: _Function) -> _Function:
+    """How to sample."""
+    d = _DEFAULTS
+    return _apply(
+        function,
+        [
+            _option("-t", "--temperature", type=float, default=d.temperature, show_default=True),
+            _option("--top-k", type=int, default=d.top_k, show_default=True),
+            _option("--top-p", type=float, default=d.top_p, show_default=True),
+            _option("--min-p", type=float, default=d.min_p, show_default=True),
+            _option("--repeat-penalty", type=float, default=d.repeat_penalty, show_default=True),
+            _option("--presence-penalty", type=float, default=0.0, show_default=True),
+            _option("--frequency-penalty", type=float, default=0.0, show_default=True),
+            _option("--seed", type=int, help="Same seed, same text."),
+            _option("-n", "--max-tokens", type=int, metavar="N", help="Longest reply."),
+        ],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The shared flags of one call, sorted."""
+
+    options: Any
+    """`localspec.runtime.Options`."""
+    sampling: Sampling
+    seed: int | None
+    max_tokens: int | None
+
+
+def sort_flags(model: str | None, flags: dict[str, Any]) -> Asked:
+    """Typed values of the shared flags.
+
+    Raises:
+        UsageError: a value that cannot be meant.
+    """
+    from localspec.assembly import Options
+
+    names = flags.get("drafter")
+    drafter = tuple(part.strip() for part in names.split(",")) if names else None
+    chosen = model if model is not None else config.settings().get("model", "demo")
+    if not isinstance(chosen, str):
+        raise UsageError(f"model in {config.config_dir() / 'config.toml'} must be a text")
+    options = Options(
+        model=chosen,
+        draft=flags["draft"],
+        context=flags["ctx"],
+        gpu_layers=flags["gpu_layers"],
+        draft_gpu_layers=flags["draft_gpu_layers"],
+        threads=flags["threads"],
+        kv_type=flags["kv_type"],
+        verifier=flags["verifier"],
+        drafter=drafter,
+        draft_max=flags["draft_max"],
+        require_draft=flags["require_draft"],
+        offline=flags["offline"],
+    )
+    max_tokens = flags.get("max_tokens")
+    if max_tokens is not None and max_tokens < 1:
+        raise UsageError(f"max-tokens must be at least 1, not {max_tokens}")
+    known = set(inspect.signature(Sampling).parameters)
+    sampling = Sampling(**{k: v for k, v in flags.items() if k in known})
+    return Asked(options, sampling, flags.get("seed"), max_tokens)

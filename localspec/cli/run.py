@@ -1,0 +1,121 @@
+"""``localspec run``: one reply, streamed."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from typing import Any
+
+import click
+
+from localspec.cli.flags import model_flags, sampling_flags, sort_flags
+from localspec.cli.interrupt import CtrlC
+from localspec.cli.texts import read_stdin, require_text, summary, write
+from localspec.errors import UsageError
+from localspec.events import Event, Finished, Message, ModelInfo, Notice, Reply, Token
+
+
+@click.command("run", context_settings={"ignore_unknown_options": False})
+@click.argument("prompt", required=False)
+@click.option("-m", "--model", metavar="MODEL", help="Name, path to a .gguf, or user/repo[:QUANT].")
+@click.option("-s", "--system", metavar="TEXT", help="System message.")
+@click.option("--stop", multiple=True, metavar="TEXT", help="End the reply before this text.")
+@click.option("--raw", is_flag=True, help="Continue the prompt itself, without a chat template.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
+@click.option("--stats", is_flag=True, help="A line of figures on stderr even if it is no terminal.")
+@model_flags
+@sampling_flags
+def command(
+    prompt: str | None,
+    model: str | None,
+    system: str | None,
+    stop: tuple[str, ...],
+    *,
+    raw: bool,
+    as_json: bool,
+    stats: bool,
+    **flags: Any,
+) -> int:
+    """Reply to PROMPT once. A dash, or no PROMPT and a pipe, reads it from stdin."""
+    if prompt is None and sys.stdin.isatty():
+        raise UsageError("give a prompt: localspec run 'Hello', or - to read stdin")
+    text = require_text(read_stdin() if prompt in {None, "-"} else prompt or "")
+    asked = sort_flags(model, flags)
+    if raw and system is not None:
+        raise UsageError("--system needs the chat template, which --raw leaves out")
+    with CtrlC() as ctrl_c:
+        from localspec.runtime import Runtime
+
+        with Runtime.open(asked.options, cancelled=lambda: ctrl_c.pressed) as runtime:
+            ctrl_c.on_first = runtime.interrupt
+            for notice in runtime.info.notices:
+                click.echo(f"localspec: {notice}", err=True)
+            settings: dict[str, Any] = {
+                "sampling": asked.sampling,
+                "seed": asked.seed,
+                "max_tokens": asked.max_tokens,
+                "stop": stop,
+            }
+            if raw:
+                events = runtime.complete(text, **settings)
+            else:
+                messages = [Message("system", system)] if system is not None else []
+                events = runtime.reply([*messages, Message("user", text)], **settings)
+            reply = _follow(events, ctrl_c, show=not as_json)
+            info = runtime.info
+    if as_json:
+        write(json.dumps(report(reply, info), ensure_ascii=False) + "\n")
+    if stats or (sys.stderr.isatty() and not as_json):
+        click.echo(click.style(summary(reply.stats), dim=True), err=True)
+    return 130 if reply.finish_reason == "interrupt" else 0
+
+
+def _follow(events: Any, ctrl_c: CtrlC, *, show: bool) -> Reply:
+    """Stream a reply to stdout, or only wait for its end."""
+    shown = 0
+    event: Event
+    for event in events:
+        if isinstance(event, Token) and show:
+            write(event.text)
+            shown += len(event.text)
+        elif isinstance(event, Notice):
+            click.echo(f"localspec: {event.text}", err=True)
+        elif isinstance(event, Finished):
+            if show:
+                write(event.reply.text[shown:] + "\n")
+            return event.reply
+        if ctrl_c.pressed and ctrl_c.on_first is not None:
+            ctrl_c.on_first()  # pressed before there was a reply to end
+    raise AssertionError("a reply ends with Finished")
+
+
+def report(reply: Reply, info: ModelInfo) -> dict[str, Any]:
+    """The object that ``run --json`` prints."""
+    s = reply.stats
+    return {
+        "text": reply.text,
+        "tokens": list(reply.tokens),
+        "origins": [str(o) for o in reply.origins],
+        "finish_reason": reply.finish_reason,
+        "stats": {
+            "prompt_tokens": s.prompt_tokens,
+            "cached_tokens": s.cached_tokens,
+            "emitted": s.emitted,
+            "rounds": s.rounds,
+            "drafted": s.drafted,
+            "verified": s.verified,
+            "accepted": s.accepted,
+            "acceptance": s.acceptance,
+            "tokens_per_round": s.tokens_per_round,
+            "per_position": list(s.per_position),
+            "by_drafter": {name: dataclasses.asdict(d) for name, d in s.by_drafter.items()},
+            "prompt_seconds": s.prompt_seconds,
+            "decode_seconds": s.decode_seconds,
+            "tokens_per_second": s.tokens_per_second,
+            "plain_tokens_per_second": s.plain_tokens_per_second,
+            "speculation": dataclasses.asdict(s.speculation),
+        },
+        "model": {"target": info.target, "draft": info.draft, "backend": info.backend},
+        "seed": reply.seed,
+    }

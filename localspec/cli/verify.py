@@ -1,0 +1,149 @@
+"""``localspec verify``: proof on this machine that drafting changes nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from localspec.cli.flags import model_flags, sampling_flags, sort_flags
+from localspec.cli.interrupt import CtrlC
+from localspec.cli.texts import decode, write
+from localspec.errors import Interrupted, UsageError
+
+if TYPE_CHECKING:
+    from localspec.verification import Verification
+
+_TEMPERATURES = (0.0, 0.7, 1.0)
+_MAX_TOKENS = 128
+
+
+@click.command("verify")
+@click.argument("model", required=False)
+@click.option("--prompts", metavar="FILE", help="One prompt a line instead of the built-in ones.")
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the first N prompts.")
+@click.option("--json", "as_json", is_flag=True, help="A JSON object instead of text.")
+@model_flags
+@sampling_flags
+@click.pass_context
+def command(
+    ctx: click.Context,
+    model: str | None,
+    prompts: str | None,
+    limit: int | None,
+    *,
+    as_json: bool,
+    **flags: Any,
+) -> int:
+    """Answer many prompts with and without drafting, same seed, and compare token for token.
+
+    At temperatures 0, 0.7 and 1, or only at -t. Exit code 1 if a difference is more than a
+    near-tie of the target's own arithmetic.
+    """
+    from localspec.prompts import VERIFY
+    from localspec.runtime import Runtime
+    from localspec.verification import verify
+
+    asked = sort_flags(model, flags)
+    if asked.options.verifier != "match":
+        raise UsageError(
+            "verify compares token for token, which only --verifier match promises; rejection is "
+            "exact in distribution, and its tests are in the test suite"
+        )
+    given = ctx.get_parameter_source("temperature") is not click.core.ParameterSource.DEFAULT
+    temperatures = (asked.sampling.temperature,) if given else _TEMPERATURES
+    settings = [dataclasses.replace(asked.sampling, temperature=t) for t in temperatures]
+    texts = (_read(Path(prompts)) if prompts else list(VERIFY))[:limit]
+
+    with CtrlC() as ctrl_c:
+
+        def progress(temperature: float, done: int) -> None:
+            if ctrl_c.pressed:
+                raise Interrupted("interrupted; nothing was concluded")
+            if sys.stderr.isatty():
+                line = f"\rtemperature {temperature:g}: {done} of {len(texts)} prompts "
+                click.echo(line, err=True, nl=False)
+
+        with Runtime.open(asked.options, cancelled=lambda: ctrl_c.pressed) as runtime:
+            ctrl_c.on_first = runtime.interrupt
+            for notice in runtime.info.notices:
+                click.echo(f"localspec: {notice}", err=True)
+            result = verify(
+                runtime,
+                texts,
+                settings,
+                max_tokens=asked.max_tokens or _MAX_TOKENS,
+                seed=1 if asked.seed is None else asked.seed,
+                on_progress=progress,
+            )
+            info = runtime.info
+    if sys.stderr.isatty():
+        click.echo("\r" + " " * 40 + "\r", err=True, nl=False)
+    if as_json:
+        model_facts = {"target": info.target, "draft": info.draft, "backend": info.backend}
+        write(json.dumps(report(result) | {"model": model_facts}, ensure_ascii=False) + "\n")
+    else:
+        for line in _lines(result):
+            write(line + "\n")
+    return 0 if result.exact else 1
+
+
+def _read(path: Path) -> list[str]:
+    try:
+        lines = decode(path.read_bytes(), str(path)).splitlines()
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from None
+    texts = [line for line in lines if line.strip()]
+    if not texts:
+        raise UsageError(f"{path} holds no prompts")
+    return texts
+
+
+def report(result: Verification) -> dict[str, Any]:
+    """The object that ``verify --json`` prints."""
+    return {
+        "exact": result.exact,
+        "batch_noise": result.batch_noise,
+        "typical_noise": result.typical_noise,
+        "settings": [
+            dataclasses.asdict(c)
+            | {
+                "acceptance": c.acceptance,
+                "divergence_rate": len(c.divergences) / c.replies if c.replies else 0.0,
+            }
+            for c in result.comparisons
+        ],
+    }
+
+
+def _lines(result: Verification) -> list[str]:
+    lines = []
+    for c in result.comparisons:
+        per_round = c.tokens / c.rounds if c.rounds else 0.0
+        lines.append(
+            f"temperature {c.temperature:g}: {c.identical} of {c.replies} replies identical "
+            f"({c.tokens} tokens, acceptance {c.acceptance:.0%}, {per_round:.1f} tokens per round)"
+        )
+        for d in c.divergences:
+            kind = "near-tie" if d.near_tie else "NOT A NEAR-TIE"
+            lines.append(
+                f"  {kind}: logit gap {d.gap:.4f} at token {d.position} of {d.prompt!r} "
+                f"(plain {d.plain}, drafted {d.drafted})"
+            )
+    lines.append(
+        f"logits of passes over one and over several tokens differ by up to "
+        f"{result.batch_noise:.2g} here (typically {result.typical_noise:.2g})"
+    )
+    total = sum(c.replies for c in result.comparisons)
+    apart = sum(len(c.divergences) for c in result.comparisons)
+    if apart == 0:
+        lines.append(f"exact: all {total} replies identical")
+    elif result.exact:
+        lines.append(f"exact up to near-ties: {apart} of {total} replies ({apart / total:.1%})")
+    else:
+        lines.append("NOT EXACT: please report this with the output of `localspec doctor --json`")
+    return lines
