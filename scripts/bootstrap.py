@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
+import llama_backend
 import llama_wheel
 from bootstrap_steps import Failure, run_step, say
 
@@ -89,7 +90,7 @@ def why_remake(state: dict[str, str], wanted_python: str | None, running_python:
 
 def python_of_environment() -> str | None:
     probe = "import sys, pip; print('%d.%d' % sys.version_info[:2])"
-    return llama_wheel.output_of(str(PYTHON), "-I", "-c", probe) or None
+    return llama_backend.output_of(str(PYTHON), "-I", "-c", probe) or None
 
 
 def require_venv_module() -> None:
@@ -159,7 +160,7 @@ def install_engine(state: dict[str, str], backend: str, key: str, folder: Path) 
             pip_install(
                 "installing llama.cpp", "--no-deps", "--no-index", "--force-reinstall", wheel
             )
-        if backend == "cuda" and not llama_wheel.this_machine().gpus:
+        if backend == "cuda" and not llama_backend.this_machine().gpus:
             return  # without a driver the library cannot load here
         check = [str(PYTHON), "-I", "-c", "import llama_cpp"]
         result = subprocess.run(check, capture_output=True, text=True, check=False)
@@ -194,11 +195,11 @@ def usable_cache(folder: Path) -> Path:
 
 
 def prepare(profile: str, stamp: str) -> None:
-    machine = llama_wheel.this_machine()
+    machine = llama_backend.this_machine()
     requested = os.environ.get("LOCALSPEC_BACKEND")
-    backend = llama_wheel.choose_backend(requested, machine)
+    backend = llama_backend.choose_backend(requested, machine)
     source = llama_wheel.read_source(ROOT / "requirements" / "llama.lock")
-    options = llama_wheel.OPTIONS_FILE.read_text(encoding="utf-8")
+    options = llama_backend.OPTIONS_FILE.read_text(encoding="utf-8")
     key = llama_wheel.wheel_key(source, backend, machine, os.environ, options)
 
     if not os.access(ROOT, os.W_OK):
@@ -213,7 +214,7 @@ def prepare(profile: str, stamp: str) -> None:
         cache = usable_cache(llama_wheel.cache_directory(os.environ, machine.system))
         folder = cache / key
         if state.get("engine") != key and not llama_wheel.cached_wheel(folder):
-            llama_wheel.require_build_tools(backend, machine)
+            llama_backend.require_build_tools(backend, machine)
             if not requested and machine.gpus and backend == "cpu":
                 say(
                     "there is an NVIDIA GPU but no nvcc, so llama.cpp is built for the CPU; "

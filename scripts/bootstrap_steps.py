@@ -9,7 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -38,6 +38,10 @@ KNOWN_CAUSES = {
     r"No matching distribution found|from versions: none": (
         "no ready-made package for this Python and machine; "
         "try another Python with LOCALSPEC_PYTHON=python3.12"
+    ),
+    r"CUDA::cublas": (
+        "the CUDA toolkit comes without cuBLAS; install it (libcublas-dev, libcublas-devel) "
+        "or start with LOCALSPEC_BACKEND=cpu"
     ),
     r"fatal error: Killed signal|virtual memory exhausted|out of memory": (
         "the compiler ran out of memory; start again with CMAKE_BUILD_PARALLEL_LEVEL=1"
@@ -144,18 +148,17 @@ class StatusLine:
 def stop_group(process: subprocess.Popen[str]) -> None:
     """End a step and all it started; an interrupt first, so that ninja drops half-written files."""
     # An impatient second Ctrl-C must not cut this short.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for number, patience in ((signal.SIGINT, 5), (signal.SIGTERM, 5), (signal.SIGKILL, 5)):
-        try:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        for number, patience in ((signal.SIGINT, 5), (signal.SIGTERM, 5), (signal.SIGKILL, 5)):
             os.killpg(process.pid, number)
-            process.wait(timeout=patience)
-        except (
-            ProcessLookupError,
-            PermissionError,
-        ):  # macOS says the latter of a group of the dead
-            return
-        except subprocess.TimeoutExpired:
-            continue
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=patience)
+            time.sleep(0.1)  # what the step started ends a moment after it
+    except (ProcessLookupError, PermissionError):
+        pass  # all are gone; macOS calls signalling the dead a matter of permission
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def run_step(
@@ -169,9 +172,8 @@ def run_step(
 ) -> None:
     """Run one step with its output in the log; a Failure names the likely cause."""
     status = StatusLine(f"localspec: {title}", sys.stderr)
-    with log.open("a", encoding="utf-8") as sink:
+    with log.open("a", buffering=1, encoding="utf-8") as sink:  # to be followed with tail -f
         sink.write(f"\n== {title}: {' '.join(map(str, command))}\n")
-        sink.flush()
         process = subprocess.Popen(
             [str(part) for part in command],
             cwd=cwd,

@@ -9,8 +9,7 @@ expected_stamp() {
     printf '%s\n' "backend ${LOCALSPEC_BACKEND:-auto}" "cmake ${CMAKE_ARGS:-}" \
         "python ${LOCALSPEC_PYTHON:-any}" "root $root"
     uname -nm
-    cd "$root" && cksum pyproject.toml requirements/*.lock scripts/bootstrap.py \
-        scripts/bootstrap_steps.py scripts/llama_wheel.py scripts/llama_options.cmake
+    cd "$root" && cksum pyproject.toml requirements/*.lock scripts/bootstrap*.py scripts/llama_*
 }
 
 is_new_enough() {

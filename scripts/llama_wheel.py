@@ -4,14 +4,12 @@ pip caches wheels by version alone and would hand a CPU build to someone who ask
 the build does not go through pip, and the wheel is kept under a key of all that it depends on.
 """
 
-import functools
 import hashlib
 import json
 import os
 import platform
 import re
 import shutil
-import subprocess
 import sys
 import tarfile
 from collections.abc import Mapping
@@ -19,26 +17,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bootstrap_steps import Failure, run_step, say
+from llama_backend import (
+    CORE_SECONDS,
+    Machine,
+    build_jobs,
+    cmake_options,
+    require_build_tools,
+    this_machine,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
-OPTIONS_FILE = ROOT / "scripts" / "llama_options.cmake"
-BACKENDS = ("cpu", "cuda", "metal", "vulkan")
-
-# Core seconds of a build, to tell people how long it will take before ninja can.
-CORE_SECONDS = {"cpu": 200, "metal": 220, "cuda": 2400, "vulkan": 900}
-
-
-@dataclass(frozen=True)
-class Machine:
-    """What decides the backend, and what a native build is native to."""
-
-    system: str
-    arch: str
-    cpu: str
-    nvcc: str | None
-    cuda_version: str
-    gpus: str
-    """One line per NVIDIA GPU, empty without one."""
 
 
 @dataclass(frozen=True)
@@ -47,85 +35,6 @@ class Source:
 
     version: str
     sha256: str
-
-
-def output_of(*command: str) -> str:
-    """Standard output of a probe, or nothing when it is missing, slow or unhappy."""
-    try:
-        result = subprocess.run(command, capture_output=True, text=True, timeout=15, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return result.stdout.strip()
-
-
-def find_nvcc(environ: Mapping[str, str]) -> str | None:
-    homes = [environ.get("CUDA_HOME"), environ.get("CUDA_PATH"), "/usr/local/cuda"]
-    places = [environ.get("CUDACXX"), "nvcc", *(f"{home}/bin/nvcc" for home in homes if home)]
-    return next((found for place in places if place and (found := shutil.which(place))), None)
-
-
-def cpu_identity() -> str:
-    """The processor's name and features: what -march=native turns on."""
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return output_of("sysctl", "-n", "machdep.cpu.brand_string") or platform.processor()
-    found: dict[str, str] = {}
-    for line in text.splitlines():
-        name, _, value = line.partition(":")
-        if name.strip() in {"model name", "flags", "Features", "CPU part", "isa"}:
-            found.setdefault(name.strip(), " ".join(sorted(value.split())))
-    return json.dumps(found, sort_keys=True)
-
-
-@functools.cache
-def this_machine() -> Machine:
-    nvcc = find_nvcc(os.environ)
-    return Machine(
-        system=platform.system(),
-        arch=platform.machine(),
-        cpu=cpu_identity(),
-        nvcc=nvcc,
-        cuda_version=output_of(nvcc, "--version") if nvcc else "",
-        gpus=output_of("nvidia-smi", "--query-gpu=name,compute_cap", "--format=csv,noheader"),
-    )
-
-
-def choose_backend(requested: str | None, machine: Machine) -> str:
-    """The backend to build: what was asked for, else the best this machine can use."""
-    if requested and requested != "auto":
-        if requested not in BACKENDS:
-            raise Failure(
-                f"LOCALSPEC_BACKEND={requested} is not known; use one of {', '.join(BACKENDS)}, "
-                "or unset it to build for what this machine has",
-                status=2,
-            )
-        return requested
-    if machine.system == "Darwin" and machine.arch == "arm64":
-        return "metal"
-    if machine.nvcc and machine.gpus:
-        return "cuda"
-    return "cpu"
-
-
-def cmake_options(backend: str, machine: Machine) -> list[str]:
-    options = [
-        # The library for images and sound; localspec never loads it.
-        "-DLLAVA_BUILD=OFF",
-        f"-DCMAKE_PROJECT_llama_cpp_INCLUDE={OPTIONS_FILE}",
-    ]
-    if backend == "cuda":
-        options.append("-DGGML_CUDA=ON")
-        if machine.nvcc:
-            options.append(f"-DCMAKE_CUDA_COMPILER={machine.nvcc}")
-        if machine.gpus:
-            # Only this machine's GPUs: minutes instead of the better part of an hour.
-            options.append("-DCMAKE_CUDA_ARCHITECTURES=native")
-    if backend == "vulkan":
-        options.append("-DGGML_VULKAN=ON")
-    if machine.system == "Darwin":
-        options.append(f"-DLOCALSPEC_METAL={'ON' if backend == 'metal' else 'OFF'}")
-    return options
 
 
 def read_source(lock: Path) -> Source:
@@ -196,32 +105,6 @@ def keep_wheel(wheel: Path, folder: Path) -> Path:
     return kept
 
 
-def require_build_tools(backend: str, machine: Machine) -> None:
-    """Say what is missing before the download instead of after minutes of CMake."""
-    hint = {
-        "Darwin": "run `xcode-select --install`",
-        "Linux": "install one (Debian, Ubuntu: `apt install build-essential`; "
-        "Fedora: `dnf install gcc-c++`)",
-    }.get(machine.system, "install one")
-    compiler = os.environ.get("CXX", "").split()[:1] or ["c++", "g++", "clang++"]
-    # A Mac without its developer tools has a c++ that only asks for them.
-    bare_mac = machine.system == "Darwin" and not output_of("xcode-select", "-p")
-    if bare_mac or not any(shutil.which(name) for name in compiler):
-        raise Failure(f"llama.cpp is built here and needs a C++ compiler: {hint}, then start again")
-    if backend == "cuda" and machine.nvcc is None:
-        raise Failure(
-            "LOCALSPEC_BACKEND=cuda needs the CUDA toolkit, and nvcc was not found: install it or "
-            "set CUDACXX to nvcc's path, then start again"
-        )
-    if backend == "metal" and machine.system != "Darwin":
-        raise Failure("LOCALSPEC_BACKEND=metal works on a Mac only; unset it or choose another")
-    if backend == "vulkan" and not shutil.which("glslc"):
-        raise Failure(
-            "LOCALSPEC_BACKEND=vulkan needs the Vulkan SDK, and glslc was not found: install it "
-            "(Debian, Ubuntu: `apt install glslc libvulkan-dev`), then start again"
-        )
-
-
 def unpack(archive: Path, target: Path) -> None:
     """Unpack the archive's only folder as target, all or nothing."""
     if target.is_dir():
@@ -233,18 +116,6 @@ def unpack(archive: Path, target: Path) -> None:
     (top,) = scratch.iterdir()
     top.rename(target)
     scratch.rmdir()
-
-
-def build_jobs(backend: str) -> int:
-    if hasattr(os, "sched_getaffinity"):
-        cores = len(os.sched_getaffinity(0))
-    else:
-        cores = os.cpu_count() or 1
-    if backend != "cuda":
-        return cores
-    # One CUDA file can take two GiB to compile.
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return max(1, min(cores, memory // (2 << 30)))
 
 
 def build_wheel(
