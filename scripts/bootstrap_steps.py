@@ -172,9 +172,10 @@ def run_step(
 ) -> None:
     """Run one step with its output in the log; a Failure names the likely cause."""
     status = StatusLine(f"localspec: {title}", sys.stderr)
+    tail: deque[str] = deque(maxlen=400)
     with log.open("a", buffering=1, encoding="utf-8") as sink:  # to be followed with tail -f
         sink.write(f"\n== {title}: {' '.join(map(str, command))}\n")
-        process = subprocess.Popen(
+        with subprocess.Popen(
             [str(part) for part in command],
             cwd=cwd,
             env=clean_environment(os.environ if env is None else env),
@@ -184,19 +185,18 @@ def run_step(
             encoding="utf-8",
             errors="replace",
             process_group=0,  # so that stop_group reaches compilers too
-        )
-        assert process.stdout is not None
-        tail: deque[str] = deque(maxlen=400)
-        try:
-            with status.ticking():
-                for line in process.stdout:
-                    sink.write(line)
-                    status.read(line)
-                    tail.append(line)
-                code = process.wait()
-        except BaseException:
-            stop_group(process)
-            raise
+        ) as process:
+            assert process.stdout is not None
+            try:
+                with status.ticking():
+                    for line in process.stdout:
+                        sink.write(line)
+                        status.read(line)
+                        tail.append(line)
+                    code = process.wait()
+            except BaseException:
+                stop_group(process)
+                raise
     if code:
         cause = explain("".join(tail)) or advice or "the log says why"
         raise Failure(f"{title} failed: {cause} [log: {log}]")

@@ -390,7 +390,12 @@ def test_a_failed_step_names_its_cause_and_its_log(tmp_path):
 
 def test_an_interrupted_step_leaves_nothing_running(tmp_path):
     log = tmp_path / "log"
-    script = "sleep 60 & echo $!; wait"
+    script = (
+        "import subprocess\n"
+        "child = subprocess.Popen(['sleep', '60'])\n"
+        "print(child.pid, flush=True)\n"
+        "child.wait()"
+    )
 
     def press_ctrl_c():
         while not log.exists() or not log.read_text().splitlines()[-1].isdigit():
@@ -399,8 +404,8 @@ def test_an_interrupted_step_leaves_nothing_running(tmp_path):
 
     threading.Thread(target=press_ctrl_c).start()
     with pytest.raises(KeyboardInterrupt):
-        run_step("testing", ["sh", "-c", script], log)
-    child = int(log.read_text().split()[-1])
+        run_step("testing", [sys.executable, "-c", script], log)
+    child = next(int(line) for line in log.read_text().splitlines() if line.isdigit())
     state = Path(f"/proc/{child}/stat")
     assert not state.exists() or state.read_text().split()[2] == "Z"
 
