@@ -10,7 +10,6 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from localspec.assembly import Options
     from localspec.errors import LocalspecError
     from localspec.events import (
         Finished,
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
         Stats,
         Token,
     )
+    from localspec.options import Options
     from localspec.runtime import Runtime
     from localspec.sampling import GREEDY, Sampling
     from localspec.values import Origin
@@ -51,7 +51,7 @@ __all__ = [
 _HOMES = {
     "GREEDY": "sampling",
     "LocalspecError": "errors",
-    "Options": "assembly",
+    "Options": "options",
     "Origin": "values",
     "Runtime": "runtime",
     "Sampling": "sampling",

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-
-import psutil
 
 from localspec import config
 from localspec.drafters import Drafter, Off
 from localspec.drafters.cascade import Cascade
 from localspec.drafters.model import ModelDrafter
 from localspec.drafters.ngram import NGram
-from localspec.errors import (
-    DraftIncompatibleError,
-    LocalspecError,
-    OutOfMemoryError,
-    UsageError,
-)
+from localspec.errors import DraftIncompatibleError, LocalspecError
 from localspec.events import Loading, ModelInfo, Speculation
 from localspec.llama import library
 from localspec.llama.calibrate import Watchdog, choose_threads, sweep
@@ -27,67 +20,22 @@ from localspec.llama.context import Context
 from localspec.llama.devices import backend, physical_cores
 from localspec.llama.model import Model
 from localspec.llama.runners import LlamaDraftModel, LlamaTarget
+from localspec.options import Options
 from localspec.pairs.check import vocabulary_mismatch
-from localspec.pairs.resolve import resolve
+from localspec.pairs.fit import require_kv_memory, require_memory
+from localspec.pairs.resolve import Resolved, resolve
 from localspec.policy import Fixed, Plain, Policy
 from localspec.policy.auto import Auto
 from localspec.verifiers import Verifier, verifier
 
-DRAFTERS = ("ngram", "model", "off")
-"""Names that ``--drafter`` takes."""
-DEFAULT_DRAFTERS = ("ngram", "model")
+_DEFAULT_DRAFTERS = ("ngram", "model")
 _MAX_CONTEXT = 8192
 """Tokens of context unless asked for more: a KV cache costs memory from the start."""
-_MAX_K = 63
 _BATCH = 512
 _CASCADE_MIN_MATCH = 4
-"""Before a draft model an n-gram must be longer to be preferred."""
+"""Where a draft model waits, an n-gram must be longer to be preferred."""
 
 Progress = Callable[[Loading], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What is chosen when a pair is loaded."""
-
-    model: str = "demo"
-    draft: str | None = None
-    """None is the catalogue's; "none" leaves it out."""
-    context: int | None = None
-    gpu_layers: int | None = None
-    draft_gpu_layers: int | None = None
-    threads: int | None = None
-    kv_type: str | None = None
-    verifier: str = "match"
-    drafter: tuple[str, ...] | None = None
-    """Names in order of preference; None is the default cascade."""
-    draft_max: int | None = None
-    """K; None lets localspec choose."""
-    require_draft: bool = False
-    """Fail rather than fall back to n-grams where the draft model cannot be used."""
-    offline: bool = False
-
-    def __post_init__(self) -> None:
-        _at_least("context", self.context, 16)
-        _at_least("threads", self.threads, 1)
-        _at_least("gpu layers", self.gpu_layers, 0)
-        _at_least("draft gpu layers", self.draft_gpu_layers, 0)
-        _at_least("draft max", self.draft_max, 0)
-        if self.draft_max is not None and self.draft_max > _MAX_K:
-            raise UsageError(f"draft max must be at most {_MAX_K}, not {self.draft_max}")
-        if self.threads is not None and self.threads > 1024:  # noqa: PLR2004 - far over any machine
-            raise UsageError(f"threads must be at most 1024, not {self.threads}")
-        verifier(self.verifier)
-        for name in self.drafter or ():
-            if name not in DRAFTERS:
-                raise UsageError(f"no drafter called {name!r}; there are: {', '.join(DRAFTERS)}")
-        if self.drafter and "off" in self.drafter and len(self.drafter) > 1:
-            raise UsageError("drafter off cannot be combined with others")
-
-
-def _at_least(name: str, value: int | None, low: int) -> None:
-    if value is not None and value < low:
-        raise UsageError(f"{name} must be at least {low}, not {value}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +49,7 @@ class Pairing:
     verifier: Verifier
     policy: Policy
     stop: threading.Event
+    """Set, it aborts the running pass."""
     watchdog: Watchdog | None
     parts: tuple[Context | Model, ...]
     """To be closed, in this order."""
@@ -119,178 +68,175 @@ def load(
     Raises:
         LocalspecError: see `localspec.errors`; nothing stays loaded.
     """
-    parts: list[Context | Model] = []
+    library.log_to(config.make(config.state_dir()) / "llama.log")
+    assembly = _Assembly(options, resolve(options.model, options.draft), on_event, cancelled)
     try:
-        return _load(options, on_event, cancelled, parts)
+        return assembly.pairing()
     except BaseException:
-        for part in parts:
+        for part in assembly.parts:
             part.close()
         raise
 
 
-def _load(
-    options: Options,
-    on_event: Progress | None,
-    cancelled: Callable[[], bool] | None,
-    parts: list[Context | Model],
-) -> Pairing:
-    library.log_to(config.make(config.state_dir()) / "llama.log")
-    files = resolve(options.model, options.draft)
-    wanted = options.drafter or DEFAULT_DRAFTERS
-    stop = threading.Event()
-    notices: list[str] = []
+@dataclass(slots=True)
+class _Assembly:
+    """A pair while it is being put together."""
 
-    def model(path: Path, layers: int | None) -> Model:
-        _require_memory(path)
+    options: Options
+    files: Resolved
+    on_event: Progress | None
+    cancelled: Callable[[], bool] | None
+    parts: list[Context | Model] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def pairing(self) -> Pairing:
+        options = self.options
+        model = self.model(self.files.target, options.gpu_layers)
+        context = self.context(model, self.context_tokens(model), options.kv_type or "f16")
+        judge = verifier(options.verifier)
+        draft = self.draft_model(model)
+        drafters = self.drafters(model, draft, context, judge)
+        off = self.why_off(model, drafters)
+        on_cpu = options.threads is None and backend() == "cpu"
+        target, drafts = self.files.target, self.files.draft
+        return Pairing(
+            info=ModelInfo(
+                target=str(target),
+                draft=str(drafts) if draft is not None else None,
+                backend=backend(),
+                context=context.capacity,
+                name=self.files.name,
+                target_bytes=target.stat().st_size,
+                draft_bytes=drafts.stat().st_size if drafts and draft else 0,
+                threads=context.threads,
+                speculation=Speculation("off", off) if off else Speculation("on"),
+                notices=tuple(self.notices),
+            ),
+            target_model=model,
+            target=LlamaTarget(context),
+            drafter=_combined(drafters),
+            verifier=judge,
+            policy=self.policy(context, off),
+            stop=self.stop,
+            watchdog=Watchdog(context) if on_cpu else None,
+            parts=tuple(self.parts),
+        )
+
+    def model(self, path: Path, layers: int | None) -> Model:
+        require_memory(path)
 
         def progress(fraction: float) -> None:
-            if on_event is not None:
-                on_event(Loading(path.name, fraction))
+            if self.on_event is not None:
+                self.on_event(Loading(path.name, fraction))
 
-        loaded = Model(path, gpu_layers=layers, on_progress=progress, cancelled=cancelled)
-        parts.append(loaded)
+        loaded = Model(path, gpu_layers=layers, on_progress=progress, cancelled=self.cancelled)
+        self.parts.append(loaded)
         return loaded
 
-    def context(of: Model, n_ctx: int, threads: int, kv_type: str) -> Context:
-        _require_kv_memory(of, n_ctx)
+    def context_tokens(self, model: Model) -> int:
+        trained, name = model.n_ctx_train, self.files.target.name
+        wanted = self.options.context or min(trained, _MAX_CONTEXT)
+        if wanted > trained:
+            self.notices.append(
+                f"a context of {wanted} tokens is more than the {trained} that {name} was trained "
+                "for; long chats may turn to nonsense"
+            )
+        if model.template is None:
+            self.notices.append(f"{name} has no chat template: a plain User/Assistant one is used")
+        return wanted
+
+    def context(self, model: Model, n_ctx: int, kv_type: str) -> Context:
+        require_kv_memory(model, n_ctx)
+        threads = self.options.threads or physical_cores()
         made = Context(
-            of, n_ctx=n_ctx, n_batch=_BATCH, threads=threads, kv_type=kv_type, stop=stop
+            model, n_ctx=n_ctx, n_batch=_BATCH, threads=threads, kv_type=kv_type, stop=self.stop
         )
-        parts.insert(0, made)  # contexts are freed before the models they use
+        self.parts.insert(0, made)  # contexts are freed before the models they use
+        if self.options.threads is None and backend() == "cpu":
+            choose_threads(made)
         return made
 
-    target_model = model(files.target, options.gpu_layers)
-    n_ctx = options.context or min(target_model.n_ctx_train, _MAX_CONTEXT)
-    if n_ctx > target_model.n_ctx_train:
-        notices.append(
-            f"a context of {n_ctx} tokens is more than the {target_model.n_ctx_train} that "
-            f"{files.target.name} was trained for; long chats may turn to nonsense"
-        )
-    if target_model.template is None:
-        notices.append(
-            f"{files.target.name} has no chat template: a plain User/Assistant one is used"
-        )
-    threads = options.threads or physical_cores()
-    kv_type = options.kv_type or "f16"
-    target_context = context(target_model, n_ctx, threads, kv_type)
-    watchdog = None
-    if options.threads is None and backend() == "cpu":
-        threads = choose_threads(target_context)
-        watchdog = Watchdog(target_context)
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        if self.options.draft_max == 0:
+            return ("off",)
+        return self.options.drafter or _DEFAULT_DRAFTERS
 
-    drafters: list[Drafter] = []
-    off: str | None = None
-    draft_model: Model | None = None
-    judge = verifier(options.verifier)
-    if wanted == ("off",) or options.draft_max == 0:
-        off = "switched off"
-    elif not target_model.partial_removal:
-        off = f"{files.target.name} keeps a recurrent state that cannot forget rejected tokens"
-    else:
-        if "model" in wanted and files.draft is not None:
-            draft_model, refused = _draft_model(model, files.draft, target_model, options)
-            if refused:
-                notices.append(refused)
-        for name in wanted:
-            if name == "ngram":
-                alone = draft_model is None
-                drafters.append(NGram() if alone else NGram(min_match=_CASCADE_MIN_MATCH))
-            elif draft_model is not None:
-                draft_context = context(
-                    draft_model, target_context.capacity, threads, _at_least_q8(kv_type)
+    def draft_model(self, target: Model) -> Model | None:
+        """The draft model, or None with a notice; n-grams then draft alone.
+
+        Raises:
+            DraftIncompatibleError: it cannot be used, and the options insist on it.
+            LocalspecError: a draft that the person named is not there or damaged.
+        """
+        options, path = self.options, self.files.draft
+        if "model" not in self.wanted or not target.partial_removal:
+            refusal = None if not options.require_draft else "drafting is off"
+        elif path is None:
+            refusal = "there is no draft model"
+        else:
+            try:
+                draft = self.model(path, options.draft_gpu_layers)
+            except LocalspecError as error:
+                if options.draft is not None or options.require_draft:
+                    raise
+                refusal = str(error)
+            else:
+                mismatch = vocabulary_mismatch(target, draft)
+                if mismatch is None:
+                    return draft
+                refusal = f"draft {path.name} cannot draft for {target.path.name}: {mismatch}"
+            self.notices.append(f"{refusal}; drafting from n-grams instead")
+        if options.require_draft:
+            raise DraftIncompatibleError(refusal or "there is no draft model")
+        return None
+
+    def drafters(
+        self, target: Model, draft: Model | None, context: Context, judge: Verifier
+    ) -> list[Drafter]:
+        """Those asked for that can be had, in order."""
+        if not target.partial_removal:
+            return []
+        found: list[Drafter] = []
+        for name in self.wanted:
+            if name == "ngram" or (name == "model" and draft is None and self.falls_back):
+                found.append(NGram() if draft is None else NGram(min_match=_CASCADE_MIN_MATCH))
+            elif name == "model" and draft is not None:
+                kv_type = _at_least_q8(self.options.kv_type or "f16")
+                runner = LlamaDraftModel(
+                    self.context(draft, context.capacity, kv_type), target.n_vocab
                 )
-                if options.threads is None and backend() == "cpu":
-                    choose_threads(draft_context)
-                runner = LlamaDraftModel(draft_context, target_model.n_vocab)
-                drafters.append(ModelDrafter(runner, judge.favours))
-        if not drafters:
-            off = notices[-1] if notices else "there is no draft model"
-    if options.require_draft and "model" in wanted and draft_model is None:
-        raise DraftIncompatibleError(off or "there is no draft model")
+                found.append(ModelDrafter(runner, judge.favours))
+        return found
 
-    policy: Policy
-    if off is not None:
-        policy = Plain(off)
-    elif options.draft_max is not None:
-        policy = Fixed(options.draft_max)
-    else:
-        policy = Auto(sweep(target_context))
-    drafter = Off() if not drafters else drafters[0] if len(drafters) == 1 else Cascade(drafters)
-    info = ModelInfo(
-        target=str(files.target),
-        draft=str(files.draft) if draft_model is not None else None,
-        backend=backend(),
-        context=target_context.capacity,
-        name=files.name,
-        target_bytes=files.target.stat().st_size,
-        draft_bytes=files.draft.stat().st_size if files.draft and draft_model else 0,
-        threads=target_context.threads,
-        speculation=Speculation("off", off) if off else Speculation("on"),
-        notices=tuple(notices),
-    )
-    return Pairing(
-        info=info,
-        target_model=target_model,
-        target=LlamaTarget(target_context),
-        drafter=drafter,
-        verifier=judge,
-        policy=policy,
-        stop=stop,
-        watchdog=watchdog,
-        parts=tuple(parts),
-    )
+    @property
+    def falls_back(self) -> bool:
+        """Whether n-grams stand in for a draft model: where one was expected, and not asked too."""
+        return self.files.draft is not None and "ngram" not in self.wanted
+
+    def why_off(self, target: Model, drafters: list[Drafter]) -> str | None:
+        if drafters:
+            return None
+        if not target.partial_removal:
+            name = self.files.target.name
+            return f"{name} keeps a recurrent state that cannot forget rejected tokens"
+        return "switched off" if "off" in self.wanted else "there is no draft model"
+
+    def policy(self, context: Context, off: str | None) -> Policy:
+        if off is not None:
+            return Plain(off)
+        if self.options.draft_max is not None:
+            return Fixed(self.options.draft_max)
+        return Auto(sweep(context))
 
 
-def _draft_model(
-    load_model: Callable[[Path, int | None], Model],
-    path: Path,
-    target: Model,
-    options: Options,
-) -> tuple[Model | None, str | None]:
-    """The draft model, or why it cannot be used; n-grams then draft alone."""
-    try:
-        draft = load_model(path, options.draft_gpu_layers)
-    except LocalspecError as error:
-        # A draft that the person named must at least be there and whole.
-        if options.draft is not None or options.require_draft:
-            raise
-        return None, f"no draft model: {error}"
-    mismatch = vocabulary_mismatch(target, draft)
-    if mismatch is None:
-        return draft, None
-    message = f"draft {path.name} cannot draft for {target.path.name}: {mismatch}"
-    if options.require_draft:
-        raise DraftIncompatibleError(message)
-    return None, f"{message}; drafting from n-grams instead"
+def _combined(drafters: list[Drafter]) -> Drafter:
+    if not drafters:
+        return Off()
+    return drafters[0] if len(drafters) == 1 else Cascade(drafters)
 
 
 def _at_least_q8(kv_type: str) -> str:
     """A draft's KV cache below q8_0 costs more acceptance than it saves memory."""
     return kv_type if kv_type in {"f32", "f16", "bf16", "q8_0"} else "q8_0"
-
-
-def _require_memory(path: Path) -> None:
-    if not path.is_file():
-        return  # loading says it better
-    size, total = path.stat().st_size, psutil.virtual_memory().total
-    if size > total and backend() == "cpu":
-        raise OutOfMemoryError(
-            f"{path.name} has {size / 1e9:.1f} GB, and this machine {total / 1e9:.1f} GB of "
-            "memory in all; choose a smaller model or a smaller quantization"
-        )
-
-
-def _require_kv_memory(model: Model, n_ctx: int) -> None:
-    """Refuse a KV cache that cannot fit before the system kills us for asking."""
-    arch, meta = model.architecture, model.metadata
-    heads = int(meta.get(f"{arch}.attention.head_count", "1").strip("[]").split(",")[0])
-    kv_heads = meta.get(f"{arch}.attention.head_count_kv", str(heads)).strip("[]").split(",")[0]
-    width = int(meta.get(f"{arch}.embedding_length", "0"))
-    key = int(meta.get(f"{arch}.attention.key_length", str(width // max(heads, 1))))
-    needed = 2 * 2 * n_ctx * model.n_layer * int(kv_heads) * key
-    available = psutil.virtual_memory().available
-    if needed > available and backend() == "cpu":
-        raise OutOfMemoryError(
-            f"a context of {n_ctx} tokens needs about {needed / 1e9:.1f} GB for its KV cache, and "
-            f"{available / 1e9:.1f} GB of memory are free; use a smaller --ctx"
-        )

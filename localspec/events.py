@@ -1,4 +1,4 @@
-"""What a reply looks like from outside: a stream of small frozen events, the last one `Finished`."""
+"""What a reply looks like from outside: small frozen events, the last one `Finished`."""
 
 from __future__ import annotations
 

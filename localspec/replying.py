@@ -26,8 +26,8 @@ class Pieces(Protocol):
     """What an ending needs to know of a model."""
 
     @property
-    def end_ids(self) -> frozenset[int]: ...  # noqa: D102 - end-of-generation tokens
-    def piece(self, token: int) -> bytes: ...  # noqa: D102 - bytes of a token
+    def end_ids(self) -> frozenset[int]: ...
+    def piece(self, token: int) -> bytes: ...
 
 
 class Ending:
@@ -60,7 +60,7 @@ class Ending:
 class Generation:
     """A request, its text and its clock."""
 
-    def __init__(  # noqa: PLR0913 - the parts of a request, named
+    def __init__(
         self,
         *,
         seq: int,

@@ -1,10 +1,10 @@
 """The runtime: a loaded pair that answers. This is the Python API.
 
-    from localspec import Message, Runtime, Options, Sampling
+from localspec import Message, Runtime, Options, Sampling
 
-    with Runtime.open(Options(model="demo")) as runtime:
-        for event in runtime.reply([Message("user", "Hello!")], sampling=Sampling(), seed=1):
-            ...  # Reading, Notice, Token, Round and, last, Finished
+with Runtime.open(Options(model="demo")) as runtime:
+for event in runtime.reply([Message("user", "Hello!")], sampling=Sampling(), seed=1):
+...  # Reading, Notice, Token, Round and, last, Finished
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from localspec.assembly import Options, Pairing, load
+from localspec.assembly import Pairing, load
 from localspec.chat import PLAIN_STOP, PLAIN_TEMPLATE, Template, Transcript, fit
 from localspec.drafters import Committed, Drafter, Off
 from localspec.drafters.model import common_prefix
 from localspec.errors import ContextError, DecodeError, Interrupted, LocalspecError, UsageError
 from localspec.events import Event, Finished, Loading, Message, ModelInfo, Notice, Reading, Reply
 from localspec.noise import Noise
+from localspec.options import Options
 from localspec.policy import Plain, Policy
 from localspec.replying import Ending, Generation, new_seed
 from localspec.sampling import Processor, Sampling
@@ -34,11 +34,7 @@ _RESERVE_FRACTION = 4
 """A quarter of the context is kept free for the reply before old turns are dropped."""
 
 
-@dataclass(slots=True)
-class _Held:
-    """What the target's KV cache holds."""
-
-    tokens: list[int] = field(default_factory=list)
+__all__ = ["Options", "Runtime"]
 
 
 class Runtime:
@@ -47,7 +43,8 @@ class Runtime:
     def __init__(self, pairing: Pairing) -> None:
         """Use `Runtime.open`."""
         self._pairing = pairing
-        self._held = _Held()
+        self._held: list[int] = []
+        """Tokens in the target's KV cache."""
         self._busy = threading.Lock()
         self._closed = False
         model = pairing.target_model
@@ -82,7 +79,7 @@ class Runtime:
 
     def lend(self) -> Pairing:
         """The loaded parts, for measurements between two replies; the KV cache is given up."""
-        self._held.tokens = []
+        self._held = []
         self._pairing.target.truncate(_SEQ, 0)
         return self._pairing
 
@@ -186,7 +183,7 @@ class Runtime:
         sampling: Sampling | None,
         seed: int | None,
         max_tokens: int | None,
-        draft: bool,  # noqa: FBT001 - private, passed on from a keyword
+        draft: bool,
     ) -> Generator[Event, None, Reply]:
         pairing = self._pairing
         if max_tokens is not None and max_tokens < 1:
@@ -212,12 +209,7 @@ class Runtime:
             pairing.stop.clear()
             try:
                 yield from self._read(generation, drafter)
-                while generation.finish is None:
-                    yield from generation.round(pairing.target, drafter, pairing.verifier, policy)
-                    if pairing.watchdog is not None:
-                        yield from pairing.watchdog.look(generation.last_verify)
-                    if pairing.stop.is_set() and generation.finish is None:
-                        generation.interrupt()
+                yield from self._decode(generation, drafter, policy)
             except Interrupted:
                 generation.interrupt()
             if generation.finish == "length" and len(generation.tokens) > capacity:
@@ -229,31 +221,40 @@ class Runtime:
         finally:
             # Also where the reader stops reading in the middle of a reply.
             if not self._closed:
-                self._held.tokens = generation.tokens[: pairing.target.length(_SEQ)]
+                self._held = generation.tokens[: pairing.target.length(_SEQ)]
             self._busy.release()
 
     def _read(self, generation: Generation, drafter: Drafter) -> Iterator[Event]:
         """Read what the KV cache does not hold yet of the prompt, all but its last token."""
         target, prompt = self._pairing.target, generation.tokens
-        cached = min(common_prefix(self._held.tokens, prompt), len(prompt) - 1)
+        cached = min(common_prefix(self._held, prompt), len(prompt) - 1)
         try:
             target.truncate(_SEQ, cached)
         except DecodeError:  # this kind of cache can only forget all
             cached = 0
             target.truncate(_SEQ, cached)
         generation.start_reading(cached)
-        self._held.tokens = prompt[:cached]
+        self._held = prompt[:cached]
         for at in range(cached, len(prompt) - 1, _READ_AT_ONCE):
             yield Reading(at, len(prompt), cached)
             target.read(_SEQ, prompt[at : min(at + _READ_AT_ONCE, len(prompt) - 1)])
-            self._held.tokens = prompt[: target.length(_SEQ)]
+            self._held = prompt[: target.length(_SEQ)]
         drafter.commit([Committed(_SEQ, prompt, prompt, {})])
         yield Reading(len(prompt), len(prompt), cached)
         generation.start_decoding()
 
+    def _decode(self, generation: Generation, drafter: Drafter, policy: Policy) -> Iterator[Event]:
+        pairing = self._pairing
+        while generation.finish is None:
+            yield from generation.round(pairing.target, drafter, pairing.verifier, policy)
+            if pairing.watchdog is not None:
+                yield from pairing.watchdog.look(generation.last_verify)
+            if pairing.stop.is_set() and generation.finish is None:
+                generation.interrupt()
+
     def _forget(self) -> None:
         """After a failure nothing in the caches is trusted."""
-        self._held.tokens = []
+        self._held = []
         with contextlib.suppress(LocalspecError):
             self._pairing.target.truncate(_SEQ, 0)
             self._pairing.drafter.close(_SEQ)

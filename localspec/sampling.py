@@ -18,7 +18,6 @@ import numpy as np
 from localspec.errors import DecodeError, UsageError
 from localspec.values import Distribution, Ids, Logits, Probs, one_hot
 
-
 _RANGES = (
     ("temperature", 0.0, 100.0),
     ("top_k", 0, 1 << 30),
@@ -174,7 +173,9 @@ def _best(row: Logits, k: int) -> Ids:
     return np.sort(np.concatenate([above, level])).astype(np.int32)
 
 
-def _nucleus(logits: Probs, top_p: float, min_p: float) -> np.ndarray[tuple[int], np.dtype[np.int64]] | None:
+def _nucleus(
+    logits: Probs, top_p: float, min_p: float
+) -> np.ndarray[tuple[int], np.dtype[np.int64]] | None:
     """Indices (ascending) that top-p, then min-p keep of ``logits`` (maximum 0); None for all.
 
     Ties at the border of top-p are broken by the smaller index.

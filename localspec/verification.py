@@ -79,7 +79,7 @@ class Verification:
         return all(d.near_tie for c in self.comparisons for d in c.divergences)
 
 
-def verify(  # noqa: PLR0913 - the parts of an experiment, named
+def verify(
     runtime: Runtime,
     prompts: Sequence[str],
     sampling: Sequence[Sampling],
@@ -126,7 +126,7 @@ def verify(  # noqa: PLR0913 - the parts of an experiment, named
     return Verification(worst, statistics.median(noise) if noise else 0.0, tuple(comparisons))
 
 
-def answer(  # noqa: PLR0913 - as above
+def answer(
     runtime: Runtime, prompt: str, sampling: Sampling, seed: int, max_tokens: int, *, draft: bool
 ) -> Reply:
     """One reply, waited for."""
@@ -169,7 +169,9 @@ class Scorer:
         at = next((i for i, (a, b) in enumerate(pairs) if a != b), None)
         if at is None:  # one ends earlier, which the same tokens cannot cause: never a near-tie
             at = min(len(plain.tokens), len(drafted.tokens)) - 1
-            return Divergence(prompt, at, plain.tokens[at], drafted.tokens[at], np.inf, near_tie=False)
+            return Divergence(
+                prompt, at, plain.tokens[at], drafted.tokens[at], np.inf, near_tie=False
+            )
         a, b = plain.tokens[at], drafted.tokens[at]
         tokens = self._runtime.encode([Message("user", prompt)])
         row = self._rows([*tokens, *plain.tokens[:at]], [a], 1)[0]
@@ -177,7 +179,7 @@ class Scorer:
         gap = self._gap(row, before, a, b, sampling, Noise(plain.seed))
         return Divergence(prompt, at, a, b, gap, near_tie=gap <= _SAFETY * noise)
 
-    def _gap(  # noqa: PLR0913 - as above
+    def _gap(
         self, row: Logits, before: list[int], a: int, b: int, sampling: Sampling, noise: Noise
     ) -> float:
         p = Processor(sampling, self._n_vocab)(row, before)

@@ -77,7 +77,7 @@ def main(argv: list[str] | None = None) -> None:
     sys.exit(call(argv))
 
 
-def call(argv: list[str] | None = None) -> int:
+def call(argv: list[str] | None = None) -> int:  # noqa: PLR0911 - one exit code a cause
     """Run a command and return its exit code; whatever goes wrong becomes one line on stderr."""
     try:
         result: Any = cli.main(args=argv, prog_name="localspec", standalone_mode=False)
@@ -98,7 +98,23 @@ def call(argv: list[str] | None = None) -> int:
     except OSError as error:
         place = f" ({error.filename})" if error.filename else ""
         return _fail(f"{error.strerror or error}{place}", 1)
+    except Exception as error:  # noqa: BLE001 - a defect of ours: the details go to a file
+        return _fail(_report_defect(error), 1)
     return result if isinstance(result, int) else 0
+
+
+def _report_defect(error: Exception) -> str:
+    import traceback
+
+    from localspec import config
+
+    summary = f"this is a defect of localspec: {type(error).__name__}: {error}".splitlines()[0]
+    try:
+        log = config.make(config.state_dir()) / "defect.log"
+        log.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
+    except (OSError, LocalspecError):
+        return f"{summary}; please report it"
+    return f"{summary}; please report it with {log}"
 
 
 def _fail(message: str, code: int) -> int:

@@ -18,6 +18,7 @@ from localspec.cli.models import size
 from localspec.cli.texts import write
 from localspec.errors import LocalspecError
 
+_WRITABLE = "set LOCALSPEC_HOME to a folder that you may write to"
 Status = Literal["ok", "note", "broken"]
 
 
@@ -51,8 +52,6 @@ def command(*, as_json: bool) -> int:
 
 def _python() -> Finding:
     text = f"localspec {__version__}, Python {platform.python_version()}, {platform.platform()}"
-    if sys.version_info < (3, 11):
-        return Finding("python", "broken", text, "install Python 3.11 or newer")
     return Finding("python", "ok", text)
 
 
@@ -65,9 +64,7 @@ def _llama() -> list[Finding]:
         return [Finding("llama.cpp", "broken", text, fix)]
     backend = devices.backend()
     found = [
-        Finding(
-            "llama.cpp", "ok", f"llama-cpp-python {library.version()}, built for {backend}"
-        ),
+        Finding("llama.cpp", "ok", f"llama-cpp-python {library.version()}, built for {backend}"),
         Finding("cpu", "ok", f"{devices.physical_cores()} physical cores, {_features()}"),
     ]
     found.extend(
@@ -110,14 +107,14 @@ def _folders() -> list[Finding]:
     ):
         try:
             config.make(folder)
-            if not os.access(folder, os.W_OK):
-                raise LocalspecError(f"{folder} is not writable")
         except LocalspecError as error:
-            fix = "set LOCALSPEC_HOME to a folder that you may write to"
-            findings.append(Finding(name, "broken", str(error), fix))
-        else:
-            free = shutil.disk_usage(folder).free
-            findings.append(Finding(name, "ok", f"{folder} ({size(free)} free on its disk)"))
+            findings.append(Finding(name, "broken", str(error), _WRITABLE))
+            continue
+        if not os.access(folder, os.W_OK):
+            findings.append(Finding(name, "broken", f"{folder} is not writable", _WRITABLE))
+            continue
+        free = shutil.disk_usage(folder).free
+        findings.append(Finding(name, "ok", f"{folder} ({size(free)} free on its disk)"))
     try:
         config.settings()
     except LocalspecError as error:
@@ -127,8 +124,8 @@ def _folders() -> list[Finding]:
 
 def _pair() -> list[Finding]:
     try:
-        from localspec.assembly import Options
         from localspec.events import Finished, Message
+        from localspec.options import Options
         from localspec.runtime import Runtime
         from localspec.sampling import GREEDY
 

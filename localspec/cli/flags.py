@@ -14,13 +14,14 @@ import click
 
 from localspec import config
 from localspec.errors import UsageError
+from localspec.options import Options
 from localspec.sampling import Sampling
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _DEFAULTS = Sampling()
 
 
-class _AutoInt(click.ParamType):
+class _AutoInt(click.ParamType[int | None]):
     """A whole number, or ``auto`` for None."""
 
     name = "auto|N"
@@ -98,8 +99,7 @@ def sampling_flags(function: _Function) -> _Function:
 class Asked:
     """The shared flags of one call, sorted."""
 
-    options: Any
-    """`localspec.runtime.Options`."""
+    options: Options
     sampling: Sampling
     seed: int | None
     max_tokens: int | None
@@ -111,8 +111,6 @@ def sort_flags(model: str | None, flags: dict[str, Any]) -> Asked:
     Raises:
         UsageError: a value that cannot be meant.
     """
-    from localspec.assembly import Options
-
     names = flags.get("drafter")
     drafter = tuple(part.strip() for part in names.split(",")) if names else None
     chosen = model if model is not None else config.settings().get("model", "demo")

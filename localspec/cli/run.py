@@ -23,7 +23,9 @@ from localspec.events import Event, Finished, Message, ModelInfo, Notice, Reply,
 @click.option("--stop", multiple=True, metavar="TEXT", help="End the reply before this text.")
 @click.option("--raw", is_flag=True, help="Continue the prompt itself, without a chat template.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
-@click.option("--stats", is_flag=True, help="A line of figures on stderr even if it is no terminal.")
+@click.option(
+    "--stats", is_flag=True, help="A line of figures on stderr even if it is no terminal."
+)
 @model_flags
 @sampling_flags
 def command(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _TEMPERATURES = (0.0, 0.7, 1.0)
 _MAX_TOKENS = 128
+_DRAFT_LENGTH = 4
 
 
 @click.command("verify")
@@ -29,9 +30,7 @@ _MAX_TOKENS = 128
 @click.option("--json", "as_json", is_flag=True, help="A JSON object instead of text.")
 @model_flags
 @sampling_flags
-@click.pass_context
 def command(
-    ctx: click.Context,
     model: str | None,
     prompts: str | None,
     limit: int | None,
@@ -41,8 +40,8 @@ def command(
 ) -> int:
     """Answer many prompts with and without drafting, same seed, and compare token for token.
 
-    At temperatures 0, 0.7 and 1, or only at -t. Exit code 1 if a difference is more than a
-    near-tie of the target's own arithmetic.
+    At temperatures 0, 0.7 and 1, or only at -t; with drafts of 4 tokens, or --draft-max. Exit
+    code 1 if a difference is more than a near-tie of the target's own arithmetic.
     """
     from localspec.prompts import VERIFY
     from localspec.runtime import Runtime
@@ -54,9 +53,13 @@ def command(
             "verify compares token for token, which only --verifier match promises; rejection is "
             "exact in distribution, and its tests are in the test suite"
         )
-    given = ctx.get_parameter_source("temperature") is not click.core.ParameterSource.DEFAULT
+    source = click.get_current_context().get_parameter_source("temperature")
+    given = source is not click.core.ParameterSource.DEFAULT
     temperatures = (asked.sampling.temperature,) if given else _TEMPERATURES
     settings = [dataclasses.replace(asked.sampling, temperature=t) for t in temperatures]
+    options = asked.options
+    if options.draft_max is None:  # the policy might park, and then there is nothing to test
+        options = dataclasses.replace(options, draft_max=_DRAFT_LENGTH)
     texts = (_read(Path(prompts)) if prompts else list(VERIFY))[:limit]
 
     with CtrlC() as ctrl_c:
@@ -68,7 +71,7 @@ def command(
                 line = f"\rtemperature {temperature:g}: {done} of {len(texts)} prompts "
                 click.echo(line, err=True, nl=False)
 
-        with Runtime.open(asked.options, cancelled=lambda: ctrl_c.pressed) as runtime:
+        with Runtime.open(options, cancelled=lambda: ctrl_c.pressed) as runtime:
             ctrl_c.on_first = runtime.interrupt
             for notice in runtime.info.notices:
                 click.echo(f"localspec: {notice}", err=True)

@@ -48,7 +48,8 @@ class Committed:
 
 class Drafter(Protocol):
     """Proposes, and learns what stood. Its cache is a prefix of the committed tokens; it catches
-    up on the next ``propose``."""
+    up on the next ``propose``.
+    """
 
     @property
     def name(self) -> str:
@@ -86,6 +87,7 @@ class Off:
 
     def length(self, seq: int) -> int:
         """Always 0."""
+        del seq
         return 0
 
     def close(self, seq: int) -> None:

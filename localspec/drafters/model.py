@@ -29,7 +29,8 @@ class DraftModel(Protocol):
 
     def extend(self, work: Sequence[tuple[int, Sequence[int]]]) -> list[Logits]:
         """Append tokens (at least one) to sequences in one pass; (V,) logits after the last of
-        each, valid until the next pass. If it raises, nothing was appended."""
+        each, valid until the next pass. If it raises, nothing was appended.
+        """
         ...
 
     def truncate(self, seq: int, length: int) -> None:
@@ -82,7 +83,9 @@ class ModelDrafter:
         feed = [self._catch_up(c.ask.seq, c.ask.tokens) for c in active]
         passes_of: dict[int, int] = {id(c): 0 for c in active}
         while active:
-            rows = self._model.extend([(c.ask.seq, new) for c, new in zip(active, feed, strict=True)])
+            rows = self._model.extend(
+                [(c.ask.seq, new) for c, new in zip(active, feed, strict=True)]
+            )
             for c, new, row in zip(active, feed, rows, strict=True):
                 self._caches[c.ask.seq].held.extend(new)
                 self._draw(c, row)

@@ -78,7 +78,11 @@ class NGram:
         )
 
     def commit(self, news: Sequence[Committed]) -> None:
-        """Nothing: the next draft reads the committed tokens themselves."""
+        """Forget another request's tokens; of this one the next draft reads what is new."""
+        for item in news:
+            index = self._indexes.get(item.seq)
+            if index is not None and index.of is not item.known:
+                self.close(item.seq)
 
     def length(self, seq: int) -> int:
         """Tokens taken into the index."""

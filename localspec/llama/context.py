@@ -143,7 +143,7 @@ class Context:
             if outputs:
                 batch.outputs[end - outputs : end] = 1
             n = end
-        if n and not (0 <= batch.tokens[:n].min() and batch.tokens[:n].max() < self.model.n_vocab):
+        if n and not (batch.tokens[:n].min() >= 0 and batch.tokens[:n].max() < self.model.n_vocab):
             raise DecodeError(f"a token outside the vocabulary of {self.model.n_vocab}")
         error = decode_error(c_api.llama_decode(self._ptr, batch.first(n)))
         if error is not None:

@@ -15,7 +15,10 @@ from typing import Any
 # terminal. It reads the variable when it is loaded.
 os.environ.setdefault("GGML_NO_BACKTRACE", "1")
 
+import llama_cpp
 import llama_cpp.llama_cpp as c_api
+
+__all__ = ["c_api", "errors_since", "log_to", "start", "system_info", "version"]
 
 _LEVELS = {1: logging.DEBUG, 2: logging.INFO, 3: logging.WARNING, 4: logging.ERROR}
 _CONTINUED = 5
@@ -70,12 +73,10 @@ def errors_since(mark: int | None = None) -> list[str]:
 
 def version() -> str:
     """Of llama-cpp-python, which pins llama.cpp."""
-    import llama_cpp  # noqa: PLC0415 - the package, for its version only
-
     return str(llama_cpp.__version__)
 
 
 def system_info() -> str:
     """llama.cpp's own line about CPU features and build options."""
     start()
-    return c_api.llama_print_system_info().decode("utf-8", "replace")
+    return str(c_api.llama_print_system_info().decode("utf-8", "replace"))

@@ -150,6 +150,14 @@ class Model:
         return int(c_api.llama_model_n_layer(self._ptr))
 
     @functools.cached_property
+    def n_embd_kv(self) -> int:
+        """Width of a key (or value) of one token in one layer: KV heads times head size."""
+        arch, heads = self.architecture, int(c_api.llama_model_n_head(self._ptr))
+        head_size = int(c_api.llama_model_n_embd(self._ptr)) // max(1, heads)
+        key = self.metadata.get(f"{arch}.attention.key_length", str(head_size))
+        return int(c_api.llama_model_n_head_kv(self._ptr)) * int(key)
+
+    @functools.cached_property
     def n_bytes(self) -> int:
         """Size of all tensors."""
         return int(c_api.llama_model_size(self._ptr))
@@ -214,9 +222,7 @@ class Model:
     @functools.cached_property
     def end_ids(self) -> frozenset[int]:
         """Every end-of-generation token."""
-        return frozenset(
-            i for i in range(self.n_vocab) if c_api.llama_vocab_is_eog(self._vocab, i)
-        )
+        return frozenset(i for i in range(self.n_vocab) if c_api.llama_vocab_is_eog(self._vocab, i))
 
     def token_text(self, token: int) -> bytes:
         """The vocabulary's raw entry for a token."""
@@ -269,10 +275,14 @@ def _text(call: Callable[[Any, int], int]) -> str:
         size = n + 1
 
 
-_MEMORY = re.compile(r"out of memory|failed to allocate|unable to allocate|cudaMalloc", re.I)
+_MEMORY = re.compile(
+    r"out of memory|failed to allocate|unable to allocate|cudaMalloc", re.IGNORECASE
+)
 _UNKNOWN = re.compile(r"unknown model architecture: '([^']*)'")
 _REASON = re.compile(r"error loading model(?: \w+)?: (.*)")
-_CUT = re.compile(r"not within the file bounds|corrupted or incomplete|failed to read|unexpected", re.I)
+_CUT = re.compile(
+    r"not within the file bounds|corrupted or incomplete|failed to read|unexpected", re.IGNORECASE
+)
 
 
 def load_error(path: Path, lines: list[str]) -> ModelFileError | OutOfMemoryError:

@@ -12,14 +12,14 @@ class Vocabulary(Protocol):
     """What the check needs to know of a model."""
 
     @property
-    def vocab_type(self) -> int: ...  # noqa: D102 - llama.cpp's number
+    def vocab_type(self) -> int: ...
     @property
-    def n_vocab(self) -> int: ...  # noqa: D102 - V
+    def n_vocab(self) -> int: ...
     @property
-    def special_ids(self) -> dict[str, int]: ...  # noqa: D102 - by name
+    def special_ids(self) -> dict[str, int]: ...
     @property
-    def adds_bos(self) -> bool: ...  # noqa: D102 - whether texts start with bos
-    def token_text(self, token: int) -> bytes: ...  # noqa: D102 - the raw entry
+    def adds_bos(self) -> bool: ...
+    def token_text(self, token: int) -> bytes: ...
 
 
 def vocabulary_mismatch(target: Vocabulary, draft: Vocabulary) -> str | None:

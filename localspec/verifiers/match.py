@@ -20,7 +20,8 @@ class Match:
 
     def __call__(self, draft: Draft, rows: Rows, noise: Noise, position: int) -> Verdict:
         """Walk down to the child that holds the target's choice, for as long as there is one."""
-        node, path, verified = ROOT, [], 0
+        node, verified = ROOT, 0
+        path: list[int] = []
         while True:
             y = noise.draw(rows(node + 1), position + len(path), Stream.SAMPLE)
             hit = None

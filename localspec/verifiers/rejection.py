@@ -23,7 +23,8 @@ class Rejection:
 
     def __call__(self, draft: Draft, rows: Rows, noise: Noise, position: int) -> Verdict:
         """Walk down, testing siblings in order against what is left of p."""
-        node, path, verified = ROOT, [], 0
+        node, verified = ROOT, 0
+        path: list[int] = []
         while True:
             here = position + len(path)
             siblings = draft.children(node)

@@ -1,0 +1,55 @@
+"""What is chosen when a pair is loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from localspec.errors import UsageError
+from localspec.verifiers import verifier
+
+DRAFTERS = ("ngram", "model", "off")
+"""Names that ``--drafter`` takes."""
+MAX_K = 63
+"""A pass over more tokens than this takes other, slower paths in llama.cpp."""
+_MAX_THREADS = 1024
+_MAX_CONTEXT = 1 << 24
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Load-time choices; None leaves one to localspec."""
+
+    model: str = "demo"
+    draft: str | None = None
+    """None is the catalogue's; "none" leaves it out."""
+    context: int | None = None
+    gpu_layers: int | None = None
+    draft_gpu_layers: int | None = None
+    threads: int | None = None
+    kv_type: str | None = None
+    verifier: str = "match"
+    drafter: tuple[str, ...] | None = None
+    """Names in order of preference; None is the default cascade."""
+    draft_max: int | None = None
+    """K; None lets localspec choose."""
+    require_draft: bool = False
+    """Fail rather than fall back to n-grams where the draft model cannot be used."""
+    offline: bool = False
+
+    def __post_init__(self) -> None:
+        _within("context", self.context, 16, _MAX_CONTEXT)
+        _within("threads", self.threads, 1, _MAX_THREADS)
+        _within("gpu layers", self.gpu_layers, 0, 1 << 30)
+        _within("draft gpu layers", self.draft_gpu_layers, 0, 1 << 30)
+        _within("draft max", self.draft_max, 0, MAX_K)
+        verifier(self.verifier)
+        for name in self.drafter or ():
+            if name not in DRAFTERS:
+                raise UsageError(f"no drafter called {name!r}; there are: {', '.join(DRAFTERS)}")
+        if self.drafter and "off" in self.drafter and len(self.drafter) > 1:
+            raise UsageError("drafter off cannot be combined with others")
+
+
+def _within(name: str, value: int | None, low: int, high: int) -> None:
+    if value is not None and not low <= value <= high:
+        raise UsageError(f"{name} must be between {low} and {high}, not {value}")

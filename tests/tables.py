@@ -1,0 +1,172 @@
+"""Tiny target and draft distributions, and drafters of every shape on them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from localspec.drafters import Ask, Committed
+from localspec.loop import Request, decode_round
+from localspec.noise import Noise, Stream
+from localspec.policy import Fixed
+from localspec.sampling import Processor, Sampling
+from localspec.testing import Table, TableTarget
+from localspec.values import Budget, Distribution, Draft, Proposal
+from localspec.verifiers import Verifier
+
+WARM = Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
+PROMPT = [0, 1]
+
+
+def random_table(seed: int, v: int, sharpness: float = 1.5) -> Table:
+    """Logits that depend on the last two tokens, normal with the given deviation."""
+    rows = np.random.default_rng(seed).normal(0, sharpness, (v + 1, v + 1, v)).astype(np.float32)
+
+    def table(tokens: Sequence[int]) -> np.ndarray:
+        a, b = ([v, v, *tokens])[-2:]
+        return rows[a, b]
+
+    return table
+
+
+def blend(a: Table, b: Table, weight: float) -> Table:
+    """A draft that resembles ``a``."""
+    return lambda tokens: ((1 - weight) * a(tokens) + weight * b(tokens)).astype(np.float32)
+
+
+Pick = Callable[[Distribution, Ask, int, int], list[int]]
+
+
+def pick_argmax(q: Distribution, ask: Ask, position: int, node: int) -> list[int]:
+    return [int(q.ids[np.argmax(q.probs)])]
+
+
+def pick_top2(q: Distribution, ask: Ask, position: int, node: int) -> list[int]:
+    return [int(i) for i in q.ids[np.argsort(-q.probs, kind="stable")[:2]]]
+
+
+def pick_coupled(q: Distribution, ask: Ask, position: int, node: int) -> list[int]:
+    return [ask.noise.draw(q, position, Stream.SAMPLE)]
+
+
+def pick_sampled(q: Distribution, ask: Ask, position: int, node: int) -> list[int]:
+    return [_draw(q, ask, position, node, 0)]
+
+
+def pick_two_independent(q: Distribution, ask: Ask, position: int, node: int) -> list[int]:
+    return [_draw(q, ask, position, node, i) for i in range(2)]
+
+
+def pick_two_distinct(q: Distribution, ask: Ask, position: int, node: int) -> list[int]:
+    """Gumbel top-k: the order of log q + noise is a draw without replacement."""
+    keys = np.log(q.probs) + ask.noise.gumbel(position, q.ids, Stream.DRAFT, _index(ask, node, 0))
+    return [int(i) for i in q.ids[np.argsort(-keys)[:2]]]
+
+
+def _draw(q: Distribution, ask: Ask, position: int, node: int, sibling: int) -> int:
+    return ask.noise.draw(q, position, Stream.DRAFT, _index(ask, node, sibling))
+
+
+def _index(ask: Ask, node: int, sibling: int) -> int:
+    return (ask.position << 16) + ((node + 2) << 4) + sibling
+
+
+class TreeDrafter:
+    """Grows a tree level by level: each node's children are what ``pick`` chooses from q."""
+
+    def __init__(self, name: str, table: Table, pick: Pick, proposal: Proposal, depth: int) -> None:
+        self.name, self._table, self._pick = name, table, pick
+        self.proposal, self._depth = proposal, depth
+
+    def propose(self, asks: Sequence[Ask]) -> list[Draft]:
+        return [self._one(ask) for ask in asks]
+
+    def _one(self, ask: Ask) -> Draft:
+        tokens: list[int] = []
+        parents: list[int] = []
+        probs: list[Distribution] = []
+        level: list[tuple[int, list[int]]] = [(-1, [])]
+        for d in range(min(self._depth, ask.budget.depth)):
+            following = []
+            for node, path in level:
+                q = ask.processor(self._table([*ask.tokens, *path]), [])
+                for x in self._pick(q, ask, ask.position + d, node):
+                    tokens.append(x)
+                    parents.append(node)
+                    probs.append(q)
+                    following.append((len(tokens) - 1, [*path, x]))
+            level = following
+        known = self.proposal in {Proposal.SAMPLED, Proposal.WITHOUT_REPLACEMENT}
+        return Draft(
+            np.array(tokens, np.int32),
+            np.array(parents, np.int32),
+            self.proposal,
+            tuple(probs) if known else None,
+            self.name,
+        )
+
+    def commit(self, news: Sequence[Committed]) -> None:
+        pass
+
+    def length(self, seq: int) -> int:
+        return 0
+
+    def close(self, seq: int) -> None:
+        pass
+
+
+SHAPES: dict[str, tuple[Pick, Proposal]] = {
+    "argmax chain": (pick_argmax, Proposal.DETERMINISTIC),
+    "coupled chain": (pick_coupled, Proposal.COUPLED),
+    "sampled chain": (pick_sampled, Proposal.SAMPLED),
+    "top-2 tree": (pick_top2, Proposal.DETERMINISTIC),
+    "independent tree": (pick_two_independent, Proposal.SAMPLED),
+    "distinct tree": (pick_two_distinct, Proposal.WITHOUT_REPLACEMENT),
+}
+
+
+def shaped_drafter(shape: str, table: Table, depth: int = 3) -> TreeDrafter:
+    pick, proposal = SHAPES[shape]
+    return TreeDrafter(shape, table, pick, proposal, depth)
+
+
+def decode(
+    table: Table,
+    drafter: object,
+    verifier: Verifier,
+    seed: int,
+    n: int,
+    *,
+    sampling: Sampling = WARM,
+    policy: object = None,
+) -> list[int]:
+    """n tokens by the real loop on a table target; every round audited by the loop itself."""
+    target = TableTarget(table)
+    target.read(0, PROMPT[:-1])
+    processor = Processor(sampling, len(table([])))
+    request = Request(0, list(PROMPT), processor, Noise(seed), n, lambda _t: None)
+    while request.finish is None:
+        decode_round([request], target, drafter, verifier, policy or Fixed(3))
+    assert len(request.emitted) == n
+    assert request.tally.accepted <= request.tally.verified <= request.tally.drafted
+    return [e.token for e in request.emitted]
+
+
+def exact_joint(table: Table, n: int, sampling: Sampling = WARM) -> dict[tuple[int, ...], float]:
+    """The target's own probability of every first n tokens."""
+    v = len(table([]))
+    processor = Processor(sampling, v)
+    joint = {}
+    for outcome in itertools.product(range(v), repeat=n):
+        mass = 1.0
+        for i, x in enumerate(outcome):
+            past = [*PROMPT, *outcome[:i]]
+            mass *= processor(table(past), past).probability(x)
+        joint[outcome] = mass
+    return joint
+
+
+def everything(depth: int) -> Budget:
+    return Budget(nodes=1 << 10, depth=depth, leaves=1 << 10)

@@ -1,0 +1,142 @@
+"""`rejection` is exact in distribution for the proposals it lists, and refuses the others.
+
+Every frequency test compares the first three tokens, jointly, with the exact distribution by a
+chi-squared test at a false-alarm rate of 1e-4. Seeds are fixed, so a test that passes once passes
+always; the rate is that of a correct program failing when the seeds are changed.
+"""
+
+from __future__ import annotations
+
+import collections
+
+import numpy as np
+import pytest
+import tables
+from scipy import stats
+
+from localspec.drafters.model import ModelDrafter
+from localspec.errors import ProposalError
+from localspec.noise import Noise, Stream
+from localspec.testing import TableModel
+from localspec.values import Distribution, Draft, Proposal, Rows, Verdict
+from localspec.verifiers import Match, Rejection, Verifier
+from localspec.verifiers.rejection import residual
+
+FALSE_ALARM = 1e-4
+TARGET = tables.random_table(11, v=3, sharpness=1.0)
+DRAFT = tables.blend(TARGET, tables.random_table(12, v=3, sharpness=1.0), 0.7)
+EXACT = tables.exact_joint(TARGET, 3)
+LISTED = [s for s, (_, proposal) in tables.SHAPES.items() if proposal in Rejection.proposals]
+
+
+def p_value(drafter: object, verifier: Verifier, runs: int) -> float:
+    """Of the hypothesis that the first three tokens follow the target's distribution."""
+    seen: collections.Counter[tuple[int, ...]] = collections.Counter()
+    for seed in range(runs):
+        seen[tuple(tables.decode(TARGET, drafter, verifier, seed, 3))] += 1
+    expected = np.array(list(EXACT.values())) * runs
+    observed = np.array([seen[outcome] for outcome in EXACT])
+    chi2 = float(((observed - expected) ** 2 / expected).sum())
+    return float(stats.chi2.sf(chi2, len(EXACT) - 1))
+
+
+@pytest.mark.parametrize("shape", LISTED)
+def test_first_three_tokens_follow_the_target(shape: str) -> None:
+    assert p_value(tables.shaped_drafter(shape, DRAFT), Rejection(), 2_000) > FALSE_ALARM
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", LISTED)
+def test_first_three_tokens_follow_the_target_closely(shape: str) -> None:
+    assert p_value(tables.shaped_drafter(shape, DRAFT), Rejection(), 30_000) > FALSE_ALARM
+
+
+@pytest.mark.slow
+def test_the_draft_model_of_the_product_follows_the_target_closely() -> None:
+    drafter = ModelDrafter(TableModel(DRAFT), Proposal.SAMPLED)
+    seen: collections.Counter[tuple[int, ...]] = collections.Counter()
+    runs = 30_000
+    for seed in range(runs):
+        drafter.close(0)
+        seen[tuple(tables.decode(TARGET, drafter, Rejection(), seed, 3))] += 1
+    expected = np.array(list(EXACT.values())) * runs
+    observed = np.array([seen[outcome] for outcome in EXACT])
+    chi2 = float(((observed - expected) ** 2 / expected).sum())
+    assert float(stats.chi2.sf(chi2, len(EXACT) - 1)) > FALSE_ALARM
+
+
+@pytest.mark.parametrize("verifier", [Match(), Rejection()])
+def test_the_test_sees_a_wrong_label(verifier: Verifier) -> None:
+    """Negative control: an argmax draft that claims to be sampled. Match does not care."""
+    pick, _ = tables.SHAPES["argmax chain"]
+    liar = tables.TreeDrafter("liar", DRAFT, pick, Proposal.SAMPLED, depth=3)
+    p = p_value(liar, verifier, 2_000)
+    if isinstance(verifier, Rejection):
+        assert p < 1e-12
+    else:
+        assert p > FALSE_ALARM
+
+
+def test_coupled_drafts_are_refused_by_name() -> None:
+    coupled = tables.shaped_drafter("coupled chain", DRAFT)
+    with pytest.raises(ProposalError, match=r"'coupled chain'.*coupled.*'rejection'"):
+        tables.decode(TARGET, coupled, Rejection(), 0, 3)
+
+
+class _ResidualOfTargetAlone(Rejection):
+    """The first classic mistake: after a miss it draws from p instead of max(0, p - q)."""
+
+    def __call__(self, draft: Draft, rows: Rows, noise: Noise, position: int) -> Verdict:
+        verdict = super().__call__(draft, rows, noise, position)
+        last = verdict.path[-1] if verdict.path else -1
+        if draft.children(last):
+            p = rows(last + 1)
+            token = noise.draw(p, position + len(verdict.path), Stream.RESIDUAL)
+            return Verdict(verdict.path, token, verdict.verified)
+        return verdict
+
+
+class _BonusAfterCorrection(Rejection):
+    """The second: where only the last drafted token missed, the bonus row is used all the same,
+    which keeps the rejected token and emits a token that follows it."""
+
+    def __call__(self, draft: Draft, rows: Rows, noise: Noise, position: int) -> Verdict:
+        verdict = super().__call__(draft, rows, noise, position)
+        if len(draft) and len(verdict.path) == len(draft) - 1:
+            token = noise.draw(rows(len(draft)), position + len(draft), Stream.SAMPLE)
+            return Verdict(tuple(range(len(draft))), token, len(draft))
+        return verdict
+
+
+@pytest.mark.parametrize("mistake", [_ResidualOfTargetAlone(), _BonusAfterCorrection()])
+def test_the_test_sees_both_classic_mistakes(mistake: Verifier) -> None:
+    assert p_value(tables.shaped_drafter("sampled chain", DRAFT), mistake, 4_000) < 1e-12
+
+
+def test_residual_is_what_the_target_has_beyond_the_draft() -> None:
+    p = Distribution(np.array([1, 2, 5], np.int32), np.array([0.5, 0.3, 0.2]))
+    q = Distribution(np.array([2, 5, 7], np.int32), np.array([0.1, 0.6, 0.3]))
+    left = residual(p, q)
+    assert left.ids.tolist() == [1, 2]
+    np.testing.assert_allclose(left.probs, [0.5 / 0.7, 0.2 / 0.7])
+
+
+def test_residual_of_equal_distributions_is_the_distribution() -> None:
+    p = Distribution(np.array([1, 2], np.int32), np.array([0.5, 0.5]))
+    assert residual(p, p) is p
+
+
+def test_no_bonus_after_a_miss_and_one_token_of_the_target_always() -> None:
+    drafter = tables.shaped_drafter("sampled chain", DRAFT)
+    for seed in range(300):
+        target = tables.TableTarget(TARGET)
+        target.read(0, tables.PROMPT[:-1])
+        processor = tables.Processor(tables.WARM, 3)
+        request = tables.Request(
+            0, list(tables.PROMPT), processor, Noise(seed), 20, lambda _t: None
+        )
+        (turn,) = tables.decode_round([request], target, drafter, Rejection(), tables.Fixed(3))
+        kinds = [e.origin.value for e in turn.emitted]
+        accepted = len(turn.verdict.path)
+        last = "bonus" if accepted == len(turn.draft) else "corrected"
+        assert kinds == ["accepted"] * accepted + [last]
