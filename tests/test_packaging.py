@@ -3,12 +3,15 @@
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+METADATA = f"localspec-{VERSION}.dist-info"
 
 
 def build(target: str, source: Path, destination: Path) -> Path:
@@ -41,7 +44,9 @@ def sdist(tmp_path_factory):
 @pytest.fixture(scope="module")
 def wheel(sdist, tmp_path_factory):
     """The wheel, built from the source archive as an installer does it."""
-    return zipfile.ZipFile(build("wheel", sdist, tmp_path_factory.mktemp("wheel") / "built"))
+    archive = build("wheel", sdist, tmp_path_factory.mktemp("wheel") / "built")
+    with zipfile.ZipFile(archive) as bundle:
+        yield bundle
 
 
 @pytest.mark.slow
@@ -49,7 +54,7 @@ def test_the_wheel_carries_both_packages_whole(wheel):
     names = set(wheel.namelist())
     wanted = {name for name in tracked("localspec", "tui") if (ROOT / name).is_file()}
     assert not wanted - names
-    assert {name.split("/")[0] for name in names} == {"localspec", "tui", "localspec-0.1.0.dist-info"}
+    assert {name.split("/")[0] for name in names} == {"localspec", "tui", METADATA}
 
 
 @pytest.mark.slow
@@ -63,7 +68,7 @@ def test_the_wheel_carries_the_catalogue_and_the_embedded_pair(wheel):
 
 @pytest.mark.slow
 def test_the_wheel_starts_the_command_line(wheel):
-    entry_points = wheel.read("localspec-0.1.0.dist-info/entry_points.txt").decode()
+    entry_points = wheel.read(f"{METADATA}/entry_points.txt").decode()
     assert "localspec = localspec.cli:main" in entry_points.splitlines()
 
 
