@@ -244,7 +244,8 @@ def interrupt(_number: int, _frame: FrameType | None) -> None:
 
 def main() -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, interrupt)
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores hangups on purpose
+            signal.signal(number, interrupt)
     try:
         prepare(sys.argv[1], os.environ["LOCALSPEC_STAMP"])
     except Failure as failure:

@@ -71,9 +71,10 @@ def explain(output: str) -> str | None:
 
 def clean_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """The environment without the settings that would make pip install somewhere else."""
-    elsewhere = {"PIP_USER", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PYTHONHOME"}
+    elsewhere = {"PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PYTHONHOME"}
     kept = {name: value for name, value in environ.items() if name not in elsewhere}
-    return {**kept, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"}
+    # Set rather than dropped: a configuration file may say the same.
+    return {**kept, "PIP_USER": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"}
 
 
 def minutes(seconds: float) -> str:
