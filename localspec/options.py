@@ -12,7 +12,7 @@ DRAFTERS = ("ngram", "model", "off")
 MAX_K = 63
 """A pass over more tokens than this takes other, slower paths in llama.cpp."""
 _MAX_THREADS = 1024
-_MAX_CONTEXT = 1 << 24
+_MAX_CONTEXT = 1 << 21
 
 
 @dataclass(frozen=True, slots=True)

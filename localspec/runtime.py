@@ -42,7 +42,7 @@ class Runtime:
 
     def __init__(self, pairing: Pairing) -> None:
         """Use `Runtime.open`."""
-        self._pairing = pairing
+        self._loaded = pairing
         self._held: list[int] = []
         """Tokens in the target's KV cache."""
         self._busy = threading.Lock()
@@ -60,6 +60,17 @@ class Runtime:
             ),
             lambda text: model.tokenize(text, special=True),
         )
+
+    @property
+    def _parts(self) -> Pairing:
+        """The loaded parts; llama.cpp aborts the process when a freed one is used.
+
+        Raises:
+            UsageError: closed.
+        """
+        if self._closed:
+            raise UsageError("this runtime is closed")
+        return self._loaded
 
     @classmethod
     def open(
@@ -80,17 +91,18 @@ class Runtime:
     def lend(self) -> Pairing:
         """The loaded parts, for measurements between two replies; the KV cache is given up."""
         self._held = []
-        self._pairing.target.truncate(_SEQ, 0)
-        return self._pairing
+        self._parts.target.truncate(_SEQ, 0)
+        return self._parts
 
     def encode(self, messages: Sequence[Message]) -> list[int]:
         """Tokens of the prompt that `reply` would read."""
+        assert self._parts
         return self._transcript.encode(self._template.render(messages))
 
     @property
     def info(self) -> ModelInfo:
         """What was loaded."""
-        return self._pairing.info
+        return self._loaded.info
 
     def reply(
         self,
@@ -112,7 +124,7 @@ class Runtime:
             ContextError: the last message does not fit into the context.
             DecodeError: llama.cpp failed.
         """
-        capacity = self._pairing.target.capacity
+        capacity = self._parts.target.capacity
         reserve = max(1, min(max_tokens or capacity, capacity // _RESERVE_FRACTION))
         prompt = fit(messages, self._template, self._transcript.encode, capacity, reserve)
         if prompt.dropped:
@@ -120,7 +132,7 @@ class Runtime:
                 f"the context of {capacity} tokens is full: the {prompt.dropped} oldest messages "
                 "were left out"
             )
-        ending = Ending(self._pairing.target_model, (*stop, *self._template_stop))
+        ending = Ending(self._parts.target_model, (*stop, *self._template_stop))
         reply = yield from self._generate(prompt.tokens, ending, sampling, seed, max_tokens, draft)
         if not ending.stream.stopped:  # else the tokens say more than the text
             tokens = [*prompt.tokens, *self._without_end(reply.tokens)]
@@ -138,11 +150,11 @@ class Runtime:
         draft: bool = True,
     ) -> Iterator[Event]:
         """What the model writes after ``text``, without a chat template. As `reply` otherwise."""
-        model = self._pairing.target_model
+        model = self._parts.target_model
         tokens = model.tokenize(text, special=True, bos=model.adds_bos)
         if not tokens:
             raise UsageError("the prompt is empty; give at least one character")
-        capacity = self._pairing.target.capacity
+        capacity = self._parts.target.capacity
         if len(tokens) >= capacity:
             raise ContextError(
                 f"the prompt has {len(tokens)} tokens and the context holds {capacity}; shorten "
@@ -154,12 +166,12 @@ class Runtime:
 
     def interrupt(self) -> None:
         """End the running reply within about 50 ms; callable from any thread."""
-        self._pairing.stop.set()
+        self._loaded.stop.set()
 
     def close(self) -> None:
         """Free everything. May be called twice, and in the middle of a reply."""
         self._closed = True
-        self._pairing.close()
+        self._loaded.close()
 
     def __enter__(self) -> Self:
         """The runtime itself."""
@@ -185,7 +197,7 @@ class Runtime:
         max_tokens: int | None,
         draft: bool,
     ) -> Generator[Event, None, Reply]:
-        pairing = self._pairing
+        pairing = self._parts
         if max_tokens is not None and max_tokens < 1:
             raise UsageError(f"max_tokens must be at least 1, not {max_tokens}")
         capacity = pairing.target.capacity
@@ -201,8 +213,6 @@ class Runtime:
             limit=min(max_tokens or room, room),
             ending=ending,
         )
-        if self._closed:
-            raise UsageError("this runtime is closed")
         if not self._busy.acquire(blocking=False):
             raise UsageError("this runtime is answering already; one reply at a time")
         try:
@@ -226,7 +236,7 @@ class Runtime:
 
     def _read(self, generation: Generation, drafter: Drafter) -> Iterator[Event]:
         """Read what the KV cache does not hold yet of the prompt, all but its last token."""
-        target, prompt = self._pairing.target, generation.tokens
+        target, prompt = self._parts.target, generation.tokens
         cached = min(common_prefix(self._held, prompt), len(prompt) - 1)
         try:
             target.truncate(_SEQ, cached)
@@ -244,7 +254,7 @@ class Runtime:
         generation.start_decoding()
 
     def _decode(self, generation: Generation, drafter: Drafter, policy: Policy) -> Iterator[Event]:
-        pairing = self._pairing
+        pairing = self._parts
         while generation.finish is None:
             yield from generation.round(pairing.target, drafter, pairing.verifier, policy)
             if pairing.watchdog is not None:
@@ -256,9 +266,9 @@ class Runtime:
         """After a failure nothing in the caches is trusted."""
         self._held = []
         with contextlib.suppress(LocalspecError):
-            self._pairing.target.truncate(_SEQ, 0)
-            self._pairing.drafter.close(_SEQ)
+            self._parts.target.truncate(_SEQ, 0)
+            self._parts.drafter.close(_SEQ)
 
     def _without_end(self, tokens: Sequence[int]) -> Sequence[int]:
-        ends = self._pairing.target_model.end_ids
+        ends = self._parts.target_model.end_ids
         return tokens[:-1] if tokens and tokens[-1] in ends else tokens

@@ -96,3 +96,45 @@ def write_unknown_architecture(path: Path) -> Path:
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def write_bert(path: Path) -> Path:
+    """A small BERT: loads, but writes no text."""
+    width, words = 32, ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh"]
+    writer = gguf.GGUFWriter(path, "bert")
+    writer.add_context_length(64)
+    writer.add_embedding_length(width)
+    writer.add_block_count(1)
+    writer.add_feed_forward_length(2 * width)
+    writer.add_head_count(2)
+    writer.add_layer_norm_eps(1e-5)
+    writer.add_causal_attention(False)
+    writer.add_pooling_type(gguf.PoolingType.MEAN)
+    writer.add_tokenizer_model("bert")
+    writer.add_token_list(words)
+    writer.add_token_type_count(2)
+    writer.add_bos_token_id(2)
+    writer.add_eos_token_id(3)
+    rng = np.random.default_rng(0)
+
+    def tensor(name: str, *shape: int) -> None:
+        writer.add_tensor(name, rng.normal(0, 0.1, shape).astype(np.float32))
+
+    tensor("token_embd.weight", len(words), width)
+    tensor("position_embd.weight", 64, width)
+    tensor("token_types.weight", 2, width)
+    for name in ("token_embd_norm", "blk.0.attn_output_norm", "blk.0.layer_output_norm"):
+        tensor(f"{name}.weight", width)
+        tensor(f"{name}.bias", width)
+    for name in ("attn_q", "attn_k", "attn_v", "attn_output"):
+        tensor(f"blk.0.{name}.weight", width, width)
+        tensor(f"blk.0.{name}.bias", width)
+    tensor("blk.0.ffn_up.weight", 2 * width, width)
+    tensor("blk.0.ffn_up.bias", 2 * width)
+    tensor("blk.0.ffn_down.weight", width, 2 * width)
+    tensor("blk.0.ffn_down.bias", width)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path

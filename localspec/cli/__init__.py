@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from localspec import __version__
+from localspec.cli.texts import ReaderGoneError
 from localspec.errors import LocalspecError
 
 COMMANDS = {
@@ -89,7 +90,7 @@ def call(argv: list[str] | None = None) -> int:  # noqa: PLR0911 - one exit code
         return 130
     except LocalspecError as error:
         return _fail(str(error), error.exit_code)
-    except BrokenPipeError:
+    except (BrokenPipeError, ReaderGoneError):
         # The interpreter flushes stdout once more at exit; that must not complain either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 from localspec.errors import UsageError
-from localspec.events import Stats
+
+if TYPE_CHECKING:
+    from localspec.events import Stats
+
+
+class ReaderGoneError(Exception):
+    """Whoever read stdout has seen enough. (Not a BrokenPipeError, which click makes an exit of.)"""
 
 
 def read_stdin() -> str:
@@ -50,8 +57,11 @@ def write(text: str) -> None:
     if not text:
         return
     encoding = sys.stdout.encoding or "utf-8"
-    sys.stdout.buffer.write(text.encode(encoding, "replace"))
-    sys.stdout.buffer.flush()
+    try:
+        sys.stdout.buffer.write(text.encode(encoding, "replace"))
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        raise ReaderGoneError from None
 
 
 def summary(stats: Stats) -> str:

@@ -1,0 +1,413 @@
+"""The command line: what goes where, exit codes, and one line for whatever goes wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import gguf_tools
+import pytest
+from conftest import Files
+
+from localspec import cli
+from localspec.errors import LocalspecError
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def pair(files: Files) -> list[str]:
+    return ["-m", str(files.target), "-d", str(files.draft), "--draft-max", "3"]
+
+
+def run_process(
+    *args: str, stdin: bytes | None = b"", env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-m", "localspec", *args],
+        input=stdin,
+        capture_output=True,
+        cwd=ROOT,
+        env=os.environ | (env or {}),
+        timeout=100,
+        check=False,
+    )
+
+
+def one_line(err: str) -> str:
+    """The only line on stderr, which is no traceback."""
+    (line,) = [x for x in err.splitlines() if x.strip()]
+    assert line.startswith("localspec: ")
+    assert "Traceback" not in err
+    return line
+
+
+def test_run_streams_text_to_stdout_and_nothing_else(
+    files: Files, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.call(["run", "hello", *pair(files), "-t", "0", "-n", "8", "--seed", "1"]) == 0
+    out, err = capfd.readouterr()
+    assert out.endswith("\n")
+    assert err == ""
+
+
+def test_run_json_is_the_contract(files: Files, capfd: pytest.CaptureFixture[str]) -> None:
+    args = ["run", "hello", *pair(files), "-n", "12", "--seed", "5", "--json"]
+    assert cli.call(args) == 0
+    found = json.loads(capfd.readouterr().out)
+    assert set(found) == {
+        "text", "tokens", "origins", "finish_reason", "stats", "model", "seed",
+    }  # fmt: skip
+    assert set(found["stats"]) == {
+        "prompt_tokens", "cached_tokens", "emitted", "rounds", "drafted", "verified", "accepted",
+        "acceptance", "tokens_per_round", "per_position", "by_drafter", "prompt_seconds",
+        "decode_seconds", "tokens_per_second", "plain_tokens_per_second", "speculation",
+    }  # fmt: skip
+    assert found["model"] == {
+        "target": str(files.target),
+        "draft": str(files.draft),
+        "backend": "cpu",
+    }
+    assert found["seed"] == 5
+    assert found["finish_reason"] in {"stop", "length"}
+    assert len(found["tokens"]) == len(found["origins"]) == found["stats"]["emitted"]
+    assert set(found["origins"]) <= {"accepted", "corrected", "bonus", "plain"}
+    assert found["stats"]["speculation"]["state"] == "on"
+    for entry in found["stats"]["by_drafter"].values():
+        assert set(entry) == {"drafted", "verified", "accepted", "seconds"}
+
+
+def test_stdin_is_the_prompt_for_a_dash_and_for_a_pipe(files: Files) -> None:
+    settings = [*pair(files), "-t", "0", "-n", "6"]
+    argument = run_process("run", "hello", *settings)
+    dash = run_process("run", "-", *settings, stdin=b"hello")
+    pipe = run_process("run", *settings, stdin=b"hello")
+    assert argument.returncode == dash.returncode == pipe.returncode == 0
+    assert argument.stdout == dash.stdout == pipe.stdout
+
+
+def test_raw_and_system_and_stop(files: Files, capfd: pytest.CaptureFixture[str]) -> None:
+    settings = [*pair(files), "-t", "0", "-n", "6", "--json"]
+    assert cli.call(["run", "abc", "--raw", *settings]) == 0
+    assert json.loads(capfd.readouterr().out)["stats"]["prompt_tokens"] == 3
+    assert cli.call(["run", "abc", "-s", "Be brief.", "--stop", "q", *settings]) == 0
+    assert json.loads(capfd.readouterr().out)["stats"]["prompt_tokens"] > 20
+    assert cli.call(["run", "abc", "--raw", "-s", "x", *settings]) == 2
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "words"),
+    [
+        (["run", ""], 2, "empty"),
+        (["run", "  \n"], 2, "empty"),
+        (["run", "x", "-t", "-1"], 2, "temperature"),
+        (["run", "x", "-t", "nan"], 2, "temperature"),
+        (["run", "x", "--top-p", "7"], 2, "top_p"),
+        (["run", "x", "--top-k", "-3"], 2, "top_k"),
+        (["run", "x", "-n", "0"], 2, "max-tokens"),
+        (["run", "x", "-n", "-5"], 2, "max-tokens"),
+        (["run", "x", "--ctx", "-1"], 2, "context"),
+        (["run", "x", "--ctx", "99999999999"], 2, "context"),
+        (["run", "x", "--threads", "0"], 2, "threads"),
+        (["run", "x", "--verifier", "hope"], 2, "verifier"),
+        (["run", "x", "--drafter", "oracle"], 2, "oracle"),
+        (["run", "x", "--draft-max", "1000"], 2, "draft max"),
+        (["run", "x", "--kv-type", "f7"], 2, "KV type"),
+        (["run", "x", "-m", "no-such-model"], 3, "no model called"),
+        (["run", "x", "-m", "demi"], 3, "demo"),
+        (["run", "x", "-m", "/no/such/file.gguf"], 3, "/no/such/file.gguf"),
+        (["run", "x", "-m", "someone/some-model-GGUF:Q4_K_M"], 3, "not on this machine"),
+        (["run", "x", "-m", ""], 2, "empty"),
+        (["show", "nothing-at-all"], 3, "no model called"),
+        (["verify", "--verifier", "rejection"], 2, "match"),
+        (["verify", "--prompts", "/no/such/list"], 2, "/no/such/list"),
+    ],
+)
+def test_bad_input_is_one_line_and_a_documented_code(
+    files: Files, capfd: pytest.CaptureFixture[str], args: list[str], code: int, words: str
+) -> None:
+    if args[0] != "show" and "-m" not in args:
+        args = [*args, *(["-m"] if args[0] == "run" else []), str(files.target)]
+    assert cli.call(args) == code
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert words in one_line(err)
+
+
+def test_bad_files_have_their_codes(
+    tmp_path: Path, files: Files, capfd: pytest.CaptureFixture[str]
+) -> None:
+    empty = tmp_path / "empty.gguf"
+    empty.touch()
+    text = tmp_path / "text.gguf"
+    text.write_text("this is no model")
+    cut = tmp_path / "cut.gguf"
+    cut.write_bytes(files.target.read_bytes()[:200_000])
+    alien = gguf_tools.write_unknown_architecture(tmp_path / "alien.gguf")
+    bert = gguf_tools.write_bert(tmp_path / "bert.gguf")
+    for path, words in (
+        (empty, "is empty"),
+        (text, "not a GGUF"),
+        (cut, "cut short or damaged"),
+        (alien, "'abacus'"),
+        (bert, "embedding model"),
+        (tmp_path, "directory"),
+    ):
+        assert cli.call(["run", "x", "-m", str(path)]) == 7
+        assert words in one_line(capfd.readouterr().err)
+
+
+def test_a_required_draft_of_another_vocabulary_is_code_6(
+    tmp_path: Path, files: Files, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = gguf_tools.byte_vocabulary()
+    words[50], words[51] = words[51], words[50]
+    foreign = gguf_tools.write_llama(tmp_path / "foreign.gguf", vocabulary=words)
+    model = ["-m", str(files.target), "-d", str(foreign), "-n", "3"]
+    assert cli.call(["run", "x", *model, "--require-draft"]) == 6
+    assert "differ from id 50" in one_line(capfd.readouterr().err)
+    assert cli.call(["run", "x", *model]) == 0
+    assert "differ from id 50" in one_line(capfd.readouterr().err)
+
+
+def test_a_prompt_longer_than_the_context_is_refused_with_numbers(
+    files: Files, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.call(["run", "x" * 3000, *pair(files)]) == 2
+    line = one_line(capfd.readouterr().err)
+    assert "holds 512" in line
+    assert "tokens" in line
+
+
+def test_stdin_that_is_not_utf8_is_refused_with_the_byte(files: Files) -> None:
+    done = run_process("run", "-", *pair(files), stdin=b"ab\xff")
+    assert done.returncode == 2
+    assert "byte 2 is 0xff" in one_line(done.stderr.decode())
+
+
+def test_an_argument_that_is_not_utf8_is_refused(files: Files) -> None:
+    command = [os.fsencode(sys.executable), b"-m", b"localspec", b"run", b"ab\xff"]
+    done = subprocess.run(command, capture_output=True, cwd=ROOT, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "not valid UTF-8" in one_line(done.stderr.decode())
+
+
+def test_a_closed_pipe_ends_quietly(files: Files) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "localspec", "run", "x", *pair(files), "-n", "300"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=ROOT,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(60) == 0
+
+
+def test_ctrl_c_keeps_what_was_said_and_exits_130(files: Files) -> None:
+    slow = gguf_tools.write_llama(
+        files.folder / "slow.gguf", width=768, layers=8, context=2048, eos=0, seed=8
+    )
+    with subprocess.Popen(
+        [sys.executable, "-m", "localspec", "run", "x", "-m", str(slow), "-t", "1", "--seed", "1"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=ROOT,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        first = process.stdout.read(1)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert first + out
+    assert b"Traceback" not in err
+
+
+@pytest.mark.parametrize("delay", [0.1, 0.2, 0.3, 0.5])
+def test_ctrl_c_at_any_moment_exits_130_without_a_traceback(files: Files, delay: float) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "localspec", "verify", str(files.target), "-d", str(files.draft)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=ROOT,
+    )
+    time.sleep(delay)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode in {130, -signal.SIGINT}
+    if delay >= 0.3:  # before that the interpreter itself may still be starting
+        assert b"Traceback" not in err
+
+
+def test_plain_chat_reads_lines_and_answers_each(files: Files) -> None:
+    model = [str(files.target), "-d", str(files.draft)]
+    done = run_process("chat", *model, "-n", "8", "-t", "0", stdin=b"hello\n\nand now?\n")
+    assert done.returncode == 0
+    assert done.stdout.count(b"\n") >= 2
+    assert done.stderr == b""
+
+
+def test_plain_chat_survives_a_message_that_is_too_long(files: Files) -> None:
+    lines = b"x" * 4000 + b"\nhello\n"
+    done = run_process("chat", str(files.target), "-n", "8", "-t", "0", stdin=lines)
+    assert done.returncode == 0
+    assert done.stdout.strip()
+    assert "too long" in one_line(done.stderr.decode())
+
+
+def test_verify_reports_identical_replies(files: Files, capfd: pytest.CaptureFixture[str]) -> None:
+    model = [str(files.target), "-d", str(files.draft)]
+    assert cli.call(["verify", *model, "--limit", "3", "-n", "20", "--json"]) == 0
+    found = json.loads(capfd.readouterr().out)
+    assert found["exact"] is True
+    assert [s["temperature"] for s in found["settings"]] == [0.0, 0.7, 1.0]
+    assert all(s["identical"] == s["replies"] == 3 for s in found["settings"])
+    assert found["batch_noise"] >= 0
+    assert cli.call(["verify", *model, "--limit", "2", "-n", "8", "-t", "0.5"]) == 0
+    out = capfd.readouterr().out
+    assert "temperature 0.5: 2 of 2 replies identical" in out
+
+
+def test_verify_takes_prompts_from_a_file(
+    files: Files, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("one\n\ntwo\n")
+    args = ["verify", str(files.target), "--prompts", str(prompts), "-n", "5", "-t", "0"]
+    assert cli.call(args) == 0
+    assert "2 of 2 replies" in capfd.readouterr().out
+
+
+def test_models_and_show(files: Files, capfd: pytest.CaptureFixture[str]) -> None:
+    assert cli.call(["models"]) == 0
+    assert "demo" in capfd.readouterr().out
+    assert cli.call(["models", "--json"]) == 0
+    (demo,) = [m for m in json.loads(capfd.readouterr().out) if m["name"] == "demo"]
+    assert demo["drafting"] == "draft-model"
+    assert cli.call(["show", str(files.target), "-d", str(files.draft)]) == 0
+    assert "match     yes" in capfd.readouterr().out
+    assert cli.call(["show", str(files.target), "--json"]) == 0
+    found = json.loads(capfd.readouterr().out)
+    assert found["target"]["layers"] == 2
+    assert found["draft"] is None
+
+
+def test_the_persons_own_catalogue_adds_pairs(
+    files: Files, capfd: pytest.CaptureFixture[str]
+) -> None:
+    own = Path(os.environ["LOCALSPEC_HOME"]) / "config" / "models.toml"
+    own.parent.mkdir(parents=True)
+    own.write_text(f'[mine]\nabout = "my pair"\ntarget = {{ file = "{files.target}" }}\n')
+    assert cli.call(["models"]) == 0
+    assert "my pair" in capfd.readouterr().out
+    assert cli.call(["run", "x", "-m", "mine", "-n", "3"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[mine", "not valid TOML"),
+        ('[mine]\nabout = "x"', "needs a 'target'"),
+        ('mine = "x"', "must be a table"),
+        ("[mine]\ntarget = { file = 3 }", "'file'"),
+    ],
+)
+def test_a_damaged_catalogue_is_named(
+    text: str, words: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    own = Path(os.environ["LOCALSPEC_HOME"]) / "config" / "models.toml"
+    own.parent.mkdir(parents=True)
+    own.write_text(text)
+    assert cli.call(["models"]) == 2
+    line = one_line(capfd.readouterr().err)
+    assert words in line
+    assert str(own) in line
+
+
+def test_settings_come_from_flag_then_variable_then_file(
+    files: Files, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    own = Path(os.environ["LOCALSPEC_HOME"]) / "config" / "config.toml"
+    own.parent.mkdir(parents=True)
+    own.write_text(f'model = "{files.target}"\nmax_tokens = 5\nseed = 77\n')
+
+    def ran(*flags: str) -> tuple[int, int]:
+        assert cli.call(["run", "x", "-t", "0", "--json", *flags]) == 0
+        found = json.loads(capfd.readouterr().out)
+        return found["seed"], len(found["tokens"])
+
+    assert ran() == (77, 5)
+    monkeypatch.setenv("LOCALSPEC_MAX_TOKENS", "4")
+    assert ran() == (77, 4)
+    assert ran("-n", "3") == (77, 3)
+    own.write_text("model = [")
+    from localspec import config
+
+    config.settings.cache_clear()
+    assert cli.call(["run", "x"]) == 2
+    assert "config.toml" in one_line(capfd.readouterr().err)
+
+
+def test_a_home_that_cannot_be_written_is_explained(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    blocked = tmp_path / "file"
+    blocked.touch()
+    monkeypatch.setenv("LOCALSPEC_HOME", str(blocked))
+    assert cli.call(["run", "x", *pair(files)]) == 1
+    assert "LOCALSPEC_HOME" in one_line(capfd.readouterr().err)
+
+
+def test_doctor_names_every_topic_and_finds_no_fault(capfd: pytest.CaptureFixture[str]) -> None:
+    assert cli.call(["doctor", "--json"]) == 0
+    found = json.loads(capfd.readouterr().out)
+    assert found["ok"] is True
+    topics = {f["topic"] for f in found["findings"]}
+    assert topics >= {"python", "llama.cpp", "cpu", "device", "cache", "demo", "terminal"}
+
+
+def test_help_is_quick_and_needs_neither_numpy_nor_llama_cpp() -> None:
+    probe = (
+        "import sys; from localspec import cli; cli.call(['--help']); "
+        "bad = {'numpy', 'llama_cpp', 'textual', 'huggingface_hub'} & set(sys.modules); "
+        "sys.exit(f'loaded {bad}' if bad else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_typo_in_a_command_gets_a_hint(capfd: pytest.CaptureFixture[str]) -> None:
+    assert cli.call(["modles"]) == 2
+    assert "Did you mean 'models'" in capfd.readouterr().err
+
+
+def test_every_error_has_a_documented_code() -> None:
+    def all_of(kind: type[LocalspecError]) -> list[type[LocalspecError]]:
+        return [kind, *(leaf for sub in kind.__subclasses__() for leaf in all_of(sub))]
+
+    for kind in all_of(LocalspecError):
+        assert f" {kind.exit_code} " in f" {(cli.__doc__ or '').replace(',', ' ')} ".replace(
+            ".", " "
+        ).replace("\n", " ")
+
+
+def test_a_defect_is_one_line_with_the_details_in_a_file(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def broken() -> None:
+        raise ZeroDivisionError("one too many")
+
+    monkeypatch.setattr("localspec.pairs.catalog.catalog", broken)
+    monkeypatch.setattr("localspec.cli.models.catalog", broken)
+    assert cli.call(["models"]) == 1
+    line = one_line(capfd.readouterr().err)
+    assert "ZeroDivisionError: one too many" in line
+    log = Path(line.rsplit(" ", 1)[-1])
+    assert "Traceback" in log.read_text()

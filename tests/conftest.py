@@ -1,0 +1,43 @@
+"""Shared fixtures: a home of our own, and a random pair small enough to load in a blink."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import gguf_tools
+import pytest
+from hypothesis import settings
+
+from localspec import config
+from localspec.pairs import catalog
+
+# Shared machines stall; a slow example is no failure.
+settings.register_profile("localspec", deadline=None, max_examples=60)
+settings.load_profile("localspec")
+
+
+@dataclass(frozen=True)
+class Files:
+    """A target, a draft that resembles it, and a folder for more."""
+
+    target: Path
+    draft: Path
+    folder: Path
+
+
+@pytest.fixture(autouse=True)
+def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests neither read nor write what the person has."""
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path / "home"))
+    for cached in (config.settings, catalog.catalog):
+        cached.cache_clear()
+
+
+@pytest.fixture(scope="session")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    folder = tmp_path_factory.mktemp("models")
+    # Equal seeds share the embedding and the first layer, so the draft is right now and then.
+    target = gguf_tools.write_llama(folder / "target.gguf", layers=2, seed=3)
+    draft = gguf_tools.write_llama(folder / "draft.gguf", layers=1, seed=3)
+    return Files(target, draft, folder)

@@ -1,0 +1,317 @@
+"""The room around llama.cpp: logits, truncation, errors, interrupts, on a random pair."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import gguf_tools
+import numpy as np
+import pytest
+from conftest import Files
+
+from localspec.errors import (
+    ContextFullError,
+    DecodeError,
+    Interrupted,
+    ModelFileError,
+    ModelNotFoundError,
+    OutOfMemoryError,
+    UnsupportedModelError,
+    UsageError,
+)
+from localspec.llama import calibrate, devices, library
+from localspec.llama.context import Context, decode_error
+from localspec.llama.model import Model, load_error
+from localspec.llama.runners import LlamaDraftModel, LlamaTarget
+from localspec.loop import Work
+from localspec.pairs.check import vocabulary_mismatch
+from localspec.values import Draft, Proposal, chain_parents, no_draft
+
+
+@pytest.fixture
+def model(files: Files) -> Iterator[Model]:
+    loaded = Model(files.target)
+    yield loaded
+    loaded.close()
+
+
+@pytest.fixture
+def context(model: Model) -> Iterator[Context]:
+    made = Context(model, n_ctx=256, n_seq=2, n_batch=64, threads=1)
+    yield made
+    made.close()
+
+
+def test_facts_of_a_file(model: Model) -> None:
+    assert model.n_vocab == 259
+    assert model.end_ids == {0, 2}
+    assert model.architecture == "llama"
+    assert model.n_embd_kv == 32
+    assert model.partial_removal
+    assert model.template == gguf_tools.CHATML
+    assert model.special_ids["eos"] == 2
+    assert model.marker(1) == "<|im_start|>"
+
+
+def test_tokens_and_pieces_are_inverse_for_any_text(model: Model) -> None:
+    text = "Grüße, 世界! \x00 🙂\r\n"
+    tokens = model.tokenize(text)
+    assert b"".join(model.piece(t) for t in tokens).decode() == text
+    assert model.tokenize("<|im_end|>", special=True) == [2]
+    assert model.tokenize("<|im_end|>") != [2]
+    assert model.piece(2) == b""
+    assert model.tokenize("") == []
+
+
+def test_rows_are_views_of_the_rows_asked_for(context: Context) -> None:
+    rows = context.forward([(0, [5, 6, 7], 2), (1, [8], 1)])
+    assert [r.shape for r in rows] == [(2, 259), (1, 259)]
+    assert rows[0].base is not None
+    assert np.isfinite(rows[0]).all()
+
+
+def test_sequences_do_not_touch_each_other(context: Context) -> None:
+    both = context.forward([(0, [5, 6, 7], 1), (1, [8, 9], 1)])
+    apart = both[0][0].copy()
+    context.truncate(0, 0)
+    alone = context.forward([(0, [5, 6, 7], 1)])[0][0]
+    np.testing.assert_allclose(apart, alone, atol=1e-4)
+    assert (context.length(0), context.length(1)) == (3, 2)
+
+
+def test_truncation_forgets_exactly_the_end(context: Context) -> None:
+    first = context.forward([(0, [5, 6, 7, 8], 4)])[0].copy()
+    context.truncate(0, 2)
+    assert context.length(0) == 2
+    again = context.forward([(0, [7, 8], 2)])[0]
+    np.testing.assert_allclose(first[2:], again, atol=1e-4)
+    context.audit()
+
+
+def test_a_full_context_is_an_error_and_changes_nothing(context: Context) -> None:
+    context.read(0, [3] * 250)
+    with pytest.raises(ContextFullError, match="--ctx"):
+        context.forward([(0, [3] * 10, 1)])
+    assert context.length(0) == 250
+    context.audit()
+
+
+def test_what_would_abort_llama_cpp_is_refused_before(context: Context) -> None:
+    with pytest.raises(DecodeError, match="vocabulary"):
+        context.forward([(0, [259], 1)])
+    with pytest.raises(DecodeError, match="vocabulary"):
+        context.forward([(0, [-1], 1)])
+    with pytest.raises(DecodeError, match="65 tokens"):
+        context.forward([(0, [1] * 65, 1)])
+    context.audit()
+
+
+def test_interrupt_within_50_ms_and_the_context_lives_on(files: Files) -> None:
+    """A pass of seconds on this model, stopped from another thread."""
+    path = gguf_tools.write_llama(files.folder / "wide.gguf", width=1024, layers=8, context=4096)
+    model, stop = Model(path), threading.Event()
+    context = Context(model, n_ctx=4096, n_batch=2048, threads=1, stop=stop)
+    pressed = []
+
+    def press() -> None:
+        pressed.append(time.perf_counter())
+        stop.set()
+
+    threading.Timer(0.1, press).start()
+    with pytest.raises(Interrupted):
+        context.read(0, [7] * 4000)
+    # 50 ms is the promise; the rest is what a shared machine may take to schedule us.
+    assert time.perf_counter() - pressed[0] < 0.5
+    context.audit()
+    stop.clear()
+    context.forward([(0, [7], 1)])
+    context.close()
+    model.close()
+
+
+@pytest.mark.parametrize("code", [1, 2, -1, -2, -3])
+def test_every_return_code_has_its_error(code: int) -> None:
+    expected = {1: ContextFullError, 2: Interrupted}.get(code, DecodeError)
+    assert type(decode_error(code)) is expected
+    assert decode_error(0) is None
+
+
+def test_target_scores_and_keeps_zero_some_and_all(context: Context) -> None:
+    target = LlamaTarget(context)
+    target.read(0, [5, 6])
+    drafted = np.array([8, 9, 10], np.int32)
+    draft = Draft(drafted, chain_parents(3), Proposal.DETERMINISTIC, None, "test")
+    for accepted in (0, 1, 3):
+        before = target.length(0)
+        (scores,) = target.score([Work(0, 7, draft)])
+        assert scores.logits.shape == (4, 259)
+        target.keep(0, range(accepted))
+        assert target.length(0) == before + 1 + accepted
+        context.audit()
+
+
+def test_a_tree_is_refused_by_name(context: Context) -> None:
+    parents = np.array([-1, -1], np.int32)
+    tree = Draft(np.array([3, 4], np.int32), parents, Proposal.DETERMINISTIC, None, "bushy")
+    with pytest.raises(DecodeError, match="bushy"):
+        LlamaTarget(context).score([Work(0, 7, tree)])
+
+
+def test_a_chain_scores_like_single_steps(context: Context) -> None:
+    target = LlamaTarget(context)
+    target.read(0, [5, 6])
+    draft = Draft(np.array([8, 9], np.int32), chain_parents(2), Proposal.DETERMINISTIC, None, "t")
+    chain = target.score([Work(0, 7, draft)])[0].logits.copy()
+    target.keep(0, ())
+    target.truncate(0, 2)
+    for i, token in enumerate([7, 8, 9]):
+        (row,) = target.score([Work(0, token, no_draft("t"))])
+        np.testing.assert_allclose(chain[i], row.logits[0], atol=1e-3)
+        target.keep(0, ())
+
+
+def test_the_draft_model_reads_long_gaps_in_passes(context: Context, model: Model) -> None:
+    runner = LlamaDraftModel(context, target_vocab=100)
+    (row,) = runner.extend([(0, list(range(3, 203)))])
+    assert row.shape == (100,)
+    assert context.length(0) == 200
+    runner.truncate(0, 150)
+    assert context.length(0) == 150
+
+
+def test_a_failed_extension_adds_nothing(context: Context) -> None:
+    runner = LlamaDraftModel(context, target_vocab=259)
+    runner.extend([(0, [5, 6])])
+    with pytest.raises(ContextFullError):
+        runner.extend([(0, [5] * 300)])
+    assert context.length(0) == 2
+    context.audit()
+
+
+def test_threads_and_widths_are_measured(context: Context) -> None:
+    assert 1 <= calibrate.choose_threads(context) <= devices.physical_cores()
+    costs = calibrate.sweep(context, budget_s=0.2)
+    assert costs[1] > 0
+    assert len(costs) >= 2
+    assert context.length(0) == 0
+
+
+def test_the_watchdog_halves_threads_only_when_passes_stay_slow(context: Context) -> None:
+    context.set_threads(4)
+    watchdog = calibrate.Watchdog(context)
+    quiet = [notice for _ in range(50) for notice in watchdog.look((1, 0.01))]
+    one_spike = list(watchdog.look((1, 1.0)))
+    assert quiet + one_spike == []
+    notices = [notice for _ in range(40) for notice in watchdog.look((1, 0.5))]
+    assert "2 threads" in notices[0].text
+    assert context.threads < 4
+
+
+def test_unknown_kv_type_is_refused(model: Model) -> None:
+    with pytest.raises(UsageError, match="q8_0"):
+        Context(model, n_ctx=64, threads=1, kv_type="q3")
+
+
+# -- files that are no models -------------------------------------------------------------------
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(ModelNotFoundError, match="localspec models"):
+        Model(tmp_path / "nothing.gguf")
+
+
+@pytest.mark.parametrize("content", [b"", b"GG", b"PK\x03\x04 a zip", b"GGUF"])
+def test_files_that_cannot_be_gguf(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "bad.gguf"
+    path.write_bytes(content)
+    with pytest.raises(ModelFileError, match=r"bad\.gguf"):
+        Model(path)
+
+
+def test_a_directory_is_no_model(tmp_path: Path) -> None:
+    with pytest.raises(ModelFileError, match="directory"):
+        Model(tmp_path)
+
+
+@pytest.mark.parametrize("fraction", [0.001, 0.01, 0.3, 0.9, 0.999])
+def test_truncated_anywhere(files: Files, tmp_path: Path, fraction: float) -> None:
+    whole = files.target.read_bytes()
+    path = tmp_path / "cut.gguf"
+    path.write_bytes(whole[: int(len(whole) * fraction)])
+    with pytest.raises(ModelFileError, match=r"cut\.gguf"):
+        Model(path)
+
+
+def test_an_architecture_nobody_knows(tmp_path: Path) -> None:
+    path = gguf_tools.write_unknown_architecture(tmp_path / "abacus.gguf")
+    with pytest.raises(UnsupportedModelError, match="'abacus'"):
+        Model(path)
+
+
+def test_an_embedding_model_is_named_as_one(tmp_path: Path) -> None:
+    path = gguf_tools.write_bert(tmp_path / "embedder.gguf")
+    with pytest.raises(UnsupportedModelError, match="embedding model"):
+        Model(path)
+
+
+def test_loading_can_be_cancelled(files: Files) -> None:
+    seen: list[float] = []
+    with pytest.raises(Interrupted):
+        Model(files.target, on_progress=seen.append, cancelled=lambda: True)
+    assert seen
+
+
+def test_out_of_memory_is_told_from_damage(files: Files) -> None:
+    lines = ["ggml_backend_cpu_buffer_type_alloc_buffer: failed to allocate buffer of size 9"]
+    assert isinstance(load_error(files.target, lines), OutOfMemoryError)
+    odd = load_error(files.target, ["llama_model_load: error loading model: it is Tuesday"])
+    assert "it is Tuesday" in str(odd)
+
+
+# -- vocabularies -------------------------------------------------------------------------------
+
+
+def mismatch(target: Path, draft: Path) -> str | None:
+    a, b = Model(target), Model(draft)
+    found = vocabulary_mismatch(a, b)
+    a.close()
+    b.close()
+    return found
+
+
+def test_equal_vocabularies_match(files: Files) -> None:
+    assert mismatch(files.target, files.draft) is None
+
+
+def test_the_first_differing_id_and_both_texts_are_named(files: Files, tmp_path: Path) -> None:
+    words = gguf_tools.byte_vocabulary()
+    words[70], words[71] = words[71], words[70]
+    other = gguf_tools.write_llama(tmp_path / "other.gguf", vocabulary=words)
+    found = mismatch(files.target, other) or ""
+    assert "id 70" in found
+    assert repr(words[71]) in found
+    assert repr(words[70]) in found
+
+
+def test_padding_is_no_mismatch_but_a_larger_vocabulary_is(files: Files, tmp_path: Path) -> None:
+    padded = gguf_tools.byte_vocabulary(extra=61)
+    larger = gguf_tools.byte_vocabulary(extra=300)
+    a = gguf_tools.write_llama(tmp_path / "padded.gguf", vocabulary=padded)
+    b = gguf_tools.write_llama(tmp_path / "larger.gguf", vocabulary=larger)
+    assert mismatch(files.target, a) is None
+    assert "259 and 559" in (mismatch(files.target, b) or "")
+
+
+def test_special_ids_must_agree(files: Files, tmp_path: Path) -> None:
+    other = gguf_tools.write_llama(tmp_path / "eos.gguf", eos=0)
+    assert "eos is id 2 in the target and 0 in the draft" in (mismatch(files.target, other) or "")
+
+
+def test_devices_are_listed_with_free_memory() -> None:
+    found = devices.devices()
+    assert any(d.kind == "cpu" and 0 < d.free <= d.total for d in found)
+    assert devices.physical_cores() >= 1
+    assert library.version() == "0.3.36"
