@@ -68,9 +68,12 @@ class Runtime:
         Raises:
             UsageError: closed.
         """
+        self._require_open()
+        return self._loaded
+
+    def _require_open(self) -> None:
         if self._closed:
             raise UsageError("this runtime is closed")
-        return self._loaded
 
     @classmethod
     def open(
@@ -96,7 +99,7 @@ class Runtime:
 
     def encode(self, messages: Sequence[Message]) -> list[int]:
         """Tokens of the prompt that `reply` would read."""
-        assert self._parts
+        self._require_open()
         return self._transcript.encode(self._template.render(messages))
 
     @property

@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 
 
 class ReaderGoneError(Exception):
-    """Whoever read stdout has seen enough. (Not a BrokenPipeError, which click makes an exit of.)"""
+    """Whoever read stdout has seen enough.
+
+    Not a BrokenPipeError: click would make an exit of it before we see it.
+    """
 
 
 def read_stdin() -> str:

@@ -97,7 +97,8 @@ def open_runtime(
     options: dict[str, Any], on_event: Callable[[Loading], None], cancelled: Callable[[], bool]
 ) -> EngineRuntime:
     """Open the real runtime."""
-    from localspec.runtime import Options, Runtime
+    from localspec.assembly import Options
+    from localspec.runtime import Runtime
 
     try:
         chosen = codec.decode(Options, options, "options")
