@@ -146,6 +146,8 @@ def install_packages(state: dict[str, str], profile: str) -> None:
         if state.get(f"packages {name}") == file_digest(ROOT / "requirements" / f"{name}.lock"):
             return
     lock = ROOT / "requirements" / f"{profile}.lock"
+    for name in PROFILES:
+        state.pop(f"packages {name}", None)  # this install may move the pins of another
     with part(state, f"packages {profile}", file_digest(lock)):
         pip_install("installing packages", "--require-hashes", "--only-binary", ":all:", "-r", lock)
 
