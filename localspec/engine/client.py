@@ -42,7 +42,7 @@ from localspec.sampling import Sampling
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
 
-    from localspec.assembly import Options
+    from localspec.options import Options
 
 ReplyEvent = Reading | Token | Round | Notice | Finished
 """What a reply is made of."""
