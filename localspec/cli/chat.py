@@ -27,7 +27,8 @@ _INTERFACE = "tui.app"
 def command(model: str | None, system: str | None, *, plain: bool, **flags: Any) -> int:
     """Talk to MODEL (default: the embedded demo pair)."""
     asked = sort_flags(model, flags)
-    if not plain and sys.stdin.isatty() and sys.stdout.isatty():
+    # The interface draws on stderr, so that has to be the terminal as well.
+    if not plain and all(s.isatty() for s in (sys.stdin, sys.stdout, sys.stderr)):
         interface = importlib.import_module(_INTERFACE)
         code: int = interface.run(
             asked.options, asked.sampling, asked.max_tokens, asked.seed, system

@@ -43,7 +43,8 @@ def _option(*names: str, **settings: Any) -> Callable[[_Function], _Function]:
     key = long.removeprefix("--").replace("-", "_")
 
     def default() -> Any:
-        return config.settings().get(key, settings.get("default"))
+        fallback = settings.get("default", False if settings.get("is_flag") else None)
+        return config.settings().get(key, fallback)
 
     return click.option(
         *names, **{**settings, "default": default, "envvar": f"LOCALSPEC_{key.upper()}"}
