@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +19,7 @@ from localspec.llama.context import Context
 from localspec.llama.devices import backend, physical_cores
 from localspec.llama.model import Model
 from localspec.llama.runners import LlamaDraftModel, LlamaTarget
+from localspec.llama.stop import StopFlag
 from localspec.options import Options
 from localspec.pairs.check import vocabulary_mismatch
 from localspec.pairs.fit import require_kv_memory, require_memory
@@ -48,7 +48,7 @@ class Pairing:
     drafter: Drafter
     verifier: Verifier
     policy: Policy
-    stop: threading.Event
+    stop: StopFlag
     """Set, it aborts the running pass."""
     watchdog: Watchdog | None
     parts: tuple[Context | Model, ...]
@@ -88,7 +88,7 @@ class _Assembly:
     cancelled: Callable[[], bool] | None
     parts: list[Context | Model] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
-    stop: threading.Event = field(default_factory=threading.Event)
+    stop: StopFlag = field(default_factory=StopFlag)
 
     def pairing(self) -> Pairing:
         options = self.options

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,6 +21,7 @@ from localspec.llama import library
 from localspec.llama.batch import Batch
 from localspec.llama.library import c_api
 from localspec.llama.model import Model
+from localspec.llama.stop import StopFlag
 from localspec.values import Logits, Tokens
 
 KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "bf16": 30}
@@ -56,7 +56,7 @@ class Context:
         n_batch: int = 512,
         threads: int,
         kv_type: str = "f16",
-        stop: threading.Event | None = None,
+        stop: StopFlag | None = None,
     ) -> None:
         """``n_ctx`` tokens for each of ``n_seq`` sequences; ``stop`` aborts a running pass.
 
@@ -68,7 +68,7 @@ class Context:
             raise UsageError(f"no KV type {kv_type!r}; there are: {', '.join(KV_TYPES)}")
         self.model = model
         self.n_batch = n_batch
-        self.stop = stop or threading.Event()
+        self.stop = stop or StopFlag()
         params = c_api.llama_context_default_params()
         params.n_ctx = n_ctx * n_seq
         params.n_batch = params.n_ubatch = n_batch
@@ -76,7 +76,6 @@ class Context:
         params.n_threads = params.n_threads_batch = threads
         params.type_k = params.type_v = KV_TYPES[kv_type]
         params.no_perf = True
-        self._abort = c_api.ggml_abort_callback(lambda _data: self.stop.is_set())
         library.errors_since(0)
         self._ptr: Any = c_api.llama_init_from_model(model.handle, params)
         if not self._ptr:
@@ -84,10 +83,12 @@ class Context:
             raise OutOfMemoryError(
                 f"no context of {n_ctx} tokens for {model.path.name}: {reason}; try a smaller --ctx"
             )
-        c_api.llama_set_abort_callback(self._ptr, self._abort, ctypes.c_void_p(0))
+        c_api.llama_set_abort_callback(self._ptr, self.stop.callback, self.stop.data)
         self._memory: Any = c_api.llama_get_memory(self._ptr)
         self._batch = Batch(n_batch)
         self._lengths = [0] * n_seq
+        self._rows: dict[tuple[int, int], Logits] = {}
+        """Arrays over llama.cpp's buffer, by address and rows: a lookup is cheaper than a new one."""
         self.capacity = int(c_api.llama_n_ctx_seq(self._ptr))
         self.threads = threads
 
@@ -160,7 +161,13 @@ class Context:
             return [np.empty((0, self.model.n_vocab), np.float32) for _ in outputs]
         # Waits for the device; llama_decode alone may return before a GPU is done.
         pointer = c_api.llama_get_logits(self._ptr)
-        rows = np.ctypeslib.as_array(pointer, shape=(total, self.model.n_vocab))
+        key = (ctypes.addressof(pointer.contents), total)
+        rows = self._rows.get(key)
+        if rows is None:
+            if len(self._rows) > 256:  # llama.cpp moved its buffer often: drop the old places
+                self._rows.clear()
+            rows = np.ctypeslib.as_array(pointer, shape=(total, self.model.n_vocab))
+            self._rows[key] = rows
         views, at = [], 0
         for count in outputs:
             views.append(rows[at : at + count])

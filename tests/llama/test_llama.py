@@ -26,6 +26,7 @@ from localspec.llama import calibrate, devices, library
 from localspec.llama.context import Context, decode_error
 from localspec.llama.model import Model, load_error
 from localspec.llama.runners import LlamaDraftModel, LlamaTarget
+from localspec.llama.stop import StopFlag
 from localspec.loop import Work
 from localspec.pairs.check import vocabulary_mismatch
 from localspec.values import Draft, Proposal, chain_parents, no_draft
@@ -112,7 +113,7 @@ def test_what_would_abort_llama_cpp_is_refused_before(context: Context) -> None:
 def test_interrupt_within_50_ms_and_the_context_lives_on(files: Files) -> None:
     """A pass of seconds on this model, stopped from another thread."""
     path = gguf_tools.write_llama(files.folder / "wide.gguf", width=1024, layers=8, context=4096)
-    model, stop = Model(path), threading.Event()
+    model, stop = Model(path), StopFlag()
     context = Context(model, n_ctx=4096, n_batch=2048, threads=1, stop=stop)
     pressed = []
 
