@@ -20,7 +20,7 @@ from localspec.llama.devices import backend, physical_cores
 from localspec.llama.model import Model
 from localspec.llama.runners import LlamaDraftModel, LlamaTarget
 from localspec.llama.stop import StopFlag
-from localspec.options import Options
+from localspec.options import AUTO, Options
 from localspec.pairs.check import vocabulary_mismatch
 from localspec.pairs.fit import require_kv_memory, require_memory
 from localspec.pairs.resolve import Resolved, resolve
@@ -226,9 +226,10 @@ class _Assembly:
     def policy(self, context: Context, off: str | None) -> Policy:
         if off is not None:
             return Plain(off)
-        if self.options.draft_max is not None:
-            return Fixed(self.options.draft_max)
-        return Auto(sweep(context))
+        k = self.options.draft_max
+        if k is None:
+            k = self.files.always_draft
+        return Auto(sweep(context)) if k is None or k == AUTO else Fixed(k)
 
 
 def _combined(drafters: list[Drafter]) -> Drafter:

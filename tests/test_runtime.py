@@ -271,7 +271,7 @@ def test_absurd_options_are_refused_before_anything_is_loaded(files: Files) -> N
         ({"context": 3}, "context"),
         ({"threads": 0}, "threads"),
         ({"draft_max": 64}, "draft max"),
-        ({"draft_max": -1}, "draft max"),
+        ({"draft_max": -2}, "draft max"),
         ({"gpu_layers": -5}, "gpu layers"),
         ({"verifier": "hope"}, "rejection"),
         ({"drafter": ("oracle",)}, "oracle"),

@@ -21,7 +21,7 @@ APP: list[BindingType] = [
 ]
 
 COMPOSER: list[BindingType] = [
-    Binding("enter", "send", "Send", id="composer.send", priority=True),
+    Binding("enter", "send", "Send", id="composer.send"),
     Binding("ctrl+j,shift+enter,alt+enter", "newline", "Line", id="composer.newline"),
     Binding("pageup", "page_up", id="composer.page_up", show=False),
     Binding("pagedown", "page_down", id="composer.page_down", show=False),

@@ -14,7 +14,7 @@ import click
 
 from localspec import config
 from localspec.errors import UsageError
-from localspec.options import Options
+from localspec.options import AUTO, Options
 from localspec.sampling import Sampling
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -22,19 +22,25 @@ _DEFAULTS = Sampling()
 
 
 class _AutoInt(click.ParamType[int | None]):
-    """A whole number, or ``auto`` for None."""
+    """A whole number of at least 0, or ``auto``."""
 
     name = "auto|N"
+
+    def __init__(self, auto: int | None) -> None:
+        self._auto = auto
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> int | None:
         if value is None or value == "auto":
-            return None
+            return self._auto if value == "auto" else None
         try:
-            return int(value)
+            number = int(value)
         except (TypeError, ValueError):
-            self.fail(f"{value!r} is neither a whole number nor auto", param, ctx)
+            number = -1
+        if number < 0:
+            self.fail(f"{value!r} is neither auto nor a whole number of at least 0", param, ctx)
+        return number
 
 
 def _option(*names: str, **settings: Any) -> Callable[[_Function], _Function]:
@@ -67,9 +73,11 @@ def model_flags(function: _Function) -> _Function:
             _option("--ctx", type=int, metavar="N", help="Context in tokens."),
             _option("--verifier", default="match", help="match (default) or rejection."),
             _option("--drafter", metavar="NAMES", help="ngram, model, both with a comma, or off."),
-            _option("--draft-max", type=_AutoInt(), default="auto", help="Draft length K."),
-            _option("--gpu-layers", type=_AutoInt(), default="auto", help="Target on the GPU."),
-            _option("--draft-gpu-layers", type=_AutoInt(), default="auto", help="Draft likewise."),
+            _option("--draft-max", type=_AutoInt(AUTO), help="Draft length K, or auto: what pays."),
+            _option("--gpu-layers", type=_AutoInt(None), default="auto", help="Target on the GPU."),
+            _option(
+                "--draft-gpu-layers", type=_AutoInt(None), default="auto", help="Draft likewise."
+            ),
             _option("--threads", type=int, metavar="N", help="Threads; measured by default."),
             _option("--kv-type", metavar="TYPE", help="KV cache: f16 (default), q8_0, q4_0, ..."),
             _option("--offline", is_flag=True, help="Never connect to anything."),

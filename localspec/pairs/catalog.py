@@ -11,6 +11,7 @@ from typing import cast
 from localspec import config
 from localspec.demo import FOLDER
 from localspec.errors import UsageError
+from localspec.options import MAX_K
 
 EMBEDDED = "embedded:"
 
@@ -27,6 +28,8 @@ class Pair:
     drafting: str
     """How it is drafted for: ``draft-model`` or ``ngram``."""
     licence: str
+    always_draft: int | None
+    """Draft this many tokens every round, even where plain decoding would be faster."""
     where: Path
     """The models.toml that it comes from."""
 
@@ -97,6 +100,9 @@ def _pair(path: Path, name: str, table: object) -> Pair:
     target = file("target")
     if target is None:
         raise UsageError(f"{path}: pair {name!r} needs a 'target'")
+    always = fields.get("always_draft")
+    if always is not None and (not isinstance(always, int) or not 0 <= always <= MAX_K):
+        raise UsageError(f"{path}: pair {name!r}, 'always_draft' must be between 0 and {MAX_K}")
     return Pair(
         name=name,
         about=text("about", ""),
@@ -104,5 +110,6 @@ def _pair(path: Path, name: str, table: object) -> Pair:
         draft=file("draft"),
         drafting=text("drafting", "draft-model" if "draft" in fields else "ngram"),
         licence=text("licence", "unknown"),
+        always_draft=always,
         where=path,
     )

@@ -21,6 +21,7 @@ class Resolved:
     name: str
     target: Path
     draft: Path | None
+    always_draft: int | None = None
 
 
 def resolve(model: str, draft: str | None) -> Resolved:
@@ -32,7 +33,8 @@ def resolve(model: str, draft: str | None) -> Resolved:
     """
     target, own_draft = _find(model)
     if draft is None:
-        return Resolved(model, target, own_draft)
+        pair = catalog().get(model)
+        return Resolved(model, target, own_draft, pair.always_draft if pair else None)
     if draft == NO_DRAFT:
         return Resolved(model, target, None)
     return Resolved(model, target, _find(draft, draft=True)[0])

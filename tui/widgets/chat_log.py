@@ -107,7 +107,8 @@ class ChatLog(VerticalScroll):
     @property
     def reading_back(self) -> bool:
         """Whether the person has scrolled away from the end."""
-        return self.scroll_y < self.max_scroll_y - 1
+        # A conversation shorter than the screen is anchored to the bottom by a negative offset.
+        return 0 <= self.scroll_y < self.max_scroll_y - 1
 
     def _view(self, turn: Turn) -> Question | ReplyView:
         if turn.role == "user":

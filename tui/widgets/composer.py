@@ -37,6 +37,18 @@ class Composer(TextArea):
         self._sent: list[str] = []
         self._recalled: int | None = None
 
+    def _on_key(self, event: events.Key) -> None:
+        # Not as a priority binding: that would overtake the letters typed just before.
+        if event.key == "enter" and self._enter_sends:
+            event.stop()
+            event.prevent_default()
+            self.action_send()
+
+    @property
+    def _enter_sends(self) -> bool:
+        active = self.screen.active_bindings.get("enter")
+        return active is not None and active.binding.action == "send"
+
     def action_send(self) -> None:
         """Send the text and empty the composer."""
         text = self.text
