@@ -80,7 +80,7 @@ def why_remake(state: dict[str, str], wanted_python: str | None, running_python:
     if running_python is None:
         return "its Python no longer runs"
     if state.get("root") != str(ROOT):
-        return "it was made for another place or by something else"
+        return "it is incomplete or was made for another place"
     if "unfinished" in state:
         return f"{state['unfinished']} was interrupted"
     if wanted_python not in (None, running_python):
