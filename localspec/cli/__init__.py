@@ -84,8 +84,9 @@ def call(argv: list[str] | None = None) -> int:  # noqa: PLR0911 - one exit code
         result: Any = cli.main(args=argv, prog_name="localspec", standalone_mode=False)
         sys.stdout.flush()
     except click.ClickException as error:
-        error.show()
-        return error.exit_code
+        context = getattr(error, "ctx", None)
+        place = f"; see `{context.command_path} --help`" if context is not None else ""
+        return _fail(error.format_message().replace("\n", " ").rstrip(".") + place, error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         return 130
     except LocalspecError as error:

@@ -74,7 +74,7 @@ def model_flags(function: _Function) -> _Function:
             _option("--verifier", default="match", help="match (default) or rejection."),
             _option("--drafter", metavar="NAMES", help="ngram, model, both with a comma, or off."),
             _option("--draft-max", type=_AutoInt(AUTO), help="Draft length K, or auto: what pays."),
-            _option("--gpu-layers", type=_AutoInt(None), default="auto", help="Target on the GPU."),
+            _option("--gpu-layers", type=_AutoInt(None), help="Target layers on the GPU; all."),
             _option(
                 "--draft-gpu-layers", type=_AutoInt(None), default="auto", help="Draft likewise."
             ),

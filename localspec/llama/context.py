@@ -88,7 +88,7 @@ class Context:
         self._batch = Batch(n_batch)
         self._lengths = [0] * n_seq
         self._rows: dict[tuple[int, int], Logits] = {}
-        """Arrays over llama.cpp's buffer, by address and rows: a lookup is cheaper than a new one."""
+        """Arrays over llama.cpp's buffer by address and rows: looking up is cheaper."""
         self.capacity = int(c_api.llama_n_ctx_seq(self._ptr))
         self.threads = threads
 
@@ -190,6 +190,28 @@ class Context:
             self.forward([(seq, part, 0)])
             if on_progress is not None:
                 on_progress(at + len(part))
+
+    def state(self, seq: int) -> bytes:
+        """The sequence's part of the KV cache, to be restored into a context of the same kind."""
+        size = int(c_api.llama_state_seq_get_size(self._ptr, seq))
+        buffer = (ctypes.c_uint8 * size)()
+        written = c_api.llama_state_seq_get_data(self._ptr, buffer, size, seq)
+        return bytes(buffer[:written])
+
+    def restore(self, seq: int, state: bytes) -> None:
+        """Put a state back in place of what the sequence holds.
+
+        Raises:
+            DecodeError: it is damaged, or of another model or kind of context; the sequence is
+                then empty.
+        """
+        self.truncate(seq, 0)
+        buffer = (ctypes.c_uint8 * len(state)).from_buffer_copy(state)
+        read = c_api.llama_state_seq_set_data(self._ptr, buffer, len(state), seq)
+        self._lengths[seq] = self.length(seq)
+        if read == 0:
+            self.truncate(seq, 0)
+            raise DecodeError("this saved state is damaged or belongs to another model or setting")
 
     def audit(self) -> None:
         """Compare our lengths with llama.cpp's.

@@ -216,6 +216,20 @@ def test_unknown_kv_type_is_refused(model: Model) -> None:
         Context(model, n_ctx=64, threads=1, kv_type="q3")
 
 
+def test_a_state_continues_where_it_was_saved(context: Context) -> None:
+    context.forward([(0, [5, 6, 7, 8], 1)])
+    saved = context.state(0)
+    expected = context.forward([(0, [9], 1)])[0].copy()
+    context.restore(1, saved)
+    assert context.length(1) == 4
+    np.testing.assert_allclose(context.forward([(1, [9], 1)])[0], expected, atol=1e-5)
+    context.audit()
+    with pytest.raises(DecodeError, match="damaged"):
+        context.restore(0, saved[: len(saved) // 2])
+    assert context.length(0) == 0
+    context.audit()
+
+
 # -- files that are no models -------------------------------------------------------------------
 
 
