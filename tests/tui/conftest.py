@@ -1,7 +1,12 @@
 import contextlib
+import sys
 import time
+from pathlib import Path
 
 import pytest
+
+sys.path.append(str(Path(__file__).parent))  # for fake_engine, here and in the tests
+
 from fake_engine import FakeEngine
 
 from localspec.sampling import Sampling
