@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from localspec import __version__
+from localspec.cli.interrupt import watch
 from localspec.cli.texts import ReaderGoneError
 from localspec.errors import LocalspecError
 
@@ -75,6 +76,7 @@ def cli() -> None:
 
 def main(argv: list[str] | None = None) -> None:
     """Run a command and exit with its code."""
+    watch()
     sys.exit(call(argv))
 
 

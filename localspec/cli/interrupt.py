@@ -4,16 +4,38 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Self
+
+_early = False
+"""Ctrl-C was pressed before a command was ready for it."""
+
+
+def watch() -> None:
+    """From the start on: Ctrl-C raises as usual, and is remembered.
+
+    Raised in the middle of an import, KeyboardInterrupt can be swallowed by whoever is importing;
+    the command then sees it when it asks.
+    """
+
+    def handle(_signal: int, _frame: FrameType | None) -> None:
+        global _early  # noqa: PLW0603 - a process has one Ctrl-C
+        _early = True
+        raise KeyboardInterrupt
+
+    global _early  # noqa: PLW0603 - likewise
+    _early = False
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, handle)
 
 
 class CtrlC:
     """While active, Ctrl-C sets a flag and calls ``on_first`` instead of raising anywhere."""
 
     def __init__(self) -> None:
-        self.pressed = False
+        self.pressed = _early
         self.on_first: Callable[[], None] | None = None
         self._previous: Any = None
 
