@@ -55,9 +55,10 @@ async def take(arguments: argparse.Namespace, log_dir: Path) -> str:
         if arguments.colours:
             await pilot.press("ctrl+t")
         turns = session.conversation.turns
-        for number, question in enumerate(arguments.questions, 1):
+        for question in arguments.questions:
             session.send(question)
-            await until(pilot, lambda n=number: len(turns) == 2 * n and bool(turns[-1].end))
+        replies = 2 * len(arguments.questions)
+        await until(pilot, lambda: len(turns) == replies and bool(turns[-1].end))
         await until(pilot, lambda: session.idle)
         await pilot.pause(0.3)
         picture: str = app.export_screenshot(title=f"localspec chat {options.model}")

@@ -19,7 +19,7 @@ async def wait_until(pilot, predicate, seconds=8.0):
     end = time.monotonic() + seconds
     while not predicate():
         assert time.monotonic() < end, "waited in vain"
-        await pilot.pause(0.01)
+        await pilot.pause(0.02)
 
 
 class Chat:
@@ -29,8 +29,8 @@ class Chat:
         self.app, self.engine, self.pilot = app, engine, pilot
         self.session = app.session
 
-    async def until(self, predicate):
-        await wait_until(self.pilot, predicate)
+    async def until(self, predicate, seconds=8.0):
+        await wait_until(self.pilot, predicate, seconds)
 
     async def ready(self):
         await self.until(lambda: self.session.phase is Phase.READY and self.session.idle)

@@ -103,6 +103,17 @@ async def test_colours_can_be_told_apart_without_colour(chat):
         assert looks["seven"][1]  # bonus is italic
 
 
+async def test_long_coloured_text_keeps_every_line(chat):
+    text = "".join(f"line {i}\n" + "\n" * (i % 3) for i in range(120)) + "end"
+    async with chat(engine=FakeEngine([Script(text)], pace=0.002)) as c:
+        await c.pilot.press("ctrl+t")
+        await c.ask("Hello")
+        chunks = c.app.screen.query(".flow Static")
+        assert len(chunks) > 1
+        assert "\n".join(str(chunk.content) for chunk in chunks) == text
+        await c.until(lambda: sum(chunk.size.height for chunk in chunks) == text.count("\n") + 1)
+
+
 @pytest.mark.parametrize("theme", ["localspec-light", "nord", "ansi-dark", "textual-light"])
 async def test_any_theme_will_do(chat, theme):
     async with chat(Script(LONG)) as c:

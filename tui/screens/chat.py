@@ -42,8 +42,7 @@ class ChatScreen(Screen[None]):
 
     BINDINGS = keymap.CHAT
     AUTO_FOCUS = "Composer"
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (80, "-wide")]  # noqa: RUF012 - Textual's own type
-    VERTICAL_BREAKPOINTS = [(0, "-low"), (20, "-high")]  # noqa: RUF012 - likewise
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (20, "-high")]  # noqa: RUF012 - Textual's own type
 
     class CannotStart(Message):
         """There is no engine to talk to, and never was."""

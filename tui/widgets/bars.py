@@ -15,6 +15,18 @@ from tui.stream import plain
 _STATE_STYLES = {"on": "$text-success", "parked": "$text-warning", "off": "$text-warning"}
 
 
+class Bar(Static):
+    """Static text that asks for nothing while it stays the same."""
+
+    def show(self, text: Content) -> None:
+        """Show text of the same height."""
+        if not text.is_same(self._shown):
+            self._shown = text
+            self.update(text, layout=False)
+
+    _shown = Content("")
+
+
 class TitleBar(Static):
     """What is loaded."""
 
@@ -23,13 +35,14 @@ class TitleBar(Static):
 
     def opened(self, info: ModelInfo) -> None:
         """Say what was loaded and how it is drafted for."""
-        target = Path(info.target).stem
         draft = Path(info.draft).stem if info.draft else "no draft model"
         threads = f"{info.threads} thread" + ("" if info.threads == 1 else "s")
-        self.update(self._text(info.name, [target, draft, f"{info.backend}, {threads}"]))
+        target = [] if info.name.endswith(".gguf") else [Path(info.target).stem]
+        self.update(self._text(info.name, [*target, draft, f"{info.backend}, {threads}"]))
 
     @staticmethod
     def _text(name: str, rest: list[str]) -> Content:
+        name = Path(name).name if name.endswith(".gguf") else name
         parts: list[str | tuple[str, str]] = [("localspec", "bold $primary"), "  ", plain(name)]
         parts += [(SEPARATOR + plain(part), "$quiet") for part in rest]
         return Content.assemble(*parts)
@@ -46,8 +59,13 @@ class LegendBar(Static):
 class QueueBar(Static):
     """Messages that wait for the model."""
 
+    _shown: tuple[list[str], str] = ([], "")
+
     def show(self, waiting: list[str], why: str) -> None:
         """List them, one line each."""
+        if (waiting, why) == self._shown or (not waiting and not self.display):
+            return
+        self._shown = (waiting, why)
         self.display = bool(waiting)
         lines = [" ".join(plain(text).split()) for text in waiting[:3]]
         if len(waiting) > len(lines):
@@ -57,7 +75,7 @@ class QueueBar(Static):
         self.update(Content("\n".join(f"↳ {line}" for line in lines)))
 
 
-class StatsBar(Static):
+class StatsBar(Bar):
     """The figures of the reply and the state of speculation, always in sight."""
 
     def show_figures(self, meter: Meter, setting: str) -> None:
@@ -87,7 +105,7 @@ class StatsBar(Static):
 
     def _show(self, line: str, state: str, style: str) -> None:
         gap = SEPARATOR if line and state else ""
-        self.update(Content.assemble((line + gap, "$quiet"), (plain(state), style)))
+        self.show(Content.assemble((line + gap, "$quiet"), (plain(state), style)))
 
     @staticmethod
     def _style(speculation: Speculation | None) -> str:

@@ -37,7 +37,7 @@ class Composer(TextArea):
         self._sent: list[str] = []
         self._recalled: int | None = None
 
-    def _on_key(self, event: events.Key) -> None:
+    async def _on_key(self, event: events.Key) -> None:
         # Not as a priority binding: that would overtake the letters typed just before.
         if event.key == "enter" and self._enter_sends:
             event.stop()

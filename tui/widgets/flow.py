@@ -6,7 +6,7 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Static
 
-_CHUNK = 1500
+_CHUNK = 400
 """Characters after which a chunk is sealed at its last line end."""
 
 
@@ -47,4 +47,10 @@ class TextFlow(Vertical):
             self._last = Static(text, markup=False)
             self.mount(self._last)
         else:
-            self._last.update(text)
+            self._last.update(text, layout=self._grows(self._last, text))
+
+    @staticmethod
+    def _grows(static: Static, text: Content) -> bool:
+        """Whether the text takes other lines than the widget has; else a layout can be saved."""
+        width, height = static.content_size
+        return width == 0 or text.get_height({}, width) != height

@@ -70,12 +70,13 @@ class ReplyView(Vertical):
         self._splitter = BlockSplitter()
         self._split = 0  # characters of the turn's text that the splitter has seen
         self._coloured = 0  # characters that the coloured form holds
-        self._ended = False
+        self._captioned = ""
         self._syncing = asyncio.Lock()  # appending twice at a time would lose text
         self._markdown = Markdown(parser_factory=markdown_parser, open_links=False)
         self._tail = TextFlow("tail")
         self._flow = TextFlow("flow")
         self._caption = Static("", markup=False, classes="caption")
+        self._caption.display = False
 
     def compose(self) -> ComposeResult:
         """Both forms and the caption."""
@@ -111,12 +112,11 @@ class ReplyView(Vertical):
                 self._sync_flow()
             else:
                 await self._sync_markdown(ended)
-        if ended and not self._ended:
-            self._ended = True
-            self._caption.update(self.turn.caption)
-        elif not ended:
-            self._caption.update("" if self.turn.text else waiting)
-        self._caption.display = bool(self.turn.caption or not self.turn.text)
+        caption = self.turn.caption or ("" if self.turn.text else waiting)
+        if caption != self._captioned:
+            self._captioned = caption
+            self._caption.update(caption)
+            self._caption.display = bool(caption)
 
     def _sync_flow(self) -> None:
         runs = self.turn.runs.since(self._coloured)
