@@ -41,6 +41,8 @@ class ChatLog(VerticalScroll):
         self._views: list[Question | ReplyView] = []
         self._others: list[Widget] = []
         self.colours = False
+        self.reading_back = False
+        """Whether the person has scrolled away from the newest message."""
 
     def compose(self) -> ComposeResult:
         """The button above everything."""
@@ -104,11 +106,16 @@ class ChatLog(VerticalScroll):
             if isinstance(view, ReplyView):
                 await view.set_colours(colours)
 
-    @property
-    def reading_back(self) -> bool:
-        """Whether the person has scrolled away from the end."""
-        # A conversation shorter than the screen is anchored to the bottom by a negative offset.
-        return 0 <= self.scroll_y < self.max_scroll_y - 1
+    def release_anchor(self) -> None:
+        """The person scrolls."""
+        super().release_anchor()
+        self.reading_back = True
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        """At the end again, the newest message is followed again."""
+        super().watch_scroll_y(old_value, new_value)
+        if new_value >= self.max_scroll_y:
+            self.reading_back = False
 
     def _view(self, turn: Turn) -> Question | ReplyView:
         if turn.role == "user":

@@ -28,7 +28,9 @@ class TextFlow(Vertical):
                 self._open = self._open[cut + 1 :]
                 self._last = None
         if self._open:
-            self._show(self._open)
+            # A line end with nothing after it is no line yet.
+            ended = self._open.plain.endswith("\n")
+            self._show(self._open[: len(self._open) - 1] if ended else self._open)
 
     def reset(self, text: Content) -> None:
         """Show other text instead."""
@@ -41,8 +43,6 @@ class TextFlow(Vertical):
         self.add(text)
 
     def _show(self, text: Content) -> None:
-        if text.plain.endswith("\n"):  # a line end with nothing after it is no line yet
-            text = text[: len(text) - 1]
         if self._last is None:
             self._last = Static(text, markup=False)
             self.mount(self._last)
