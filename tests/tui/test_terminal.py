@@ -85,6 +85,7 @@ class Terminal:
 def test_a_chat_from_start_to_end():
     terminal = Terminal("-t", "0")
     terminal.wait_for("ctx 0/")
+    assert "\x1b]2;localspec · demo\x07".encode() in terminal.raw  # the window's title
     terminal.type("Make a list of three animals.\r")
     terminal.wait_for(" tokens · ")
     engine = terminal.engine()
