@@ -60,29 +60,30 @@ async def test_text_that_looks_like_markup_is_shown_as_it_is(chat):
     text = "[red]x[/] [link=y]z [/nothing] <b>tag</b> \x1b[31m"
     async with chat(Script(text), Script(f"{text} and an open block", hold_at=1)) as c:
         await c.ask(text)
-        assert c.screen_text.count("[red]x[/] [link=y]z [/nothing] <b>tag</b>") == 2
+        await c.until(lambda: c.screen_text.count("[red]x[/] [link=y]z [/nothing] <b>tag</b>") == 2)
         await c.ask_and_hold("again")
-        assert c.screen_text.count("[red]x[/] [link=y]z") == 3
+        await c.until(lambda: c.screen_text.count("[red]x[/] [link=y]z") == 3)
         await c.pilot.press("ctrl+t")
-        assert c.screen_text.count("[red]x[/] [link=y]z") == 3
+        await c.until(lambda: c.screen_text.count("[red]x[/] [link=y]z") == 3)
         assert "\x1b" not in c.screen_text
 
 
 async def test_colours_and_back(chat):
     async with chat(Script(LONG), Script(LONG, hold_at=2)) as c:
         await c.ask("Hello")
+        await c.sees("18 tokens")
         before = c.screen_text
         await c.pilot.press("ctrl+t")
         await c.sees("- a")
         await c.sees("accepted from n-gram")
         await c.pilot.press("ctrl+t")
         await c.sees("• a")
-        assert c.screen_text == before
+        await c.until(lambda: c.screen_text == before)
         await c.ask_and_hold("and while it speaks")
         await c.pilot.press("ctrl+t")
         c.engine.go.set()
         await c.ready()
-        assert c.screen_text.count("- a") == 2
+        await c.until(lambda: c.screen_text.count("- a") == 2)
         await c.pilot.press("ctrl+t")
         await c.until(lambda: c.screen_text.count("• a") == 2)
 
@@ -216,7 +217,7 @@ async def test_a_new_chat_while_the_model_speaks(chat):
         await c.type("queued")
         await c.pilot.press("ctrl+n")
         await c.ready()
-        assert "One two" not in c.screen_text
+        await c.until(lambda: "One two" not in c.screen_text)
         await c.ask("two")
         assert c.engine.asked[-1] == (Message("user", "two"),)
         assert len(c.app.screen.query(ReplyView)) == 1
@@ -346,8 +347,7 @@ async def test_only_the_newest_messages_are_widgets_and_older_ones_load(chat, mo
             c.session.send(f"question {i}")
             await c.until(lambda i=i: len(c.replies) > i and c.replies[i].end)
         await c.ready()
-        views = c.app.screen.query("Question, ReplyView")
-        assert 4 <= len(views) <= 8
+        await c.until(lambda: 4 <= len(c.app.screen.query("Question, ReplyView")) <= 8)
         await c.pilot.press("ctrl+home")
         await c.sees("load older")
         while len(views := c.app.screen.query("Question, ReplyView")) < 14:
@@ -358,7 +358,7 @@ async def test_only_the_newest_messages_are_widgets_and_older_ones_load(chat, mo
         assert str(first.content) == "question 0"
         await c.pilot.press("ctrl+home")
         await c.sees("question 0")
-        assert "load older" not in c.screen_text
+        await c.until(lambda: "load older" not in c.screen_text)
 
 
 async def test_scrolling_back_while_it_speaks_stays_where_it_is(chat):

@@ -106,6 +106,11 @@ class ChatLog(VerticalScroll):
             if isinstance(view, ReplyView):
                 await view.set_colours(colours)
 
+    def anchor(self, anchor: bool = True) -> None:
+        """Follow the newest message."""
+        super().anchor(anchor)
+        self.reading_back = False
+
     def release_anchor(self) -> None:
         """The person scrolls."""
         super().release_anchor()
