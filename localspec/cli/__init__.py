@@ -25,6 +25,7 @@ COMMANDS = {
     "models": "List the pairs of the catalogue.",
     "show": "What is known of one model or pair.",
     "verify": "Test on this machine that drafting changes nothing.",
+    "bench": "Measure what drafting gains on this machine.",
     "doctor": "Check the installation, one fix for each problem.",
 }
 
