@@ -14,7 +14,7 @@ from localspec.drafters.ngram import NGram
 from localspec.errors import DraftIncompatibleError, LocalspecError
 from localspec.events import Loading, ModelInfo, Speculation
 from localspec.llama import library
-from localspec.llama.calibrate import Watchdog, choose_threads, sweep
+from localspec.llama.calibrate import Watchdog, choose_threads, pass_seconds, sweep
 from localspec.llama.context import Context
 from localspec.llama.devices import backend, physical_cores
 from localspec.llama.model import Model
@@ -89,6 +89,8 @@ class _Assembly:
     parts: list[Context | Model] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
     stop: StopFlag = field(default_factory=StopFlag)
+    draft_seconds: float | None = None
+    """For one token of the draft model."""
 
     def pairing(self) -> Pairing:
         options = self.options
@@ -204,9 +206,9 @@ class _Assembly:
                 found.append(NGram() if draft is None else NGram(min_match=_CASCADE_MIN_MATCH))
             elif name == "model" and draft is not None:
                 kv_type = _at_least_q8(self.options.kv_type or "f16")
-                runner = LlamaDraftModel(
-                    self.context(draft, context.capacity, kv_type), target.n_vocab
-                )
+                drafting = self.context(draft, context.capacity, kv_type)
+                self.draft_seconds = pass_seconds(drafting, 1)
+                runner = LlamaDraftModel(drafting, target.n_vocab)
                 found.append(ModelDrafter(runner, judge.favours))
         return found
 
@@ -229,7 +231,7 @@ class _Assembly:
         k = self.options.draft_max
         if k is None:
             k = self.files.always_draft
-        return Auto(sweep(context)) if k is None or k == AUTO else Fixed(k)
+        return Auto(sweep(context), self.draft_seconds) if k is None or k == AUTO else Fixed(k)
 
 
 def _combined(drafters: list[Drafter]) -> Drafter:

@@ -33,7 +33,8 @@ _MINUTES = (
 )
 _CODE = (
     "def total(prices):\n    result = 0\n    for price in prices:\n"
-    "        result = result + price\n    return result\n\n\ndef mean(prices):\n    return total(prices) / len(prices)\n"
+    "        result = result + price\n    return result\n\n\n"
+    "def mean(prices):\n    return total(prices) / len(prices)\n"
 )
 
 WORKLOADS = (

@@ -54,10 +54,16 @@ class _Mean:
 class Auto:
     """Drafts as long as it pays."""
 
-    def __init__(self, verify: Mapping[int, float], k_max: int = K_MAX) -> None:
-        """``verify``: seconds of a target pass by number of tokens, as measured at load."""
+    def __init__(
+        self, verify: Mapping[int, float], draft: float | None = None, k_max: int = K_MAX
+    ) -> None:
+        """Costs as measured at load.
+
+        ``verify`` holds seconds of a target pass by number of tokens, ``draft`` seconds for one
+        drafted token (None where drafting costs next to nothing).
+        """
         self._verify = {n: _Mean(seconds) for n, seconds in verify.items()}
-        self._draft = _Mean()
+        self._draft = _Mean(draft)
         self._hits = [_PRIOR[0] * _PRIOR[1]] * k_max
         self._tries = [_PRIOR[1]] * k_max
         self._k_max = k_max
