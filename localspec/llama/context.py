@@ -67,7 +67,6 @@ class Context:
         if kv_type not in KV_TYPES:
             raise UsageError(f"no KV type {kv_type!r}; there are: {', '.join(KV_TYPES)}")
         self.model = model
-        self.n_batch = n_batch
         self.stop = stop or StopFlag()
         params = c_api.llama_context_default_params()
         params.n_ctx = n_ctx * n_seq
@@ -85,11 +84,14 @@ class Context:
             )
         c_api.llama_set_abort_callback(self._ptr, self.stop.callback, self.stop.data)
         self._memory: Any = c_api.llama_get_memory(self._ptr)
-        self._batch = Batch(n_batch)
+        # llama.cpp makes batches smaller and contexts larger than asked for; larger than a model
+        # was trained for is no gain, and it aborts the process on a batch that is too large.
+        self.n_batch = min(n_batch, int(c_api.llama_n_batch(self._ptr)))
+        self._batch = Batch(self.n_batch)
         self._lengths = [0] * n_seq
         self._rows: dict[tuple[int, int], Logits] = {}
         """Arrays over llama.cpp's buffer by address and rows: looking up is cheaper."""
-        self.capacity = int(c_api.llama_n_ctx_seq(self._ptr))
+        self.capacity = min(n_ctx, int(c_api.llama_n_ctx_seq(self._ptr)))
         self.threads = threads
 
     def close(self) -> None:

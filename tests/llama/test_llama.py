@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -98,6 +99,21 @@ def test_a_full_context_is_an_error_and_changes_nothing(context: Context) -> Non
         context.forward([(0, [3] * 10, 1)])
     assert context.length(0) == 250
     context.audit()
+
+
+def test_a_context_smaller_than_a_batch_reads_in_passes_and_ends_where_asked(model: Model) -> None:
+    """llama.cpp makes it larger and its batches smaller, and aborts on a larger batch."""
+    small = Context(model, n_ctx=40, n_batch=512, threads=1)
+    try:
+        assert small.capacity == 40
+        small.read(0, [3] * 40)
+        assert small.length(0) == 40
+        with pytest.raises(ContextFullError):
+            small.forward([(0, [3], 1)])
+        with pytest.raises(DecodeError, match="41 tokens"):
+            small.forward([(0, [3] * 41, 1)])
+    finally:
+        small.close()
 
 
 def test_what_would_abort_llama_cpp_is_refused_before(context: Context) -> None:
@@ -246,6 +262,13 @@ def test_files_that_cannot_be_gguf(tmp_path: Path, content: bytes) -> None:
         Model(path)
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="named pipes are Unix")
+def test_a_named_pipe_is_no_model_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.gguf")
+    with pytest.raises(ModelFileError, match="pipe"):
+        Model(tmp_path / "pipe.gguf")
+
+
 def test_a_directory_is_no_model(tmp_path: Path) -> None:
     with pytest.raises(ModelFileError, match="directory"):
         Model(tmp_path)
@@ -330,3 +353,15 @@ def test_devices_are_listed_with_free_memory() -> None:
     assert any(d.kind == "cpu" and 0 < d.free <= d.total for d in found)
     assert devices.physical_cores() >= 1
     assert library.version() == "0.3.36"
+
+
+def test_a_log_that_cannot_be_written_is_silent(
+    files: Files, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "llama.log").mkdir()
+    try:
+        library.log_to(tmp_path / "llama.log")
+        library.logger.warning("nobody reads this")
+    finally:
+        library.log_to(tmp_path / "other.log")
+    assert capfd.readouterr().err == ""
