@@ -11,7 +11,7 @@ from localspec.drafters import Drafter, Off
 from localspec.drafters.cascade import Cascade
 from localspec.drafters.model import ModelDrafter
 from localspec.drafters.ngram import NGram
-from localspec.errors import DraftIncompatibleError, LocalspecError
+from localspec.errors import DraftIncompatibleError, Interrupted, LocalspecError
 from localspec.events import Loading, ModelInfo, Speculation
 from localspec.llama import library
 from localspec.llama.calibrate import Watchdog, choose_threads, pass_seconds, sweep
@@ -180,6 +180,8 @@ class _Assembly:
         else:
             try:
                 draft = self.model(path, options.draft_gpu_layers)
+            except Interrupted:
+                raise
             except LocalspecError as error:
                 if options.draft is not None or options.require_draft:
                     raise

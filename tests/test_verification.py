@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
 from conftest import Files
 
 from localspec import GREEDY, Message, Options, Runtime, Sampling
+from localspec.cli.verify import report
 from localspec.noise import Noise
-from localspec.verification import Scorer, _Choice, answer, verify
+from localspec.verification import (
+    Comparison,
+    Divergence,
+    Scorer,
+    Verification,
+    _Choice,
+    answer,
+    verify,
+)
 
 ROW = np.array([0.0, 3.0, 2.9, 1.0, -4.0], np.float32)
 
@@ -60,6 +70,14 @@ def test_a_wrong_token_is_no_near_tie(runtime: Runtime) -> None:
         shorter = dataclasses.replace(plain, tokens=plain.tokens[:-1])
         cut = scorer.examine("hello", plain, shorter, GREEDY, noise=1e9)
         assert not cut.near_tie
+
+
+def test_an_infinite_gap_is_valid_json() -> None:
+    apart = Divergence("hello", 3, 1, 2, float("inf"), near_tie=False)
+    compared = Comparison(0.0, 1, 0, 4, 0, 0, 4, (apart,))
+    found = report(Verification(0.0, 0.0, (compared,)))
+    text = json.dumps(found, allow_nan=False)
+    assert json.loads(text)["settings"][0]["divergences"][0]["gap"] is None
 
 
 def test_replies_go_on_unharmed_between_measurements(runtime: Runtime) -> None:

@@ -77,8 +77,19 @@ def cli() -> None:
 
 def main(argv: list[str] | None = None) -> None:
     """Run a command and exit with its code."""
+    _open_closed_streams()
     watch()
     sys.exit(call(argv))
+
+
+def _open_closed_streams() -> None:
+    """A standard stream that the caller closed is the null device.
+
+    Opened in this order they get descriptors 0, 1 and 2, which no other file must have.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115
 
 
 def call(argv: list[str] | None = None) -> int:  # noqa: PLR0911 - one exit code a cause
@@ -125,6 +136,6 @@ def _report_defect(error: Exception) -> str:
 def _fail(message: str, code: int) -> int:
     try:
         click.echo(f"localspec: {message}", err=True)
-    except BrokenPipeError:
+    except OSError:  # nobody hears it; the code still counts
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
     return code

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -47,7 +48,7 @@ def _lines(asked: Asked, system: str | None) -> int:
             ctrl_c.on_first = runtime.interrupt
             for notice in runtime.info.notices:
                 click.echo(f"localspec: {notice}", err=True)
-            for number, line in enumerate(_input_lines(), 1):
+            for number, line in enumerate(_input_lines(ctrl_c), 1):
                 text = decode(line, f"line {number} of stdin").strip()
                 if not text:
                     continue
@@ -76,8 +77,14 @@ def _lines(asked: Asked, system: str | None) -> int:
     return 0
 
 
-def _input_lines() -> Any:
-    try:
-        yield from sys.stdin.buffer
-    except OSError as error:
-        raise LocalspecError(f"cannot read stdin: {error.strerror}") from None
+def _input_lines(ctrl_c: CtrlC) -> Iterator[bytes]:
+    """Lines of stdin; while one is waited for, there is no reply to end, and Ctrl-C raises."""
+    while True:
+        try:
+            with ctrl_c.raising():
+                line = sys.stdin.buffer.readline()
+        except OSError as error:
+            raise LocalspecError(f"cannot read stdin: {error.strerror}") from None
+        if not line:
+            return
+        yield line

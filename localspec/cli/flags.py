@@ -6,6 +6,7 @@ Precedence: flag, ``LOCALSPEC_*`` variable, the person's config.toml, default.
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -43,14 +44,30 @@ class _AutoInt(click.ParamType[int | None]):
         return number
 
 
+_IN_CONFIG: dict[Any, tuple[tuple[type, ...], str]] = {
+    None: ((str,), "a text"),
+    int: ((int,), "a whole number"),
+    float: ((int, float), "a number"),
+}
+"""What TOML types a flag of a type takes, and how a person calls them."""
+
+
 def _option(*names: str, **settings: Any) -> Callable[[_Function], _Function]:
     """A click option that also reads its variable and the person's config.toml."""
     long = next(n for n in names if n.startswith("--")).split("/")[0]
     key = long.removeprefix("--").replace("-", "_")
+    types, named = (
+        ((bool,), "true or false")
+        if settings.get("is_flag")
+        else _IN_CONFIG.get(settings.get("type"), ((int, str), "a whole number or auto"))
+    )
 
     def default() -> Any:
         fallback = settings.get("default", False if settings.get("is_flag") else None)
-        return config.settings().get(key, fallback)
+        value = config.settings().get(key, fallback)
+        if value is not None and type(value) not in types:
+            raise UsageError(f"{key} in {config.config_dir() / 'config.toml'} must be {named}")
+        return value
 
     return click.option(
         *names, **{**settings, "default": default, "envvar": f"LOCALSPEC_{key.upper()}"}
@@ -122,7 +139,9 @@ def sort_flags(model: str | None, flags: dict[str, Any]) -> Asked:
     """
     names = flags.get("drafter")
     drafter = tuple(part.strip() for part in names.split(",")) if names else None
-    chosen = model if model is not None else config.settings().get("model", "demo")
+    chosen: object = model
+    if chosen is None:
+        chosen = os.environ.get("LOCALSPEC_MODEL") or config.settings().get("model", "demo")
     if not isinstance(chosen, str):
         raise UsageError(f"model in {config.config_dir() / 'config.toml'} must be a text")
     options = Options(

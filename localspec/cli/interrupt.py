@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -38,13 +39,27 @@ class CtrlC:
         self.pressed = _early
         self.on_first: Callable[[], None] | None = None
         self._previous: Any = None
+        self._raises = False
 
     def _handle(self, _signal: int, _frame: FrameType | None) -> None:
         if self.pressed:
             os._exit(130)
         self.pressed = True
+        if self._raises:
+            raise KeyboardInterrupt
         if self.on_first is not None:
             self.on_first()
+
+    @contextlib.contextmanager
+    def raising(self) -> Iterator[None]:
+        """Around a wait that only an exception can end: Ctrl-C raises KeyboardInterrupt."""
+        self._raises = True
+        try:
+            if self.pressed:
+                raise KeyboardInterrupt
+            yield
+        finally:
+            self._raises = False
 
     def __enter__(self) -> Self:
         """Take Ctrl-C over."""

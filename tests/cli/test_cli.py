@@ -6,6 +6,7 @@ import importlib
 import io
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -311,6 +312,25 @@ def test_plain_chat_reads_lines_and_answers_each(files: Files) -> None:
     assert done.stderr == b""
 
 
+def test_ctrl_c_ends_a_plain_chat_that_waits_for_a_line(files: Files) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "localspec", "chat", str(files.target), "-n", "3"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=ROOT,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"hello\n")
+        process.stdin.flush()
+        assert process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=30) == 130
+        assert process.stderr is not None
+        assert b"Traceback" not in process.stderr.read()
+
+
 def test_plain_chat_survives_a_message_that_is_too_long(files: Files) -> None:
     lines = b"x" * 4000 + b"\nhello\n"
     done = run_process("chat", str(files.target), "-n", "8", "-t", "0", stdin=lines)
@@ -410,6 +430,62 @@ def test_settings_come_from_flag_then_variable_then_file(
     config.settings.cache_clear()
     assert cli.call(["run", "x"]) == 2
     assert "config.toml" in one_line(capfd.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("seed = [1]", "a whole number"),
+        ('temperature = "hot"', "a number"),
+        ("temperature = true", "a number"),
+        ("top_k = 1.5", "a whole number"),
+        ("require_draft = 7", "true or false"),
+        ("draft = 3", "a text"),
+        ("draft_max = 2.7", "a whole number or auto"),
+    ],
+)
+def test_a_setting_of_the_wrong_type_is_named_with_its_file(
+    line: str, wanted: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    own = Path(os.environ["LOCALSPEC_HOME"]) / "config" / "config.toml"
+    own.parent.mkdir(parents=True)
+    own.write_text(line)
+    assert cli.call(["run", "x"]) == 2
+    said = one_line(capfd.readouterr().err)
+    assert said.endswith(f"{line.split(maxsplit=1)[0]} in {own} must be {wanted}")
+
+
+def test_a_model_can_be_set_by_variable(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LOCALSPEC_MODEL", "nowhere.gguf")
+    assert cli.call(["run", "x"]) == 3
+    assert "nowhere.gguf" in one_line(capfd.readouterr().err)
+
+
+def test_a_home_of_a_user_who_is_not_there(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LOCALSPEC_HOME", "~no-such-user")
+    assert cli.call(["run", "x"]) == 2
+    assert "no such user" in one_line(capfd.readouterr().err)
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_defect(files: Files, closed: str) -> None:
+    command = shlex.join([sys.executable, "-m", "localspec", "run", "x", *pair(files), "-n", "3"])
+    done = subprocess.run(
+        ["sh", "-c", f"{command} {closed}"], capture_output=True, cwd=ROOT, timeout=100, check=False
+    )
+    assert done.returncode == 0
+    assert done.stderr == b""
+
+
+def test_json_is_whole_in_a_narrow_encoding(files: Files) -> None:
+    args = ["run", "x", *pair(files), "-n", "20", "--seed", "1", "--json"]
+    narrow = json.loads(run_process(*args, env={"PYTHONIOENCODING": "ascii"}).stdout)
+    assert narrow["text"] == json.loads(run_process(*args).stdout)["text"]
+    assert not narrow["text"].isascii()
 
 
 def test_a_home_that_cannot_be_written_is_explained(
