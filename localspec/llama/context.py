@@ -76,6 +76,8 @@ class Context:
         params.n_threads = params.n_threads_batch = threads
         params.type_k = params.type_v = KV_TYPES[kv_type]
         params.no_perf = True
+        # Without layers there, a full GPU is left alone; prompts would be carried to it otherwise.
+        params.op_offload = model.offloads
         self._abort = c_api.ggml_abort_callback(lambda _data: self.stop.is_set())
         library.errors_since(0)
         self._ptr: Any = c_api.llama_init_from_model(model.handle, params)

@@ -91,19 +91,21 @@ def errors_since(mark: int | None = None) -> list[str]:
 
 @contextlib.contextmanager
 def listening() -> Iterator[list[str]]:
-    """The lines that llama.cpp logs in this thread meanwhile, whatever goes into the file."""
+    """The lines that llama.cpp logs in this thread meanwhile, whatever goes into the file.
+
+    The innermost listener has them alone: what a dry run says is no news of a real allocation.
+    """
     start()
     me, lines = threading.get_ident(), list[str]()
-    before = _listeners.get(me)
+    outer = _listeners.get(me)
     _listeners[me] = lines
     try:
         yield lines
     finally:
-        if before is None:
+        if outer is None:
             del _listeners[me]
         else:
-            before.extend(lines)
-            _listeners[me] = before
+            _listeners[me] = outer
 
 
 def version() -> str:

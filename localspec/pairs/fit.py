@@ -1,27 +1,34 @@
-"""Whether a pair fits into this machine's memory, and how: layers, context, KV type, threads."""
+"""Whether a pair fits into this machine's memory: at a glance, and from its files."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import psutil
+from localspec.errors import ModelFileError, ModelNotFoundError, OutOfMemoryError
+from localspec.pairs.memory import Memory, free_cores, host_only, look
+from localspec.pairs.placement import BATCH, place
+from localspec.pairs.planning import (
+    CPU_ONLY,
+    FITS,
+    PARTLY,
+    Fit,
+    Wishes,
+    draft_kv_type,
+    plan,
+    usual_context,
+)
+from localspec.pairs.sizes import Sizes, sizes_of
 
-from localspec.errors import OutOfMemoryError
-from localspec.pairs.memory import Memory, host_only, look
-
-if TYPE_CHECKING:
-    from localspec.llama.model import Model
-
-_BYTES_PER_VALUE = 2
-"""Of an f16 cache, the largest that is usual."""
-
-FITS, PARTLY, CPU_ONLY, TOO_BIG = "fits on GPU", "partly on GPU", "CPU only", "too big"
+TOO_BIG = "too big"
 _PARTLY_FROM = 0.15
 """Of the weights; less than that on a GPU is not worth its copies."""
 _RUNTIME_BYTES = 400_000_000
 """KV cache and compute buffers of a model of billions of weights, at the usual context."""
+_CHEAP_VOCABULARY = 20_000
+"""A dry run reads the vocabulary; below this many entries that takes milliseconds."""
 
 
 def quick_verdict(target_bytes: int, draft_bytes: int = 0) -> str:
@@ -54,38 +61,66 @@ def _memory_now() -> Memory:
         return host_only()
 
 
-def require_memory(path: Path) -> None:
-    """Refuse weights larger than all of the memory there is.
+def fit_files(target: Path, draft: Path | None, wishes: Wishes, *, measure: bool = False) -> Fit:
+    """The best placement of local files here; see `plan`.
+
+    A draft that is not there or damaged is left out: loading it says what is wrong with it.
+    Where it is tight, uncertain or cheap, and with ``measure`` always, llama.cpp is asked by a dry
+    run what it would allocate, and the plan is made again with that.
 
     Raises:
-        OutOfMemoryError: with both numbers.
+        ModelNotFoundError, ModelFileError: the target is not there or damaged.
+        OutOfMemoryError: nothing fits; with the numbers.
     """
-    from localspec.llama.devices import backend  # lists of models need no llama.cpp
+    memory = look()
+    paths, pair = [target], [sizes_of(target)]
+    if draft is not None:
+        with contextlib.suppress(ModelNotFoundError, ModelFileError):
+            pair.append(sizes_of(draft))
+            paths.append(draft)
 
-    if not path.is_file() or backend() != "cpu":
-        return  # what is missing is told better by loading, what a GPU lacks by llama.cpp
-    size, total = path.stat().st_size, psutil.virtual_memory().total
-    if size > total:
-        raise OutOfMemoryError(
-            f"{path.name} has {size / 1e9:.1f} GB, and this machine {total / 1e9:.1f} GB of "
-            "memory in all; choose a smaller model or a smaller quantization"
-        )
+    def planned() -> Fit:
+        return plan(pair[0], pair[1] if len(pair) > 1 else None, memory, wishes)
+
+    doubtful = any(sizes.doubts for sizes in pair)
+    fit: Fit | None = None
+    try:
+        fit = planned()
+    except OutOfMemoryError:
+        if not doubtful:
+            raise
+    cheap = all(sizes.n_vocab < _CHEAP_VOCABULARY for sizes in pair)
+    if fit is None or measure or doubtful or cheap or fit.tight:
+        context = fit.context if fit else wishes.context or usual_context(pair[0])
+        kv_type = fit.target.kv_type if fit else wishes.kv_type or "f16"
+        layers = [share.gpu_layers for share in fit.shares] if fit else []
+        for i, path in enumerate(paths):
+            on_gpu = layers[i] if i < len(layers) else 0
+            type_ = draft_kv_type(kv_type) if i else kv_type
+            pair[i] = _measured(pair[i], path, on_gpu, context, type_, memory)
+        fit = planned()
+    return fit if wishes.threads else replace(fit, threads=free_cores(_cores()))
 
 
-def require_kv_memory(model: Model, n_ctx: int) -> None:
-    """Refuse a KV cache that cannot fit, before the system ends us for asking.
+def _measured(
+    sizes: Sizes, path: Path, gpu_layers: int, n_ctx: int, kv_type: str, memory: Memory
+) -> Sizes:
+    """The sizes corrected by what a dry run says."""
+    from localspec.llama.dryrun import dry_run
 
-    Raises:
-        OutOfMemoryError: with both numbers.
-    """
-    from localspec.llama.devices import backend
+    free = [gpu.free for gpu in memory.gpus]
+    books = place(sizes, "", gpu_layers=gpu_layers, n_ctx=n_ctx, kv_type=kv_type, free=free)
+    found = dry_run(path, gpu_layers=gpu_layers, n_ctx=n_ctx, n_batch=BATCH, kv_type=kv_type)
+    on_gpu = sum(n for name, n in found.compute.items() if not name.startswith("CPU"))
+    on_gpu -= sum(n for name, n in found.compute.items() if name.endswith("_Host"))
+    if gpu_layers and books.gpu_compute:
+        compute = on_gpu / books.gpu_compute
+    else:
+        compute = sum(found.compute.values()) / books.compute
+    return sizes.corrected(found.kv / books.kv if books.kv else 1.0, compute)
 
-    if backend() != "cpu":
-        return
-    needed = _BYTES_PER_VALUE * 2 * n_ctx * model.n_layer * model.n_embd_kv
-    available = psutil.virtual_memory().available
-    if needed > available:
-        raise OutOfMemoryError(
-            f"a context of {n_ctx} tokens needs about {needed / 1e9:.1f} GB for its KV cache, and "
-            f"{available / 1e9:.1f} GB of memory are free; use a smaller --ctx"
-        )
+
+def _cores() -> int:
+    from localspec.llama.devices import physical_cores
+
+    return physical_cores()

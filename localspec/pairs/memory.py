@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 
@@ -10,6 +11,8 @@ MIB = 1 << 20
 _GPU_MARGIN = 768 * MIB
 """Kept free on a GPU: its driver, libraries and the screen take more after we have looked."""
 _HOST_MARGIN = 512 * MIB
+_LOOK_S = 0.05
+_CGROUP = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +25,14 @@ class Gpu:
     """Bytes."""
     total: int
     """Bytes."""
+    cap: int | None = None
+    """No more than this may be planned with, after more was refused."""
 
     @property
     def usable(self) -> int:
-        """Bytes that may be planned with: what is free less a margin, which small cards share."""
-        return max(0, self.free - min(_GPU_MARGIN, self.free // 8))
+        """Bytes that may be planned with: what is free less a margin, smaller on small cards."""
+        usable = max(0, self.free - min(_GPU_MARGIN, self.free // 8))
+        return usable if self.cap is None else min(usable, self.cap)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +60,35 @@ class Memory:
 def host_only() -> Memory:
     """The host's memory, for a build without a GPU or with a library that cannot be loaded."""
     memory = psutil.virtual_memory()
-    return Memory((), int(memory.available), int(memory.total))
+    available, total = int(memory.available), int(memory.total)
+    allowed = _container_room()
+    return Memory((), min(available, *allowed), total) if allowed else Memory((), available, total)
+
+
+def _container_room() -> list[int]:
+    """Bytes that a container's limit (cgroup v2) leaves; empty without one.
+
+    The system ends a process that passes it, however much the machine has.
+    """
+    try:
+        limit = (_CGROUP / "memory.max").read_text(encoding="ascii").strip()
+        used = int((_CGROUP / "memory.current").read_text(encoding="ascii"))
+        stat = dict(
+            line.split() for line in (_CGROUP / "memory.stat").read_text("ascii").splitlines()
+        )
+    except (OSError, ValueError):
+        return []  # no container, or a system without such files
+    if not limit.isdigit():
+        return []  # "max": no limit
+    return [max(0, int(limit) - used + int(stat.get("inactive_file", 0)))]
+
+
+def free_cores(cores: int) -> int:
+    """How many of so many physical cores other programs leave alone; at least half of them."""
+    percent = float(psutil.cpu_percent(interval=_LOOK_S))
+    logical = int(psutil.cpu_count() or cores)
+    busy = round(percent / 100 * logical)
+    return max((cores + 1) // 2, cores - busy)
 
 
 def look() -> Memory:

@@ -85,7 +85,7 @@ class Sizes:
         """KV cache of one layer for ``n_ctx`` tokens."""
         cells = -(-n_ctx // _KV_PAD) * _KV_PAD
         cache = self.kv_width[layer] * cells * KV_BYTES[kv_type]
-        return int(cache * self.kv_factor) + self.state[layer]
+        return int((cache + self.state[layer]) * self.kv_factor)
 
     def kv_all(self, n_ctx: int, kv_type: str) -> int:
         """KV cache of all layers."""
