@@ -29,6 +29,10 @@ _ENDS_OF_TURN = (
     *(b"<end_of_utterance>", b"<turn|>"),
 )
 """Texts by which llama.cpp knows the end of a turn that the header does not name."""
+_NOT_ALONE = frozenset(
+    {"clip", "eagle3", "dflash", "dflash-draft", "qwen35-dflash-draft", "dspark"}
+)
+_PARTS = frozenset({"mmproj", "imatrix", "adapter"})
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,10 @@ def require_text_model(header: Header) -> None:
         UnsupportedModelError: no vocabulary, an embedding model, or one with an encoder.
     """
     name, arch = header.name, header.architecture
+    if arch in _NOT_ALONE or arch.endswith("-assistant") or header.text("general.type") in _PARTS:
+        raise UnsupportedModelError(
+            f"{name} is a part of a model ({arch}), as a head or a projector; it cannot run alone"
+        )
     causal = header.metadata.get(f"{arch}.attention.causal", True)
     pooling = header.integer(f"{arch}.pooling_type") or 0
     if causal is False or pooling > 0:
@@ -98,3 +106,12 @@ def require_text_model(header: Header) -> None:
             f"{name} ({arch}) holds no vocabulary of its own: it is not a text model that can "
             "run alone"
         )
+
+
+def end_tokens(header: Header) -> list[bytes]:
+    """Texts of the tokens that end a reply, as far as the header tells."""
+    ids = HeaderVocabulary(header).special_ids
+    found = {ids[name] for name in ("eos", "eot") if ids[name] >= 0}
+    known = {text: i for i, text in enumerate(header.tokens)}
+    found |= {known[text] for text in _ENDS_OF_TURN if text in known}
+    return [header.tokens[i] for i in sorted(found)]
