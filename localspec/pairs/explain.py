@@ -15,7 +15,7 @@ def table(fit: Fit) -> list[str]:
     """Lines of at most 80 columns: what each model takes where, what is free, what was chosen."""
     rows = [_TITLES, *(_row(share) for share in fit.shares)]
     gpu = sum(g.free for g in fit.memory.gpus)
-    free = ("free", "", "", "", "", _gb(gpu) if gpu else "-", _gb(fit.memory.host_free))
+    free = ("free", "", "", "", "", size_text(gpu) if gpu else "-", size_text(fit.memory.host_free))
     lines = _aligned([*rows, free])
     threads = f"{fit.threads} thread{'s' if fit.threads > 1 else ''}"
     lines.append(f"{fit.context} tokens of context, {threads}: {fit.verdict}")
@@ -31,10 +31,10 @@ def needs(fit: Fit) -> str:
     host = sum(share.host for share in fit.shares)
     text = f"{fit.context} tokens of context, {fit.target.kv_type} KV cache, "
     if fit.memory.gpus:
-        free = _gb(sum(g.free for g in fit.memory.gpus))
+        free = size_text(sum(g.free for g in fit.memory.gpus))
         layers = f"{fit.target.gpu_layers} of {fit.target.n_layers} layers"
-        text += f"{layers} and {_gb(gpu)} of {free} free on the GPU, "
-    return f"{text}{_gb(host)} of {_gb(fit.memory.host_free)} free on the host"
+        text += f"{layers} and {size_text(gpu)} of {free} free on the GPU, "
+    return f"{text}{size_text(host)} of {size_text(fit.memory.host_free)} free on the host"
 
 
 def describe(fit: Fit) -> dict[str, Any]:
@@ -70,11 +70,11 @@ def _row(share: Share) -> tuple[str, ...]:
     return (
         share.role,
         f"{share.gpu_layers}/{share.n_layers}",
-        _gb(share.weights),
-        f"{_gb(share.kv)} {share.kv_type}",
-        _gb(share.compute),
-        _gb(sum(share.gpus)) if share.gpus else "-",
-        _gb(share.host),
+        size_text(share.weights),
+        f"{size_text(share.kv)} {share.kv_type}",
+        size_text(share.compute),
+        size_text(sum(share.gpus)) if share.gpus else "-",
+        size_text(share.host),
     )
 
 
@@ -86,5 +86,8 @@ def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
     ]
 
 
-def _gb(n: int) -> str:
-    return f"{n / 1e9:.2f} GB" if n >= 1e8 else f"{n / 1e6:.1f} MB"
+def size_text(n: int) -> str:
+    """Bytes for people: 4.61 GB, 5.7 MB, 12 kB."""
+    if n >= 1e8:
+        return f"{n / 1e9:.2f} GB"
+    return f"{n / 1e6:.1f} MB" if n >= 1e5 else f"{n / 1e3:.0f} kB"
