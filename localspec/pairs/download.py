@@ -249,7 +249,7 @@ def _writing(entry: Entry) -> Iterator[None]:
                 f"the disk is full while pulling {entry.path}; what has arrived is kept: make "
                 f"room on the disk of {cache}, and pull again to continue"
             ) from None
-        if error.errno in {errno.EROFS, errno.EACCES, errno.EPERM}:
+        if error.errno in {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST}:
             raise LocalspecError(
                 f"cannot write to the Hugging Face cache {cache} ({error.strerror}); set HF_HOME "
                 "to a folder that you may write to"
