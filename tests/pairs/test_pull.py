@@ -68,7 +68,7 @@ def test_a_first_pull_brings_the_pair_and_a_second_nothing(
     out, err = pull(capfd, "tiny")
     for words in ("a tiny pair", "same vocabulary", "licence   MIT", "fit  ", "disk", "ready: "):
         assert words in out
-    assert f"fetching {TARGET_FILE}" in err
+    assert f"{TARGET_FILE}: whole, fetched" in err
     assert blob(TARGET, models.target).read_bytes() == models.target
     hub.forget()
     out, _ = pull(capfd, "tiny")
