@@ -100,12 +100,12 @@ class _Assembly:
         try:
             return self.loaded(fit)
         except OutOfMemoryError as error:
-            refused = OutOfMemoryError(f"{error} ({needs(fit)})")
             smaller = step_down(fit)
             if smaller is None:
-                raise refused from None
+                raise OutOfMemoryError(f"{error} ({needs(fit)})") from None
+            what = str(error).split(";")[0]
         self.close()
-        self.notices[:] = [f"memory was refused as planned; loading smaller: {needs(smaller)}"]
+        self.notices[:] = [f"memory was refused ({what}); loaded with less: {needs(smaller)}"]
         try:
             return self.loaded(smaller)
         except OutOfMemoryError as error:
@@ -251,7 +251,8 @@ class _Assembly:
             if name == "ngram" or (name == "model" and draft is None and self.falls_back):
                 found.append(NGram() if draft is None else NGram(min_match=_CASCADE_MIN_MATCH))
             elif name == "model" and draft is not None:
-                kv_type = draft_kv_type(fit.target.kv_type)
+                planned = fit.draft  # None where only llama.cpp could read its header
+                kv_type = planned.kv_type if planned else draft_kv_type(None, fit.target.kv_type)
                 runner = LlamaDraftModel(self.context(draft, fit, kv_type), target.n_vocab)
                 found.append(ModelDrafter(runner, judge.favours))
         return found

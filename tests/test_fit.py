@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -216,6 +218,15 @@ def test_what_the_person_fixed_stays(sized: dict[str, Sizes]) -> None:
         plan(sized["medium"], sized["small"], machine(host=5.6), Wishes(require_draft=True))
     with pytest.raises(UsageError, match="q8_0"):
         Wishes(kv_type="f1")
+
+
+def test_heads_that_no_block_divides(tmp_path: Path, sized: dict[str, Sizes]) -> None:
+    odd = sizes_of(gguf_shapes.write_shape(tmp_path / "odd.gguf", replace(OTHER, head_size=80)))
+    with pytest.raises(UsageError, match=r"heads of 80.*f16"):
+        plan(odd, None, machine(24), Wishes(kv_type="q8_0"))
+    fit = plan(sized["medium"], odd, machine(24), Wishes(kv_type="q8_0"))
+    assert fit.draft is not None
+    assert fit.draft.kv_type == "f16"
 
 
 @given(
@@ -446,3 +457,58 @@ def test_a_draft_without_room_leaves_ngrams(
     with Runtime.open(Options(model="mine", context=512, kv_type="f16", draft_max=2)) as runtime:
         assert runtime.info.draft is None
         assert any("does not fit beside" in n and "n-grams" in n for n in runtime.info.notices)
+
+
+def test_refused_layers_are_fewer_the_second_time(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from localspec import assembly
+
+    tiny = Memory((Gpu("CUDA0", "a card", 30_000_000, 10**9),), 60 * GB, 70 * GB)
+    monkeypatch.setattr(fitting, "look", lambda: tiny)
+    real, asked = assembly.Model, []
+
+    def model(path, *, gpu_layers, **rest):
+        asked.append((path.name, gpu_layers))
+        if len(asked) == 1:
+            raise OutOfMemoryError("target.gguf does not fit into memory")
+        return real(path, gpu_layers=gpu_layers, **rest)
+
+    monkeypatch.setattr(assembly, "Model", model)
+    options = Options(model=str(files.target), draft=str(files.draft), draft_max=2)
+    with Runtime.open(options) as runtime:
+        assert "does not fit" in runtime.info.notices[0]
+    (_, first), (_, second), (name, draft_layers) = asked
+    assert first == 3, "two layers and the output"
+    assert second < first
+    assert name == "draft.gguf"
+    assert draft_layers in {0, 2}
+
+
+_LIMITED = """
+import resource, sys
+from localspec import Options, Runtime
+from localspec.llama import library
+library.start()
+size = next(int(l.split()[1]) for l in open("/proc/self/status") if l.startswith("VmSize")) * 1024
+resource.setrlimit(resource.RLIMIT_AS, (size + int(sys.argv[2]), -1))
+with Runtime.open(Options(model=sys.argv[1], draft_max=2, threads=1)) as runtime:
+    print(runtime.info.context, *runtime.info.notices, sep="|")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="needs RLIMIT_AS and /proc")
+def test_memory_that_is_really_refused(shapes: dict[str, Path], tmp_path: Path) -> None:
+    def run(room: int) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", _LIMITED, str(shapes["small"]), str(room)]
+        return subprocess.run(
+            command, capture_output=True, text=True, cwd=Path(__file__).parent.parent, check=False
+        )
+
+    enough, some, little = run(8 * GB), run(1_700_000_000), run(600_000_000)
+    assert enough.stdout.strip() == "8192", enough.stderr
+    assert some.stdout.startswith("4096|"), some.stderr
+    assert "refused" in some.stdout
+    assert "OutOfMemoryError" in little.stderr
+    assert "GB free on the host" in little.stderr

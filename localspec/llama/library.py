@@ -119,7 +119,8 @@ def commit() -> str:
     if function is None:
         return ""
     function.restype, function.argtypes = ctypes.c_char_p, []
-    return (function() or b"").decode("utf-8", "replace")
+    name = (function() or b"").decode("utf-8", "replace")
+    return "" if name == "unknown" else name
 
 
 def system_info() -> str:

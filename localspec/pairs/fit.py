@@ -96,7 +96,7 @@ def fit_files(target: Path, draft: Path | None, wishes: Wishes, *, measure: bool
         layers = [share.gpu_layers for share in fit.shares] if fit else []
         for i, path in enumerate(paths):
             on_gpu = layers[i] if i < len(layers) else 0
-            type_ = draft_kv_type(kv_type) if i else kv_type
+            type_ = draft_kv_type(pair[i], kv_type) if i else kv_type
             pair[i] = _measured(pair[i], path, on_gpu, context, type_, memory)
         fit = planned()
     return fit if wishes.threads else replace(fit, threads=free_cores(_cores()))

@@ -84,8 +84,14 @@ def plan(target: Sizes, draft: Sizes | None, memory: Memory, wishes: Wishes | No
 
     Raises:
         OutOfMemoryError: nothing fits that the person left open; with the numbers.
+        UsageError: the target cannot have the KV type that was asked for.
     """
     asked = wishes or Wishes()
+    if asked.kv_type is not None and not target.takes(asked.kv_type):
+        raise UsageError(
+            f"{target.name} has attention heads of {target.head_size}, and a {asked.kv_type} KV "
+            "cache needs a multiple of 32; use --kv-type f16"
+        )
     fit = _plan(target, draft, memory, asked)
     if fit is None and draft is not None and not asked.require_draft:
         fit = _plan(target, None, memory, asked)
@@ -146,7 +152,7 @@ def _placed(
                 "draft",
                 gpu_layers=draft_layers,
                 n_ctx=n_ctx,
-                kv_type=draft_kv_type(kv_type),
+                kv_type=draft_kv_type(draft, kv_type),
                 free=[max(0, n - used) for n, used in zip(free, one.gpus, strict=True)],
             )
         return Fit(one, two, n_ctx, asked.threads or 1, memory, asked)
@@ -189,9 +195,10 @@ def _most(high: int, fits: Callable[[int], bool]) -> int:
     return low
 
 
-def draft_kv_type(kv_type: str) -> str:
+def draft_kv_type(draft: Sizes | None, kv_type: str) -> str:
     """The draft's: below q8_0 a cache costs more acceptance than it saves memory."""
-    return kv_type if KV_BYTES.get(kv_type, 0) >= KV_BYTES["q8_0"] else "q8_0"
+    wanted = kv_type if KV_BYTES.get(kv_type, 0) >= KV_BYTES["q8_0"] else "q8_0"
+    return wanted if draft is None or draft.takes(wanted) else "f16"
 
 
 def _explained(fit: Fit, target: Sizes, draft: Sizes | None, asked: Wishes) -> Fit:

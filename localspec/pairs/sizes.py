@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -60,7 +61,7 @@ class Sizes:
     context: int
     """Tokens it was trained to see at once; 0 if not stated."""
     head_size: int
-    """Of a key; a quantized KV cache needs whole blocks of 32."""
+    """Of a key and of a value, or what divides both: a quantized cache needs blocks of 32."""
     doubts: tuple[str, ...] = ()
     """Why KV and compute may be less than stated; a dry run settles it."""
     kv_factor: float = 1.0
@@ -173,7 +174,7 @@ def sizes(headers: Sequence[Header]) -> Sizes:
         width=first.n_embd,
         activations=_activations(first),
         context=first.context,
-        head_size=first.key_length,
+        head_size=math.gcd(first.key_length, first.value_length),
         doubts=doubts,
     )
 
