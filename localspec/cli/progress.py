@@ -72,9 +72,8 @@ class Bars:
         rate = arrived / seconds
         return f"{size(int(rate))}/s {duration((file.size - file.done) / rate)}"
 
-    @staticmethod
-    def _echo(text: str) -> None:
-        click.echo(text, err=True)
+    def _echo(self, text: str) -> None:
+        click.echo(text, err=True, color=self._live)  # colour, for click, is any escape sequence
 
 
 def _words(file: Progress) -> str:

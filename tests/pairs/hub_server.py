@@ -86,6 +86,8 @@ class Hub:
         self.faults: list[Fault] = []
         self.cuts: list[int] = []
         """Offsets in a file at which a connection breaks, one after the other."""
+        self.stalls: list[int] = []
+        """Offsets in a file at which nothing comes any more, one after the other."""
         self.wrong: dict[str, bytes] = {}
         """By sha256: what is served instead."""
         self.ranges = True
@@ -282,6 +284,14 @@ class Handler(BaseHTTPRequestHandler):
         while at < end:
             time.sleep(self.hub.delay)
             until = min(end, at + (1 << 14))
+            with self.hub.lock:
+                stall = next((c for c in self.hub.stalls if at < c <= until), None)
+                if stall is not None:
+                    self.hub.stalls.remove(stall)
+            if stall is not None:
+                time.sleep(1.5)
+                self.close_connection = True
+                return
             with self.hub.lock:
                 cut = next((c for c in self.hub.cuts if at < c <= until), None)
                 if cut is not None:

@@ -13,6 +13,7 @@ import threading
 import time
 from pathlib import Path
 
+import httpx2
 import huggingface_hub
 import pytest
 from conftest import Files
@@ -381,6 +382,17 @@ def test_a_server_that_stays_in_trouble_is_one_line(
     assert words in error(capfd, "tiny", code=1)
 
 
+def test_a_line_that_goes_silent_is_given_up_and_taken_up_again(
+    hub: Hub, pair: Pair, models, capfd: pytest.CaptureFixture[str], monkeypatch
+) -> None:
+    pull(capfd, "tiny", "--dry-run")
+    monkeypatch.setattr("localspec.pairs.hub.TIMEOUT", httpx2.Timeout(0.3))
+    hub.stalls = [400_000, 700_000]
+    found = pulled(capfd, "tiny")
+    assert hub.stalls == []
+    assert found["fetched_bytes"] == len(models.target) + len(models.draft)
+
+
 def test_no_server_at_all_is_one_line(
     hub: Hub, pair: Pair, capfd: pytest.CaptureFixture[str], monkeypatch
 ) -> None:
@@ -590,6 +602,20 @@ def test_a_cache_that_cannot_be_written_is_explained(
     blocked.touch()
     monkeypatch.setenv("HF_HOME", str(blocked))
     assert "HF_HOME" in error(capfd, "tiny", code=1)
+
+
+def test_a_cache_on_a_read_only_disk_is_explained(
+    hub: Hub, pair: Pair, capfd: pytest.CaptureFixture[str], monkeypatch
+) -> None:
+    def refuse(*_args: object) -> Path:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(hf_cache, "place", refuse)
+        assert "HF_HOME" in error(capfd, "tiny", code=1)
+    pull(capfd, "tiny")
+    monkeypatch.setattr(hf_cache, "remember", refuse)
+    pull(capfd, f"{TARGET}:Q4_K_M", "--draft", "none")  # it is here: nothing needs to be written
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
