@@ -123,6 +123,50 @@ def test_llama_cpps_lines_are_read() -> None:
     assert found.output == int(0.58 * 2**20)
 
 
+@pytest.mark.parametrize(
+    ("found", "free", "shared"),
+    [
+        ([("CUDA0", "gpu", 20, 24), ("Intel", "igpu", 8, 16), ("CPU", "cpu", 9, 9)], [20], False),
+        ([("MTL0", "gpu", 12, 16), ("CPU", "cpu", 9, 9)], [12], True),
+        ([("Vulkan0", "igpu", 8, 16), ("CPU", "cpu", 9, 9)], [8], True),
+        ([("Vulkan0", "gpu", 0, 0), ("CPU", "cpu", 9, 9)], [7], True),
+        ([("CUDA0", "gpu", 20, 24), ("CUDA1", "gpu", 10, 12)], [20, 10], False),
+    ],
+)
+def test_devices_become_memory(
+    found: list[tuple[str, str, int, int]],
+    free: list[int],
+    shared: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from localspec.llama import devices
+
+    listed = [devices.Device(n, "x", kind, f * GB, t * GB) for n, kind, f, t in found]
+    monkeypatch.setattr(devices, "devices", lambda: listed)
+    monkeypatch.setattr(devices, "backend", lambda: "some")
+    monkeypatch.setattr(memories, "host_only", lambda: Memory((), 7 * GB, 9 * GB))
+    seen = memories.look()
+    assert [gpu.free for gpu in seen.gpus] == [n * GB for n in free]
+    assert (seen.shared, seen.host_free) == (shared, 7 * GB)
+
+
+def test_a_dry_run_on_a_gpu_corrects_its_compute_buffers(
+    shapes: dict[str, Path], sized: dict[str, Sizes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def fake(path, *, gpu_layers, n_ctx, n_batch, kv_type):
+        asked.append(gpu_layers)
+        kv = sized["large"].kv_all(n_ctx, kv_type)
+        return Buffers(kv, {"CUDA0": 800_000_000, "CUDA_Host": 70_000_000}, 0, {})
+
+    monkeypatch.setattr("localspec.llama.dryrun.dry_run", fake)
+    monkeypatch.setattr(fitting, "look", lambda: machine(24))
+    fit = fit_files(shapes["large"], None, Wishes())
+    assert asked == [65]
+    assert fit.target.gpu_compute == pytest.approx(800_000_000, rel=0.01)
+
+
 # -- choosing ----------------------------------------------------------------------------------
 
 

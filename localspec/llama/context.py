@@ -74,10 +74,10 @@ class Context:
         params.n_batch = params.n_ubatch = n_batch
         params.n_seq_max = n_seq
         params.n_threads = params.n_threads_batch = threads
-        params.type_k = params.type_v = KV_TYPES[kv_type]
-        params.no_perf = True
         # Without layers there, a full GPU is left alone; prompts would be carried to it otherwise.
         params.op_offload = model.offloads
+        params.type_k = params.type_v = KV_TYPES[kv_type]
+        params.no_perf = True
         self._abort = c_api.ggml_abort_callback(lambda _data: self.stop.is_set())
         library.errors_since(0)
         self._ptr: Any = c_api.llama_init_from_model(model.handle, params)

@@ -17,7 +17,9 @@ def table(fit: Fit) -> list[str]:
     gpu = sum(g.free for g in fit.memory.gpus)
     free = ("free", "", "", "", "", size_text(gpu) if gpu else "-", size_text(fit.memory.host_free))
     lines = _aligned([*rows, free])
-    threads = f"{fit.threads} thread{'s' if fit.threads > 1 else ''}"
+    threads = f"{fit.threads} thread{'s' * (fit.threads > 1)}"
+    if not fit.memory.gpus and fit.wishes.threads is None:
+        threads = "threads measured when loaded"
     lines.append(f"{fit.context} tokens of context, {threads}: {fit.verdict}")
     if fit.memory.shared:
         lines.append("note: GPU and host share their memory")

@@ -111,13 +111,17 @@ def _measured(
     free = [gpu.free for gpu in memory.gpus]
     books = place(sizes, "", gpu_layers=gpu_layers, n_ctx=n_ctx, kv_type=kv_type, free=free)
     found = dry_run(path, gpu_layers=gpu_layers, n_ctx=n_ctx, n_batch=BATCH, kv_type=kv_type)
-    on_gpu = sum(n for name, n in found.compute.items() if not name.startswith("CPU"))
-    on_gpu -= sum(n for name, n in found.compute.items() if name.endswith("_Host"))
-    if gpu_layers and books.gpu_compute:
+    on_gpu = sum(n for name, n in found.compute.items() if _is_gpu(name))
+    if books.gpu_compute and on_gpu:
         compute = on_gpu / books.gpu_compute
     else:
         compute = sum(found.compute.values()) / books.compute
     return sizes.corrected(found.kv / books.kv if books.kv else 1.0, compute)
+
+
+def _is_gpu(buffers: str) -> bool:
+    """Whether these are on a GPU: CUDA0 and MTL0 are, CPU and CUDA_Host are the host's."""
+    return not buffers.startswith("CPU") and not buffers.endswith("_Host")
 
 
 def _cores() -> int:

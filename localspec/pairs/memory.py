@@ -105,9 +105,19 @@ def look() -> Memory:
     found = [d for d in devices() if d.kind in {"gpu", "igpu"}]
     # llama.cpp leaves integrated GPUs alone where there is a real one.
     chosen = [d for d in found if d.kind == "gpu"] or found
+    silent = all(d.total == 0 for d in chosen)  # some drivers of integrated GPUs do not tell
+    apple = all(d.name.lower().startswith(("mtl", "metal")) for d in chosen)
     return Memory(
-        gpus=tuple(Gpu(d.name, d.description, d.free, d.total) for d in chosen),
+        gpus=tuple(
+            Gpu(
+                d.name,
+                d.description,
+                d.free if d.total else host.host_free,
+                d.total or host.host_total,
+            )
+            for d in chosen
+        ),
         host_free=host.host_free,
         host_total=host.host_total,
-        shared=all(d.kind == "igpu" or d.name.lower().startswith(("mtl", "metal")) for d in chosen),
+        shared=silent or apple or all(d.kind == "igpu" for d in chosen),
     )
