@@ -17,7 +17,7 @@ from localspec.cli.texts import write
 from localspec.errors import Interrupted, LocalspecError, ModelNotFoundError, OutOfMemoryError
 
 if TYPE_CHECKING:
-    from localspec.pairs.plan import Part, Plan
+    from localspec.pairs.pull_plan import Part, Plan
     from localspec.pairs.transfers import Obtained
 
 
@@ -55,7 +55,7 @@ def _pull(
     name: str, draft: str | None, say: _Sayer, *, dry_run: bool, force: bool
 ) -> dict[str, Any]:
     """Ask the Hub, check, fetch; returns what --json prints."""
-    from localspec.pairs.plan import prepare
+    from localspec.pairs.pull_plan import prepare
 
     plan = prepare(name, draft)
     if plan.suggestion is not None and _wants_draft(plan):

@@ -11,7 +11,7 @@ import click
 
 from localspec.cli.models import describe, size
 from localspec.cli.texts import write
-from localspec.errors import ModelNotFoundError
+from localspec.errors import LocalspecError, ModelNotFoundError
 
 if TYPE_CHECKING:
     from localspec.pairs.catalog import Pair
@@ -21,9 +21,13 @@ if TYPE_CHECKING:
 @click.command("show")
 @click.argument("name")
 @click.option("-d", "--draft", metavar="MODEL", help="Draft model, or none.")
+@click.option("--offline", is_flag=True, envvar="LOCALSPEC_OFFLINE", help="Never connect.")
 @click.option("--json", "as_json", is_flag=True, help="A JSON object instead of text.")
-def command(name: str, draft: str | None, *, as_json: bool) -> None:
-    """Show the files behind NAME, what they hold, and whether they make a pair."""
+def command(name: str, draft: str | None, *, offline: bool, as_json: bool) -> None:
+    """Show the files behind NAME, what they hold, and whether they make a pair.
+
+    Of a repository on the Hub that is not here: what there is to choose from.
+    """
     from localspec.pairs.resolve import pair_called, resolve
 
     pair = pair_called(name)
@@ -31,17 +35,81 @@ def command(name: str, draft: str | None, *, as_json: bool) -> None:
         files = resolve(name, draft)
     except ModelNotFoundError:
         if pair is None:
-            raise
-        facts = describe(pair)
+            found = None if offline else _on_hub(name)
+            if found is None:
+                raise
+            facts, lines = found, _hub_lines(found)
+        else:
+            facts = describe(pair)
+            lines = _lines(facts, pair)
     else:
         facts = _facts(name, files.target, files.draft)
         if pair is not None:
             facts = describe(pair) | facts
+        lines = [*_lines(facts, pair), *_placement(facts, files.target, files.draft)]
     if as_json:
         write(json.dumps(facts, ensure_ascii=False) + "\n")
         return
-    for line in _lines(facts, pair):
+    for line in lines:
         write(line + "\n")
+
+
+def _on_hub(name: str) -> dict[str, Any] | None:
+    """The models of a repository that is not here; None if the name is none of the Hub's."""
+    from localspec.pairs import hub, quant
+    from localspec.pairs.fit import quick_verdict
+
+    wanted = quant.parse(name)
+    if wanted is None or hub.is_offline():
+        return None
+    repo = hub.look_up(wanted.repo)
+    found = quant.candidates(repo.entries, wanted)
+    if wanted.tag is not None:
+        found = [quant.choose(wanted, found)]
+    return {
+        "name": name,
+        "repo": repo.name,
+        "revision": repo.commit,
+        "licence": repo.licence,
+        "gated": repo.gated,
+        "models": [
+            {
+                "quantization": c.label,
+                "files": [entry.path for entry in c.entries],
+                "bytes": c.n_bytes,
+                "fit": quick_verdict(c.n_bytes),
+            }
+            for c in sorted(found, key=lambda c: (c.n_bytes, c.prefix))
+        ],
+    }
+
+
+def _hub_lines(facts: dict[str, Any]) -> list[str]:
+    lines = [f"{facts['repo']} on the Hub, not here"]
+    for model in facts["models"]:
+        files, label = model["files"], model["quantization"] or "?"
+        more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+        lines.append(f"{label:<12} {size(model['bytes']):>8}  {model['fit']:<13}  {files[0]}{more}")
+    if not facts["models"]:
+        lines.append("no GGUF model in it")
+    lines.append(f"licence      {facts['licence'] or 'not stated'}{' (gated)' * facts['gated']}")
+    lines.append(f"get one      localspec pull {facts['repo']}:QUANT")
+    return lines
+
+
+def _placement(facts: dict[str, Any], target: Path, draft: Path | None) -> list[str]:
+    """How the pair would be placed on this machine; into ``facts`` too."""
+    from localspec.pairs import explain
+    from localspec.pairs.fit import fit_files
+    from localspec.pairs.planning import Wishes
+
+    try:
+        fit = fit_files(target, draft, Wishes())
+    except LocalspecError as error:  # what cannot be placed can still be shown
+        facts["placement"] = None
+        return ["", str(error)]
+    facts["placement"] = explain.describe(fit)
+    return ["", *explain.table(fit)]
 
 
 def _facts(name: str, target: Path, draft: Path | None) -> dict[str, Any]:

@@ -172,6 +172,26 @@ def test_a_repository_a_quantization_and_a_file_can_be_named(
     assert "mmproj" not in line
 
 
+def test_show_lists_what_a_repository_has_and_where_a_pulled_pair_goes(
+    hub: Hub, pair: Pair, models, capfd: pytest.CaptureFixture[str]
+) -> None:
+    hub.repo("org/Many-GGUF", {"m-Q4_K_M.gguf": models.target, "m-Q8_0.gguf": models.draft})
+    assert cli.call(["show", "org/Many-GGUF"]) == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[1:3]] == ["Q8_0", "Q4_K_M"]
+    assert cli.call(["show", "org/Many-GGUF", "--json"]) == 0
+    found = json.loads(capfd.readouterr().out)
+    assert [m["bytes"] for m in found["models"]] == [len(models.draft), len(models.target)]
+    hub.forget()
+    assert cli.call(["show", "org/Many-GGUF", "--offline"]) == 3
+    assert hub.log == []
+    pull(capfd, "tiny")
+    assert cli.call(["show", "tiny"]) == 0
+    out = capfd.readouterr().out
+    assert "KV cache" in out
+    assert all(len(line) <= 80 for line in out.splitlines() if "/" not in line)
+
+
 def test_shards_come_together_and_a_missing_one_is_named(
     hub: Hub, models, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -630,7 +650,7 @@ def test_a_read_only_cache_serves_what_it_has_and_refuses_the_rest(
 def test_a_model_too_big_is_refused_unless_forced(
     hub: Hub, pair: Pair, capfd: pytest.CaptureFixture[str], monkeypatch
 ) -> None:
-    monkeypatch.setattr("localspec.pairs.plan.quick_verdict", lambda *_: "too big")
+    monkeypatch.setattr("localspec.pairs.pull_plan.quick_verdict", lambda *_: "too big")
     assert "--force" in error(capfd, "tiny", code=5)
     pull(capfd, "tiny", "--force")
 
