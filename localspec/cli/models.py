@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from localspec.cli.texts import write
 from localspec.pairs.catalog import HubFile, ModelFile, Pair, catalog
+
+if TYPE_CHECKING:
+    from localspec.pairs.inventory import Found
 
 _FIT = {"fits on GPU": "GPU", "partly on GPU": "GPU+CPU", "CPU only": "CPU", "too big": "too big"}
 """The verdicts as a column of 80 has room for them."""
@@ -21,11 +24,15 @@ _FIT = {"fits on GPU": "GPU", "partly on GPU": "GPU+CPU", "CPU only": "CPU", "to
 def command(*, as_json: bool) -> None:
     """List the pairs of the catalogue: size, how they run here, whether they are here.
 
-    FIT is GPU (all of it fits there), GPU+CPU, CPU, or too big for this machine.
+    FIT is GPU (all of it fits there), GPU+CPU, CPU, or too big for this machine. Other models of
+    the Hugging Face cache follow.
     """
-    pairs = list(catalog().values())
+    from localspec.pairs.inventory import others
+
+    pairs, more = list(catalog().values()), others()
     if as_json:
-        write(json.dumps([describe(p) for p in pairs], ensure_ascii=False) + "\n")
+        listed = [describe(p) for p in pairs] + [_describe_other(f) for f in more]
+        write(json.dumps(listed, ensure_ascii=False) + "\n")
         return
     rows = [("NAME", "SIZE", "FIT", "HERE", "FOR"), *(_row(p) for p in pairs)]
     widths = [max(len(row[i]) for row in rows) for i in range(4)]
@@ -34,6 +41,27 @@ def command(*, as_json: bool) -> None:
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
         line = "  ".join([*cells, row[4]])
         write((line if len(line) <= room else line[: room - 1] + "…") + "\n")
+    if more:
+        write("\nAlso in the cache:\n")
+    for other in more:
+        write(f"{size(other.n_bytes):>8}  {other.name}\n")
+
+
+def _describe_other(found: Found) -> dict[str, Any]:
+    """A model without an entry in the catalogue, in the same form."""
+    from localspec.pairs.fit import quick_verdict
+
+    return {
+        "name": found.name,
+        "about": "",
+        "target": {"path": str(found.path), "bytes": found.n_bytes},
+        "draft": None,
+        "drafting": "ngram",
+        "bytes": found.n_bytes,
+        "bytes_exact": True,
+        "fit": quick_verdict(found.n_bytes),
+        "installed": True,
+    }
 
 
 def _row(pair: Pair) -> tuple[str, str, str, str, str]:

@@ -146,7 +146,9 @@ class Header:
     @property
     def end(self) -> int:
         """Bytes that the file must have to be whole."""
-        return self.data_offset + max((t.offset + t.n_bytes for t in self.tensors), default=0)
+        if not self.tensors:  # then there is no padding before them either
+            return min(self.data_offset, self.size)
+        return self.data_offset + max(t.offset + t.n_bytes for t in self.tensors)
 
     @property
     def shards(self) -> int:

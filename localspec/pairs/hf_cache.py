@@ -33,6 +33,19 @@ def repo_folder(repo: str) -> Path:
     return cache_folder() / ("models--" + repo.replace("/", "--"))
 
 
+def repos() -> list[str]:
+    """Names of the model repositories of which something is here."""
+    try:
+        found = [path.name for path in cache_folder().iterdir() if path.is_dir()]
+    except OSError:
+        return []
+    return sorted(
+        name.removeprefix("models--").replace("--", "/", 1)
+        for name in found
+        if name.startswith("models--") and name.count("--") == 2
+    )
+
+
 def snapshots(repo: str) -> list[Path]:
     """Folders of the commits that are here: that of main first, then the newest."""
     folder = repo_folder(repo)

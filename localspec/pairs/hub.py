@@ -48,6 +48,8 @@ _LONGEST_WAIT = 300.0
 """Seconds; a server that wants longer is not waited for."""
 TIMEOUT = httpx2.Timeout(30.0, connect=10.0)
 _COMMIT, _ETAG = re.compile(r"[0-9a-f]{40}"), re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_SPENT = re.compile(r";\s*r=0\s*;\s*t=(\d+)")
+"""In the RateLimit header: nothing remains, for so many seconds."""
 _RETRY = frozenset({408, 429, 500, 502, 503, 504})
 _Result = TypeVar("_Result")
 
@@ -217,6 +219,8 @@ def _wanted_wait(error: Exception) -> float:
     """Seconds that the server asks to wait for; 0 if it does not."""
     if not isinstance(error, HfHubHTTPError):
         return 0.0
+    if spent := _SPENT.search(error.response.headers.get("RateLimit", "")):
+        return float(spent[1])
     said = error.response.headers.get("Retry-After", "").strip()
     if said.replace(".", "", 1).isdigit():
         return float(said)

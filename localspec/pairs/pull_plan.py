@@ -207,6 +207,8 @@ class _Planner:
             repo, entry = self.pinned(source)
             header = _header(repo, entry)
             branch = None if source.revision else "main"
+            if branch:
+                self.note_drift(repo, entry)
             return Part(role, header, repo, (entry,), None, branch)
         return self.chosen(role, source)
 
@@ -225,7 +227,20 @@ class _Planner:
                     raise
                 found = others
             else:
+                self.note_drift(repo, candidate.first)
                 return Part(role, header, repo, candidate.entries, None, "main")
+
+    def note_drift(self, repo: hub.Repo, entry: Entry) -> None:
+        """Say that a file was replaced since it was pulled."""
+        before = hf_cache.ref(repo.name)
+        if before is None or before == repo.commit:
+            return
+        old = hf_cache.find_file(repo.name, entry.path, before)
+        if old is not None and hf_cache.etag(old) != entry.etag:
+            self.notices.append(
+                f"{entry.path} was replaced on the Hub since it was pulled; the new one is "
+                "fetched, and the old one stays in the cache (`hf cache prune` drops it)"
+            )
 
     def pinned(self, file: HubFile) -> tuple[hub.Repo, Entry]:
         """A file of the catalogue, which must be the one that the catalogue means."""
@@ -291,4 +306,10 @@ def _header(repo: hub.Repo, entry: Entry) -> Header:
         except ModelFileError:  # damaged here: the pull that follows finds out and mends it
             pass
     name = entry.path.rsplit("/", 1)[-1]
-    return parse_header(hub.fetcher(repo, entry), entry.size, name)
+    header = parse_header(hub.fetcher(repo, entry), entry.size, name)
+    if header.end > entry.size:
+        raise ModelFileError(
+            f"{name} is cut short on the Hub: it has {entry.size} bytes of {header.end}; choose "
+            "another file or repository"
+        )
+    return header

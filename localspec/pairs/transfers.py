@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from localspec.pairs.quant import Entry
 _AT_ONCE = 4
 """Files; more connections gain nothing on a home line and look like an attack from outside."""
 _TICK = 0.1
-_PATIENCE = 5.0
+_PATIENCE = 3.0
 """Seconds for the other files to stop when one has failed."""
 
 Watch = Callable[[Sequence[Progress]], None]
@@ -98,8 +99,9 @@ def _in_threads(
         if stopped():
             cancel.set()
         next((t for t in threads if t.is_alive()), threads[0]).join(_TICK)
+    deadline = time.monotonic() + _PATIENCE
     for thread in threads:
-        thread.join(_PATIENCE)
+        thread.join(max(0.0, deadline - time.monotonic()))
     tick()
     if stopped():
         raise Interrupted("interrupted")
