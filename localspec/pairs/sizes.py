@@ -28,6 +28,8 @@ _QUANT_BLOCK = 32
 _F32 = 4
 _SLACK = 1.05
 """llama.cpp's allocator leaves gaps: 0 to 8 % above the largest moment of its graph."""
+OUTPUTS = 64
+"""Rows of logits that a pass may have, as `localspec.llama.context` asks for."""
 _OUTPUT_ROWS = 16
 """Rows of logits that the host keeps after the widest pass measured at the start."""
 _LAYER = re.compile(r"^blk\.(\d+)\.")
@@ -95,10 +97,10 @@ class Sizes:
     def compute(self, n_ctx: int, n_batch: int) -> int:
         """Compute buffers of a device that has layers and the output.
 
-        The graph is widest at the logits of a whole batch, or in a layer, with the attention mask.
+        The graph is widest at the logits, or in a layer, with the attention mask.
         """
         rows = min(n_ctx, n_batch)
-        logits = rows * _F32 * (self.n_vocab + 2 * self.width)
+        logits = _F32 * (min(rows, OUTPUTS) * self.n_vocab + rows * 2 * self.width)
         return int(max(logits, self._layer_compute(rows, n_ctx)) * _SLACK * self.compute_factor)
 
     def compute_beside(self, n_ctx: int, n_batch: int) -> int:
