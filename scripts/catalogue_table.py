@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from localspec.cli.models import size  # noqa: E402 - the checkout is put on the path first
-from localspec.pairs.catalog import Pair, shipped  # noqa: E402
+from localspec.pairs.catalog import HubFile, Pair, shipped  # noqa: E402
 from localspec.pairs.catalog_file import Document  # noqa: E402
 
 BEGIN, END = "<!-- catalogue: begin -->", "<!-- catalogue: end -->"
@@ -41,22 +41,27 @@ def _line(cells: tuple[str, ...] | list[str]) -> str:
 
 
 def _row(pair: Pair) -> list[str]:
-    n = pair.n_bytes
-    if pair.name == "demo":
-        weight = "comes with localspec"
-    elif n is None:
-        weight = "not known before"
-    else:
-        weight = ("" if pair.exact else "about ") + size(n)
     return [
         f"`{pair.name}`",
         pair.about,
-        weight,
+        _download(pair),
         _DRAFTING[pair.drafting],
         f"{pair.context:,}" if pair.context else "",
         f"{pair.memory} GB" if pair.memory else "",
         pair.licence,
     ]
+
+
+def _download(pair: Pair) -> str:
+    """From what models.toml states; what is on this machine must not change the table."""
+    files = [file for file in pair.files if isinstance(file, HubFile)]
+    if not files:
+        return "comes with localspec"
+    stated = [file.n_bytes or file.approx_bytes for file in files]
+    if stated[0] is None:
+        return "not known before"
+    exact = all(file.n_bytes for file in files)
+    return ("" if exact else "about ") + size(sum(n or 0 for n in stated))
 
 
 def _with_table(text: str) -> str:

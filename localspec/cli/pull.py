@@ -55,7 +55,7 @@ def _pull(
     name: str, draft: str | None, say: _Sayer, *, dry_run: bool, force: bool
 ) -> dict[str, Any]:
     """Ask the Hub, check, fetch; returns what --json prints."""
-    from localspec.pairs.pull_plan import prepare
+    from localspec.pairs.choosing import prepare
 
     plan = prepare(name, draft)
     if plan.suggestion is not None and _wants_draft(plan):
@@ -72,7 +72,10 @@ def _pull(
         )
     _require_disk(plan)
     obtained = _fetch(plan)
-    say(f"ready: localspec chat {_again(plan)}")
+    if obtained.fetched == 0:
+        say(f"{name} is here and whole; nothing was fetched")
+    else:
+        say(f"ready: localspec chat {_again(plan)}")
     return _report(plan, obtained)
 
 

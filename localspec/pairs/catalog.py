@@ -8,8 +8,10 @@ from pathlib import Path
 
 from localspec import config
 from localspec.pairs.hf_cache import find_file
+from localspec.pairs.quant import shard_names
 
 DRAFT_MODEL, NGRAM = "draft-model", "ngram"
+NOT_STATED = "not stated"
 KINDS = (DRAFT_MODEL, "mtp-embedded", "mtp-sidecar", "eagle3", NGRAM)
 """How a target can be drafted for."""
 USABLE_KINDS = frozenset({DRAFT_MODEL, NGRAM})
@@ -48,9 +50,11 @@ class HubFile:
 
     repo: str
     file: str
+    """Its path in the repository; of a model in shards, the first."""
     revision: str | None = None
     """A commit. None takes what the main branch holds when it is pulled."""
     sha256: str | None = None
+    """Of the file named."""
     n_bytes: int | None = None
     approx_bytes: int | None = None
 
@@ -59,19 +63,30 @@ class HubFile:
         """For people."""
         return f"{self.repo} : {self.file}"
 
+    def paths(self) -> tuple[Path, ...]:
+        """It and its other shards in the Hugging Face cache; none unless all are there."""
+        first = find_file(self.repo, self.file, self.revision, self.sha256)
+        if first is None:
+            return ()
+        top = first.parents[self.file.count("/")]
+        paths = tuple(top / name for name in shard_names(self.file))
+        return paths if all(path.is_file() for path in paths) else ()
+
     def found(self) -> Path | None:
-        """The file in the Hugging Face cache, if it is there."""
-        return find_file(self.repo, self.file, self.revision, self.sha256)
+        """The file to load, if all of the model is here."""
+        return next(iter(self.paths()), None)
 
     @property
     def size(self) -> int | None:
-        """Bytes, as near as is known."""
+        """Bytes of all shards, as near as is known."""
+        if self.n_bytes is None and (paths := self.paths()):
+            return sum(path.stat().st_size for path in paths)
         return self.n_bytes if self.n_bytes is not None else self.approx_bytes
 
     @property
     def exact(self) -> bool:
         """Whether the size is known to the byte."""
-        return self.n_bytes is not None
+        return self.n_bytes is not None or bool(self.paths())
 
 
 ModelFile = LocalFile | HubFile

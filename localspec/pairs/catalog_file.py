@@ -11,7 +11,16 @@ from typing import NoReturn, cast
 
 from localspec.demo import FOLDER
 from localspec.errors import UsageError
-from localspec.pairs.catalog import DRAFT_MODEL, KINDS, NGRAM, HubFile, LocalFile, ModelFile, Pair
+from localspec.pairs.catalog import (
+    DRAFT_MODEL,
+    KINDS,
+    NGRAM,
+    NOT_STATED,
+    HubFile,
+    LocalFile,
+    ModelFile,
+    Pair,
+)
 
 _EMBEDDED = "embedded:"
 _PAIR_FIELDS = (
@@ -138,7 +147,7 @@ class _Fields:
             target=target,
             draft=draft,
             drafting=drafting,
-            licence=text("licence", "not stated"),
+            licence=text("licence", NOT_STATED),
             context=number("context"),
             draft_length=number("draft_length"),
             memory=number("memory"),

@@ -107,6 +107,15 @@ def parse(name: str) -> Wanted | None:
     return Wanted(found["repo"], None if tag is None or tag.lower() == "latest" else tag)
 
 
+def shard_names(path: str) -> tuple[str, ...]:
+    """All files of the model that ``path`` is one of; itself alone if it is no shard."""
+    shard = _SHARD.match(path.removesuffix(".gguf"))
+    if shard is None:
+        return (path,)
+    count = int(shard["count"])
+    return tuple(f"{shard['prefix']}-{i:05}-of-{count:05}.gguf" for i in range(1, count + 1))
+
+
 def candidates(entries: Iterable[Entry], wanted: Wanted) -> list[Candidate]:
     """The models among files, shards grouped.
 
@@ -162,7 +171,11 @@ def choose(wanted: Wanted, found: Sequence[Candidate], *, small: bool = False) -
 def listing(found: Iterable[Candidate]) -> str:
     """What exists, with sizes, smallest first, in one line."""
     ordered = sorted(found, key=lambda c: (c.n_bytes, c.prefix))
-    return ", ".join(f"{c.label or c.first.path} ({c.n_bytes / 1e9:.1f} GB)" for c in ordered)
+    return ", ".join(f"{c.label or c.first.path} ({_size(c.n_bytes)})" for c in ordered)
+
+
+def _size(n: int) -> str:
+    return f"{n / 1e9:.1f} GB" if n >= 10**8 else f"{n / 1e6:.1f} MB"
 
 
 def _canonical(label: str) -> str:

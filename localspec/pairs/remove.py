@@ -82,16 +82,16 @@ def _of_pair(pair: Pair) -> tuple[list[Path], list[str]]:
             f"the files of {pair.name!r} were not pulled: {pair.target.where}; remove them yourself"
         )
     others = [p for p in catalog().values() if p.name != pair.name]
-    paths, kept = [], []
+    paths: list[Path] = []
+    kept: list[str] = []
     for file in pair.files:
-        path = file.found()
-        if path is None or not isinstance(file, HubFile):
+        if not isinstance(file, HubFile) or file.found() is None:
             continue
         users = [p.name for p in others if file in p.files and p.target.found() is not None]
         if users:
             kept.append(f"{file.file} stays: {', '.join(users)} needs it")
         else:
-            paths.append(path)
+            paths += file.paths()
     return paths, kept
 
 

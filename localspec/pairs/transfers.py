@@ -52,28 +52,32 @@ def obtain_all(jobs: Sequence[Job], watch: Watch, stopped: Callable[[], bool]) -
 
 
 def is_here(file: HubFile, watch: Watch, stopped: Callable[[], bool]) -> Path | None:
-    """The file in the cache if it is there and whole, without asking the Hub.
+    """The file in the cache if it and its shards are there and whole, without asking the Hub.
 
     Raises:
         Interrupted: ``stopped`` said so.
     """
-    path = file.found()
-    if path is None:
-        return None
-    etag = file.sha256 or hf_cache.etag(path)
-    if len(etag) not in {40, 64}:
-        return path  # not under its hash, so there is nothing to compare with
-    size = file.n_bytes if file.n_bytes is not None and file.revision else path.stat().st_size
-    entry = Entry(file.file, size, sha256=etag if len(etag) == 64 else None, oid=etag)
-    bar = Progress(path.name, size)
-    result: list[bool] = []
+    paths = file.paths()
+    entries = [_expected(file, path, alone=len(paths) == 1) for path in paths]
+    bars = [Progress(path.name, entry.size) for path, entry in zip(paths, entries, strict=True)]
+    whole: list[bool] = []
 
-    def look(_index: int, cancel: threading.Event) -> None:
-        result.append(is_whole(path, entry, bar, cancel))
-        bar.state = "done"
+    def look(index: int, cancel: threading.Event) -> None:
+        if len(entries[index].etag) in {40, 64}:  # else it is not kept under its hash
+            whole.append(is_whole(paths[index], entries[index], bars[index], cancel))
+        bars[index].state = "done"
 
-    _in_threads(1, look, lambda: watch([bar]), stopped)
-    return path if result[0] else None
+    _in_threads(len(paths), look, lambda: watch(bars), stopped)
+    return paths[0] if paths and all(whole) else None
+
+
+def _expected(file: HubFile, path: Path, *, alone: bool) -> Entry:
+    """What a cached file must be: the one that is pinned, or what its blob's name says."""
+    pinned = file.sha256 if path.name == file.file.rsplit("/", 1)[-1] else None
+    etag = pinned or hf_cache.etag(path)
+    known = file.n_bytes if alone and file.revision else None
+    size = known if known is not None else path.stat().st_size
+    return Entry(path.name, size, sha256=etag if len(etag) == 64 else None, oid=etag)
 
 
 def _in_threads(

@@ -214,6 +214,21 @@ def test_shards_come_together_and_a_missing_one_is_named(
     first = Path(found["target"]["path"])  # type: ignore[index]
     for name, data in parts.items():
         assert (first.parent / name.rsplit("/", 1)[-1]).read_bytes() == data
+    own_catalogue(
+        f'[big]\ntarget = {{ repo = "org/Big-GGUF", file = "{next(iter(parts))}", '
+        f'revision = "{hub.repos["org/Big-GGUF"].main}" }}\n'
+    )
+    first.with_name("big-Q4_0-00002-of-00003.gguf").unlink()
+    assert cli.call(["run", "x", "-m", "big"]) == 3
+    assert "localspec pull big" in capfd.readouterr().err
+    found = pulled(capfd, "big")
+    assert (found["fetched_bytes"], found["bytes"]) == (0, sum(map(len, parts.values())))
+    hub.forget()
+    assert pulled(capfd, "big")["installed"] is True
+    assert hub.log == []
+    assert cli.call(["rm", "big", "-y"]) == 0
+    assert not list(first.parent.glob("*.gguf"))
+    capfd.readouterr()
     assert "1 of the 2 parts" in error(capfd, "org/Big-GGUF:Q8_0", code=7)
 
 
@@ -659,7 +674,7 @@ def test_a_read_only_cache_serves_what_it_has_and_refuses_the_rest(
 def test_a_model_too_big_is_refused_unless_forced(
     hub: Hub, pair: Pair, capfd: pytest.CaptureFixture[str], monkeypatch
 ) -> None:
-    monkeypatch.setattr("localspec.pairs.pull_plan.quick_verdict", lambda *_: "too big")
+    monkeypatch.setattr("localspec.pairs.choosing.quick_verdict", lambda *_: "too big")
     assert "--force" in error(capfd, "tiny", code=5)
     pull(capfd, "tiny", "--force")
 
