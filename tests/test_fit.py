@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec import Options, Runtime
-from localspec.errors import DecodeError, OutOfMemoryError, UsageError
+from localspec.errors import DecodeError, ModelFileError, OutOfMemoryError, UsageError
 from localspec.llama import context as context_module
 from localspec.llama import library
 from localspec.llama.dryrun import Buffers, dry_run, read_buffers
@@ -455,6 +455,18 @@ def test_uncertain_kinds_are_settled_by_a_dry_run(
     fit = fit_files(path, None, Wishes())
     assert fit.notes == ()
     assert fit_files(path, None, Wishes(threads=2)).threads == 2
+
+
+def test_a_draft_that_cannot_be_loaded_is_left_to_loading(files: Files, tmp_path: Path) -> None:
+    cut = tmp_path / "cut.gguf"
+    cut.write_bytes(files.draft.read_bytes()[:-5000])
+    short = tmp_path / "short.gguf"
+    short.write_bytes(files.draft.read_bytes()[:500])
+    alien = gguf_tools.write_unknown_architecture(tmp_path / "alien.gguf")
+    for draft in (cut, short, alien, tmp_path / "gone.gguf"):
+        assert fit_files(files.target, draft, Wishes(context=512)).draft is None
+    with pytest.raises(ModelFileError, match="cut short or damaged"):
+        fit_files(cut, files.draft, Wishes())
 
 
 # -- refused all the same ----------------------------------------------------------------------

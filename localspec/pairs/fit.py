@@ -7,7 +7,12 @@ import functools
 from dataclasses import replace
 from pathlib import Path
 
-from localspec.errors import ModelFileError, ModelNotFoundError, OutOfMemoryError
+from localspec.errors import (
+    LocalspecError,
+    ModelFileError,
+    ModelNotFoundError,
+    OutOfMemoryError,
+)
 from localspec.pairs.memory import Memory, free_cores, host_only, look
 from localspec.pairs.placement import BATCH, place
 from localspec.pairs.planning import (
@@ -64,7 +69,8 @@ def _memory_now() -> Memory:
 def fit_files(target: Path, draft: Path | None, wishes: Wishes, *, measure: bool = False) -> Fit:
     """The best placement of local files here; see `plan`.
 
-    A draft that is not there or damaged is left out: loading it says what is wrong with it.
+    A draft that is not there, damaged or of an unknown kind is left out: loading it says what is
+    wrong with it.
     Where it is tight, uncertain or cheap, and with ``measure`` always, llama.cpp is asked by a dry
     run what it would allocate, and the plan is made again with that.
 
@@ -97,7 +103,12 @@ def fit_files(target: Path, draft: Path | None, wishes: Wishes, *, measure: bool
         for i, path in enumerate(paths):
             on_gpu = layers[i] if i < len(layers) else 0
             type_ = draft_kv_type(pair[i], kv_type) if i else kv_type
-            pair[i] = _measured(pair[i], path, on_gpu, context, type_, memory)
+            try:
+                pair[i] = _measured(pair[i], path, on_gpu, context, type_, memory)
+            except LocalspecError:
+                if i == 0:
+                    raise
+                del pair[i]
         fit = planned()
     return fit if wishes.threads else replace(fit, threads=free_cores(_cores()))
 
