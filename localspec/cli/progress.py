@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _WINDOW = 5.0
 """Seconds that a rate is averaged over."""
+_MOST_BARS = 6
 _FULL, _EMPTY = "━", "─"
 
 
@@ -48,8 +49,13 @@ class Bars:
         width = shutil.get_terminal_size((80, 24)).columns
         up = f"\x1b[{self._height}A" if self._height else ""
         lines = [self._line(i, file)[: width - 1] for i, file in enumerate(files)]
+        if len(lines) > _MOST_BARS:  # a model of dozens of shards: those that move, and a count
+            busy = [i for i, file in enumerate(files) if file.state not in {"queued", "done"}]
+            whole = sum(file.state == "done" for file in files)
+            lines = [lines[i] for i in busy[: _MOST_BARS - 1]]
+            lines += [""] * (_MOST_BARS - 1 - len(lines)) + [f"{whole} of {len(files)} files whole"]
         self._echo(up + "\r" + "\n".join(line + "\x1b[K" for line in lines))
-        self._height = len(files)
+        self._height = len(lines)
 
     def _line(self, index: int, file: Progress) -> str:
         name = file.name if len(file.name) <= 34 else file.name[:16] + "…" + file.name[-17:]

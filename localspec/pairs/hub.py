@@ -40,10 +40,13 @@ from localspec.errors import AccessError, Interrupted, LocalspecError, ModelNotF
 from localspec.pairs.gguf_source import Fetch
 from localspec.pairs.quant import Entry
 
-ATTEMPTS = 6
-"""In a row without a byte of progress before giving up."""
+ATTEMPTS = 8
+"""In a row without a byte of progress before a download gives up; with the waits, two minutes."""
+_QUESTION_ATTEMPTS = 4
+"""The same for a question, where a person sits and waits; no connection at all counts twice."""
 FIRST_WAIT = 1.0
-"""Seconds before the second attempt; doubled each time."""
+"""Seconds before the second attempt; doubled each time, up to half a minute."""
+_LONGEST_OWN_WAIT = 30.0
 _LONGEST_WAIT = 300.0
 """Seconds; a server that wants longer is not waited for."""
 TIMEOUT = httpx2.Timeout(30.0, connect=10.0)
@@ -175,7 +178,7 @@ def patiently(
         LocalspecError: see `refuse`.
         Interrupted: ``cancel`` was set while waiting.
     """
-    patience = Patience(repo, cancel)
+    patience = Patience(repo, cancel, question=True)
     while True:
         try:
             return attempt()
@@ -186,9 +189,12 @@ def patiently(
 class Patience:
     """Waits between attempts: longer each time, and as long as the server asks."""
 
-    def __init__(self, repo: str, cancel: threading.Event | None = None) -> None:
+    def __init__(
+        self, repo: str, cancel: threading.Event | None = None, *, question: bool = False
+    ) -> None:
         self._repo, self._failed = repo, 0
         self._cancel = cancel or threading.Event()
+        self._question = question
 
     def progress(self) -> None:
         """Something arrived; the count starts anew."""
@@ -201,17 +207,22 @@ class Patience:
             LocalspecError: waiting would not help, or has not helped often enough.
             Interrupted: cancelled.
         """
-        self._failed += 1
+        self._failed += 2 if self._question and isinstance(error, httpx2.ConnectError) else 1
+        attempts = min(ATTEMPTS, _QUESTION_ATTEMPTS) if self._question else ATTEMPTS
         wanted = _wanted_wait(error)
-        if not _may_pass(error) or self._failed >= ATTEMPTS or wanted > _LONGEST_WAIT:
+        if not _may_pass(error) or self._failed >= attempts or wanted > _LONGEST_WAIT:
             refuse(self._repo, error)
-        if self._cancel.wait(max(wanted, FIRST_WAIT * 2 ** (self._failed - 1))):
+        own = min(FIRST_WAIT * 2 ** (self._failed - 1), _LONGEST_OWN_WAIT)
+        if self._cancel.wait(max(wanted, own)):
             raise Interrupted("interrupted")
 
 
 def _may_pass(error: Exception) -> bool:
     if isinstance(error, HfHubHTTPError):
-        return error.response.status_code in _RETRY
+        answer = error.response
+        # A signed address that has run out; the next attempt asks the Hub for a new one.
+        stale = bool(answer.history) and answer.status_code in {401, 403, 404, 410}
+        return answer.status_code in _RETRY or (stale and "X-Error-Code" not in answer.headers)
     return isinstance(error, httpx2.TransportError)
 
 

@@ -46,5 +46,14 @@ def test_a_bar_a_file_with_rate_and_time_left(
     assert text.count("\x1b[2A") == 3
 
 
+def test_dozens_of_shards_take_a_few_lines(capfd: pytest.CaptureFixture[str]) -> None:
+    files = [Progress(f"m-{i}.gguf", 10**9, state="queued") for i in range(40)]
+    files[0].state, files[1].state, files[2].state = "done", "fetching", "checking"
+    Bars(live=True)(files)
+    lines = capfd.readouterr().err.rstrip().split("\n")
+    assert len(lines) == 6
+    assert lines[-1].startswith("1 of 40 files whole")
+
+
 def test_durations() -> None:
     assert [duration(s) for s in (0, 65, 3729)] == ["0:00", "1:05", "1:02:09"]

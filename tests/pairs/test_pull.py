@@ -28,6 +28,8 @@ from hub_server import (
     own_catalogue,
     sha256,
 )
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from localspec import cli
 from localspec.pairs import download, hf_cache
@@ -197,6 +199,18 @@ def test_show_lists_what_a_repository_has_and_where_a_pulled_pair_goes(
     out = capfd.readouterr().out
     assert "KV cache" in out
     assert all(len(line) <= 80 for line in out.splitlines() if "/" not in line)
+
+
+def test_names_with_spaces_and_letters_of_other_alphabets(
+    hub: Hub, models, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = "größe 4 bit/модель №1 #2-Q4_K_M.gguf"
+    hub.repo("org/Names-GGUF", {file: models.target})
+    found = pulled(capfd, "org/Names-GGUF", "--draft", "none")
+    assert found["target"]["path"].endswith(file)  # type: ignore[index]
+    assert cli.call(["run", "x", "-m", f"org/Names-GGUF:{file}", "-n", "1"]) == 0
+    capfd.readouterr()
+    assert cli.call(["rm", "org/Names-GGUF:Q4_K_M", "-y"]) == 0
 
 
 def test_shards_come_together_and_a_missing_one_is_named(
@@ -407,6 +421,7 @@ def test_a_server_that_asks_to_wait_is_waited_for(
         Fault("/api/", 429, {"RateLimit": '"api";r=0;t=1'}),
         Fault("/resolve/", 500),
         Fault("/cdn/", 502),
+        Fault("/cdn/", 403),  # an address whose signature has run out
     ]
     begun = time.monotonic()
     pull(capfd, "tiny")
@@ -540,6 +555,35 @@ def test_a_file_replaced_during_the_pull_is_noticed(
 
     monkeypatch.setattr("localspec.pairs.transfers.obtain", swapped)
     assert "was replaced while it was being pulled" in error(capfd, "tiny", code=7)
+
+
+@pytest.mark.slow
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_whatever_goes_wrong_a_file_is_whole_or_not_there(
+    hub: Hub, models, data: st.DataObject
+) -> None:
+    name, content = f"org/Luck-{len(hub.repos)}-GGUF", models.target
+    hub.repo(name, {"luck-Q4_0.gguf": content})
+    place = blob(name, content)
+    offsets = st.lists(st.integers(1, len(content)), max_size=3)
+    faults = [("/cdn/", 503), ("/resolve/", 500), ("/api/", 502), ("/cdn/", 403), ("/cdn/", 404)]
+    for _ in range(6):
+        hub.cuts = sorted(data.draw(offsets))
+        hub.ranges = data.draw(st.booleans())
+        hub.faults = [Fault(*f) for f in data.draw(st.lists(st.sampled_from(faults), max_size=2))]
+        hub.wrong = {sha256(content): content[::-1]} if data.draw(st.booleans()) else {}
+        part = hf_cache.partial(name, sha256(content))
+        if part.is_file() and data.draw(st.booleans()):
+            part.write_bytes(part.read_bytes()[: data.draw(st.integers(0, 99))] + b"?")
+        code = cli.call(["pull", name, "--draft", "none"])
+        assert code in {0, 1, 3, 4, 7}
+        assert place.is_file() is (code == 0)
+        if code == 0:
+            break
+    hub.cuts, hub.faults, hub.wrong, hub.ranges = [], [], {}, True
+    assert cli.call(["pull", name, "--draft", "none"]) == 0
+    assert place.read_bytes() == content
 
 
 # -- access ----------------------------------------------------------------------------------------
