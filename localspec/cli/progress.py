@@ -84,7 +84,8 @@ class Bars:
 
 def _words(file: Progress) -> str:
     if file.state == "fetching":
-        there = f", {size(file.done)} of it already here" if file.done > 1 else ""
+        here = file.done - file.fetched
+        there = f", {size(here)} of it already here" if here > 0 else ""
         return f"fetching {file.name} ({size(file.size)}{there})"
     how = f"fetched {size(file.fetched)}" if file.fetched else "already here"
     return f"{file.name}: whole, {how}"

@@ -36,8 +36,6 @@ def command(name: str, *, yes: bool) -> int:
     try:
         removal.carry_out()
     except OSError as error:
-        raise LocalspecError(
-            f"cannot remove {error.filename}: {error.strerror}; what was shown before it is gone"
-        ) from None
+        raise LocalspecError(f"cannot remove {error.filename}: {error.strerror}") from None
     write(f"freed {size(removal.freed)}\n")
     return 0
