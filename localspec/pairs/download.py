@@ -109,8 +109,15 @@ def is_whole(path: Path, entry: Entry, progress: Progress, cancel: threading.Eve
 
 
 def _remember(job: Job) -> None:
+    """Note which commit the branch is.
+
+    llama.cpp sees no file of a repository without such a note. Where only a pinned commit was ever
+    asked for, that stands in for main until somebody asks what main is.
+    """
     if job.branch is not None:
         hf_cache.remember(job.repo, job.branch, job.commit)
+    elif hf_cache.ref(job.repo) is None:
+        hf_cache.remember(job.repo, "main", job.commit)
 
 
 def _collect(job: Job, part: Path, progress: Progress, cancel: threading.Event) -> None:

@@ -97,11 +97,20 @@ def test_the_cache_is_huggingface_hubs_own(
         local_files_only=True,
     )
     assert Path(path).read_bytes() == models.target
+    # llama.cpp, and everybody who names no commit, goes by the branch that is noted.
+    assert hf_cache.ref(TARGET) == pair[0].main
+    assert path == huggingface_hub.hf_hub_download(
+        TARGET, TARGET_FILE, cache_dir=hf_home / "hub", local_files_only=True
+    )
+    pair[1].commit({"README.md": b"newer"})
     hub.forget()
     huggingface_hub.hf_hub_download(
         DRAFT, DRAFT_FILE, cache_dir=hf_home / "hub", endpoint=hub.url, token=False
     )
     assert hub.sent == 0  # the blob is there, only the branch had to be asked
+    assert hf_cache.ref(DRAFT) == pair[1].main
+    assert "nothing was fetched" in pull(capfd, "tiny")[0]
+    assert hf_cache.ref(DRAFT) == pair[1].main  # newer than the pin, and left alone
 
 
 def test_what_huggingface_hub_has_fetched_is_not_fetched_again(
