@@ -11,27 +11,32 @@ from localspec.drafters import Drafter, Off
 from localspec.drafters.cascade import Cascade
 from localspec.drafters.model import ModelDrafter
 from localspec.drafters.ngram import NGram
-from localspec.errors import DraftIncompatibleError, Interrupted, LocalspecError
+from localspec.errors import (
+    DraftIncompatibleError,
+    Interrupted,
+    LocalspecError,
+    OutOfMemoryError,
+)
 from localspec.events import Loading, ModelInfo, Speculation
 from localspec.llama import library
 from localspec.llama.calibrate import Watchdog, choose_threads, pass_seconds, sweep
 from localspec.llama.context import Context
-from localspec.llama.devices import backend, physical_cores
-from localspec.llama.model import Model
+from localspec.llama.devices import backend
+from localspec.llama.model import Model, check_file
 from localspec.llama.runners import LlamaDraftModel, LlamaTarget
 from localspec.llama.stop import StopFlag
 from localspec.options import AUTO, Options
 from localspec.pairs.check import vocabulary_mismatch
-from localspec.pairs.fit import require_kv_memory, require_memory
+from localspec.pairs.explain import needs
+from localspec.pairs.fit import fit_files
+from localspec.pairs.placement import BATCH, Share
+from localspec.pairs.planning import Fit, Wishes, draft_kv_type, step_down
 from localspec.pairs.resolve import Resolved, resolve
 from localspec.policy import Fixed, Plain, Policy
 from localspec.policy.auto import Auto
 from localspec.verifiers import Verifier, verifier
 
 _DEFAULT_DRAFTERS = ("ngram", "model")
-_MAX_CONTEXT = 8192
-"""Tokens of context unless asked for more: a KV cache costs memory from the start."""
-_BATCH = 512
 _CASCADE_MIN_MATCH = 4
 """Where a draft model waits, an n-gram must be longer to be preferred."""
 
@@ -69,12 +74,12 @@ def load(
         LocalspecError: see `localspec.errors`; nothing stays loaded.
     """
     library.log_to(config.make(config.state_dir()) / "llama.log")
-    assembly = _Assembly(options, resolve(options.model, options.draft), on_event, cancelled)
+    files = resolve(options.model, options.draft)
+    assembly = _Assembly(options, files, on_event, cancelled, notices=list(files.notices))
     try:
         return assembly.pairing()
     except BaseException:
-        for part in assembly.parts:
-            part.close()
+        assembly.close()
         raise
 
 
@@ -93,12 +98,50 @@ class _Assembly:
     """For one token of the draft model."""
 
     def pairing(self) -> Pairing:
+        """Load as planned; if memory is refused all the same, once more with a smaller plan.
+
+        Raises:
+            OutOfMemoryError: nothing fits; with the numbers.
+        """
+        fit = self.planned()
+        try:
+            return self.loaded(fit)
+        except OutOfMemoryError as error:
+            smaller = step_down(fit)
+            if smaller is None:
+                raise OutOfMemoryError(f"{error} ({needs(fit)})") from None
+            what = str(error).split(";")[0]
+        self.close()
+        self.notices[:] = [f"memory was refused ({what}); loaded with less: {needs(smaller)}"]
+        try:
+            return self.loaded(smaller)
+        except OutOfMemoryError as error:
+            raise OutOfMemoryError(f"{error} ({needs(smaller)})") from None
+
+    def planned(self) -> Fit:
+        """Layers, context and KV type for what is going to be loaded."""
         options = self.options
-        model = self.model(self.files.target, options.gpu_layers)
-        context = self.context(model, self.context_tokens(model), options.kv_type or "f16")
+        check_file(self.files.target)  # it has the clearest words for what is no model
+        wishes = Wishes(
+            context=options.context,
+            gpu_layers=options.gpu_layers,
+            draft_gpu_layers=options.draft_gpu_layers,
+            kv_type=options.kv_type,
+            threads=options.threads,
+            require_draft=options.require_draft or options.draft is not None,
+        )
+        draft = self.files.draft if "model" in self.wanted else None
+        return fit_files(self.files.target, draft, wishes)
+
+    def loaded(self, fit: Fit) -> Pairing:
+        options = self.options
+        self.notices.extend(fit.notes)
+        model = self.model(self.files.target, fit.target)
+        self.look_at(model, fit.context)
+        context = self.context(model, fit, fit.target.kv_type)
         judge = verifier(options.verifier)
-        draft = self.draft_model(model)
-        drafters = self.drafters(model, draft, context, judge)
+        draft = self.draft_model(model, fit)
+        drafters = self.drafters(model, draft, fit, judge)
         off = self.why_off(model, drafters)
         on_cpu = options.threads is None and backend() == "cpu"
         target, drafts = self.files.target, self.files.draft
@@ -125,34 +168,41 @@ class _Assembly:
             parts=tuple(self.parts),
         )
 
-    def model(self, path: Path, layers: int | None) -> Model:
-        require_memory(path)
+    def close(self) -> None:
+        """Free what is loaded so far."""
+        for part in self.parts:
+            part.close()
+        self.parts.clear()
 
+    def model(self, path: Path, share: Share | None) -> Model:
         def progress(fraction: float) -> None:
             if self.on_event is not None:
                 self.on_event(Loading(path.name, fraction))
 
+        layers = share.gpu_layers if share is not None else 0
         loaded = Model(path, gpu_layers=layers, on_progress=progress, cancelled=self.cancelled)
         self.parts.append(loaded)
         return loaded
 
-    def context_tokens(self, model: Model) -> int:
+    def look_at(self, model: Model, context: int) -> None:
+        """Take note of what the person should know about the target."""
         trained, name = model.n_ctx_train, self.files.target.name
-        wanted = self.options.context or min(trained, _MAX_CONTEXT)
-        if wanted > trained:
+        if context > trained:
             self.notices.append(
-                f"a context of {wanted} tokens is more than the {trained} that {name} was trained "
+                f"a context of {context} tokens is more than the {trained} that {name} was trained "
                 "for; long chats may turn to nonsense"
             )
         if model.template is None:
             self.notices.append(f"{name} has no chat template: a plain User/Assistant one is used")
-        return wanted
 
-    def context(self, model: Model, n_ctx: int, kv_type: str) -> Context:
-        require_kv_memory(model, n_ctx)
-        threads = self.options.threads or physical_cores()
+    def context(self, model: Model, fit: Fit, kv_type: str) -> Context:
         made = Context(
-            model, n_ctx=n_ctx, n_batch=_BATCH, threads=threads, kv_type=kv_type, stop=self.stop
+            model,
+            n_ctx=fit.context,
+            n_batch=BATCH,
+            threads=fit.threads,
+            kv_type=kv_type,
+            stop=self.stop,
         )
         self.parts.insert(0, made)  # contexts are freed before the models they use
         if self.options.threads is None and backend() == "cpu":
@@ -165,7 +215,7 @@ class _Assembly:
             return ("off",)
         return self.options.drafter or _DEFAULT_DRAFTERS
 
-    def draft_model(self, target: Model) -> Model | None:
+    def draft_model(self, target: Model, fit: Fit) -> Model | None:
         """The draft model, or None with a notice; n-grams then draft alone.
 
         Raises:
@@ -177,9 +227,12 @@ class _Assembly:
             refusal = None if not options.require_draft else "drafting is off"
         elif path is None:
             refusal = "there is no draft model"
+        elif fit.left_out is not None:
+            refusal = fit.left_out
+            self.notices.append(f"{refusal}; drafting from n-grams instead")
         else:
             try:
-                draft = self.model(path, options.draft_gpu_layers)
+                draft = self.model(path, fit.draft)
             except Interrupted:
                 raise
             except LocalspecError as error:
@@ -197,7 +250,7 @@ class _Assembly:
         return None
 
     def drafters(
-        self, target: Model, draft: Model | None, context: Context, judge: Verifier
+        self, target: Model, draft: Model | None, fit: Fit, judge: Verifier
     ) -> list[Drafter]:
         """Those asked for that can be had, in order."""
         if not target.partial_removal:
@@ -207,8 +260,9 @@ class _Assembly:
             if name == "ngram" or (name == "model" and draft is None and self.falls_back):
                 found.append(NGram() if draft is None else NGram(min_match=_CASCADE_MIN_MATCH))
             elif name == "model" and draft is not None:
-                kv_type = _at_least_q8(self.options.kv_type or "f16")
-                drafting = self.context(draft, context.capacity, kv_type)
+                planned = fit.draft  # None where only llama.cpp could read its header
+                kv_type = planned.kv_type if planned else draft_kv_type(None, fit.target.kv_type)
+                drafting = self.context(draft, fit, kv_type)
                 self.draft_seconds = pass_seconds(drafting, 1)
                 runner = LlamaDraftModel(drafting, target.n_vocab)
                 found.append(ModelDrafter(runner, judge.favours))
@@ -240,8 +294,3 @@ def _combined(drafters: list[Drafter]) -> Drafter:
     if not drafters:
         return Off()
     return drafters[0] if len(drafters) == 1 else Cascade(drafters)
-
-
-def _at_least_q8(kv_type: str) -> str:
-    """A draft's KV cache below q8_0 costs more acceptance than it saves memory."""
-    return kv_type if kv_type in {"f32", "f16", "bf16", "q8_0"} else "q8_0"

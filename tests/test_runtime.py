@@ -286,7 +286,7 @@ def test_what_cannot_fit_is_refused_with_numbers(
     files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small = type("Memory", (), {"total": 10**9, "available": 10**6})
-    monkeypatch.setattr("localspec.pairs.fit.psutil.virtual_memory", lambda: small)
+    monkeypatch.setattr("psutil.virtual_memory", lambda: small)
     with pytest.raises(OutOfMemoryError, match=r"40000 tokens.*GB"):
         Runtime.open(options(files, context=40_000))
     small.total = 1000

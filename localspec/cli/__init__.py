@@ -22,8 +22,10 @@ from localspec.errors import LocalspecError
 COMMANDS = {
     "chat": "Talk to a model in the terminal.",
     "run": "One reply, streamed to stdout.",
+    "pull": "Fetch a pair from the Hugging Face Hub.",
     "models": "List the pairs of the catalogue.",
     "show": "What is known of one model or pair.",
+    "rm": "Remove a pair's files.",
     "verify": "Test on this machine that drafting changes nothing.",
     "bench": "Measure what drafting gains on this machine.",
     "doctor": "Check the installation, one fix for each problem.",

@@ -3,31 +3,83 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+import shutil
+import sys
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from localspec.cli.texts import write
-from localspec.pairs.catalog import Pair, catalog
+from localspec.pairs.catalog import HubFile, ModelFile, Pair, catalog
+
+if TYPE_CHECKING:
+    from localspec.pairs.inventory import Found
+
+_FIT = {"fits on GPU": "GPU", "partly on GPU": "GPU+CPU", "CPU only": "CPU", "too big": "too big"}
+"""The verdicts as a column of 80 has room for them."""
 
 
 @click.command("models")
 @click.option("--json", "as_json", is_flag=True, help="A JSON array instead of a table.")
 def command(*, as_json: bool) -> None:
-    """List the pairs of the catalogue: what they are for, their size, whether they are here."""
-    pairs = list(catalog().values())
+    """List the pairs of the catalogue: size, how they run here, whether they are here.
+
+    FIT is GPU (all of it fits there), GPU+CPU, CPU, or too big for this machine. Other models of
+    the Hugging Face cache follow.
+    """
+    from localspec.pairs.inventory import others
+
+    pairs, more = list(catalog().values()), others()
     if as_json:
-        write(json.dumps([describe(p) for p in pairs], ensure_ascii=False) + "\n")
+        listed = [describe(p) for p in pairs] + [_describe_other(f) for f in more]
+        write(json.dumps(listed, ensure_ascii=False) + "\n")
         return
-    rows = [("NAME", "SIZE", "HERE", "FOR"), *(_row(p) for p in pairs)]
-    widths = [max(len(row[i]) for row in rows) for i in range(3)]
+    rows = [("NAME", "SIZE", "FIT", "HERE", "FOR"), *(_row(p) for p in pairs)]
+    widths = [max(len(row[i]) for row in rows) for i in range(4)]
+    room = shutil.get_terminal_size((80, 24)).columns if sys.stdout.isatty() else 10**6
     for row in rows:
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
-        write("  ".join([*cells, row[3]]) + "\n")
+        line = "  ".join([*cells, row[4]])
+        write((line if len(line) <= room else line[: room - 1] + "…") + "\n")
+    if more:
+        write("\nAlso in the cache:\n")
+    for other in more:
+        write(f"{size(other.n_bytes):>8}  {other.name}\n")
 
 
-def _row(pair: Pair) -> tuple[str, str, str, str]:
-    return pair.name, size(pair.n_bytes), "yes" if pair.installed else "no", pair.about
+def _describe_other(found: Found) -> dict[str, Any]:
+    """A model without an entry in the catalogue, in the same form."""
+    from localspec.pairs.fit import quick_verdict
+
+    return {
+        "name": found.name,
+        "about": "",
+        "target": {"path": str(found.path), "bytes": found.n_bytes},
+        "draft": None,
+        "drafting": "ngram",
+        "bytes": found.n_bytes,
+        "bytes_exact": True,
+        "fit": quick_verdict(found.n_bytes),
+        "installed": True,
+    }
+
+
+def _row(pair: Pair) -> tuple[str, str, str, str, str]:
+    n = pair.n_bytes
+    about = "?" if n is None else size(n) if pair.exact else f"~{size(n)}"
+    fit = _FIT[fit_verdict(pair) or "too big"] if n is not None else "?"
+    return pair.name, about, fit, "yes" if pair.installed else "no", pair.about
+
+
+def fit_verdict(pair: Pair) -> str | None:
+    """How it would run on this machine; None if its size is not known."""
+    from localspec.pairs.fit import quick_verdict
+
+    target = pair.target.size
+    if target is None:
+        return None
+    draft = pair.usable_draft
+    return quick_verdict(target, (draft.size or 0) if draft is not None else 0)
 
 
 def describe(pair: Pair) -> dict[str, Any]:
@@ -35,13 +87,34 @@ def describe(pair: Pair) -> dict[str, Any]:
     return {
         "name": pair.name,
         "about": pair.about,
-        "target": str(pair.target),
-        "draft": str(pair.draft) if pair.draft else None,
+        "target": describe_file(pair.target),
+        "draft": describe_file(pair.draft) if pair.draft else None,
         "drafting": pair.drafting,
+        "fallback": pair.fallback,
         "licence": pair.licence,
+        "context": pair.context,
+        "draft_length": pair.draft_length,
+        "memory_gb": pair.memory,
+        "traps": list(pair.traps),
         "bytes": pair.n_bytes,
+        "bytes_exact": pair.exact,
+        "fit": fit_verdict(pair),
         "installed": pair.installed,
     }
+
+
+def describe_file(file: ModelFile) -> dict[str, Any]:
+    """A file of a pair as JSON."""
+    found = file.found()
+    facts: dict[str, Any] = {"path": str(found) if found else None, "bytes": file.size}
+    if isinstance(file, HubFile):
+        facts |= {
+            "repo": file.repo,
+            "file": file.file,
+            "revision": file.revision,
+            "sha256": file.sha256,
+        }
+    return facts
 
 
 def size(n: int) -> str:

@@ -1,83 +1,210 @@
-"""``localspec show``: what is known of one model or pair."""
+"""``localspec show``: what is known of one model or pair, here or only in the catalogue."""
 
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from localspec.cli.models import size
+from localspec.cli.models import describe, size
 from localspec.cli.texts import write
+from localspec.errors import LocalspecError, ModelNotFoundError
+
+if TYPE_CHECKING:
+    from localspec.pairs.catalog import Pair
+    from localspec.pairs.header import Header
 
 
 @click.command("show")
 @click.argument("name")
 @click.option("-d", "--draft", metavar="MODEL", help="Draft model, or none.")
+@click.option("--offline", is_flag=True, envvar="LOCALSPEC_OFFLINE", help="Never connect.")
 @click.option("--json", "as_json", is_flag=True, help="A JSON object instead of text.")
-def command(name: str, draft: str | None, *, as_json: bool) -> None:
-    """Show the files behind NAME, what they hold, and whether they make a pair."""
-    from localspec.llama import library
-    from localspec.llama.model import Model
-    from localspec.pairs.catalog import catalog
-    from localspec.pairs.check import vocabulary_mismatch
-    from localspec.pairs.resolve import resolve
+def command(name: str, draft: str | None, *, offline: bool, as_json: bool) -> None:
+    """Show the files behind NAME, what they hold, and whether they make a pair.
 
-    library.start()
-    files = resolve(name, draft)
-    target = Model(files.target)
-    facts: dict[str, Any] = {"name": name, "target": _facts(files.target, target), "draft": None}
-    if files.draft is not None:
-        other = Model(files.draft)
-        facts["draft"] = _facts(files.draft, other)
-        facts["draft"]["mismatch"] = vocabulary_mismatch(target, other)
-        other.close()
-    facts["end_tokens"] = [
-        target.token_text(i).decode("utf-8", "replace") for i in sorted(target.end_ids)
-    ]
-    facts["chat_template"] = target.template is not None
-    target.close()
-    if pair := catalog().get(name):
-        facts |= {"about": pair.about, "licence": pair.licence, "drafting": pair.drafting}
+    Of a repository on the Hub that is not here: what there is to choose from.
+    """
+    from localspec.pairs.resolve import pair_called, resolve
+
+    pair = pair_called(name)
+    try:
+        files = resolve(name, draft)
+    except ModelNotFoundError:
+        if pair is None:
+            found = None if offline else _on_hub(name)
+            if found is None:
+                raise
+            facts, lines = found, _hub_lines(found)
+        else:
+            facts = describe(pair)
+            lines = _lines(facts, pair)
+    else:
+        facts = _facts(name, files.target, files.draft)
+        if pair is not None:
+            facts = describe(pair) | facts
+        lines = [*_lines(facts, pair), *_placement(facts, files.target, files.draft)]
     if as_json:
         write(json.dumps(facts, ensure_ascii=False) + "\n")
         return
-    for line in _lines(facts):
+    for line in lines:
         write(line + "\n")
 
 
-def _facts(path: Path, model: Any) -> dict[str, Any]:
+def _on_hub(name: str) -> dict[str, Any] | None:
+    """The models of a repository that is not here; None if the name is none of the Hub's."""
+    from localspec.pairs import hub, quant
+    from localspec.pairs.fit import quick_verdict
+
+    wanted = quant.parse(name)
+    if wanted is None or hub.is_offline():
+        return None
+    repo = hub.look_up(wanted.repo)
+    found = quant.candidates(repo.entries, wanted)
+    if wanted.tag is not None:
+        found = [quant.choose(wanted, found)]
     return {
-        "path": str(path),
-        "bytes": path.stat().st_size,
-        "description": model.description,
-        "architecture": model.architecture,
-        "parameters": model.n_params,
-        "layers": model.n_layer,
-        "vocabulary": model.n_vocab,
-        "context": model.n_ctx_train,
-        "licence": model.metadata.get("general.license"),
+        "name": name,
+        "repo": repo.name,
+        "revision": repo.commit,
+        "licence": repo.licence,
+        "gated": repo.gated,
+        "models": [
+            {
+                "quantization": c.label,
+                "files": [entry.path for entry in c.entries],
+                "bytes": c.n_bytes,
+                "fit": quick_verdict(c.n_bytes),
+            }
+            for c in sorted(found, key=lambda c: (c.n_bytes, c.prefix))
+        ],
     }
 
 
-def _lines(facts: dict[str, Any]) -> list[str]:
-    lines = [f"{facts['name']}" + (f": {facts['about']}" if "about" in facts else "")]
+def _hub_lines(facts: dict[str, Any]) -> list[str]:
+    lines = [f"{facts['repo']} on the Hub, not here"]
+    for model in facts["models"]:
+        files, label = model["files"], model["quantization"] or "?"
+        more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+        lines.append(f"{label:<12} {size(model['bytes']):>8}  {model['fit']:<13}  {files[0]}{more}")
+    if not facts["models"]:
+        lines.append("no GGUF model in it")
+    lines.append(f"licence      {facts['licence'] or 'not stated'}{' (gated)' * facts['gated']}")
+    lines.append(f"get one      localspec pull {facts['repo']}:QUANT")
+    return lines
+
+
+def _placement(facts: dict[str, Any], target: Path, draft: Path | None) -> list[str]:
+    """How the pair would be placed on this machine; into ``facts`` too."""
+    from localspec.pairs import explain
+    from localspec.pairs.fit import fit_files
+    from localspec.pairs.planning import Wishes
+
+    try:
+        fit = fit_files(target, draft, Wishes())
+    except LocalspecError as error:  # what cannot be placed can still be shown
+        facts["placement"] = None
+        return ["", str(error)]
+    facts["placement"] = explain.describe(fit)
+    return ["", *explain.table(fit)]
+
+
+def _facts(name: str, target: Path, draft: Path | None) -> dict[str, Any]:
+    """What the headers of files that are here say."""
+    from localspec.pairs.check import vocabulary_mismatch
+    from localspec.pairs.header import read_header
+    from localspec.pairs.vocabulary import HeaderVocabulary, end_tokens
+
+    header = read_header(target)
+    facts: dict[str, Any] = {
+        "name": name,
+        "target": _file(target, header),
+        "draft": None,
+        "end_tokens": [token.decode("utf-8", "replace") for token in end_tokens(header)],
+        "chat_template": header.template is not None,
+    }
+    if draft is not None:
+        other = read_header(draft)
+        facts["draft"] = _file(draft, other) | {
+            "mismatch": vocabulary_mismatch(HeaderVocabulary(header), HeaderVocabulary(other))
+        }
+    return facts
+
+
+def _file(path: Path, header: Header) -> dict[str, Any]:
+    from localspec.pairs.ggml_types import type_name
+
+    weights: dict[int, int] = {}
+    for tensor in header.tensors:
+        weights[tensor.ggml_type] = weights.get(tensor.ggml_type, 0) + tensor.n_bytes
+    most = max(weights, key=lambda kind: weights[kind], default=0)
+    return {
+        "path": str(path),
+        "bytes": path.stat().st_size,
+        "description": f"{header.text('general.name') or header.architecture}, {type_name(most)}",
+        "architecture": header.architecture,
+        "parameters": sum(math.prod(tensor.shape) for tensor in header.tensors),
+        "layers": header.n_layer,
+        "vocabulary": header.n_vocab,
+        "context": header.context,
+        "licence": header.licence,
+    }
+
+
+def _lines(facts: dict[str, Any], pair: Pair | None) -> list[str]:
+    about = f": {pair.about}" if pair is not None and pair.about else ""
+    lines = [f"{facts['name']}{about}"]
     for role in ("target", "draft"):
-        if facts[role] is None:
-            lines.append("draft     none: drafts come from n-grams of the conversation")
-            continue
-        f = facts[role]
-        lines.append(f"{role:<9} {f['path']}")
-        lines.append(
-            f"          {f['description']}, {size(f['bytes'])}, {f['parameters'] / 1e6:.1f} M "
-            f"weights, {f['layers']} layers, {f['vocabulary']} tokens, context {f['context']}"
-        )
-    if facts["draft"] is not None:
+        lines += _file_lines(role, facts[role])
+    if facts["draft"] is not None and "mismatch" in facts["draft"]:
         mismatch = facts["draft"]["mismatch"]
         lines.append(f"match     {'no: ' + mismatch if mismatch else 'yes: same vocabulary'}")
-    lines.append(f"template  {'in the file' if facts['chat_template'] else 'none in the file'}")
-    lines.append(f"ends with {', '.join(facts['end_tokens']) or 'nothing: it never stops'}")
-    licence = facts.get("licence") or facts["target"]["licence"]
+    if pair is not None:
+        lines += _pair_lines(pair, facts)
+    if "chat_template" in facts:
+        lines.append(f"template  {'in the file' if facts['chat_template'] else 'none in the file'}")
+        lines.append(f"ends with {', '.join(facts['end_tokens']) or 'nothing: it never stops'}")
+    licence = facts.get("licence") or facts["target"].get("licence")
     lines.append(f"licence   {licence or 'not stated'}")
+    if pair is not None:
+        lines += [f"note      {text}" for text in pair.traps]
+        if not pair.installed:
+            lines.append(f"get it    localspec pull {pair.name}")
+    return lines
+
+
+def _file_lines(role: str, facts: dict[str, Any] | None) -> list[str]:
+    if facts is None:
+        return [f"{role:<9} none: drafts come from n-grams of the conversation"]
+    if "layers" not in facts:  # known from the catalogue only
+        n = facts["bytes"]
+        where = f"{facts['repo']} : {facts['file']}" if "repo" in facts else facts["path"]
+        lines = [f"{role:<9} {where}", f"          {size(n) if n else 'size not known'}"]
+        if facts.get("revision"):
+            lines[1] += f", commit {facts['revision'][:12]}"
+        if facts.get("sha256"):
+            lines[1] += f", sha256 {facts['sha256'][:12]}…"
+        return lines
+    shape = (
+        f"{facts['description']}, {size(facts['bytes'])}, {facts['parameters'] / 1e6:.1f} M "
+        f"weights, {facts['layers']} layers, {facts['vocabulary']} tokens, "
+        f"context {facts['context']}"
+    )
+    return [f"{role:<9} {facts['path']}", f"          {shape}"]
+
+
+def _pair_lines(pair: Pair, facts: dict[str, Any]) -> list[str]:
+    lines = [f"drafting  {pair.drafting}"]
+    if pair.draft_length:
+        lines[0] += f", {pair.draft_length} tokens to start with"
+    if pair.fallback:
+        lines.append(f"          {pair.fallback}")
+    if pair.context:
+        lines.append(f"context   {pair.context} tokens")
+    if facts.get("fit"):
+        meant = f"; meant for {pair.memory} GB of memory" if pair.memory else ""
+        lines.append(f"fit       {facts['fit']}{meant}")
     return lines

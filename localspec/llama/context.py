@@ -26,6 +26,10 @@ from localspec.values import Logits, Tokens
 
 KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "bf16": 30}
 """ggml types that a KV cache can have."""
+OUTPUTS = 64
+"""Rows of logits of one sequence in a pass: the longest draft and one more. llama.cpp reserves
+memory for them; left alone it would for every token of a batch, which with a large vocabulary is
+hundreds of megabytes for rows that nobody asks for."""
 
 _SUCCESS, _NO_SLOT, _ABORTED, _BAD_BATCH = 0, 1, 2, -1
 
@@ -73,7 +77,10 @@ class Context:
         params.n_batch = params.n_ubatch = n_batch
         params.n_seq_max = n_seq
         params.n_threads = params.n_threads_batch = threads
+        # Without layers there, a full GPU is left alone; prompts would be carried to it otherwise.
+        params.op_offload = model.offloads
         params.type_k = params.type_v = KV_TYPES[kv_type]
+        params.n_outputs_max = self._outputs = min(n_batch, OUTPUTS * n_seq)
         params.no_perf = True
         library.errors_since(0)
         self._ptr: Any = c_api.llama_init_from_model(model.handle, params)
@@ -148,6 +155,8 @@ class Context:
             n = end
         if n and not (batch.tokens[:n].min() >= 0 and batch.tokens[:n].max() < self.model.n_vocab):
             raise DecodeError(f"a token outside the vocabulary of {self.model.n_vocab}")
+        if sum(outputs for _, _, outputs in work) > self._outputs:
+            raise DecodeError(f"a pass with more than {self._outputs} rows of logits")
         error = decode_error(c_api.llama_decode(self._ptr, batch.first(n)))
         if error is not None:
             for seq, _, _ in work:

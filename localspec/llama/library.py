@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import ctypes
 import functools
 import logging
 import logging.handlers
 import os
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +20,26 @@ os.environ.setdefault("GGML_NO_BACKTRACE", "1")
 
 import llama_cpp
 import llama_cpp.llama_cpp as c_api
+from llama_cpp._ggml import libggml
 
-__all__ = ["c_api", "errors_since", "log_to", "start", "system_info", "version"]
+__all__ = [
+    "c_api",
+    "commit",
+    "errors_since",
+    "listening",
+    "log_to",
+    "start",
+    "system_info",
+    "version",
+]
 
 _LEVELS = {1: logging.DEBUG, 2: logging.INFO, 3: logging.WARNING, 4: logging.ERROR}
 _CONTINUED = 5
 
 logger = logging.getLogger("localspec.llama")
 _errors: collections.deque[str] = collections.deque(maxlen=20)
+_listeners: dict[int, list[str]] = {}
+"""By thread: llama.cpp logs in the thread that called it."""
 
 
 def _on_log(level: int, text: bytes | None, _data: object) -> None:
@@ -33,6 +48,9 @@ def _on_log(level: int, text: bytes | None, _data: object) -> None:
         return
     if level == 4:
         _errors.append(line)
+    heard = _listeners.get(threading.get_ident())
+    if heard is not None:
+        heard.append(line)
     logger.log(_LEVELS.get(level, logging.DEBUG), "%s", line)
 
 
@@ -76,9 +94,38 @@ def errors_since(mark: int | None = None) -> list[str]:
     return list(_errors)
 
 
+@contextlib.contextmanager
+def listening() -> Iterator[list[str]]:
+    """The lines that llama.cpp logs in this thread meanwhile, whatever goes into the file.
+
+    The innermost listener has them alone: what a dry run says is no news of a real allocation.
+    """
+    start()
+    me, lines = threading.get_ident(), list[str]()
+    outer = _listeners.get(me)
+    _listeners[me] = lines
+    try:
+        yield lines
+    finally:
+        if outer is None:
+            del _listeners[me]
+        else:
+            _listeners[me] = outer
+
+
 def version() -> str:
     """Of llama-cpp-python, which pins llama.cpp."""
     return str(llama_cpp.__version__)
+
+
+def commit() -> str:
+    """The commit that llama.cpp was built from, as its build recorded it; "" if it did not."""
+    function = getattr(libggml, "ggml_commit", None)
+    if function is None:
+        return ""
+    function.restype, function.argtypes = ctypes.c_char_p, []
+    name = (function() or b"").decode("utf-8", "replace")
+    return "" if name == "unknown" else name
 
 
 def system_info() -> str:

@@ -75,6 +75,8 @@ class Model:
         check_file(path)
         library.start()
         self.path = path
+        self.offloads = gpu_layers != 0
+        """Whether a GPU, if there is one, is to be used."""
         params = c_api.llama_model_default_params()
         params.n_gpu_layers = _ALL_LAYERS if gpu_layers is None else gpu_layers
         stopped = False

@@ -1,19 +1,95 @@
-"""models.toml: the shipped catalogue and the person's own, read into typed values."""
+"""models.toml: the shipped catalogue and the person's own, as typed values."""
 
 from __future__ import annotations
 
 import functools
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 from localspec import config
-from localspec.demo import FOLDER
-from localspec.errors import UsageError
-from localspec.options import MAX_K
+from localspec.pairs.hf_cache import find_file
+from localspec.pairs.quant import shard_names
 
-EMBEDDED = "embedded:"
+DRAFT_MODEL, NGRAM = "draft-model", "ngram"
+NOT_STATED = "not stated"
+KINDS = (DRAFT_MODEL, "mtp-embedded", "mtp-sidecar", "eagle3", NGRAM)
+"""How a target can be drafted for."""
+USABLE_KINDS = frozenset({DRAFT_MODEL, NGRAM})
+"""Those that this version drafts with; for the others n-grams stand in."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFile:
+    """A model file on disk."""
+
+    path: Path
+
+    @property
+    def where(self) -> str:
+        """For people."""
+        return str(self.path)
+
+    def found(self) -> Path | None:
+        """The file, if it is here."""
+        return self.path if self.path.is_file() else None
+
+    @property
+    def size(self) -> int | None:
+        """Bytes; None if it is not here."""
+        return self.path.stat().st_size if self.path.is_file() else None
+
+    @property
+    def exact(self) -> bool:
+        """Whether the size is known to the byte."""
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class HubFile:
+    """A file in a model repository of the Hugging Face Hub."""
+
+    repo: str
+    file: str
+    """Its path in the repository; of a model in shards, the first."""
+    revision: str | None = None
+    """A commit. None takes what the main branch holds when it is pulled."""
+    sha256: str | None = None
+    """Of the file named."""
+    n_bytes: int | None = None
+    approx_bytes: int | None = None
+
+    @property
+    def where(self) -> str:
+        """For people."""
+        return f"{self.repo} : {self.file}"
+
+    def paths(self) -> tuple[Path, ...]:
+        """It and its other shards in the Hugging Face cache; none unless all are there."""
+        first = find_file(self.repo, self.file, self.revision, self.sha256)
+        if first is None:
+            return ()
+        top = first.parents[self.file.count("/")]
+        paths = tuple(top / name for name in shard_names(self.file))
+        return paths if all(path.is_file() for path in paths) else ()
+
+    def found(self) -> Path | None:
+        """The file to load, if all of the model is here."""
+        return next(iter(self.paths()), None)
+
+    @property
+    def size(self) -> int | None:
+        """Bytes of all shards, as near as is known."""
+        if self.n_bytes is None and (paths := self.paths()):
+            return sum(path.stat().st_size for path in paths)
+        return self.n_bytes if self.n_bytes is not None else self.approx_bytes
+
+    @property
+    def exact(self) -> bool:
+        """Whether the size is known to the byte."""
+        return self.n_bytes is not None or bool(self.paths())
+
+
+ModelFile = LocalFile | HubFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,26 +99,64 @@ class Pair:
     name: str
     about: str
     """What it is for, in one line."""
-    target: Path
-    draft: Path | None
+    target: ModelFile
+    draft: ModelFile | None
     drafting: str
-    """How it is drafted for: ``draft-model`` or ``ngram``."""
+    """One of KINDS."""
     licence: str
     always_draft: int | None
     """Draft this many tokens every round, even where plain decoding would be faster."""
+    context: int | None
+    """Tokens that the target was trained for."""
+    draft_length: int | None
+    """K to start from."""
+    memory: int | None
+    """Gigabytes of memory that it is meant for."""
+    family: str | None
+    """``general.architecture`` of the target."""
+    traps: tuple[str, ...]
     where: Path
     """The models.toml that it comes from."""
 
     @property
-    def installed(self) -> bool:
-        """Whether its files are here."""
-        return self.target.is_file() and (self.draft is None or self.draft.is_file())
+    def usable_draft(self) -> ModelFile | None:
+        """The draft, unless it is of a kind that this version cannot draft with."""
+        return self.draft if self.drafting in USABLE_KINDS else None
 
     @property
-    def n_bytes(self) -> int:
-        """Size of the files that are here."""
-        files = [self.target, *([self.draft] if self.draft else [])]
-        return sum(f.stat().st_size for f in files if f.is_file())
+    def fallback(self) -> str | None:
+        """Why n-grams draft instead of what the pair is meant for; None if they do not."""
+        if self.drafting in USABLE_KINDS:
+            return None
+        what = {
+            "mtp-embedded": "the MTP head inside the file",
+            "mtp-sidecar": "an MTP head",
+            "eagle3": "an EAGLE-3 head",
+        }[self.drafting]
+        return f"this version cannot draft with {what} yet; n-grams draft for {self.name} instead"
+
+    @property
+    def files(self) -> tuple[ModelFile, ...]:
+        """What a pull brings."""
+        draft = self.usable_draft
+        return (self.target,) if draft is None else (self.target, draft)
+
+    @property
+    def installed(self) -> bool:
+        """Whether its files are here."""
+        return all(file.found() is not None for file in self.files)
+
+    @property
+    def n_bytes(self) -> int | None:
+        """Size of its files, as near as is known; None if that of the target is not."""
+        if self.target.size is None:
+            return None
+        return sum(file.size or 0 for file in self.files)
+
+    @property
+    def exact(self) -> bool:
+        """Whether that size is known to the byte."""
+        return all(file.exact for file in self.files)
 
 
 def shipped() -> Path:
@@ -53,63 +167,16 @@ def shipped() -> Path:
 
 @functools.cache
 def catalog() -> dict[str, Pair]:
-    """All pairs by name; the person's own file adds and overrides.
+    """All pairs by name; the person's own file adds pairs and overrides fields.
 
     Raises:
-        UsageError: a file is not what it should be; the message names file, pair and field.
+        UsageError: a file is not what it should be; the message names file, line and field.
     """
-    pairs = _read(shipped())
-    own = config.config_dir() / "models.toml"
+    from localspec.pairs.catalog_file import Document
+
+    ours, own = Document.read(shipped()), config.config_dir() / "models.toml"
+    pairs = {name: ours.pair(name) for name in ours.names}
     if own.is_file():
-        pairs |= _read(own)
+        theirs = Document.read(own)
+        pairs |= {name: theirs.pair(name, ours) for name in theirs.names}
     return pairs
-
-
-def _read(path: Path) -> dict[str, Pair]:
-    try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is not valid TOML: {error}") from None
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from None
-    return {name: _pair(path, name, table) for name, table in tables.items()}
-
-
-def _pair(path: Path, name: str, table: object) -> Pair:
-    if not isinstance(table, dict):
-        raise UsageError(f"{path}: {name!r} must be a table")
-    fields = cast("dict[str, object]", table)
-
-    def text(key: str, default: str | None = None) -> str:
-        value = fields.get(key, default)
-        if not isinstance(value, str):
-            raise UsageError(f"{path}: pair {name!r} needs a text {key!r}")
-        return value
-
-    def file(key: str) -> Path | None:
-        value = fields.get(key)
-        if value is None:
-            return None
-        name_of = value.get("file") if isinstance(value, dict) else value
-        if not isinstance(name_of, str):
-            raise UsageError(f"{path}: pair {name!r}, {key!r} needs a text 'file'")
-        if name_of.startswith(EMBEDDED):
-            return FOLDER / name_of.removeprefix(EMBEDDED)
-        return (path.parent / Path(name_of).expanduser()).resolve()
-
-    target = file("target")
-    if target is None:
-        raise UsageError(f"{path}: pair {name!r} needs a 'target'")
-    always = fields.get("always_draft")
-    if always is not None and (not isinstance(always, int) or not 0 <= always <= MAX_K):
-        raise UsageError(f"{path}: pair {name!r}, 'always_draft' must be between 0 and {MAX_K}")
-    return Pair(
-        name=name,
-        about=text("about", ""),
-        target=target,
-        draft=file("draft"),
-        drafting=text("drafting", "draft-model" if "draft" in fields else "ngram"),
-        licence=text("licence", "unknown"),
-        always_draft=always,
-        where=path,
-    )

@@ -1,16 +1,15 @@
-"""From what the person typed to files on disk."""
+"""From what the person typed to files on disk. Never a connection: what is missing is named."""
 
 from __future__ import annotations
 
 import difflib
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from localspec.errors import ModelNotFoundError, UsageError
-from localspec.pairs.catalog import catalog
+from localspec.errors import LocalspecError, ModelNotFoundError, UsageError
+from localspec.pairs import hf_cache, quant
+from localspec.pairs.catalog import HubFile, ModelFile, Pair, catalog
 
-_HUB = re.compile(r"^(hf\.co/|huggingface\.co/|hf://)?[\w.-]+/[\w.-]+(:[\w.-]+)?$")
 NO_DRAFT = "none"
 
 
@@ -22,43 +21,107 @@ class Resolved:
     target: Path
     draft: Path | None
     always_draft: int | None = None
+    """K of every round, whether it pays or not; None leaves it to the policy."""
+    notices: tuple[str, ...] = ()
+    """What the person should know, one line each."""
 
 
 def resolve(model: str, draft: str | None) -> Resolved:
     """Find the files of ``model``; ``draft`` overrides its draft, "none" leaves it out.
 
     Raises:
-        UsageError: an empty name.
-        ModelNotFoundError: no such name or file, or not on this machine.
+        UsageError: an empty name, or one that several files here fit.
+        ModelNotFoundError: no such name or file, or not on this machine; the message says what
+            gets it.
     """
-    target, own_draft = _find(model)
+    pair = pair_called(model)
+    if pair is None:
+        target, own_draft = _single(model), None
+    else:
+        target = _here(pair, pair.target)
+        drafting = pair.usable_draft if draft is None else None
+        own_draft = None if drafting is None else _here(pair, drafting)
     if draft is None:
-        pair = catalog().get(model)
-        return Resolved(model, target, own_draft, pair.always_draft if pair else None)
-    if draft == NO_DRAFT:
-        return Resolved(model, target, None)
-    return Resolved(model, target, _find(draft, draft=True)[0])
+        if pair is None:
+            return Resolved(model, target, own_draft)
+        notices = (pair.fallback,) if pair.fallback else ()
+        return Resolved(model, target, own_draft, pair.always_draft, notices)
+    return Resolved(model, target, None if draft == NO_DRAFT else draft_file(draft))
 
 
-def _find(name: str, *, draft: bool = False) -> tuple[Path, Path | None]:
+def pair_called(name: str) -> Pair | None:
+    """The pair of the catalogue with that name.
+
+    Raises:
+        UsageError: the name is empty.
+    """
     if not name.strip():
         raise UsageError("the model's name is empty; `localspec models` lists what there is")
-    pairs = catalog()
-    if name in pairs:
-        pair = pairs[name]
-        # A pair named as a draft lends its smaller model.
-        chosen = pair.draft if draft and pair.draft is not None else pair.target
-        if not chosen.is_file():
-            raise ModelNotFoundError(f"the files of {name!r} are not here: {chosen} is missing")
-        return chosen, None if draft else pair.draft
-    path = Path(name).expanduser()
-    if name.endswith(".gguf") or path.exists():
-        return path, None
-    if _HUB.match(name):
-        raise ModelNotFoundError(
-            f"{name} is not on this machine, and this version cannot pull yet; download the "
-            ".gguf file and give its path"
-        )
-    close = difflib.get_close_matches(name, pairs, n=3, cutoff=0.5)
+    return catalog().get(name)
+
+
+def draft_file(name: str) -> Path:
+    """The file of a draft; a pair named as a draft lends its smaller model.
+
+    Raises:
+        ModelNotFoundError: it is not here.
+    """
+    pair = pair_called(name)
+    if pair is None:
+        return _single(name, small=True)
+    return _here(pair, pair.usable_draft or pair.target)
+
+
+def unknown(name: str) -> ModelNotFoundError:
+    """What to raise for a name that nothing is called, with the closest three."""
+    close = difflib.get_close_matches(name, catalog(), n=3, cutoff=0.5)
     hint = f"did you mean {', '.join(close)}?" if close else "`localspec models` lists all"
-    raise ModelNotFoundError(f"no model called {name!r}; {hint}")
+    return ModelNotFoundError(f"no model called {name!r}; {hint}")
+
+
+def cached(wanted: quant.Wanted, *, small: bool = False) -> Path | None:
+    """A model of the Hub in the cache; None if it is not there.
+
+    Raises:
+        UsageError: several files there are meant.
+    """
+    for snapshot in hf_cache.snapshots(wanted.repo):
+        files = hf_cache.cached_files(snapshot)
+        entries = [quant.Entry(path, size) for path, size in files.items()]
+        try:
+            found = quant.choose(wanted, quant.candidates(entries, wanted), small=small)
+        except UsageError:
+            raise
+        except LocalspecError:  # not in this snapshot, or not all of its shards
+            continue
+        return snapshot / found.first.path
+    return None
+
+
+def _here(pair: Pair, file: ModelFile) -> Path:
+    path = file.found()
+    if path is not None:
+        return path
+    if isinstance(file, HubFile):
+        raise ModelNotFoundError(
+            f"{file.file} of {pair.name!r} is not on this machine; run `localspec pull {pair.name}`"
+        )
+    raise ModelNotFoundError(f"the files of {pair.name!r} are not here: {file.where} is missing")
+
+
+def _single(name: str, *, small: bool = False) -> Path:
+    path = Path(name).expanduser()
+    if path.exists():
+        return path
+    wanted = quant.parse(name)
+    if wanted is not None:
+        found = cached(wanted, small=small)
+        if found is not None:
+            return found
+        if not name.endswith(".gguf") or ":" in name or hf_cache.snapshots(wanted.repo):
+            raise ModelNotFoundError(
+                f"{wanted} is not on this machine; run `localspec pull {wanted}`"
+            )
+    if name.endswith(".gguf"):
+        return path
+    raise unknown(name)

@@ -1,0 +1,98 @@
+"""How far downloads are: a bar a file on a terminal, a plain line a file elsewhere."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from localspec.cli.models import size
+
+if TYPE_CHECKING:
+    from localspec.pairs.download import Progress
+
+_WINDOW = 5.0
+"""Seconds that a rate is averaged over."""
+_MOST_BARS = 6
+_FULL, _EMPTY = "━", "─"
+
+
+class Bars:
+    """Shows files on stderr; called again and again with the same list."""
+
+    def __init__(self, *, live: bool | None = None) -> None:
+        self._live = sys.stderr.isatty() if live is None else live
+        self._height = 0
+        self._told: set[tuple[int, str]] = set()
+        self._seen: dict[int, deque[tuple[float, int]]] = {}
+
+    def __call__(self, files: Sequence[Progress]) -> None:
+        """Show the state of all files."""
+        if self._live:
+            self._draw(files)
+        else:
+            self._tell(files)
+
+    def _tell(self, files: Sequence[Progress]) -> None:
+        """A line when something begins, and one when it is done; nothing in between."""
+        for index, file in enumerate(files):
+            if file.state in {"fetching", "done"} and (index, file.state) not in self._told:
+                self._told.add((index, file.state))
+                self._echo(_words(file))
+
+    def _draw(self, files: Sequence[Progress]) -> None:
+        width = shutil.get_terminal_size((80, 24)).columns
+        up = f"\x1b[{self._height}A" if self._height else ""
+        lines = [self._line(i, file)[: width - 1] for i, file in enumerate(files)]
+        if len(lines) > _MOST_BARS:  # a model of dozens of shards: those that move, and a count
+            busy = [i for i, file in enumerate(files) if file.state not in {"queued", "done"}]
+            whole = sum(file.state == "done" for file in files)
+            lines = [lines[i] for i in busy[: _MOST_BARS - 1]]
+            lines += [""] * (_MOST_BARS - 1 - len(lines)) + [f"{whole} of {len(files)} files whole"]
+        self._echo(up + "\r" + "\n".join(line + "\x1b[K" for line in lines))
+        self._height = len(lines)
+
+    def _line(self, index: int, file: Progress) -> str:
+        name = file.name if len(file.name) <= 34 else file.name[:16] + "…" + file.name[-17:]
+        share = file.done / file.size if file.size else 1.0
+        filled = min(16, int(16 * share))
+        bar = _FULL * filled + _EMPTY * (16 - filled)
+        return f"{name:<34} {bar} {share:>4.0%} {self._rest(index, file)}"
+
+    def _rest(self, index: int, file: Progress) -> str:
+        """Rate and time left, or what else is going on."""
+        if file.state != "fetching":
+            return file.state
+        now, seen = time.monotonic(), self._seen.setdefault(index, deque())
+        seen.append((now, file.fetched))
+        while now - seen[0][0] > _WINDOW and len(seen) > 2:
+            seen.popleft()
+        seconds, arrived = now - seen[0][0], file.fetched - seen[0][1]
+        if seconds < 0.5 or arrived <= 0:
+            return "..."
+        rate = arrived / seconds
+        return f"{size(int(rate))}/s {duration((file.size - file.done) / rate)}"
+
+    def _echo(self, text: str) -> None:
+        click.echo(text, err=True, color=self._live)  # colour, for click, is any escape sequence
+
+
+def _words(file: Progress) -> str:
+    if file.state == "fetching":
+        here = file.done - file.fetched
+        there = f", {size(here)} of it already here" if here > 0 else ""
+        return f"fetching {file.name} ({size(file.size)}{there})"
+    how = f"fetched {size(file.fetched)}" if file.fetched else "already here"
+    return f"{file.name}: whole, {how}"
+
+
+def duration(seconds: float) -> str:
+    """3:05 or 1:02:09."""
+    whole = int(seconds + 0.5)
+    hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,0 +1,249 @@
+"""``localspec pull``: a pair from the Hub, checked before the gigabytes flow."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from localspec.cli.interrupt import CtrlC
+from localspec.cli.models import size
+from localspec.cli.progress import Bars
+from localspec.cli.texts import write
+from localspec.errors import Interrupted, LocalspecError, ModelNotFoundError, OutOfMemoryError
+
+if TYPE_CHECKING:
+    from localspec.pairs.pull_plan import Part, Plan
+    from localspec.pairs.transfers import Obtained
+
+
+@click.command("pull")
+@click.argument("name")
+@click.option("-d", "--draft", metavar="MODEL", help="Draft model, or none.")
+@click.option("--dry-run", is_flag=True, help="Only look and check; fetch nothing.")
+@click.option("--force", is_flag=True, help="Pull even what is too big for this machine.")
+@click.option("--offline", is_flag=True, envvar="LOCALSPEC_OFFLINE", help="Never connect.")
+@click.option("--json", "as_json", is_flag=True, help="A JSON object instead of text.")
+def command(
+    name: str, draft: str | None, *, dry_run: bool, force: bool, offline: bool, as_json: bool
+) -> None:
+    """Fetch NAME and what drafts for it, so that everything works offline afterwards.
+
+    NAME is a pair of `localspec models`, user/repo, user/repo:QUANT, hf.co/user/repo, or
+    user/repo/FILE.gguf. An interrupted pull continues where it stopped.
+    """
+    from localspec.pairs.hub import is_offline
+
+    say = _Sayer(silent=as_json)
+    done = _already_here(name, draft, offline=offline or is_offline())
+    if done is None:
+        done = _pull(name, draft, say, dry_run=dry_run, force=force)
+    else:
+        for role in ("target", "draft"):
+            if done[role]:
+                say(f"{role:<9} {done[role]['path']}")
+        say(f"{name} is here and whole; nothing was fetched")
+    if as_json:
+        write(json.dumps(done, ensure_ascii=False) + "\n")
+
+
+def _pull(
+    name: str, draft: str | None, say: _Sayer, *, dry_run: bool, force: bool
+) -> dict[str, Any]:
+    """Ask the Hub, check, fetch; returns what --json prints."""
+    from localspec.pairs.choosing import prepare
+
+    plan = prepare(name, draft)
+    if plan.suggestion is not None and _wants_draft(plan):
+        plan = prepare(name, plan.suggestion)
+    for line in _lines(plan):
+        say(line)
+    if dry_run:
+        say("nothing was fetched (--dry-run)")
+        return _report(plan, None)
+    if plan.verdict == "too big" and not force:
+        raise OutOfMemoryError(
+            f"{name} ({size(plan.n_bytes)}) is too big for the memory of this machine; "
+            "`localspec models` shows what fits, --force pulls it all the same"
+        )
+    _require_disk(plan)
+    obtained = _fetch(plan)
+    if obtained.fetched == 0:
+        say(f"{name} is here and whole; nothing was fetched")
+    else:
+        say(f"ready: localspec chat {_again(plan)}")
+    return _report(plan, obtained)
+
+
+class _Sayer:
+    """Lines for people, unless a program reads."""
+
+    def __init__(self, *, silent: bool) -> None:
+        self._silent = silent
+
+    def __call__(self, line: str) -> None:
+        if not self._silent:
+            write(line + "\n")
+
+
+def _already_here(name: str, draft: str | None, *, offline: bool) -> dict[str, Any] | None:
+    """Where the files are, if all are here and whole; asks nobody.
+
+    Only pinned files are known to be the right ones without asking; offline, what is here counts.
+
+    Raises:
+        ModelNotFoundError: offline, and something is missing.
+    """
+    from localspec.pairs.catalog import HubFile
+    from localspec.pairs.resolve import pair_called, resolve
+    from localspec.pairs.transfers import is_here
+
+    pair = pair_called(name)
+    found: list[Path | None]
+    if pair is None or draft not in {None, "none"}:
+        if not offline:
+            return None
+        files = resolve(name, draft)
+        found = [files.target, files.draft]
+    else:
+        sources = pair.files if draft is None else (pair.target,)
+        if not offline and any(isinstance(f, HubFile) and not f.revision for f in sources):
+            return None
+        bars = Bars()
+        with CtrlC() as ctrl_c:
+            found = [
+                is_here(f, bars, lambda: ctrl_c.pressed) if isinstance(f, HubFile) else f.found()
+                for f in sources
+            ]
+        missing = [f.where for f, path in zip(sources, found, strict=True) if path is None]
+        if missing and offline:
+            raise ModelNotFoundError(
+                f"not here, or not whole: {', '.join(missing)}; run `localspec pull {name}` "
+                "without --offline"
+            )
+        if missing:
+            return None
+    return {
+        "name": name,
+        "installed": True,
+        "fetched_bytes": 0,
+        **{
+            role: {"path": str(path), "bytes": path.stat().st_size} if path is not None else None
+            for role, path in zip(("target", "draft"), [*found, None], strict=False)
+        },
+    }
+
+
+def _wants_draft(plan: Plan) -> bool:
+    """Ask on a terminal, mention it elsewhere."""
+    what = f"the draft of {plan.suggestion} has the same vocabulary"
+    if sys.stdin.isatty() and sys.stderr.isatty():
+        return click.confirm(f"{what}; pull it too?", default=True, err=True)
+    click.echo(f"localspec: {what}; add it with --draft {plan.suggestion}", err=True)
+    return False
+
+
+def _lines(plan: Plan) -> list[str]:
+    title = plan.name if plan.pair is None else f"{plan.name}: {plan.pair.about}"
+    lines = [title, *(line for part in plan.parts for line in _part_lines(part))]
+    if plan.draft is None:
+        lines.append("draft     none: drafts come from n-grams of the conversation")
+    else:
+        lines.append("match     yes: same vocabulary")
+    _, free = _disk()
+    lines.append(
+        f"size      {size(plan.n_bytes)}, {size(plan.missing)} to fetch; disk {size(free)} free"
+    )
+    lines.append(f"fit       {plan.verdict}")
+    lines.append(f"licence   {plan.licence}{' (gated)' if plan.gated else ''}")
+    traps = plan.pair.traps if plan.pair is not None else ()
+    lines += [f"note      {text}" for text in (*plan.notices, *traps)]
+    return lines
+
+
+def _part_lines(part: Part) -> list[str]:
+    header, shards = part.header, len(part.entries)
+    more = f" in {shards} files" if shards > 1 else ""
+    facts = (
+        f"{size(part.n_bytes)}{more}, {header.architecture}, {header.n_layer} layers, "
+        f"{header.n_vocab} tokens, context {header.context}"
+    )
+    return [f"{part.role:<9} {part.where}", f"          {facts}"]
+
+
+def _disk() -> tuple[Path, int]:
+    """The folder of the cache, or the nearest one that is there, and its free bytes."""
+    from localspec.pairs.hf_cache import cache_folder
+
+    folder = cache_folder()
+    while not folder.is_dir() and folder.parent != folder:
+        folder = folder.parent
+    return folder, shutil.disk_usage(folder).free
+
+
+def _require_disk(plan: Plan) -> None:
+    folder, free = _disk()
+    if plan.missing > free:
+        raise LocalspecError(
+            f"{plan.name} needs {size(plan.missing)} more, and the disk of {folder} has "
+            f"{size(free)} free; make room, or move the cache with HF_HOME"
+        )
+
+
+def _fetch(plan: Plan) -> Obtained:
+    from localspec.pairs.transfers import obtain_all
+
+    with CtrlC() as ctrl_c:
+        try:
+            return obtain_all(plan.jobs, Bars(), lambda: ctrl_c.pressed)
+        except Interrupted:
+            have = 1 - plan.missing / plan.n_bytes
+            raise Interrupted(
+                f"interrupted at {have:.0%}; `localspec pull {_again(plan)}` continues from there"
+            ) from None
+
+
+def _again(plan: Plan) -> str:
+    """The arguments that name this pair."""
+    return plan.name if plan.draft_name is None else f"{plan.name} --draft {plan.draft_name}"
+
+
+def _report(plan: Plan, obtained: Obtained | None) -> dict[str, Any]:
+    """The object that ``pull --json`` prints."""
+    paths = iter(obtained.paths if obtained else ())
+
+    def facts(part: Part | None) -> dict[str, Any] | None:
+        if part is None:
+            return None
+        here = [next(paths, None) for _ in part.entries]
+        first = part.path or (here[0] if here else None)
+        return {
+            "repo": part.repo.name if part.repo else None,
+            "revision": part.repo.commit if part.repo else None,
+            "files": [{"path": e.path, "bytes": e.size, "sha256": e.sha256} for e in part.entries],
+            "bytes": part.n_bytes,
+            "path": str(first) if first else None,
+            "architecture": part.header.architecture,
+            "vocabulary": part.header.n_vocab,
+            "context": part.header.context,
+        }
+
+    return {
+        "name": plan.name,
+        "installed": obtained is not None or not plan.jobs,
+        "fetched_bytes": obtained.fetched if obtained else 0,
+        "target": facts(plan.target),
+        "draft": facts(plan.draft),
+        "drafting": plan.pair.drafting if plan.pair else "draft-model" if plan.draft else "ngram",
+        "fit": plan.verdict,
+        "licence": plan.licence,
+        "gated": plan.gated,
+        "bytes": plan.n_bytes,
+        "missing_bytes": plan.missing,
+        "suggested_draft": plan.suggestion,
+        "notices": list(plan.notices),
+    }

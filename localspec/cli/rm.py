@@ -1,0 +1,41 @@
+"""``localspec rm``: free the disk of what a pair's files take."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from localspec.cli.models import size
+from localspec.cli.texts import write
+from localspec.errors import LocalspecError, UsageError
+
+
+@click.command("rm")
+@click.argument("name")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+def command(name: str, *, yes: bool) -> int:
+    """Remove the files of NAME from the Hugging Face cache.
+
+    Shows what it frees and asks. Files that another pair here needs stay, and so does content that
+    other revisions share.
+    """
+    from localspec.pairs.remove import plan_removal
+
+    removal = plan_removal(name)
+    for path in (*removal.files, *removal.partials):
+        click.echo(f"{path}  {size(path.stat().st_size)}", err=True)
+    for line in removal.kept:
+        click.echo(line, err=True)
+    if not yes:
+        if not sys.stdin.isatty():
+            raise UsageError(f"rm asks before it removes; say it with --yes: rm {name} --yes")
+        if not click.confirm(f"remove these and free {size(removal.freed)}?", err=True):
+            click.echo("nothing was removed", err=True)
+            return 1
+    try:
+        removal.carry_out()
+    except OSError as error:
+        raise LocalspecError(f"cannot remove {error.filename}: {error.strerror}") from None
+    write(f"freed {size(removal.freed)}\n")
+    return 0

@@ -1,0 +1,32 @@
+"""One line of a diagnosis."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import localspec
+
+Status = Literal["ok", "note", "broken"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was looked at, how it is, and what to do about it."""
+
+    topic: str
+    status: Status
+    text: str
+    """One line."""
+    fix: str | None = None
+    """A command, or one sentence, that makes it right."""
+    details: dict[str, Any] | None = None
+    """For programs."""
+    table: tuple[str, ...] = ()
+    """Lines to print below."""
+
+
+def in_checkout() -> bool:
+    """Whether localspec runs from its repository, whose script builds llama.cpp, or installed."""
+    return (Path(localspec.__file__).parent.parent / "scripts" / "localspec").is_file()

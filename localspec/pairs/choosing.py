@@ -1,0 +1,223 @@
+"""From what a person names to a pull: chosen, looked into and checked, before gigabytes flow."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from localspec.errors import (
+    DraftIncompatibleError,
+    LocalspecError,
+    ModelFileError,
+    ModelNotFoundError,
+    UnsupportedModelError,
+)
+from localspec.pairs import hf_cache, hub, quant
+from localspec.pairs.catalog import HubFile, LocalFile, ModelFile, Pair, catalog
+from localspec.pairs.check import vocabulary_mismatch
+from localspec.pairs.fit import quick_verdict
+from localspec.pairs.header import Header, parse_header, read_header
+from localspec.pairs.pull_plan import Part, Plan
+from localspec.pairs.quant import Entry, Wanted
+from localspec.pairs.resolve import NO_DRAFT, pair_called, unknown
+from localspec.pairs.vocabulary import HeaderVocabulary, require_text_model
+
+_SMALLER = 3
+"""A draft should be this many times smaller than its target at least."""
+_MOST_SUGGESTIONS = 3
+"""Headers to read when looking for a draft; each is a few megabytes."""
+
+
+def prepare(name: str, draft: str | None) -> Plan:
+    """Decide what to pull and see that it belongs together; a few megabytes of headers are read.
+
+    Raises:
+        UsageError: there is nothing to pull, or more than one file is meant.
+        ModelNotFoundError: no such name, repository, file or quantization.
+        AccessError: gated, private, or a token refused.
+        DraftIncompatibleError: the draft speaks another vocabulary.
+        ModelFileError: what the Hub has is not what the catalogue pins, or no GGUF.
+        UnsupportedModelError: it is no text model.
+        LocalspecError: the Hub cannot be reached.
+    """
+    return _Planner(name, draft).plan()
+
+
+@dataclass
+class _Planner:
+    name: str
+    draft: str | None
+    notices: list[str] = field(default_factory=list)
+
+    def plan(self) -> Plan:
+        pair = pair_called(self.name)
+        target = self.part("target", pair.target if pair else self.wanted(self.name))
+        require_text_model(target.header)
+        draft = self.draft_part(pair)
+        if draft is not None:
+            self.require_match(target, draft)
+        suggestion = None
+        if draft is None and self.draft is None and pair is None:
+            suggestion = self.suggest(target)
+        return Plan(
+            name=self.name,
+            draft_name=self.draft,
+            pair=pair,
+            target=target,
+            draft=draft,
+            verdict=quick_verdict(target.n_bytes, draft.n_bytes if draft else 0),
+            notices=tuple(self.notices),
+            suggestion=suggestion,
+        )
+
+    def wanted(self, name: str) -> Wanted | LocalFile:
+        """What is meant by a name that no pair has."""
+        path = Path(name).expanduser()
+        if path.is_file():
+            return LocalFile(path)
+        found = quant.parse(name)
+        if found is None:
+            raise unknown(name)
+        return found
+
+    def draft_part(self, pair: Pair | None) -> Part | None:
+        if self.draft == NO_DRAFT:
+            return None
+        if self.draft is not None:
+            lender = pair_called(self.draft)
+            if lender is None:
+                return self.part("draft", self.wanted(self.draft))
+            return self.part("draft", lender.usable_draft or lender.target)
+        if pair is None:
+            return None
+        if pair.fallback is not None:
+            self.notices.append(pair.fallback)
+        return None if pair.usable_draft is None else self.part("draft", pair.usable_draft)
+
+    def require_match(self, target: Part, draft: Part) -> None:
+        mismatch = vocabulary_mismatch(
+            HeaderVocabulary(target.header), HeaderVocabulary(draft.header)
+        )
+        if mismatch is not None:
+            raise DraftIncompatibleError(
+                f"{draft.header.name} cannot draft for {target.header.name}: {mismatch}; nothing "
+                "was fetched (--draft none pulls the target alone)"
+            )
+
+    def part(self, role: str, source: ModelFile | Wanted) -> Part:
+        if isinstance(source, LocalFile):
+            header = read_header(source.path)
+            return Part(role, header, None, (), source.path, None)
+        if isinstance(source, HubFile):
+            repo, entry = self.pinned(source)
+            branch = None if source.revision else "main"
+            if branch:
+                self.note_drift(repo, entry)
+            this = Wanted(repo.name, entry.path)
+            whole = quant.choose(this, quant.candidates(repo.entries, this))
+            return Part(role, _header(repo, whole.first), repo, whole.entries, None, branch)
+        return self.chosen(role, source)
+
+    def chosen(self, role: str, wanted: Wanted) -> Part:
+        """The model that a person's words mean; names that lie are found out by their headers."""
+        repo = hub.look_up(wanted.repo)
+        found = quant.candidates(repo.entries, wanted)
+        while True:
+            candidate = quant.choose(wanted, found, small=role == "draft")
+            header = _header(repo, candidate.first)
+            try:
+                require_text_model(header)
+            except UnsupportedModelError:
+                others = [c for c in found if c is not candidate]
+                if wanted.tag is not None or not others:
+                    raise
+                found = others
+            else:
+                self.note_drift(repo, candidate.first)
+                return Part(role, header, repo, candidate.entries, None, "main")
+
+    def note_drift(self, repo: hub.Repo, entry: Entry) -> None:
+        """Say that a file was replaced since it was pulled."""
+        before = hf_cache.ref(repo.name)
+        if before is None or before == repo.commit:
+            return
+        old = hf_cache.find_file(repo.name, entry.path, before)
+        if old is not None and hf_cache.etag(old) != entry.etag:
+            self.notices.append(
+                f"{entry.path} was replaced on the Hub since it was pulled; the new one is "
+                "fetched, and the old one stays in the cache (`hf cache prune` drops it)"
+            )
+
+    def pinned(self, file: HubFile) -> tuple[hub.Repo, Entry]:
+        """A file of the catalogue, which must be the one that the catalogue means."""
+        try:
+            repo = hub.look_up(file.repo, file.revision)
+        except hub.CommitGoneError:
+            repo = hub.look_up(file.repo)
+            entry = next((e for e in repo.entries if e.sha256 == file.sha256), None)
+            if entry is None or file.sha256 is None:
+                raise ModelFileError(
+                    f"{file.repo} no longer has the commit that models.toml names, and its "
+                    f"{file.file} is another file now; update localspec, or pull "
+                    f"{file.repo}:{file.file} unpinned"
+                ) from None
+            self.notices.append(
+                f"{file.repo} was rewritten; the same file is taken from it as it is now"
+            )
+            return repo, entry
+        entry = repo.entry(file.file)
+        if entry is None:
+            there = quant.listing(quant.candidates(repo.entries, Wanted(file.repo)))
+            raise ModelNotFoundError(f"{file.repo} has no {file.file}; there are {there or 'none'}")
+        if file.sha256 is not None and entry.sha256 != file.sha256:
+            raise ModelFileError(
+                f"{file.file} of {file.repo} is no longer the file that models.toml pins (sha256 "
+                f"{(entry.etag)[:12]}…, not {file.sha256[:12]}…); nothing was fetched"
+            )
+        alone = len(quant.shard_names(file.file)) == 1
+        if alone and file.n_bytes is not None and entry.size != file.n_bytes:
+            self.notices.append(
+                f"{file.file} has {entry.size} bytes, not the {file.n_bytes} that were seen: the "
+                "repository has replaced it"
+            )
+        return repo, entry
+
+    def suggest(self, target: Part) -> str | None:
+        """A pair of the catalogue whose draft has the vocabulary of this target."""
+        tried: set[ModelFile] = set()
+        for pair in catalog().values():
+            file = pair.usable_draft
+            if not isinstance(file, HubFile) or file in tried or len(tried) == _MOST_SUGGESTIONS:
+                continue
+            alike = pair.family == target.header.architecture
+            if not alike or (file.size or 0) * _SMALLER > target.n_bytes:
+                continue
+            tried.add(file)
+            try:
+                part = self.part("draft", file)
+            except LocalspecError:  # a suggestion that cannot be had is none
+                continue
+            ours, theirs = HeaderVocabulary(target.header), HeaderVocabulary(part.header)
+            if vocabulary_mismatch(ours, theirs) is None:
+                return pair.name
+        return None
+
+
+@functools.lru_cache(maxsize=16)
+def _header(repo: hub.Repo, entry: Entry) -> Header:
+    """The header of a file, of the one that is here if it is."""
+    local = hf_cache.find_file(repo.name, entry.path, repo.commit)
+    if local is not None and local.stat().st_size == entry.size:
+        try:
+            return read_header(local)
+        except ModelFileError:  # damaged here: the pull that follows finds out and mends it
+            pass
+    name = entry.path.rsplit("/", 1)[-1]
+    header = parse_header(hub.fetcher(repo, entry), entry.size, name)
+    if header.end > entry.size:
+        raise ModelFileError(
+            f"{name} is cut short on the Hub: it has {entry.size} bytes of {header.end}; choose "
+            "another file or repository"
+        )
+    return header

@@ -1,0 +1,113 @@
+"""A GGUF's bytes, read front to back and fetched in growing chunks."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+from localspec.errors import ModelFileError
+
+Fetch = Callable[[int, int], bytes]
+"""``fetch(start, end)``: the bytes of that range, ``end`` not included."""
+
+_SCALARS = {
+    **dict(enumerate("BbHhIif?")),  # 8 is a text, 9 an array
+    **dict(enumerate("Qqd", start=10)),
+}
+"""GGUF's value types as `struct` spells them."""
+_STRING, _ARRAY = 8, 9
+_MAX_DIMENSIONS = 4
+_MAX_KEY = 65535
+_FIRST_CHUNK, _LARGEST_CHUNK = 1 << 18, 1 << 22
+"""A header without a vocabulary fits into the first; one with is 2 to 12 MB."""
+
+RawTensor = tuple[str, tuple[int, ...], int, int]
+"""Name, shape, ggml type, offset."""
+
+
+class Source:
+    """Bytes read front to back, fetched in growing chunks."""
+
+    def __init__(self, fetch: Fetch, size: int, name: str) -> None:
+        self.position = 0
+        self._fetch, self._size, self._name = fetch, size, name
+        self._buffer, self._start = b"", 0
+        self._chunk = _FIRST_CHUNK
+
+    def damaged(self, why: str) -> ModelFileError:
+        """What to raise."""
+        return ModelFileError(f"{self._name} is cut short or damaged: {why}; fetch it again")
+
+    def take(self, n: int) -> bytes:
+        """The next ``n`` bytes."""
+        at = self._ready(n)
+        self.position += n
+        return self._buffer[at : at + n]
+
+    def _ready(self, n: int) -> int:
+        """Have the next ``n`` bytes in the buffer, and say where in it they start."""
+        at = self.position - self._start
+        if at + n <= len(self._buffer):
+            return at
+        if self.position + n > self._size:
+            raise self.damaged("it ends in the middle of its header")
+        have = self._start + len(self._buffer)
+        end = min(self._size, max(self.position + n, have + self._chunk))
+        more = self._fetch(have, end)
+        if len(more) != end - have:
+            raise self.damaged("it ends in the middle of its header")
+        self._buffer = self._buffer[at:] + more
+        self._start = self.position
+        self._chunk = min(2 * self._chunk, _LARGEST_CHUNK)
+        return 0
+
+    def number(self, code: str) -> int:
+        """A little-endian whole number."""
+        value: int = struct.unpack("<" + code, self.take(struct.calcsize(code)))[0]
+        return value
+
+    def count(self, least: int) -> int:
+        """A 64-bit count of things of at least ``least`` bytes, which must be there."""
+        n = self.number("Q")
+        if n * least > self._size - self.position:
+            raise self.damaged(f"it promises {n} entries")
+        return n
+
+    def key(self) -> str:
+        """A short text."""
+        n = self.count(1)
+        if n > _MAX_KEY:
+            raise self.damaged(f"it has a name of {n} bytes")
+        return self.take(n).decode("utf-8", "replace")
+
+    def value(self, kind: int) -> object:
+        """A value of one of GGUF's types."""
+        if kind == _STRING:
+            return self.take(self.count(1)).decode("utf-8", "replace")
+        if kind == _ARRAY:
+            return self._array()
+        if kind not in _SCALARS:
+            raise self.damaged(f"it holds a value of an unknown type ({kind})")
+        scalar: object = struct.unpack("<" + _SCALARS[kind], self.take(_width(kind)))[0]
+        return scalar
+
+    def _array(self) -> tuple[object, ...]:
+        kind = self.number("I")
+        if kind == _STRING:
+            return tuple([self.take(self.count(1)) for _ in range(self.count(8))])
+        if kind not in _SCALARS:  # arrays of arrays are in the format, and in no file
+            raise self.damaged(f"it holds an array of an unknown type ({kind})")
+        n = self.count(_width(kind))
+        return struct.unpack(f"<{n}{_SCALARS[kind]}", self.take(n * _width(kind)))
+
+    def tensor(self) -> RawTensor:
+        """One entry of the tensor list."""
+        name, dimensions = self.key(), self.number("I")
+        if not 0 <= dimensions <= _MAX_DIMENSIONS:
+            raise self.damaged(f"tensor {name!r} has {dimensions} dimensions")
+        shape = struct.unpack(f"<{dimensions}Q", self.take(8 * dimensions))
+        return name, shape, self.number("I"), self.number("Q")
+
+
+def _width(kind: int) -> int:
+    return struct.calcsize("<" + _SCALARS[kind])

@@ -1,0 +1,226 @@
+"""The header of a GGUF: what a model is, without its weights.
+
+Read from a file, or through any function that returns a range of bytes: the first few megabytes of
+a file on the Hub tell whether a pair matches and fits, before gigabytes flow.
+
+A header comes from strangers. Every count and length in it is checked against the bytes that are
+there, so a damaged one ends in a ModelFileError and never in a huge allocation.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from localspec.errors import ModelFileError, ModelNotFoundError
+from localspec.pairs.ggml_types import tensor_bytes
+from localspec.pairs.gguf_source import Fetch, RawTensor, Source
+
+_MAGIC = b"GGUF"
+_VERSIONS = (2, 3)
+_ALIGNMENT = 32
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """Where a tensor is and what it takes."""
+
+    name: str
+    shape: tuple[int, ...]
+    """Fastest dimension first, as in the file."""
+    ggml_type: int
+    n_bytes: int
+    offset: int
+    """From the start of the tensor data, which is `Header.data_offset`."""
+
+
+@dataclass(frozen=True)
+class Header:
+    """Key-values and tensor list of one GGUF file."""
+
+    name: str
+    """Of the file, for messages."""
+    version: int
+    metadata: Mapping[str, object]
+    """Texts are str, arrays tuples; texts in arrays stay bytes: a vocabulary's may be no UTF-8."""
+    tensors: tuple[TensorInfo, ...]
+    data_offset: int
+    """Bytes before the tensor data."""
+    size: int
+    """Bytes of the file."""
+
+    @property
+    def architecture(self) -> str:
+        """``general.architecture``."""
+        return self.text("general.architecture") or "unknown"
+
+    def text(self, key: str) -> str | None:
+        """A text of the metadata; None if there is none."""
+        value = self.metadata.get(key)
+        return value if isinstance(value, str) else None
+
+    def integer(self, key: str) -> int | None:
+        """A whole number of the metadata; of an array of them (one a layer) the largest."""
+        value = self.metadata.get(key)
+        if isinstance(value, tuple) and value and all(isinstance(v, int) for v in value):
+            value = max(value)
+        return int(value) if isinstance(value, int) and not isinstance(value, bool) else None
+
+    def of_model(self, key: str) -> int | None:
+        """A whole number of this architecture: ``of_model("block_count")``."""
+        return self.integer(f"{self.architecture}.{key}")
+
+    @property
+    def context(self) -> int:
+        """Tokens that the model was trained to see at once; 0 if not stated."""
+        return self.of_model("context_length") or 0
+
+    @property
+    def n_embd(self) -> int:
+        """Width of the residual stream; 0 if not stated."""
+        return self.of_model("embedding_length") or 0
+
+    @property
+    def n_layer(self) -> int:
+        """Transformer layers; 0 if not stated."""
+        return self.of_model("block_count") or 0
+
+    @property
+    def n_head(self) -> int:
+        """Attention heads, of the layer that has most; 0 if not stated."""
+        return self.of_model("attention.head_count") or 0
+
+    @property
+    def n_head_kv(self) -> int:
+        """Key and value heads, of the layer that has most."""
+        return self.of_model("attention.head_count_kv") or self.n_head
+
+    def heads_kv(self) -> tuple[int, ...]:
+        """Key and value heads of every layer; 0 for a layer that keeps no KV."""
+        value = self.metadata.get(f"{self.architecture}.attention.head_count_kv")
+        if isinstance(value, tuple) and len(value) == self.n_layer:
+            return tuple(int(v) for v in value)
+        return (self.n_head_kv,) * self.n_layer
+
+    @property
+    def key_length(self) -> int:
+        """Width of one head's key."""
+        return self.of_model("attention.key_length") or self.n_embd // max(1, self.n_head)
+
+    @property
+    def value_length(self) -> int:
+        """Width of one head's value."""
+        return self.of_model("attention.value_length") or self.n_embd // max(1, self.n_head)
+
+    @property
+    def template(self) -> str | None:
+        """The Jinja chat template in the file."""
+        return self.text("tokenizer.chat_template")
+
+    @property
+    def licence(self) -> str | None:
+        """``general.license``, as the uploader states it."""
+        return self.text("general.license")
+
+    @functools.cached_property
+    def tokens(self) -> tuple[bytes, ...]:
+        """The vocabulary's raw entries by id; empty if the file has none."""
+        found = self.metadata.get("tokenizer.ggml.tokens", ())
+        whole = isinstance(found, tuple) and all(isinstance(t, bytes) for t in found)
+        return found if whole and isinstance(found, tuple) else ()
+
+    @property
+    def n_vocab(self) -> int:
+        """Entries of the vocabulary; 0 if the file has none."""
+        return len(self.tokens)
+
+    @functools.cached_property
+    def weight_bytes(self) -> int:
+        """Bytes of all tensors of this file."""
+        return sum(t.n_bytes for t in self.tensors)
+
+    @property
+    def end(self) -> int:
+        """Bytes that the file must have to be whole."""
+        if not self.tensors:  # then there is no padding before them either
+            return min(self.data_offset, self.size)
+        return self.data_offset + max(t.offset + t.n_bytes for t in self.tensors)
+
+    @property
+    def shards(self) -> int:
+        """Files that the model is split into; only the first holds the vocabulary."""
+        return self.integer("split.count") or 1
+
+
+def read_header(path: Path) -> Header:
+    """The header of a local file.
+
+    Raises:
+        ModelNotFoundError: nothing there.
+        ModelFileError: not a GGUF, cut short, damaged, or unreadable.
+    """
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+
+            def fetch(start: int, end: int) -> bytes:
+                file.seek(start)
+                return file.read(end - start)
+
+            return parse_header(fetch, size, name=path.name)
+    except FileNotFoundError:
+        raise ModelNotFoundError(f"no model file at {path}") from None
+    except OSError as error:
+        raise ModelFileError(f"cannot read {path}: {error.strerror}") from None
+
+
+def parse_header(fetch: Fetch, size: int, name: str = "the file") -> Header:
+    """The header of a file of ``size`` bytes, fetching no more of it than needed.
+
+    Raises:
+        ModelFileError: not a GGUF, cut short or damaged; ``name`` stands in the message.
+        LocalspecError: whatever ``fetch`` raises.
+    """
+    source = Source(fetch, size, name)
+    if size < 4 or source.take(4) != _MAGIC:
+        raise ModelFileError(f"{name} is not a GGUF file")
+    version = source.number("I")
+    if version not in _VERSIONS:
+        raise ModelFileError(f"{name} has version {version} of GGUF; localspec reads 2 and 3")
+    n_tensors, n_pairs = source.count(24), source.count(12)
+    metadata: dict[str, object] = {}
+    for _ in range(n_pairs):
+        key = source.key()
+        metadata[key] = source.value(source.number("I"))
+    alignment = metadata.get("general.alignment", _ALIGNMENT)
+    if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
+        raise source.damaged("its alignment is no power of two")
+    raw = [source.tensor() for _ in range(n_tensors)]
+    data_offset = -(-source.position // alignment) * alignment
+    return Header(
+        name=name,
+        version=version,
+        metadata=MappingProxyType(metadata),
+        tensors=_sized(raw, size - data_offset, source),
+        data_offset=data_offset,
+        size=size,
+    )
+
+
+def _sized(raw: list[RawTensor], available: int, source: Source) -> tuple[TensorInfo, ...]:
+    """Tensors with their bytes; one of an unknown type reaches to the next."""
+    ends = sorted({*(offset for *_, offset in raw), max(0, available)})
+    following = dict(itertools.pairwise(ends))
+    found = []
+    for name, shape, kind, offset in raw:
+        n_bytes = tensor_bytes(kind, shape)
+        if n_bytes is None:
+            n_bytes = following.get(offset, offset) - offset
+        if n_bytes > 1 << 50:
+            raise source.damaged(f"tensor {name!r} is impossibly large")
+        found.append(TensorInfo(name, shape, kind, n_bytes, offset))
+    return tuple(found)

@@ -1,0 +1,152 @@
+"""The Hugging Face cache on disk, read without huggingface_hub and without a connection.
+
+::
+
+    models--user--name/
+        blobs/<etag>                    the bytes; a large file's etag is its sha256
+        snapshots/<commit>/<file>       a link to them
+        refs/main                       the commit that main was when it was last asked
+
+llama.cpp, huggingface_hub and localspec share it, so nothing is fetched or kept twice.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from pathlib import Path
+
+PARTIAL_SUFFIX = ".localspec.incomplete"
+"""Of files that a pull has begun; huggingface_hub lists what ends in ``.incomplete`` as such."""
+
+
+def cache_folder() -> Path:
+    """Where the cache is, by the variables that huggingface_hub reads."""
+    default_home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
+    home = os.environ.get("HF_HOME") or str(default_home)
+    hub = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")
+    return Path(os.path.expandvars(hub or str(Path(home) / "hub"))).expanduser()
+
+
+def repo_folder(repo: str) -> Path:
+    """The folder of one model repository."""
+    return cache_folder() / ("models--" + repo.replace("/", "--"))
+
+
+def repos() -> list[str]:
+    """Names of the model repositories of which something is here."""
+    try:
+        found = [path.name for path in cache_folder().iterdir() if path.is_dir()]
+    except OSError:
+        return []
+    return sorted(
+        name.removeprefix("models--").replace("--", "/", 1)
+        for name in found
+        if name.startswith("models--") and name.count("--") == 2
+    )
+
+
+def snapshots(repo: str) -> list[Path]:
+    """Folders of the commits that are here: that of main first, then the newest."""
+    folder = repo_folder(repo)
+    try:
+        found = [path for path in (folder / "snapshots").iterdir() if path.is_dir()]
+    except OSError:
+        return []
+    main = ref(repo)
+    return sorted(found, key=lambda path: (path.name != main, -path.stat().st_mtime))
+
+
+def ref(repo: str, name: str = "main") -> str | None:
+    """The commit that a branch was when it was last asked; None if it never was."""
+    try:
+        return (repo_folder(repo) / "refs" / name).read_text(encoding="utf-8").strip()
+    except OSError:
+        return None
+
+
+def find_file(
+    repo: str, file: str, revision: str | None = None, sha256: str | None = None
+) -> Path | None:
+    """A file of a repository; at any commit if none is given or if its hash is the right one."""
+    pinned = repo_folder(repo) / "snapshots" / revision / file if revision else None
+    if pinned is not None and pinned.is_file():
+        return pinned
+    for snapshot in snapshots(repo):
+        path = snapshot / file
+        if path.is_file() and (etag(path) == sha256 if sha256 else revision is None):
+            return path
+    return None
+
+
+def etag(path: Path) -> str:
+    """The name of the blob that a file of a snapshot points to."""
+    return path.resolve().name
+
+
+def cached_files(snapshot: Path) -> dict[str, int]:
+    """GGUF files of a snapshot that are whole enough to be there, with their bytes."""
+    found = {}
+    for path in sorted(snapshot.rglob("*.gguf")):
+        if path.is_file():
+            found[path.relative_to(snapshot).as_posix()] = path.stat().st_size
+    return found
+
+
+def partial(repo: str, tag: str) -> Path:
+    """Where a file is collected until it is whole.
+
+    In the cache itself, so that putting it in its place is a rename and not a copy of gigabytes.
+    """
+    return repo_folder(repo) / "blobs" / (tag + PARTIAL_SUFFIX)
+
+
+def lock(repo: str, tag: str) -> Path:
+    """The lock that huggingface_hub takes for the same file."""
+    folder = repo_folder(repo)
+    return folder.parent / ".locks" / folder.name / f"{tag}.lock"
+
+
+def place(repo: str, commit: str, file: str, tag: str, part: Path | None) -> Path:
+    """Make a whole file part of the cache, and return where it is to be opened.
+
+    ``part`` is what was collected; None if the blob is here and only the link is missing.
+
+    Raises:
+        OSError: the cache cannot be written to.
+    """
+    folder = repo_folder(repo)
+    blob, pointer = folder / "blobs" / tag, folder / "snapshots" / commit / file
+    pointer.parent.mkdir(parents=True, exist_ok=True)
+    if part is not None:
+        part.replace(blob)
+    if pointer.is_symlink() and pointer.resolve() == blob.resolve():
+        return pointer
+    fresh = pointer.with_name(f".{pointer.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        fresh.symlink_to(os.path.relpath(blob, pointer.parent))
+    except OSError:  # a file system without links: huggingface_hub, too, then keeps the file there
+        blob.replace(pointer)
+        return pointer
+    fresh.replace(pointer)
+    return pointer
+
+
+def remember(repo: str, name: str, commit: str) -> None:
+    """Write down which commit a branch is.
+
+    Raises:
+        OSError: the cache cannot be written to.
+    """
+    if ref(repo, name) == commit:
+        return
+    path = repo_folder(repo) / "refs" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    fresh.write_text(commit, encoding="utf-8")
+    fresh.replace(path)
+
+
+def partials(repo: str) -> list[Path]:
+    """What interrupted pulls left of a repository's files."""
+    return sorted((repo_folder(repo) / "blobs").glob("*" + PARTIAL_SUFFIX))

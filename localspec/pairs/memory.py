@@ -1,0 +1,123 @@
+"""What memory this machine has to spare: its GPUs' and the host's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+MIB = 1 << 20
+_GPU_MARGIN = 768 * MIB
+"""Kept free on a GPU: its driver, libraries and the screen take more after we have looked."""
+_HOST_MARGIN = 512 * MIB
+_LOOK_S = 0.05
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A device that layers can be placed on."""
+
+    name: str
+    description: str
+    free: int
+    """Bytes."""
+    total: int
+    """Bytes."""
+    cap: int | None = None
+    """No more than this may be planned with, after more was refused."""
+
+    @property
+    def usable(self) -> int:
+        """Bytes that may be planned with: what is free less a margin, smaller on small cards."""
+        usable = max(0, self.free - min(_GPU_MARGIN, self.free // 8))
+        return usable if self.cap is None else min(usable, self.cap)
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What is free now, in bytes."""
+
+    gpus: tuple[Gpu, ...]
+    host_free: int
+    """What the system says can be had without swapping, not what nobody uses."""
+    host_total: int
+    shared: bool = False
+    """GPU and host draw from the same memory: Apple silicon, integrated GPUs."""
+
+    @property
+    def host_usable(self) -> int:
+        """Bytes of host memory that may be planned with."""
+        return max(0, self.host_free - min(_HOST_MARGIN, self.host_free // 16))
+
+    @property
+    def gpu_usable(self) -> int:
+        """Bytes over all GPUs that may be planned with."""
+        return sum(gpu.usable for gpu in self.gpus)
+
+
+def host_only() -> Memory:
+    """The host's memory, for a build without a GPU or with a library that cannot be loaded."""
+    memory = psutil.virtual_memory()
+    available, total = int(memory.available), int(memory.total)
+    allowed = _container_room()
+    return Memory((), min(available, *allowed), total) if allowed else Memory((), available, total)
+
+
+def _container_room() -> list[int]:
+    """Bytes that a container's limit (cgroup v2) leaves; empty without one.
+
+    The system ends a process that passes it, however much the machine has.
+    """
+    try:
+        limit = (_CGROUP / "memory.max").read_text(encoding="ascii").strip()
+        used = int((_CGROUP / "memory.current").read_text(encoding="ascii"))
+        stat = dict(
+            line.split() for line in (_CGROUP / "memory.stat").read_text("ascii").splitlines()
+        )
+    except (OSError, ValueError):
+        return []  # no container, or a system without such files
+    if not limit.isdigit():
+        return []  # "max": no limit
+    return [max(0, int(limit) - used + int(stat.get("inactive_file", 0)))]
+
+
+def free_cores(cores: int) -> int:
+    """How many of so many physical cores other programs leave alone; at least half of them."""
+    percent = float(psutil.cpu_percent(interval=_LOOK_S))
+    logical = int(psutil.cpu_count() or cores)
+    busy = round(percent / 100 * logical)
+    return max((cores + 1) // 2, cores - busy)
+
+
+def look() -> Memory:
+    """Ask llama.cpp for its devices and the system for its memory.
+
+    Raises:
+        ImportError, OSError, RuntimeError: llama.cpp cannot be loaded.
+    """
+    from localspec.llama.devices import backend, devices
+
+    host = host_only()
+    if backend() == "cpu":
+        return host
+    found = [d for d in devices() if d.kind in {"gpu", "igpu"}]
+    # llama.cpp leaves integrated GPUs alone where there is a real one.
+    chosen = [d for d in found if d.kind == "gpu"] or found
+    silent = all(d.total == 0 for d in chosen)  # some drivers of integrated GPUs do not tell
+    apple = all(d.name.lower().startswith(("mtl", "metal")) for d in chosen)
+    return Memory(
+        gpus=tuple(
+            Gpu(
+                d.name,
+                d.description,
+                d.free if d.total else host.host_free,
+                d.total or host.host_total,
+            )
+            for d in chosen
+        ),
+        host_free=host.host_free,
+        host_total=host.host_total,
+        shared=silent or apple or all(d.kind == "igpu" for d in chosen),
+    )
