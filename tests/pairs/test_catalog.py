@@ -122,7 +122,8 @@ def test_any_text_is_read_or_refused_in_one_line(text: str) -> None:
 
 def test_the_documentation_has_the_table_of_the_catalogue() -> None:
     script = ROOT / "scripts" / "catalogue_table.py"
-    command = [sys.executable, str(script), "--check", str(ROOT / "docs" / "models.md")]
+    pages = [str(ROOT / "docs" / "models.md"), str(ROOT / "README.md")]
+    command = [sys.executable, str(script), "--check", *pages]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert shipped() == ROOT / "models.toml"
