@@ -240,7 +240,7 @@ class _Assembly:
                     raise
                 refusal = str(error)
             else:
-                mismatch = vocabulary_mismatch(target, draft)
+                mismatch = _mismatch(target, draft)
                 if mismatch is None:
                     return draft
                 refusal = f"draft {path.name} cannot draft for {target.path.name}: {mismatch}"
@@ -288,6 +288,13 @@ class _Assembly:
         if k is None:
             k = self.files.always_draft
         return Auto(sweep(context), self.draft_seconds) if k is None or k == AUTO else Fixed(k)
+
+
+def _mismatch(target: Model, draft: Model) -> str | None:
+    """Why the draft cannot serve the target; None if it can."""
+    if not draft.partial_removal:
+        return "it keeps a recurrent state that cannot forget rejected tokens"
+    return vocabulary_mismatch(target, draft)
 
 
 def _combined(drafters: list[Drafter]) -> Drafter:

@@ -86,6 +86,56 @@ def write_llama(
     return path
 
 
+def write_mamba(path: Path, *, width: int = 32, layers: int = 2) -> Path:
+    """A model with a recurrent state in place of a KV cache."""
+    rng = np.random.default_rng(0)
+    words, inner, state, rank, kernel = byte_vocabulary(), 2 * width, 8, 4, 4
+    writer = gguf.GGUFWriter(path, "mamba")
+    writer.add_context_length(512)
+    writer.add_embedding_length(width)
+    writer.add_block_count(layers)
+    writer.add_feed_forward_length(0)
+    writer.add_head_count(0)
+    writer.add_ssm_conv_kernel(kernel)
+    writer.add_ssm_inner_size(inner)
+    writer.add_ssm_state_size(state)
+    writer.add_ssm_time_step_rank(rank)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("qwen2")
+    writer.add_token_list(words)
+    writer.add_token_types(
+        [gguf.TokenType.CONTROL if w in SPECIALS else gguf.TokenType.NORMAL for w in words]
+    )
+    writer.add_token_merges(["a b"])
+    writer.add_eos_token_id(2)
+    writer.add_bos_token_id(0)
+    writer.add_add_bos_token(False)
+    writer.add_chat_template(CHATML)
+
+    def tensor(name: str, *shape: int) -> None:
+        writer.add_tensor(name, rng.normal(0, 0.3, shape).astype(np.float32))
+
+    tensor("token_embd.weight", len(words), width)
+    writer.add_tensor("output_norm.weight", np.ones(width, np.float32))
+    for i in range(layers):
+        writer.add_tensor(f"blk.{i}.attn_norm.weight", np.ones(width, np.float32))
+        tensor(f"blk.{i}.ssm_in.weight", 2 * inner, width)
+        tensor(f"blk.{i}.ssm_conv1d.weight", inner, kernel)
+        tensor(f"blk.{i}.ssm_conv1d.bias", inner)
+        tensor(f"blk.{i}.ssm_x.weight", rank + 2 * state, inner)
+        tensor(f"blk.{i}.ssm_dt.weight", inner, rank)
+        tensor(f"blk.{i}.ssm_dt.bias", inner)
+        writer.add_tensor(f"blk.{i}.ssm_a", -np.ones((inner, state), np.float32))
+        writer.add_tensor(f"blk.{i}.ssm_d", np.ones(inner, np.float32))
+        tensor(f"blk.{i}.ssm_out.weight", width, inner)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
 def write_unknown_architecture(path: Path) -> Path:
     """A whole GGUF that no llama.cpp knows."""
     writer = gguf.GGUFWriter(path, "abacus")

@@ -245,6 +245,14 @@ def test_a_foreign_draft_is_explained_and_ngrams_take_over(files: Files, tmp_pat
         Runtime.open(options(files, draft=str(foreign), require_draft=True))
 
 
+def test_a_recurrent_draft_is_explained_and_ngrams_take_over(files: Files, tmp_path: Path) -> None:
+    draft = gguf_tools.write_mamba(tmp_path / "mamba.gguf")
+    with Runtime.open(options(files, draft=str(draft))) as runtime:
+        assert any("recurrent" in notice for notice in runtime.info.notices)
+        reply = last(runtime.reply(HELLO, sampling=GREEDY, max_tokens=20))
+        assert set(reply.stats.by_drafter) <= {"ngram"}
+
+
 def test_without_a_draft_ngrams_draft_alone(files: Files) -> None:
     with Runtime.open(options(files, draft="none")) as runtime:
         assert runtime.info.draft is None

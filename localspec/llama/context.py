@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -133,7 +133,7 @@ class Context:
 
         ``work`` is (sequence, tokens, outputs): the last ``outputs`` tokens each yield a row.
         Returns (outputs, V) views for each, overwritten by the next pass. If it raises, nothing
-        was appended.
+        was appended (a recurrent model may then have forgotten the whole sequence).
 
         Raises:
             ContextFullError, Interrupted, DecodeError
@@ -159,12 +159,17 @@ class Context:
             raise DecodeError(f"a pass with more than {self._outputs} rows of logits")
         error = decode_error(c_api.llama_decode(self._ptr, batch.first(n)))
         if error is not None:
-            for seq, _, _ in work:
-                c_api.llama_memory_seq_rm(self._memory, seq, self._lengths[seq], -1)
+            self._undo(seq for seq, _, _ in work)
             raise error
         for seq, tokens, _ in work:
             self._lengths[seq] += len(tokens)
         return self._views([outputs for _, _, outputs in work])
+
+    def _undo(self, seqs: Iterable[int]) -> None:
+        """Forget what a failed pass may have left behind."""
+        for seq in seqs:
+            if not c_api.llama_memory_seq_rm(self._memory, seq, self._lengths[seq], -1):
+                self.truncate(seq, 0)  # a recurrent state knows no way back but to nothing
 
     def _views(self, outputs: list[int]) -> list[Logits]:
         total = sum(outputs)

@@ -262,6 +262,23 @@ def test_files_that_cannot_be_gguf(tmp_path: Path, content: bytes) -> None:
         Model(path)
 
 
+def test_a_recurrent_context_lives_on_after_an_interrupt(tmp_path: Path) -> None:
+    model = Model(gguf_tools.write_mamba(tmp_path / "mamba.gguf"))
+    context = Context(model, n_ctx=256, n_batch=64, threads=1)
+    try:
+        first = context.forward([(0, [3, 4, 5, 6], 1)])[0].copy()
+        context.stop.set()
+        with pytest.raises(Interrupted):
+            context.forward([(0, [7, 8, 9], 1)])
+        context.stop.clear()
+        context.audit()
+        context.truncate(0, 0)
+        np.testing.assert_allclose(first, context.forward([(0, [3, 4, 5, 6], 1)])[0], atol=1e-4)
+    finally:
+        context.close()
+        model.close()
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="named pipes are Unix")
 def test_a_named_pipe_is_no_model_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.gguf")
