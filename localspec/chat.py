@@ -132,21 +132,31 @@ def fit(
         raise UsageError("there is no message to answer")
     system = [m for m in messages if m.role == "system"]
     turns = [m for m in messages if m.role != "system"]
-    dropped = 0
-    while True:
-        text = template.render([*system, *turns])
-        tokens = encode(text)
-        if not tokens:
-            raise UsageError("the model's chat template makes nothing of this chat")
-        if len(tokens) + reserve <= capacity or (len(turns) <= 1 and len(tokens) < capacity):
-            return Prompt(text, tokens, dropped)
-        if len(turns) <= 1:
-            raise ContextError(
-                f"the message is too long: with its frame it has {len(tokens)} tokens, and the "
-                f"context holds {capacity}; shorten it, or raise --ctx"
-            )
-        gone = 1
-        while gone < len(turns) - 1 and turns[gone].role != "user":
-            gone += 1
-        dropped += gone
-        turns = turns[gone:]
+
+    def without(dropped: int) -> Prompt:
+        text = template.render([*system, *turns[dropped:]])
+        return Prompt(text, encode(text), dropped)
+
+    prompt = without(0)
+    if not prompt.tokens:
+        raise UsageError("the model's chat template makes nothing of this chat")
+    if len(prompt.tokens) + reserve <= capacity:
+        return prompt
+    cuts = [i for i in range(1, len(turns)) if turns[i].role == "user" or i == len(turns) - 1]
+    if cuts:
+        prompt = without(cuts.pop())
+    # A long chat has many turns too many: the first cut that leaves enough is found by halving.
+    low, high = 0, len(cuts)
+    while low < high:
+        middle = (low + high) // 2
+        shorter = without(cuts[middle])
+        if len(shorter.tokens) + reserve <= capacity:
+            prompt, high = shorter, middle
+        else:
+            low = middle + 1
+    if len(prompt.tokens) >= capacity:
+        raise ContextError(
+            f"the message is too long: with its frame it has {len(prompt.tokens)} tokens, and the "
+            f"context holds {capacity}; shorten it, or raise --ctx"
+        )
+    return prompt

@@ -81,6 +81,22 @@ def test_the_oldest_turns_go_first_and_the_system_message_stays() -> None:
     assert "Assistant: word" not in prompt.text
 
 
+def test_a_long_chat_is_cut_in_few_looks() -> None:
+    looks = 0
+
+    def encode(text: str) -> list[int]:
+        nonlocal looks
+        looks += 1
+        return WORDS.encode(text)
+
+    chat = [words(3, "assistant" if i % 2 else "user") for i in range(999)]
+    prompt = fit(chat, TEMPLATE, encode, 50, 10)
+    longer = fit(chat[prompt.dropped - 2 :], TEMPLATE, WORDS.encode, 50, 10)
+    assert longer.dropped == 2
+    assert len(prompt.tokens) <= 40
+    assert looks < 15
+
+
 def test_one_message_too_long_is_refused_with_numbers() -> None:
     with pytest.raises(ContextError, match=r"102 tokens.*holds 50"):
         fit([words(100)], TEMPLATE, WORDS.encode, 50, 10)
