@@ -24,6 +24,14 @@ def _home(part: str, default: str) -> Path:
         raise UsageError(f"LOCALSPEC_HOME is {override}, and there is no such user") from None
 
 
+def expand(name: str) -> Path:
+    """A path as typed; ``~`` is the person's home, that of an unknown user stays what it is."""
+    try:
+        return Path(name).expanduser()
+    except RuntimeError:
+        return Path(name)
+
+
 def config_dir() -> Path:
     """The person's settings and their own models.toml."""
     return _home("config", platformdirs.user_config_dir(APP, appauthor=False))

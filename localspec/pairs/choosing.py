@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, field
-from pathlib import Path
 
+from localspec import config
 from localspec.errors import (
     DraftIncompatibleError,
     LocalspecError,
@@ -73,7 +73,7 @@ class _Planner:
 
     def wanted(self, name: str) -> Wanted | LocalFile:
         """What is meant by a name that no pair has."""
-        path = Path(name).expanduser()
+        path = config.expand(name)
         if path.is_file():
             return LocalFile(path)
         found = quant.parse(name)

@@ -164,6 +164,8 @@ def read_header(path: Path) -> Header:
         ModelFileError: not a GGUF, cut short, damaged, or unreadable.
     """
     try:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise ModelFileError(f"{path} is a pipe or a device; give a .gguf file")
         with path.open("rb") as file:
             size = file.seek(0, 2)
 

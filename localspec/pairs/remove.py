@@ -7,6 +7,7 @@ from pathlib import Path
 
 from huggingface_hub import DeleteCacheStrategy, scan_cache_dir
 
+from localspec import config
 from localspec.errors import ModelNotFoundError, UsageError
 from localspec.pairs import hf_cache, quant
 from localspec.pairs.catalog import HubFile, Pair, catalog
@@ -67,7 +68,7 @@ def plan_removal(name: str) -> Removal:
 
 
 def _wanted(name: str) -> quant.Wanted:
-    if Path(name).expanduser().is_file():
+    if config.expand(name).is_file():
         raise UsageError(f"{name} is a file of yours; remove it yourself")
     wanted = quant.parse(name)
     if wanted is None:

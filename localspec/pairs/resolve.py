@@ -6,6 +6,7 @@ import difflib
 from dataclasses import dataclass
 from pathlib import Path
 
+from localspec import config
 from localspec.errors import LocalspecError, ModelNotFoundError, UsageError
 from localspec.pairs import hf_cache, quant
 from localspec.pairs.catalog import HubFile, ModelFile, Pair, catalog
@@ -110,7 +111,7 @@ def _here(pair: Pair, file: ModelFile) -> Path:
 
 
 def _single(name: str, *, small: bool = False) -> Path:
-    path = Path(name).expanduser()
+    path = config.expand(name)
     if path.exists():
         return path
     wanted = quant.parse(name)

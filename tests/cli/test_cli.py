@@ -471,6 +471,22 @@ def test_a_home_of_a_user_who_is_not_there(
     assert "no such user" in one_line(capfd.readouterr().err)
 
 
+def test_a_path_in_the_home_of_a_user_who_is_not_there(capfd: pytest.CaptureFixture[str]) -> None:
+    assert cli.call(["show", "~no-such-user/x.gguf"]) == 3
+    one_line(capfd.readouterr().err)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="named pipes are Unix")
+def test_a_named_pipe_is_not_waited_for(
+    files: Files, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pipe = str(tmp_path / "pipe.gguf")
+    os.mkfifo(pipe)
+    for args in (["show", pipe], ["run", "x", "-m", pipe], ["run", "x", *pair(files), "-d", pipe]):
+        assert cli.call(args) == 7
+        assert "pipe" in one_line(capfd.readouterr().err)
+
+
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_closed_streams_are_no_defect(files: Files, closed: str) -> None:
     command = shlex.join([sys.executable, "-m", "localspec", "run", "x", *pair(files), "-n", "3"])
