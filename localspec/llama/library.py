@@ -78,6 +78,7 @@ class _LogFile(logging.handlers.RotatingFileHandler):
 
 def log_to(path: Path) -> None:
     """Write llama.cpp's log to a rotating file (2 files of 1 MB) from now on."""
+    start()  # which would quieten it again
     handler = _LogFile(path, maxBytes=1_000_000, backupCount=1, encoding="utf-8", delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     for old in logger.handlers[:]:

@@ -487,6 +487,12 @@ def test_a_named_pipe_is_not_waited_for(
         assert "pipe" in one_line(capfd.readouterr().err)
 
 
+def test_what_llama_cpp_says_is_logged_from_the_first_load_on(files: Files) -> None:
+    assert run_process("run", "x", *pair(files), "-n", "2").returncode == 0
+    log = Path(os.environ["LOCALSPEC_HOME"]) / "state" / "llama.log"
+    assert " INFO " in log.read_text()
+
+
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_closed_streams_are_no_defect(files: Files, closed: str) -> None:
     command = shlex.join([sys.executable, "-m", "localspec", "run", "x", *pair(files), "-n", "3"])
