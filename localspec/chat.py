@@ -113,6 +113,10 @@ class Transcript:
             del self._seen[next(iter(self._seen))]
 
 
+_CUT_EVERY = 4
+"""Turns between two places where a chat that is too long may be cut."""
+
+
 def fit(
     messages: Sequence[Message],
     template: Template,
@@ -154,6 +158,11 @@ def fit(
             prompt, high = shorter, middle
         else:
             low = middle + 1
+    # Cut a few turns further than needed, always at the same places: the next turns then begin
+    # with the same text, which the KV cache holds.
+    steady = -(-(low + 1) // _CUT_EVERY) * _CUT_EVERY - 1
+    if low < steady < len(cuts):
+        prompt = without(cuts[steady])
     if len(prompt.tokens) >= capacity:
         raise ContextError(
             f"the message is too long: with its frame it has {len(prompt.tokens)} tokens, and the "

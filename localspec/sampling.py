@@ -111,7 +111,7 @@ class Processor:
         if len(self._bias_ids) or s.penalises:
             row = row.copy()
             known = self._bias_ids < len(row)  # a draft's vocabulary may be padded less
-            row[self._bias_ids[known]] += self._bias_values[known]
+            np.add.at(row, self._bias_ids[known], self._bias_values[known])
             if s.penalises:
                 _penalise(row, before[-s.penalty_last_n :], s)
         if s.temperature == 0 or s.top_k == 1:

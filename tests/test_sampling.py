@@ -129,6 +129,8 @@ def test_bias_forbids_and_forces() -> None:
     force = dataclasses.replace(GREEDY, logit_bias=((4999, 1e4),))
     assert Processor(forbid, V)(row(), []).ids.tolist() != [best]
     assert Processor(force, V)(row(), []).ids.tolist() == [4999]
+    twice = dataclasses.replace(GREEDY, logit_bias=((7, 500.0), (7, 500.0)))
+    assert Processor(twice, V)(row(), []).ids.tolist() == [7]
     warm = dataclasses.replace(Sampling(top_k=0, top_p=1, min_p=0), logit_bias=((best, -np.inf),))
     assert best not in Processor(warm, V)(row(), []).ids
 

@@ -97,6 +97,18 @@ def test_a_long_chat_is_cut_in_few_looks() -> None:
     assert looks < 15
 
 
+def test_the_cut_stays_where_it_is_for_some_turns() -> None:
+    """So the next turn begins with what the KV cache holds."""
+    chat, cuts = [], []
+    for _ in range(40):
+        chat += [words(5), words(5, "assistant")]
+        prompt = fit([*chat, words(5)], TEMPLATE, WORDS.encode, 200, 20)
+        assert len(prompt.tokens) + 20 <= 200
+        cuts.append(prompt.dropped)
+    assert cuts == sorted(cuts)
+    assert len(set(cuts)) <= 12
+
+
 def test_one_message_too_long_is_refused_with_numbers() -> None:
     with pytest.raises(ContextError, match=r"102 tokens.*holds 50"):
         fit([words(100)], TEMPLATE, WORDS.encode, 50, 10)
