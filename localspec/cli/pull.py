@@ -14,7 +14,13 @@ from localspec.cli.interrupt import CtrlC
 from localspec.cli.models import size
 from localspec.cli.progress import Bars
 from localspec.cli.texts import write
-from localspec.errors import Interrupted, LocalspecError, ModelNotFoundError, OutOfMemoryError
+from localspec.errors import (
+    Interrupted,
+    LocalspecError,
+    ModelFileError,
+    ModelNotFoundError,
+    OutOfMemoryError,
+)
 
 if TYPE_CHECKING:
     from localspec.pairs.pull_plan import Part, Plan
@@ -97,6 +103,7 @@ def _already_here(name: str, draft: str | None, *, offline: bool) -> dict[str, A
 
     Raises:
         ModelNotFoundError: offline, and something is missing.
+        ModelFileError: offline, and something is damaged.
     """
     from localspec.pairs.catalog import HubFile
     from localspec.pairs.resolve import pair_called, resolve
@@ -119,14 +126,21 @@ def _already_here(name: str, draft: str | None, *, offline: bool) -> dict[str, A
                 is_here(f, bars, lambda: ctrl_c.pressed) if isinstance(f, HubFile) else f.found()
                 for f in sources
             ]
-        missing = [f.where for f, path in zip(sources, found, strict=True) if path is None]
-        if missing and offline:
+        lacking = [f for f, path in zip(sources, found, strict=True) if path is None]
+        damaged = [f.where for f in lacking if f.found() is not None]
+        if lacking and not offline:
+            for where in damaged:
+                click.echo(f"localspec: {where} is damaged here; it is fetched again", err=True)
+            return None
+        if damaged:
+            raise ModelFileError(
+                f"damaged: {', '.join(damaged)}; run `localspec pull {name}` without --offline"
+            )
+        if lacking:
             raise ModelNotFoundError(
-                f"not here, or not whole: {', '.join(missing)}; run `localspec pull {name}` "
+                f"not here: {', '.join(f.where for f in lacking)}; run `localspec pull {name}` "
                 "without --offline"
             )
-        if missing:
-            return None
     return {
         "name": name,
         "installed": True,
