@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -115,6 +116,18 @@ def describe_file(file: ModelFile) -> dict[str, Any]:
             "sha256": file.sha256,
         }
     return facts
+
+
+def labelled(label: str, text: str) -> list[str]:
+    """A text under a label, within 80 columns; paths and links stay whole."""
+    return textwrap.wrap(
+        text,
+        80,
+        initial_indent=f"{label:<10}",
+        subsequent_indent=" " * 10,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def size(n: int) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localspec.cli.interrupt import CtrlC
-from localspec.cli.models import size
+from localspec.cli.models import labelled, size
 from localspec.cli.progress import Bars
 from localspec.cli.texts import write
 from localspec.errors import (
@@ -64,7 +64,7 @@ def _pull(
     from localspec.pairs.choosing import prepare
 
     plan = prepare(name, draft)
-    if plan.suggestion is not None and _wants_draft(plan):
+    if plan.suggestion is not None and _wants_draft(plan, ask=not (say.silent or dry_run)):
         plan = prepare(name, plan.suggestion)
     for line in _lines(plan):
         say(line)
@@ -89,10 +89,10 @@ class _Sayer:
     """Lines for people, unless a program reads."""
 
     def __init__(self, *, silent: bool) -> None:
-        self._silent = silent
+        self.silent = silent
 
     def __call__(self, line: str) -> None:
-        if not self._silent:
+        if not self.silent:
             write(line + "\n")
 
 
@@ -152,10 +152,10 @@ def _already_here(name: str, draft: str | None, *, offline: bool) -> dict[str, A
     }
 
 
-def _wants_draft(plan: Plan) -> bool:
+def _wants_draft(plan: Plan, *, ask: bool) -> bool:
     """Ask on a terminal, mention it elsewhere."""
     what = f"the draft of {plan.suggestion} has the same vocabulary"
-    if sys.stdin.isatty() and sys.stderr.isatty():
+    if ask and sys.stdin.isatty() and sys.stderr.isatty():
         return click.confirm(f"{what}; pull it too?", default=True, err=True)
     click.echo(f"localspec: {what}; add it with --draft {plan.suggestion}", err=True)
     return False
@@ -175,8 +175,7 @@ def _lines(plan: Plan) -> list[str]:
     lines.append(f"fit       {plan.verdict}")
     lines.append(f"licence   {plan.licence}{' (gated)' if plan.gated else ''}")
     traps = plan.pair.traps if plan.pair is not None else ()
-    lines += [f"note      {text}" for text in (*plan.notices, *traps)]
-    return lines
+    return lines + [line for text in (*plan.notices, *traps) for line in labelled("note", text)]
 
 
 def _part_lines(part: Part) -> list[str]:
