@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,15 +11,21 @@ from localspec.drafters import Drafter, Off
 from localspec.drafters.cascade import Cascade
 from localspec.drafters.model import ModelDrafter
 from localspec.drafters.ngram import NGram
-from localspec.errors import DraftIncompatibleError, LocalspecError, OutOfMemoryError
+from localspec.errors import (
+    DraftIncompatibleError,
+    Interrupted,
+    LocalspecError,
+    OutOfMemoryError,
+)
 from localspec.events import Loading, ModelInfo, Speculation
 from localspec.llama import library
-from localspec.llama.calibrate import Watchdog, choose_threads, sweep
+from localspec.llama.calibrate import Watchdog, choose_threads, pass_seconds, sweep
 from localspec.llama.context import Context
 from localspec.llama.devices import backend
 from localspec.llama.model import Model, check_file
 from localspec.llama.runners import LlamaDraftModel, LlamaTarget
-from localspec.options import Options
+from localspec.llama.stop import StopFlag
+from localspec.options import AUTO, Options
 from localspec.pairs.check import vocabulary_mismatch
 from localspec.pairs.explain import needs
 from localspec.pairs.fit import fit_files
@@ -48,7 +53,7 @@ class Pairing:
     drafter: Drafter
     verifier: Verifier
     policy: Policy
-    stop: threading.Event
+    stop: StopFlag
     """Set, it aborts the running pass."""
     watchdog: Watchdog | None
     parts: tuple[Context | Model, ...]
@@ -88,7 +93,9 @@ class _Assembly:
     cancelled: Callable[[], bool] | None
     parts: list[Context | Model] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
-    stop: threading.Event = field(default_factory=threading.Event)
+    stop: StopFlag = field(default_factory=StopFlag)
+    draft_seconds: float | None = None
+    """For one token of the draft model."""
 
     def pairing(self) -> Pairing:
         """Load as planned; if memory is refused all the same, once more with a smaller plan.
@@ -226,6 +233,8 @@ class _Assembly:
         else:
             try:
                 draft = self.model(path, fit.draft)
+            except Interrupted:
+                raise
             except LocalspecError as error:
                 if options.draft is not None or options.require_draft:
                     raise
@@ -253,7 +262,9 @@ class _Assembly:
             elif name == "model" and draft is not None:
                 planned = fit.draft  # None where only llama.cpp could read its header
                 kv_type = planned.kv_type if planned else draft_kv_type(None, fit.target.kv_type)
-                runner = LlamaDraftModel(self.context(draft, fit, kv_type), target.n_vocab)
+                drafting = self.context(draft, fit, kv_type)
+                self.draft_seconds = pass_seconds(drafting, 1)
+                runner = LlamaDraftModel(drafting, target.n_vocab)
                 found.append(ModelDrafter(runner, judge.favours))
         return found
 
@@ -273,9 +284,10 @@ class _Assembly:
     def policy(self, context: Context, off: str | None) -> Policy:
         if off is not None:
             return Plain(off)
-        if self.options.draft_max is not None:
-            return Fixed(self.options.draft_max)
-        return Auto(sweep(context))
+        k = self.options.draft_max
+        if k is None:
+            k = self.files.always_draft
+        return Auto(sweep(context), self.draft_seconds) if k is None or k == AUTO else Fixed(k)
 
 
 def _combined(drafters: list[Drafter]) -> Drafter:

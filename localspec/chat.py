@@ -56,7 +56,7 @@ class Template:
                 bos_token=self._bos,
                 eos_token=self._eos,
             )
-        except (jinja2.TemplateError, TypeError, ValueError) as error:
+        except Exception as error:  # noqa: BLE001 - it is a program, and not ours
             raise UsageError(f"the model's chat template refuses this chat: {error}") from None
 
 
@@ -136,6 +136,8 @@ def fit(
     while True:
         text = template.render([*system, *turns])
         tokens = encode(text)
+        if not tokens:
+            raise UsageError("the model's chat template makes nothing of this chat")
         if len(tokens) + reserve <= capacity or (len(turns) <= 1 and len(tokens) < capacity):
             return Prompt(text, tokens, dropped)
         if len(turns) <= 1:

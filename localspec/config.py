@@ -16,7 +16,12 @@ APP = "localspec"
 
 def _home(part: str, default: str) -> Path:
     override = os.environ.get("LOCALSPEC_HOME")
-    return Path(override).expanduser() / part if override else Path(default)
+    if not override:
+        return Path(default)
+    try:
+        return Path(override).expanduser() / part
+    except RuntimeError:
+        raise UsageError(f"LOCALSPEC_HOME is {override}, and there is no such user") from None
 
 
 def config_dir() -> Path:

@@ -102,7 +102,7 @@ class Tally:
             was.accepted + accepted,
             was.seconds + draft.seconds,
         )
-        judged = min(accepted + 1, len(draft)) if draft.is_chain else accepted
+        judged = verdict.verified if draft.is_chain else accepted
         while len(self.judged_at) < judged:
             self.judged_at.append(0)
             self.accepted_at.append(0)

@@ -30,6 +30,9 @@ _RANGES = (
 )
 
 
+_SMALLEST = 1e-6
+
+
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """How logits become a distribution. Defaults are llama.cpp's for chat."""
@@ -60,6 +63,10 @@ class Sampling:
                 raise UsageError(f"{name} must be between {low:g} and {high:g}, not {value:g}")
         if self.repeat_penalty <= 0:
             raise UsageError(f"repeat_penalty must be above 0, not {self.repeat_penalty:g}")
+        for name in ("temperature", "repeat_penalty"):
+            value = getattr(self, name)
+            if 0 < value < _SMALLEST:  # logits divided by less are no numbers any more
+                raise UsageError(f"{name} must be at least {_SMALLEST:g}, not {value:g}")
 
     @property
     def penalises(self) -> bool:
@@ -103,7 +110,8 @@ class Processor:
         s = self.sampling
         if len(self._bias_ids) or s.penalises:
             row = row.copy()
-            row[self._bias_ids] += self._bias_values
+            known = self._bias_ids < len(row)  # a draft's vocabulary may be padded less
+            row[self._bias_ids[known]] += self._bias_values[known]
             if s.penalises:
                 _penalise(row, before[-s.penalty_last_n :], s)
         if s.temperature == 0 or s.top_k == 1:
@@ -158,6 +166,7 @@ def _best(row: Logits, k: int) -> Ids:
     if width > 2 * k:
         body = row[: width * _COLUMNS_PER_BLOCK].reshape(_COLUMNS_PER_BLOCK, width)
         maxima = body.max(axis=0)
+        _require_finite(maxima.max())  # a column with a NaN would be passed over
         threshold = np.partition(maxima, width - k)[width - k]
         columns = np.flatnonzero(maxima >= threshold)  # every column that ties stays in
         candidates = (columns[None, :] + np.arange(_COLUMNS_PER_BLOCK)[:, None] * width).ravel()
@@ -170,6 +179,8 @@ def _best(row: Logits, k: int) -> Ids:
     threshold = np.partition(values, len(values) - k)[len(values) - k]
     above = candidates[values > threshold]
     level = np.sort(candidates[values == threshold])[: k - len(above)]
+    if len(above) + len(level) < k:  # NaN counts as the largest and equals nothing
+        _require_finite(math.nan)
     return np.sort(np.concatenate([above, level])).astype(np.int32)
 
 

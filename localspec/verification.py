@@ -9,6 +9,7 @@ between such passes can bridge is a near-tie; any other is a failure.
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,13 +21,13 @@ from localspec.loop import Work
 from localspec.noise import Noise, Stream
 from localspec.runtime import Runtime
 from localspec.sampling import Processor, Sampling
-from localspec.values import Draft, Logits, Proposal, chain_parents, no_draft
+from localspec.values import Draft, Logits, Probs, Proposal, chain_parents, no_draft
 
 _SEQ = 0
 _NOISE_PROMPTS = 6
 _WIDTHS = (2, 4, 5, 8)
 _SAFETY = 2.0
-"""Both of two near-tied tokens may move by the noise, in opposite directions."""
+"""Two tokens may move by the noise, in opposite directions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,8 @@ class Divergence:
     drafted: int
     """Token ids."""
     gap: float
-    """Distance of the two in the target's logits (noise included when sampling)."""
+    """How far apart the two are in the target's logits: twice what every logit must be able to
+    move for the other one to be chosen, in units of logits."""
     near_tie: bool
 
 
@@ -167,31 +169,16 @@ class Scorer:
         """How close the call was where two replies part."""
         pairs = zip(plain.tokens, drafted.tokens, strict=False)
         at = next((i for i, (a, b) in enumerate(pairs) if a != b), None)
-        if at is None:  # one ends earlier, which the same tokens cannot cause: never a near-tie
+        if at is None:  # one goes on where the other ends, after the same tokens: never a near-tie
             at = min(len(plain.tokens), len(drafted.tokens)) - 1
-            return Divergence(
-                prompt, at, plain.tokens[at], drafted.tokens[at], np.inf, near_tie=False
-            )
+            last = plain.tokens[at]
+            return Divergence(prompt, at, last, last, np.inf, near_tie=False)
         a, b = plain.tokens[at], drafted.tokens[at]
         tokens = self._runtime.encode([Message("user", prompt)])
-        row = self._rows([*tokens, *plain.tokens[:at]], [a], 1)[0]
-        before = [*tokens, *plain.tokens[:at]]
-        gap = self._gap(row, before, a, b, sampling, Noise(plain.seed))
+        row = self._rows(tokens, list(plain.tokens[: at + 1]), 1)[-1]
+        choice = _Choice([*tokens, *plain.tokens[:at]], sampling, Noise(plain.seed), self._n_vocab)
+        gap = 2 * max(choice.distance(row, a), choice.distance(row, b))
         return Divergence(prompt, at, a, b, gap, near_tie=gap <= _SAFETY * noise)
-
-    def _gap(
-        self, row: Logits, before: list[int], a: int, b: int, sampling: Sampling, noise: Noise
-    ) -> float:
-        p = Processor(sampling, self._n_vocab)(row, before)
-        if sampling.temperature == 0:
-            return abs(float(row[a]) - float(row[b]))
-        pa, pb = p.probability(a), p.probability(b)
-        if pa == 0 or pb == 0:
-            # One of them is cut off by top-k, top-p or min-p: the call was at that border.
-            border = float(row[p.ids].min())
-            return min(abs(float(row[t]) - border) for t in (a, b) if p.probability(t) == 0)
-        g = noise.gumbel(len(before), np.array([a, b], np.int32), Stream.SAMPLE)
-        return abs(float(np.log(pa) + g[0] - np.log(pb) - g[1])) * sampling.temperature
 
     def _rows(self, prompt: list[int], reply: list[int], width: int) -> Logits:
         """Logits (len(reply), V) that chose each token of a reply, read ``width`` at a time."""
@@ -211,3 +198,47 @@ class Scorer:
             target.keep(_SEQ, range(len(rest)))
         self._runtime.lend()
         return np.concatenate(rows)
+
+
+class _Choice:
+    """The target's choice at one position, as a function of the row of logits."""
+
+    def __init__(self, before: list[int], sampling: Sampling, noise: Noise, n_vocab: int) -> None:
+        self._before, self._noise = before, noise
+        self._processor = Processor(sampling, n_vocab)
+        whole = dataclasses.replace(sampling, top_k=0, top_p=1.0, min_p=0.0)
+        self._whole = Processor(whole, n_vocab)
+        self._greedy = sampling.temperature == 0
+
+    def __call__(self, row: Logits) -> int:
+        p = self._processor(row, self._before)
+        return self._noise.draw(p, len(self._before), Stream.SAMPLE)
+
+    def distance(self, row: Logits, token: int) -> float:
+        """How much every logit must be able to move for ``token`` to be chosen; 0 if it is.
+
+        Two moves are tried, since the borders of top-k, top-p and min-p may have to let the token
+        in or to shut its rivals out: all others down, or only those that score above it. Found to
+        10 %; infinite above 16.
+        """
+        if self(row) == token:
+            return 0.0
+        scores = self._scores(row)
+        alone = np.full(len(row), -1.0, np.float32)
+        alone[token] = 1.0
+        rivals = np.where(scores > scores[token], -1.0, 1.0).astype(np.float32)
+        for step in np.geomspace(1e-6, 16.0, 175).astype(np.float32):
+            if token in {self(row + step * alone), self(row + step * rivals)}:
+                return float(step)
+        return np.inf
+
+    def _scores(self, row: Logits) -> Probs:
+        """(V,) what the choice maximises, were nothing cut off."""
+        if self._greedy:
+            return row.astype(np.float64)
+        p = self._whole(row, self._before)
+        scores = np.full(len(row), -np.inf)
+        scores[p.ids] = np.log(p.probs) + self._noise.gumbel(
+            len(self._before), p.ids, Stream.SAMPLE
+        )
+        return scores

@@ -80,7 +80,7 @@ def why_remake(state: dict[str, str], wanted_python: str | None, running_python:
     if running_python is None:
         return "its Python no longer runs"
     if state.get("root") != str(ROOT):
-        return "it was made for another place or by something else"
+        return "it is incomplete or was made for another place"
     if "unfinished" in state:
         return f"{state['unfinished']} was interrupted"
     if wanted_python not in (None, running_python):
@@ -146,6 +146,8 @@ def install_packages(state: dict[str, str], profile: str) -> None:
         if state.get(f"packages {name}") == file_digest(ROOT / "requirements" / f"{name}.lock"):
             return
     lock = ROOT / "requirements" / f"{profile}.lock"
+    for name in PROFILES:
+        state.pop(f"packages {name}", None)  # this install may move the pins of another
     with part(state, f"packages {profile}", file_digest(lock)):
         pip_install("installing packages", "--require-hashes", "--only-binary", ":all:", "-r", lock)
 

@@ -223,6 +223,37 @@ def test_a_part_that_ends_badly_stays_unfinished(tmp_path, monkeypatch):
     assert bootstrap.load_state(path) == {"engine": "new"}
 
 
+@pytest.fixture
+def installs(tmp_path, monkeypatch):
+    """What pip was asked to install, in a checkout whose locks say only their name."""
+    asked = []
+    (tmp_path / "requirements").mkdir()
+    for name in bootstrap.PROFILES:
+        (tmp_path / "requirements" / f"{name}.lock").write_text(name)
+    monkeypatch.setattr(bootstrap, "ROOT", tmp_path)
+    monkeypatch.setattr(bootstrap.save_state, "__defaults__", (tmp_path / "bootstrap.json",))
+    monkeypatch.setattr(bootstrap, "pip_install", lambda _, *rest: asked.append(rest[-1].name))
+    return asked
+
+
+def test_the_dev_packages_serve_the_runtime_too(installs):
+    state = {}
+    for profile in ("dev", "runtime", "dev"):
+        bootstrap.install_packages(state, profile)
+    assert installs == ["dev.lock"]
+
+
+def test_installing_one_set_of_packages_forgets_the_other(installs, tmp_path):
+    state = {}
+    bootstrap.install_packages(state, "dev")
+    for name in bootstrap.PROFILES:
+        (tmp_path / "requirements" / f"{name}.lock").write_text("newer")
+    bootstrap.install_packages(state, "runtime")
+    (tmp_path / "requirements" / "dev.lock").write_text("dev")
+    bootstrap.install_packages(state, "dev")
+    assert installs == ["dev.lock", "runtime.lock", "dev.lock"]
+
+
 def test_a_python_without_venv_says_which_package_is_missing(monkeypatch):
     monkeypatch.setattr(bootstrap.importlib.util, "find_spec", lambda _: None)
     with pytest.raises(Failure, match="apt install python3-venv"):

@@ -74,6 +74,14 @@ def test_positions_are_counted_once_each() -> None:
     assert sum(request.tally.accepted_at) == request.tally.accepted
 
 
+@pytest.mark.parametrize("k", range(2, 8))
+def test_positions_beyond_the_end_are_not_judged(k: int) -> None:
+    plain, _ = finished(30, k=0)
+    tally = finished(30, k=k, end=plain.tokens[-1])[0].tally
+    assert sum(tally.judged_at) == tally.verified
+    assert tally.accepted_at == tally.judged_at
+
+
 def test_requests_in_one_round_do_not_touch_each_other() -> None:
     """The same request gives the same text in any company."""
 

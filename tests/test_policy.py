@@ -70,6 +70,12 @@ def test_unmeasured_widths_are_interpolated(width: int) -> None:
     assert auto.verify_seconds(width) == pytest.approx(width)
 
 
+def test_a_draft_as_slow_as_the_target_is_never_used() -> None:
+    auto = Auto(FLAT, draft=1.0)
+    assert sum(k > 0 for k in play(auto, 200, 0.6, FLAT, 1.0)) <= 5
+    assert auto.speculation.state == "parked"
+
+
 def test_a_single_slow_pass_does_not_stay() -> None:
     auto = Auto(FLAT)
     before = auto.verify_seconds(4)

@@ -23,6 +23,7 @@ from localspec import (
     Runtime,
     Sampling,
     Token,
+    config,
 )
 from localspec.errors import (
     ContextError,
@@ -271,7 +272,7 @@ def test_absurd_options_are_refused_before_anything_is_loaded(files: Files) -> N
         ({"context": 3}, "context"),
         ({"threads": 0}, "threads"),
         ({"draft_max": 64}, "draft max"),
-        ({"draft_max": -1}, "draft max"),
+        ({"draft_max": -2}, "draft max"),
         ({"gpu_layers": -5}, "gpu layers"),
         ({"verifier": "hope"}, "rejection"),
         ({"drafter": ("oracle",)}, "oracle"),
@@ -296,6 +297,19 @@ def test_what_cannot_fit_is_refused_with_numbers(
 def test_loading_can_be_cancelled(files: Files) -> None:
     with pytest.raises(Interrupted):
         Runtime.open(options(files), cancelled=lambda: True)
+
+
+def test_loading_a_draft_of_the_catalogue_can_be_cancelled(files: Files) -> None:
+    own = config.config_dir() / "models.toml"
+    own.parent.mkdir(parents=True)
+    own.write_text(f'[mine]\ntarget = "{files.target}"\ndraft = "{files.draft}"\n')
+    names: list[str] = []
+    with pytest.raises(Interrupted):
+        Runtime.open(
+            Options(model="mine", threads=1),
+            lambda event: names.append(event.name),
+            cancelled=lambda: files.draft.name in names,
+        )
 
 
 def test_a_model_without_a_template_gets_a_plain_one(files: Files, tmp_path: Path) -> None:

@@ -142,12 +142,20 @@ def test_bias_forbids_and_forces() -> None:
         {"top_p": 1.5},
         {"min_p": -0.1},
         {"repeat_penalty": 0.0},
+        {"repeat_penalty": 1e-300},
+        {"temperature": 1e-310},
         {"penalty_last_n": -2},
     ],
 )
 def test_absurd_parameters_are_refused_by_name(wrong: dict[str, float]) -> None:
     with pytest.raises(UsageError, match=next(iter(wrong))):
         Sampling(**wrong)
+
+
+def test_bias_reaches_as_far_as_a_smaller_vocabulary() -> None:
+    """A draft's vocabulary may be padded less than the target's."""
+    process = Processor(dataclasses.replace(GREEDY, logit_bias=((9, 5.0), (1, 5.0))), 10)
+    assert process(np.zeros(8, np.float32), []).ids.tolist() == [1]
 
 
 def test_bias_outside_the_vocabulary_is_refused() -> None:
@@ -159,3 +167,14 @@ def test_bias_outside_the_vocabulary_is_refused() -> None:
 def test_logits_that_are_no_numbers_are_an_error(temperature: float) -> None:
     with pytest.raises(DecodeError, match="not numbers"):
         Processor(Sampling(temperature=temperature), 3)(np.full(3, np.nan, np.float32), [])
+
+
+@pytest.mark.parametrize("where", [0, 1234, V - 1])
+@pytest.mark.parametrize("settings", [{}, {"top_k": 0}, {"temperature": 0.0}])
+def test_a_single_logit_that_is_no_number_is_an_error(
+    where: int, settings: dict[str, float]
+) -> None:
+    damaged = row()
+    damaged[where] = np.nan
+    with pytest.raises(DecodeError, match="not numbers"):
+        Processor(Sampling(**settings), V)(damaged, [])

@@ -112,6 +112,20 @@ def test_a_template_may_refuse() -> None:
         Template("{{ raise_exception('roles must alternate') }}", bos="", eos="").render([words(1)])
 
 
+@pytest.mark.parametrize(
+    "source",
+    ["{{ 1 // 0 }}", "{{ range(99999999) }}", "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"],
+)
+def test_a_template_that_fails_refuses(source: str) -> None:
+    with pytest.raises(UsageError, match="template refuses"):
+        Template(source, bos="", eos="").render([words(1)])
+
+
+def test_a_template_of_nothing_is_refused() -> None:
+    with pytest.raises(UsageError, match="makes nothing"):
+        fit([words(1)], Template("{# #}", bos="", eos=""), WORDS.encode, 50, 10)
+
+
 def test_replies_keep_their_tokens_and_a_repeated_turn_gets_the_same_ones() -> None:
     transcript = Transcript(lambda t: [ord(c) for c in t], lambda t: [ord(c) for c in t])
     transcript.remember("ab", [999])

@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from localspec import __version__
+from localspec.cli.interrupt import watch
 from localspec.cli.texts import ReaderGoneError
 from localspec.errors import LocalspecError
 
@@ -26,6 +27,7 @@ COMMANDS = {
     "show": "What is known of one model or pair.",
     "rm": "Remove a pair's files.",
     "verify": "Test on this machine that drafting changes nothing.",
+    "bench": "Measure what drafting gains on this machine.",
     "doctor": "Check the installation, one fix for each problem.",
 }
 
@@ -77,7 +79,19 @@ def cli() -> None:
 
 def main(argv: list[str] | None = None) -> None:
     """Run a command and exit with its code."""
+    _open_closed_streams()
+    watch()
     sys.exit(call(argv))
+
+
+def _open_closed_streams() -> None:
+    """A standard stream that the caller closed is the null device.
+
+    Opened in this order they get descriptors 0, 1 and 2, which no other file must have.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115
 
 
 def call(argv: list[str] | None = None) -> int:  # noqa: PLR0911 - one exit code a cause
@@ -86,8 +100,9 @@ def call(argv: list[str] | None = None) -> int:  # noqa: PLR0911 - one exit code
         result: Any = cli.main(args=argv, prog_name="localspec", standalone_mode=False)
         sys.stdout.flush()
     except click.ClickException as error:
-        error.show()
-        return error.exit_code
+        context = getattr(error, "ctx", None)
+        place = f"; see `{context.command_path} --help`" if context is not None else ""
+        return _fail(error.format_message().replace("\n", " ").rstrip(".") + place, error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         return 130
     except LocalspecError as error:
@@ -123,6 +138,6 @@ def _report_defect(error: Exception) -> str:
 def _fail(message: str, code: int) -> int:
     try:
         click.echo(f"localspec: {message}", err=True)
-    except BrokenPipeError:
+    except OSError:  # nobody hears it; the code still counts
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
     return code

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -27,7 +28,8 @@ _INTERFACE = "tui.app"
 def command(model: str | None, system: str | None, *, plain: bool, **flags: Any) -> int:
     """Talk to MODEL (default: the embedded demo pair)."""
     asked = sort_flags(model, flags)
-    if not plain and sys.stdin.isatty() and sys.stdout.isatty():
+    # The interface draws on stderr, so that has to be the terminal as well.
+    if not plain and all(s.isatty() for s in (sys.stdin, sys.stdout, sys.stderr)):
         interface = importlib.import_module(_INTERFACE)
         code: int = interface.run(
             asked.options, asked.sampling, asked.max_tokens, asked.seed, system
@@ -46,7 +48,7 @@ def _lines(asked: Asked, system: str | None) -> int:
             ctrl_c.on_first = runtime.interrupt
             for notice in runtime.info.notices:
                 click.echo(f"localspec: {notice}", err=True)
-            for number, line in enumerate(_input_lines(), 1):
+            for number, line in enumerate(_input_lines(ctrl_c), 1):
                 text = decode(line, f"line {number} of stdin").strip()
                 if not text:
                     continue
@@ -75,8 +77,14 @@ def _lines(asked: Asked, system: str | None) -> int:
     return 0
 
 
-def _input_lines() -> Any:
-    try:
-        yield from sys.stdin.buffer
-    except OSError as error:
-        raise LocalspecError(f"cannot read stdin: {error.strerror}") from None
+def _input_lines(ctrl_c: CtrlC) -> Iterator[bytes]:
+    """Lines of stdin; while one is waited for, there is no reply to end, and Ctrl-C raises."""
+    while True:
+        try:
+            with ctrl_c.raising():
+                line = sys.stdin.buffer.readline()
+        except OSError as error:
+            raise LocalspecError(f"cannot read stdin: {error.strerror}") from None
+        if not line:
+            return
+        yield line

@@ -6,6 +6,7 @@ Precedence: flag, ``LOCALSPEC_*`` variable, the person's config.toml, default.
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -14,7 +15,7 @@ import click
 
 from localspec import config
 from localspec.errors import UsageError
-from localspec.options import Options
+from localspec.options import AUTO, Options
 from localspec.sampling import Sampling
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -22,28 +23,51 @@ _DEFAULTS = Sampling()
 
 
 class _AutoInt(click.ParamType[int | None]):
-    """A whole number, or ``auto`` for None."""
+    """A whole number of at least 0, or ``auto``."""
 
     name = "auto|N"
+
+    def __init__(self, auto: int | None) -> None:
+        self._auto = auto
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> int | None:
         if value is None or value == "auto":
-            return None
+            return self._auto if value == "auto" else None
         try:
-            return int(value)
+            number = int(value)
         except (TypeError, ValueError):
-            self.fail(f"{value!r} is neither a whole number nor auto", param, ctx)
+            number = -1
+        if number < 0:
+            self.fail(f"{value!r} is neither auto nor a whole number of at least 0", param, ctx)
+        return number
+
+
+_IN_CONFIG: dict[Any, tuple[tuple[type, ...], str]] = {
+    None: ((str,), "a text"),
+    int: ((int,), "a whole number"),
+    float: ((int, float), "a number"),
+}
+"""What TOML types a flag of a type takes, and how a person calls them."""
 
 
 def _option(*names: str, **settings: Any) -> Callable[[_Function], _Function]:
     """A click option that also reads its variable and the person's config.toml."""
     long = next(n for n in names if n.startswith("--")).split("/")[0]
     key = long.removeprefix("--").replace("-", "_")
+    types, named = (
+        ((bool,), "true or false")
+        if settings.get("is_flag")
+        else _IN_CONFIG.get(settings.get("type"), ((int, str), "a whole number or auto"))
+    )
 
     def default() -> Any:
-        return config.settings().get(key, settings.get("default"))
+        fallback = settings.get("default", False if settings.get("is_flag") else None)
+        value = config.settings().get(key, fallback)
+        if value is not None and type(value) not in types:
+            raise UsageError(f"{key} in {config.config_dir() / 'config.toml'} must be {named}")
+        return value
 
     return click.option(
         *names, **{**settings, "default": default, "envvar": f"LOCALSPEC_{key.upper()}"}
@@ -66,9 +90,11 @@ def model_flags(function: _Function) -> _Function:
             _option("--ctx", type=int, metavar="N", help="Context in tokens."),
             _option("--verifier", default="match", help="match (default) or rejection."),
             _option("--drafter", metavar="NAMES", help="ngram, model, both with a comma, or off."),
-            _option("--draft-max", type=_AutoInt(), default="auto", help="Draft length K."),
-            _option("--gpu-layers", type=_AutoInt(), default="auto", help="Target on the GPU."),
-            _option("--draft-gpu-layers", type=_AutoInt(), default="auto", help="Draft likewise."),
+            _option("--draft-max", type=_AutoInt(AUTO), help="Draft length K, or auto: what pays."),
+            _option("--gpu-layers", type=_AutoInt(None), help="Target layers on the GPU; all."),
+            _option(
+                "--draft-gpu-layers", type=_AutoInt(None), default="auto", help="Draft likewise."
+            ),
             _option("--threads", type=int, metavar="N", help="Threads; measured by default."),
             _option("--kv-type", metavar="TYPE", help="KV cache: f16 (default), q8_0, q4_0, ..."),
             _option("--offline", is_flag=True, help="Never connect to anything."),
@@ -113,7 +139,9 @@ def sort_flags(model: str | None, flags: dict[str, Any]) -> Asked:
     """
     names = flags.get("drafter")
     drafter = tuple(part.strip() for part in names.split(",")) if names else None
-    chosen = model if model is not None else config.settings().get("model", "demo")
+    chosen: object = model
+    if chosen is None:
+        chosen = os.environ.get("LOCALSPEC_MODEL") or config.settings().get("model", "demo")
     if not isinstance(chosen, str):
         raise UsageError(f"model in {config.config_dir() / 'config.toml'} must be a text")
     options = Options(

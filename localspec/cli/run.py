@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import sys
 from typing import Any
 
@@ -11,7 +10,7 @@ import click
 
 from localspec.cli.flags import model_flags, sampling_flags, sort_flags
 from localspec.cli.interrupt import CtrlC
-from localspec.cli.texts import read_stdin, require_text, summary, write
+from localspec.cli.texts import read_stdin, require_text, summary, write, write_json
 from localspec.errors import UsageError
 from localspec.events import Event, Finished, Message, ModelInfo, Notice, Reply, Token
 
@@ -67,7 +66,7 @@ def command(
             reply = _follow(events, ctrl_c, show=not as_json)
             info = runtime.info
     if as_json:
-        write(json.dumps(report(reply, info), ensure_ascii=False) + "\n")
+        write_json(report(reply, info))
     if stats or (sys.stderr.isatty() and not as_json):
         click.echo(click.style(summary(reply.stats), dim=True), err=True)
     return 130 if reply.finish_reason == "interrupt" else 0

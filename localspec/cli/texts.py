@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from localspec.errors import UsageError
 
@@ -65,6 +66,12 @@ def write(text: str) -> None:
         sys.stdout.buffer.flush()
     except BrokenPipeError:
         raise ReaderGoneError from None
+
+
+def write_json(value: Any) -> None:
+    """One line of JSON to stdout, whole in any encoding."""
+    unicode = (sys.stdout.encoding or "utf-8").lower().startswith("utf")
+    write(json.dumps(value, ensure_ascii=not unicode, allow_nan=False) + "\n")
 
 
 def summary(stats: Stats) -> str:

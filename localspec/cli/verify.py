@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import json
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,11 +12,12 @@ import click
 
 from localspec.cli.flags import model_flags, sampling_flags, sort_flags
 from localspec.cli.interrupt import CtrlC
-from localspec.cli.texts import decode, write
+from localspec.cli.texts import decode, write, write_json
 from localspec.errors import Interrupted, UsageError
+from localspec.options import AUTO
 
 if TYPE_CHECKING:
-    from localspec.verification import Verification
+    from localspec.verification import Divergence, Verification
 
 _TEMPERATURES = (0.0, 0.7, 1.0)
 _MAX_TOKENS = 128
@@ -58,7 +59,10 @@ def command(
     temperatures = (asked.sampling.temperature,) if given else _TEMPERATURES
     settings = [dataclasses.replace(asked.sampling, temperature=t) for t in temperatures]
     options = asked.options
-    if options.draft_max is None:  # the policy might park, and then there is nothing to test
+    if options.draft_max in {
+        None,
+        AUTO,
+    }:  # the policy might park, and then there is nothing to test
         options = dataclasses.replace(options, draft_max=_DRAFT_LENGTH)
     texts = (_read(Path(prompts)) if prompts else list(VERIFY))[:limit]
 
@@ -88,7 +92,7 @@ def command(
         click.echo("\r" + " " * 40 + "\r", err=True, nl=False)
     if as_json:
         model_facts = {"target": info.target, "draft": info.draft, "backend": info.backend}
-        write(json.dumps(report(result) | {"model": model_facts}, ensure_ascii=False) + "\n")
+        write_json(report(result) | {"model": model_facts})
     else:
         for line in _lines(result):
             write(line + "\n")
@@ -117,10 +121,16 @@ def report(result: Verification) -> dict[str, Any]:
             | {
                 "acceptance": c.acceptance,
                 "divergence_rate": len(c.divergences) / c.replies if c.replies else 0.0,
+                "divergences": [_divergence(d) for d in c.divergences],
             }
             for c in result.comparisons
         ],
     }
+
+
+def _divergence(d: Divergence) -> dict[str, Any]:
+    """As JSON, which has no word for an infinite gap: null."""
+    return dataclasses.asdict(d) | {"gap": d.gap if math.isfinite(d.gap) else None}
 
 
 def _lines(result: Verification) -> list[str]:

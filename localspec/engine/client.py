@@ -42,7 +42,7 @@ from localspec.sampling import Sampling
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
 
-    from localspec.assembly import Options
+    from localspec.options import Options
 
 ReplyEvent = Reading | Token | Round | Notice | Finished
 """What a reply is made of."""
@@ -248,7 +248,13 @@ class EngineClient:
             process.stdin.write(protocol.encode(command))
 
     async def _spawn(self) -> Process:
-        self._log.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self._log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise EngineError(
+                f"cannot make {self._log.parent} for the engine's log: {error.strerror}; "
+                "set LOCALSPEC_HOME to a writable folder"
+            ) from None
         with contextlib.suppress(OSError):
             if self._log.stat().st_size > _LOG_BYTES:
                 self._log.replace(self._log.with_suffix(".log.1"))
@@ -270,7 +276,9 @@ class EngineClient:
                     start_new_session=True,  # keys and hang-ups of the terminal are not for it
                 )
         except OSError as error:
-            raise EngineError(f"the engine could not be started: {error}") from None
+            raise EngineError(
+                f"the engine could not be started: {error.strerror or error}"
+            ) from None
 
     async def _read(self, process: Process) -> None:
         """Deliver events until the process is gone, then tell everyone who waits."""

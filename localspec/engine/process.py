@@ -97,7 +97,7 @@ def open_runtime(
     options: dict[str, Any], on_event: Callable[[Loading], None], cancelled: Callable[[], bool]
 ) -> EngineRuntime:
     """Open the real runtime."""
-    from localspec.assembly import Options
+    from localspec.options import Options
     from localspec.runtime import Runtime
 
     try:

@@ -8,7 +8,7 @@ exits at once.
 
 Commands (interface to engine)::
 
-    open       options               load a model; the fields of localspec.assembly.Options.
+    open       options               load a model; the fields of localspec.options.Options.
                                      Answered by loading..., then opened or failed
     reply      id, messages, sampling, seed, max_tokens, stop, draft
                                      answer a conversation (all of it, each time).
@@ -68,7 +68,7 @@ class OpenCommand:
 
     type: ClassVar[str] = "open"
     options: dict[str, Any]
-    """Checked by the engine against localspec.assembly.Options, so that a client needs not import
+    """Checked by the engine against localspec.options.Options, so that a client needs not import
     the runtime."""
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,6 +21,7 @@ from localspec.llama import library
 from localspec.llama.batch import Batch
 from localspec.llama.library import c_api
 from localspec.llama.model import Model
+from localspec.llama.stop import StopFlag
 from localspec.values import Logits, Tokens
 
 KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "bf16": 30}
@@ -60,7 +60,7 @@ class Context:
         n_batch: int = 512,
         threads: int,
         kv_type: str = "f16",
-        stop: threading.Event | None = None,
+        stop: StopFlag | None = None,
     ) -> None:
         """``n_ctx`` tokens for each of ``n_seq`` sequences; ``stop`` aborts a running pass.
 
@@ -71,8 +71,7 @@ class Context:
         if kv_type not in KV_TYPES:
             raise UsageError(f"no KV type {kv_type!r}; there are: {', '.join(KV_TYPES)}")
         self.model = model
-        self.n_batch = n_batch
-        self.stop = stop or threading.Event()
+        self.stop = stop or StopFlag()
         params = c_api.llama_context_default_params()
         params.n_ctx = n_ctx * n_seq
         params.n_batch = params.n_ubatch = n_batch
@@ -83,7 +82,6 @@ class Context:
         params.type_k = params.type_v = KV_TYPES[kv_type]
         params.n_outputs_max = self._outputs = min(n_batch, OUTPUTS * n_seq)
         params.no_perf = True
-        self._abort = c_api.ggml_abort_callback(lambda _data: self.stop.is_set())
         library.errors_since(0)
         self._ptr: Any = c_api.llama_init_from_model(model.handle, params)
         if not self._ptr:
@@ -91,11 +89,16 @@ class Context:
             raise OutOfMemoryError(
                 f"no context of {n_ctx} tokens for {model.path.name}: {reason}; try a smaller --ctx"
             )
-        c_api.llama_set_abort_callback(self._ptr, self._abort, ctypes.c_void_p(0))
+        c_api.llama_set_abort_callback(self._ptr, self.stop.callback, self.stop.data)
         self._memory: Any = c_api.llama_get_memory(self._ptr)
-        self._batch = Batch(n_batch)
+        # llama.cpp makes batches smaller and contexts larger than asked for; larger than a model
+        # was trained for is no gain, and it aborts the process on a batch that is too large.
+        self.n_batch = min(n_batch, int(c_api.llama_n_batch(self._ptr)))
+        self._batch = Batch(self.n_batch)
         self._lengths = [0] * n_seq
-        self.capacity = int(c_api.llama_n_ctx_seq(self._ptr))
+        self._rows: dict[tuple[int, int], Logits] = {}
+        """Arrays over llama.cpp's buffer by address and rows: looking up is cheaper."""
+        self.capacity = min(n_ctx, int(c_api.llama_n_ctx_seq(self._ptr)))
         self.threads = threads
 
     def close(self) -> None:
@@ -169,7 +172,13 @@ class Context:
             return [np.empty((0, self.model.n_vocab), np.float32) for _ in outputs]
         # Waits for the device; llama_decode alone may return before a GPU is done.
         pointer = c_api.llama_get_logits(self._ptr)
-        rows = np.ctypeslib.as_array(pointer, shape=(total, self.model.n_vocab))
+        key = (ctypes.addressof(pointer.contents), total)
+        rows = self._rows.get(key)
+        if rows is None:
+            if len(self._rows) > 256:  # llama.cpp moved its buffer often: drop the old places
+                self._rows.clear()
+            rows = np.ctypeslib.as_array(pointer, shape=(total, self.model.n_vocab))
+            self._rows[key] = rows
         views, at = [], 0
         for count in outputs:
             views.append(rows[at : at + count])
@@ -192,6 +201,28 @@ class Context:
             self.forward([(seq, part, 0)])
             if on_progress is not None:
                 on_progress(at + len(part))
+
+    def state(self, seq: int) -> bytes:
+        """The sequence's part of the KV cache, to be restored into a context of the same kind."""
+        size = int(c_api.llama_state_seq_get_size(self._ptr, seq))
+        buffer = (ctypes.c_uint8 * size)()
+        written = c_api.llama_state_seq_get_data(self._ptr, buffer, size, seq)
+        return bytes(buffer[:written])
+
+    def restore(self, seq: int, state: bytes) -> None:
+        """Put a state back in place of what the sequence holds.
+
+        Raises:
+            DecodeError: it is damaged, or of another model or kind of context; the sequence is
+                then empty.
+        """
+        self.truncate(seq, 0)
+        buffer = (ctypes.c_uint8 * len(state)).from_buffer_copy(state)
+        read = c_api.llama_state_seq_set_data(self._ptr, buffer, len(state), seq)
+        self._lengths[seq] = self.length(seq)
+        if read == 0:
+            self.truncate(seq, 0)
+            raise DecodeError("this saved state is damaged or belongs to another model or setting")
 
     def audit(self) -> None:
         """Compare our lengths with llama.cpp's.

@@ -69,11 +69,16 @@ def start() -> None:
     c_api.llama_backend_init()
 
 
+class _LogFile(logging.handlers.RotatingFileHandler):
+    """A log that falls silent where it cannot be written, say on a full disk."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
+        """Say nothing: the screen is not for this."""
+
+
 def log_to(path: Path) -> None:
     """Write llama.cpp's log to a rotating file (2 files of 1 MB) from now on."""
-    handler = logging.handlers.RotatingFileHandler(
-        path, maxBytes=1_000_000, backupCount=1, encoding="utf-8", delay=True
-    )
+    handler = _LogFile(path, maxBytes=1_000_000, backupCount=1, encoding="utf-8", delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     for old in logger.handlers[:]:
         logger.removeHandler(old)

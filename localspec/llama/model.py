@@ -34,6 +34,8 @@ def check_file(path: Path) -> None:
     try:
         if path.is_dir():
             raise ModelFileError(f"{path} is a directory; give the .gguf file in it")
+        if path.exists() and not path.is_file():  # a pipe would be waited for
+            raise ModelFileError(f"{path} is a pipe or a device; give a .gguf file")
         with path.open("rb") as file:
             head = file.read(8)
     except FileNotFoundError:

@@ -104,6 +104,8 @@ class Pair:
     drafting: str
     """One of KINDS."""
     licence: str
+    always_draft: int | None
+    """Draft this many tokens every round, even where plain decoding would be faster."""
     context: int | None
     """Tokens that the target was trained for."""
     draft_length: int | None

@@ -20,6 +20,8 @@ class Resolved:
     name: str
     target: Path
     draft: Path | None
+    always_draft: int | None = None
+    """K of every round, whether it pays or not; None leaves it to the policy."""
     notices: tuple[str, ...] = ()
     """What the person should know, one line each."""
 
@@ -40,8 +42,10 @@ def resolve(model: str, draft: str | None) -> Resolved:
         drafting = pair.usable_draft if draft is None else None
         own_draft = None if drafting is None else _here(pair, drafting)
     if draft is None:
-        notices = (pair.fallback,) if pair is not None and pair.fallback else ()
-        return Resolved(model, target, own_draft, notices)
+        if pair is None:
+            return Resolved(model, target, own_draft)
+        notices = (pair.fallback,) if pair.fallback else ()
+        return Resolved(model, target, own_draft, pair.always_draft, notices)
     return Resolved(model, target, None if draft == NO_DRAFT else draft_file(draft))
 
 

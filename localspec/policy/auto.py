@@ -32,6 +32,8 @@ _MARGIN = 1.02
 """Drafting must promise this much more than plain decoding."""
 _PLAIN_EVERY = 64
 """While drafting, one round in this many is plain, to keep the comparison honest."""
+_CURVE_EVERY = 16
+"""Rounds between two looks at the curve of pass times."""
 _PROBE_FIRST, _PROBE_LAST = 8, 512
 """Plain rounds between probes while parked: the first pause and the longest."""
 
@@ -54,17 +56,24 @@ class _Mean:
 class Auto:
     """Drafts as long as it pays."""
 
-    def __init__(self, verify: Mapping[int, float], k_max: int = K_MAX) -> None:
-        """``verify``: seconds of a target pass by number of tokens, as measured at load."""
+    def __init__(
+        self, verify: Mapping[int, float], draft: float | None = None, k_max: int = K_MAX
+    ) -> None:
+        """Costs as measured at load.
+
+        ``verify`` holds seconds of a target pass by number of tokens, ``draft`` seconds for one
+        drafted token (None where drafting costs next to nothing).
+        """
         self._verify = {n: _Mean(seconds) for n, seconds in verify.items()}
-        self._draft = _Mean()
+        self._draft = _Mean(draft)
         self._hits = [_PRIOR[0] * _PRIOR[1]] * k_max
         self._tries = [_PRIOR[1]] * k_max
         self._k_max = k_max
+        self._curve = [self.verify_seconds(k + 1) for k in range(k_max + 1)]
+        """Seconds of a pass by draft length, refreshed now and then: it changes slowly."""
         self._round = 0
         self._pause = _PROBE_FIRST
         self._until_probe = 0
-        self._probing = False
         self.speculation = Speculation("on")
 
     def plan(self, seqs: Sequence[int]) -> list[Budget]:
@@ -73,10 +82,9 @@ class Auto:
 
     def _choose(self) -> int:
         self._round += 1
-        self._probing = False
         if self._round % _PLAIN_EVERY == 1:
             return 0
-        rates = [self.rate(k) for k in range(self._k_max + 1)]
+        rates = self.rates()
         k = max(range(1, self._k_max + 1), key=rates.__getitem__)
         if rates[k] > _MARGIN * rates[0]:
             self._pause, self._until_probe = _PROBE_FIRST, 0
@@ -90,16 +98,20 @@ class Auto:
             return 0
         self._until_probe = self._pause
         self._pause = min(2 * self._pause, _PROBE_LAST)
-        self._probing = True
         return k
 
-    def rate(self, k: int) -> float:
-        """Expected tokens per second with draft length k."""
+    def rates(self) -> list[float]:
+        """Expected tokens per second with draft lengths 0, 1, ..., k_max."""
+        if self._round % _CURVE_EVERY == 2:
+            self._curve = [self.verify_seconds(k + 1) for k in range(self._k_max + 1)]
+        draft = self._draft.value or 0.0
         emitted, reach = 1.0, 1.0
-        for i in range(k):
-            reach *= self._survival(i)
+        found = [1.0 / self._curve[0]]
+        for k in range(1, self._k_max + 1):
+            reach *= self._survival(k - 1)
             emitted += reach
-        return emitted / (self.verify_seconds(k + 1) + k * (self._draft.value or 0.0))
+            found.append(emitted / (self._curve[k] + k * draft))
+        return found
 
     def verify_seconds(self, width: int) -> float:
         """Of a pass over ``width`` tokens: measured, or interpolated between measured widths."""

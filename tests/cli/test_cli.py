@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
+import io
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import gguf_tools
@@ -116,6 +118,9 @@ def test_raw_and_system_and_stop(files: Files, capfd: pytest.CaptureFixture[str]
         (["run", "x", "--verifier", "hope"], 2, "verifier"),
         (["run", "x", "--drafter", "oracle"], 2, "oracle"),
         (["run", "x", "--draft-max", "1000"], 2, "draft max"),
+        (["run", "x", "--draft-max", "-1"], 2, "auto"),
+        (["run", "x", "--no-such-flag"], 2, "--no-such-flag"),
+        (["run", "x", "--seed", "many"], 2, "--seed"),
         (["run", "x", "--kv-type", "f7"], 2, "KV type"),
         (["run", "x", "-m", "no-such-model"], 3, "no model called"),
         (["run", "x", "-m", "demi"], 3, "demo"),
@@ -230,20 +235,73 @@ def test_ctrl_c_keeps_what_was_said_and_exits_130(files: Files) -> None:
     assert b"Traceback" not in err
 
 
-@pytest.mark.parametrize("delay", [0.1, 0.2, 0.3, 0.5])
-def test_ctrl_c_at_any_moment_exits_130_without_a_traceback(files: Files, delay: float) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "localspec", "verify", str(files.target), "-d", str(files.draft)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        cwd=ROOT,
+def press_ctrl_c() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize("command", ["run", "verify", "chat"])
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "localspec.assembly.resolve",
+        "localspec.llama.model.check_file",
+        "localspec.llama.context.Context.__init__",
+        "localspec.llama.calibrate.pass_seconds",
+        "localspec.runtime.fit",
+        "localspec.llama.context.Context.read",
+        "localspec.drafters.model.ModelDrafter.propose",
+        "localspec.replying.Generation._event",
+    ],
+)
+def test_ctrl_c_at_any_moment_exits_130(
+    files: Files,
+    command: str,
+    moment: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """The signal arrives just before the named step, the first time that it is taken."""
+    holder, name = moment.rsplit(".", 1)
+    try:
+        owner = importlib.import_module(holder)
+    except ModuleNotFoundError:
+        module, kind = holder.rsplit(".", 1)
+        owner = getattr(importlib.import_module(module), kind)
+    original, pressed = getattr(owner, name), []
+
+    def interrupted(*args: object, **kwargs: object) -> object:
+        if not pressed:
+            pressed.append(True)
+            press_ctrl_c()
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(owner, name, interrupted)
+    model = [str(files.target), "-d", str(files.draft), "--drafter", "model", "-n", "40"]
+    if command == "run":
+        model = ["hello", "-m", *model]
+    if command == "verify":
+        model += ["--limit", "2"]
+    else:
+        model += ["--draft-max", "auto"]
+    lines = io.TextIOWrapper(io.BytesIO(b"hello\nhello\n"))
+    monkeypatch.setattr(sys, "stdin", lines)
+    assert cli.call([command, *model]) == 130
+    assert pressed
+    err = capfd.readouterr().err
+    assert len(err.splitlines()) <= 1
+    assert "Traceback" not in err
+
+
+def test_ctrl_c_during_an_import_is_not_lost() -> None:
+    """KeyboardInterrupt raised and swallowed before the command looks."""
+    probe = (
+        "import os, signal, sys; from localspec.cli import interrupt; interrupt.watch()\n"
+        "try: os.kill(os.getpid(), signal.SIGINT)\n"
+        "except KeyboardInterrupt: pass\n"
+        "sys.exit(0 if interrupt.CtrlC().pressed else 1)"
     )
-    time.sleep(delay)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode in {130, -signal.SIGINT}
-    if delay >= 0.3:  # before that the interpreter itself may still be starting
-        assert b"Traceback" not in err
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_plain_chat_reads_lines_and_answers_each(files: Files) -> None:
@@ -252,6 +310,25 @@ def test_plain_chat_reads_lines_and_answers_each(files: Files) -> None:
     assert done.returncode == 0
     assert done.stdout.count(b"\n") >= 2
     assert done.stderr == b""
+
+
+def test_ctrl_c_ends_a_plain_chat_that_waits_for_a_line(files: Files) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "localspec", "chat", str(files.target), "-n", "3"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=ROOT,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"hello\n")
+        process.stdin.flush()
+        assert process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=30) == 130
+        assert process.stderr is not None
+        assert b"Traceback" not in process.stderr.read()
 
 
 def test_plain_chat_survives_a_message_that_is_too_long(files: Files) -> None:
@@ -353,6 +430,62 @@ def test_settings_come_from_flag_then_variable_then_file(
     config.settings.cache_clear()
     assert cli.call(["run", "x"]) == 2
     assert "config.toml" in one_line(capfd.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("seed = [1]", "a whole number"),
+        ('temperature = "hot"', "a number"),
+        ("temperature = true", "a number"),
+        ("top_k = 1.5", "a whole number"),
+        ("require_draft = 7", "true or false"),
+        ("draft = 3", "a text"),
+        ("draft_max = 2.7", "a whole number or auto"),
+    ],
+)
+def test_a_setting_of_the_wrong_type_is_named_with_its_file(
+    line: str, wanted: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    own = Path(os.environ["LOCALSPEC_HOME"]) / "config" / "config.toml"
+    own.parent.mkdir(parents=True)
+    own.write_text(line)
+    assert cli.call(["run", "x"]) == 2
+    said = one_line(capfd.readouterr().err)
+    assert said.endswith(f"{line.split(maxsplit=1)[0]} in {own} must be {wanted}")
+
+
+def test_a_model_can_be_set_by_variable(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LOCALSPEC_MODEL", "nowhere.gguf")
+    assert cli.call(["run", "x"]) == 3
+    assert "nowhere.gguf" in one_line(capfd.readouterr().err)
+
+
+def test_a_home_of_a_user_who_is_not_there(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LOCALSPEC_HOME", "~no-such-user")
+    assert cli.call(["run", "x"]) == 2
+    assert "no such user" in one_line(capfd.readouterr().err)
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_defect(files: Files, closed: str) -> None:
+    command = shlex.join([sys.executable, "-m", "localspec", "run", "x", *pair(files), "-n", "3"])
+    done = subprocess.run(
+        ["sh", "-c", f"{command} {closed}"], capture_output=True, cwd=ROOT, timeout=100, check=False
+    )
+    assert done.returncode == 0
+    assert done.stderr == b""
+
+
+def test_json_is_whole_in_a_narrow_encoding(files: Files) -> None:
+    args = ["run", "x", *pair(files), "-n", "20", "--seed", "1", "--json"]
+    narrow = json.loads(run_process(*args, env={"PYTHONIOENCODING": "ascii"}).stdout)
+    assert narrow["text"] == json.loads(run_process(*args).stdout)["text"]
+    assert not narrow["text"].isascii()
 
 
 def test_a_home_that_cannot_be_written_is_explained(

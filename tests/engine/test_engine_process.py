@@ -152,6 +152,15 @@ async def test_a_runtime_that_does_not_exist(tmp_path):
     await client.close()
 
 
+async def test_a_log_that_cannot_be_written(tmp_path):
+    from dataclasses import make_dataclass
+
+    (tmp_path / "file").write_text("in the way")
+    client = EngineClient(make_dataclass("Nothing", [])(), log_dir=tmp_path / "file" / "log")
+    with pytest.raises(EngineError, match="LOCALSPEC_HOME"):
+        await client.open()
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 async def test_killed_between_replies_it_says_so_and_starts_again(make_client):
     deaths = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ from localspec.llama import calibrate, devices, library
 from localspec.llama.context import Context, decode_error
 from localspec.llama.model import Model, load_error
 from localspec.llama.runners import LlamaDraftModel, LlamaTarget
+from localspec.llama.stop import StopFlag
 from localspec.loop import Work
 from localspec.pairs.check import vocabulary_mismatch
 from localspec.values import Draft, Proposal, chain_parents, no_draft
@@ -99,6 +101,21 @@ def test_a_full_context_is_an_error_and_changes_nothing(context: Context) -> Non
     context.audit()
 
 
+def test_a_context_smaller_than_a_batch_reads_in_passes_and_ends_where_asked(model: Model) -> None:
+    """llama.cpp makes it larger and its batches smaller, and aborts on a larger batch."""
+    small = Context(model, n_ctx=40, n_batch=512, threads=1)
+    try:
+        assert small.capacity == 40
+        small.read(0, [3] * 40)
+        assert small.length(0) == 40
+        with pytest.raises(ContextFullError):
+            small.forward([(0, [3], 1)])
+        with pytest.raises(DecodeError, match="41 tokens"):
+            small.forward([(0, [3] * 41, 1)])
+    finally:
+        small.close()
+
+
 def test_what_would_abort_llama_cpp_is_refused_before(context: Context) -> None:
     with pytest.raises(DecodeError, match="vocabulary"):
         context.forward([(0, [259], 1)])
@@ -112,7 +129,7 @@ def test_what_would_abort_llama_cpp_is_refused_before(context: Context) -> None:
 def test_interrupt_within_50_ms_and_the_context_lives_on(files: Files) -> None:
     """A pass of seconds on this model, stopped from another thread."""
     path = gguf_tools.write_llama(files.folder / "wide.gguf", width=1024, layers=8, context=4096)
-    model, stop = Model(path), threading.Event()
+    model, stop = Model(path), StopFlag()
     context = Context(model, n_ctx=4096, n_batch=2048, threads=1, stop=stop)
     pressed = []
 
@@ -215,6 +232,20 @@ def test_unknown_kv_type_is_refused(model: Model) -> None:
         Context(model, n_ctx=64, threads=1, kv_type="q3")
 
 
+def test_a_state_continues_where_it_was_saved(context: Context) -> None:
+    context.forward([(0, [5, 6, 7, 8], 1)])
+    saved = context.state(0)
+    expected = context.forward([(0, [9], 1)])[0].copy()
+    context.restore(1, saved)
+    assert context.length(1) == 4
+    np.testing.assert_allclose(context.forward([(1, [9], 1)])[0], expected, atol=1e-5)
+    context.audit()
+    with pytest.raises(DecodeError, match="damaged"):
+        context.restore(0, saved[: len(saved) // 2])
+    assert context.length(0) == 0
+    context.audit()
+
+
 # -- files that are no models -------------------------------------------------------------------
 
 
@@ -229,6 +260,13 @@ def test_files_that_cannot_be_gguf(tmp_path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with pytest.raises(ModelFileError, match=r"bad\.gguf"):
         Model(path)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="named pipes are Unix")
+def test_a_named_pipe_is_no_model_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.gguf")
+    with pytest.raises(ModelFileError, match="pipe"):
+        Model(tmp_path / "pipe.gguf")
 
 
 def test_a_directory_is_no_model(tmp_path: Path) -> None:
@@ -315,3 +353,15 @@ def test_devices_are_listed_with_free_memory() -> None:
     assert any(d.kind == "cpu" and 0 < d.free <= d.total for d in found)
     assert devices.physical_cores() >= 1
     assert library.version() == "0.3.36"
+
+
+def test_a_log_that_cannot_be_written_is_silent(
+    files: Files, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "llama.log").mkdir()
+    try:
+        library.log_to(tmp_path / "llama.log")
+        library.logger.warning("nobody reads this")
+    finally:
+        library.log_to(tmp_path / "other.log")
+    assert capfd.readouterr().err == ""

@@ -1,0 +1,96 @@
+"""Take a picture of the interface: the real app and engine, without a terminal, as an SVG.
+
+python scripts/screenshot.py "Write a function that adds two numbers." --colours
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from localspec.engine.client import EngineClient
+from localspec.options import Options
+from localspec.sampling import Sampling
+from tui.app import ChatApp
+from tui.session import Phase, Settings
+
+if TYPE_CHECKING:
+    from textual.pilot import Pilot
+
+ROOT = Path(__file__).resolve().parent.parent
+_FONTS = "ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace"
+
+
+async def until(pilot: Pilot[None], predicate: Callable[[], bool], seconds: float = 120) -> None:
+    """Let the app run until something is so."""
+    end = time.monotonic() + seconds
+    while not predicate():
+        if time.monotonic() > end:
+            sys.exit("screenshot: waited too long")
+        await pilot.pause(0.05)
+
+
+async def take(arguments: argparse.Namespace, log_dir: Path) -> str:
+    """Ask the questions and return the picture."""
+    options = Options(model=arguments.model)
+    sampling = Sampling(temperature=arguments.temperature)
+    engine = EngineClient(options, log_dir=log_dir)
+    settings = Settings(sampling, arguments.max_tokens, arguments.seed)
+    app = ChatApp(engine, settings, name=options.model, verifier=options.verifier)
+    width, height = (int(part) for part in arguments.size.split("x"))
+    async with app.run_test(size=(width, height)) as pilot:
+        session = app.session
+        await until(pilot, lambda: session.phase is Phase.READY or app.failure is not None)
+        if app.failure is not None:
+            sys.exit(f"screenshot: {app.failure}")
+        if arguments.light:
+            app.theme = "localspec-light"
+        if arguments.colours:
+            await pilot.press("ctrl+t")
+        turns = session.conversation.turns
+        for question in arguments.questions:
+            session.send(question)
+        replies = 2 * len(arguments.questions)
+        await until(pilot, lambda: len(turns) == replies and bool(turns[-1].end))
+        await until(pilot, lambda: session.idle)
+        await pilot.pause(0.3)
+        picture: str = app.export_screenshot(title=f"localspec chat {options.model}")
+    return picture
+
+
+def self_contained(picture: str) -> str:
+    """The picture without fonts from the network, and with the reader's own instead."""
+    picture = re.sub(r"@font-face\s*{[^}]*}", "", picture)
+    picture = re.sub(r"font-family: ?(?!arial)[^;]*;", f"font-family: {_FONTS};", picture)
+    return "\n".join(line.rstrip() for line in picture.splitlines() if line.strip()) + "\n"
+
+
+def main() -> None:
+    """Read the command line and write the file."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("questions", nargs="+")
+    parser.add_argument("--model", default="demo")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "chat.svg")
+    parser.add_argument("--size", default="96x30", help="columns x rows")
+    parser.add_argument("--colours", action="store_true", help="show the origins of tokens")
+    parser.add_argument("--light", action="store_true", help="the light theme")
+    parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--max-tokens", type=int, default=None)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as log_dir:
+        picture = asyncio.run(take(arguments, Path(log_dir)))
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    arguments.out.write_text(self_contained(picture), encoding="utf-8")
+    print(arguments.out)
+
+
+if __name__ == "__main__":
+    main()

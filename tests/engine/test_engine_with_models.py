@@ -1,0 +1,89 @@
+"""The child process with the real runtime and a random pair of models."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from localspec.engine.client import EngineClient
+from localspec.errors import ContextError, ModelNotFoundError, UsageError
+from localspec.events import Finished, Loading, Message, Round, Token
+from localspec.options import Options
+from localspec.sampling import Sampling
+
+
+@pytest.fixture
+async def client(files, tmp_path):
+    options = Options(model=str(files.target), draft=str(files.draft), threads=1, draft_max=3)
+    client = EngineClient(options, log_dir=tmp_path)
+    yield client
+    await client.close()
+
+
+async def ask(client, messages, **more):
+    events = client.reply(messages, sampling=Sampling(), seed=1, **more)
+    return [event async for event in events]
+
+
+async def test_a_conversation(client):
+    loading = []
+    info = await client.open(loading.append)
+    assert any(isinstance(event, Loading) for event in loading)
+    assert info.draft is not None
+    messages = [Message("user", "Hello")]
+    first = await ask(client, messages, max_tokens=24)
+    reply = first[-1].reply
+    assert isinstance(first[-1], Finished)
+    assert [e.token for e in first if isinstance(e, Token)] == list(reply.tokens)
+    assert sum(e.emitted for e in first if isinstance(e, Round)) == reply.stats.emitted
+
+    again = await ask(client, messages, max_tokens=24)
+    assert again[-1].reply.tokens == reply.tokens  # the same seed
+    plainly = await ask(client, messages, max_tokens=24, draft=False)
+    assert plainly[-1].reply.tokens == reply.tokens  # drafting changes nothing
+
+    more = [*messages, Message("assistant", reply.text), Message("user", "And?")]
+    assert isinstance((await ask(client, more, max_tokens=4))[-1], Finished)
+
+    with pytest.raises(ContextError):
+        await ask(client, [Message("user", "x" * 5000)])
+    assert isinstance((await ask(client, messages, max_tokens=4))[-1], Finished)
+
+
+async def test_an_interrupt_comes_through_quickly(client):
+    await client.open()
+    kept, reply, asked = "", None, 0.0
+    async for event in client.reply([Message("user", "Hello")], sampling=Sampling(), seed=1):
+        if isinstance(event, Token):
+            kept += event.text
+            if not asked:
+                asked = time.monotonic()
+                client.interrupt()
+        elif isinstance(event, Finished):
+            reply = event.reply
+    assert time.monotonic() - asked < 1  # 50 ms on a machine that is not shared
+    assert reply.text.startswith(kept)
+    assert reply.finish_reason in ("interrupt", "length", "stop")
+
+
+async def test_what_cannot_be_opened_says_why(tmp_path):
+    client = EngineClient(Options(model="./nothing.gguf"), log_dir=tmp_path)
+    with pytest.raises(ModelNotFoundError):
+        await client.open()
+    assert not client.alive
+
+
+def test_options_of_the_wrong_kind_are_refused():
+    from localspec.engine.process import open_runtime
+
+    with pytest.raises(UsageError, match="threads"):
+        open_runtime({"threads": "many"}, lambda event: None, lambda: False)
+
+
+def test_the_interfaces_process_never_loads_the_engines_libraries():
+    code = (
+        "import sys; import tui.app, localspec.engine.client, localspec.cli.chat;"
+        "sys.exit('llama_cpp' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,56 @@
+"""Several requests in one round, on llama.cpp: each keeps its own books and its own text."""
+
+from __future__ import annotations
+
+from conftest import Files
+
+from localspec import Sampling
+from localspec.drafters.cascade import Cascade
+from localspec.drafters.model import ModelDrafter
+from localspec.drafters.ngram import NGram
+from localspec.llama.context import Context
+from localspec.llama.model import Model
+from localspec.llama.runners import LlamaDraftModel, LlamaTarget
+from localspec.loop import Request, decode_round
+from localspec.noise import Noise
+from localspec.policy import Fixed
+from localspec.sampling import Processor
+from localspec.values import Proposal
+from localspec.verifiers import Match
+
+PROMPTS = ("one and one and one", "Hello?", "a much longer prompt than the others have")
+TOKENS = 24
+
+
+def replies(files: Files, prompts: tuple[str, ...]) -> list[list[int]]:
+    model, small = Model(files.target), Model(files.draft)
+    context = Context(model, n_ctx=256, n_seq=len(prompts), n_batch=128, threads=1)
+    drafting = Context(small, n_ctx=256, n_seq=len(prompts), n_batch=128, threads=1)
+    target = LlamaTarget(context)
+    drafter = Cascade(
+        [NGram(3), ModelDrafter(LlamaDraftModel(drafting, model.n_vocab), Proposal.COUPLED)]
+    )
+    requests = []
+    for seq, prompt in enumerate(prompts):
+        tokens = model.tokenize(prompt)
+        target.read(seq, tokens[:-1])
+        processor = Processor(Sampling(temperature=1.0), model.n_vocab)
+        noise = Noise(len(prompt))  # the request's own, whatever its place in the batch
+        requests.append(Request(seq, tokens, processor, noise, TOKENS, lambda _t: None))
+    alive = requests
+    while alive:
+        decode_round(alive, target, drafter, Match(), Fixed(3))
+        context.audit()
+        drafting.audit()
+        alive = [r for r in alive if r.finish is None]
+    for part in (context, drafting, model, small):
+        part.close()
+    assert sum(r.tally.accepted for r in requests) > 0
+    return [[e.token for e in r.emitted] for r in requests]
+
+
+def test_a_request_has_the_same_text_in_any_company(files: Files) -> None:
+    """Weights of 32 bits and one thread: batch noise is too small here to part the texts."""
+    together = replies(files, PROMPTS)
+    assert [len(r) for r in together] == [TOKENS] * len(PROMPTS)
+    assert together == [replies(files, (prompt,))[0] for prompt in PROMPTS]

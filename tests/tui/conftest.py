@@ -1,0 +1,96 @@
+import contextlib
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parent))  # for fake_engine, here and in the tests
+
+from fake_engine import FakeEngine
+
+from localspec.sampling import Sampling
+from tui.app import ChatApp
+from tui.session import Phase, Settings
+
+
+async def wait_until(pilot, predicate, seconds=8.0):
+    """Let the app run until something is so."""
+    end = time.monotonic() + seconds
+    while not predicate():
+        assert time.monotonic() < end, "waited in vain"
+        await pilot.pause(0.02)
+
+
+class Chat:
+    """The running app with a fake engine, and words for what tests do with it."""
+
+    def __init__(self, app, engine, pilot):
+        self.app, self.engine, self.pilot = app, engine, pilot
+        self.session = app.session
+
+    async def until(self, predicate, seconds=8.0):
+        await wait_until(self.pilot, predicate, seconds)
+
+    async def ready(self):
+        await self.until(lambda: self.session.phase is Phase.READY and self.session.idle)
+
+    async def sees(self, text):
+        """Wait until a text stands on the screen."""
+        await self.until(lambda: text in self.screen_text)
+
+    async def type(self, text):
+        self.composer.text = ""
+        self.composer.insert(text)
+        await self.pilot.press("enter")
+        await self.until(lambda: not self.composer.text)
+
+    async def ask(self, text):
+        """Send and wait for the whole reply."""
+        before = len(self.replies)
+        await self.type(text)
+        await self.until(lambda: len(self.replies) > before and self.replies[-1].end)
+        await self.ready()
+
+    async def ask_and_hold(self, text):
+        """Send and wait until the script holds and the screen has caught up."""
+        await self.type(text)
+        await self.until(lambda: self.engine.holding)
+        await self.until(lambda: self.replies[-1].text.split()[-1] in self.screen_text)
+
+    @property
+    def composer(self):
+        return self.app.screen.query_one("Composer")
+
+    @property
+    def replies(self):
+        return [t for t in self.session.conversation.turns if t.role == "assistant"]
+
+    @property
+    def stats(self):
+        return str(self.app.screen.query_one("StatsBar").content)
+
+    @property
+    def screen_text(self):
+        """What stands on the screen, line by line."""
+        strips = self.app.screen._compositor.render_strips()
+        lines = ["".join(segment.text for segment in strip).rstrip() for strip in strips]
+        return "\n".join(lines)
+
+
+@pytest.fixture
+def chat():
+    """Opens the app: ``async with chat(Script(...), size=(100, 40)) as c``."""
+
+    @contextlib.asynccontextmanager
+    async def start(*scripts, size=(100, 40), engine=None, ready=True, **more):
+        engine = engine or FakeEngine(list(scripts))
+        app = ChatApp(engine, Settings(Sampling(), seed=1), name="demo", **more)
+        async with app.run_test(size=size) as pilot:
+            c = Chat(app, engine, pilot)
+            if ready:
+                await c.ready()
+            yield c
+            engine.go.set()
+
+    return start

@@ -1,0 +1,182 @@
+"""An engine without a process or a model: it replays rounds."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import dataclass, field
+
+from localspec.errors import EngineError
+from localspec.events import (
+    DrafterStats,
+    Finished,
+    Loading,
+    ModelInfo,
+    Notice,
+    Reading,
+    Reply,
+    Round,
+    Speculation,
+    Stats,
+    Token,
+)
+from localspec.values import Origin
+
+ON = Speculation("on")
+INFO = ModelInfo(
+    target="/models/story-target-q8.gguf",
+    draft="/models/story-draft-q8.gguf",
+    backend="cpu",
+    context=2048,
+    name="demo",
+    target_bytes=1,
+    draft_bytes=1,
+    threads=2,
+    speculation=ON,
+)
+
+
+@dataclass
+class Script:
+    """One reply: its text, cut into tokens and rounds, and what happens on the way."""
+
+    text: str = "A *short* reply.\n"
+    hold_at: int | None = None
+    """Round before which it waits for `FakeEngine.go`."""
+    error: Exception | None = None
+    """Raised in place of the rounds."""
+    notice: str | None = None
+    speculation: Speculation = ON
+    plain_tokens_per_second: float | None = None
+
+    def rounds(self):
+        """Rounds of up to four tokens with every origin among them."""
+        words = re.findall(r"\s*\S+\s*?|\s+", self.text)
+        cycle = [
+            [(Origin.ACCEPTED, "model")] * 3 + [(Origin.CORRECTED, None)],
+            [(Origin.ACCEPTED, "ngram")] * 2 + [(Origin.BONUS, None)],
+            [(Origin.PLAIN, None)],
+        ]
+        at, number = 0, 0
+        while at < len(words):
+            kinds = cycle[number % len(cycle)][: len(words) - at]
+            number += 1
+            yield [
+                Token(at + i, words[at + i], origin, source)
+                for i, (origin, source) in enumerate(kinds)
+            ]
+            at += len(kinds)
+
+
+@dataclass
+class FakeEngine:
+    """Implements tui.session.Engine."""
+
+    scripts: list[Script] = field(default_factory=list)
+    open_error: Exception | None = None
+    pace: float = 0.0
+    """Seconds between two rounds."""
+
+    def __post_init__(self):
+        self.on_death = None
+        self.go = asyncio.Event()
+        self.loaded = asyncio.Event()
+        self.loaded.set()
+        self.asked = []
+        self.opened = self.closed = 0
+        self.holding = False
+        self._interrupted = False
+        self._dead = None
+
+    async def open(self, on_loading=None):
+        on_loading(Loading("story-target", 0.4))
+        await self.loaded.wait()
+        if self.open_error is not None:
+            raise self.open_error
+        self.opened += 1
+        self._dead = None
+        return INFO
+
+    def interrupt(self):
+        self._interrupted = True
+        self.go.set()
+
+    def die(self):
+        """As if the process had been killed."""
+        self._dead = EngineError("the engine stopped (signal 9, SIGKILL); its log is x")
+        self.go.set()
+        self.on_death(self._dead)
+
+    async def close(self):
+        self.closed += 1
+
+    async def reply(self, messages, *, sampling, seed=None, max_tokens=None, stop=(), draft=True):
+        self.asked.append(messages)
+        self._interrupted = False
+        script = self.scripts.pop(0) if self.scripts else Script()
+        yield Reading(1, 10, 0)
+        await asyncio.sleep(0)
+        if script.error is not None:
+            raise script.error
+        if script.notice is not None:
+            yield Notice(script.notice)
+        tokens, drafted, verified, accepted, rounds, reason = [], 0, 0, 0, 0, "stop"
+        used = 10 + sum(len(message.content.split()) for message in messages)
+        for number, round_tokens in enumerate(script.rounds()):
+            if script.hold_at == number:
+                self.go.clear()
+                self.holding = True
+                await self.go.wait()
+                self.holding = False
+            if self._dead is not None:
+                raise self._dead
+            if self._interrupted:
+                reason = "interrupt"
+                break
+            for token in round_tokens:
+                tokens.append(token)
+                yield token
+            took = sum(token.origin is Origin.ACCEPTED for token in round_tokens)
+            wanted = 4 if took else 0
+            rounds, accepted = rounds + 1, accepted + took
+            drafted, verified = drafted + wanted, verified + min(wanted, took + 1)
+            yield Round(
+                drafted=wanted,
+                verified=min(wanted, took + 1),
+                accepted=took,
+                emitted=len(round_tokens),
+                draft_seconds=0.004,
+                verify_seconds=0.015,
+                seconds=0.02,
+                source="model",
+                context_used=used + len(tokens),
+                speculation=script.speculation,
+            )
+            await asyncio.sleep(self.pace)
+        stats = Stats(
+            prompt_tokens=10,
+            cached_tokens=0,
+            emitted=len(tokens),
+            rounds=rounds,
+            drafted=drafted,
+            verified=verified,
+            accepted=accepted,
+            per_position=(0.7, 0.5),
+            by_drafter={"model": DrafterStats(drafted, verified, accepted, 0.1)},
+            prompt_seconds=0.1,
+            decode_seconds=0.02 * rounds,
+            draft_seconds=0.01,
+            verify_seconds=0.01,
+            plain_tokens_per_second=script.plain_tokens_per_second,
+            speculation=script.speculation,
+        )
+        yield Finished(
+            Reply(
+                "".join(token.text for token in tokens),
+                tuple(token.token for token in tokens),
+                tuple(token.origin for token in tokens),
+                reason,
+                stats,
+                1,
+            )
+        )

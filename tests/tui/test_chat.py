@@ -1,0 +1,428 @@
+"""The interface, driven by keys, over a fake engine."""
+
+import asyncio
+
+import pytest
+from fake_engine import FakeEngine, Script
+from textual.widgets import Markdown
+
+from localspec.errors import ContextError, ModelFileError
+from localspec.events import Message, Speculation
+from tui.session import Phase
+from tui.widgets import chat_log
+from tui.widgets.message import Question, ReplyView
+
+LONG = "One two three four five six seven eight nine ten eleven twelve.\n\n- a\n- b\n\nThe end."
+
+
+async def test_a_reply_is_streamed_and_ends_as_markdown(chat):
+    async with chat(Script(LONG, hold_at=3)) as c:
+        await c.ask_and_hold("Hello")
+        await c.sees("seven")
+        assert "nine" not in c.screen_text
+        assert c.session.phase is Phase.REPLYING
+        c.engine.go.set()
+        await c.until(lambda: c.replies[-1].end)
+        await c.ready()
+        assert c.replies[-1].text == LONG
+        assert c.app.screen.query_one(ReplyView).query_one(Markdown).source == LONG
+        await c.sees("• a")
+        await c.sees("18 tokens")
+
+
+async def test_stop_keeps_what_was_said_and_the_next_question_knows_it(chat):
+    async with chat(Script(LONG, hold_at=3), Script("Fine.")) as c:
+        await c.ask_and_hold("Hello")
+        await c.pilot.press("escape")
+        await c.ready()
+        partial = c.replies[0].text
+        assert partial == "One two three four five six seven eight"
+        await c.sees(partial)
+        await c.sees("stopped by you")
+        await c.ask("And?")
+        assert c.engine.asked[1] == (
+            Message("user", "Hello"),
+            Message("assistant", partial),
+            Message("user", "And?"),
+        )
+
+
+async def test_three_turns_keep_the_context(chat):
+    async with chat(Script("A"), Script("B"), Script("C"), system="Be kind.") as c:
+        for text in ("1", "2", "3"):
+            await c.ask(text)
+        roles = [message.role for message in c.engine.asked[2]]
+        assert roles == ["system", "user", "assistant", "user", "assistant", "user"]
+        assert [message.content for message in c.engine.asked[2]][1:] == ["1", "A", "2", "B", "3"]
+
+
+async def test_text_that_looks_like_markup_is_shown_as_it_is(chat):
+    text = "[red]x[/] [link=y]z [/nothing] <b>tag</b> \x1b[31m"
+    async with chat(Script(text), Script(f"{text} and an open block", hold_at=1)) as c:
+        await c.ask(text)
+        await c.until(lambda: c.screen_text.count("[red]x[/] [link=y]z [/nothing] <b>tag</b>") == 2)
+        await c.ask_and_hold("again")
+        await c.until(lambda: c.screen_text.count("[red]x[/] [link=y]z") == 3)
+        await c.pilot.press("ctrl+t")
+        await c.until(lambda: c.screen_text.count("[red]x[/] [link=y]z") == 3)
+        assert "\x1b" not in c.screen_text
+
+
+async def test_colours_and_back(chat):
+    async with chat(Script(LONG), Script(LONG, hold_at=2)) as c:
+        await c.ask("Hello")
+        await c.sees("18 tokens")
+        before = c.screen_text
+        await c.pilot.press("ctrl+t")
+        await c.sees("- a")
+        await c.sees("accepted from n-gram")
+        await c.pilot.press("ctrl+t")
+        await c.sees("• a")
+        await c.until(lambda: c.screen_text == before)
+        await c.ask_and_hold("and while it speaks")
+        await c.pilot.press("ctrl+t")
+        c.engine.go.set()
+        await c.ready()
+        await c.until(lambda: c.screen_text.count("- a") == 2)
+        await c.pilot.press("ctrl+t")
+        await c.until(lambda: c.screen_text.count("• a") == 2)
+
+
+async def test_colours_can_be_told_apart_without_colour(chat):
+    async with chat(Script(LONG)) as c:
+        await c.ask("Hello")
+        await c.pilot.press("ctrl+t")
+        await c.sees("- a")
+        flow = c.app.screen.query_one(ReplyView).query_one(".flow Static")
+        looks = {}
+        for strip in flow.render_lines(flow.region.reset_offset):
+            for segment in strip:
+                style = segment.style
+                looks[segment.text.strip()] = (style.bold, style.italic, style.underline)
+        assert looks["four"][0]  # corrected is bold
+        assert looks["five six"][2]  # accepted from n-gram is underlined
+        assert looks["seven"][1]  # bonus is italic
+
+
+async def test_long_coloured_text_keeps_every_line(chat):
+    text = "".join(f"line {i}\n" + "\n" * (i % 3) for i in range(120)) + "end"
+    async with chat(engine=FakeEngine([Script(text)], pace=0.002)) as c:
+        await c.pilot.press("ctrl+t")
+        await c.ask("Hello")
+        chunks = c.app.screen.query(".flow Static")
+        assert len(chunks) > 1
+        assert "\n".join(str(chunk.content) for chunk in chunks) == text
+        await c.until(lambda: sum(chunk.size.height for chunk in chunks) == text.count("\n") + 1)
+
+
+@pytest.mark.parametrize("theme", ["localspec-light", "ansi-dark"])
+async def test_any_theme_will_do(chat, theme):
+    async with chat(Script(LONG)) as c:
+        c.app.theme = theme
+        await c.ask("Hello")
+        await c.pilot.press("ctrl+t")
+        await c.sees("corrected")
+
+
+async def test_without_colour(chat, monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    async with chat(Script(LONG)) as c:
+        await c.ask("Hello")
+        await c.pilot.press("ctrl+t")
+        await c.sees("corrected")
+        assert c.app.no_color
+
+
+async def test_the_engine_dies_and_starts_again_with_the_conversation_kept(chat):
+    async with chat(Script(LONG, hold_at=3), Script("Back.")) as c:
+        await c.ask_and_hold("Hello")
+        c.engine.die()
+        await c.until(lambda: "not running" in c.stats)
+        await c.sees("signal 9")
+        await c.sees("The conversation is kept")
+        await c.sees("cut short")
+        await c.type("Still there?")
+        await c.sees("sent when the engine runs again")
+        await c.pilot.press("ctrl+r")
+        await c.until(lambda: len(c.replies) == 2 and c.replies[-1].end)
+        assert c.engine.opened == 2
+        assert [message.content for message in c.engine.asked[1]] == [
+            "Hello",
+            "One two three four five six seven eight",
+            "Still there?",
+        ]
+        await c.sees("Back.")
+
+
+async def test_the_engine_dies_while_idle_and_does_not_come_up_again(chat):
+    async with chat() as c:
+        c.engine.die()
+        await c.sees("signal 9")
+        c.engine.open_error = ModelFileError("the file is damaged")
+        await c.pilot.press("ctrl+r")
+        await c.sees("the file is damaged")
+        assert c.app.is_running
+        assert c.session.phase is Phase.DEAD
+
+
+async def test_a_failed_reply_is_one_line_and_the_next_one_works(chat):
+    error = ContextError("the prompt has 9 tokens and the context holds 4")
+    async with chat(Script(error=error), Script("Fine.")) as c:
+        await c.ask("Hello")
+        await c.sees("context holds 4")
+        await c.ask("Again")
+        await c.sees("Fine.")
+        # Templates want the roles to alternate: the question without an answer joins the next.
+        assert c.engine.asked[1] == (Message("user", "Hello\n\nAgain"),)
+
+
+async def test_what_cannot_be_opened_ends_the_interface_with_its_exit_code(chat):
+    engine = FakeEngine(open_error=ModelFileError("not a GGUF"))
+    async with chat(engine=engine, ready=False) as c:
+        await c.until(lambda: not c.app.is_running or c.app.return_code is not None)
+        assert c.app.return_code == 7
+        assert str(c.app.failure) == "not a GGUF"
+
+
+async def test_typing_while_it_loads_is_sent_when_it_is_ready(chat):
+    engine = FakeEngine([Script("Hi.")])
+    engine.loaded.clear()
+    async with chat(engine=engine, ready=False) as c:
+        await c.until(lambda: "loading story-target 40%" in c.stats)
+        await c.type("Early")
+        await c.sees("sent when the model is ready")
+        engine.loaded.set()
+        await c.until(lambda: c.replies and c.replies[-1].end)
+        await c.sees("Hi.")
+
+
+async def test_sending_while_the_model_speaks_waits_in_line(chat):
+    async with chat(Script(LONG, hold_at=2), Script("Second."), Script("Third.")) as c:
+        await c.ask_and_hold("one")
+        await c.type("two")
+        await c.type("three")
+        await c.sees("↳ three")
+        await c.sees("↳ two  (sent next)")
+        assert len(c.engine.asked) == 1
+        c.engine.go.set()
+        await c.until(lambda: len(c.replies) == 3 and c.replies[-1].end)
+        await c.ready()
+        assert [reply.text for reply in c.replies] == [LONG, "Second.", "Third."]
+        await c.until(lambda: "↳" not in c.screen_text)
+
+
+async def test_a_new_chat_while_the_model_speaks(chat):
+    async with chat(Script(LONG, hold_at=2), Script("Clean.")) as c:
+        await c.ask_and_hold("one")
+        await c.type("queued")
+        await c.pilot.press("ctrl+n")
+        await c.ready()
+        await c.until(lambda: "One two" not in c.screen_text)
+        await c.ask("two")
+        assert c.engine.asked[-1] == (Message("user", "two"),)
+        assert len(c.app.screen.query(ReplyView)) == 1
+
+
+async def test_resizing_while_it_speaks(chat):
+    async with chat(Script(LONG * 6, hold_at=20)) as c:
+        await c.ask_and_hold("Hello")
+        for size in ((60, 15), (160, 50), (80, 24)):
+            await c.pilot.resize_terminal(*size)
+            await c.pilot.pause()
+        c.engine.go.set()
+        await c.ready()
+        await c.sees("The end.")
+
+
+async def test_the_smallest_screen_holds_everything_that_matters(chat):
+    async with chat(Script(LONG, hold_at=5), size=(60, 15)) as c:
+        await c.ask_and_hold("Hello")
+        lines = c.screen_text.splitlines()
+        assert len(lines) == 15
+        assert "drafting on" in lines[-2]
+        assert "tok/s" in lines[-2]
+        assert "Stop" in lines[-1]
+        assert "Quit" in lines[-1]
+        assert any("twelve" in line for line in lines)
+
+
+async def test_the_composer_grows_and_enter_sends_it_all(chat):
+    async with chat(Script("Yes.")) as c:
+        assert c.composer.region.height == 3
+        await c.pilot.press("a", "ctrl+j", "b", "ctrl+j", "c")
+        await c.pilot.pause()
+        assert c.composer.region.height == 5
+        await c.pilot.press("enter")
+        await c.until(lambda: c.engine.asked)
+        assert c.engine.asked[0] == (Message("user", "a\nb\nc"),)
+        await c.ready()
+        assert c.composer.region.height == 3
+
+
+async def test_earlier_messages_come_back_with_up(chat):
+    async with chat() as c:
+        await c.ask("first")
+        await c.ask("second")
+        await c.pilot.press("up")
+        assert c.composer.text == "second"
+        await c.pilot.press("up")
+        assert c.composer.text == "first"
+        await c.pilot.press("down", "down")
+        assert c.composer.text == ""
+
+
+async def test_typing_goes_to_the_composer_wherever_the_focus_is(chat):
+    async with chat() as c:
+        c.app.screen.query_one("ChatLog").focus()
+        await c.pilot.press("h", "i")
+        assert c.composer.text == "hi"
+        assert c.composer.has_focus
+
+
+async def test_blank_messages_are_not_sent(chat):
+    async with chat() as c:
+        await c.pilot.press("enter", "space", "enter", "ctrl+j", "enter")
+        await c.pilot.pause()
+        assert not c.engine.asked
+
+
+async def test_commands(chat):
+    async with chat() as c:
+        for text, seen in [
+            ("/temp 0", "match T 0"),
+            ("/seed 7", "seed 7 from now on"),
+            ("/system You are a cat.", "system prompt set"),
+            ("/draft off", "plain decoding from now on"),
+            ("/help", "sampling temperature"),
+        ]:
+            await c.type(text)
+            await c.until(lambda seen=seen: seen in c.screen_text)
+        assert not c.engine.asked
+        await c.ask("Hello")
+        settings = c.session.settings
+        assert (settings.sampling.temperature, settings.seed, settings.draft) == (0.0, 7, False)
+        assert c.engine.asked[0][0] == Message("system", "You are a cat.")
+        await c.type("/new")
+        await c.until(lambda: not c.session.conversation.turns)
+
+
+async def test_a_wrong_command_stays_in_the_composer(chat):
+    async with chat() as c:
+        await c.pilot.press(*"/tmep", "enter")
+        await c.until(lambda: "there is no /tmep" in c.stats)
+        assert c.composer.text == "/tmep"
+        assert not c.engine.asked
+
+
+async def test_a_path_is_not_a_command(chat):
+    async with chat() as c:
+        await c.ask("/usr/bin/env is what?")
+        assert c.engine.asked[0][0].content == "/usr/bin/env is what?"
+
+
+@pytest.mark.parametrize(
+    ("speculation", "width"),
+    [
+        (Speculation("off", "vocabulary differs at id 17"), 60),
+        (Speculation("parked", "plain decoding is faster here"), 100),
+    ],
+)
+async def test_why_nothing_is_drafted_is_always_in_sight(chat, speculation, width):
+    async with chat(Script(LONG, speculation=speculation), size=(width, 20)) as c:
+        await c.ask("Hello")
+        await c.sees(f"{speculation.state}: {speculation.reason}")
+
+
+async def test_notices_are_shown(chat):
+    async with chat(Script(notice="the 2 oldest messages were left out")) as c:
+        await c.ask("Hello")
+        await c.sees("the 2 oldest messages were left out")
+
+
+async def test_only_the_newest_messages_are_widgets_and_older_ones_load(chat, monkeypatch):
+    monkeypatch.setattr(chat_log, "KEEP", 4)
+    monkeypatch.setattr(chat_log, "SLACK", 4)
+    async with chat(size=(80, 15)) as c:
+        for i in range(7):
+            c.session.send(f"question {i}")
+            await c.until(lambda i=i: len(c.replies) > i and c.replies[i].end)
+        await c.ready()
+        await c.until(lambda: 4 <= len(c.app.screen.query("Question, ReplyView")) <= 8)
+        await c.pilot.press("ctrl+home")
+        await c.sees("load older")
+        while len(views := c.app.screen.query("Question, ReplyView")) < 14:
+            count = len(views)
+            await c.pilot.press("ctrl+o")
+            await c.until(lambda n=count: len(c.app.screen.query("Question, ReplyView")) > n)
+        first = c.app.screen.query(Question).first()
+        assert str(first.content) == "question 0"
+        await c.pilot.press("ctrl+home")
+        await c.sees("question 0")
+        await c.until(lambda: "load older" not in c.screen_text)
+
+
+async def test_scrolling_back_while_it_speaks_stays_where_it_is(chat):
+    async with chat(Script(LONG * 8, hold_at=20), size=(80, 24)) as c:
+        await c.ask_and_hold("Hello")
+        c.engine.go.set()
+        await c.ready()
+        log = c.app.screen.query_one("ChatLog")
+        await c.pilot.press("pageup")
+        await c.until(lambda: log.scroll_y < log.max_scroll_y)
+        await c.pilot.pause(0.3)
+        where = log.scroll_y
+        assert log.scroll_y == where
+        await c.pilot.press("ctrl+end")
+        await c.until(lambda: log.scroll_y == log.max_scroll_y)
+
+
+async def test_quit_ends_the_engine(chat):
+    async with chat(Script(LONG, hold_at=2)) as c:
+        await c.ask_and_hold("Hello")
+        await c.pilot.press("ctrl+q")
+        await c.until(lambda: not c.app.is_running)
+    assert c.engine.closed
+    assert c.app.return_code == 0
+
+
+async def test_ctrl_c_once_stops_twice_quits(chat):
+    async with chat(Script(LONG, hold_at=2)) as c:
+        await c.ask_and_hold("Hello")
+        await c.pilot.press("ctrl+c")
+        await c.until(lambda: c.replies[-1].end == "interrupt")
+        await c.until(lambda: "again to quit" in c.stats)
+        assert c.app.is_running
+        await c.pilot.press("ctrl+c")
+        await c.until(lambda: not c.app.is_running)
+
+
+async def test_ctrl_c_copies_a_selection(chat):
+    async with chat() as c:
+        await c.pilot.press(*"hello")
+        c.composer.select_all()
+        await c.pilot.press("ctrl+c", "ctrl+c")
+        assert c.app.clipboard == "hello"
+        assert c.app.is_running
+
+
+async def test_copy_the_last_reply(chat):
+    async with chat(Script("Keep *this*.")) as c:
+        await c.ask("Hello")
+        await c.type("/copy")
+        await c.until(lambda: c.app.clipboard == "Keep *this*.")
+
+
+async def test_idle_means_idle(chat):
+    async with chat() as c:
+        await c.ask("Hello")
+        looks = []
+        screen = c.app.screen
+        screen._stats.show_figures = lambda *arguments: looks.append(arguments)
+        await asyncio.sleep(0.3)
+        assert len(looks) <= 1
+
+
+async def test_the_palette_offers_the_same_actions(chat):
+    async with chat() as c:
+        names = {command.title for command in c.app.get_system_commands(c.app.screen)}
+        assert {"New chat", "Colours", "Theme", "Quit"} <= names

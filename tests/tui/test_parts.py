@@ -1,0 +1,182 @@
+"""The parts of the interface that need no screen."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localspec.events import (
+    Finished,
+    Message,
+    ModelInfo,
+    Reply,
+    Round,
+    Speculation,
+    Stats,
+    Token,
+)
+from localspec.values import Origin
+from tui import keymap
+from tui.commands import Command, CommandError, parse
+from tui.conversation import Conversation
+from tui.meter import SEPARATOR, Meter, stats_line
+from tui.origins import Kind, Run, Runs, kind_of, legend, styled
+from tui.theme import DARK, LIGHT
+
+ON = Speculation("on")
+
+
+def a_round(emitted=3, seconds=0.02, speculation=ON):
+    return Round(4, 3, 2, emitted, 0.005, 0.01, seconds, "model", 310, speculation)
+
+
+def some_stats(plain=None, speculation=ON):
+    return Stats(9, 0, 131, 50, 900, 655, 412, (), {}, 0.1, 1.0, 0.2, 0.7, plain, speculation)
+
+
+def a_meter(rounds=10, **more):
+    meter = Meter()
+    meter.opened(ModelInfo("t", "d", "cpu", 2048, "demo", 1, 1, 1, ON))
+    for _ in range(rounds):
+        meter.add(a_round(**more))
+    return meter
+
+
+def test_the_whole_stats_line():
+    meter = a_meter()
+    assert SEPARATOR.join(stats_line(meter, "match T 0.8", 120)) == (
+        "150 tok/s (mean 150) · accepted 20/30 67% · 3.0 tok/round · K 4 · ctx 310/2048 · "
+        "match T 0.8 · drafting on"
+    )
+    meter.finish(some_stats(plain=65.5))
+    line, _ = stats_line(meter, "match T 0.8", 120)
+    assert line.startswith("131 tok/s mean · 2.0× plain · accepted 412/655 63% · 2.6 tok/round")
+
+
+def test_the_present_speed_looks_back_one_second():
+    meter = a_meter(rounds=100, emitted=2, seconds=0.02)
+    for _ in range(60):
+        meter.add(a_round(emitted=4, seconds=0.02))
+    assert meter.now == pytest.approx(200)
+    assert meter.mean == pytest.approx(137.5)
+
+
+@given(st.integers(20, 140), st.sampled_from(["on", "parked", "off"]), st.text(max_size=60))
+def test_the_stats_line_fits_and_the_state_leaves_last(width, state, reason):
+    meter = a_meter(speculation=Speculation(state, reason))
+    line, shown = stats_line(meter, "match T 0.8", width)
+    assert len(line) + len(shown) + (len(SEPARATOR) if line else 0) <= max(width, len(shown) + 3)
+    assert len(shown) <= width
+    assert shown.startswith(("drafting on", "parked: ", "off: "))
+
+
+def test_before_the_first_reply_there_is_no_speed():
+    line, state = stats_line(a_meter(rounds=0), "match T 0", 100)
+    assert line == "ctx 0/2048 · match T 0"
+    assert state == "drafting on"
+
+
+@pytest.mark.parametrize(
+    ("text", "command"),
+    [
+        ("/temp 0", Command("temp", 0.0)),
+        ("/temperature 1.5", Command("temp", 1.5)),
+        ("/seed", Command("seed", None)),
+        ("/seed 12", Command("seed", 12)),
+        ("/colors", Command("colours")),
+        ("/system Be brief.\nVery.", Command("system", "Be brief.\nVery.")),
+        ("/draft off", Command("draft", False)),
+        ("/new", Command("new")),
+        ("hello", None),
+        ("/usr/bin", None),
+        ("/[a-z]+/ matches", None),
+        ("a /help", None),
+    ],
+)
+def test_commands_are_told_from_messages(text, command):
+    assert parse(text) == command
+
+
+@pytest.mark.parametrize(
+    "text", ["/nothing", "/temp", "/temp hot", "/temp -1", "/temp nan", "/seed x", "/new now"]
+)
+def test_wrong_commands_say_what_is_right(text):
+    with pytest.raises(CommandError, match="/"):
+        parse(text)
+
+
+tokens = st.builds(
+    Token,
+    st.just(1),
+    st.text(max_size=4),
+    st.sampled_from(Origin),
+    st.sampled_from(["model", "ngram"]),
+)
+
+
+@given(st.lists(tokens, max_size=12), st.integers(0, 40))
+def test_runs_hold_the_text_and_give_any_end_of_it(given_tokens, length):
+    from tui.stream import plain
+
+    runs = Runs()
+    for token in given_tokens:
+        runs.add(token)
+    whole = plain("".join(token.text for token in given_tokens))
+    assert "".join(run.text for run in runs.since(0)) == whole
+    assert "".join(run.text for run in runs.since(length)) == whole[length:]
+    kinds = [run.kind for run in runs.since(0)]
+    assert all(a is not b for a, b in itertools.pairwise(kinds))
+
+
+def test_styled_runs_are_no_markup():
+    content = styled([Run("[bold]x[/]", Kind.MODEL), Run("y", Kind.BONUS)])
+    assert content.plain == "[bold]x[/]y"
+    assert [span.style for span in content.spans] == [Kind.MODEL.style, Kind.BONUS.style]
+
+
+def test_every_drafter_that_is_not_the_model_counts_as_n_gram():
+    assert kind_of(Token(1, "", Origin.ACCEPTED, "model")) is Kind.MODEL
+    assert kind_of(Token(1, "", Origin.ACCEPTED, "ngram")) is Kind.NGRAM
+    assert kind_of(Token(1, "", Origin.CORRECTED, None)) is Kind.CORRECTED
+
+
+def test_the_legend_fits_sixty_columns_and_names_every_kind():
+    assert legend(56).cell_length <= 56
+    for kind in Kind:
+        assert kind.short in legend(56).plain
+        assert kind.label in legend(120).plain
+
+
+def test_kinds_differ_without_colour():
+    attributes = [frozenset(kind.style.split()[:-1]) for kind in Kind]
+    assert len(set(attributes)) == len(Kind)
+
+
+def test_both_themes_have_the_same_variables():
+    assert set(DARK.variables) == set(LIGHT.variables)
+
+
+def test_every_key_has_an_id_of_its_own():
+    bindings = [*keymap.CHAT, *keymap.APP, *keymap.COMPOSER]
+    ids = [binding.id for binding in bindings]
+    assert None not in ids
+    assert len(set(ids)) == len(ids)
+
+
+def test_the_end_of_a_reply_that_no_token_showed_is_not_lost():
+    conversation = Conversation()
+    conversation.say("Hi")
+    turn = conversation.answer()
+    turn.add(Token(1, "He", Origin.ACCEPTED, "model"))
+    turn.finish(Finished(Reply("Hello", (1,), (Origin.ACCEPTED,), "stop", some_stats(), 1)).reply)
+    assert turn.text == "Hello"
+    assert turn.runs.since(0) == [Run("Hello", Kind.MODEL)]
+
+
+def test_an_unanswered_question_joins_the_next():
+    conversation = Conversation("S")
+    conversation.say("one")
+    conversation.answer().end = "failed"
+    conversation.say("two")
+    assert conversation.messages() == (Message("system", "S"), Message("user", "one\n\ntwo"))

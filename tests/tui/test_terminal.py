@@ -1,0 +1,133 @@
+"""The whole thing, once: the command in a pseudo-terminal with the real engine."""
+
+import os
+import re
+import select
+import signal
+import struct
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals"),
+    pytest.mark.skipif(
+        not (ROOT / "localspec/demo/target.gguf").exists(), reason="the demo pair is not there"
+    ),
+]
+
+_SEQUENCE = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07]*\x07)")
+
+
+class Terminal:
+    """`localspec chat` in a pseudo-terminal."""
+
+    def __init__(self, *arguments):
+        import fcntl
+        import pty
+        import termios
+
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:  # pragma: no cover - the child
+            os.chdir(ROOT)
+            os.environ.update(TERM="xterm-256color", TEXTUAL_ANIMATIONS="none")
+            os.execv(sys.executable, [sys.executable, "-m", "localspec", "chat", *arguments])
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
+        self.raw = b""
+        self.seen = 0
+
+    def wait_for(self, text, seconds=60):
+        """Read until a text is drawn that was not before."""
+        end = time.monotonic() + seconds
+        while text not in (drawn := self.drawn()[self.seen :]):
+            assert time.monotonic() < end, f"no {text!r} in {drawn[-2000:]!r}"
+            self._read()
+        self.seen += drawn.index(text) + len(text)
+
+    def drawn(self):
+        return re.sub(
+            r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07]*\x07)", "", self.raw.decode("utf-8", "replace")
+        )
+
+    def type(self, keys):
+        os.write(self.fd, keys.encode())
+
+    def engine(self):
+        """The engine process."""
+        [child] = psutil.Process(self.pid).children()
+        return child
+
+    def end(self, seconds=10):
+        """Wait for the exit status."""
+        end = time.monotonic() + seconds
+        while True:
+            self._read()
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                os.close(self.fd)
+                return os.waitstatus_to_exitcode(status)
+            assert time.monotonic() < end, "it does not end"
+
+    def _read(self):
+        if select.select([self.fd], [], [], 0.1)[0]:
+            try:
+                self.raw += os.read(self.fd, 65536)
+            except OSError:  # the other side is closed
+                time.sleep(0.05)
+
+
+def test_a_chat_from_start_to_end():
+    terminal = Terminal("-t", "0")
+    terminal.wait_for("ctx 0/")
+    assert "\x1b]2;localspec · demo\x07".encode() in terminal.raw  # the window's title
+    terminal.type("Make a list of three animals.\r")
+    terminal.wait_for(" tokens · ")
+    engine = terminal.engine()
+
+    engine.send_signal(signal.SIGKILL)
+    terminal.wait_for("SIGKILL")
+    terminal.type("\x12")  # Ctrl+R
+    terminal.wait_for("ctx ")
+    terminal.type("What is 2 + 3?\r")
+    terminal.wait_for(" tokens · ")
+
+    engine = terminal.engine()
+    terminal.type("\x11")  # Ctrl+Q
+    assert terminal.end() == 0
+    assert not engine.is_running()
+    assert b"\x1b[?1049l" in terminal.raw  # back to the ordinary screen
+
+
+def test_quitting_in_the_middle_of_a_reply():
+    terminal = Terminal("-t", "0")
+    terminal.wait_for("ctx 0/")
+    engine = terminal.engine()
+    terminal.type("Tell me a long story.\r")
+    terminal.type("\x03\x03")
+    assert terminal.end() == 0
+    assert not engine.is_running()
+
+
+def test_a_missing_model_is_one_line_after_the_terminal_is_back():
+    terminal = Terminal("nothing.gguf")
+    assert terminal.end(30) == 3
+    after = terminal.raw.rsplit(b"\x1b[?1049l", 1)[1].decode()
+    assert "localspec: " in after
+    assert "nothing.gguf" in after
+    assert "Traceback" not in after
+
+
+def test_being_told_to_end_restores_the_terminal():
+    terminal = Terminal()
+    terminal.wait_for("ctx 0/")
+    engine = terminal.engine()
+    os.kill(terminal.pid, signal.SIGTERM)
+    assert terminal.end() == 128 + signal.SIGTERM
+    assert b"\x1b[?1049l" in terminal.raw
+    assert not engine.is_running()

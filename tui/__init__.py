@@ -1,0 +1,1 @@
+"""The terminal interface. It stands on `localspec` and is never imported by it."""

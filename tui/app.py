@@ -1,0 +1,163 @@
+"""The application: themes, quitting, and the way in from the command line."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from textual import on
+from textual.app import App, SystemCommand
+from textual.screen import Screen
+
+from localspec import config
+from localspec.engine.client import EngineClient
+from localspec.errors import LocalspecError
+from localspec.sampling import Sampling
+from tui import keymap
+from tui.screens.chat import ChatScreen
+from tui.session import Engine, Session, Settings
+from tui.theme import DARK, LIGHT, OWN_VARIABLES
+from tui.widgets.composer import Composer
+
+if TYPE_CHECKING:
+    from localspec.options import Options
+
+_TWICE_SECONDS = 2.0
+
+
+class ChatApp(App[None]):
+    """localspec's terminal interface."""
+
+    TITLE = "localspec"
+    CSS_PATH = "screens/chat.tcss"
+    BINDINGS = keymap.APP
+    ENABLE_COMMAND_PALETTE = True
+
+    def __init__(
+        self,
+        engine: Engine,
+        settings: Settings,
+        *,
+        name: str,
+        verifier: str = "match",
+        system: str | None = None,
+    ) -> None:
+        super().__init__()
+        self.session = Session(engine, settings, system)
+        self._model_name = name
+        self._verifier = verifier
+        self._last_ctrl_c = 0.0
+        self.failure: LocalspecError | None = None
+        """Why the interface could not start."""
+        for theme in (DARK, LIGHT):
+            self.register_theme(theme)
+        if "TEXTUAL_THEME" not in os.environ:
+            self.theme = DARK.name
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        """Our own colours, for themes that do not know of them."""
+        known = DARK if self.current_theme.dark else LIGHT
+        return {name: known.variables[name] for name in OWN_VARIABLES}
+
+    def get_default_screen(self) -> Screen[None]:
+        """The chat."""
+        return ChatScreen(self.session, self._model_name, self._verifier)
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """What the command palette offers."""
+        if isinstance(screen, ChatScreen):
+            yield SystemCommand("New chat", "Forget this conversation", screen.action_new)
+            yield SystemCommand("Colours", "Show where each token came from", screen.action_colours)
+            yield SystemCommand("Copy the last reply", "To the clipboard", screen.action_copy)
+            yield SystemCommand("Help", "Keys and commands", screen.action_help)
+            yield SystemCommand("Restart the engine", "After it died", screen.action_restart)
+        yield SystemCommand("Theme", "Other colours", self.action_change_theme)
+        yield SystemCommand("Quit", "Back to the shell", self.action_quit)
+
+    async def on_mount(self) -> None:
+        """Leave the terminal in order when told to end from outside."""
+        if sys.platform != "win32" and not self.is_headless:
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                loop.add_signal_handler(number, self._told_to_end, number)
+
+    def _told_to_end(self, number: signal.Signals) -> None:
+        self.exit(return_code=128 + number)
+
+    @on(ChatScreen.CannotStart)
+    def _cannot_start(self, event: ChatScreen.CannotStart) -> None:
+        self.failure = event.error
+        self.exit(return_code=event.error.exit_code)
+
+    async def on_unmount(self) -> None:
+        """However it ended, the engine ends too."""
+        await self.session.engine.close()
+
+    async def action_quit(self) -> None:
+        """End the interface; `on_unmount` ends the engine."""
+        self.exit()
+
+    def action_copy_or_quit(self) -> None:
+        """Copy what is selected; else stop the reply, and the second time quit."""
+        selected = self.screen.get_selected_text()
+        focused = self.focused
+        if not selected and isinstance(focused, Composer):
+            selected = focused.selected_text
+        if selected:
+            self.copy_to_clipboard(selected)
+            return
+        now = time.monotonic()
+        if now - self._last_ctrl_c < _TWICE_SECONDS:
+            self.exit()
+            return
+        self._last_ctrl_c = now
+        self.session.stop()
+        if isinstance(self.screen, ChatScreen):
+            self.screen.hint("press Ctrl+C again to quit")
+
+
+def run(
+    options: Options,
+    sampling: Sampling,
+    max_tokens: int | None = None,
+    seed: int | None = None,
+    system: str | None = None,
+) -> int:
+    """Run the interface in this terminal; the exit code."""
+    engine = EngineClient(options, log_dir=config.state_dir())
+    app = ChatApp(
+        engine,
+        Settings(sampling, max_tokens, seed),
+        name=options.model,
+        verifier=options.verifier,
+        system=system,
+    )
+    with _window_title(f"localspec · {Path(options.model).name}"):
+        app.run()
+    if app.failure is not None:
+        sys.stderr.write(f"localspec: {app.failure}\n")
+    return app.return_code or 0
+
+
+@contextlib.contextmanager
+def _window_title(title: str) -> Iterator[None]:
+    """The title of the terminal window, put back at the end where the terminal can."""
+    terminal = sys.__stderr__
+    if terminal is None or not terminal.isatty():
+        yield
+        return
+    shown = "".join(char for char in title if char.isprintable())
+    terminal.write(f"\x1b[22;2t\x1b]2;{shown}\x07")
+    terminal.flush()
+    try:
+        yield
+    finally:
+        terminal.write("\x1b[23;2t")
+        terminal.flush()

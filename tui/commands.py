@@ -1,0 +1,92 @@
+"""The few commands that are typed instead of pressed: a line that starts with a slash."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+_SHAPE = re.compile(r"/([a-z]+)(?:\s+(.*))?$", re.DOTALL)
+
+
+class CommandError(ValueError):
+    """A command that cannot be meant; the text is for the person."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command and its argument, checked."""
+
+    name: str
+    value: str | float | int | bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """How a command is written, what it does and how its argument is read."""
+
+    usage: str
+    help: str
+    read: Callable[[str], str | float | int | bool | None]
+
+
+def _nothing(text: str) -> None:
+    if text:
+        raise CommandError("takes no argument")
+
+
+def _temperature(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 100:
+        raise CommandError("needs a number from 0 (greedy) to 100, as in /temp 0.8")
+    return value
+
+
+def _seed(text: str) -> int | None:
+    if text in ("", "off", "random"):
+        return None
+    if not re.fullmatch(r"\d{1,18}", text):
+        raise CommandError("needs a whole number, or nothing for a new seed each time")
+    return int(text)
+
+
+def _switch(text: str) -> bool | None:
+    if text not in ("", "on", "off"):
+        raise CommandError("takes on, off or nothing")
+    return None if not text else text == "on"
+
+
+SPECS = {
+    "help": Spec("/help", "keys and commands", _nothing),
+    "new": Spec("/new", "start a new chat", _nothing),
+    "system": Spec("/system TEXT", "set the system prompt; without TEXT, remove it", str),
+    "temp": Spec("/temp X", "sampling temperature; 0 is greedy", _temperature),
+    "seed": Spec("/seed N", "fixed seed; without N, a new one each time", _seed),
+    "draft": Spec("/draft on|off", "draft or decode plainly, to compare", _switch),
+    "colours": Spec("/colours", "show where each token came from", _nothing),
+    "copy": Spec("/copy", "copy the last reply", _nothing),
+    "quit": Spec("/quit", "leave", _nothing),
+}
+_ALIASES = {"colors": "colours", "exit": "quit", "clear": "new", "temperature": "temp"}
+
+
+def parse(text: str) -> Command | None:
+    """The command in ``text``; None for a message to the model. Raises CommandError.
+
+    A path or a regular expression may start with a slash too, so only a single word of letters is
+    taken for a command; a space before it sends it to the model all the same.
+    """
+    match = _SHAPE.match(text)
+    if match is None:
+        return None
+    name = _ALIASES.get(match[1], match[1])
+    spec = SPECS.get(name)
+    if spec is None:
+        raise CommandError(f"there is no /{name}; /help lists the commands")
+    try:
+        return Command(name, spec.read((match[2] or "").strip()))
+    except CommandError as error:
+        raise CommandError(f"/{name} {error}") from None

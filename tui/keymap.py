@@ -1,0 +1,42 @@
+"""Every key of the interface, with an id that a configuration can bind to another key."""
+
+from __future__ import annotations
+
+from textual.binding import Binding, BindingType
+
+CHAT: list[BindingType] = [
+    Binding("escape", "stop", "Stop", id="chat.stop", tooltip="Stop the reply and keep it"),
+    Binding("ctrl+t", "colours", "Colours", id="chat.colours", tooltip="Show token origins"),
+    Binding("ctrl+n", "new", "New", id="chat.new", tooltip="Start a new chat"),
+    Binding("ctrl+r", "restart", "Restart", id="chat.restart", tooltip="Start the engine again"),
+    Binding("ctrl+o", "older", "Older", id="chat.older", show=False),
+    Binding("f1", "help", "Help", id="chat.help", show=False),
+    Binding("ctrl+home", "scroll_home", id="chat.top", show=False, priority=True),
+    Binding("ctrl+end", "scroll_end", id="chat.bottom", show=False, priority=True),
+]
+
+APP: list[BindingType] = [
+    Binding("ctrl+q", "quit", "Quit", id="app.quit", priority=True),
+    Binding("ctrl+c", "copy_or_quit", id="app.copy_or_quit", show=False, priority=True),
+]
+
+COMPOSER: list[BindingType] = [
+    Binding("enter", "send", "Send", id="composer.send"),
+    Binding("ctrl+j,shift+enter,alt+enter", "newline", "Line", id="composer.newline"),
+    Binding("pageup", "page_up", id="composer.page_up", show=False),
+    Binding("pagedown", "page_down", id="composer.page_down", show=False),
+]
+
+HELP = (
+    ("Enter", "send; while the model speaks, the message waits its turn"),
+    ("Ctrl+J", "new line (also Shift+Enter where the terminal knows it)"),
+    ("Esc", "stop the reply and keep what was said"),
+    ("Ctrl+T", "show where each token came from"),
+    ("Ctrl+N", "new chat"),
+    ("Ctrl+O", "load older messages"),
+    ("Ctrl+R", "start the engine again after it died"),
+    ("PgUp / PgDn", "scroll; Ctrl+Home and Ctrl+End jump"),
+    ("Ctrl+P", "all commands, themes among them"),
+    ("Ctrl+Q", "quit (or Ctrl+C twice)"),
+)
+"""What /help shows."""

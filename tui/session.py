@@ -1,0 +1,292 @@
+"""What the interface does with the engine, without any widget.
+
+One task opens the engine and answers what is queued, message by message. It writes into the
+conversation and the meter as tokens come; the screen looks at them when its timer ticks, and takes
+the few things that happen once from `take_happenings`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import enum
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from localspec.errors import EngineError, LocalspecError
+from localspec.events import (
+    Finished,
+    Loading,
+    Message,
+    ModelInfo,
+    Notice,
+    Reading,
+    Round,
+    Token,
+)
+from localspec.sampling import Sampling
+from tui.commands import Command
+from tui.conversation import Conversation, Turn
+from tui.meter import Meter
+
+ReplyEvent = Reading | Token | Round | Notice | Finished
+
+
+class Engine(Protocol):
+    """What the interface needs of localspec.engine.client.EngineClient."""
+
+    on_death: Callable[[EngineError], None] | None
+
+    async def open(self, on_loading: Callable[[Loading], None] | None = None) -> ModelInfo: ...
+
+    def reply(
+        self,
+        messages: Sequence[Message],
+        *,
+        sampling: Sampling,
+        seed: int | None = None,
+        max_tokens: int | None = None,
+        stop: Sequence[str] = (),
+        draft: bool = True,
+    ) -> AsyncIterator[ReplyEvent]: ...
+
+    def interrupt(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class Phase(enum.Enum):
+    """What the engine is doing."""
+
+    LOADING = "loading"
+    READY = "ready"
+    REPLYING = "replying"
+    DEAD = "dead"
+    """It died, or did not come up; `Session.restart` starts it again."""
+
+
+@dataclass(slots=True)
+class Settings:
+    """What a reply is asked with; the person changes it while chatting."""
+
+    sampling: Sampling
+    max_tokens: int | None = None
+    seed: int | None = None
+    draft: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The model is ready."""
+
+    info: ModelInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A message left the queue and is now part of the conversation; its reply begins."""
+
+    question: Turn
+    reply: Turn
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A reply is over, one way or another."""
+
+    reply: Turn
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The engine has something to say."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A reply failed; the engine lives."""
+
+    error: LocalspecError
+
+
+@dataclass(frozen=True, slots=True)
+class Died:
+    """The engine is gone."""
+
+    error: LocalspecError
+
+
+@dataclass(frozen=True, slots=True)
+class NotOpened:
+    """The engine did not come up."""
+
+    error: LocalspecError
+
+
+Happening = Opened | Asked | Ended | Told | Failed | Died | NotOpened
+
+
+class Session:
+    """A conversation with an engine."""
+
+    def __init__(self, engine: Engine, settings: Settings, system: str | None = None) -> None:
+        self.engine = engine
+        self.settings = settings
+        self.conversation = Conversation(system)
+        self.meter = Meter()
+        self.phase = Phase.LOADING
+        self.queue: deque[str] = deque()
+        self.loading: Loading | None = None
+        self.reading: Reading | None = None
+        self.info: ModelInfo | None = None
+        self.on_activity: Callable[[], None] = lambda: None
+        """Called when the screen should start to look again."""
+        self._happenings: deque[Happening] = deque()
+        self._wake = asyncio.Event()
+        engine.on_death = self._died
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing will change by itself."""
+        waiting = self.queue and self.phase is Phase.READY
+        return self.phase in (Phase.READY, Phase.DEAD) and not waiting and not self._happenings
+
+    def take_happenings(self) -> list[Happening]:
+        """What has happened since the last call."""
+        happenings = list(self._happenings)
+        self._happenings.clear()
+        return happenings
+
+    def send(self, text: str) -> None:
+        """Ask the model when it is free."""
+        self.queue.append(text)
+        self._activity()
+
+    def stop(self) -> bool:
+        """End the running reply; whether there was one."""
+        if self.phase is not Phase.REPLYING:
+            return False
+        self.engine.interrupt()
+        return True
+
+    def new(self) -> None:
+        """Forget the conversation and what is queued."""
+        self.stop()
+        self.queue.clear()
+        self.conversation.clear()
+        self.meter.forget()
+        self._activity()
+
+    def restart(self) -> bool:
+        """Start a dead engine again; whether it was dead."""
+        if self.phase is not Phase.DEAD:
+            return False
+        self.phase = Phase.LOADING
+        self._activity()
+        return True
+
+    def change(self, command: Command) -> str:
+        """Change how the next replies are asked for; the line that says so."""
+        settings, value = self.settings, command.value
+        match command.name:
+            case "temp":
+                assert isinstance(value, float)
+                settings.sampling = dataclasses.replace(settings.sampling, temperature=value)
+                return f"temperature {value:g} from the next reply on"
+            case "seed":
+                settings.seed = value if isinstance(value, int) else None
+                return "a new seed each time" if value is None else f"seed {value} from now on"
+            case "draft":
+                settings.draft = (not settings.draft) if value is None else bool(value)
+                return "drafting from now on" if settings.draft else "plain decoding from now on"
+            case "system":
+                self.conversation.system = str(value) or None
+                return "system prompt set" if value else "no system prompt"
+        raise AssertionError(command)
+
+    async def run(self) -> None:
+        """Open the engine and answer, for as long as the interface lives."""
+        while True:
+            if self.phase is Phase.LOADING:
+                await self._open()
+            elif self.phase is Phase.READY and self.queue:
+                await self._answer(self.queue.popleft())
+            else:
+                self._wake.clear()
+                await self._wake.wait()
+
+    def _activity(self) -> None:
+        self._wake.set()
+        self.on_activity()
+
+    def _happen(self, happening: Happening) -> None:
+        self._happenings.append(happening)
+        self._activity()
+
+    def _died(self, error: EngineError) -> None:
+        self.phase = Phase.DEAD
+        self._happen(Died(error))
+
+    def _loads(self, loading: Loading) -> None:
+        self.loading = loading
+
+    async def _open(self) -> None:
+        self.loading = None
+        self._activity()
+        try:
+            info = await self.engine.open(self._loads)
+        except LocalspecError as error:
+            self.phase = Phase.DEAD
+            self._happen(NotOpened(error))
+            return
+        self.info = info
+        self.meter.opened(info)
+        self.phase = Phase.READY
+        self._happen(Opened(info))
+
+    async def _answer(self, text: str) -> None:
+        question = self.conversation.say(text)
+        messages = self.conversation.messages()
+        reply = self.conversation.answer()
+        self.meter.start()
+        self.phase = Phase.REPLYING
+        self._happen(Asked(question, reply))
+        settings = self.settings
+        try:
+            events = self.engine.reply(
+                messages,
+                sampling=settings.sampling,
+                seed=settings.seed,
+                max_tokens=settings.max_tokens,
+                draft=settings.draft,
+            )
+            async for event in events:
+                self._take(reply, event)
+        except LocalspecError as error:
+            reply.end = "failed"
+            if self.phase is Phase.REPLYING:  # else its death has been told
+                self._happen(Failed(error))
+        finally:
+            self.reading = None
+            if self.phase is Phase.REPLYING:
+                self.phase = Phase.READY
+        self._happen(Ended(reply))
+
+    def _take(self, reply: Turn, event: ReplyEvent) -> None:
+        match event:
+            case Token():
+                self.reading = None
+                reply.add(event)
+            case Round():
+                self.meter.add(event)
+            case Reading():
+                self.reading = event
+            case Notice(text):
+                self._happen(Told(text))
+            case Finished(whole):
+                reply.finish(whole)
+                self.meter.finish(whole.stats)

@@ -1,0 +1,80 @@
+"""The two themes: dark and light, both calm, with the colours of the token origins."""
+
+from __future__ import annotations
+
+from textual.theme import Theme
+
+DARK = Theme(
+    name="localspec-dark",
+    dark=True,
+    primary="#8ab4d8",
+    secondary="#8f9fb3",
+    accent="#e0b872",
+    success="#93c48b",
+    warning="#e0b872",
+    error="#e58a7b",
+    foreground="#d5d9df",
+    background="#14171b",
+    surface="#191d22",
+    panel="#20252b",
+    variables={
+        "quiet": "#8b949e",
+        "origin-model": "#93c48b",
+        "origin-ngram": "#7cc0d8",
+        "origin-corrected": "#eb9a7e",
+        "origin-bonus": "#d9c27e",
+        "origin-plain": "#c3c9d1",
+        "footer-background": "#14171b",
+        "footer-key-foreground": "#8ab4d8",
+        "footer-description-foreground": "#7d8692",
+        "border": "#4d6a86",
+        "border-blurred": "#2c333b",
+        "scrollbar": "#2c333b",
+        "scrollbar-hover": "#3b444e",
+        "scrollbar-active": "#4d6a86",
+        "scrollbar-background": "#14171b",
+        "scrollbar-background-hover": "#14171b",
+        "scrollbar-background-active": "#14171b",
+        "input-selection-background": "#34506b",
+        "input-selection-foreground": "#f0f3f6",
+    },
+)
+
+LIGHT = Theme(
+    name="localspec-light",
+    dark=False,
+    primary="#2f6690",
+    secondary="#5b6b7c",
+    accent="#92600a",
+    success="#33691e",
+    warning="#92600a",
+    error="#b3261e",
+    foreground="#23282e",
+    background="#fbfbf9",
+    surface="#f3f3ef",
+    panel="#e9e9e4",
+    variables={
+        "quiet": "#5f6973",
+        "origin-model": "#2e6b1f",
+        "origin-ngram": "#0b6480",
+        "origin-corrected": "#b23c17",
+        "origin-bonus": "#7a5b00",
+        "origin-plain": "#4f5862",
+        "footer-background": "#fbfbf9",
+        "footer-key-foreground": "#2f6690",
+        "footer-description-foreground": "#66707b",
+        "border": "#7fa2bd",
+        "border-blurred": "#d3d3cc",
+        "scrollbar": "#d3d3cc",
+        "scrollbar-hover": "#bdbdb5",
+        "scrollbar-active": "#7fa2bd",
+        "scrollbar-background": "#fbfbf9",
+        "scrollbar-background-hover": "#fbfbf9",
+        "scrollbar-background-active": "#fbfbf9",
+        "input-selection-background": "#c3d9ea",
+        "input-selection-foreground": "#14171b",
+    },
+)
+
+OWN_VARIABLES = ("quiet", *(name for name in DARK.variables if name.startswith("origin-")))
+"""Variables that only our themes know; other themes are lent ours."""

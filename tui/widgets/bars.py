@@ -1,0 +1,112 @@
+"""The quiet lines: title, legend, what is queued, and the figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from textual.content import Content
+from textual.widgets import Static
+
+from localspec.events import Loading, ModelInfo, Speculation
+from tui.meter import SEPARATOR, Meter, stats_line
+from tui.origins import legend
+from tui.stream import plain
+
+_STATE_STYLES = {"on": "$text-success", "parked": "$text-warning", "off": "$text-warning"}
+
+
+class Bar(Static):
+    """Static text that asks for nothing while it stays the same."""
+
+    def show(self, text: Content) -> None:
+        """Show text of the same height."""
+        if not text.is_same(self._shown):
+            self._shown = text
+            self.update(text, layout=False)
+
+    _shown = Content("")
+
+
+class TitleBar(Static):
+    """What is loaded."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(self._text(name, []), markup=False)
+
+    def opened(self, info: ModelInfo) -> None:
+        """Say what was loaded and how it is drafted for."""
+        draft = Path(info.draft).stem if info.draft else "no draft model"
+        threads = f"{info.threads} thread" + ("" if info.threads == 1 else "s")
+        target = [] if info.name.endswith(".gguf") else [Path(info.target).stem]
+        self.update(self._text(info.name, [*target, draft, f"{info.backend}, {threads}"]))
+
+    @staticmethod
+    def _text(name: str, rest: list[str]) -> Content:
+        name = Path(name).name if name.endswith(".gguf") else name
+        parts: list[str | tuple[str, str]] = [("localspec", "bold $primary"), "  ", plain(name)]
+        parts += [(SEPARATOR + plain(part), "$quiet") for part in rest]
+        return Content.assemble(*parts)
+
+
+class LegendBar(Static):
+    """What the origin styles mean."""
+
+    def on_resize(self) -> None:
+        """Use the words that fit."""
+        self.update(legend(self.content_size.width))
+
+
+class QueueBar(Static):
+    """Messages that wait for the model."""
+
+    _shown: tuple[list[str], str] = ([], "")
+
+    def show(self, waiting: list[str], why: str) -> None:
+        """List them, one line each."""
+        if (waiting, why) == self._shown or (not waiting and not self.display):
+            return
+        self._shown = (waiting, why)
+        self.display = bool(waiting)
+        lines = [" ".join(plain(text).split()) for text in waiting[:3]]
+        if len(waiting) > len(lines):
+            lines[-1] += f"  (and {len(waiting) - len(lines)} more)"
+        if lines:
+            lines[0] = f"{lines[0]}  ({why})"
+        self.update(Content("\n".join(f"↳ {line}" for line in lines)))
+
+
+class StatsBar(Bar):
+    """The figures of the reply and the state of speculation, always in sight."""
+
+    def show_figures(self, meter: Meter, setting: str) -> None:
+        """Show the figures."""
+        width = self.content_size.width or self.app.size.width - 2
+        line, state = stats_line(meter, setting, width)
+        self._show(line, state, self._style(meter.speculation))
+
+    def show_loading(self, loading: Loading | None) -> None:
+        """Show how far the loading is."""
+        if loading is None:
+            self._show("", "starting the engine", "$quiet")
+            return
+        cells = 20
+        done = round(cells * min(1.0, max(0.0, loading.fraction)))
+        bar = "━" * done + "╌" * (cells - done)
+        text = f"loading {plain(loading.name)} {100 * loading.fraction:.0f}%"
+        self._show(f"{bar}", text, "$quiet")
+
+    def show_stopped(self) -> None:
+        """Show that there is no engine."""
+        self._show("", "the engine is not running; Ctrl+R starts it", "$text-error")
+
+    def show_hint(self, text: str) -> None:
+        """Show a hint in place of the figures."""
+        self._show("", text, "$text-accent")
+
+    def _show(self, line: str, state: str, style: str) -> None:
+        gap = SEPARATOR if line and state else ""
+        self.show(Content.assemble((line + gap, "$quiet"), (plain(state), style)))
+
+    @staticmethod
+    def _style(speculation: Speculation | None) -> str:
+        return _STATE_STYLES[speculation.state] if speculation else "$quiet"

@@ -1,0 +1,150 @@
+"""The scrolling conversation. Only the newest messages are widgets; older ones load on demand."""
+
+from __future__ import annotations
+
+from textual import on
+from textual.app import ComposeResult
+from textual.containers import VerticalScroll
+from textual.message import Message
+from textual.widget import Widget
+from textual.widgets import Button
+
+from tui.conversation import Turn
+from tui.widgets.message import Question, ReplyView
+
+KEEP = 20
+"""Messages that stay mounted; with hundreds, every new token would cost ten times as much."""
+SLACK = 10
+"""Messages more than that before the oldest are taken off, and how many load at a time."""
+
+
+class OlderButton(Button):
+    """Loads older messages."""
+
+    def __init__(self) -> None:
+        super().__init__("", compact=True)
+        self.display = False
+
+
+class ChatLog(VerticalScroll):
+    """Messages and notes, oldest first."""
+
+    class OlderWanted(Message):
+        """The person wants to see older messages."""
+
+    can_focus = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._turns: list[Turn] = []
+        self._first = 0  # index of the first turn that is mounted
+        self._views: list[Question | ReplyView] = []
+        self._others: list[Widget] = []
+        self.colours = False
+        self.reading_back = False
+        """Whether the person has scrolled away from the newest message."""
+
+    def compose(self) -> ComposeResult:
+        """The button above everything."""
+        self._older = OlderButton()
+        yield self._older
+
+    def on_mount(self) -> None:
+        """Stay at the newest message until the person scrolls."""
+        self.anchor()
+
+    @property
+    def hidden(self) -> int:
+        """How many older messages are not mounted."""
+        return self._first
+
+    async def add_turn(self, turn: Turn) -> Question | ReplyView:
+        """Show the next message."""
+        view = self._view(turn)
+        self._turns.append(turn)
+        self._views.append(view)
+        await self.mount(view)
+        if len(self._views) > KEEP + SLACK and not self.reading_back:
+            await self._prune()
+        return view
+
+    async def add(self, widget: Widget) -> None:
+        """Show something that is not part of the conversation."""
+        self._others.append(widget)
+        await self.mount(widget)
+
+    async def clear(self) -> None:
+        """Forget everything."""
+        self._turns.clear()
+        self._views.clear()
+        self._others.clear()
+        self._first = 0
+        await self.query_children().exclude("OlderButton").remove()
+        self._count()
+        self.anchor()
+
+    async def load_older(self) -> None:
+        """Mount the next older messages, keeping what is read in place."""
+        start = max(0, self._first - SLACK)
+        views = [self._view(turn) for turn in self._turns[start : self._first]]
+        if not views:
+            return
+        self.release_anchor()
+        below = self.virtual_size.height - self.scroll_y
+        self._first = start
+        self._views[:0] = views
+        await self.mount_all(views, after=self._older)
+        self._count()
+        self.call_after_refresh(
+            lambda: self.scroll_to(y=self.virtual_size.height - below, animate=False)
+        )
+
+    async def set_colours(self, colours: bool) -> None:
+        """Show origins, or Markdown, in every reply."""
+        self.colours = colours
+        for view in self._views:
+            if isinstance(view, ReplyView):
+                await view.set_colours(colours)
+
+    def anchor(self, anchor: bool = True) -> None:
+        """Follow the newest message."""
+        super().anchor(anchor)
+        self.reading_back = False
+
+    def release_anchor(self) -> None:
+        """The person scrolls."""
+        super().release_anchor()
+        self.reading_back = True
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        """At the end again, the newest message is followed again."""
+        super().watch_scroll_y(old_value, new_value)
+        if new_value >= self.max_scroll_y:
+            self.reading_back = False
+
+    def _view(self, turn: Turn) -> Question | ReplyView:
+        if turn.role == "user":
+            return Question(turn)
+        return ReplyView(turn, colours=self.colours)
+
+    async def _prune(self) -> None:
+        excess = len(self._views) - KEEP
+        gone: list[Widget] = list(self._views[:excess])
+        keep_from = self.children.index(self._views[excess])
+        # Notes go with the messages they stood between.
+        gone += [other for other in self._others if self.children.index(other) < keep_from]
+        self._others = [other for other in self._others if other not in gone]
+        del self._views[:excess]
+        self._first += excess
+        with self.app.batch_update():
+            await self.remove_children(gone)
+            self._count()
+
+    def _count(self) -> None:
+        self._older.display = self._first > 0
+        self._older.label = f"load older ({self._first})  ctrl+o"
+
+    @on(Button.Pressed)
+    def _pressed(self, event: Button.Pressed) -> None:
+        event.stop()
+        self.post_message(self.OlderWanted())

@@ -1,0 +1,112 @@
+"""Where the person types. It grows with the text; Enter sends."""
+
+from __future__ import annotations
+
+from textual import events
+from textual.message import Message
+from textual.widgets import TextArea
+
+from tui import keymap
+
+
+class Composer(TextArea):
+    """A text area that sends on Enter and remembers what was sent."""
+
+    BINDINGS = keymap.COMPOSER
+
+    class Sent(Message):
+        """The person sent something."""
+
+        def __init__(self, text: str) -> None:
+            super().__init__()
+            self.text = text
+
+    class Paged(Message):
+        """The person wants to scroll the conversation."""
+
+        def __init__(self, direction: int) -> None:
+            super().__init__()
+            self.direction = direction
+
+    def __init__(self) -> None:
+        super().__init__(
+            tab_behavior="focus",
+            highlight_cursor_line=False,
+            placeholder="Message",
+        )
+        self._sent: list[str] = []
+        self._recalled: int | None = None
+
+    async def _on_key(self, event: events.Key) -> None:
+        # Not as a priority binding: that would overtake the letters typed just before.
+        if event.key == "enter" and self._enter_sends:
+            event.stop()
+            event.prevent_default()
+            self.action_send()
+
+    @property
+    def _enter_sends(self) -> bool:
+        active = self.screen.active_bindings.get("enter")
+        return active is not None and active.binding.action == "send"
+
+    def action_send(self) -> None:
+        """Send the text and empty the composer."""
+        text = self.text
+        if text.strip():
+            self.post_message(self.Sent(text))
+
+    def accept(self) -> None:
+        """What was sent has been taken."""
+        if not self._sent or self._sent[-1] != self.text:
+            self._sent.append(self.text)
+        self._recalled = None
+        self.clear()
+
+    def action_newline(self) -> None:
+        """A new line at the cursor."""
+        self.insert("\n")
+
+    def action_page_up(self) -> None:
+        """Scroll the conversation up."""
+        self.post_message(self.Paged(-1))
+
+    def action_page_down(self) -> None:
+        """Scroll the conversation down."""
+        self.post_message(self.Paged(1))
+
+    def action_cursor_up(self, select: bool = False) -> None:
+        """Up, or an earlier message where nothing else was typed."""
+        untouched = not self.text or self._recalled is not None
+        if not select and untouched and self.cursor_location[0] == 0 and self._sent:
+            last = len(self._sent) if self._recalled is None else self._recalled
+            self._recall(max(0, last - 1))
+        else:
+            super().action_cursor_up(select)
+
+    def action_cursor_down(self, select: bool = False) -> None:
+        """Down, or a later message."""
+        at_end = self.cursor_location[0] == self.document.line_count - 1
+        if not select and self._recalled is not None and at_end:
+            self._recall(self._recalled + 1)
+        else:
+            super().action_cursor_down(select)
+
+    def _recall(self, index: int) -> None:
+        if index < len(self._sent):
+            self._recalled = index
+            self.text = self._sent[index]
+            self.move_cursor(self.document.end)
+        else:
+            self._recalled = None
+            self.clear()
+
+    def on_text_area_changed(self) -> None:
+        """Typing over a recalled message makes it a new one."""
+        if self._recalled is not None and self.text != self._sent[self._recalled]:
+            self._recalled = None
+
+    def type(self, event: events.Key) -> None:
+        """Take a key that was pressed while something else had the focus."""
+        self.focus()
+        if event.character:
+            self.insert(event.character)

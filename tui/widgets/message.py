@@ -1,0 +1,142 @@
+"""What is said, on the screen: questions, replies, notes."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Sequence
+
+from markdown_it import MarkdownIt
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.content import Content
+from textual.widgets import Markdown, Static
+
+from tui.conversation import Turn
+from tui.origins import styled
+from tui.stream import BlockSplitter, plain
+from tui.widgets.flow import TextFlow
+
+
+@functools.cache
+def markdown_parser() -> MarkdownIt:
+    """GitHub's Markdown, but tags are text: a model that says <b> means to show it."""
+    return MarkdownIt("gfm-like", {"html": False})
+
+
+class Question(Static):
+    """What the person said, as it was typed."""
+
+    def __init__(self, turn: Turn) -> None:
+        super().__init__(plain(turn.text), markup=False)
+
+
+class Note(Static):
+    """A line of the interface itself."""
+
+    def __init__(self, text: str, *, error: bool = False) -> None:
+        super().__init__(plain(text), markup=False, classes="-error" if error else "")
+
+
+class Help(Markdown):
+    """Longer text of the interface itself."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, parser_factory=markdown_parser, open_links=False)
+
+
+class Columns(Static):
+    """What the interface explains in two columns."""
+
+    def __init__(self, rows: Sequence[tuple[str, str]]) -> None:
+        width = max(len(left) for left, _ in rows) + 2
+        lines = [
+            Content.assemble((left.ljust(width), "$primary"), (right, "$quiet"))
+            for left, right in rows
+        ]
+        super().__init__(Content("\n").join(lines), markup=False)
+
+
+class ReplyView(Vertical):
+    """A reply: Markdown block by block with the open block as plain text, or its origins.
+
+    Both forms are fed from the turn by `sync`, the hidden one only when it is shown again.
+    """
+
+    def __init__(self, turn: Turn, *, colours: bool) -> None:
+        super().__init__()
+        self.turn = turn
+        self._colours = colours
+        self._splitter = BlockSplitter()
+        self._split = 0  # characters of the turn's text that the splitter has seen
+        self._coloured = 0  # characters that the coloured form holds
+        self._captioned = ""
+        self._syncing = asyncio.Lock()  # appending twice at a time would lose text
+        self._markdown = Markdown(parser_factory=markdown_parser, open_links=False)
+        self._tail = TextFlow("tail")
+        self._flow = TextFlow("flow")
+        self._caption = Static("", markup=False, classes="caption")
+        self._caption.display = False
+
+    def compose(self) -> ComposeResult:
+        """Both forms and the caption."""
+        yield self._markdown
+        yield self._tail
+        yield self._flow
+        yield self._caption
+
+    async def on_mount(self) -> None:
+        """Show what there is."""
+        self._choose()
+        await self.sync()
+
+    async def set_colours(self, colours: bool) -> None:
+        """Show origins, or Markdown."""
+        if colours is not self._colours:
+            self._colours = colours
+            self._choose()
+            await self.sync()
+
+    def _choose(self) -> None:
+        self._markdown.display = not self._colours
+        self._tail.display = not self._colours
+        self._flow.display = self._colours
+
+    async def sync(self, waiting: str = "") -> None:
+        """Catch up with the turn. ``waiting`` stands in for text that has not come yet."""
+        ended = self.turn.end is not None
+        async with self._syncing:
+            if not self._markdown.is_attached:
+                return  # the screen is closing
+            if self._colours:
+                self._sync_flow()
+            else:
+                await self._sync_markdown(ended)
+        caption = self.turn.caption or ("" if self.turn.text else waiting)
+        if caption != self._captioned:
+            self._captioned = caption
+            self._caption.update(caption)
+            self._caption.display = bool(caption)
+
+    def _sync_flow(self) -> None:
+        runs = self.turn.runs.since(self._coloured)
+        if runs:
+            self._coloured += sum(len(run.text) for run in runs)
+            self._flow.add(styled(runs))
+
+    async def _sync_markdown(self, ended: bool) -> None:
+        new = plain(self.turn.text[self._split :])
+        closed = self._splitter.feed(new) if new else ""
+        self._split = len(self.turn.text)
+        if ended and self._splitter.rest:
+            closed += self._splitter.rest
+            self._splitter = BlockSplitter()
+        if closed:
+            # Together, or the text would jump when the tail goes and the block is not there yet.
+            with self.app.batch_update():
+                self._tail.reset(Content(self._splitter.rest))
+                self._tail.display = bool(self._splitter.rest)
+                await self._markdown.append(closed)
+        elif new:
+            self._tail.display = True
+            self._tail.add(Content(new))
