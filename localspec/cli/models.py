@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 import textwrap
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from localspec.cli.texts import write
+from localspec.cli.texts import write, write_json
 from localspec.pairs.catalog import HubFile, ModelFile, Pair, catalog
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ def command(*, as_json: bool) -> None:
     pairs, more = list(catalog().values()), others()
     if as_json:
         listed = [describe(p) for p in pairs] + [_describe_other(f) for f in more]
-        write(json.dumps(listed, ensure_ascii=False) + "\n")
+        write_json(listed)
         return
     rows = [("NAME", "SIZE", "FIT", "HERE", "FOR"), *(_row(p) for p in pairs)]
     widths = [max(len(row[i]) for row in rows) for i in range(4)]

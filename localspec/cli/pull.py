@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from pathlib import Path
@@ -13,7 +12,7 @@ import click
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.models import labelled, size
 from localspec.cli.progress import Bars
-from localspec.cli.texts import write
+from localspec.cli.texts import write, write_json
 from localspec.errors import (
     Interrupted,
     LocalspecError,
@@ -54,7 +53,7 @@ def command(
                 say(f"{role:<9} {done[role]['path']}")
         say(f"{name} is here and whole; nothing was fetched")
     if as_json:
-        write(json.dumps(done, ensure_ascii=False) + "\n")
+        write_json(done)
 
 
 def _pull(

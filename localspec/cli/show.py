@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localspec.cli.models import describe, labelled, size
-from localspec.cli.texts import write
+from localspec.cli.texts import write, write_json
 from localspec.errors import LocalspecError, ModelNotFoundError
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ def command(name: str, draft: str | None, *, offline: bool, as_json: bool) -> No
             facts = describe(pair) | facts
         lines = [*_lines(facts, pair), *_placement(facts, files.target, files.draft)]
     if as_json:
-        write(json.dumps(facts, ensure_ascii=False) + "\n")
+        write_json(facts)
         return
     for line in lines:
         write(line + "\n")
