@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from localspec.cli.texts import write
+from localspec.cli.texts import write, write_json
 from localspec.pairs.catalog import HubFile, ModelFile, Pair, catalog
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def command(*, as_json: bool) -> None:
     pairs, more = list(catalog().values()), others()
     if as_json:
         listed = [describe(p) for p in pairs] + [_describe_other(f) for f in more]
-        write(json.dumps(listed, ensure_ascii=False) + "\n")
+        write_json(listed)
         return
     rows = [("NAME", "SIZE", "FIT", "HERE", "FOR"), *(_row(p) for p in pairs)]
     widths = [max(len(row[i]) for row in rows) for i in range(4)]
@@ -115,6 +115,18 @@ def describe_file(file: ModelFile) -> dict[str, Any]:
             "sha256": file.sha256,
         }
     return facts
+
+
+def labelled(label: str, text: str) -> list[str]:
+    """A text under a label, within 80 columns; paths and links stay whole."""
+    return textwrap.wrap(
+        text,
+        80,
+        initial_indent=f"{label:<10}",
+        subsequent_indent=" " * 10,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def size(n: int) -> str:

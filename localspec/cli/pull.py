@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from pathlib import Path
@@ -11,10 +10,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localspec.cli.interrupt import CtrlC
-from localspec.cli.models import size
+from localspec.cli.models import labelled, size
 from localspec.cli.progress import Bars
-from localspec.cli.texts import write
-from localspec.errors import Interrupted, LocalspecError, ModelNotFoundError, OutOfMemoryError
+from localspec.cli.texts import write, write_json
+from localspec.errors import (
+    Interrupted,
+    LocalspecError,
+    ModelFileError,
+    ModelNotFoundError,
+    OutOfMemoryError,
+)
 
 if TYPE_CHECKING:
     from localspec.pairs.pull_plan import Part, Plan
@@ -48,7 +53,7 @@ def command(
                 say(f"{role:<9} {done[role]['path']}")
         say(f"{name} is here and whole; nothing was fetched")
     if as_json:
-        write(json.dumps(done, ensure_ascii=False) + "\n")
+        write_json(done)
 
 
 def _pull(
@@ -58,7 +63,7 @@ def _pull(
     from localspec.pairs.choosing import prepare
 
     plan = prepare(name, draft)
-    if plan.suggestion is not None and _wants_draft(plan):
+    if plan.suggestion is not None and _wants_draft(plan, ask=not (say.silent or dry_run)):
         plan = prepare(name, plan.suggestion)
     for line in _lines(plan):
         say(line)
@@ -83,10 +88,10 @@ class _Sayer:
     """Lines for people, unless a program reads."""
 
     def __init__(self, *, silent: bool) -> None:
-        self._silent = silent
+        self.silent = silent
 
     def __call__(self, line: str) -> None:
-        if not self._silent:
+        if not self.silent:
             write(line + "\n")
 
 
@@ -97,6 +102,7 @@ def _already_here(name: str, draft: str | None, *, offline: bool) -> dict[str, A
 
     Raises:
         ModelNotFoundError: offline, and something is missing.
+        ModelFileError: offline, and something is damaged.
     """
     from localspec.pairs.catalog import HubFile
     from localspec.pairs.resolve import pair_called, resolve
@@ -119,14 +125,21 @@ def _already_here(name: str, draft: str | None, *, offline: bool) -> dict[str, A
                 is_here(f, bars, lambda: ctrl_c.pressed) if isinstance(f, HubFile) else f.found()
                 for f in sources
             ]
-        missing = [f.where for f, path in zip(sources, found, strict=True) if path is None]
-        if missing and offline:
+        lacking = [f for f, path in zip(sources, found, strict=True) if path is None]
+        damaged = [f.where for f in lacking if f.found() is not None]
+        if lacking and not offline:
+            for where in damaged:
+                click.echo(f"localspec: {where} is damaged here; it is fetched again", err=True)
+            return None
+        if damaged:
+            raise ModelFileError(
+                f"damaged: {', '.join(damaged)}; run `localspec pull {name}` without --offline"
+            )
+        if lacking:
             raise ModelNotFoundError(
-                f"not here, or not whole: {', '.join(missing)}; run `localspec pull {name}` "
+                f"not here: {', '.join(f.where for f in lacking)}; run `localspec pull {name}` "
                 "without --offline"
             )
-        if missing:
-            return None
     return {
         "name": name,
         "installed": True,
@@ -138,10 +151,10 @@ def _already_here(name: str, draft: str | None, *, offline: bool) -> dict[str, A
     }
 
 
-def _wants_draft(plan: Plan) -> bool:
+def _wants_draft(plan: Plan, *, ask: bool) -> bool:
     """Ask on a terminal, mention it elsewhere."""
     what = f"the draft of {plan.suggestion} has the same vocabulary"
-    if sys.stdin.isatty() and sys.stderr.isatty():
+    if ask and sys.stdin.isatty() and sys.stderr.isatty():
         return click.confirm(f"{what}; pull it too?", default=True, err=True)
     click.echo(f"localspec: {what}; add it with --draft {plan.suggestion}", err=True)
     return False
@@ -161,8 +174,7 @@ def _lines(plan: Plan) -> list[str]:
     lines.append(f"fit       {plan.verdict}")
     lines.append(f"licence   {plan.licence}{' (gated)' if plan.gated else ''}")
     traps = plan.pair.traps if plan.pair is not None else ()
-    lines += [f"note      {text}" for text in (*plan.notices, *traps)]
-    return lines
+    return lines + [line for text in (*plan.notices, *traps) for line in labelled("note", text)]
 
 
 def _part_lines(part: Part) -> list[str]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from localspec.cli.models import describe, size
-from localspec.cli.texts import write
+from localspec.cli.models import describe, labelled, size
+from localspec.cli.texts import write, write_json
 from localspec.errors import LocalspecError, ModelNotFoundError
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ def command(name: str, draft: str | None, *, offline: bool, as_json: bool) -> No
             facts = describe(pair) | facts
         lines = [*_lines(facts, pair), *_placement(facts, files.target, files.draft)]
     if as_json:
-        write(json.dumps(facts, ensure_ascii=False) + "\n")
+        write_json(facts)
         return
     for line in lines:
         write(line + "\n")
@@ -170,7 +169,7 @@ def _lines(facts: dict[str, Any], pair: Pair | None) -> list[str]:
     licence = facts.get("licence") or facts["target"].get("licence")
     lines.append(f"licence   {licence or 'not stated'}")
     if pair is not None:
-        lines += [f"note      {text}" for text in pair.traps]
+        lines += [line for text in pair.traps for line in labelled("note", text)]
         if not pair.installed:
             lines.append(f"get it    localspec pull {pair.name}")
     return lines
@@ -201,7 +200,7 @@ def _pair_lines(pair: Pair, facts: dict[str, Any]) -> list[str]:
     if pair.draft_length:
         lines[0] += f", {pair.draft_length} tokens to start with"
     if pair.fallback:
-        lines.append(f"          {pair.fallback}")
+        lines += labelled("", pair.fallback)
     if pair.context:
         lines.append(f"context   {pair.context} tokens")
     if facts.get("fit"):

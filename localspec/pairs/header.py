@@ -23,6 +23,7 @@ from localspec.pairs.gguf_source import Fetch, RawTensor, Source
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
 _ALIGNMENT = 32
+_MAX_LAYERS = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +204,7 @@ def parse_header(fetch: Fetch, size: int, name: str = "the file") -> Header:
         raise source.damaged("its alignment is no power of two")
     raw = [source.tensor() for _ in range(n_tensors)]
     data_offset = -(-source.position // alignment) * alignment
-    return Header(
+    header = Header(
         name=name,
         version=version,
         metadata=MappingProxyType(metadata),
@@ -211,6 +212,9 @@ def parse_header(fetch: Fetch, size: int, name: str = "the file") -> Header:
         data_offset=data_offset,
         size=size,
     )
+    if header.n_layer > _MAX_LAYERS:  # whoever plans for each layer should not have to doubt it
+        raise source.damaged(f"it promises {header.n_layer} layers")
+    return header
 
 
 def _sized(raw: list[RawTensor], available: int, source: Source) -> tuple[TensorInfo, ...]:

@@ -57,6 +57,10 @@ def test_show_tells_what_a_pair_is_before_it_is_here(capfd: pytest.CaptureFixtur
         assert words in out
     assert cli.call(["show", "qwen3.5-9b"]) == 0
     assert "cannot draft with the MTP head" in capfd.readouterr().out
+    for name in catalog():
+        assert cli.call(["show", name]) in {0, 3, 7}  # the demo may be missing in a checkout
+        out = capfd.readouterr().out
+        assert all(len(line) <= 80 for line in out.splitlines() if " : " not in line), out
 
 
 def test_a_person_overrides_single_fields() -> None:

@@ -46,7 +46,7 @@ def test_a_header_tells_what_gguf_py_tells(files: Files) -> None:
 def test_block_sizes_are_those_of_llama_cpp() -> None:
     import llama_cpp
 
-    (path,) = (Path(llama_cpp.__file__).parent / "lib").glob("libggml-base.so")
+    path, *_ = sorted((Path(llama_cpp.__file__).parent / "lib").glob("libggml-base.*"))
     ggml = ctypes.CDLL(str(path))
     ggml.ggml_blck_size.restype = ctypes.c_int64
     ggml.ggml_type_size.restype = ctypes.c_size_t
@@ -135,6 +135,15 @@ def test_a_cut_header_is_a_typed_error(files: Files, cut: int) -> None:
         parse_header(lambda a, b: raw[a:b], len(raw))
     with pytest.raises(ModelFileError):  # the size promises more than comes
         parse_header(lambda a, b: raw[a:b], 400_000)
+
+
+def test_a_count_of_layers_that_nothing_could_hold_is_damage(files: Files) -> None:
+    raw = files.target.read_bytes()
+    key = b"llama.block_count"
+    at = raw.index(key) + len(key) + 4
+    raw = raw[:at] + b"\xff" * 4 + raw[at + 4 :]
+    with pytest.raises(ModelFileError, match="promises 4294967295 layers"):
+        parse_header(lambda a, b: raw[a:b], len(raw))
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:
