@@ -27,7 +27,7 @@ K = 4
 
 
 def heldout() -> list[list[Message]]:
-    """Conversations up to and including the last turn of the person."""
+    """What the person says in each conversation, turn by turn."""
     entries = json.loads((DATA / "heldout.json").read_text(encoding="utf-8"))
     return [[Message(m["role"], m["content"]) for m in e["messages"]] for e in entries]
 
@@ -117,9 +117,14 @@ def test_acceptance_on_held_out_prompts() -> None:
         accepted = verified = 0
         options = Options(drafter=("model",), draft_max=K, verifier=verifier)
         with Runtime.open(options) as runtime:
-            for i, messages in enumerate(heldout()):
-                s = answer(runtime, messages, sampling=sampling, seed=i, max_tokens=128).stats
-                accepted, verified = accepted + s.accepted, verified + s.verified
+            for i, turns in enumerate(heldout()):
+                chat: list[Message] = []
+                for turn in turns:
+                    chat.append(turn)
+                    reply = answer(runtime, chat, sampling=sampling, seed=i, max_tokens=128)
+                    chat.append(Message("assistant", reply.text))
+                    accepted += reply.stats.accepted
+                    verified += reply.stats.verified
         return accepted / verified
 
     assert acceptance("match", GREEDY) >= 0.75

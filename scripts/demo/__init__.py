@@ -1,0 +1,1 @@
+"""How the embedded demonstration pair is made: corpus, tokenizer, training, export, evaluation."""
