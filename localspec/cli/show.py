@@ -187,12 +187,12 @@ def _file_lines(role: str, facts: dict[str, Any] | None) -> list[str]:
         if facts.get("sha256"):
             lines[1] += f", sha256 {facts['sha256'][:12]}…"
         return lines
-    shape = (
-        f"{facts['description']}, {size(facts['bytes'])}, {facts['parameters'] / 1e6:.1f} M "
-        f"weights, {facts['layers']} layers, {facts['vocabulary']} tokens, "
-        f"context {facts['context']}"
-    )
-    return [f"{role:<9} {facts['path']}", f"          {shape}"]
+    return [
+        f"{role:<9} {facts['path']}",
+        f"          {facts['description']}, {size(facts['bytes'])}",
+        f"          {facts['parameters'] / 1e6:.1f} M weights, {facts['layers']} layers, "
+        f"{facts['vocabulary']} tokens, context {facts['context']}",
+    ]
 
 
 def _pair_lines(pair: Pair, facts: dict[str, Any]) -> list[str]:

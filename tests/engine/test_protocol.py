@@ -80,7 +80,7 @@ infos = st.builds(
 )
 samplings = st.builds(
     Sampling,
-    temperature=st.floats(0, 100),
+    temperature=st.just(0.0) | st.floats(0.01, 100),
     top_k=st.integers(0, 100),
     logit_bias=st.lists(st.tuples(count, st.just(-math.inf) | number), max_size=2).map(tuple),
 )
