@@ -190,8 +190,10 @@ def _file_lines(role: str, facts: dict[str, Any] | None) -> list[str]:
     return [
         f"{role:<9} {facts['path']}",
         f"          {facts['description']}, {size(facts['bytes'])}",
-        f"          {facts['parameters'] / 1e6:.1f} M weights, {facts['layers']} layers, "
-        f"{facts['vocabulary']} tokens, context {facts['context']}",
+        (
+            f"          {facts['parameters'] / 1e6:.1f} M weights, {facts['layers']} layers, "
+            f"{facts['vocabulary']} tokens, context {facts['context']}"
+        ),
     ]
 
 
