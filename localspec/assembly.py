@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,19 +22,24 @@ from localspec.events import Loading, ModelInfo, Speculation
 from localspec.llama import library
 from localspec.llama.calibrate import Watchdog, choose_threads, pass_seconds, sweep
 from localspec.llama.context import Context
-from localspec.llama.devices import backend
+from localspec.llama.devices import backend, devices
 from localspec.llama.model import Model, check_file
 from localspec.llama.runners import LlamaDraftModel, LlamaTarget
 from localspec.llama.stop import StopFlag
 from localspec.options import AUTO, Options
 from localspec.pairs.check import vocabulary_mismatch
 from localspec.pairs.explain import needs
+from localspec.pairs.fingerprint import fingerprint
 from localspec.pairs.fit import fit_files
 from localspec.pairs.placement import BATCH, Share
 from localspec.pairs.planning import Fit, Wishes, draft_kv_type, step_down
 from localspec.pairs.resolve import Resolved, resolve
 from localspec.policy import Fixed, Plain, Policy
 from localspec.policy.auto import Auto
+from localspec.policy.costs import Costs
+from localspec.policy.stored import Knowledge, name_of
+from localspec.policy.stored import load as load_knowledge
+from localspec.policy.stored import save as save_knowledge
 from localspec.verifiers import Verifier, verifier
 
 _DEFAULT_DRAFTERS = ("ngram", "model")
@@ -53,6 +59,8 @@ class Pairing:
     drafter: Drafter
     verifier: Verifier
     policy: Policy
+    keep: Callable[[], None]
+    """Keeps what the policy measured for the next session; may raise OSError."""
     stop: StopFlag
     """Set, it aborts the running pass."""
     watchdog: Watchdog | None
@@ -94,8 +102,10 @@ class _Assembly:
     parts: list[Context | Model] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
     stop: StopFlag = field(default_factory=StopFlag)
-    draft_seconds: float | None = None
-    """For one token of the draft model."""
+    drafting: dict[str, Context] = field(default_factory=dict)
+    """Contexts of drafters that compute, by name."""
+    keep: Callable[[], None] = lambda: None
+    """Keeps what the policy measured."""
 
     def pairing(self) -> Pairing:
         """Load as planned; if memory is refused all the same, once more with a smaller plan.
@@ -143,6 +153,7 @@ class _Assembly:
         draft = self.draft_model(model, fit)
         drafters = self.drafters(model, draft, fit, judge)
         off = self.why_off(model, drafters)
+        policy = self.policy(context, drafters, off)
         on_cpu = options.threads is None and backend() == "cpu"
         target, drafts = self.files.target, self.files.draft
         return Pairing(
@@ -162,7 +173,8 @@ class _Assembly:
             target=LlamaTarget(context),
             drafter=_combined(drafters),
             verifier=judge,
-            policy=self.policy(context, off),
+            policy=policy,
+            keep=self.keep,
             stop=self.stop,
             watchdog=Watchdog(context) if on_cpu else None,
             parts=tuple(self.parts),
@@ -263,7 +275,7 @@ class _Assembly:
                 planned = fit.draft  # None where only llama.cpp could read its header
                 kv_type = planned.kv_type if planned else draft_kv_type(None, fit.target.kv_type)
                 drafting = self.context(draft, fit, kv_type)
-                self.draft_seconds = pass_seconds(drafting, 1)
+                self.drafting[name] = drafting
                 runner = LlamaDraftModel(drafting, target.n_vocab)
                 found.append(ModelDrafter(runner, judge.favours))
         return found
@@ -281,13 +293,38 @@ class _Assembly:
             return f"{name} keeps a recurrent state that cannot forget rejected tokens"
         return "switched off" if "off" in self.wanted else "there is no draft model"
 
-    def policy(self, context: Context, off: str | None) -> Policy:
+    def policy(self, context: Context, drafters: list[Drafter], off: str | None) -> Policy:
         if off is not None:
             return Plain(off)
         k = self.options.draft_max
         if k is None:
             k = self.files.always_draft
-        return Auto(sweep(context), self.draft_seconds) if k is None or k == AUTO else Fixed(k)
+        if k is not None and k != AUTO:
+            return Fixed(k)
+        file = self.costs_file(context)
+        knowledge = load_knowledge(file)
+        if knowledge is None:
+            knowledge = Knowledge({0: Costs(sweep(context), self.draft_costs())})
+        self.keep = functools.partial(save_knowledge, file, knowledge)
+        return Auto(knowledge, [d.name for d in drafters])
+
+    def draft_costs(self) -> dict[str, float]:
+        """Seconds for one token, of each drafter that computes."""
+        return {name: pass_seconds(drafting, 1) for name, drafting in self.drafting.items()}
+
+    def costs_file(self, context: Context) -> Path:
+        """Where measurements of this very setting are kept."""
+        drafts = {name: [fingerprint(c.model.path), c.threads] for name, c in self.drafting.items()}
+        facts = {
+            "target": fingerprint(self.files.target),
+            "drafts": drafts,
+            "device": [(d.kind, d.description) for d in devices()],
+            "layers": context.model.offloads and self.options.gpu_layers,
+            "threads": context.threads,
+            "kv": context.kv_type,
+            "build": [library.version(), library.commit()],
+        }
+        return config.cache_dir() / "costs" / name_of(facts)
 
 
 def _mismatch(target: Model, draft: Model) -> str | None:
@@ -298,6 +335,4 @@ def _mismatch(target: Model, draft: Model) -> str | None:
 
 
 def _combined(drafters: list[Drafter]) -> Drafter:
-    if not drafters:
-        return Off()
-    return drafters[0] if len(drafters) == 1 else Cascade(drafters)
+    return Cascade(drafters) if drafters else Off()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from localspec.drafters import Ask, Committed, Drafter
@@ -18,13 +18,17 @@ from localspec.noise import Noise
 from localspec.policy import Policy
 from localspec.sampling import Processor
 from localspec.values import (
+    ANY,
     Budget,
     Distribution,
     Draft,
     Emitted,
     Outcome,
+    Plan,
     Rows,
     Scores,
+    Standing,
+    Step,
     Verdict,
     origins,
 )
@@ -133,11 +137,26 @@ class Request:
         """Of the first token that the next round may emit."""
         return len(self.tokens)
 
-    def ask(self, budget: Budget, target: Target) -> Ask:
+    @property
+    def standing(self) -> Standing:
+        """What the policy may know of it."""
+        return Standing(self.seq, len(self.tokens), self.processor.sampling.kind)
+
+    def ask(self, plan: Plan, target: Target) -> Ask:
         """What the drafter may see, with no more budget than there is room for."""
         room = min(self.limit - len(self.emitted) - 1, target.capacity - len(self.tokens))
-        budget = replace(budget.within(room), leaves=min(budget.leaves, target.leaves))
-        return Ask(self.seq, self.tokens, budget, self.noise, self.processor)
+        plan = plan.within(room, target.leaves)
+        first = plan.steps[0] if plan.steps else Step(ANY, Budget(0, 0, 0))
+        return Ask(
+            self.seq,
+            self.tokens,
+            first.budget,
+            self.noise,
+            self.processor,
+            pace=first.pace,
+            look=first.look,
+            plan=plan,
+        )
 
     def rows(self, draft: Draft, scores: Scores) -> Rows:
         """The target's distribution of a row, with that row's own past."""
@@ -193,8 +212,9 @@ class Turn:
             proposed=len(self.draft),
             verified=self.verdict.verified,
             accepted=len(self.verdict.path),
+            considered=self.draft.considered,
             draft_s=self.draft.seconds,
-            verify_s=self.verify_seconds,
+            round_s=self.seconds,
         )
 
 
@@ -212,8 +232,8 @@ def decode_round(
         AuditError: lengths disagree afterwards.
     """
     start = time.perf_counter()
-    budgets = policy.plan([r.seq for r in requests])
-    asks = [r.ask(b, target) for r, b in zip(requests, budgets, strict=True)]
+    plans = policy.plan([r.standing for r in requests])
+    asks = [r.ask(p, target) for r, p in zip(requests, plans, strict=True)]
     drafts = drafter.propose(asks)
     for draft in drafts:
         require_exact(verifier, draft)
@@ -230,8 +250,8 @@ def decode_round(
         target.keep(r.seq, verdict.path[: len(emitted) - 1])  # the last one emitted is pending
         turns.append(Turn(r, d, verdict, emitted, verify_s, time.perf_counter() - start))
 
-    drafter.commit([t.committed(s) for t, s in zip(turns, scores, strict=True)])
-    policy.learn([t.outcome() for t in turns])
+    evidence = drafter.commit([t.committed(s) for t, s in zip(turns, scores, strict=True)])
+    policy.learn([t.outcome() for t in turns], evidence)
     for t in turns:
         t.request.tally.add(t.draft, t.verdict, verify_s, t.seconds)
     audit(requests, target, drafter)

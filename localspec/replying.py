@@ -127,12 +127,16 @@ class Generation:
             speculation=speculation,
         )
 
-    def reply(self, speculation: Speculation) -> Reply:
+    def reply(self, policy: Policy) -> Reply:
         """The whole of it."""
+        speculation = policy.speculation
         now = time.perf_counter()
         self._ending.drain(final=True)
         tally, emitted = self._request.tally, self._request.emitted
         read = self._decoding > self._began
+        plain_seconds = policy.plain_seconds
+        if plain_seconds is None and tally.plain_rounds:
+            plain_seconds = tally.plain_seconds / tally.plain_rounds
         return Reply(
             text=self._ending.stream.text,
             tokens=tuple(e.token for e in emitted),
@@ -154,9 +158,7 @@ class Generation:
                 decode_seconds=now - self._decoding if read else 0.0,
                 draft_seconds=tally.draft_seconds,
                 verify_seconds=tally.verify_seconds,
-                plain_tokens_per_second=(
-                    tally.plain_rounds / tally.plain_seconds if tally.plain_seconds else None
-                ),
+                plain_tokens_per_second=1 / plain_seconds if plain_seconds else None,
                 speculation=speculation,
             ),
             seed=self._request.noise.seed,

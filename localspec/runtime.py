@@ -44,6 +44,7 @@ class Runtime:
         """Use `Runtime.open`."""
         self._loaded = pairing
         self._held: list[int] = []
+        self._told_of_keeping = False
         """Tokens in the target's KV cache."""
         self._busy = threading.Lock()
         self._closed = False
@@ -225,9 +226,10 @@ class Runtime:
                 yield from self._decode(generation, drafter, policy)
             except Interrupted:
                 generation.interrupt()
+            yield from self._keep()
             if generation.finish == "length" and len(generation.tokens) > capacity:
                 yield Notice(f"the reply was cut: the context of {capacity} tokens is full")
-            return generation.reply(policy.speculation)
+            return generation.reply(policy)
         except LocalspecError:
             self._forget()
             raise
@@ -252,7 +254,7 @@ class Runtime:
             yield Reading(at, len(prompt), cached)
             target.read(_SEQ, prompt[at : min(at + _READ_AT_ONCE, len(prompt) - 1)])
             self._held = prompt[: target.length(_SEQ)]
-        drafter.commit([Committed(_SEQ, prompt, prompt, {})])
+        drafter.commit([Committed(_SEQ, prompt, prompt, {})])  # nothing was drafted: no evidence
         yield Reading(len(prompt), len(prompt), cached)
         generation.start_decoding()
 
@@ -264,6 +266,18 @@ class Runtime:
                 yield from pairing.watchdog.look(generation.last_verify)
             if pairing.stop.is_set() and generation.finish is None:
                 generation.interrupt()
+
+    def _keep(self) -> Iterator[Notice]:
+        """Keep what was measured; where that fails, say so once."""
+        try:
+            self._parts.keep()
+        except OSError as error:
+            if not self._told_of_keeping:
+                self._told_of_keeping = True
+                yield Notice(
+                    f"measured speeds cannot be kept for the next start: {error.strerror}; free "
+                    "some space, or set LOCALSPEC_HOME to a writable folder"
+                )
 
     def _forget(self) -> None:
         """After a failure nothing in the caches is trusted."""

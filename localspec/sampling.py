@@ -69,6 +69,13 @@ class Sampling:
                 raise UsageError(f"{name} must be at least {_SMALLEST:g}, not {value:g}")
 
     @property
+    def kind(self) -> str:
+        """Settings whose drafts survive about equally often share a kind."""
+        if self.temperature == 0 or self.top_k == 1:
+            return "greedy"
+        return f"{min(self.temperature, 2.0):.1f}"
+
+    @property
     def penalises(self) -> bool:
         """Whether the tokens seen lately change the logits."""
         return self.penalty_last_n > 0 and (

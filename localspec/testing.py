@@ -57,11 +57,15 @@ class TableModel:
         self.vocabulary = len(table([]))
         self.cache: dict[int, list[int]] = {}
 
-    def extend(self, work: Sequence[tuple[int, Sequence[int]]]) -> list[Logits]:
+    def extend(self, work: Sequence[tuple[int, Sequence[int], int]]) -> list[Logits]:
         """Append, and look up."""
-        for seq, tokens in work:
-            self.cache.setdefault(seq, []).extend(tokens)
-        return [self.table(self.cache[seq]) for seq, _ in work]
+        found = []
+        for seq, tokens, rows in work:
+            cache = self.cache.setdefault(seq, [])
+            cache.extend(tokens)
+            ends = range(len(cache) - rows + 1, len(cache) + 1)
+            found.append(np.array([self.table(cache[:end]) for end in ends]))
+        return found
 
     def truncate(self, seq: int, length: int) -> None:
         """Keep the first tokens."""

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,6 +92,9 @@ class Draft:
     """Name of the drafter, for statistics and the interface."""
     seconds: float = 0.0
     """Time spent on drafting it."""
+    considered: int = 0
+    """Tokens that were looked at for it: those drafted, and one more where a look decided against
+    it."""
 
     def __post_init__(self) -> None:
         assert len(self.tokens) == len(self.parents)
@@ -122,10 +126,10 @@ def chain_parents(n: int) -> Ids:
     return np.arange(-1, n - 1, dtype=np.int32)
 
 
-def no_draft(source: str, seconds: float = 0.0) -> Draft:
+def no_draft(source: str, seconds: float = 0.0, considered: int = 0) -> Draft:
     """The empty draft: this round is plain decoding."""
     empty = np.empty(0, np.int32)
-    return Draft(empty, empty, Proposal.DETERMINISTIC, None, source, seconds)
+    return Draft(empty, empty, Proposal.DETERMINISTIC, None, source, seconds, considered)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +145,90 @@ class Budget:
         """A chain of at most k tokens."""
         return cls(nodes=k, depth=k, leaves=1 if k else 0)
 
-    def within(self, depth: int) -> Budget:
-        """The same budget, no deeper than ``depth``."""
+    def within(self, depth: int, leaves: int) -> Budget:
+        """The same budget, no deeper than ``depth`` and no broader than ``leaves``."""
         depth = max(0, min(self.depth, depth))
-        return Budget(self.nodes if depth else 0, depth, self.leaves) if depth else Budget(0, 0, 0)
+        return Budget(self.nodes, depth, min(self.leaves, leaves)) if depth else Budget(0, 0, 0)
+
+
+class Pace(Protocol):
+    """Decides while a draft grows whether it should grow further."""
+
+    def more(self, confidences: Sequence[float]) -> bool:
+        """Whether the token whose confidence comes last is worth including.
+
+        ``confidences`` are the drafter's raw guesses in [0, 1] that each token will stand if those
+        before it do. Ask before the token is drawn: for SAMPLED proposals a confidence may depend
+        on q and the tokens before, never on the token itself, or the tokens that are included
+        would no longer be distributed as q says.
+        """
+        ...
+
+
+class Eager:
+    """As long as the budget allows."""
+
+    def more(self, confidences: Sequence[float]) -> bool:
+        """Always."""
+        del confidences
+        return True
+
+
+ANY = "*"
+"""In a step: whichever drafter has something to propose, in the cascade's own order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one drafter may do in the next round."""
+
+    source: str
+    """Its name, or ANY."""
+    budget: Budget
+    pace: Pace = Eager()  # noqa: RUF009 - it has no state
+    look: bool = False
+    """Propose nothing, but read what is missing and judge yourself on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Who may draft in the next round, in order of preference; the first draft is taken."""
+
+    steps: tuple[Step, ...] = ()
+
+    def within(self, depth: int, leaves: int) -> Plan:
+        """The same plan, no deeper and no broader than there is room for."""
+        return Plan(
+            tuple(replace(step, budget=step.budget.within(depth, leaves)) for step in self.steps)
+        )
+
+
+PLAIN = Plan()
+"""No drafting in the next round."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a policy may know of a sequence before a round."""
+
+    seq: int
+    length: int
+    """Tokens known."""
+    sampling: str
+    """The kind of sampling: survival of drafts differs between them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A drafter's token against the one that was emitted there, whether it was verified or not."""
+
+    seq: int
+    source: str
+    index: int
+    """Place in its draft; those before it stood."""
+    confidence: float
+    """In [0, 1], as `Pace.more` was told."""
+    stood: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,9 +268,11 @@ class Outcome:
     proposed: int
     verified: int
     accepted: int
+    considered: int
+    """As in `Draft`."""
     draft_s: float
-    verify_s: float
-    """Seconds of the whole target pass (shared by all sequences in it)."""
+    round_s: float
+    """Seconds of the whole round, drafting included (shared by all sequences in it)."""
 
 
 @dataclass(frozen=True, slots=True)

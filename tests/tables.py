@@ -13,7 +13,7 @@ from localspec.noise import Noise, Stream
 from localspec.policy import Fixed
 from localspec.sampling import Processor, Sampling
 from localspec.testing import Table, TableTarget
-from localspec.values import Budget, Distribution, Draft, Proposal
+from localspec.values import Budget, Distribution, Draft, Evidence, Proposal
 from localspec.verifiers import Verifier
 
 WARM = Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
@@ -107,8 +107,8 @@ class TreeDrafter:
             self.name,
         )
 
-    def commit(self, news: Sequence[Committed]) -> None:
-        pass
+    def commit(self, news: Sequence[Committed]) -> list[Evidence]:
+        return []
 
     def length(self, seq: int) -> int:
         return 0

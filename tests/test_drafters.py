@@ -15,13 +15,15 @@ from localspec.drafters.ngram import NGram
 from localspec.noise import Noise
 from localspec.sampling import GREEDY, Processor
 from localspec.testing import TableModel
-from localspec.values import Budget, Proposal
+from localspec.values import ANY, Budget, Plan, Proposal, Step
 
 TABLE = tables.random_table(5, v=4)
 
 
 def ask(tokens: list[int], k: int, seq: int = 0) -> Ask:
-    return Ask(seq, tokens, Budget.chain(k), Noise(0), Processor(GREEDY, 4))
+    budget = Budget.chain(k)
+    plan = Plan((Step(ANY, budget),))
+    return Ask(seq, tokens, budget, Noise(0), Processor(GREEDY, 4), plan=plan)
 
 
 def longest_earlier_match(tokens: list[int], low: int, high: int, k: int) -> list[int]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from localspec.noise import Noise
 from localspec.sampling import Processor
-from localspec.values import Budget, Draft, no_draft
+from localspec.values import PLAIN, Budget, Draft, Eager, Evidence, Pace, Plan, no_draft
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,13 @@ class Ask:
     noise: Noise
     processor: Processor
     """Logits processing of this request: q goes through what p goes through."""
+    pace: Pace = Eager()  # noqa: RUF009 - it has no state
+    """To be asked before each token by drafters that know how sure they are."""
+    look: bool = False
+    """Propose nothing; read what is missing and judge yourself on it. To be ignored by drafters
+    that judge themselves anyway."""
+    plan: Plan = PLAIN
+    """For cascades, which make of it one ask a drafter."""
 
     @property
     def position(self) -> int:
@@ -60,8 +67,12 @@ class Drafter(Protocol):
         """One draft an ask, within its budget; may be empty."""
         ...
 
-    def commit(self, news: Sequence[Committed]) -> None:
-        """Told to every drafter after every round, also to those that did not draft."""
+    def commit(self, news: Sequence[Committed]) -> list[Evidence]:
+        """Told to every drafter after every round, also to those that did not draft.
+
+        Returns how the tokens that it had in mind compare with what was emitted, as far as it
+        knows; under rejection sampling a drafted token stood exactly where it was emitted.
+        """
         ...
 
     def length(self, seq: int) -> int:
@@ -73,6 +84,21 @@ class Drafter(Protocol):
         ...
 
 
+def judge(
+    news: Committed, source: str, tokens: Sequence[int], confidences: Sequence[float]
+) -> list[Evidence]:
+    """Evidence on tokens that a drafter had in mind for a round, up to the first miss."""
+    found: list[Evidence] = []
+    for i, (token, confidence) in enumerate(zip(tokens, confidences, strict=False)):
+        if i >= len(news.tokens):
+            break
+        stood = token == news.tokens[i]
+        found.append(Evidence(news.seq, source, i, confidence, stood))
+        if not stood:
+            break
+    return found
+
+
 class Off:
     """The drafter that never drafts."""
 
@@ -82,8 +108,10 @@ class Off:
         """Empty drafts."""
         return [no_draft(self.name) for _ in asks]
 
-    def commit(self, news: Sequence[Committed]) -> None:
+    def commit(self, news: Sequence[Committed]) -> list[Evidence]:
         """Nothing to learn."""
+        del news
+        return []
 
     def length(self, seq: int) -> int:
         """Always 0."""
@@ -94,4 +122,4 @@ class Off:
         """Nothing to forget."""
 
 
-__all__ = ["Ask", "Committed", "Drafter", "Off"]
+__all__ = ["Ask", "Committed", "Drafter", "Off", "judge"]

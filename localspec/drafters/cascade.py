@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from localspec.drafters import Ask, Committed, Drafter
-from localspec.values import Draft, no_draft
+from localspec.values import ANY, Draft, Evidence, Step, no_draft
 
 
 class Cascade:
@@ -19,23 +19,26 @@ class Cascade:
         self.name = ",".join(d.name for d in self._drafters)
 
     def propose(self, asks: Sequence[Ask]) -> list[Draft]:
-        """One draft an ask, from the first drafter that has one."""
+        """One draft an ask, from the first drafter of its plan that has one."""
         drafts: list[Draft] = [no_draft(self.name) for _ in asks]
-        open_asks = [i for i, ask in enumerate(asks) if ask.budget.nodes > 0]
-        for drafter in self._drafters:
-            if not open_asks:
-                break
-            proposed = drafter.propose([asks[i] for i in open_asks])
-            for i, draft in zip(open_asks, proposed, strict=True):
-                spent = drafts[i].seconds  # looking in vain costs too
-                drafts[i] = dataclasses.replace(draft, seconds=draft.seconds + spent)
-            open_asks = [i for i in open_asks if not len(drafts[i])]
+        for turn in range(max((len(ask.plan.steps) for ask in asks), default=0)):
+            for drafter in self._drafters:
+                here = [
+                    i
+                    for i, ask in enumerate(asks)
+                    if not len(drafts[i])
+                    and turn < len(ask.plan.steps)
+                    and ask.plan.steps[turn].source in {drafter.name, ANY}
+                ]
+                if here:
+                    told = [_ask(asks[i], asks[i].plan.steps[turn]) for i in here]
+                    for i, draft in zip(here, drafter.propose(told), strict=True):
+                        drafts[i] = draft
         return drafts
 
-    def commit(self, news: Sequence[Committed]) -> None:
+    def commit(self, news: Sequence[Committed]) -> list[Evidence]:
         """Tell every drafter."""
-        for drafter in self._drafters:
-            drafter.commit(news)
+        return [found for drafter in self._drafters for found in drafter.commit(news)]
 
     def length(self, seq: int) -> int:
         """The longest of its drafters' caches."""
@@ -45,3 +48,7 @@ class Cascade:
         """Forget the sequence."""
         for drafter in self._drafters:
             drafter.close(seq)
+
+
+def _ask(ask: Ask, step: Step) -> Ask:
+    return dataclasses.replace(ask, budget=step.budget, pace=step.pace, look=step.look)

@@ -9,9 +9,20 @@ from typing import Protocol
 
 import numpy as np
 
-from localspec.drafters import Ask, Committed
-from localspec.noise import Stream
-from localspec.values import Distribution, Draft, Logits, Proposal, chain_parents, no_draft
+from localspec.drafters import Ask, Committed, judge
+from localspec.drafters.choosing import Chooser, confidence
+from localspec.values import (
+    Distribution,
+    Draft,
+    Evidence,
+    Logits,
+    Proposal,
+    chain_parents,
+    no_draft,
+)
+
+_LOOK_AT = 16
+"""Tokens that a look compares at most: rows of logits cost memory and time."""
 
 
 class DraftModel(Protocol):
@@ -27,9 +38,11 @@ class DraftModel(Protocol):
         """Ids that it can read and propose."""
         ...
 
-    def extend(self, work: Sequence[tuple[int, Sequence[int]]]) -> list[Logits]:
-        """Append tokens (at least one) to sequences in one pass; (V,) logits after the last of
-        each, valid until the next pass. If it raises, nothing was appended.
+    def extend(self, work: Sequence[tuple[int, Sequence[int], int]]) -> list[Logits]:
+        """Append tokens (at least one) to sequences in one pass.
+
+        ``work`` is (sequence, tokens, rows); returns (rows, V) logits after the last ``rows``
+        tokens of each, valid until the next pass. If it raises, nothing was appended.
         """
         ...
 
@@ -54,68 +67,80 @@ class _Chain:
 
     ask: Ask
     depth: int
+    proposal: Proposal
     tokens: list[int] = field(default_factory=list)
     probs: list[Distribution] = field(default_factory=list)
+    confidences: list[float] = field(default_factory=list)
+    """One a token, and one more where a look at q decided against another token."""
+    refused: Distribution | None = None
+    """The q of that one."""
+    passes: int = 0
+
+    @property
+    def open(self) -> bool:
+        return self.refused is None and len(self.tokens) < self.depth
 
 
 class ModelDrafter:
     """A chain from a draft model (Leviathan et al. 2023, algorithm 1, the loop over x_i ~ q).
 
-    COUPLED draws with the target's own noise, SAMPLED with noise of its own; at temperature 0
-    both are argmax. SAMPLED noise is keyed by the round's first position too: a draw that an
-    earlier round discarded must not influence a later one at the same place.
+    Between the draws of `Chooser` and the pace of the policy it is just that loop: read what is
+    missing, look at q, decide whether to go on, draw, read the drawn token.
     """
 
     name = "model"
 
     def __init__(self, model: DraftModel, proposal: Proposal) -> None:
-        if proposal not in {Proposal.COUPLED, Proposal.SAMPLED}:
-            raise ValueError(f"a draft model does not propose {proposal.value} tokens")
+        """``proposal`` is what the verifier favours: COUPLED or SAMPLED."""
         self._model = model
-        self._proposal = proposal
+        self._chooser = Chooser(proposal)
         self._caches: dict[int, _Cache] = {}
+        self._chains: dict[int, _Chain] = {}
+        """Drafts that wait for their verdict."""
+        self._looked: list[Evidence] = []
 
     def propose(self, asks: Sequence[Ask]) -> list[Draft]:
-        """Chains as deep as the budgets allow, all sequences advancing in the same passes."""
+        """Chains as deep as budget and pace allow, all sequences advancing in the same passes."""
         start = time.perf_counter()
-        chains = [_Chain(ask, self._depth(ask)) for ask in asks]
+        chains = [
+            _Chain(ask, self._depth(ask), self._chooser.proposal(ask.processor.sampling))
+            for ask in asks
+        ]
         active = [c for c in chains if c.depth > 0]
         feed = [self._catch_up(c.ask.seq, c.ask.tokens) for c in active]
-        passes_of: dict[int, int] = {id(c): 0 for c in active}
         while active:
             rows = self._model.extend(
-                [(c.ask.seq, new) for c, new in zip(active, feed, strict=True)]
+                [(c.ask.seq, new, 1) for c, new in zip(active, feed, strict=True)]
             )
             for c, new, row in zip(active, feed, rows, strict=True):
                 self._caches[c.ask.seq].held.extend(new)
-                self._draw(c, row)
-                passes_of[id(c)] += 1
-            active = [c for c in active if len(c.tokens) < c.depth]
+                self._draw(c, row[0])
+            active = [c for c in active if c.open]
             feed = [c.tokens[-1:] for c in active]
-        total = sum(passes_of.values())
+        for c in chains:
+            self._chains[c.ask.seq] = c
+            if c.ask.look:
+                self._look(c.ask)
+        total = sum(c.passes for c in chains) or 1
         seconds = time.perf_counter() - start
-        return [self._draft(c, seconds * passes_of.get(id(c), 0) / (total or 1)) for c in chains]
+        return [self._draft(c, seconds * (c.passes or c.ask.look) / max(total, 1)) for c in chains]
 
-    def commit(self, news: Sequence[Committed]) -> None:
+    def commit(self, news: Sequence[Committed]) -> list[Evidence]:
         """Drop what the target rejected from the cache; read a new prompt, as the target did."""
+        evidence, self._looked = self._looked, []
         for item in news:
             cache = self._caches.setdefault(item.seq, _Cache())
+            chain = self._chains.pop(item.seq, None)
             if cache.of is item.known:
                 self._cut(item.seq, cache, self._standing(cache, item))
+                if chain is not None:
+                    evidence += self._judged(chain, item)
             else:
                 missing = self._catch_up(item.seq, item.known)
                 if len(missing) > 1 and self._readable(missing):
-                    self._model.extend([(item.seq, missing[:-1])])
+                    self._model.extend([(item.seq, missing[:-1], 0)])
                     cache.held.extend(missing[:-1])
-
-    @staticmethod
-    def _standing(cache: _Cache, item: Committed) -> int:
-        """How many tokens of the cache are still those of the request."""
-        stands = len(item.known) - len(item.tokens)
-        end = min(len(item.known), len(cache.held))
-        while stands < end and cache.held[stands] == item.known[stands]:
-            stands += 1
-        return stands
+        return evidence
 
     def length(self, seq: int) -> int:
         """Tokens of the sequence in the draft model's KV cache."""
@@ -124,8 +149,11 @@ class ModelDrafter:
 
     def close(self, seq: int) -> None:
         """Forget the sequence."""
+        self._chains.pop(seq, None)
         if self._caches.pop(seq, None) is not None:
             self._model.truncate(seq, 0)
+
+    # -- drafting ------------------------------------------------------------------------------
 
     def _depth(self, ask: Ask) -> int:
         if not self._readable(self._catch_up(ask.seq, ask.tokens)):
@@ -136,6 +164,77 @@ class ModelDrafter:
     def _readable(self, tokens: Sequence[int]) -> bool:
         """Whether the draft model has all these ids; padded vocabularies differ in size."""
         return all(token < self._model.vocabulary for token in tokens)
+
+    def _draw(self, chain: _Chain, row: Logits) -> None:
+        ask = chain.ask
+        chain.passes += 1
+        lookback = ask.processor.lookback
+        before = [*ask.tokens[-lookback:], *chain.tokens] if lookback else []
+        q = ask.processor(row, before)
+        chain.confidences.append(confidence(q, row))
+        if not ask.pace.more(chain.confidences):
+            chain.refused = q
+            return
+        token, drawn_from = self._chooser.draw(
+            chain.proposal, q, ask, ask.position + len(chain.tokens)
+        )
+        chain.tokens.append(token)
+        chain.probs.append(drawn_from)
+
+    def _draft(self, chain: _Chain, seconds: float) -> Draft:
+        if not chain.tokens:
+            return no_draft(self.name, seconds, len(chain.confidences))
+        return Draft(
+            tokens=np.array(chain.tokens, np.int32),
+            parents=chain_parents(len(chain.tokens)),
+            proposal=chain.proposal,
+            probs=tuple(chain.probs) if chain.proposal is Proposal.SAMPLED else None,
+            source=self.name,
+            seconds=seconds,
+            considered=len(chain.confidences),
+        )
+
+    # -- judging oneself -----------------------------------------------------------------------
+
+    def _judged(self, chain: _Chain, news: Committed) -> list[Evidence]:
+        """How the draft did, and how the token would have done that was decided against."""
+        tokens = list(chain.tokens)
+        if chain.refused is not None:
+            tokens.append(self._chooser.likely(chain.refused, chain.ask, len(tokens)))
+        found = judge(news, self.name, tokens, chain.confidences)
+        self._chooser.learn(chain.ask, chain.probs, chain.tokens, news.tokens)
+        return found
+
+    def _look(self, ask: Ask) -> None:
+        """Read what is missing in one pass and compare own choices with what was said."""
+        missing = self._catch_up(ask.seq, ask.tokens)[:-1]
+        if not missing or not self._readable(missing):
+            return
+        if len(ask.tokens) > self._model.capacity:
+            return
+        rows = min(_LOOK_AT, len(missing))
+        (logits,) = self._model.extend([(ask.seq, missing, rows)])
+        held = self._caches[ask.seq].held
+        held.extend(missing)
+        first = len(held) - rows
+        lookback = ask.processor.lookback
+        for i, row in enumerate(logits):
+            known = ask.tokens[: first + i + 1]
+            q = ask.processor(row, known[-lookback:] if lookback else [])
+            guess = self._chooser.likely(q, ask, first + i + 1 - ask.position)
+            stood = guess == ask.tokens[first + i + 1]
+            self._looked.append(Evidence(ask.seq, self.name, 0, confidence(q, row), stood))
+
+    # -- the cache -----------------------------------------------------------------------------
+
+    @staticmethod
+    def _standing(cache: _Cache, item: Committed) -> int:
+        """How many tokens of the cache are still those of the request."""
+        stands = len(item.known) - len(item.tokens)
+        end = min(len(item.known), len(cache.held))
+        while stands < end and cache.held[stands] == item.known[stands]:
+            stands += 1
+        return stands
 
     def _catch_up(self, seq: int, tokens: Sequence[int]) -> Sequence[int]:
         """Make the cache a proper prefix of the request's tokens; returns those missing."""
@@ -150,31 +249,6 @@ class ModelDrafter:
         if length < len(cache.held):
             self._model.truncate(seq, length)
             del cache.held[length:]
-
-    def _draw(self, chain: _Chain, row: Logits) -> None:
-        ask = chain.ask
-        lookback = ask.processor.lookback
-        before = [*ask.tokens[-lookback:], *chain.tokens] if lookback else []
-        q = ask.processor(row, before)
-        position = ask.position + len(chain.tokens)
-        if self._proposal is Proposal.COUPLED:
-            token = ask.noise.draw(q, position, Stream.SAMPLE)
-        else:
-            token = ask.noise.draw(q, position, Stream.DRAFT, index=ask.position)
-        chain.tokens.append(token)
-        chain.probs.append(q)
-
-    def _draft(self, chain: _Chain, seconds: float) -> Draft:
-        if not chain.tokens:
-            return no_draft(self.name, seconds)
-        return Draft(
-            tokens=np.array(chain.tokens, np.int32),
-            parents=chain_parents(len(chain.tokens)),
-            proposal=self._proposal,
-            probs=tuple(chain.probs) if self._proposal is Proposal.SAMPLED else None,
-            source=self.name,
-            seconds=seconds,
-        )
 
 
 def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from localspec.drafters import Ask, Committed
-from localspec.values import Draft, Proposal, chain_parents, no_draft
+from localspec.drafters import Ask, Committed, judge
+from localspec.values import Draft, Evidence, Proposal, chain_parents, no_draft
+
+_LONGEST = 32
+"""Matches are not measured beyond that."""
 
 
 class _Index:
@@ -30,17 +34,35 @@ class _Index:
                 self._ends[tuple(self.of[end - n : end])] = end
         self.indexed = max(self.indexed, len(self.of) - 1)
 
-    def continuation(self, k: int) -> list[int]:
-        """Up to k tokens that followed the longest known suffix when it was last seen."""
-        known = len(self.of)
-        for n in range(min(self._max, known), self._min - 1, -1):
-            end = self._ends.get(tuple(self.of[known - n :]))
+    def match(self) -> tuple[int, int]:
+        """(End of the last occurrence of the longest known suffix, how long the match really is).
+
+        (0, 0) where there is none.
+        """
+        of, known = self.of, len(self.of)
+        for shortest in range(min(self._max, known), self._min - 1, -1):
+            n, end = shortest, self._ends.get(tuple(of[known - shortest :]))
             if end is not None:
-                found = list(self.of[end : end + k])
-                while len(found) < k:  # the match runs into the present: the text repeats itself
-                    found.append(found[len(found) - (known - end)])
-                return found
-        return []
+                length = n
+                while (
+                    length < min(end, _LONGEST) and of[end - length - 1] == of[known - length - 1]
+                ):
+                    length += 1
+                return end, length
+        return 0, 0
+
+
+def _confidence(length: int) -> float:
+    """That the next token of a match of this length stands, uncalibrated."""
+    return length / (length + 1.5)
+
+
+@dataclass(frozen=True, slots=True)
+class _Guess:
+    """What this drafter had in mind for the round: what it drafted and, last, what it did not."""
+
+    tokens: list[int]
+    confidences: list[float]
 
 
 class NGram:
@@ -53,6 +75,7 @@ class NGram:
             raise ValueError("n-gram lengths need 1 <= min_match <= max_match")
         self._min, self._max = min_match, max_match
         self._indexes: dict[int, _Index] = {}
+        self._guesses: dict[int, _Guess] = {}
 
     def propose(self, asks: Sequence[Ask]) -> list[Draft]:
         """The continuation of the last occurrence of the last tokens, if there is one."""
@@ -67,7 +90,19 @@ class NGram:
         if index is None or index.of is not ask.tokens:
             index = self._indexes[ask.seq] = _Index(ask.tokens, self._min, self._max)
         index.update()
-        tokens = index.continuation(k)
+        end, length = index.match()
+        tokens: list[int] = []
+        confidences: list[float] = []
+        while length and len(tokens) < k:
+            confidences.append(_confidence(length + len(tokens)))
+            if not ask.pace.more(confidences):
+                break
+            at = end + len(tokens)
+            # Where the match runs into the present, the text repeats itself.
+            tokens.append(ask.tokens[at] if at < len(ask.tokens) else tokens[at - len(ask.tokens)])
+        if length:
+            expected = ask.tokens[end + len(tokens) :][:1] if len(confidences) > len(tokens) else ()
+            self._guesses[ask.seq] = _Guess([*tokens, *expected], confidences)
         return Draft(
             tokens=np.array(tokens, np.int32),
             parents=chain_parents(len(tokens)),
@@ -75,14 +110,20 @@ class NGram:
             probs=None,
             source=self.name,
             seconds=time.perf_counter() - start,
+            considered=len(confidences),
         )
 
-    def commit(self, news: Sequence[Committed]) -> None:
+    def commit(self, news: Sequence[Committed]) -> list[Evidence]:
         """Forget another request's tokens; of this one the next draft reads what is new."""
+        evidence: list[Evidence] = []
         for item in news:
             index = self._indexes.get(item.seq)
             if index is not None and index.of is not item.known:
                 self.close(item.seq)
+            guess = self._guesses.pop(item.seq, None)
+            if guess is not None:
+                evidence += judge(item, self.name, guess.tokens, guess.confidences)
+        return evidence
 
     def length(self, seq: int) -> int:
         """Tokens taken into the index."""
@@ -92,3 +133,4 @@ class NGram:
     def close(self, seq: int) -> None:
         """Forget the sequence."""
         self._indexes.pop(seq, None)
+        self._guesses.pop(seq, None)

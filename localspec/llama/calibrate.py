@@ -10,7 +10,7 @@ from localspec.events import Notice
 from localspec.llama.context import Context
 from localspec.llama.devices import physical_cores
 
-_WIDTHS = (1, 4, 8, 2, 5, 16, 3, 6, 12, 7)
+_WIDTHS = (1, 4, 8, 2, 16, 5, 3, 6, 12, 32, 7)
 """In the order of what is most worth knowing when time runs out."""
 _SMALL = 300_000_000
 """Bytes of weights that one core reads in a few hundredths of a second."""
@@ -37,7 +37,7 @@ def choose_threads(context: Context) -> int:
     return best
 
 
-def sweep(context: Context, budget_s: float = 1.0) -> dict[int, float]:
+def sweep(context: Context, budget_s: float = 2.0) -> dict[int, float]:
     """Seconds of a pass over n tokens with all logits, for as many widths as time allows."""
     deadline = time.perf_counter() + budget_s
     measured: dict[int, float] = {}

@@ -100,6 +100,7 @@ class Context:
         """Arrays over llama.cpp's buffer by address and rows: looking up is cheaper."""
         self.capacity = min(n_ctx, int(c_api.llama_n_ctx_seq(self._ptr)))
         self.threads = threads
+        self.kv_type = kv_type
 
     def close(self) -> None:
         """Free it. May be called twice."""

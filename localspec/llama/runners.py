@@ -70,23 +70,25 @@ class LlamaDraftModel:
         """Tokens that one sequence may hold."""
         return self._context.capacity
 
-    def extend(self, work: Sequence[tuple[int, Tokens]]) -> list[Logits]:
-        """Append tokens; (V,) logits after the last of each. If it raises, nothing was added."""
-        before = [(seq, self._context.length(seq)) for seq, _ in work]
+    def extend(self, work: Sequence[tuple[int, Tokens, int]]) -> list[Logits]:
+        """Append tokens; (rows, V) logits after the last ``rows`` tokens of each. If it raises,
+        nothing was added.
+        """
+        before = [(seq, self._context.length(seq)) for seq, _, _ in work]
         room = self._context.n_batch // len(work)
         try:
             last = []
-            for seq, tokens in work:
-                surplus = len(tokens) - room
-                if surplus > 0:
+            for seq, tokens, rows in work:
+                surplus = max(0, len(tokens) - room)
+                if surplus:
                     self._context.read(seq, tokens[:surplus])
-                last.append((seq, tokens[max(0, surplus) :], 1))
-            rows = self._context.forward(last)
+                last.append((seq, tokens[surplus:], rows))
+            found = self._context.forward(last)
         except BaseException:
             for seq, length in before:
                 self._context.truncate(seq, length)
             raise
-        return [row[0, : self.vocabulary] for row in rows]
+        return [rows[:, : self.vocabulary] for rows in found]
 
     def truncate(self, seq: int, length: int) -> None:
         """Keep the first ``length`` tokens of the sequence."""

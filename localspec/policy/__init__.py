@@ -1,4 +1,4 @@
-"""Policies: how much to draft now. The measured controller lives in `localspec.policy.auto`."""
+"""Policies: who may draft how much now. The measured controller is `localspec.policy.auto`."""
 
 from __future__ import annotations
 
@@ -6,52 +6,61 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from localspec.events import Speculation
-from localspec.values import Budget, Outcome
+from localspec.values import ANY, PLAIN, Budget, Evidence, Outcome, Plan, Standing, Step
 
 
 class Policy(Protocol):
-    """Plans budgets before a round and learns from it afterwards."""
+    """Plans before a round and learns from it afterwards."""
 
     @property
     def speculation(self) -> Speculation:
         """On, parked or off, and why, as of the last plan."""
         ...
 
-    def plan(self, seqs: Sequence[int]) -> list[Budget]:
-        """One budget a sequence for the next round."""
+    @property
+    def plain_seconds(self) -> float | None:
+        """Expected seconds of a plain round on this machine now; None where nobody measured."""
         ...
 
-    def learn(self, outcomes: Sequence[Outcome]) -> None:
-        """What came of the round."""
+    def plan(self, standings: Sequence[Standing]) -> list[Plan]:
+        """One plan a sequence for the next round."""
+        ...
+
+    def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
+        """What came of the round, and what the drafters found out about themselves."""
         ...
 
 
 class Fixed:
-    """The same chain length every round."""
+    """The same draft length every round, for whatever drafter comes first."""
+
+    plain_seconds = None
 
     def __init__(self, k: int) -> None:
-        self._budget = Budget.chain(k)
+        self._plan = Plan((Step(ANY, Budget.chain(k)),))
         self.speculation = Speculation("on")
 
-    def plan(self, seqs: Sequence[int]) -> list[Budget]:
+    def plan(self, standings: Sequence[Standing]) -> list[Plan]:
         """K for everyone."""
-        return [self._budget] * len(seqs)
+        return [self._plan] * len(standings)
 
-    def learn(self, outcomes: Sequence[Outcome]) -> None:
+    def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
         """Nothing to learn."""
 
 
 class Plain:
     """Never drafts."""
 
+    plain_seconds = None
+
     def __init__(self, reason: str) -> None:
         self.speculation = Speculation("off", reason)
 
-    def plan(self, seqs: Sequence[int]) -> list[Budget]:
-        """Zero for everyone."""
-        return [Budget(0, 0, 0)] * len(seqs)
+    def plan(self, standings: Sequence[Standing]) -> list[Plan]:
+        """Nothing for everyone."""
+        return [PLAIN] * len(standings)
 
-    def learn(self, outcomes: Sequence[Outcome]) -> None:
+    def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
         """Nothing to learn."""
 
 

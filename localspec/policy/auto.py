@@ -1,149 +1,256 @@
-"""Choose K from what passes cost and what drafts achieve on this machine.
+"""The controller: draft as far as it pays on this machine, and never so that it costs.
 
-The rate of a draft length K is E[emitted | K] / t(K) (Leviathan et al. 2023, section 3.3, with
-measured times in place of a cost ratio):
+What is maximised is E[emitted] / seconds of a round, in units of plain decoding. E[emitted] comes
+from calibrated confidences (`localspec.policy.survival`), seconds from the measured curve
+(`localspec.policy.costs`). Leviathan et al. 2023, section 3.3, choose one K for all rounds from a
+mean acceptance and a cost ratio; here each token is judged before it is drafted, and stopping is
+compared with going on by E[emitted] - rate * seconds, rate being what the draft set out for (to
+maximise a ratio is to maximise that difference at the best ratio).
 
-    E[emitted | K] = 1 + sum over i <= K of the product of survival_1 .. survival_i
-    t(K)           = verify(K + 1) + K * draft
-
-`verify` is a measured curve and not a fit, because it has steps: on AVX-512 a Q4_0 pass over four
-tokens is cheaper than one over two. Where K = 0 has the best rate, drafting is parked, and probed
-now and then with growing pauses.
+A drafter that costs next to nothing (an n-gram) is asked every round. One that costs (a draft
+model) is asked while that is expected to pay; else it is *parked*, and now and then it looks: it
+reads what it missed in one pass and compares its own choices with what the target said. So a look
+brings evidence on many tokens for the price of one pass of the draft, and no target pass is wasted.
+The first thing that ever happens with an unknown draft is such a look.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from localspec.events import Speculation
-from localspec.values import Budget, Outcome
+from localspec.policy.costs import Costs
+from localspec.policy.stored import Knowledge
+from localspec.policy.survival import Survival, bin_of
+from localspec.values import Budget, Evidence, Outcome, Plan, Standing, Step
 
-K_MAX = 15
-_SMOOTHING = 0.1
-"""Weight of a new time; times settle within about ten rounds."""
-_DECAY = 0.97
-"""What remains of the evidence on a position's survival after each new judgement."""
-_PRIOR = (0.7, 4.0)
-"""Survival assumed at first, and for how many judgements that counts."""
-_CLAMP = 3.0
-"""A pass is taken to have lasted at most this many times its usual time: the rest is the
-machine's."""
-_MARGIN = 1.02
-"""Drafting must promise this much more than plain decoding."""
-_PLAIN_EVERY = 64
+K_MAX = 31
+"""The longest draft: 32 rows in a pass."""
+_AHEAD = 8
+"""Tokens beyond the one in question that may justify it: the widest step of a known curve."""
+_CHEAP = 0.01
+"""A drafter below this share of a plain pass a token is simply asked."""
+_MARGIN = 0.03
+"""Tokens a round that asking a costly drafter must promise."""
+_LOOKS = (4, 16, 64, 256)
+"""Rounds between looks while parked; the last one repeats."""
+_PLAIN_EVERY = 128
 """While drafting, one round in this many is plain, to keep the comparison honest."""
 _CURVE_EVERY = 16
-"""Rounds between two looks at the curve of pass times."""
-_PROBE_FIRST, _PROBE_LAST = 8, 512
-"""Plain rounds between probes while parked: the first pause and the longest."""
+"""Rounds between two looks at the curve of costs: it changes slowly."""
+_QUIET = 48
+"""Rounds without a draft after which the person is told that drafting rests."""
 
 
-class _Mean:
-    """A moving average that outliers cannot carry away."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: float | None = None) -> None:
-        self.value = value
-
-    def add(self, x: float) -> None:
-        if self.value is None:
-            self.value = x
-        else:
-            self.value += _SMOOTHING * (min(x, _CLAMP * self.value) - self.value)
+def bucket_of(length: int) -> int:
+    """Bucket of context lengths that share a curve: up to 1k, 4k, 16k, ... tokens."""
+    return max(0, (max(1, length) - 1).bit_length() - 9) // 2
 
 
 class Auto:
-    """Drafts as long as it pays."""
+    """Never slower, whatever is drafted."""
 
-    def __init__(
-        self, verify: Mapping[int, float], draft: float | None = None, k_max: int = K_MAX
-    ) -> None:
-        """Costs as measured at load.
-
-        ``verify`` holds seconds of a target pass by number of tokens, ``draft`` seconds for one
-        drafted token (None where drafting costs next to nothing).
+    def __init__(self, knowledge: Knowledge, sources: Sequence[str], *, k_max: int = K_MAX) -> None:
+        """``knowledge`` holds costs for at least one bucket of context length and goes on
+        learning; ``sources`` are the names of the drafters in order of preference.
         """
-        self._verify = {n: _Mean(seconds) for n, seconds in verify.items()}
-        self._draft = _Mean(draft)
-        self._hits = [_PRIOR[0] * _PRIOR[1]] * k_max
-        self._tries = [_PRIOR[1]] * k_max
+        self.knowledge = knowledge
+        self.costs = knowledge.costs[min(knowledge.costs)]
+        """Those of the bucket that the last plan was for."""
+        self._bucket = min(knowledge.costs)
+        self._sources = tuple(sources)
         self._k_max = k_max
-        self._curve = [self.verify_seconds(k + 1) for k in range(k_max + 1)]
-        """Seconds of a pass by draft length, refreshed now and then: it changes slowly."""
+        self._kinds: dict[int, str] = {}
+        """Kind of sampling by sequence."""
         self._round = 0
-        self._pause = _PROBE_FIRST
-        self._until_probe = 0
+        self._relative: list[float] = []
+        """Target pass by draft length, in plain passes."""
+        self._looks: dict[tuple[str, str], tuple[int, int]] = {}
+        """(Looks made so far, round of the next one) of parked drafters."""
+        self._idle = 0
         self.speculation = Speculation("on")
 
-    def plan(self, seqs: Sequence[int]) -> list[Budget]:
-        """The best K for everyone; zero while parked, but for probes."""
-        return [Budget.chain(self._choose())] * len(seqs)
+    @property
+    def plain_seconds(self) -> float:
+        """Expected seconds of a plain round now."""
+        return self.costs.verify(1)
 
-    def _choose(self) -> int:
+    # -- planning ------------------------------------------------------------------------------
+
+    def plan(self, standings: Sequence[Standing]) -> list[Plan]:
+        """Who may draft, and the pace that tells them how far."""
         self._round += 1
-        if self._round % _PLAIN_EVERY == 1:
-            return 0
-        rates = self.rates()
-        k = max(range(1, self._k_max + 1), key=rates.__getitem__)
-        if rates[k] > _MARGIN * rates[0]:
-            self._pause, self._until_probe = _PROBE_FIRST, 0
+        batch = len(standings)
+        self._enter(bucket_of(max(s.length for s in standings)))
+        if self._round % _CURVE_EVERY == 1 or not self._relative:
+            plain = self.costs.verify(batch)
+            self._relative = [
+                self.costs.verify(batch * (k + 1)) / plain for k in range(self._k_max + 1)
+            ]
+        if self._round % _PLAIN_EVERY == 0:
+            return [Plan()] * batch
+        plans = {}
+        for standing in standings:
+            self._kinds[standing.seq] = standing.sampling
+            if standing.sampling not in plans:
+                plans[standing.sampling] = self._plan(standing.sampling)
+        return [plans[standing.sampling] for standing in standings]
+
+    def _enter(self, bucket: int) -> None:
+        if bucket == self._bucket:
+            return
+        known = self.knowledge.costs
+        if bucket not in known:  # start from where we are: a longer context changes little at once
+            now = {n: self.costs.verify(n) for n in self.costs.curve()}
+            known[bucket] = Costs(now, self.costs.drafts())
+        self._bucket, self.costs = bucket, known[bucket]
+        self._relative = []
+
+    def _plan(self, kind: str) -> Plan:
+        steps: list[Step] = []
+        reason = "nothing to draft from has come up yet"
+        instead = 1.0
+        for source in reversed(self._sources):
+            survival = self.knowledge.survival.setdefault((source, kind), Survival())
+            cost = self.costs.draft(source) / self.costs.verify(1)
+            if cost < _CHEAP or self._pays(survival, cost):
+                self._looks.pop((source, kind), None)
+                pace = _Pace(survival, self._relative, cost, instead)
+                steps.insert(0, Step(source, Budget.chain(self._k_max), pace))
+                if cost >= _CHEAP:
+                    instead = max(instead, self._reaches(survival, cost))
+            else:
+                reason = self._parked(survival, cost)
+                if self._may_pay(cost) and self._time_to_look(source, kind):
+                    steps.append(Step(source, Budget(0, 0, 0), look=True))
+        active = any(self.costs.draft(s.source) and not s.look for s in steps)
+        if self._idle < _QUIET and steps and (active or self._idle < self._round):
             self.speculation = Speculation("on")
-            return k
-        self.speculation = Speculation(
-            "parked", f"plain decoding is faster here ({self._survival(0):.0%} of drafts stand)"
+        else:
+            self.speculation = Speculation("parked", reason)
+        return Plan(tuple(steps))
+
+    def _pays(self, survival: Survival, cost: float) -> bool:
+        """Whether asking a drafter is expected to gain on plain decoding."""
+        table, mean = survival.table(), survival.mean()
+        gain = sum(
+            share * max(0.0, self._best(table[b], mean, cost))
+            for b, share in enumerate(survival.firsts())
+            if share
         )
-        if self._until_probe > 0:
-            self._until_probe -= 1
-            return 0
-        self._until_probe = self._pause
-        self._pause = min(2 * self._pause, _PROBE_LAST)
-        return k
+        return gain - cost > _MARGIN
 
-    def rates(self) -> list[float]:
-        """Expected tokens per second with draft lengths 0, 1, ..., k_max."""
-        if self._round % _CURVE_EVERY == 2:
-            self._curve = [self.verify_seconds(k + 1) for k in range(self._k_max + 1)]
-        draft = self._draft.value or 0.0
-        emitted, reach = 1.0, 1.0
-        found = [1.0 / self._curve[0]]
+    def _reaches(self, survival: Survival, cost: float) -> float:
+        """The rate that a drafter is expected to reach on average."""
+        table, mean = survival.table(), survival.mean()
+        return sum(
+            share * _rate(table[b], mean, self._relative, cost)
+            for b, share in enumerate(survival.firsts())
+            if share
+        )
+
+    def _may_pay(self, cost: float) -> bool:
+        """Whether it would if every token stood."""
+        return self._best(1.0, 1.0, cost) - cost > _MARGIN
+
+    def _best(self, first: float, then: float, cost: float) -> float:
+        """Most that drafting gains in a round, in tokens over plain decoding."""
+        best, emitted, reach = 0.0, 1.0, first
         for k in range(1, self._k_max + 1):
-            reach *= self._survival(k - 1)
             emitted += reach
-            found.append(emitted / (self._curve[k] + k * draft))
-        return found
+            best = max(best, emitted - self._relative[k] - (k - 1) * cost)
+            reach *= then
+        return best
 
-    def verify_seconds(self, width: int) -> float:
-        """Of a pass over ``width`` tokens: measured, or interpolated between measured widths."""
-        known = self._verify
-        here = known.get(width)
-        if here is not None and here.value is not None:
-            return here.value
-        below = max((n for n in known if n < width), default=None)
-        above = min((n for n in known if n > width), default=None)
-        if below is None and above is None:
-            return 1.0
-        if below is None or above is None:
-            n = above if below is None else below
-            assert n is not None
-            seconds = known[n].value or 1.0
-            return seconds * max(1.0, width / n)
-        low, high = known[below].value or 0.0, known[above].value or 0.0
-        return low + (high - low) * (width - below) / (above - below)
+    def _time_to_look(self, source: str, kind: str) -> bool:
+        made, due = self._looks.setdefault((source, kind), (0, self._round + _LOOKS[0]))
+        if self._round < due:
+            return False
+        pause = _LOOKS[min(made + 1, len(_LOOKS) - 1)]
+        self._looks[source, kind] = (made + 1, self._round + pause)
+        return True
 
-    def _survival(self, i: int) -> float:
-        return self._hits[i] / self._tries[i]
+    def _parked(self, survival: Survival, cost: float) -> str:
+        if not self._may_pay(cost):
+            return (
+                f"a drafted token costs {cost:.0%} of a plain one and verifying "
+                f"4 costs {self._relative[min(3, self._k_max)]:.1f} times one: nothing to gain"
+            )
+        if survival.evidence < 1:
+            return "the draft is being compared with the target first"
+        return f"plain decoding is faster here ({survival.mean():.0%} of drafted tokens stand)"
 
-    def learn(self, outcomes: Sequence[Outcome]) -> None:
-        """Times by width, survival by position."""
+    # -- learning ------------------------------------------------------------------------------
+
+    def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
+        """Times by width, survival by confidence."""
         if not outcomes:
             return
         width = sum(1 + o.proposed for o in outcomes)
-        self._verify.setdefault(width, _Mean()).add(outcomes[0].verify_s)
+        seconds = max(o.round_s for o in outcomes)
+        drafting = sum(o.draft_s for o in outcomes)
+        self.costs.passed(width, seconds - drafting)
         for o in outcomes:
-            if o.proposed:
-                self._draft.add(o.draft_s / o.proposed)
-            for i in range(min(o.verified, self._k_max)):
-                stood = float(i < o.accepted)
-                self._tries[i] = 1 + _DECAY * self._tries[i]
-                self._hits[i] = stood + _DECAY * self._hits[i]
+            if o.considered:
+                self.costs.drafted(o.source, o.considered, o.draft_s)
+        self._idle = 0 if width > len(outcomes) else self._idle + 1
+        for e in evidence:
+            kind = self._kinds.get(e.seq)
+            if kind is not None:
+                known = self.knowledge.survival.setdefault((e.source, kind), Survival())
+                known.learn(e.index, e.confidence, e.stood)
+
+
+class _Pace:
+    """Whether one more token is worth it."""
+
+    __slots__ = ("_cost", "_instead", "_mean", "_relative", "_table")
+
+    def __init__(
+        self, survival: Survival, relative: Sequence[float], cost: float, instead: float
+    ) -> None:
+        """``instead`` is the rate that this round would reach without this drafter."""
+        self._table = survival.table()
+        self._mean = survival.mean()
+        self._relative = relative
+        self._cost = cost
+        self._instead = instead
+
+    def more(self, confidences: Sequence[float]) -> bool:
+        """The first token: whether any length beats doing without. Later ones: whether going on,
+        up to eight tokens further, beats stopping, at the rate that the draft set out for.
+        """
+        k = len(confidences)
+        relative = self._relative
+        if k >= len(relative):
+            return False
+        rate = _rate(self._table[bin_of(confidences[0])], self._mean, relative, self._cost)
+        if k == 1 or rate <= self._instead:
+            return rate > self._instead
+        reach = emitted = 1.0
+        for confidence in confidences[:-1]:
+            reach *= self._table[bin_of(confidence)]
+            emitted += reach
+        enough = emitted - rate * relative[k - 1]
+        reach *= self._table[bin_of(confidences[-1])]
+        ahead = 0.0
+        for longer in range(k, min(k + _AHEAD, len(relative))):
+            emitted += reach
+            if emitted - rate * (relative[longer] + ahead) >= enough:
+                return True
+            ahead += self._cost
+            reach *= self._mean
+        return False
+
+
+def _rate(first: float, then: float, relative: Sequence[float], cost: float) -> float:
+    """Best E[emitted] / seconds over all draft lengths, plain decoding being 1."""
+    best, emitted, reach = 1.0, 1.0, first
+    for k in range(1, len(relative)):
+        emitted += reach
+        best = max(best, emitted / (relative[k] + k * cost))
+        reach *= then
+    return best
+
+
+__all__ = ["K_MAX", "Auto", "bucket_of"]

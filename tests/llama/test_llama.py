@@ -192,8 +192,8 @@ def test_a_chain_scores_like_single_steps(context: Context) -> None:
 
 def test_the_draft_model_reads_long_gaps_in_passes(context: Context, model: Model) -> None:
     runner = LlamaDraftModel(context, target_vocab=100)
-    (row,) = runner.extend([(0, list(range(3, 203)))])
-    assert row.shape == (100,)
+    (rows,) = runner.extend([(0, list(range(3, 203)), 2)])
+    assert rows.shape == (2, 100)
     assert context.length(0) == 200
     runner.truncate(0, 150)
     assert context.length(0) == 150
@@ -201,9 +201,9 @@ def test_the_draft_model_reads_long_gaps_in_passes(context: Context, model: Mode
 
 def test_a_failed_extension_adds_nothing(context: Context) -> None:
     runner = LlamaDraftModel(context, target_vocab=259)
-    runner.extend([(0, [5, 6])])
+    runner.extend([(0, [5, 6], 1)])
     with pytest.raises(ContextFullError):
-        runner.extend([(0, [5] * 300)])
+        runner.extend([(0, [5] * 300, 1)])
     assert context.length(0) == 2
     context.audit()
 

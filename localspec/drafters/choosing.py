@@ -1,0 +1,106 @@
+"""How a draft model turns its q into a token, and which way stands most often.
+
+For a match verifier there are two ways at temperature > 0: COUPLED draws with the target's own
+noise, so that the two models agree more often than chance (Daliri et al. 2025); the argmax of q
+(DETERMINISTIC) stands with probability p(argmax q), which is more where the draft is right but
+unsure. Which is better depends on the text, and both can be seen on every judged token whichever
+was drafted: the better one is used.
+
+For rejection sampling q is drawn from and stored (SAMPLED). Any q is exact, so it may be sharpened:
+q^s, normalised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from localspec.drafters import Ask
+from localspec.noise import Stream
+from localspec.sampling import Sampling
+from localspec.values import Distribution, Logits, Proposal
+
+_DECAY = 0.98
+_HEAD_START = 0.02
+"""The argmax must stand this much more often: near a tie, coupled drafts are the better bet."""
+
+
+def confidence(q: Distribution, row: Logits) -> float:
+    """The largest probability of q; for a greedy q, of the softmax of its row.
+
+    A function of q and the tokens before alone, so that stopping by it leaves rejection sampling
+    exact.
+    """
+    if not q.certain:
+        return float(q.probs.max())
+    top = row[int(q.ids[0])]
+    return 1.0 / float(np.exp(row - top).sum())
+
+
+class Chooser:
+    """Draws drafted tokens, and learns which way of drawing stands most often."""
+
+    def __init__(self, favoured: Proposal) -> None:
+        """``favoured`` by the verifier: COUPLED or SAMPLED."""
+        if favoured not in {Proposal.COUPLED, Proposal.SAMPLED}:
+            raise ValueError(f"a draft model does not propose {favoured.value} tokens")
+        self._favoured = favoured
+        self._coupled: dict[str, float] = {}
+        self._argmax: dict[str, float] = {}
+        """Decayed counts of tokens that would have stood, by kind of sampling."""
+        self._judged: dict[str, float] = {}
+
+    def proposal(self, sampling: Sampling) -> Proposal:
+        """For the next draft under this sampling."""
+        kind = sampling.kind
+        judged = self._judged.get(kind, 0.0)
+        if self._favoured is Proposal.COUPLED and judged > 0:
+            ahead = (self._argmax[kind] - self._coupled[kind]) / judged
+            if ahead * judged / (judged + 4) > _HEAD_START:
+                return Proposal.DETERMINISTIC
+        return self._favoured
+
+    def draw(
+        self, proposal: Proposal, q: Distribution, ask: Ask, position: int
+    ) -> tuple[int, Distribution]:
+        """A token for ``position`` and the distribution that it was really drawn from.
+
+        SAMPLED noise is keyed by the round's first position too: a draw that an earlier round
+        discarded must not influence a later one at the same place.
+        """
+        if proposal is Proposal.DETERMINISTIC:
+            return _best(q), q
+        if proposal is Proposal.COUPLED:
+            return ask.noise.draw(q, position, Stream.SAMPLE), q
+        return ask.noise.draw(q, position, Stream.DRAFT, index=ask.position), q
+
+    def likely(self, q: Distribution, ask: Ask, ahead: int) -> int:
+        """The token that would have been drafted ``ahead`` places after the round's first.
+
+        For SAMPLED a coupled draw stands for it: two independent draws agree far less often than
+        rejection sampling accepts.
+        """
+        if self.proposal(ask.processor.sampling) is Proposal.DETERMINISTIC:
+            return _best(q)
+        return ask.noise.draw(q, ask.position + ahead, Stream.SAMPLE)
+
+    def learn(
+        self, ask: Ask, probs: Sequence[Distribution], drafted: Sequence[int], said: Sequence[int]
+    ) -> None:
+        """Compare both ways on the tokens that were judged."""
+        if self._favoured is not Proposal.COUPLED:
+            return
+        kind = ask.processor.sampling.kind
+        for i, (q, token) in enumerate(zip(probs, said, strict=False)):
+            coupled = ask.noise.draw(q, ask.position + i, Stream.SAMPLE)
+            was = self._judged.get(kind, 0.0)
+            self._judged[kind] = 1 + _DECAY * was
+            self._coupled[kind] = (coupled == token) + _DECAY * self._coupled.get(kind, 0.0)
+            self._argmax[kind] = (_best(q) == token) + _DECAY * self._argmax.get(kind, 0.0)
+            if drafted[i] != token:
+                break
+
+
+def _best(q: Distribution) -> int:
+    return int(q.ids[int(np.argmax(q.probs))])
