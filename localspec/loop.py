@@ -140,7 +140,8 @@ class Request:
     @property
     def standing(self) -> Standing:
         """What the policy may know of it."""
-        return Standing(self.seq, len(self.tokens), self.processor.sampling.kind)
+        emitted, kind = len(self.emitted), self.processor.sampling.kind
+        return Standing(self.seq, len(self.tokens), emitted, kind)
 
     def ask(self, plan: Plan, target: Target) -> Ask:
         """What the drafter may see, with no more budget than there is room for."""

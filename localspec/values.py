@@ -214,6 +214,8 @@ class Standing:
     seq: int
     length: int
     """Tokens known."""
+    emitted: int
+    """Of them, those of the reply so far."""
     sampling: str
     """The kind of sampling: survival of drafts differs between them."""
 

@@ -13,6 +13,8 @@ from localspec.drafters.model import ModelDrafter
 from localspec.drafters.ngram import NGram
 from localspec.policy import Fixed
 from localspec.policy.auto import Auto
+from localspec.policy.costs import Costs
+from localspec.policy.stored import Knowledge
 from localspec.sampling import Sampling
 from localspec.testing import TableModel
 from localspec.values import Proposal
@@ -71,7 +73,7 @@ def test_draft_length_leaves_the_text_alone(k: int) -> None:
 def test_the_automatic_policy_leaves_the_text_alone() -> None:
     for seed in SEEDS:
         drafter = ModelDrafter(TableModel(DRAFT), Proposal.COUPLED)
-        policy = Auto({1: 1.0, 4: 1.2, 8: 1.6})
+        policy = Auto(Knowledge({0: Costs({1: 1.0, 4: 1.2, 8: 1.6})}), [drafter.name])
         drafted = tables.decode(TARGET, drafter, Match(), seed, TOKENS, policy=policy)
         assert drafted == plain(seed, tables.WARM)
 

@@ -75,25 +75,30 @@ class Chooser:
             return ask.noise.draw(q, position, Stream.SAMPLE), q
         return ask.noise.draw(q, position, Stream.DRAFT, index=ask.position), q
 
-    def likely(self, q: Distribution, ask: Ask, ahead: int) -> int:
-        """The token that would have been drafted ``ahead`` places after the round's first.
+    def likely(self, q: Distribution, ask: Ask, position: int) -> int:
+        """The token that would have been drafted for ``position``.
 
         For SAMPLED a coupled draw stands for it: two independent draws agree far less often than
         rejection sampling accepts.
         """
         if self.proposal(ask.processor.sampling) is Proposal.DETERMINISTIC:
             return _best(q)
-        return ask.noise.draw(q, ask.position + ahead, Stream.SAMPLE)
+        return ask.noise.draw(q, position, Stream.SAMPLE)
 
     def learn(
-        self, ask: Ask, probs: Sequence[Distribution], drafted: Sequence[int], said: Sequence[int]
+        self,
+        ask: Ask,
+        start: int,
+        probs: Sequence[Distribution],
+        drafted: Sequence[int],
+        said: Sequence[int],
     ) -> None:
-        """Compare both ways on the tokens that were judged."""
+        """Compare both ways on the tokens that were judged, the first one at ``start``."""
         if self._favoured is not Proposal.COUPLED:
             return
         kind = ask.processor.sampling.kind
         for i, (q, token) in enumerate(zip(probs, said, strict=False)):
-            coupled = ask.noise.draw(q, ask.position + i, Stream.SAMPLE)
+            coupled = ask.noise.draw(q, start + i, Stream.SAMPLE)
             was = self._judged.get(kind, 0.0)
             self._judged[kind] = 1 + _DECAY * was
             self._coupled[kind] = (coupled == token) + _DECAY * self._coupled.get(kind, 0.0)

@@ -68,6 +68,8 @@ class _Chain:
     ask: Ask
     depth: int
     proposal: Proposal
+    start: int
+    """Position of its first token; the request's list will have grown when it is judged."""
     tokens: list[int] = field(default_factory=list)
     probs: list[Distribution] = field(default_factory=list)
     confidences: list[float] = field(default_factory=list)
@@ -103,7 +105,12 @@ class ModelDrafter:
         """Chains as deep as budget and pace allow, all sequences advancing in the same passes."""
         start = time.perf_counter()
         chains = [
-            _Chain(ask, self._depth(ask), self._chooser.proposal(ask.processor.sampling))
+            _Chain(
+                ask,
+                self._depth(ask),
+                self._chooser.proposal(ask.processor.sampling),
+                ask.position,
+            )
             for ask in asks
         ]
         active = [c for c in chains if c.depth > 0]
@@ -176,7 +183,7 @@ class ModelDrafter:
             chain.refused = q
             return
         token, drawn_from = self._chooser.draw(
-            chain.proposal, q, ask, ask.position + len(chain.tokens)
+            chain.proposal, q, ask, chain.start + len(chain.tokens)
         )
         chain.tokens.append(token)
         chain.probs.append(drawn_from)
@@ -200,9 +207,10 @@ class ModelDrafter:
         """How the draft did, and how the token would have done that was decided against."""
         tokens = list(chain.tokens)
         if chain.refused is not None:
-            tokens.append(self._chooser.likely(chain.refused, chain.ask, len(tokens)))
+            at = chain.start + len(tokens)
+            tokens.append(self._chooser.likely(chain.refused, chain.ask, at))
         found = judge(news, self.name, tokens, chain.confidences)
-        self._chooser.learn(chain.ask, chain.probs, chain.tokens, news.tokens)
+        self._chooser.learn(chain.ask, chain.start, chain.probs, chain.tokens, news.tokens)
         return found
 
     def _look(self, ask: Ask) -> None:
@@ -221,7 +229,7 @@ class ModelDrafter:
         for i, row in enumerate(logits):
             known = ask.tokens[: first + i + 1]
             q = ask.processor(row, known[-lookback:] if lookback else [])
-            guess = self._chooser.likely(q, ask, first + i + 1 - ask.position)
+            guess = self._chooser.likely(q, ask, first + i + 1)
             stood = guess == ask.tokens[first + i + 1]
             self._looked.append(Evidence(ask.seq, self.name, 0, confidence(q, row), stood))
 

@@ -7,6 +7,10 @@ mean acceptance and a cost ratio; here each token is judged before it is drafted
 compared with going on by E[emitted] - rate * seconds, rate being what the draft set out for (to
 maximise a ratio is to maximise that difference at the best ratio).
 
+Estimates are wrong when texts change, so no drafter bets more than it has won: each has a stake,
+the plain tokens that it may lose, and a draft is no longer than the stake would bear if all of it were
+rejected. That bounds the loss whatever happens, and lets drafts grow where they succeed.
+
 A drafter that costs next to nothing (an n-gram) is asked every round. One that costs (a draft
 model) is asked while that is expected to pay; else it is *parked*, and now and then it looks: it
 reads what it missed in one pass and compares its own choices with what the target said. So a look
@@ -32,12 +36,19 @@ _CHEAP = 0.01
 """A drafter below this share of a plain pass a token is simply asked."""
 _MARGIN = 0.03
 """Tokens a round that asking a costly drafter must promise."""
-_LOOKS = (4, 16, 64, 256)
+_LOOKS = (4, 8, 24, 72, 256)
 """Rounds between looks while parked; the last one repeats."""
 _PLAIN_EVERY = 128
 """While drafting, one round in this many is plain, to keep the comparison honest."""
 _CURVE_EVERY = 16
 """Rounds between two looks at the curve of costs: it changes slowly."""
+_FRESH, _MOST = 2.2, 8.0
+"""Plain tokens that a drafter may lose at the start of a reply if it won as much before, and the
+most it may ever lose at once."""
+_INTEREST = 0.012
+"""What every emitted token adds to that: about what bad luck may cost in the long run."""
+_REGAIN = 0.4
+"""What one token in mind that would have stood adds, up to a fresh start."""
 _QUIET = 48
 """Rounds without a draft after which the person is told that drafting rests."""
 
@@ -67,6 +78,10 @@ class Auto:
         """Target pass by draft length, in plain passes."""
         self._looks: dict[tuple[str, str], tuple[int, int]] = {}
         """(Looks made so far, round of the next one) of parked drafters."""
+        self._stakes: dict[tuple[str, str], float] = {}
+        """What a drafter may lose now, in plain tokens."""
+        self._won: dict[tuple[str, str], float] = {}
+        """What it won in all."""
         self._idle = 0
         self.speculation = Speculation("on")
 
@@ -92,6 +107,10 @@ class Auto:
         plans = {}
         for standing in standings:
             self._kinds[standing.seq] = standing.sampling
+            if standing.emitted == 0:
+                for key, won in self._won.items():
+                    self._stakes[key] = min(won, _FRESH)
+                self._looks.clear()
             if standing.sampling not in plans:
                 plans[standing.sampling] = self._plan(standing.sampling)
         return [plans[standing.sampling] for standing in standings]
@@ -113,10 +132,13 @@ class Auto:
         for source in reversed(self._sources):
             survival = self.knowledge.survival.setdefault((source, kind), Survival())
             cost = self.costs.draft(source) / self.costs.verify(1)
-            if cost < _CHEAP or self._pays(survival, cost):
+            stake = self._stakes.get((source, kind), _FRESH)
+            affordable = self._affordable(stake, cost)
+            if cost < _CHEAP or (len(affordable) > 1 and self._pays(survival, cost)):
                 self._looks.pop((source, kind), None)
-                pace = _Pace(survival, self._relative, cost, instead)
-                steps.insert(0, Step(source, Budget.chain(self._k_max), pace))
+                # Where nothing is affordable the pace refuses, but what it refused is judged.
+                budget = Budget.chain(max(1, len(affordable) - 1))
+                steps.insert(0, Step(source, budget, _Pace(survival, affordable, cost, instead)))
                 if cost >= _CHEAP:
                     instead = max(instead, self._reaches(survival, cost))
             else:
@@ -129,6 +151,13 @@ class Auto:
         else:
             self.speculation = Speculation("parked", reason)
         return Plan(tuple(steps))
+
+    def _affordable(self, stake: float, cost: float) -> Sequence[float]:
+        """The curve up to the longest draft whose complete loss the stake would bear."""
+        for k in range(self._k_max, 0, -1):
+            if self._relative[k] - 1 + k * cost <= stake:
+                return self._relative[: k + 1]
+        return self._relative[:1]
 
     def _pays(self, survival: Survival, cost: float) -> bool:
         """Whether asking a drafter is expected to gain on plain decoding."""
@@ -194,11 +223,35 @@ class Auto:
             if o.considered:
                 self.costs.drafted(o.source, o.considered, o.draft_s)
         self._idle = 0 if width > len(outcomes) else self._idle + 1
+        for o in outcomes:
+            self._settle(o)
+        drafted = {o.source for o in outcomes if o.proposed}
         for e in evidence:
             kind = self._kinds.get(e.seq)
             if kind is not None:
                 known = self.knowledge.survival.setdefault((e.source, kind), Survival())
                 known.learn(e.index, e.confidence, e.stood)
+                if e.source not in drafted:
+                    self._regain((e.source, kind), e.stood)
+
+    def _settle(self, o: Outcome) -> None:
+        """Book what a round won or lost against plain decoding, by the usual costs of its width."""
+        kind = self._kinds.get(o.seq)
+        if kind is None or not self._relative:
+            return
+        won = o.accepted + 1 - self._relative[min(o.proposed, self._k_max)]
+        won -= o.draft_s / self.costs.verify(1)
+        for source in self._sources:
+            key = source, kind
+            gain = _INTEREST * (1 + o.accepted) + (won if source == o.source else 0.0)
+            self._stakes[key] = min(_MOST, self._stakes.get(key, _FRESH) + gain)
+            self._won[key] = self._won.get(key, _FRESH) + gain
+
+    def _regain(self, key: tuple[str, str], stood: bool) -> None:
+        """A token that was not drafted would have stood: some trust comes back, or goes."""
+        stake = self._stakes.get(key, _FRESH)
+        if stake < _FRESH:
+            self._stakes[key] = min(_FRESH, stake + (_REGAIN if stood else -_REGAIN))
 
 
 class _Pace:

@@ -98,7 +98,7 @@ def _parsed(data: dict[str, Any]) -> Knowledge:
             stood=_counts(kept["stood"], len(EDGES) + 1),
             judged=_counts(kept["judged"], len(EDGES) + 1),
             first=_counts(kept["first"], len(EDGES) + 1),
-            pool=_counts(kept["pool"], 2),
+            recent=_counts(kept["recent"], 2),
         )
         for kept in data["survival"]
     }
