@@ -34,7 +34,7 @@ from localspec.pairs.fit import fit_files
 from localspec.pairs.placement import BATCH, Share
 from localspec.pairs.planning import Fit, Wishes, draft_kv_type, step_down
 from localspec.pairs.resolve import Resolved, resolve
-from localspec.policy import Fixed, Plain, Policy
+from localspec.policy import Held, Plain, Policy
 from localspec.policy.auto import Auto
 from localspec.policy.costs import Costs
 from localspec.policy.stored import Knowledge, name_of
@@ -42,6 +42,8 @@ from localspec.policy.stored import load as load_knowledge
 from localspec.policy.stored import save as save_knowledge
 from localspec.verifiers import Verifier, verifier
 
+_GLANCE_S = 0.1
+"""Seconds for measuring passes where the draft length is given."""
 _DEFAULT_DRAFTERS = ("ngram", "model")
 _CASCADE_MIN_MATCH = 4
 """Where a draft model waits, an n-gram must be longer to be preferred."""
@@ -300,7 +302,7 @@ class _Assembly:
         if k is None:
             k = self.files.always_draft
         if k is not None and k != AUTO:
-            return Fixed(k)
+            return Held(k, Costs(sweep(context, _GLANCE_S)))
         file = self.costs_file(context)
         knowledge = load_knowledge(file)
         if knowledge is None:

@@ -433,9 +433,14 @@ def test_an_interrupted_step_leaves_nothing_running(tmp_path):
             time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGINT)
 
-    threading.Thread(target=press_ctrl_c).start()
-    with pytest.raises(KeyboardInterrupt):
-        run_step("testing", [sys.executable, "-c", script], log)
+    # Jobs that a shell started in the background ignore Ctrl-C; this test must not.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        threading.Thread(target=press_ctrl_c).start()
+        with pytest.raises(KeyboardInterrupt):
+            run_step("testing", [sys.executable, "-c", script], log)
+    finally:
+        signal.signal(signal.SIGINT, before)
     child = next(int(line) for line in log.read_text().splitlines() if line.isdigit())
     state = Path(f"/proc/{child}/stat")
     assert not state.exists() or state.read_text().split()[2] == "Z"

@@ -1,83 +1,280 @@
-"""The automatic policy: what it chooses from costs and acceptance, on known curves."""
+"""The controller on machines and drafts of known properties."""
 
 from __future__ import annotations
 
+import math
+from pathlib import Path
+
+import numpy as np
 import pytest
+from policy_world import CPU, GPU, auto, plain_seconds, play, steady
 
-from localspec.policy.auto import Auto
-from localspec.values import Outcome
+from localspec.policy import stored
+from localspec.policy.auto import bucket_of
+from localspec.policy.costs import Costs
+from localspec.policy.stakes import Stakes
+from localspec.policy.stored import Knowledge
+from localspec.policy.survival import Survival
+from localspec.policy.worth import Pace, Worth
 
-FLAT = {1: 1.0, 4: 1.05, 8: 1.1, 16: 1.2}
-"""Like a GPU: width is nearly free."""
-STEEP = {1: 1.0, 4: 4.0, 8: 8.0, 16: 16.0}
-"""Like a saturated CPU: verifying n tokens costs n."""
+BAD = {
+    "a draft of random weights": steady(0.001, confidence=0.004),
+    "sure and always wrong": steady(0.0, confidence=0.99),
+    "sure and mostly wrong": steady(0.3, confidence=0.9),
+    "unsure and half wrong": steady(0.5),
+    "good for a third, then wrong": lambda n: (0.97, n < 43),
+    "wrong for a half, then good": lambda n: (0.97, n >= 64),
+    "good and wrong in turns of eight": lambda n: (0.95, n // 8 % 2 == 0),
+}
 
 
-def play(
-    auto: Auto, rounds: int, accept: float, curve: dict[int, float], draft_s: float
-) -> list[int]:
-    """Rounds of a workload whose drafts stand with a given probability each; the Ks chosen."""
-    chosen, debt = [], 0.0
-    for _ in range(rounds):
-        (budget,) = auto.plan([0])
-        k = budget.depth
-        chosen.append(k)
-        accepted = 0
-        while accepted < k:
-            debt += accept
-            if debt < 1.0:
-                break
-            debt -= 1.0
-            accepted += 1
-        seconds = Auto(curve).verify_seconds(k + 1)
-        verified = min(k, accepted + 1)
-        auto.learn([Outcome(0, "model", k, verified, accepted, k * draft_s, seconds)])
-    return chosen
+@pytest.mark.parametrize("curve", [CPU, GPU], ids=["cpu", "gpu"])
+@pytest.mark.parametrize("name", BAD)
+def test_no_draft_costs_more_than_three_percent_of_a_first_reply(
+    name: str, curve: dict[int, float]
+) -> None:
+    """Cold: nothing is known of the draft, which costs 6 % of a plain pass a token."""
+    cost = 0.06 * curve[1]
+    played = play(auto(curve, cost), BAD[name], curve, cost)
+    assert plain_seconds(curve) / played.seconds >= 0.97
+
+
+@pytest.mark.parametrize("curve", [CPU, GPU], ids=["cpu", "gpu"])
+@pytest.mark.parametrize("name", list(BAD)[:4])
+def test_once_known_a_bad_draft_costs_less_than_one_percent(
+    name: str, curve: dict[int, float]
+) -> None:
+    cost = 0.02 * curve[1]
+    policy = auto(curve, cost)
+    for _ in range(4):
+        play(policy, BAD[name], curve, cost)
+    later = [play(policy, BAD[name], curve, cost).seconds for _ in range(4)]
+    assert 4 * plain_seconds(curve) / sum(later) >= 0.99
 
 
 def test_cheap_verification_and_good_drafts_give_long_drafts() -> None:
-    auto = Auto(FLAT)
-    assert min(k for k in play(auto, 60, 0.95, FLAT, 0.02)[20:60] if k) >= 6
-    assert auto.speculation.state == "on"
-
-
-def test_bad_drafts_are_parked_with_a_reason_and_seldom_probed() -> None:
-    auto = Auto(STEEP)
-    chosen = play(auto, 2000, 0.1, STEEP, 0.2)
-    assert auto.speculation.state == "parked"
-    assert "plain decoding is faster" in (auto.speculation.reason or "")
-    assert sum(k > 0 for k in chosen[1000:]) / 1000 < 0.01
-
-
-def test_a_parked_policy_notices_when_drafts_get_good() -> None:
-    auto = Auto(FLAT)
-    play(auto, 300, 0.0, FLAT, 0.3)
-    assert auto.speculation.state == "parked"
-    play(auto, 1500, 1.0, FLAT, 0.01)
-    assert auto.speculation.state == "on"
+    policy = auto(GPU, 0.5)
+    play(policy, steady(0.97), GPU, 0.5)
+    played = play(policy, steady(0.97, seed=1), GPU, 0.5)
+    assert plain_seconds(GPU) / played.seconds > 4
+    assert max(played.lengths) >= 15
+    assert policy.speculation.state == "on"
 
 
 def test_steps_in_the_curve_are_used() -> None:
     """A pass over four tokens that is cheaper than one over three makes K = 3 the choice."""
-    steps = {1: 1.0, 2: 1.9, 3: 2.6, 4: 1.7, 5: 2.6, 6: 3.4, 7: 3.6, 8: 3.2, 16: 6.0}
-    chosen = play(Auto(steps), 80, 0.75, steps, 0.05)
-    assert {k for k in chosen[30:] if k} == {3}
+    policy = auto(CPU, 1.6)
+    for seed in range(3):
+        play(policy, steady(0.9, seed=seed), CPU, 1.6)
+    played = play(policy, steady(0.9, seed=9), CPU, 1.6)
+    inside = [k for k in played.lengths[:-2] if k]
+    assert sum(k == 3 for k in inside) / len(inside) > 0.8
+
+
+def test_the_first_thing_that_happens_with_an_unknown_draft_is_a_look() -> None:
+    policy = auto(CPU, 1.6)
+    played = play(policy, steady(0.95), CPU, 1.6, tokens=40)
+    first = next(i for i, k in enumerate(played.lengths) if k)
+    assert played.looks >= 1
+    assert played.lengths[:first] == [0] * first
+    assert 4 <= first <= 8
+
+
+def test_a_parked_draft_that_gets_good_is_noticed_within_a_reply() -> None:
+    policy = auto(GPU, 0.5)
+    play(policy, steady(0.0, confidence=0.9), GPU, 0.5)
+    play(policy, steady(0.0, confidence=0.9), GPU, 0.5)
+    assert policy.speculation.state == "parked"
+    played = play(policy, steady(1.0, confidence=0.9), GPU, 0.5)
+    assert plain_seconds(GPU) / played.seconds > 1.5
+    assert policy.speculation.state == "on"
+
+
+def test_a_draft_as_slow_as_the_target_is_never_even_looked_at() -> None:
+    policy = auto(CPU, CPU[1])
+    played = play(policy, steady(1.0), CPU, CPU[1])
+    assert played.looks == 0
+    assert set(played.lengths) == {0}
+    assert "nothing to gain on this machine" in (policy.speculation.reason or "")
+
+
+def test_a_parked_policy_says_why() -> None:
+    policy = auto(CPU, 1.6)
+    play(policy, steady(0.3), CPU, 1.6)
+    assert policy.speculation.state == "parked"
+    assert "plain decoding is faster here" in (policy.speculation.reason or "")
+
+
+def test_another_program_on_the_cores_is_not_read_as_bad_drafts() -> None:
+    """Everything three times as slow for a while: the same lengths are drafted all the same."""
+    good = steady(0.95)
+
+    def slow(n: int) -> float:
+        return 3.0 if 40 <= n < 90 else 1.0
+
+    calm, disturbed = auto(CPU, 1.6), auto(CPU, 1.6)
+    for policy in (calm, disturbed):
+        play(policy, good, CPU, 1.6)
+    expected = play(calm, good, CPU, 1.6)
+    found = play(disturbed, good, CPU, 1.6, slow=slow)
+    assert np.mean(found.lengths) == pytest.approx(np.mean(expected.lengths), rel=0.15)
+    assert plain_seconds(CPU, slow=slow) / found.seconds > 1.2
+
+
+def test_the_kinds_of_sampling_are_learnt_apart() -> None:
+    policy = auto(CPU, 1.6)
+    for _ in range(2):
+        play(policy, steady(0.98), CPU, 1.6, kind="greedy")
+        play(policy, steady(0.2, confidence=0.98), CPU, 1.6, kind="1.5")
+    assert sum(play(policy, steady(0.98), CPU, 1.6, kind="greedy").lengths) > 64
+    assert sum(play(policy, steady(0.2, confidence=0.98), CPU, 1.6, kind="1.5").lengths) < 16
+
+
+# -- costs ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("width", [1, 3, 4, 6, 20])
 def test_unmeasured_widths_are_interpolated(width: int) -> None:
-    auto = Auto({1: 1.0, 4: 4.0, 8: 8.0})
-    assert auto.verify_seconds(width) == pytest.approx(width)
-
-
-def test_a_draft_as_slow_as_the_target_is_never_used() -> None:
-    auto = Auto(FLAT, draft=1.0)
-    assert sum(k > 0 for k in play(auto, 200, 0.6, FLAT, 1.0)) <= 5
-    assert auto.speculation.state == "parked"
+    assert Costs({1: 1.0, 4: 4.0, 8: 8.0}).verify(width) == pytest.approx(width)
 
 
 def test_a_single_slow_pass_does_not_stay() -> None:
-    auto = Auto(FLAT)
-    before = auto.verify_seconds(4)
-    auto.learn([Outcome(0, "model", 3, 3, 3, 0.01, 1000.0)])
-    assert auto.verify_seconds(4) < 1.3 * before
+    costs = Costs({1: 1.0, 4: 1.2})
+    costs.passed(4, 1000.0)
+    assert costs.verify(4) < 1.3 * 1.2
+
+
+def test_a_machine_that_gets_slower_leaves_the_shape_of_the_curve() -> None:
+    costs = Costs({1: 1.0, 4: 2.0})
+    for _ in range(60):
+        costs.passed(4, 6.0)
+    assert costs.verify(4) == pytest.approx(6.0, rel=0.05)
+    assert costs.verify(4) / costs.verify(1) == pytest.approx(2.0, rel=0.05)
+
+
+def test_a_curve_that_was_measured_wrongly_is_put_right_by_use() -> None:
+    costs = Costs({1: 1.0, 4: 1.0})
+    for _ in range(300):
+        costs.passed(1, 1.0)
+        costs.passed(4, 3.0)
+    assert costs.verify(4) / costs.verify(1) == pytest.approx(3.0, rel=0.1)
+
+
+@pytest.mark.parametrize("sweep", [{}, {1: 0.0}, {1: -1.0}, {1: math.inf}, {0: 1.0}])
+def test_a_sweep_without_times_is_refused(sweep: dict[int, float]) -> None:
+    with pytest.raises(ValueError, match="positive time"):
+        Costs(sweep)
+
+
+def test_buckets_of_context_grow_by_fours() -> None:
+    assert [bucket_of(n) for n in (1, 1024, 1025, 4096, 4097, 16384, 16385)] == [
+        0, 0, 1, 1, 2, 2, 3,
+    ]  # fmt: skip
+
+
+# -- survival, worth, stakes -----------------------------------------------------------------------
+
+
+def test_confidence_is_calibrated_by_what_happens() -> None:
+    sure, doubtful = Survival(), Survival()
+    for i in range(200):
+        sure.learn(0, 0.45, True)
+        doubtful.learn(0, 0.97, i % 2 == 0)
+    assert sure.table()[4] > 0.95
+    assert 0.35 < doubtful.table()[10] < 0.55
+
+
+def test_misses_anywhere_make_all_bins_distrusted() -> None:
+    survival = Survival()
+    before = survival.table()
+    for _ in range(6):
+        survival.learn(0, 0.97, False)
+    assert (survival.table()[2:] < 0.7 * before[2:]).all()
+
+
+def test_pace_goes_on_over_a_step_that_pays_as_a_whole() -> None:
+    """Two or three tokens in a pass cost more than four: K = 1 and 2 never pay, K = 3 does."""
+    survival = Survival()
+    for _ in range(200):
+        survival.learn(0, 0.93, True)
+    curve = np.array([1.0, 2.0, 3.0, 1.5])
+    pace = Pace(Worth(survival, curve, 0.0), instead=1.0)
+    assert pace.more([0.93])
+    assert pace.more([0.93, 0.93])
+    assert pace.more([0.93, 0.93, 0.93])
+    assert not pace.more([0.93] * 4)
+    assert not pace.more([0.05])
+
+
+def test_a_stake_shrinks_with_losses_and_grows_no_further_than_its_bound() -> None:
+    stakes, key = Stakes(), ("model", "greedy")
+    start = stakes.of(key)
+    stakes.settle(key, 1, -2.0)
+    assert stakes.of(key) < start - 1.9
+    for _ in range(50):
+        stakes.settle(key, 4, 2.0)
+    assert stakes.of(key) == 8.0
+    stakes.new_reply()
+    assert stakes.of(key) == start
+
+
+def test_what_was_lost_is_not_forgotten_by_a_new_reply() -> None:
+    stakes, key = Stakes(), ("model", "greedy")
+    stakes.settle(key, 1, -4.0)
+    stakes.new_reply()
+    assert stakes.of(key) < 0
+
+
+# -- keeping ---------------------------------------------------------------------------------------
+
+
+def known() -> Knowledge:
+    survival = Survival()
+    for i in range(20):
+        survival.learn(0, 0.9, i % 3 > 0)
+    costs = Costs({1: 0.02, 4: 0.05}, {"model": 0.001})
+    return Knowledge({0: costs, 2: costs}, {("model", "greedy"): survival})
+
+
+def test_what_was_learnt_comes_back(tmp_path: Path) -> None:
+    path = tmp_path / "costs" / "x.json"
+    stored.save(path, known())
+    back = stored.load(path)
+    assert back is not None
+    assert back.costs[2].curve() == known().costs[2].curve()
+    assert back.costs[0].drafts() == {"model": 0.001}
+    ours, theirs = known().survival["model", "greedy"], back.survival["model", "greedy"]
+    np.testing.assert_array_equal(ours.judged, theirs.judged)
+    np.testing.assert_array_equal(ours.stood, theirs.stood)
+    assert [p.name for p in path.parent.iterdir()] == ["x.json"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        '{"format": 99}',
+        '{"format": 1, "costs": {}, "survival": []}',
+        '{"format": 1, "costs": {"0": {"verify": {"1": -1}, "draft": {}}}, "survival": []}',
+        '{"format": 1, "costs": {"0": {"verify": {"1": NaN}, "draft": {}}}, "survival": []}',
+        '{"format": 1, "costs": {"0": {"verify": {"1": 1}, "draft": {}}}, "survival": [{}]}',
+        (
+            '{"format": 1, "costs": {"0": {"verify": {"1": 1}, "draft": {}}}, "survival": '
+            '[{"source": "m", "kind": "k", "stood": [1], "judged": [1], "first": [1]}]}'
+        ),
+        "[" * 100_000,
+    ],
+)
+def test_a_damaged_file_is_as_good_as_none(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(text)
+    assert stored.load(path) is None
+    path.write_bytes(b"\xff\x00" * 50)
+    assert stored.load(path) is None
+
+
+def test_another_setting_has_another_file() -> None:
+    assert stored.name_of({"threads": 1}) != stored.name_of({"threads": 2})

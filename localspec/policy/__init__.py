@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from localspec.events import Speculation
+from localspec.policy.costs import Costs
 from localspec.values import ANY, PLAIN, Budget, Evidence, Outcome, Plan, Standing, Step
 
 
@@ -48,6 +49,35 @@ class Fixed:
         """Nothing to learn."""
 
 
+class Held:
+    """The draft length that the person asked for; one round in 32 is plain, to know its cost."""
+
+    _PLAIN_EVERY = 32
+
+    def __init__(self, k: int, costs: Costs) -> None:
+        self._plan = Plan((Step(ANY, Budget.chain(k)),))
+        self._costs = costs
+        self._round = 0
+        self.speculation = Speculation("on")
+
+    @property
+    def plain_seconds(self) -> float:
+        """Expected seconds of a plain round now."""
+        return self._costs.verify(1)
+
+    def plan(self, standings: Sequence[Standing]) -> list[Plan]:
+        """K for everyone."""
+        self._round += 1
+        plan = PLAIN if self._round % self._PLAIN_EVERY == 0 else self._plan
+        return [plan] * len(standings)
+
+    def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
+        """What passes cost."""
+        del evidence
+        seconds = max(o.round_s for o in outcomes) - sum(o.draft_s for o in outcomes)
+        self._costs.passed(sum(1 + o.proposed for o in outcomes), seconds)
+
+
 class Plain:
     """Never drafts."""
 
@@ -64,4 +94,4 @@ class Plain:
         """Nothing to learn."""
 
 
-__all__ = ["Fixed", "Plain", "Policy"]
+__all__ = ["Fixed", "Held", "Plain", "Policy"]

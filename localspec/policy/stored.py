@@ -13,12 +13,15 @@ import math
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from localspec.policy.costs import Costs
-from localspec.policy.survival import EDGES, Survival
+from localspec.policy.survival import BINS, Survival
 
 FORMAT = 1
 _LARGEST = 1 << 20
@@ -75,7 +78,13 @@ def _plain(knowledge: Knowledge) -> dict[str, Any]:
             for bucket, costs in knowledge.costs.items()
         },
         "survival": [
-            {"source": source, "kind": kind, **asdict(survival)}
+            {
+                "source": source,
+                "kind": kind,
+                "stood": survival.stood.tolist(),
+                "judged": survival.judged.tolist(),
+                "first": survival.first.tolist(),
+            }
             for (source, kind), survival in knowledge.survival.items()
         ],
     }
@@ -95,10 +104,9 @@ def _parsed(data: dict[str, Any]) -> Knowledge:
         raise ValueError("no costs")
     survival = {
         (str(kept["source"]), str(kept["kind"])): Survival(
-            stood=_counts(kept["stood"], len(EDGES) + 1),
-            judged=_counts(kept["judged"], len(EDGES) + 1),
-            first=_counts(kept["first"], len(EDGES) + 1),
-            recent=_counts(kept["recent"], 2),
+            stood=_counts(kept["stood"]),
+            judged=_counts(kept["judged"]),
+            first=_counts(kept["first"]),
         )
         for kept in data["survival"]
     }
@@ -111,10 +119,10 @@ def _positive(x: object) -> float:
     return float(x)
 
 
-def _counts(values: list[object], n: int) -> list[float]:
-    if len(values) != n:
-        raise ValueError("another number of bins")
-    counts = [float(x) for x in values if isinstance(x, int | float) and 0 <= x < math.inf]
-    if len(counts) != n:
+def _counts(values: list[object]) -> NDArray[np.float64]:
+    if not all(isinstance(x, int | float) for x in values):
+        raise ValueError("not counts")
+    counts = np.array(values, np.float64)
+    if counts.shape != (BINS,) or not np.isfinite(counts).all() or (counts < 0).any():
         raise ValueError("not counts")
     return counts

@@ -1,0 +1,111 @@
+"""A machine and a draft with known properties, on which a policy is played without a model."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from localspec.policy.auto import Auto
+from localspec.policy.costs import Costs
+from localspec.policy.stored import Knowledge
+from localspec.values import Evidence, Outcome, Standing
+
+CPU = {1: 28.5, 2: 54, 3: 76.5, 4: 73.5, 5: 99, 6: 124, 8: 142, 16: 212, 32: 420}
+"""Milliseconds by width, as measured on two cores with Q4_0: steps of four, and steep."""
+GPU = {1: 10, 2: 10.5, 4: 11, 8: 12.5, 16: 16, 32: 26}
+
+Says = Callable[[int], tuple[float, bool]]
+"""Position -> (confidence, whether the draft's token stands)."""
+
+
+def auto(curve: dict[int, float], cost: float, source: str = "model") -> Auto:
+    """A controller that knows the machine and nothing of the draft."""
+    return Auto(Knowledge({0: Costs(curve, {source: cost})}), [source])
+
+
+@dataclass
+class Played:
+    """One reply."""
+
+    seconds: float = 0.0
+    lengths: list[int] = field(default_factory=list)
+    looks: int = 0
+
+
+def play(
+    policy: Auto,
+    says: Says,
+    curve: dict[int, float],
+    cost: float,
+    tokens: int = 128,
+    slow: Callable[[int], float] = lambda _n: 1.0,
+    kind: str = "greedy",
+) -> Played:
+    """A reply of so many tokens, drafted for as the policy plans; ``slow`` slows a position down."""
+    machine, played, at, read = Costs(curve), Played(), 0, 0
+    while at < tokens:
+        (plan,) = policy.plan([Standing(0, 10 + at, at, kind)])
+        plan = plan.within(tokens - at - 1, 1)
+        evidence: list[Evidence] = []
+        confidences: list[float] = []
+        drafted = 0
+        draft_s = 0.0
+        step = plan.steps[0] if plan.steps else None
+        if step is not None and step.look:
+            played.looks += 1
+            seen = [says(i) for i in range(max(read, at - 16), at)]
+            evidence = [Evidence(0, step.source, 0, c, s) for c, s in seen]
+            draft_s, read = cost * (1 + 0.3 * (at - read)), at
+        elif step is not None and step.budget.nodes:
+            read = at
+            while drafted < step.budget.depth:
+                confidences.append(says(at + drafted)[0])
+                if not step.pace.more(confidences):
+                    break
+                drafted += 1
+            draft_s = cost * len(confidences)
+        accepted = 0
+        while accepted < drafted and says(at + accepted)[1]:
+            accepted += 1
+        judged = min(accepted + 1, len(confidences))
+        source = step.source if step else "model"
+        evidence += [Evidence(0, source, i, confidences[i], says(at + i)[1]) for i in range(judged)]
+        factor = slow(at)
+        seconds = factor * (machine.verify(1 + drafted) + draft_s)
+        policy.learn(
+            [
+                Outcome(
+                    0,
+                    source,
+                    drafted,
+                    min(accepted + 1, drafted),
+                    accepted,
+                    len(confidences),
+                    factor * draft_s,
+                    seconds,
+                )
+            ],
+            evidence,
+        )
+        at += accepted + 1
+        played.seconds += seconds
+        played.lengths.append(drafted)
+    return played
+
+
+def plain_seconds(
+    curve: dict[int, float], tokens: int = 128, slow: Callable[[int], float] = lambda _n: 1.0
+) -> float:
+    """What the reply takes without drafting."""
+    return sum(slow(n) * curve[1] for n in range(tokens))
+
+
+def steady(stands: float, confidence: float | None = None, seed: int = 0) -> Says:
+    """Every token stands with the same probability, and the draft says so, or something else."""
+
+    def says(n: int) -> tuple[float, bool]:
+        sure = stands if confidence is None else confidence
+        return sure, random.Random(f"{seed}/{n}").random() < stands
+
+    return says
