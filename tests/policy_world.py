@@ -42,7 +42,7 @@ def play(
     slow: Callable[[int], float] = lambda _n: 1.0,
     kind: str = "greedy",
 ) -> Played:
-    """A reply of so many tokens, drafted for as the policy plans; ``slow`` slows a position down."""
+    """A reply of so many tokens, drafted for as the policy plans; ``slow`` slows positions down."""
     machine, played, at, read = Costs(curve), Played(), 0, 0
     while at < tokens:
         (plan,) = policy.plan([Standing(0, 10 + at, at, kind)])
