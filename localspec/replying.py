@@ -14,6 +14,7 @@ from localspec.noise import Noise
 from localspec.policy import Policy
 from localspec.sampling import Processor
 from localspec.textstream import TextStream
+from localspec.values import Standing
 from localspec.verifiers import Verifier
 
 
@@ -83,6 +84,11 @@ class Generation:
     def tokens(self) -> list[int]:
         """Prompt and emitted tokens."""
         return self._request.tokens
+
+    @property
+    def standing(self) -> Standing:
+        """What a policy may know of it."""
+        return self._request.standing
 
     @property
     def finish(self) -> FinishReason | None:

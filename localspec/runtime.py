@@ -222,7 +222,7 @@ class Runtime:
         try:
             pairing.stop.clear()
             try:
-                yield from self._read(generation, drafter)
+                yield from self._read(generation, drafter, policy)
                 yield from self._decode(generation, drafter, policy)
             except Interrupted:
                 generation.interrupt()
@@ -239,7 +239,7 @@ class Runtime:
                 self._held = generation.tokens[: pairing.target.length(_SEQ)]
             self._busy.release()
 
-    def _read(self, generation: Generation, drafter: Drafter) -> Iterator[Event]:
+    def _read(self, generation: Generation, drafter: Drafter, policy: Policy) -> Iterator[Event]:
         """Read what the KV cache does not hold yet of the prompt, all but its last token."""
         target, prompt = self._parts.target, generation.tokens
         cached = min(common_prefix(self._held, prompt), len(prompt) - 1)
@@ -254,7 +254,8 @@ class Runtime:
             yield Reading(at, len(prompt), cached)
             target.read(_SEQ, prompt[at : min(at + _READ_AT_ONCE, len(prompt) - 1)])
             self._held = prompt[: target.length(_SEQ)]
-        drafter.commit([Committed(_SEQ, prompt, prompt, {})])  # nothing was drafted: no evidence
+        if policy.expects_drafts(generation.standing):
+            drafter.commit([Committed(_SEQ, prompt, prompt, {})])  # no draft yet: no evidence
         yield Reading(len(prompt), len(prompt), cached)
         generation.start_decoding()
 

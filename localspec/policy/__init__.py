@@ -27,6 +27,13 @@ class Policy(Protocol):
         """One plan a sequence for the next round."""
         ...
 
+    def expects_drafts(self, standing: Standing) -> bool:
+        """Whether drafters should read a prompt now, since the first rounds will need that.
+
+        Otherwise they catch up when they are asked: the first token comes sooner.
+        """
+        ...
+
     def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
         """What came of the round, and what the drafters found out about themselves."""
         ...
@@ -40,6 +47,11 @@ class Fixed:
     def __init__(self, k: int) -> None:
         self._plan = Plan((Step(ANY, Budget.chain(k)),))
         self.speculation = Speculation("on")
+
+    def expects_drafts(self, standing: Standing) -> bool:
+        """From the first round on."""
+        del standing
+        return True
 
     def plan(self, standings: Sequence[Standing]) -> list[Plan]:
         """K for everyone."""
@@ -65,6 +77,11 @@ class Held:
         """Expected seconds of a plain round now."""
         return self._costs.verify(1)
 
+    def expects_drafts(self, standing: Standing) -> bool:
+        """From the first round on."""
+        del standing
+        return True
+
     def plan(self, standings: Sequence[Standing]) -> list[Plan]:
         """K for everyone."""
         self._round += 1
@@ -85,6 +102,11 @@ class Plain:
 
     def __init__(self, reason: str) -> None:
         self.speculation = Speculation("off", reason)
+
+    def expects_drafts(self, standing: Standing) -> bool:
+        """Never."""
+        del standing
+        return False
 
     def plan(self, standings: Sequence[Standing]) -> list[Plan]:
         """Nothing for everyone."""

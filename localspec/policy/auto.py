@@ -77,6 +77,18 @@ class Auto:
         """Expected seconds of a plain round now."""
         return self.costs.verify(1)
 
+    def expects_drafts(self, standing: Standing) -> bool:
+        """Whether a drafter that costs is asked at once, or looked at for the first time."""
+        kind = standing.sampling
+        self._read_curve(bucket_of(standing.length), 1)
+        for source in self._sources:
+            cost = self.costs.draft(source) / self.costs.verify(1)
+            survival = self.knowledge.survival.get((source, kind), Survival())
+            known = survival.evidence > 0
+            if cost >= _CHEAP and most_gain(self._curve, cost) > _MARGIN:
+                return not known or Worth(survival, self._curve, cost).gain() > _MARGIN
+        return False
+
     # -- planning ------------------------------------------------------------------------------
 
     def plan(self, standings: Sequence[Standing]) -> list[Plan]:
@@ -100,7 +112,7 @@ class Auto:
         if bucket not in known:  # start from where we are: a longer context changes little at once
             now = {n: self.costs.verify(n) for n in self.costs.curve()}
             known[bucket] = Costs(now, self.costs.drafts())
-        if bucket != self._bucket or self._round % _CURVE_EVERY == 1:
+        if bucket != self._bucket or len(self._curve) == 1 or self._round % _CURVE_EVERY == 1:
             self._bucket, self.costs = bucket, known[bucket]
             seconds = [self.costs.verify(batch * (k + 1)) for k in range(self._k_max + 1)]
             self._curve = np.array(seconds) / seconds[0]
@@ -124,7 +136,8 @@ class Auto:
                     drafting = True
             else:
                 reason = self._why_parked(survival, cost)
-                if most_gain(self._curve, cost) > _MARGIN and self._time_to_look(key):
+                hopeless = worth.gain() < -0.95 * cost and survival.evidence > 0
+                if most_gain(self._curve, cost) > _MARGIN and self._time_to_look(key, hopeless):
                     steps.append(Step(source, Budget(0, 0, 0), look=True))
         self.speculation = Speculation("on") if drafting else Speculation("parked", reason)
         return Plan(tuple(steps))
@@ -135,12 +148,12 @@ class Auto:
         longest = int(np.flatnonzero(loss[1:] <= self._stakes.of(key)).max(initial=-1)) + 1
         return self._curve[: longest + 1]
 
-    def _time_to_look(self, key: Key) -> bool:
+    def _time_to_look(self, key: Key, hopeless: bool) -> bool:
         made, due = self._looks.setdefault(key, (0, self._round + _LOOKS[0]))
         if self._round < due:
             return False
-        pause = _LOOKS[min(made + 1, len(_LOOKS) - 1)]
-        self._looks[key] = (made + 1, self._round + pause)
+        made = len(_LOOKS) - 1 if hopeless else min(made + 1, len(_LOOKS) - 1)
+        self._looks[key] = (made, self._round + _LOOKS[made])
         return True
 
     def _why_parked(self, survival: Survival, cost: float) -> str:

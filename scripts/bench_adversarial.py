@@ -1,0 +1,176 @@
+"""Everything that could make drafting slower than plain decoding, measured side by side.
+
+Each case answers with and without drafting in turn, 128 tokens each, with ends of reply forbidden.
+*Cold* is the first drafted reply with a pair of which nothing is known; *warm* is the median of
+later ones. The promise is at least 0.97 cold and 0.99 warm.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import math
+import multiprocessing
+import os
+import shutil
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import gguf
+import numpy as np
+
+from localspec.events import Finished, Message
+from localspec.options import AUTO, Options
+from localspec.runtime import Runtime
+from localspec.sampling import Sampling
+
+STORY = "Tell me a story about a lighthouse keeper and a storm."
+LIST = "Give me five tips for a good night's sleep, then repeat them word for word."
+CHANGE = (
+    "Repeat this text word for word, then go on freely: The market opens at eight in the morning. "
+    "Farmers sell fruit, bread and cheese. At noon the stalls close and the square is swept."
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One way to make speculation a loss."""
+
+    name: str
+    prompt: str = STORY
+    temperature: float = 0.0
+    tokens: int = 128
+    draft: Callable[[Path, Path], Path] | None = None
+    """Makes the draft from (target, usual draft)."""
+    full: bool = False
+    """The context ends with the reply."""
+    contended: bool = False
+    drafter: tuple[str, ...] = ()
+
+
+def shuffled(draft: Path) -> Path:
+    """A draft of random weights: the blocks of each matrix in another order."""
+    path = draft.with_name(draft.stem + "-shuffled.gguf")
+    if not path.exists():
+        partial = path.with_suffix(".part")
+        shutil.copyfile(draft, partial)
+        rng = np.random.default_rng(0)
+        for tensor in gguf.GGUFReader(partial, "r+").tensors:
+            if len(tensor.shape) == 2:
+                rng.shuffle(tensor.data.reshape(-1, tensor.data.shape[-1]))
+        partial.rename(path)
+    return path
+
+
+CASES = (
+    Case(
+        "draft of random weights",
+        draft=lambda _target, draft: shuffled(draft),
+        drafter=("model",),
+        temperature=1.0,
+    ),
+    Case(
+        "draft as slow as the target",
+        draft=lambda target, _draft: target,
+        drafter=("model",),
+        temperature=1.0,
+    ),
+    Case("text changes its kind", CHANGE, temperature=1.0),
+    Case("temperature 1.5", temperature=1.5),
+    Case("temperature 1.5, draft model alone", temperature=1.5, drafter=("model",)),
+    Case("reply of one token", tokens=1),
+    Case("nearly full context", full=True),
+    Case("n-grams alone, prose", drafter=("ngram",), temperature=1.0),
+    Case("another program on a core", LIST, contended=True),
+)
+
+
+def spin() -> None:
+    """Keep a core busy."""
+    while True:
+        math.sqrt(2.0)
+
+
+@contextlib.contextmanager
+def neighbour(wanted: bool) -> Iterator[None]:
+    """Another program that computes, for as long as this lasts."""
+    if not wanted:
+        yield
+        return
+    process = multiprocessing.get_context("spawn").Process(target=spin, daemon=True)
+    process.start()
+    try:
+        yield
+    finally:
+        process.kill()
+        process.join()
+
+
+def seconds(runtime: Runtime, case: Case, sampling: Sampling, seed: int, draft: bool) -> float:
+    """For decoding one token of a reply; reading the prompt counts where there is but one."""
+    message = Message("user", case.prompt)
+    *_, last = runtime.reply(
+        [message], sampling=sampling, seed=seed, max_tokens=case.tokens, draft=draft
+    )
+    assert isinstance(last, Finished)
+    stats = last.reply.stats
+    assert stats.emitted == case.tokens
+    return stats.decode_seconds / stats.emitted
+
+
+def measure(case: Case, target: Path, draft: Path, replies: int) -> tuple[float, list[float]]:
+    """Ratio of the first drafted reply to plain decoding, and those of later ones."""
+    drafted_by = case.draft(target, draft) if case.draft else draft
+    options = Options(
+        model=str(target), draft=str(drafted_by), draft_max=AUTO, context=640, drafter=case.drafter
+    )
+    with tempfile.TemporaryDirectory() as home:
+        os.environ["LOCALSPEC_HOME"] = home  # nothing is known of the pair
+        with Runtime.open(options) as runtime:
+            prompt = len(runtime.encode([Message("user", case.prompt)]))
+            ends = runtime._parts.target_model.end_ids  # noqa: SLF001 - measuring needs equal lengths
+        if case.full:
+            options = replace(options, context=prompt + case.tokens)
+        sampling = Sampling(
+            temperature=case.temperature,
+            logit_bias=tuple((token, -math.inf) for token in sorted(ends)),
+        )
+        for kept in (Path(home) / "cache").glob("costs/*"):
+            kept.unlink()
+        with Runtime.open(options) as runtime, neighbour(case.contended):
+            tokens = case.tokens
+            runtime_case = replace(case, tokens=tokens)
+            seconds(runtime, runtime_case, sampling, 0, draft=False)  # warms the machine up
+            ratios = []
+            for seed in range(1 + replies):
+                before = seconds(runtime, runtime_case, sampling, seed, draft=False)
+                drafted = seconds(runtime, runtime_case, sampling, seed, draft=True)
+                after = seconds(runtime, runtime_case, sampling, seed, draft=False)
+                ratios.append((before + after) / 2 / drafted)
+            return ratios[0], ratios[1:]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("target", type=Path)
+    parser.add_argument("draft", type=Path)
+    parser.add_argument("--replies", type=int, default=3, help="drafted replies after the first")
+    parser.add_argument("--case", type=int, action="append", help="number of a case; all otherwise")
+    args = parser.parse_args()
+    print(f"{'CASE':30} {'COLD':>6} {'WARM':>6}  (MIN-MAX)")
+    for i, case in enumerate(CASES):
+        if args.case and i not in args.case:
+            continue
+        cold, warm = measure(case, args.target, args.draft, args.replies)
+        middle = statistics.median(warm)
+        print(
+            f"{case.name:30} {cold:6.2f} {middle:6.2f}  ({min(warm):.2f}-{max(warm):.2f})",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
