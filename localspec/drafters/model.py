@@ -133,7 +133,10 @@ class ModelDrafter:
         return [self._draft(c, seconds * (c.passes or c.ask.look) / max(total, 1)) for c in chains]
 
     def commit(self, news: Sequence[Committed]) -> list[Evidence]:
-        """Drop what the target rejected from the cache; read a new prompt, as the target did."""
+        """Drop what the target rejected from the cache; read a whole prompt, as the target did.
+
+        Of a request whose prompt was not announced nothing is read before a draft is asked for.
+        """
         evidence, self._looked = self._looked, []
         for item in news:
             cache = self._caches.setdefault(item.seq, _Cache())
@@ -142,7 +145,7 @@ class ModelDrafter:
                 self._cut(item.seq, cache, self._standing(cache, item))
                 if chain is not None:
                     evidence += self._judged(chain, item)
-            else:
+            elif len(item.tokens) == len(item.known):
                 missing = self._catch_up(item.seq, item.known)
                 if len(missing) > 1 and self._readable(missing):
                     self._model.extend([(item.seq, missing[:-1], 0)])
