@@ -140,7 +140,7 @@ class Generation:
         self._ending.drain(final=True)
         tally, emitted = self._request.tally, self._request.emitted
         read = self._decoding > self._began
-        plain_seconds = policy.plain_seconds
+        plain_seconds = policy.costs.verify(1) if policy.costs else None
         if plain_seconds is None and tally.plain_rounds:
             plain_seconds = tally.plain_seconds / tally.plain_rounds
         return Reply(

@@ -24,6 +24,7 @@ from localspec.events import Event, Finished, Loading, Message, ModelInfo, Notic
 from localspec.noise import Noise
 from localspec.options import Options
 from localspec.policy import Plain, Policy
+from localspec.policy.costs import Costs
 from localspec.replying import Ending, Generation, new_seed
 from localspec.sampling import Processor, Sampling
 
@@ -97,6 +98,10 @@ class Runtime:
         self._held = []
         self._parts.target.truncate(_SEQ, 0)
         return self._parts
+
+    def costs(self) -> Costs | None:
+        """What passes and drafts cost here, as far as the policy measures it."""
+        return self._parts.policy.costs
 
     def encode(self, messages: Sequence[Message]) -> list[int]:
         """Tokens of the prompt that `reply` would read."""

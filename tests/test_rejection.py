@@ -83,7 +83,7 @@ class _Threshold:
     """A pace that stops by confidence, and the policy that sets it."""
 
     speculation = Speculation("on")
-    plain_seconds = None
+    costs = None
 
     def more(self, confidences: Sequence[float]) -> bool:
         return confidences[-1] > 0.55

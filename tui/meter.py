@@ -113,13 +113,13 @@ def figures(meter: Meter, setting: str) -> list[Figure]:
             share = f"{100 * accepted / verified:.0f}%"
             parts.append(Figure(f"accepted {accepted}/{verified} {share}", f"accepted {share}", 2))
         parts.append(
-            Figure(f"{emitted / rounds:.1f} tok/round", f"{emitted / rounds:.1f}/round", 4)
+            Figure(f"{emitted / rounds:.1f} tok/round", f"{emitted / rounds:.1f}/round", 5)
         )
         if meter.drafted and finished is None:
             parts.append(Figure(f"K {meter.drafted}", f"K {meter.drafted}", 7))
     if meter.context:
         context = f"ctx {meter.used}/{meter.context}"
-        parts.append(Figure(context, context, 5))
+        parts.append(Figure(context, context, 4))
     parts.append(Figure(setting, setting, 6))
     return parts
 

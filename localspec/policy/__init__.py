@@ -19,8 +19,8 @@ class Policy(Protocol):
         ...
 
     @property
-    def plain_seconds(self) -> float | None:
-        """Expected seconds of a plain round on this machine now; None where nobody measured."""
+    def costs(self) -> Costs | None:
+        """What passes cost on this machine now; None where nobody measured."""
         ...
 
     def plan(self, standings: Sequence[Standing]) -> list[Plan]:
@@ -42,7 +42,7 @@ class Policy(Protocol):
 class Fixed:
     """The same draft length every round, for whatever drafter comes first."""
 
-    plain_seconds = None
+    costs: Costs | None = None
 
     def __init__(self, k: int) -> None:
         self._plan = Plan((Step(ANY, Budget.chain(k)),))
@@ -68,14 +68,9 @@ class Held:
 
     def __init__(self, k: int, costs: Costs) -> None:
         self._plan = Plan((Step(ANY, Budget.chain(k)),))
-        self._costs = costs
+        self.costs = costs
         self._round = 0
         self.speculation = Speculation("on")
-
-    @property
-    def plain_seconds(self) -> float:
-        """Expected seconds of a plain round now."""
-        return self._costs.verify(1)
 
     def expects_drafts(self, standing: Standing) -> bool:
         """From the first round on."""
@@ -92,13 +87,13 @@ class Held:
         """What passes cost."""
         del evidence
         seconds = max(o.round_s for o in outcomes) - sum(o.draft_s for o in outcomes)
-        self._costs.passed(sum(1 + o.proposed for o in outcomes), seconds)
+        self.costs.passed(sum(1 + o.proposed for o in outcomes), seconds)
 
 
 class Plain:
     """Never drafts."""
 
-    plain_seconds = None
+    costs: Costs | None = None
 
     def __init__(self, reason: str) -> None:
         self.speculation = Speculation("off", reason)

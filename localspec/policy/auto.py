@@ -72,11 +72,6 @@ class Auto:
         """Rounds since the last draft."""
         self.speculation = Speculation("on")
 
-    @property
-    def plain_seconds(self) -> float:
-        """Expected seconds of a plain round now."""
-        return self.costs.verify(1)
-
     def expects_drafts(self, standing: Standing) -> bool:
         """Whether a drafter that costs is asked at once, or looked at for the first time."""
         kind = standing.sampling

@@ -35,10 +35,10 @@ class Terminal:
 
         self.pid, self.fd = pty.fork()
         if self.pid == 0:  # pragma: no cover - the child
+            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 120, 0, 0))
             os.chdir(ROOT)
             os.environ.update(TERM="xterm-256color", TEXTUAL_ANIMATIONS="none")
             os.execv(sys.executable, [sys.executable, "-m", "localspec", "chat", *arguments])
-        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
         self.raw = b""
         self.seen = 0
 

@@ -1,0 +1,163 @@
+"""What `localspec bench` says: a table, details, JSON, a picture."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from localspec.errors import LocalspecError, UsageError
+
+if TYPE_CHECKING:
+    from localspec.bench import Bench, Measured
+    from localspec.bench_history import Past
+    from localspec.events import ModelInfo
+    from localspec.peers import Compared
+
+_HEAD = "WORKLOAD      TEMP  × PLAIN (MIN-MAX)    TOK/S ACCEPTED TOK/ROUND   K BOUND OUTSIDE"
+
+
+def report(
+    result: Bench, info: ModelInfo, compared: Sequence[Compared], past: Past | None
+) -> dict[str, Any]:
+    """The object that ``bench --json`` prints."""
+    return {
+        "results": [dataclasses.asdict(m) | {"ratio": m.ratio} for m in result.results],
+        "mean_ratio": result.mean_ratio,
+        "spread": result.spread,
+        "noisy": result.noisy,
+        "curve": dict(result.curve),
+        "draft_costs": dict(result.draft_costs),
+        "peers": [dataclasses.asdict(c) for c in compared],
+        "last": None
+        if past is None
+        else {
+            "when": past.when,
+            "ratios": [
+                {"workload": w, "temperature": t, "ratio": ratio}
+                for (w, t), ratio in past.ratios.items()
+            ],
+        },
+        "model": {"target": info.target, "draft": info.draft, "backend": info.backend},
+        "threads": info.threads,
+    }
+
+
+def table(result: Bench) -> list[str]:
+    """One line a workload, at most 80 columns, and what to make of it."""
+    lines = [_HEAD, *(_row(m) for m in result.results)]
+    lines.append(
+        f"on average {result.mean_ratio:.2f} times plain decoding; BOUND: with the best K for all "
+        "rounds"
+    )
+    lines.append(
+        f"plain speed varied by {result.spread:.0%} between equal runs"
+        + (": too much to conclude anything; run it on a quiet machine" if result.noisy else "")
+    )
+    return lines
+
+
+def _row(m: Measured) -> str:
+    drafted = [k for k, rounds in m.lengths.items() if k for _ in range(rounds)]
+    usual = str(drafted[len(drafted) // 2]) if drafted else "-"
+    return (
+        f"{m.workload:<13} {m.temperature:>4g} {m.ratio:>8.2f} "
+        f"({min(m.ratios):.2f}-{max(m.ratios):.2f}) {m.speed:>6.0f} {m.acceptance:>8.0%} "
+        f"{m.tokens_per_round:>9.2f} {usual:>3} {m.bound:>5.2f} {m.outside:>7.0%}"
+    )
+
+
+def details(result: Bench) -> list[str]:
+    """What the table has no room for, three lines a workload."""
+    lines = []
+    for m in result.results:
+        positions = " ".join(f"{a:.0%}" for a in m.per_position) or "none judged"
+        lengths = " ".join(f"{k}:{n}" for k, n in m.lengths.items())
+        lines += [
+            f"{m.workload}, temperature {m.temperature:g}:"
+            f" prompt read in {m.first_token * 1000:.0f} ms"
+            + (", parked at the end" if m.parked else ""),
+            f"  acceptance by position: {positions}",
+            f"  rounds by draft length: {lengths}; tokens of a round with a draft "
+            f"{m.observed:.2f}, by formula {m.predicted:.2f}; best K {m.bound_length}",
+        ]
+    return lines
+
+
+def changes(result: Bench, past: Past) -> list[str]:
+    """Against the last run, one line a workload that both have."""
+    lines = [f"against the run of {past.when} UTC:"]
+    for m in result.results:
+        was = past.ratios.get((m.workload, m.temperature))
+        if was is not None:
+            lines.append(
+                f"  {m.workload:<13} {m.temperature:>4g} {was:>6.2f} -> {m.ratio:.2f}"
+                f"  {m.ratio / was - 1:+.0%}"
+            )
+    return lines
+
+
+def peers(compared: Sequence[Compared]) -> list[str]:
+    """Side by side with other programs; all speeds relative to our plain decoding beside them."""
+    if not compared:
+        return []
+    lines = [
+        "",
+        "PEER                           WORKLOAD      TEMP × PLAIN    OURS TOK/ROUND    OURS",
+    ]
+    for c in compared:
+        rounds = "-" if c.tokens_per_round is None else f"{c.tokens_per_round:.2f}"
+        lines.append(
+            f"{c.peer:<30} {c.workload:<13} {c.temperature:>4g} {c.ratio:>7.2f} {c.ours:>7.2f} "
+            f"{rounds:>9} {c.our_tokens_per_round:>7.2f}"
+        )
+    lines.append("× PLAIN: decoding speed by that of our plain decoding, measured in turns")
+    return lines
+
+
+def plot(result: Bench, path: Path) -> None:
+    """Three panels: speed-up by workload, t(n) with the lengths chosen, acceptance by position.
+
+    Raises:
+        UsageError: matplotlib is missing.
+        LocalspecError: the picture cannot be written.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise UsageError(
+            "--plot needs matplotlib; install it with `pip install 'localspec[plot]'`"
+        ) from None
+    figure = Figure(figsize=(13, 4.2), layout="constrained")
+    speeds, costs, positions = figure.subplots(1, 3)
+    names = [f"{m.workload} {m.temperature:g}" for m in result.results]
+    speeds.barh(names, [m.ratio for m in result.results], color="#3b7dd8")
+    speeds.plot([m.bound for m in result.results], names, "|", color="#333333", label="bound")
+    speeds.axvline(1.0, color="#999999", linewidth=1)
+    speeds.invert_yaxis()
+    speeds.set(xlabel="times plain decoding (workload, temperature)")
+    speeds.legend(frameon=False)
+    widths = sorted(result.curve)
+    if widths:
+        seconds = [1000 * result.curve[n] for n in widths]
+        costs.plot(widths, seconds, "o-", color="#333333", label="t(n)")
+        chosen: dict[int, int] = {}
+        for m in result.results:
+            for k, n in m.lengths.items():
+                chosen[k + 1] = chosen.get(k + 1, 0) + n
+        share = costs.twinx()
+        share.bar(list(chosen), list(chosen.values()), alpha=0.3, color="#3b7dd8")
+        share.set(ylabel="rounds of this width")
+    costs.set(xlabel="tokens in a pass of the target", ylabel="milliseconds")
+    for m in result.results:
+        if m.per_position:
+            label = f"{m.workload} {m.temperature:g}"
+            positions.plot(range(1, len(m.per_position) + 1), m.per_position, label=label)
+    positions.set(xlabel="position in the draft", ylabel="acceptance where judged", ylim=(0, 1.03))
+    positions.legend(frameon=False, fontsize=6)
+    try:
+        figure.savefig(path)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise LocalspecError(f"cannot write the picture {path}: {reason}") from None

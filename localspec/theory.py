@@ -1,0 +1,42 @@
+"""What speculation could reach: the formulas of the papers, for comparing with what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+
+def expected_tokens(alpha: float, k: float) -> float:
+    """E[tokens of a round] = (1 - alpha^(K+1)) / (1 - alpha).
+
+    Leviathan et al. 2023, equation 1: K drafted tokens that stand independently with probability
+    alpha each, and one token of the target.
+    """
+    return k + 1 if alpha >= 1 else (1 - alpha ** (k + 1)) / (1 - alpha)
+
+
+def best_fixed(
+    acceptance: Sequence[float], curve: Mapping[int, float], cost: float, k_max: int = 31
+) -> tuple[float, int]:
+    """(Speed relative to plain decoding, K) of the best draft length for all rounds.
+
+    Leviathan et al. 2023, section 3.3, with a measured curve in place of a cost ratio and
+    acceptance by position: E[tokens | K] * t(1) / (t(K + 1) + K * cost). ``acceptance[i]`` is that
+    of the i-th drafted token where it was judged, and the last one stands for all beyond;
+    ``curve`` holds seconds of a pass by width; ``cost`` is seconds a drafted token. K = 0 is plain
+    decoding, so the ratio is at least 1.
+    """
+    widths = sorted(curve)
+    best, chosen, emitted, reach = 1.0, 0, 1.0, 1.0
+    for k in range(1, min(k_max, widths[-1] - 1) + 1):
+        if acceptance:
+            reach *= acceptance[min(k, len(acceptance)) - 1]
+        else:
+            reach = 0.0
+        emitted += reach
+        seconds = float(np.interp(k + 1, widths, [curve[n] for n in widths])) + k * cost
+        ratio = emitted * float(np.interp(1, widths, [curve[n] for n in widths])) / seconds
+        if ratio > best:
+            best, chosen = ratio, k
+    return best, chosen
