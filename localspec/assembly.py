@@ -44,6 +44,8 @@ from localspec.verifiers import Verifier, verifier
 
 _GLANCE_S = 0.1
 """Seconds for measuring passes where the draft length is given."""
+_THOROUGH_S = 30.0
+"""Seconds at most, where the person asked for measurements and waits for them."""
 _DEFAULT_DRAFTERS = ("ngram", "model")
 _CASCADE_MIN_MATCH = 4
 """Where a draft model waits, an n-gram must be longer to be preferred."""
@@ -63,6 +65,8 @@ class Pairing:
     policy: Policy
     keep: Callable[[], None]
     """Keeps what the policy measured for the next session; may raise OSError."""
+    measure: Callable[[], Costs | None]
+    """Measures anew what passes cost; None where that is of no use."""
     stop: StopFlag
     """Set, it aborts the running pass."""
     watchdog: Watchdog | None
@@ -108,6 +112,8 @@ class _Assembly:
     """Contexts of drafters that compute, by name."""
     keep: Callable[[], None] = lambda: None
     """Keeps what the policy measured."""
+    measure: Callable[[], Costs | None] = lambda: None
+    """Measures anew what passes cost."""
 
     def pairing(self) -> Pairing:
         """Load as planned; if memory is refused all the same, once more with a smaller plan.
@@ -177,6 +183,7 @@ class _Assembly:
             verifier=judge,
             policy=policy,
             keep=self.keep,
+            measure=self.measure,
             stop=self.stop,
             watchdog=Watchdog(context) if on_cpu else None,
             parts=tuple(self.parts),
@@ -308,7 +315,15 @@ class _Assembly:
         if knowledge is None:
             knowledge = Knowledge({0: Costs(sweep(context), self.draft_costs())})
         self.keep = functools.partial(save_knowledge, file, knowledge)
-        return Auto(knowledge, [d.name for d in drafters])
+        auto = Auto(knowledge, [d.name for d in drafters])
+
+        def measure() -> Costs:
+            costs = Costs(sweep(context, _THOROUGH_S), self.draft_costs())
+            auto.measured(costs)
+            return costs
+
+        self.measure = measure
+        return auto
 
     def draft_costs(self) -> dict[str, float]:
         """Seconds for one token, of each drafter that computes."""

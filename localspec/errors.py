@@ -16,6 +16,7 @@
     │   └── ContextFullError       1   no room left in the KV cache
     ├── AuditError                 1   our own bookkeeping disagrees: a bug in localspec
     ├── EngineError                1   the engine process died or broke the protocol
+    ├── PeerError                  1   another program, to be compared with, does not answer
     └── Interrupted              130   stopped by the person; what was emitted is kept
 
 A message is one line that says what happened and what to do about it.
@@ -92,6 +93,10 @@ class AuditError(LocalspecError):
 
 class EngineError(LocalspecError):
     """The engine process died, could not start, or broke the protocol."""
+
+
+class PeerError(LocalspecError):
+    """A program that we were to be compared with does not start or does not answer."""
 
 
 class Interrupted(LocalspecError):  # noqa: N818 - it is a wish of the person, not an error

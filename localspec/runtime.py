@@ -103,10 +103,31 @@ class Runtime:
         """What passes and drafts cost here, as far as the policy measures it."""
         return self._parts.policy.costs
 
+    def measure_costs(self) -> Costs | None:
+        """Measure anew what passes cost, thoroughly; None where nothing is ever drafted."""
+        return self.lend().measure()
+
+    def keep_costs(self) -> None:
+        """Keep what was measured for the next session, as every reply does.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        self._parts.keep()
+
+    @property
+    def ends(self) -> frozenset[int]:
+        """Tokens that end a reply."""
+        return self._parts.target_model.end_ids
+
+    def render(self, messages: Sequence[Message]) -> str:
+        """The prompt that `reply` would read, as text."""
+        return self._template.render(messages)
+
     def encode(self, messages: Sequence[Message]) -> list[int]:
         """Tokens of the prompt that `reply` would read."""
         self._require_open()
-        return self._transcript.encode(self._template.render(messages))
+        return self._transcript.encode(self.render(messages))
 
     @property
     def info(self) -> ModelInfo:

@@ -1,4 +1,4 @@
-"""What speculation could reach: the formulas of the papers, for comparing with what was measured."""
+"""What speculation could reach: the papers' formulas, to compare with what was measured."""
 
 from __future__ import annotations
 

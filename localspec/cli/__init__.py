@@ -28,6 +28,7 @@ COMMANDS = {
     "rm": "Remove a pair's files.",
     "verify": "Test on this machine that drafting changes nothing.",
     "bench": "Measure what drafting gains on this machine.",
+    "tune": "Measure what passes of each width cost on this machine.",
     "doctor": "Check the installation, one fix for each problem.",
 }
 

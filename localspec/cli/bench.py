@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,63 +17,163 @@ from localspec.cli.texts import write
 from localspec.errors import Interrupted, UsageError
 
 if TYPE_CHECKING:
-    from localspec.bench import Bench
+    from localspec.bench_history import Past
     from localspec.events import ModelInfo
+    from localspec.options import Options
+    from localspec.peers import Setting
+    from localspec.runtime import Runtime
     from localspec.workloads import Workload
 
 _TEMPERATURES = (0.0, 1.0)
 _MAX_TOKENS = 96
+_PEER_LENGTH = 3
+"""llama.cpp's own default."""
 
 
 @click.command("bench")
 @click.argument("model", required=False)
 @click.option("--workload", "names", multiple=True, metavar="NAME", help="Only this; repeatable.")
+@click.option("--details", is_flag=True, help="Acceptance by position, lengths, formula.")
+@click.option("--history", is_flag=True, help="Compare with the last run of the same setting.")
+@click.option("--plot", type=Path, metavar="FILE", help="A picture; needs matplotlib.")
+@click.option(
+    "--against", "peers", multiple=True, metavar="NAME[=PATH]", help="Measure a peer too."
+)
+@click.option(
+    "--against-k", "lengths", type=click.IntRange(1, 64), multiple=True, help="Its draft lengths."
+)
 @click.option("--json", "as_json", is_flag=True, help="A JSON object instead of a table.")
 @model_flags
 @sampling_flags
-def command(model: str | None, names: tuple[str, ...], *, as_json: bool, **flags: Any) -> int:
+def command(
+    model: str | None,
+    names: tuple[str, ...],
+    peers: tuple[str, ...],
+    lengths: tuple[int, ...],
+    plot: Path | None,
+    *,
+    details: bool,
+    history: bool,
+    as_json: bool,
+    **flags: Any,
+) -> int:
     """Measure what drafting gains on this machine, per kind of work, at temperatures 0 and 1 or -t.
 
-    Ratios are medians over prompts, plain and drafted runs alternating in one process.
+    Ratios are medians over prompts, plain and drafted runs alternating in one process. Draft
+    lengths are those that pay, unless --draft-max gives one. Peers for --against, repeatable:
+    llama-server=PATH, llama-speculative-simple=PATH, llama-cpp-python.
     """
     from localspec.bench import bench
+    from localspec.cli import bench_against, bench_report
+    from localspec.peers import compare
     from localspec.runtime import Runtime
 
     asked = sort_flags(model, flags)
+    options = _automatic(asked.options)
     chosen = _chosen(names)
-    source = click.get_current_context().get_parameter_source("temperature")
-    given = source is not click.core.ParameterSource.DEFAULT
-
+    if plot is not None:
+        bench_report.require_matplotlib()
+    bench_against.modes(peers, lengths, draft=True)  # a typo is told before the model is loaded
+    temperatures = (asked.sampling.temperature,) if _given("temperature") else _TEMPERATURES
+    max_tokens = asked.max_tokens or _MAX_TOKENS
     with CtrlC() as ctrl_c:
-
-        def progress(what: str) -> None:
-            if ctrl_c.pressed:
-                raise Interrupted("interrupted; nothing was concluded")
-            if sys.stderr.isatty():
-                click.echo(f"\r{what:<40}", err=True, nl=False)
-
-        with Runtime.open(asked.options, cancelled=lambda: ctrl_c.pressed) as runtime:
+        progress = _progress(ctrl_c)
+        with Runtime.open(options, cancelled=lambda: ctrl_c.pressed) as runtime:
             ctrl_c.on_first = runtime.interrupt
-            for notice in runtime.info.notices:
+            info = runtime.info
+            for notice in info.notices:
                 click.echo(f"localspec: {notice}", err=True)
+            modes = bench_against.modes(
+                peers, lengths or (_PEER_LENGTH,), draft=info.draft is not None
+            )
             result = bench(
+                runtime, chosen, temperatures, max_tokens=max_tokens, on_progress=progress
+            )
+            compared = compare(
                 runtime,
+                _setting(runtime),
+                modes,
                 chosen,
-                (asked.sampling.temperature,) if given else _TEMPERATURES,
-                max_tokens=asked.max_tokens or _MAX_TOKENS,
+                temperatures,
+                max_tokens=max_tokens,
                 on_progress=progress,
             )
-            info = runtime.info
         if ctrl_c.pressed:
             raise Interrupted("interrupted; nothing was concluded")
-    if sys.stderr.isatty():
-        click.echo("\r" + " " * 40 + "\r", err=True, nl=False)
+    _clear_progress()
+    past = _past(options, info, max_tokens, result)
     if as_json:
-        write(json.dumps(report(result, info), ensure_ascii=False) + "\n")
+        found = bench_report.report(result, info, compared, past)
+        write(json.dumps(found, ensure_ascii=False) + "\n")
     else:
-        for line in _lines(result):
+        lines = bench_report.table(result)
+        if details:
+            lines += ["", *bench_report.details(result)]
+        if history:
+            lines += ["", *(bench_report.changes(result, past) if past else ["no earlier run"])]
+        for line in [*lines, *bench_report.peers(compared)]:
             write(line + "\n")
+    if plot is not None:
+        bench_report.plot(result, plot)
     return 0
+
+
+def _automatic(options: Options) -> Options:
+    """A pair that always drafts, to show how, is measured as it pays like any other."""
+    from localspec.options import AUTO
+
+    return (
+        options if options.draft_max is not None else dataclasses.replace(options, draft_max=AUTO)
+    )
+
+
+def _given(flag: str) -> bool:
+    source = click.get_current_context().get_parameter_source(flag)
+    return source is not click.core.ParameterSource.DEFAULT
+
+
+def _progress(ctrl_c: CtrlC) -> Callable[[str], None]:
+    def progress(what: str) -> None:
+        if ctrl_c.pressed:
+            raise Interrupted("interrupted; nothing was concluded")
+        if sys.stderr.isatty():
+            click.echo(f"\r{what:<60}", err=True, nl=False)
+
+    return progress
+
+
+def _clear_progress() -> None:
+    if sys.stderr.isatty():
+        click.echo("\r" + " " * 60 + "\r", err=True, nl=False)
+
+
+def _setting(runtime: Runtime) -> Setting:
+    from localspec.peers import Setting
+
+    info = runtime.info
+    return Setting(
+        target=Path(info.target),
+        draft=Path(info.draft) if info.draft is not None else None,
+        threads=info.threads,
+        context=info.context,
+        gpu=info.backend != "cpu",
+        ends=runtime.ends,
+    )
+
+
+def _past(options: Options, info: ModelInfo, max_tokens: int, result: Any) -> Past | None:
+    """The last run of this setting; this one is added to the book."""
+    from localspec import bench_history, config
+
+    book = config.state_dir() / "bench" / "history.jsonl"
+    asked = dataclasses.replace(options, model=info.target, draft=info.draft)
+    setting = f"{asked} {info.backend} {info.threads} threads, {max_tokens} tokens"
+    past = bench_history.last(book, setting)
+    try:
+        bench_history.add(book, setting, result)
+    except OSError as error:
+        click.echo(f"localspec: this run cannot be kept for --history: {error.strerror}", err=True)
+    return past
 
 
 def _chosen(names: tuple[str, ...]) -> list[Workload]:
@@ -82,29 +184,3 @@ def _chosen(names: tuple[str, ...]) -> list[Workload]:
         if name not in known:
             raise UsageError(f"no workload called {name!r}; there are: {', '.join(known)}")
     return [known[name] for name in names] or list(WORKLOADS)
-
-
-def report(result: Bench, info: ModelInfo) -> dict[str, Any]:
-    """The object that ``bench --json`` prints."""
-    return {
-        "results": [dataclasses.asdict(m) | {"ratio": m.ratio} for m in result.results],
-        "spread": result.spread,
-        "noisy": result.noisy,
-        "model": {"target": info.target, "draft": info.draft, "backend": info.backend},
-        "threads": info.threads,
-    }
-
-
-def _lines(result: Bench) -> list[str]:
-    lines = ["WORKLOAD      TEMP  × PLAIN  (MIN-MAX)     TOK/S  ACCEPTED  TOK/ROUND  OUTSIDE"]
-    lines += [
-        f"{m.workload:<12} {m.temperature:>5g} {m.ratio:>8.2f}  "
-        f"({min(m.ratios):.2f}-{max(m.ratios):.2f}) {m.speed:>9.0f} {m.acceptance:>9.0%} "
-        f"{m.tokens_per_round:>10.2f} {m.outside:>8.0%}{'  parked' if m.parked else ''}"
-        for m in result.results
-    ]
-    lines.append(
-        f"plain speed varied by {result.spread:.0%} between equal runs"
-        + (": too much to conclude anything; run it on a quiet machine" if result.noisy else "")
-    )
-    return lines

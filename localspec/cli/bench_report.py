@@ -69,7 +69,7 @@ def _row(m: Measured) -> str:
 
 
 def details(result: Bench) -> list[str]:
-    """What the table has no room for, three lines a workload."""
+    """What the table has no room for, four lines a workload."""
     lines = []
     for m in result.results:
         positions = " ".join(f"{a:.0%}" for a in m.per_position) or "none judged"
@@ -79,8 +79,8 @@ def details(result: Bench) -> list[str]:
             f" prompt read in {m.first_token * 1000:.0f} ms"
             + (", parked at the end" if m.parked else ""),
             f"  acceptance by position: {positions}",
-            f"  rounds by draft length: {lengths}; tokens of a round with a draft "
-            f"{m.observed:.2f}, by formula {m.predicted:.2f}; best K {m.bound_length}",
+            f"  rounds by draft length: {lengths}; best for all: {m.bound_length}",
+            f"  tokens of a round with a draft: {m.observed:.2f}, by formula {m.predicted:.2f}",
         ]
     return lines
 
@@ -102,33 +102,38 @@ def peers(compared: Sequence[Compared]) -> list[str]:
     """Side by side with other programs; all speeds relative to our plain decoding beside them."""
     if not compared:
         return []
-    lines = [
-        "",
-        "PEER                           WORKLOAD      TEMP × PLAIN    OURS TOK/ROUND    OURS",
-    ]
+    lines = ["", "PEER                     WORKLOAD     TEMP × PLAIN  OURS TOK/ROUND  OURS  SAME"]
     for c in compared:
         rounds = "-" if c.tokens_per_round is None else f"{c.tokens_per_round:.2f}"
         lines.append(
-            f"{c.peer:<30} {c.workload:<13} {c.temperature:>4g} {c.ratio:>7.2f} {c.ours:>7.2f} "
-            f"{rounds:>9} {c.our_tokens_per_round:>7.2f}"
+            f"{c.peer:<24} {c.workload:<12} {c.temperature:>4g} {c.ratio:>7.2f} {c.ours:>5.2f} "
+            f"{rounds:>9} {c.our_tokens_per_round:>5.2f}  {c.same}/{c.prompts}"
         )
-    lines.append("× PLAIN: decoding speed by that of our plain decoding, measured in turns")
+    lines.append("× PLAIN: decoding speed by that of our plain decoding, measured in turns;")
+    lines.append("SAME: prompts with the same answer as ours, to be expected at temperature 0")
     return lines
+
+
+def require_matplotlib() -> None:
+    """Before anything is measured.
+
+    Raises:
+        UsageError: matplotlib is missing.
+    """
+    import importlib.util
+
+    if importlib.util.find_spec("matplotlib") is None:
+        raise UsageError("--plot needs matplotlib; install it with `pip install 'localspec[plot]'`")
 
 
 def plot(result: Bench, path: Path) -> None:
     """Three panels: speed-up by workload, t(n) with the lengths chosen, acceptance by position.
 
     Raises:
-        UsageError: matplotlib is missing.
         LocalspecError: the picture cannot be written.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise UsageError(
-            "--plot needs matplotlib; install it with `pip install 'localspec[plot]'`"
-        ) from None
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(13, 4.2), layout="constrained")
     speeds, costs, positions = figure.subplots(1, 3)
     names = [f"{m.workload} {m.temperature:g}" for m in result.results]

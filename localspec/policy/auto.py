@@ -72,6 +72,13 @@ class Auto:
         """Rounds since the last draft."""
         self.speculation = Speculation("on")
 
+    def measured(self, costs: Costs) -> None:
+        """Forget the old curves: these were measured just now."""
+        self.knowledge.costs.clear()
+        self._bucket = 0
+        self.costs = self.knowledge.costs[0] = costs
+        self._curve = np.ones(1)
+
     def expects_drafts(self, standing: Standing) -> bool:
         """Whether a drafter that costs is asked at once, or looked at for the first time."""
         kind = standing.sampling
