@@ -25,9 +25,13 @@ _DECAY = 0.98
 _HEAD_START = 0.02
 """The argmax must stand this much more often: near a tie, coupled drafts are the better bet."""
 
+_HEAD = 8.0
+"""Logits further below the best one than this are left out: exp of a whole row costs more than the
+rest of the round, and the confidence is calibrated anyway."""
+
 
 def confidence(q: Distribution, row: Logits) -> float:
-    """The largest probability of q; for a greedy q, of the softmax of its row.
+    """The largest probability of q; for a greedy q, of the softmax of its row's head.
 
     A function of q and the tokens before alone, so that stopping by it leaves rejection sampling
     exact.
@@ -35,7 +39,8 @@ def confidence(q: Distribution, row: Logits) -> float:
     if not q.certain:
         return float(q.probs.max())
     top = row[int(q.ids[0])]
-    return 1.0 / float(np.exp(row - top).sum())
+    near = row[row >= top - _HEAD]
+    return 1.0 / float(np.exp(near - top).sum())
 
 
 class Chooser:

@@ -1,0 +1,107 @@
+"""What a round costs outside of llama.cpp: microseconds, at the vocabulary of a large model.
+
+The target and the draft are made of random logits that are there already, so every microsecond
+measured is the loop's own: plan, draft, logits processing, verification, bookkeeping.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from localspec.drafters import Drafter, Off
+from localspec.drafters.model import ModelDrafter
+from localspec.loop import Request, Work, decode_round
+from localspec.noise import Noise
+from localspec.policy import Fixed, Plain, Policy
+from localspec.sampling import Processor, Sampling
+from localspec.values import Logits, Scores
+from localspec.verifiers import verifier
+
+_ROWS = 64
+
+
+class Ready:
+    """A target and a draft model whose logits need no computing."""
+
+    leaves = 1
+    capacity = 1 << 30
+
+    def __init__(self, vocabulary: int) -> None:
+        self.vocabulary = vocabulary
+        noise = np.random.default_rng(0)
+        self._logits = noise.normal(0, 2, (_ROWS, vocabulary)).astype(np.float32)
+        for i in range(_ROWS):  # a few likely tokens, as language models have them
+            self._logits[i, noise.integers(0, vocabulary, 20)] += np.linspace(6, 14, 20)
+        self._held = 0
+
+    def start(self, length: int) -> None:
+        self._held = length
+
+    def score(self, work: Sequence[Work]) -> list[Scores]:
+        at = self._held % (_ROWS // 2)
+        return [Scores(self._logits[at : at + 1 + len(w.draft)]) for w in work]
+
+    def keep(self, seq: int, path: Sequence[int]) -> None:
+        del seq
+        self._held += 1 + len(path)
+
+    def length(self, seq: int) -> int:
+        del seq
+        return self._held
+
+    def extend(self, work: Sequence[tuple[int, Sequence[int], int]]) -> list[Logits]:
+        self._held += sum(len(tokens) for _, tokens, _ in work)
+        at = (self._held - 1) % (_ROWS // 2)
+        return [self._logits[at : at + rows] for _, _, rows in work]
+
+    def truncate(self, seq: int, length: int) -> None:
+        del seq
+        self._held = length
+
+
+def microseconds(k: int, temperature: float, judge: str, vocabulary: int, rounds: int) -> float:
+    """Median microseconds of a round with drafts of ``k`` tokens."""
+    target, model = Ready(vocabulary), Ready(vocabulary)
+    verify = verifier(judge)
+    drafter: Drafter = ModelDrafter(model, verify.favours) if k else Off()
+    policy: Policy = Fixed(k) if k else Plain("measured")
+    request = Request(
+        seq=0,
+        tokens=list(range(8)),
+        processor=Processor(Sampling(temperature=temperature), vocabulary),
+        noise=Noise(0),
+        limit=1 << 30,
+        ends=lambda _token: None,
+    )
+    target.start(7)
+    seconds = []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        decode_round([request], target, drafter, verify, policy)
+        seconds.append(time.perf_counter() - began)
+    return 1e6 * statistics.median(seconds)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--vocabulary", type=int, default=152_000)
+    parser.add_argument("--rounds", type=int, default=300)
+    args = parser.parse_args()
+    print(f"vocabulary {args.vocabulary}, microseconds a round (rows of p and q that it looks at)")
+    print(f"{'':24} {'PLAIN':>7} {'K=1':>7} {'K=3':>7} {'K=7':>7} {'K=15':>7}")
+    for judge in ("match", "rejection"):
+        for temperature in (0.0, 1.0):
+            found = [
+                microseconds(k, temperature, judge, args.vocabulary, args.rounds)
+                for k in (0, 1, 3, 7, 15)
+            ]
+            print(f"{judge:14} T = {temperature:<5g} " + " ".join(f"{x:7.0f}" for x in found))
+
+
+if __name__ == "__main__":
+    main()
