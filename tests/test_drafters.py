@@ -99,6 +99,17 @@ def test_a_new_request_reuses_the_common_prefix() -> None:
     assert model.cache[0] == other[:-1]
 
 
+def test_a_cache_of_another_request_never_outlives_it() -> None:
+    """A reply without drafting, then one whose draft is parked: only the common prefix stays."""
+    model = TableModel(TABLE)
+    drafter = ModelDrafter(model, Proposal.COUPLED)
+    drafter.propose([ask([0, 1, 2, 3, 0, 1, 2], 1)])
+    known = [0, 1, 3, 3]
+    drafter.commit([Committed(0, known, [3], {})])
+    assert model.cache[0] == [0, 1]
+    assert drafter.length(0) == 2
+
+
 def test_several_sequences_draft_in_one_call_each_with_its_budget() -> None:
     drafter = ModelDrafter(TableModel(TABLE), Proposal.SAMPLED)
     drafts = drafter.propose([ask([0], 3, seq=0), ask([1, 2], 0, seq=1), ask([2], 1, seq=2)])

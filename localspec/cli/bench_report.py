@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from localspec.events import ModelInfo
     from localspec.peers import Compared
 
-_HEAD = "WORKLOAD      TEMP  × PLAIN (MIN-MAX)    TOK/S ACCEPTED TOK/ROUND   K BOUND OUTSIDE"
+_HEAD = "WORKLOAD     TEMP × PLAIN (MIN-MAX)    TOK/S ACCEPTED TOK/ROUND  K BOUND OUTSIDE"
 
 
 def report(
@@ -48,8 +48,7 @@ def table(result: Bench) -> list[str]:
     """One line a workload, at most 80 columns, and what to make of it."""
     lines = [_HEAD, *(_row(m) for m in result.results)]
     lines.append(
-        f"on average {result.mean_ratio:.2f} times plain decoding; BOUND: with the best K for all "
-        "rounds"
+        f"on average {result.mean_ratio:.2f} times plain decoding; BOUND: the best K for all rounds"
     )
     lines.append(
         f"plain speed varied by {result.spread:.0%} between equal runs"
@@ -62,9 +61,9 @@ def _row(m: Measured) -> str:
     drafted = [k for k, rounds in m.lengths.items() if k for _ in range(rounds)]
     usual = str(drafted[len(drafted) // 2]) if drafted else "-"
     return (
-        f"{m.workload:<13} {m.temperature:>4g} {m.ratio:>8.2f} "
+        f"{m.workload:<12} {m.temperature:>4g} {m.ratio:>7.2f} "
         f"({min(m.ratios):.2f}-{max(m.ratios):.2f}) {m.speed:>6.0f} {m.acceptance:>8.0%} "
-        f"{m.tokens_per_round:>9.2f} {usual:>3} {m.bound:>5.2f} {m.outside:>7.0%}"
+        f"{m.tokens_per_round:>9.2f} {usual:>2} {m.bound:>5.2f} {m.outside:>7.0%}"
     )
 
 
@@ -155,12 +154,13 @@ def plot(result: Bench, path: Path) -> None:
         share.bar(list(chosen), list(chosen.values()), alpha=0.3, color="#3b7dd8")
         share.set(ylabel="rounds of this width")
     costs.set(xlabel="tokens in a pass of the target", ylabel="milliseconds")
-    for m in result.results:
-        if m.per_position:
-            label = f"{m.workload} {m.temperature:g}"
-            positions.plot(range(1, len(m.per_position) + 1), m.per_position, label=label)
+    judged = [m for m in result.results if m.per_position]
+    for m in judged:
+        label = f"{m.workload} {m.temperature:g}"
+        positions.plot(range(1, len(m.per_position) + 1), m.per_position, label=label)
     positions.set(xlabel="position in the draft", ylabel="acceptance where judged", ylim=(0, 1.03))
-    positions.legend(frameon=False, fontsize=6)
+    if judged:
+        positions.legend(frameon=False, fontsize=6)
     try:
         figure.savefig(path)
     except (OSError, ValueError) as error:

@@ -145,9 +145,10 @@ class ModelDrafter:
                 self._cut(item.seq, cache, self._standing(cache, item))
                 if chain is not None:
                     evidence += self._judged(chain, item)
-            elif len(item.tokens) == len(item.known):
+            else:  # another request than the cache is of
                 missing = self._catch_up(item.seq, item.known)
-                if len(missing) > 1 and self._readable(missing):
+                announced = len(item.tokens) == len(item.known)
+                if announced and len(missing) > 1 and self._readable(missing):
                     self._model.extend([(item.seq, missing[:-1], 0)])
                     cache.held.extend(missing[:-1])
         return evidence
