@@ -115,6 +115,24 @@ class Tally:
             self.accepted_at[i] += i < accepted
 
 
+class SeenRows:
+    """`Rows` that are computed once, and remembered for the drafter to learn from."""
+
+    def __init__(self, compute: Rows) -> None:
+        self._compute = compute
+        self._seen: dict[int, Distribution] = {}
+
+    def __call__(self, i: int) -> Distribution:
+        """The distribution of row i."""
+        if i not in self._seen:
+            self._seen[i] = self._compute(i)
+        return self._seen[i]
+
+    def along(self, path: Sequence[int]) -> tuple[Distribution, ...]:
+        """Those after the pending token and after each node of the path."""
+        return tuple(self._seen[i] for i in (0, *(1 + node for node in path)) if i in self._seen)
+
+
 @dataclass(slots=True)
 class Request:
     """One reply being generated."""
@@ -159,7 +177,7 @@ class Request:
             plan=plan,
         )
 
-    def rows(self, draft: Draft, scores: Scores) -> Rows:
+    def rows(self, draft: Draft, scores: Scores) -> SeenRows:
         """The target's distribution of a row, with that row's own past."""
         lookback = self.processor.lookback
         before = self.tokens[-lookback:] if lookback else []
@@ -168,7 +186,7 @@ class Request:
             past = [*before, *draft.prefix(i - 1)] if lookback else before
             return self.processor(scores.logits[i], past)
 
-        return row
+        return SeenRows(row)
 
     def take(self, draft: Draft, verdict: Verdict) -> tuple[Verdict, list[Emitted]]:
         """Emit the round's tokens up to the end of the reply; what lies beyond never was."""
@@ -197,13 +215,14 @@ class Turn:
     draft: Draft
     verdict: Verdict
     emitted: list[Emitted]
+    p: tuple[Distribution, ...]
     verify_seconds: float
     seconds: float
 
     def committed(self, scores: Scores) -> Committed:
         """What the drafter learns from it."""
         tokens = [e.token for e in self.emitted]
-        return Committed(self.request.seq, self.request.tokens, tokens, scores.hidden)
+        return Committed(self.request.seq, self.request.tokens, tokens, scores.hidden, self.p)
 
     def outcome(self) -> Outcome:
         """What the policy learns from it."""
@@ -246,10 +265,12 @@ def decode_round(
 
     turns: list[Turn] = []
     for r, d, s in zip(requests, drafts, scores, strict=True):
-        verdict = verifier(d, r.rows(d, s), r.noise, r.position)
+        p = r.rows(d, s)
+        verdict = verifier(d, p, r.noise, r.position)
         verdict, emitted = r.take(d, verdict)
         target.keep(r.seq, verdict.path[: len(emitted) - 1])  # the last one emitted is pending
-        turns.append(Turn(r, d, verdict, emitted, verify_s, time.perf_counter() - start))
+        seconds = time.perf_counter() - start
+        turns.append(Turn(r, d, verdict, emitted, p.along(verdict.path), verify_s, seconds))
 
     evidence = drafter.commit([t.committed(s) for t, s in zip(turns, scores, strict=True)])
     policy.learn([t.outcome() for t in turns], evidence)

@@ -17,6 +17,7 @@ import tables
 from scipy import stats
 
 from localspec.drafters import Ask
+from localspec.drafters.choosing import overlap, sharpened
 from localspec.drafters.model import ModelDrafter
 from localspec.errors import ProposalError
 from localspec.events import Speculation
@@ -119,6 +120,26 @@ class _ChoosesByWhatItDrew:
 def test_stopping_by_confidence_before_a_token_is_drawn_keeps_the_distribution() -> None:
     drafter = ModelDrafter(TableModel(DRAFT), Proposal.SAMPLED)
     assert p_value(drafter, Rejection(), 6_000, _Threshold()) > FALSE_ALARM
+
+
+def test_a_draft_that_is_too_flat_is_sharpened_and_stays_exact() -> None:
+    """The draft is the target at more than twice its temperature: q^2.5 is the target itself."""
+    flat = ModelDrafter(TableModel(lambda tokens: TARGET(tokens) / 2.5), Proposal.SAMPLED)
+    assert p_value(flat, Rejection(), 6_000) > FALSE_ALARM
+    assert flat.chooser.sharpness(tables.WARM) == 2.5
+    fitting = ModelDrafter(TableModel(TARGET), Proposal.SAMPLED)
+    assert p_value(fitting, Rejection(), 500) > FALSE_ALARM
+    assert fitting.chooser.sharpness(tables.WARM) == 1.0
+
+
+def test_overlap_is_the_probability_of_acceptance() -> None:
+    p = Distribution(np.array([1, 2, 5], np.int32), np.array([0.5, 0.3, 0.2]))
+    q = Distribution(np.array([2, 5, 7], np.int32), np.array([0.1, 0.6, 0.3]))
+    assert overlap(p, q) == pytest.approx(0.1 + 0.2)
+    assert overlap(p, p) == pytest.approx(1)
+    assert overlap(p, sharpened(p, 2.0)) == pytest.approx(
+        sum(min(x, x * x / 0.38) for x in (0.5, 0.3, 0.2))
+    )
 
 
 def test_the_test_sees_a_draft_that_chooses_by_what_it_drew() -> None:

@@ -11,7 +11,17 @@ from numpy.typing import NDArray
 
 from localspec.noise import Noise
 from localspec.sampling import Processor
-from localspec.values import PLAIN, Budget, Draft, Eager, Evidence, Pace, Plan, no_draft
+from localspec.values import (
+    PLAIN,
+    Budget,
+    Distribution,
+    Draft,
+    Eager,
+    Evidence,
+    Pace,
+    Plan,
+    no_draft,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +61,8 @@ class Committed:
     """The last of them, those that are new."""
     hidden: dict[int, NDArray[np.float32]]
     """Layer -> features of the rows scored, for drafters that asked for them."""
+    p: tuple[Distribution, ...] = ()
+    """The target's distributions that the new tokens were judged by, from the first one on."""
 
 
 class Drafter(Protocol):

@@ -7,7 +7,8 @@ unsure. Which is better depends on the text, and both can be seen on every judge
 was drafted: the better one is used.
 
 For rejection sampling q is drawn from and stored (SAMPLED). Any q is exact, so it may be sharpened:
-q^s, normalised.
+q^s, normalised. What stands is sum(min(p, q^s)) of it, which can be computed for every s on every
+judged token: the sharpness that would have stood most often is used.
 """
 
 from __future__ import annotations
@@ -16,15 +17,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from localspec.drafters import Ask
+from localspec.drafters import Ask, Committed
 from localspec.noise import Stream
 from localspec.sampling import Sampling
-from localspec.values import Distribution, Logits, Proposal
+from localspec.values import Distribution, Logits, Probs, Proposal
 
 _DECAY = 0.98
 _HEAD_START = 0.02
 """The argmax must stand this much more often: near a tie, coupled drafts are the better bet."""
 
+_SHARPNESS = (1.0, 1.5, 2.5)
+_SHARPER = 0.01
+"""Another sharpness than 1 must be this much better."""
 _HEAD = 8.0
 """Logits further below the best one than this are left out: exp of a whole row costs more than the
 rest of the round, and the confidence is calibrated anyway."""
@@ -55,6 +59,8 @@ class Chooser:
         self._argmax: dict[str, float] = {}
         """Decayed counts of tokens that would have stood, by kind of sampling."""
         self._judged: dict[str, float] = {}
+        self._overlap: dict[str, Probs] = {}
+        """Decayed sums of sum(min(p, q^s)), one for each sharpness."""
 
     def proposal(self, sampling: Sampling) -> Proposal:
         """For the next draft under this sampling."""
@@ -78,7 +84,18 @@ class Chooser:
             return _best(q), q
         if proposal is Proposal.COUPLED:
             return ask.noise.draw(q, position, Stream.SAMPLE), q
+        q = sharpened(q, self.sharpness(ask.processor.sampling))
         return ask.noise.draw(q, position, Stream.DRAFT, index=ask.position), q
+
+    def sharpness(self, sampling: Sampling) -> float:
+        """The exponent of q for SAMPLED drafts under this sampling."""
+        kind = sampling.kind
+        judged = self._judged.get(kind, 0.0)
+        if self._favoured is not Proposal.SAMPLED or judged <= 0:
+            return 1.0
+        share = self._overlap[kind] / (judged + 4)
+        best = int(np.argmax(share))
+        return _SHARPNESS[best] if share[best] - share[0] > _SHARPER else 1.0
 
     def likely(self, q: Distribution, ask: Ask, position: int) -> int:
         """The token that would have been drafted for ``position``.
@@ -94,15 +111,21 @@ class Chooser:
         self,
         ask: Ask,
         start: int,
-        probs: Sequence[Distribution],
+        qs: Sequence[Distribution],
         drafted: Sequence[int],
-        said: Sequence[int],
+        news: Committed,
     ) -> None:
-        """Compare both ways on the tokens that were judged, the first one at ``start``."""
-        if self._favoured is not Proposal.COUPLED:
-            return
+        """Compare the ways on the tokens that were judged, the first one at ``start``."""
         kind = ask.processor.sampling.kind
-        for i, (q, token) in enumerate(zip(probs, said, strict=False)):
+        if kind == "greedy":  # one way only
+            return
+        if self._favoured is Proposal.SAMPLED:
+            for q, p in zip(qs, news.p, strict=False):
+                found = np.array([overlap(p, sharpened(q, s)) for s in _SHARPNESS])
+                self._judged[kind] = 1 + _DECAY * self._judged.get(kind, 0.0)
+                self._overlap[kind] = found + _DECAY * self._overlap.get(kind, np.zeros(len(found)))
+            return
+        for i, (q, token) in enumerate(zip(qs, news.tokens, strict=False)):
             coupled = ask.noise.draw(q, start + i, Stream.SAMPLE)
             was = self._judged.get(kind, 0.0)
             self._judged[kind] = 1 + _DECAY * was
@@ -110,6 +133,22 @@ class Chooser:
             self._argmax[kind] = (_best(q) == token) + _DECAY * self._argmax.get(kind, 0.0)
             if drafted[i] != token:
                 break
+
+
+def sharpened(q: Distribution, exponent: float) -> Distribution:
+    """q to a power, normalised."""
+    if exponent == 1.0 or q.certain:
+        return q
+    probs = (q.probs / q.probs.max()) ** exponent
+    keep = probs > 0.0  # a support holds no zeros
+    probs = probs[keep]
+    return Distribution(q.ids[keep], probs / probs.sum())
+
+
+def overlap(p: Distribution, q: Distribution) -> float:
+    """sum(min(p, q)): the probability that a token drawn from q is accepted."""
+    i = np.minimum(np.searchsorted(q.ids, p.ids), len(q.ids) - 1)
+    return float(np.minimum(p.probs, np.where(q.ids[i] == p.ids, q.probs[i], 0.0)).sum())
 
 
 def _best(q: Distribution) -> int:

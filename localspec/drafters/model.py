@@ -71,7 +71,10 @@ class _Chain:
     start: int
     """Position of its first token; the request's list will have grown when it is judged."""
     tokens: list[int] = field(default_factory=list)
-    probs: list[Distribution] = field(default_factory=list)
+    q: list[Distribution] = field(default_factory=list)
+    """The draft model's own, one a token."""
+    drawn_from: list[Distribution] = field(default_factory=list)
+    """What each token was really drawn from."""
     confidences: list[float] = field(default_factory=list)
     """One a token, and one more where a look at q decided against another token."""
     refused: Distribution | None = None
@@ -95,7 +98,7 @@ class ModelDrafter:
     def __init__(self, model: DraftModel, proposal: Proposal) -> None:
         """``proposal`` is what the verifier favours: COUPLED or SAMPLED."""
         self._model = model
-        self._chooser = Chooser(proposal)
+        self.chooser = Chooser(proposal)
         self._caches: dict[int, _Cache] = {}
         self._chains: dict[int, _Chain] = {}
         """Drafts that wait for their verdict."""
@@ -108,7 +111,7 @@ class ModelDrafter:
             _Chain(
                 ask,
                 self._depth(ask),
-                self._chooser.proposal(ask.processor.sampling),
+                self.chooser.proposal(ask.processor.sampling),
                 ask.position,
             )
             for ask in asks
@@ -186,11 +189,12 @@ class ModelDrafter:
         if not ask.pace.more(chain.confidences):
             chain.refused = q
             return
-        token, drawn_from = self._chooser.draw(
+        token, drawn_from = self.chooser.draw(
             chain.proposal, q, ask, chain.start + len(chain.tokens)
         )
         chain.tokens.append(token)
-        chain.probs.append(drawn_from)
+        chain.q.append(q)
+        chain.drawn_from.append(drawn_from)
 
     def _draft(self, chain: _Chain, seconds: float) -> Draft:
         if not chain.tokens:
@@ -199,7 +203,7 @@ class ModelDrafter:
             tokens=np.array(chain.tokens, np.int32),
             parents=chain_parents(len(chain.tokens)),
             proposal=chain.proposal,
-            probs=tuple(chain.probs) if chain.proposal is Proposal.SAMPLED else None,
+            probs=tuple(chain.drawn_from) if chain.proposal is Proposal.SAMPLED else None,
             source=self.name,
             seconds=seconds,
             considered=len(chain.confidences),
@@ -212,9 +216,9 @@ class ModelDrafter:
         tokens = list(chain.tokens)
         if chain.refused is not None:
             at = chain.start + len(tokens)
-            tokens.append(self._chooser.likely(chain.refused, chain.ask, at))
+            tokens.append(self.chooser.likely(chain.refused, chain.ask, at))
         found = judge(news, self.name, tokens, chain.confidences)
-        self._chooser.learn(chain.ask, chain.start, chain.probs, chain.tokens, news.tokens)
+        self.chooser.learn(chain.ask, chain.start, chain.q, chain.tokens, news)
         return found
 
     def _look(self, ask: Ask) -> None:
@@ -233,7 +237,7 @@ class ModelDrafter:
         for i, row in enumerate(logits):
             known = ask.tokens[: first + i + 1]
             q = ask.processor(row, known[-lookback:] if lookback else [])
-            guess = self._chooser.likely(q, ask, first + i + 1)
+            guess = self.chooser.likely(q, ask, first + i + 1)
             stood = guess == ask.tokens[first + i + 1]
             self._looked.append(Evidence(ask.seq, self.name, 0, confidence(q, row), stood))
 
