@@ -26,7 +26,7 @@ from localspec.llama.devices import backend, devices
 from localspec.llama.model import Model, check_file
 from localspec.llama.runners import LlamaDraftModel, LlamaTarget
 from localspec.llama.stop import StopFlag
-from localspec.options import AUTO, Options
+from localspec.options import Options
 from localspec.pairs.check import vocabulary_mismatch
 from localspec.pairs.explain import needs
 from localspec.pairs.fingerprint import fingerprint
@@ -306,9 +306,7 @@ class _Assembly:
         if off is not None:
             return Plain(off)
         k = self.options.draft_max
-        if k is None:
-            k = self.files.always_draft
-        if k is not None and k != AUTO:
+        if k is not None:
             return Held(k, Costs(sweep(context, _GLANCE_S)))
         file = self.costs_file(context)
         knowledge = load_knowledge(file)

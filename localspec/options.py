@@ -9,8 +9,6 @@ from localspec.verifiers import verifier
 
 DRAFTERS = ("ngram", "model", "off")
 """Names that ``--drafter`` takes."""
-AUTO = -1
-"""As a draft length: decide by what pays, whatever the pair's entry in the catalogue says."""
 MAX_K = 63
 """A pass over more tokens than this takes other, slower paths in llama.cpp."""
 _MAX_THREADS = 1024
@@ -33,7 +31,7 @@ class Options:
     drafter: tuple[str, ...] | None = None
     """Names in order of preference; None is the default cascade."""
     draft_max: int | None = None
-    """K; None is the catalogue's, or else what pays; `AUTO` is what pays."""
+    """K of every round; None is what pays, round by round."""
     require_draft: bool = False
     """Fail rather than fall back to n-grams where the draft model cannot be used."""
     offline: bool = False
@@ -43,7 +41,7 @@ class Options:
         _within("threads", self.threads, 1, _MAX_THREADS)
         _within("gpu layers", self.gpu_layers, 0, 1 << 30)
         _within("draft gpu layers", self.draft_gpu_layers, 0, 1 << 30)
-        _within("draft max", None if self.draft_max == AUTO else self.draft_max, 0, MAX_K)
+        _within("draft max", self.draft_max, 0, MAX_K)
         verifier(self.verifier)
         for name in self.drafter or ():
             if name not in DRAFTERS:

@@ -23,7 +23,7 @@ import gguf
 import numpy as np
 
 from localspec.events import Finished, Message
-from localspec.options import AUTO, Options
+from localspec.options import Options
 from localspec.runtime import Runtime
 from localspec.sampling import Sampling
 
@@ -124,9 +124,7 @@ def seconds(runtime: Runtime, case: Case, sampling: Sampling, seed: int, draft: 
 def measure(case: Case, target: Path, draft: Path, replies: int) -> tuple[float, list[float]]:
     """Ratio of the first drafted reply to plain decoding, and those of later ones."""
     drafted_by = case.draft(target, draft) if case.draft else draft
-    options = Options(
-        model=str(target), draft=str(drafted_by), draft_max=AUTO, context=640, drafter=case.drafter
-    )
+    options = Options(model=str(target), draft=str(drafted_by), context=640, drafter=case.drafter)
     with tempfile.TemporaryDirectory() as home:
         os.environ["LOCALSPEC_HOME"] = home  # nothing is known of the pair
         with Runtime.open(options) as runtime:

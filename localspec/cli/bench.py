@@ -69,7 +69,7 @@ def command(
     from localspec.runtime import Runtime
 
     asked = sort_flags(model, flags)
-    options = _automatic(asked.options)
+    options = asked.options
     chosen = _chosen(names)
     if plot is not None:
         bench_report.require_matplotlib()
@@ -116,15 +116,6 @@ def command(
     if plot is not None:
         bench_report.plot(result, plot)
     return 0
-
-
-def _automatic(options: Options) -> Options:
-    """A pair that always drafts, to show how, is measured as it pays like any other."""
-    from localspec.options import AUTO
-
-    return (
-        options if options.draft_max is not None else dataclasses.replace(options, draft_max=AUTO)
-    )
 
 
 def _given(flag: str) -> bool:

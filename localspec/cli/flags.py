@@ -15,7 +15,7 @@ import click
 
 from localspec import config
 from localspec.errors import UsageError
-from localspec.options import AUTO, Options
+from localspec.options import Options
 from localspec.sampling import Sampling
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -23,18 +23,15 @@ _DEFAULTS = Sampling()
 
 
 class _AutoInt(click.ParamType[int | None]):
-    """A whole number of at least 0, or ``auto``."""
+    """A whole number of at least 0, or ``auto``, which is None."""
 
     name = "auto|N"
-
-    def __init__(self, auto: int | None) -> None:
-        self._auto = auto
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> int | None:
         if value is None or value == "auto":
-            return self._auto if value == "auto" else None
+            return None
         try:
             number = int(value)
         except (TypeError, ValueError):
@@ -90,11 +87,9 @@ def model_flags(function: _Function) -> _Function:
             _option("--ctx", type=int, metavar="N", help="Context in tokens."),
             _option("--verifier", default="match", help="match (default) or rejection."),
             _option("--drafter", metavar="NAMES", help="ngram, model, both with a comma, or off."),
-            _option("--draft-max", type=_AutoInt(AUTO), help="Draft length K, or auto: what pays."),
-            _option("--gpu-layers", type=_AutoInt(None), help="Target layers on the GPU; all."),
-            _option(
-                "--draft-gpu-layers", type=_AutoInt(None), default="auto", help="Draft likewise."
-            ),
+            _option("--draft-max", type=_AutoInt(), help="Draft length K, or auto: what pays."),
+            _option("--gpu-layers", type=_AutoInt(), help="Target layers on the GPU; all."),
+            _option("--draft-gpu-layers", type=_AutoInt(), default="auto", help="Draft likewise."),
             _option("--threads", type=int, metavar="N", help="Threads; measured by default."),
             _option("--kv-type", metavar="TYPE", help="KV cache: f16 (default), q8_0, q4_0, ..."),
             _option("--offline", is_flag=True, help="Never connect to anything."),

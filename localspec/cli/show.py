@@ -200,7 +200,7 @@ def _file_lines(role: str, facts: dict[str, Any] | None) -> list[str]:
 def _pair_lines(pair: Pair, facts: dict[str, Any]) -> list[str]:
     lines = [f"drafting  {pair.drafting}"]
     if pair.draft_length:
-        lines[0] += f", {pair.draft_length} tokens to start with"
+        lines[0] += f", {pair.draft_length} tokens at a time as a rule"
     if pair.fallback:
         lines += labelled("", pair.fallback)
     if pair.context:

@@ -27,13 +27,11 @@ def command(model: str | None, *, as_json: bool, **flags: Any) -> int:
 
     The first use of a pair does the same by itself; this does it again and shows what it found.
     """
-    import dataclasses
-
-    from localspec.options import AUTO
     from localspec.runtime import Runtime
 
-    asked = sort_flags(model, flags)
-    options = dataclasses.replace(asked.options, draft_max=AUTO)
+    options = sort_flags(model, flags).options
+    if options.draft_max is not None:
+        raise UsageError("tune finds out which draft lengths pay; leave --draft-max out")
     with (
         CtrlC() as ctrl_c,
         Runtime.open(options, cancelled=lambda: ctrl_c.pressed) as runtime,

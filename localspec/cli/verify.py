@@ -14,7 +14,6 @@ from localspec.cli.flags import model_flags, sampling_flags, sort_flags
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.texts import decode, write, write_json
 from localspec.errors import Interrupted, UsageError
-from localspec.options import AUTO
 
 if TYPE_CHECKING:
     from localspec.verification import Divergence, Verification
@@ -59,10 +58,7 @@ def command(
     temperatures = (asked.sampling.temperature,) if given else _TEMPERATURES
     settings = [dataclasses.replace(asked.sampling, temperature=t) for t in temperatures]
     options = asked.options
-    if options.draft_max in {
-        None,
-        AUTO,
-    }:  # the policy might park, and then there is nothing to test
+    if options.draft_max is None:  # the policy might park, and then there is nothing to test
         options = dataclasses.replace(options, draft_max=_DRAFT_LENGTH)
     texts = (_read(Path(prompts)) if prompts else list(VERIFY))[:limit]
 

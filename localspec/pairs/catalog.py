@@ -104,12 +104,10 @@ class Pair:
     drafting: str
     """One of KINDS."""
     licence: str
-    always_draft: int | None
-    """Draft this many tokens every round, even where plain decoding would be faster."""
     context: int | None
     """Tokens that the target was trained for."""
     draft_length: int | None
-    """K to start from."""
+    """A good K for programs that need one."""
     memory: int | None
     """Gigabytes of memory that it is meant for."""
     family: str | None

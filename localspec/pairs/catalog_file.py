@@ -25,7 +25,6 @@ from localspec.pairs.catalog import (
 _EMBEDDED = "embedded:"
 _PAIR_FIELDS = (
     *("about", "target", "draft", "drafting", "licence", "context", "draft_length"),
-    "always_draft",
     *("memory", "family", "traps"),
 )
 _FILE_FIELDS = ("repo", "file", "revision", "sha256", "bytes", "approx_bytes")
@@ -151,7 +150,6 @@ class _Fields:
             licence=text("licence", NOT_STATED),
             context=number("context"),
             draft_length=number("draft_length"),
-            always_draft=number("always_draft"),
             memory=number("memory"),
             family=text("family", "") or None,
             traps=traps.texts("traps") if traps is not None else (),

@@ -21,8 +21,6 @@ class Resolved:
     name: str
     target: Path
     draft: Path | None
-    always_draft: int | None = None
-    """K of every round, whether it pays or not; None leaves it to the policy."""
     notices: tuple[str, ...] = ()
     """What the person should know, one line each."""
 
@@ -46,7 +44,7 @@ def resolve(model: str, draft: str | None) -> Resolved:
         if pair is None:
             return Resolved(model, target, own_draft)
         notices = (pair.fallback,) if pair.fallback else ()
-        return Resolved(model, target, own_draft, pair.always_draft, notices)
+        return Resolved(model, target, own_draft, notices)
     return Resolved(model, target, None if draft == NO_DRAFT else draft_file(draft))
 
 
