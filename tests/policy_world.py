@@ -41,11 +41,14 @@ def play(
     tokens: int = 128,
     slow: Callable[[int], float] = lambda _n: 1.0,
     kind: str = "greedy",
+    prompt: int = 10,
 ) -> Played:
     """A reply of so many tokens, drafted for as the policy plans; ``slow`` slows positions down."""
-    machine, played, at, read = Costs(curve), Played(), 0, 0
+    machine, played, at = Costs(curve), Played(), 0
+    # Tokens that the draft has read, the prompt's counted as negative.
+    read = 0 if policy.expects_drafts(Standing(0, prompt, 0, kind)) else -prompt
     while at < tokens:
-        (plan,) = policy.plan([Standing(0, 10 + at, at, kind)])
+        (plan,) = policy.plan([Standing(0, prompt + at, at, kind)])
         plan = plan.within(tokens - at - 1, 1)
         evidence: list[Evidence] = []
         confidences: list[float] = []

@@ -16,6 +16,7 @@ from localspec.policy.stakes import Stakes
 from localspec.policy.stored import Knowledge
 from localspec.policy.survival import Survival
 from localspec.policy.worth import Pace, Worth
+from localspec.values import Standing
 
 BAD = {
     "a draft of random weights": steady(0.001, confidence=0.004),
@@ -88,6 +89,25 @@ def test_a_parked_draft_that_gets_good_is_noticed_within_a_reply() -> None:
     played = play(policy, steady(1.0, confidence=0.9), GPU, 0.5)
     assert plain_seconds(GPU) / played.seconds > 1.5
     assert policy.speculation.state == "on"
+
+
+def test_a_look_never_costs_more_than_was_saved_for_it() -> None:
+    """A hopeless draft is not read a long prompt to: short replies stay as fast as plain ones."""
+    policy = auto(CPU, 1.5)
+    for seed in range(4):
+        play(policy, steady(0.0, seed=seed), CPU, 1.5)
+    for seed in range(20):
+        played = play(policy, steady(0.0, seed=seed), CPU, 1.5, tokens=16, prompt=2000)
+        assert played.seconds <= plain_seconds(CPU, 16) / 0.99
+
+
+def test_a_draft_that_may_pay_reads_the_prompt_with_the_target() -> None:
+    policy = auto(CPU, 1.5)
+    assert policy.expects_drafts(Standing(0, 500, 0, "greedy"))  # nothing is known of it
+    for seed in range(6):
+        play(policy, steady(0.0, confidence=0.9, seed=seed), CPU, 1.5)
+    assert not policy.expects_drafts(Standing(0, 500, 0, "greedy"))
+    assert not auto(CPU, 60.0).expects_drafts(Standing(0, 500, 0, "greedy"))
 
 
 def test_a_draft_as_slow_as_the_target_is_never_even_looked_at() -> None:

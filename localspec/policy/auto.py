@@ -21,6 +21,7 @@ import numpy as np
 
 from localspec.events import Speculation
 from localspec.policy.costs import Costs
+from localspec.policy.looking import Looks
 from localspec.policy.stakes import Key, Stakes
 from localspec.policy.stored import Knowledge
 from localspec.policy.survival import Survival
@@ -33,8 +34,6 @@ _CHEAP = 0.01
 """A drafter below this share of a plain pass a token is simply asked."""
 _MARGIN = 0.03
 """Tokens a round that asking a costly drafter must promise."""
-_LOOKS = (4, 8, 24, 72, 256)
-"""Rounds between looks while parked; the last one repeats."""
 _PLAIN_EVERY = 128
 """One round in this many is plain, to keep the comparison honest."""
 _CURVE_EVERY = 16
@@ -66,8 +65,9 @@ class Auto:
         self._round = 0
         self._curve: Curve = np.ones(1)
         self._stakes = Stakes()
-        self._looks: dict[Key, tuple[int, int]] = {}
-        """(Looks made so far, round of the next one) of parked drafters."""
+        self._looks = Looks()
+        self._lengths: dict[int, int] = {}
+        """Tokens known by sequence, at the last plan."""
         self._idle = _QUIET
         """Rounds since the last draft."""
         self.speculation = Speculation("on")
@@ -80,16 +80,19 @@ class Auto:
         self._curve = np.ones(1)
 
     def expects_drafts(self, standing: Standing) -> bool:
-        """Whether a drafter that costs is asked at once, or looked at for the first time."""
-        kind = standing.sampling
+        """Whether a drafter that costs may come to draft: then it reads the prompt as the target
+        does, and a look during the reply costs next to nothing.
+        """
+        expected = False
         self._read_curve(bucket_of(standing.length), 1)
         for source in self._sources:
             cost = self.costs.draft(source) / self.costs.verify(1)
-            survival = self.knowledge.survival.get((source, kind), Survival())
-            known = survival.evidence > 0
+            survival = self.knowledge.survival.get((source, standing.sampling), Survival())
             if cost >= _CHEAP and most_gain(self._curve, cost) > _MARGIN:
-                return not known or Worth(survival, self._curve, cost).gain() > _MARGIN
-        return False
+                worth = Worth(survival, self._curve, cost)
+                expected = expected or not _hopeless(worth, survival)
+            self._looks.has_read(standing.seq, source, standing.length if expected else 0)
+        return expected
 
     # -- planning ------------------------------------------------------------------------------
 
@@ -98,11 +101,12 @@ class Auto:
         self._round += 1
         self._read_curve(bucket_of(max(s.length for s in standings)), len(standings))
         plans: dict[str, Plan] = {}
+        self._lengths = {s.seq: s.length for s in standings}
         for standing in standings:
             self._kinds[standing.seq] = standing.sampling
             if standing.emitted == 0:
                 self._stakes.new_reply()
-                self._looks.clear()
+                self._looks.new_reply()
             if standing.sampling not in plans:
                 plans[standing.sampling] = self._plan(standing.sampling)
         if self._round % _PLAIN_EVERY == 0:
@@ -129,7 +133,7 @@ class Auto:
             cost = self.costs.draft(source) / self.costs.verify(1)
             worth = Worth(survival, self._affordable(key, cost), cost)
             if cost < _CHEAP or worth.gain() > _MARGIN:
-                self._looks.pop(key, None)
+                self._looks.drafts(key)
                 # Where nothing is affordable the pace refuses, but what it refused is judged.
                 budget = Budget.chain(max(1, len(worth.curve) - 1))
                 steps.insert(0, Step(source, budget, Pace(worth, instead)))
@@ -138,8 +142,9 @@ class Auto:
                     drafting = True
             else:
                 reason = self._why_parked(survival, cost)
-                hopeless = worth.gain() < -0.95 * cost and survival.evidence > 0
-                if most_gain(self._curve, cost) > _MARGIN and self._time_to_look(key, hopeless):
+                useless = most_gain(self._curve, cost) <= _MARGIN
+                hopeless = _hopeless(worth, survival)
+                if not useless and self._looks.due(key, self._round, self._lengths, cost, hopeless):
                     steps.append(Step(source, Budget(0, 0, 0), look=True))
         self.speculation = Speculation("on") if drafting else Speculation("parked", reason)
         return Plan(tuple(steps))
@@ -149,14 +154,6 @@ class Auto:
         loss = self._curve - 1 + np.arange(len(self._curve)) * cost
         longest = int(np.flatnonzero(loss[1:] <= self._stakes.of(key)).max(initial=-1)) + 1
         return self._curve[: longest + 1]
-
-    def _time_to_look(self, key: Key, hopeless: bool) -> bool:
-        made, due = self._looks.setdefault(key, (0, self._round + _LOOKS[0]))
-        if self._round < due:
-            return False
-        made = len(_LOOKS) - 1 if hopeless else min(made + 1, len(_LOOKS) - 1)
-        self._looks[key] = (made, self._round + _LOOKS[made])
-        return True
 
     def _why_parked(self, survival: Survival, cost: float) -> str:
         if most_gain(self._curve, cost) <= _MARGIN:
@@ -183,7 +180,12 @@ class Auto:
         for o in outcomes:
             if o.considered:
                 self.costs.drafted(o.source, o.considered, o.draft_s)
+                self._looks.has_read(o.seq, o.source, self._lengths.get(o.seq, 0))
+            elif o.draft_s > 0:
+                cost = o.draft_s / self.costs.verify(1)
+                self._looks.looked(o.seq, o.source, self._lengths.get(o.seq, 0), cost)
             self._settle(o)
+        self._looks.passed()
         drafted = {o.source for o in outcomes if o.proposed}
         for e in evidence:
             key = e.source, self._kinds.get(e.seq, "")
@@ -202,6 +204,11 @@ class Auto:
         for source in self._sources:
             won = 1 + o.accepted - float(lasted) if source == o.source else 0.0
             self._stakes.settle((source, self._kinds.get(o.seq, "")), 1 + o.accepted, won)
+
+
+def _hopeless(worth: Worth, survival: Survival) -> bool:
+    """Whether even its surest tokens have never been worth drafting."""
+    return worth.gain() < -0.95 * worth.cost and survival.evidence > 0
 
 
 __all__ = ["K_MAX", "Auto", "bucket_of"]

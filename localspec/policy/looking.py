@@ -1,0 +1,75 @@
+"""When a parked drafter looks: by a schedule that backs off, and for no more than was saved up.
+
+A look reads what the drafter has missed, which may be a whole long prompt. So one round in 100
+is saved for looking, and a look that is expected to cost more than the savings waits.
+"""
+
+from __future__ import annotations
+
+from localspec.policy.stakes import Key
+
+_AFTER = (4, 8, 24, 72, 256)
+"""Rounds between looks; the last one repeats."""
+_SHARE = 0.01
+"""Of a plain round, saved every round."""
+_FRESH, _MOST = 2.0, 8.0
+"""Plain rounds saved at the start, and at most."""
+_BATCHED = 0.5
+"""Cost of a token that is read with many others, by that of one alone, before it was measured."""
+_WEIGHT = 0.3
+
+
+class Looks:
+    """Of all drafters; costs are in plain rounds."""
+
+    def __init__(self) -> None:
+        self._saved = _FRESH
+        self._schedule: dict[Key, tuple[int, int]] = {}
+        """(Looks made so far, round of the next one)."""
+        self._read: dict[tuple[int, str], int] = {}
+        """Tokens of a sequence that a drafter has read."""
+        self._each: dict[str, float] = {}
+        """Cost of a token read in a look."""
+
+    def new_reply(self) -> None:
+        """Another text: begin early again."""
+        self._schedule.clear()
+
+    def passed(self) -> None:
+        """A round was made."""
+        self._saved = min(_MOST, self._saved + _SHARE)
+
+    def has_read(self, seq: int, source: str, length: int) -> None:
+        """The drafter knows so many tokens of the sequence."""
+        self._read[seq, source] = length
+
+    def drafts(self, key: Key) -> None:
+        """It is not parked; when it will be, begin early again."""
+        self._schedule.pop(key, None)
+
+    def due(self, key: Key, now: int, lengths: dict[int, int], cost: float, hopeless: bool) -> bool:
+        """Whether to look in round ``now``.
+
+        ``lengths`` are those of the sequences; ``cost`` that of a drafted token. Drafts that
+        never stand (``hopeless``) are looked at seldom.
+        """
+        made, due = self._schedule.setdefault(key, (0, now + _AFTER[0]))
+        if now < due or self._expected(key[0], lengths, cost) > self._saved:
+            return False
+        made = len(_AFTER) - 1 if hopeless else min(made + 1, len(_AFTER) - 1)
+        self._schedule[key] = made, now + _AFTER[made]
+        return True
+
+    def _expected(self, source: str, lengths: dict[int, int], cost: float) -> float:
+        missing = sum(n - self._read.get((seq, source), 0) for seq, n in lengths.items())
+        return cost + missing * self._each.get(source, _BATCHED * cost)
+
+    def looked(self, seq: int, source: str, length: int, cost: float) -> None:
+        """A look has cost so much."""
+        self._saved -= cost
+        missing = length - self._read.get((seq, source), 0)
+        if missing > 0:
+            each = cost / missing
+            was = self._each.get(source, each)
+            self._each[source] = was + _WEIGHT * (each - was)
+        self.has_read(seq, source, length)
