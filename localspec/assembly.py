@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from localspec import config
+from localspec import config, controlling
+from localspec.controlling import Control
 from localspec.drafters import Drafter, Off
 from localspec.drafters.cascade import Cascade
 from localspec.drafters.model import ModelDrafter
 from localspec.drafters.ngram import NGram
+from localspec.drafters.suffix import Suffix
 from localspec.errors import (
     DraftIncompatibleError,
     Interrupted,
@@ -20,35 +21,24 @@ from localspec.errors import (
 )
 from localspec.events import Loading, ModelInfo, Speculation
 from localspec.llama import library
-from localspec.llama.calibrate import Watchdog, choose_threads, pass_seconds, sweep
+from localspec.llama.calibrate import Watchdog, choose_threads
 from localspec.llama.context import Context
-from localspec.llama.devices import backend, devices
+from localspec.llama.devices import backend
 from localspec.llama.model import Model, check_file
 from localspec.llama.runners import LlamaDraftModel, LlamaTarget
 from localspec.llama.stop import StopFlag
 from localspec.options import Options
 from localspec.pairs.check import vocabulary_mismatch
 from localspec.pairs.explain import needs
-from localspec.pairs.fingerprint import fingerprint
 from localspec.pairs.fit import fit_files
 from localspec.pairs.placement import BATCH, Share
 from localspec.pairs.planning import Fit, Wishes, draft_kv_type, step_down
 from localspec.pairs.resolve import Resolved, resolve
-from localspec.policy import Held, Plain, Policy
-from localspec.policy.auto import Auto
-from localspec.policy.costs import Costs
-from localspec.policy.stored import Knowledge, name_of
-from localspec.policy.stored import load as load_knowledge
-from localspec.policy.stored import save as save_knowledge
 from localspec.verifiers import Verifier, verifier
 
-_GLANCE_S = 0.1
-"""Seconds for measuring passes where the draft length is given."""
-_THOROUGH_S = 30.0
-"""Seconds at most, where the person asked for measurements and waits for them."""
-_DEFAULT_DRAFTERS = ("ngram", "model")
+_DEFAULT_DRAFTERS = ("suffix", "model")
 _CASCADE_MIN_MATCH = 4
-"""Where a draft model waits, an n-gram must be longer to be preferred."""
+"""Where a draft model waits, a match must be longer to be preferred."""
 
 Progress = Callable[[Loading], None]
 
@@ -62,11 +52,7 @@ class Pairing:
     target: LlamaTarget
     drafter: Drafter
     verifier: Verifier
-    policy: Policy
-    keep: Callable[[], None]
-    """Keeps what the policy measured for the next session; may raise OSError."""
-    measure: Callable[[], Costs | None]
-    """Measures anew what passes cost; None where that is of no use."""
+    control: Control
     stop: StopFlag
     """Set, it aborts the running pass."""
     watchdog: Watchdog | None
@@ -110,10 +96,6 @@ class _Assembly:
     stop: StopFlag = field(default_factory=StopFlag)
     drafting: dict[str, Context] = field(default_factory=dict)
     """Contexts of drafters that compute, by name."""
-    keep: Callable[[], None] = lambda: None
-    """Keeps what the policy measured."""
-    measure: Callable[[], Costs | None] = lambda: None
-    """Measures anew what passes cost."""
 
     def pairing(self) -> Pairing:
         """Load as planned; if memory is refused all the same, once more with a smaller plan.
@@ -161,7 +143,7 @@ class _Assembly:
         draft = self.draft_model(model, fit)
         drafters = self.drafters(model, draft, fit, judge)
         off = self.why_off(model, drafters)
-        policy = self.policy(context, drafters, off)
+        control = self.control(context, drafters, off)
         on_cpu = options.threads is None and backend() == "cpu"
         target, drafts = self.files.target, self.files.draft
         return Pairing(
@@ -181,9 +163,7 @@ class _Assembly:
             target=LlamaTarget(context),
             drafter=_combined(drafters),
             verifier=judge,
-            policy=policy,
-            keep=self.keep,
-            measure=self.measure,
+            control=control,
             stop=self.stop,
             watchdog=Watchdog(context) if on_cpu else None,
             parts=tuple(self.parts),
@@ -278,8 +258,11 @@ class _Assembly:
             return []
         found: list[Drafter] = []
         for name in self.wanted:
-            if name == "ngram" or (name == "model" and draft is None and self.falls_back):
-                found.append(NGram() if draft is None else NGram(min_match=_CASCADE_MIN_MATCH))
+            least = 2 if draft is None else _CASCADE_MIN_MATCH
+            if name == "ngram":
+                found.append(NGram(least))
+            elif name == "suffix" or (name == "model" and draft is None and self.falls_back):
+                found.append(Suffix(least))
             elif name == "model" and draft is not None:
                 planned = fit.draft  # None where only llama.cpp could read its header
                 kv_type = planned.kv_type if planned else draft_kv_type(None, fit.target.kv_type)
@@ -291,8 +274,10 @@ class _Assembly:
 
     @property
     def falls_back(self) -> bool:
-        """Whether n-grams stand in for a draft model: where one was expected, and not asked too."""
-        return self.files.draft is not None and "ngram" not in self.wanted
+        """Whether the text stands in for a draft model: where one was expected, and not asked
+        too.
+        """
+        return self.files.draft is not None and not {"ngram", "suffix"} & {*self.wanted}
 
     def why_off(self, target: Model, drafters: list[Drafter]) -> str | None:
         if drafters:
@@ -302,44 +287,13 @@ class _Assembly:
             return f"{name} keeps a recurrent state that cannot forget rejected tokens"
         return "switched off" if "off" in self.wanted else "there is no draft model"
 
-    def policy(self, context: Context, drafters: list[Drafter], off: str | None) -> Policy:
-        if off is not None:
-            return Plain(off)
-        k = self.options.draft_max
-        if k is not None:
-            return Held(k, Costs(sweep(context, _GLANCE_S)))
-        file = self.costs_file(context)
-        knowledge = load_knowledge(file)
-        if knowledge is None:
-            knowledge = Knowledge({0: Costs(sweep(context), self.draft_costs())})
-        self.keep = functools.partial(save_knowledge, file, knowledge)
-        auto = Auto(knowledge, [d.name for d in drafters])
-
-        def measure() -> Costs:
-            costs = Costs(sweep(context, _THOROUGH_S), self.draft_costs())
-            auto.measured(costs)
-            return costs
-
-        self.measure = measure
-        return auto
-
-    def draft_costs(self) -> dict[str, float]:
-        """Seconds for one token, of each drafter that computes."""
-        return {name: pass_seconds(drafting, 1) for name, drafting in self.drafting.items()}
-
-    def costs_file(self, context: Context) -> Path:
-        """Where measurements of this very setting are kept."""
-        drafts = {name: [fingerprint(c.model.path), c.threads] for name, c in self.drafting.items()}
-        facts = {
-            "target": fingerprint(self.files.target),
-            "drafts": drafts,
-            "device": [(d.kind, d.description) for d in devices()],
-            "layers": context.model.offloads and self.options.gpu_layers,
-            "threads": context.threads,
-            "kv": context.kv_type,
-            "build": [library.version(), library.commit()],
-        }
-        return config.cache_dir() / "costs" / name_of(facts)
+    def control(self, context: Context, drafters: list[Drafter], reason: str | None) -> Control:
+        if reason is not None:
+            return controlling.off(reason)
+        if self.options.draft_max is not None:
+            return controlling.held(self.options.draft_max, context)
+        sources = [drafter.name for drafter in drafters]
+        return controlling.automatic(self.options, context, self.drafting, sources)
 
 
 def _mismatch(target: Model, draft: Model) -> str | None:

@@ -101,11 +101,11 @@ class Runtime:
 
     def costs(self) -> Costs | None:
         """What passes and drafts cost here, as far as the policy measures it."""
-        return self._parts.policy.costs
+        return self._parts.control.policy.costs
 
     def measure_costs(self) -> Costs | None:
         """Measure anew what passes cost, thoroughly; None where nothing is ever drafted."""
-        return self.lend().measure()
+        return self.lend().control.measure()
 
     def keep_costs(self) -> None:
         """Keep what was measured for the next session, as every reply does.
@@ -113,7 +113,7 @@ class Runtime:
         Raises:
             OSError: it cannot be written.
         """
-        self._parts.keep()
+        self._parts.control.keep()
 
     @property
     def ends(self) -> frozenset[int]:
@@ -234,7 +234,7 @@ class Runtime:
         room = capacity - len(prompt) + 1
         seed = new_seed() if seed is None else seed
         drafter: Drafter = pairing.drafter if draft else Off()
-        policy: Policy = pairing.policy if draft else Plain("switched off for this reply")
+        policy: Policy = pairing.control.policy if draft else Plain("switched off for this reply")
         generation = Generation(
             seq=_SEQ,
             prompt=prompt,
@@ -297,7 +297,7 @@ class Runtime:
     def _keep(self) -> Iterator[Notice]:
         """Keep what was measured; where that fails, say so once."""
         try:
-            self._parts.keep()
+            self._parts.control.keep()
         except OSError as error:
             if not self._told_of_keeping:
                 self._told_of_keeping = True

@@ -98,7 +98,9 @@ def test_a_few_replies_are_identical_with_and_without_drafting() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("drafter", [("ngram", "model"), ("model",), ("ngram",)])
+@pytest.mark.parametrize(
+    "drafter", [("suffix", "model"), ("ngram", "model"), ("model",), ("suffix",)]
+)
 def test_replies_are_identical_with_and_without_drafting(drafter: tuple[str, ...]) -> None:
     """48 prompts of 128 tokens at three temperatures; only near-ties are tolerated."""
     assert len(VERIFY) >= 40

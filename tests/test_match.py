@@ -11,6 +11,7 @@ from localspec.drafters import Off
 from localspec.drafters.cascade import Cascade
 from localspec.drafters.model import ModelDrafter
 from localspec.drafters.ngram import NGram
+from localspec.drafters.suffix import Suffix
 from localspec.policy import Fixed
 from localspec.policy.auto import Auto
 from localspec.policy.costs import Costs
@@ -47,7 +48,7 @@ def test_every_shape_of_draft_leaves_the_text_alone(shape: str, setting: str) ->
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.parametrize("kind", ["model coupled", "model sampled", "ngram", "cascade"])
+@pytest.mark.parametrize("kind", ["model coupled", "model sampled", "ngram", "suffix", "cascade"])
 def test_every_drafter_leaves_the_text_alone(kind: str, setting: str) -> None:
     sampling = SETTINGS[setting]
     for seed in SEEDS:
@@ -56,6 +57,7 @@ def test_every_drafter_leaves_the_text_alone(kind: str, setting: str) -> None:
             "model coupled": coupled,
             "model sampled": ModelDrafter(TableModel(DRAFT), Proposal.SAMPLED),
             "ngram": NGram(1, 3),
+            "suffix": Suffix(),
             "cascade": Cascade([NGram(2, 4), coupled]),
         }[kind]
         drafted = tables.decode(TARGET, drafter, Match(), seed, TOKENS, sampling=sampling)

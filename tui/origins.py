@@ -22,7 +22,7 @@ class Kind(enum.Enum):
     """An origin as the reader sees it: (label, short label, style)."""
 
     MODEL = ("accepted from the draft model", "draft model", "$origin-model")
-    NGRAM = ("accepted from n-gram", "n-gram", "underline $origin-ngram")
+    NGRAM = ("accepted from the text before", "the text", "underline $origin-ngram")
     CORRECTED = ("corrected", "corrected", "bold $origin-corrected")
     BONUS = ("bonus", "bonus", "italic $origin-bonus")
     PLAIN = ("plain", "plain", "dim $origin-plain")

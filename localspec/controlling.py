@@ -1,0 +1,88 @@
+"""The policy of a loaded pair: what is measured for it, and where that is kept."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from localspec import config
+from localspec.llama import library
+from localspec.llama.calibrate import pass_seconds, sweep
+from localspec.llama.context import Context
+from localspec.llama.devices import devices
+from localspec.options import Options
+from localspec.pairs.fingerprint import fingerprint
+from localspec.policy import Held, Plain, Policy
+from localspec.policy.auto import Auto
+from localspec.policy.costs import Costs
+from localspec.policy.stored import Knowledge, load, name_of, save
+
+_GLANCE_S = 0.1
+"""Seconds for measuring passes where the draft length is given."""
+_THOROUGH_S = 30.0
+"""Seconds at most, where the person asked for measurements and waits for them."""
+
+
+def _nothing() -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """A policy, and what can be asked of it from outside of the loop."""
+
+    policy: Policy
+    keep: Callable[[], None] = _nothing
+    """Keeps what the policy measured for the next session; may raise OSError."""
+    measure: Callable[[], Costs | None] = _nothing
+    """Measures anew what passes cost; None where that is of no use."""
+
+
+def off(reason: str) -> Control:
+    """Plain decoding."""
+    return Control(Plain(reason))
+
+
+def held(k: int, target: Context) -> Control:
+    """The draft length that the person wants."""
+    return Control(Held(k, Costs(sweep(target, _GLANCE_S))))
+
+
+def automatic(
+    options: Options, target: Context, drafting: Mapping[str, Context], sources: list[str]
+) -> Control:
+    """Whatever pays. ``drafting`` holds the contexts of drafters that compute, by name."""
+    file = _costs_file(options, target, drafting)
+    knowledge = load(file)
+    if knowledge is None:
+        knowledge = Knowledge({0: Costs(sweep(target), _draft_costs(drafting))})
+    auto = Auto(knowledge, sources)
+
+    def measure() -> Costs:
+        costs = Costs(sweep(target, _THOROUGH_S), _draft_costs(drafting))
+        auto.measured(costs)
+        return costs
+
+    return Control(auto, functools.partial(save, file, knowledge), measure)
+
+
+def _draft_costs(drafting: Mapping[str, Context]) -> dict[str, float]:
+    """Seconds for one token, of each drafter that computes."""
+    return {name: pass_seconds(context, 1) for name, context in drafting.items()}
+
+
+def _costs_file(options: Options, target: Context, drafting: Mapping[str, Context]) -> Path:
+    """Where measurements of this very setting are kept."""
+    drafts = {name: [fingerprint(c.model.path), c.threads] for name, c in drafting.items()}
+    facts = {
+        "target": fingerprint(target.model.path),
+        "drafts": drafts,
+        "device": [(d.kind, d.description) for d in devices()],
+        "layers": target.model.offloads and options.gpu_layers,
+        "threads": target.threads,
+        "kv": target.kv_type,
+        "build": [library.version(), library.commit()],
+    }
+    return config.cache_dir() / "costs" / name_of(facts)

@@ -1,0 +1,144 @@
+"""Suffix drafting: propose what followed the last tokens before, weighted by how often it did."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from localspec.drafters import Ask, Committed, judge
+from localspec.drafters.suffixes import Suffixes
+from localspec.values import Draft, Evidence, Proposal, chain_parents, no_draft
+
+_PLACES = 12
+"""Occurrences that vote."""
+_DOUBT = 1.5
+"""A match of this length stands as often as not."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Guess:
+    """What this drafter had in mind for the round: what it drafted and, last, what it did not."""
+
+    tokens: list[int]
+    confidences: list[float]
+
+
+@dataclass(slots=True)
+class _Vote:
+    """An occurrence that agrees with the draft so far."""
+
+    at: int
+    """Place of the token that it proposes next."""
+    length: int
+    """Tokens that agree, drafted ones included."""
+
+
+class Suffix:
+    """Drafts from everything the conversation has said (Oliaro et al. 2024, "SuffixDecoding").
+
+    All places where the text's end was before vote for the next token, a place by the square of
+    the length that agrees there; those outvoted fall silent. How sure the vote was, and how long
+    the longest match, is the confidence; so a long quotation is drafted far, a doubtful match not.
+    """
+
+    name = "suffix"
+
+    def __init__(self, min_match: int = 2) -> None:
+        """Matches shorter than ``min_match`` do not count."""
+        self._min = min_match
+        self._texts: dict[int, Suffixes] = {}
+        self._guesses: dict[int, _Guess] = {}
+
+    def propose(self, asks: Sequence[Ask]) -> list[Draft]:
+        """The continuation that most places agree on, as far as the pace allows."""
+        return [self._one(ask) for ask in asks]
+
+    def _one(self, ask: Ask) -> Draft:
+        k = min(ask.budget.nodes, ask.budget.depth)
+        if k <= 0:
+            return no_draft(self.name)
+        start = time.perf_counter()
+        text = self._texts.setdefault(ask.seq, Suffixes())
+        text.follow(ask.tokens)
+        votes = [
+            _Vote(match.end, match.length)
+            for match in text.matches(_PLACES)
+            if match.length >= self._min
+        ]
+        tokens: list[int] = []
+        confidences: list[float] = []
+        refused: list[int] = []
+        while votes and len(tokens) < k:
+            token, confidence = _count(votes, text.text, tokens)
+            confidences.append(confidence)
+            if not ask.pace.more(confidences):
+                refused = [token]
+                break
+            votes = _agreeing(votes, token, text.text, tokens)
+            tokens.append(token)
+        if confidences:
+            self._guesses[ask.seq] = _Guess([*tokens, *refused], confidences)
+        return Draft(
+            tokens=np.array(tokens, np.int32),
+            parents=chain_parents(len(tokens)),
+            proposal=Proposal.DETERMINISTIC,
+            probs=None,
+            source=self.name,
+            seconds=time.perf_counter() - start,
+            considered=len(confidences),
+        )
+
+    def commit(self, news: Sequence[Committed]) -> list[Evidence]:
+        """How the last guesses did; the next draft reads what is new."""
+        evidence: list[Evidence] = []
+        for item in news:
+            text = self._texts.get(item.seq)
+            if text is not None and len(text.text) > len(item.known):
+                text.follow(item.known)
+            guess = self._guesses.pop(item.seq, None)
+            if guess is not None:
+                evidence += judge(item, self.name, guess.tokens, guess.confidences)
+        return evidence
+
+    def length(self, seq: int) -> int:
+        """Tokens taken in."""
+        text = self._texts.get(seq)
+        return len(text.text) if text else 0
+
+    def close(self, seq: int) -> None:
+        """Forget the sequence."""
+        self._texts.pop(seq, None)
+        self._guesses.pop(seq, None)
+
+
+def _count(
+    votes: Sequence[_Vote], text: Sequence[int], drafted: Sequence[int]
+) -> tuple[int, float]:
+    """(The token with most votes, how sure that is in [0, 1))."""
+    weights: dict[int, float] = {}
+    longest = 0
+    for vote in votes:
+        token = _said(vote.at, text, drafted)
+        weights[token] = weights.get(token, 0.0) + vote.length**2
+        longest = max(longest, vote.length)
+    best = max(weights, key=lambda token: weights[token])
+    share = weights[best] / sum(weights.values())
+    return best, share * longest / (longest + _DOUBT)
+
+
+def _agreeing(
+    votes: Sequence[_Vote], token: int, text: Sequence[int], drafted: Sequence[int]
+) -> list[_Vote]:
+    return [
+        _Vote(vote.at + 1, vote.length + 1)
+        for vote in votes
+        if _said(vote.at, text, drafted) == token
+    ]
+
+
+def _said(at: int, text: Sequence[int], drafted: Sequence[int]) -> int:
+    """The token at a place; beyond the end the text goes on with what is drafted."""
+    return text[at] if at < len(text) else drafted[at - len(text)]

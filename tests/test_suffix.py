@@ -1,0 +1,147 @@
+"""Suffix drafting against the slow way of finding the same, and within its bounds."""
+
+from __future__ import annotations
+
+import random
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localspec.drafters import Ask, Committed
+from localspec.drafters.suffix import Suffix
+from localspec.drafters.suffixes import SIZES, Match, Suffixes
+from localspec.noise import Noise
+from localspec.sampling import GREEDY, Processor
+from localspec.values import ANY, Budget, Plan, Proposal, Step
+
+TEXTS = st.lists(st.integers(0, 2), max_size=60)
+
+
+def ask(tokens: list[int], k: int) -> Ask:
+    budget = Budget.chain(k)
+    return Ask(0, tokens, budget, Noise(0), Processor(GREEDY, 300), plan=Plan((Step(ANY, budget),)))
+
+
+def agreement(text: list[int], end: int, longest: int) -> int:
+    n = 0
+    while n < min(end, longest) and text[end - 1 - n] == text[len(text) - 1 - n]:
+        n += 1
+    return n
+
+
+@given(TEXTS)
+def test_every_place_is_found_with_its_real_length(text: list[int]) -> None:
+    suffixes = Suffixes()
+    suffixes.follow(text)
+    found = suffixes.matches(most=1000)
+    lengths = {end: agreement(text, end, suffixes.longest) for end in range(1, len(text))}
+    expected = {Match(end, n) for end, n in lengths.items() if n >= min(SIZES)}
+    assert set(found) == expected
+    assert len(found) == len(set(found))
+
+
+@given(TEXTS)
+def test_the_places_that_agree_most_come_first(text: list[int]) -> None:
+    suffixes = Suffixes()
+    suffixes.follow(text)
+    found = suffixes.matches(1000)
+    sizes = [max(n for n in SIZES if n <= match.length) for match in found]
+    assert sizes == sorted(sizes, reverse=True)
+    for size in set(sizes):  # of those, the latest
+        ends = [m.end for m, n in zip(found, sizes, strict=True) if n == size]
+        assert ends == sorted(ends, reverse=True)
+    assert suffixes.matches(3) == found[:3]
+
+
+@given(TEXTS, TEXTS, st.integers(0, 60))
+def test_what_is_taken_back_leaves_no_trace(first: list[int], then: list[int], keep: int) -> None:
+    suffixes, fresh = Suffixes(), Suffixes()
+    suffixes.follow(first)
+    other = first[:keep] + then
+    suffixes.follow(other)
+    fresh.follow(other)
+    assert suffixes.text == fresh.text == other
+    assert suffixes.matches(1000) == fresh.matches(1000)
+
+
+def test_a_quotation_is_drafted_to_its_end() -> None:
+    quoted = list(range(100, 140))
+    tokens = [*quoted, 1, 2, 3, *quoted[:6]]
+    (draft,) = Suffix().propose([ask(tokens, 32)])
+    assert draft.tokens.tolist() == quoted[6:38]
+    assert draft.proposal is Proposal.DETERMINISTIC
+
+
+def test_the_continuation_that_followed_more_often_is_drafted() -> None:
+    tokens = [7, 8, 1, 5, 7, 8, 2, 5, 7, 8, 1, 5, 7, 8, 1, 5, 9, 7, 8]
+    (draft,) = Suffix().propose([ask(tokens, 2)])
+    assert draft.tokens.tolist() == [1, 5]
+
+
+def test_a_longer_agreement_outweighs_frequent_short_ones() -> None:
+    tokens = [3, 4, 5, 6, 7, 8, 1, 0, 7, 8, 2, 0, 7, 8, 2, 0, 3, 4, 5, 6, 7, 8]
+    (draft,) = Suffix().propose([ask(tokens, 1)])
+    assert draft.tokens.tolist() == [1]
+
+
+def test_a_text_that_repeats_itself_goes_on_repeating() -> None:
+    (draft,) = Suffix().propose([ask([1, 2, 3, 1, 2, 3, 1, 2, 3], 7)])
+    assert draft.tokens.tolist() == [1, 2, 3, 1, 2, 3, 1]
+
+
+class _Unless:
+    """Goes on while the confidence is high."""
+
+    def __init__(self, least: float) -> None:
+        self.least = least
+
+    def more(self, confidences: list[float]) -> bool:
+        return confidences[-1] >= self.least
+
+
+def test_a_doubtful_match_is_less_sure_than_a_long_one() -> None:
+    """The pace, not the match, decides how far; what it refused is judged all the same."""
+    doubtful = [7, 8, 1, 9, 7, 8, 2, 9, 7, 8]
+    sure = [*range(20), 50, *range(20)]
+    for tokens, drafts in ((doubtful, 0), (sure, 4)):
+        asked = ask(tokens, 4)
+        drafter = Suffix()
+        (draft,) = drafter.propose([Ask(**{**_fields(asked), "pace": _Unless(0.8)})])
+        assert len(draft) == drafts
+        known = [*tokens, 1]
+        evidence = drafter.commit([Committed(0, known, [1], {})])
+        assert len(evidence) == 1
+
+
+def _fields(asked: Ask) -> dict[str, object]:
+    return {name: getattr(asked, name) for name in asked.__dataclass_fields__}
+
+
+def test_nothing_of_another_chat_is_drafted() -> None:
+    drafter = Suffix()
+    secret = list(range(100, 120))
+    drafter.propose([ask([*secret, *secret[:4]], 4)])
+    tokens = [1, 2, *secret[:4]]
+    drafter.commit([Committed(0, tokens, tokens, {})])
+    (draft,) = drafter.propose([ask(tokens, 4)])
+    assert len(draft) == 0
+
+
+@pytest.mark.slow
+def test_memory_is_bounded_by_the_length_of_the_text() -> None:
+    """A day of chats of 4,000 tokens each: what is kept is that of the last one."""
+    rng = random.Random(0)
+    drafter = Suffix()
+    kept = []
+    tracemalloc.start()
+    for _ in range(40):
+        tokens = [rng.randrange(300) for _ in range(10_000)]
+        drafter.propose([ask(tokens, 4)])
+        kept.append(tracemalloc.get_traced_memory()[0])
+    tracemalloc.stop()
+    assert kept[-1] < 1.2 * kept[2]
+    assert kept[-1] < 800 * 10_000
+    assert np.diff(kept[20:]).mean() < 1_000
