@@ -9,7 +9,7 @@ from pathlib import Path
 
 from localspec import config
 from localspec.llama import library
-from localspec.llama.calibrate import pass_seconds, sweep
+from localspec.llama.calibrate import glance, pass_seconds, sweep
 from localspec.llama.context import Context
 from localspec.llama.devices import devices
 from localspec.options import Options
@@ -58,6 +58,8 @@ def automatic(
     knowledge = load(file)
     if knowledge is None:
         knowledge = Knowledge({0: Costs(sweep(target), _draft_costs(drafting))})
+    else:
+        _renew(knowledge, glance(target), _draft_costs(drafting))
     auto = Auto(knowledge, sources)
 
     def measure() -> Costs:
@@ -66,6 +68,15 @@ def automatic(
         return costs
 
     return Control(auto, functools.partial(save, file, knowledge), measure)
+
+
+def _renew(knowledge: Knowledge, seen: Mapping[int, float], drafts: Mapping[str, float]) -> None:
+    """What was measured another day, moved to what the machine is today."""
+    usual = knowledge.costs[min(knowledge.costs)].verify(1)
+    for bucket, costs in knowledge.costs.items():
+        longer = costs.verify(1) / usual  # a pass after a longer context takes longer
+        here = {n: seconds * longer for n, seconds in seen.items()}
+        knowledge.costs[bucket] = costs.renewed(here, drafts)
 
 
 def _draft_costs(drafting: Mapping[str, Context]) -> dict[str, float]:

@@ -164,11 +164,20 @@ class Pace(Protocol):
         """
         ...
 
+    def further(self, confidences: Sequence[float]) -> bool:
+        """Whether computing one more q is expected to pay; all so far were included."""
+        ...
+
 
 class Eager:
     """As long as the budget allows."""
 
     def more(self, confidences: Sequence[float]) -> bool:
+        """Always."""
+        del confidences
+        return True
+
+    def further(self, confidences: Sequence[float]) -> bool:
         """Always."""
         del confidences
         return True

@@ -67,6 +67,8 @@ def play(
                 if not step.pace.more(confidences):
                     break
                 drafted += 1
+                if not step.pace.further(confidences):
+                    break
             draft_s = cost * len(confidences)
         accepted = 0
         while accepted < drafted and says(at + accepted)[1]:

@@ -89,6 +89,9 @@ class _Threshold:
     def more(self, confidences: Sequence[float]) -> bool:
         return confidences[-1] > 0.55
 
+    def further(self, confidences: Sequence[float]) -> bool:
+        return True
+
     def plan(self, standings: Sequence[Standing]) -> list[Plan]:
         return [Plan((Step(ANY, Budget.chain(3), pace=self),))] * len(standings)
 

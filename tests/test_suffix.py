@@ -101,6 +101,9 @@ class _Unless:
     def more(self, confidences: list[float]) -> bool:
         return confidences[-1] >= self.least
 
+    def further(self, confidences: list[float]) -> bool:
+        return True
+
 
 def test_a_doubtful_match_is_less_sure_than_a_long_one() -> None:
     """The pace, not the match, decides how far; what it refused is judged all the same."""

@@ -125,7 +125,7 @@ class ModelDrafter:
             for c, new, row in zip(active, feed, rows, strict=True):
                 self._caches[c.ask.seq].held.extend(new)
                 self._draw(c, row[0])
-            active = [c for c in active if c.open]
+            active = [c for c in active if c.open and c.ask.pace.further(c.confidences)]
             feed = [c.tokens[-1:] for c in active]
         for c in chains:
             self._chains[c.ask.seq] = c

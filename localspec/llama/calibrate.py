@@ -48,6 +48,17 @@ def sweep(context: Context, budget_s: float = 2.0) -> dict[int, float]:
     return measured
 
 
+def glance(context: Context, budget_s: float = 0.6) -> dict[int, float]:
+    """Two or three widths, to see whether the machine is what it was."""
+    deadline = time.perf_counter() + budget_s
+    measured: dict[int, float] = {}
+    for width in _WIDTHS[:3]:
+        if len(measured) >= 2 and time.perf_counter() > deadline:
+            break
+        measured[width] = pass_seconds(context, width, tries=3, budget_s=0.1)
+    return measured
+
+
 def pass_seconds(context: Context, width: int, tries: int = 5, budget_s: float = 0.2) -> float:
     """Median seconds of some passes over ``width`` tokens appended to sequence 0, then removed.
 

@@ -38,6 +38,8 @@ _PLAIN_EVERY = 128
 """One round in this many is plain, to keep the comparison honest."""
 _CURVE_EVERY = 16
 """Rounds between two readings of the curve: it changes slowly."""
+_HOPE = 0.4
+"""What a machine might have become: of the extra time of wide passes, so much."""
 _QUIET = 48
 """Rounds without a draft after which the person is told that drafting rests."""
 
@@ -68,6 +70,8 @@ class Auto:
         self._looks = Looks()
         self._lengths: dict[int, int] = {}
         """Tokens known by sequence, at the last plan."""
+        self._trying: set[Key] = set()
+        """Who drafts in this round though it does not seem to pay."""
         self._idle = _QUIET
         """Rounds since the last draft."""
         self.speculation = Speculation("on")
@@ -102,6 +106,7 @@ class Auto:
         self._read_curve(bucket_of(max(s.length for s in standings)), len(standings))
         plans: dict[str, Plan] = {}
         self._lengths = {s.seq: s.length for s in standings}
+        self._trying.clear()
         for standing in standings:
             self._kinds[standing.seq] = standing.sampling
             if standing.emitted == 0:
@@ -142,6 +147,12 @@ class Auto:
                     drafting = True
             else:
                 reason = self._why_parked(survival, cost)
+                hopeful = Worth(survival, 1 + _HOPE * (worth.curve - 1), cost)
+                if hopeful.gain() > _MARGIN and self._looks.may_try(key, self._round):
+                    budget = Budget.chain(len(worth.curve) - 1)
+                    steps.insert(0, Step(source, budget, Pace(hopeful, 1.0)))
+                    self._trying.add(key)
+                    continue
                 useless = most_gain(self._curve, cost) <= _MARGIN
                 hopeless = _hopeless(worth, survival)
                 if not useless and self._looks.due(key, self._round, self._lengths, cost, hopeless):
@@ -202,8 +213,11 @@ class Auto:
         lasted = self._curve[min(o.proposed, len(self._curve) - 1)]
         lasted += o.draft_s / self.costs.verify(1)
         for source in self._sources:
+            key = source, self._kinds.get(o.seq, "")
             won = 1 + o.accepted - float(lasted) if source == o.source else 0.0
-            self._stakes.settle((source, self._kinds.get(o.seq, "")), 1 + o.accepted, won)
+            self._stakes.settle(key, 1 + o.accepted, won)
+            if key in self._trying and source == o.source:
+                self._looks.tried(key, self._round, o.proposed > 0, -won)
 
 
 def _hopeless(worth: Worth, survival: Survival) -> bool:

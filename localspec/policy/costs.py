@@ -2,14 +2,17 @@
 
 The curve t(n), seconds of a target pass over n tokens, has real steps (on AVX-512 a Q4_0 pass over
 four tokens is cheaper than one over three; CUDA changes kernels with the width), so it is a table
-and no fit. Three things are told apart in what is observed, or a machine that got slower would be
+and no fit. Four things are told apart in what is observed, or a machine that got slower would be
 read as speculation that got worse:
 
-    log t(n) = base(n) + offset(n) + slowness
+    log t(n) = base(n) + offset(n) + slowness + [n > 1] steepness
 
 `base` is the sweep at load. `slowness` is common to all widths: another program on the cores, a
-warmer machine, a longer context. `offset` is what one width has of its own; it learns only while
-another width was seen shortly before, since else the two cannot be told apart.
+longer context. `steepness` is common to all passes over several tokens: one token waits for memory,
+several for arithmetic, and a machine's arithmetic may halve when a neighbour shares its cores.
+`offset` is what one width has of its own. Steepness is learnt from neighbours only: a pass over one
+token and one over several within a few rounds; the offset only while another width was seen not
+long before. Else they could not be told from slowness.
 """
 
 from __future__ import annotations
@@ -17,16 +20,24 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+import numpy as np
+
 _FAST = 0.2
 """Weight of a new pass in the common slowness."""
 _SLOW = 0.1
 """Weight of a new pass in its width's own offset."""
+_OWN = 0.2
+"""A larger surprise is hardly a width's own."""
 _CLAMP = math.log(3.0)
 """A pass counts for at most three times what was expected; the rest is an accident."""
 _RECENT = 96
 """Passes for which the slowness seen on another width is taken to last."""
 _SETTLE = 3
-"""First passes of a width in this process that teach nothing: graphs are being built."""
+"""First passes of a width in this process that may be slow, since graphs are being built."""
+_NEAR = 8
+"""Passes within which one over a single token and one over several are neighbours."""
+_CONTRAST = 0.1, 0.5
+"""Weight of a pair of neighbours in the steepness: at least, and of the first pair."""
 
 
 class Costs:
@@ -45,6 +56,12 @@ class Costs:
         self._base = {n: math.log(s) for n, s in sorted(sweep.items())}
         self._offset = dict.fromkeys(self._base, 0.0)
         self._slowness = 0.0
+        self._steepness = 0.0
+        self._pairs = 0
+        self._contrast = 0.0
+        """Of the last pair."""
+        self._residual: dict[bool, tuple[float, int]] = {}
+        """Whether over several tokens -> (log of time by what is known of it, number of pass)."""
         self._drafts = dict(drafts or {})
         self._passes = 0
         self._seen: dict[int, tuple[int, int]] = {}
@@ -59,7 +76,7 @@ class Costs:
     def _quiet(self, width: int) -> float:
         known = self._base
         if width in known:
-            return math.exp(known[width] + self._offset[width])
+            return math.exp(self._own(width))
         below = max((n for n in known if n < width), default=None)
         above = min((n for n in known if n > width), default=None)
         if below is None or above is None:
@@ -68,6 +85,13 @@ class Costs:
             return self._quiet(nearest) * max(1.0, width / nearest)
         share = (width - below) / (above - below)
         return (1 - share) * self._quiet(below) + share * self._quiet(above)
+
+    def _own(self, width: int) -> float:
+        """Logarithm of what a known width takes without the slowness of now."""
+        own = self._base[width] + self._offset[width]
+        if width == 1 or 1 not in self._base:
+            return own
+        return max(own + self._steepness, self._base[1] + self._offset[1])
 
     def draft(self, source: str) -> float:
         """Expected seconds for a token of that drafter; 0 where it was never seen."""
@@ -83,15 +107,31 @@ class Costs:
         count, _ = self._seen.get(width, (0, 0))
         elsewhere = max((last for n, (_, last) in self._seen.items() if n != width), default=0)
         self._seen[width] = (count + 1, self._passes)
-        if count < _SETTLE and len(self._seen) > 1:
-            return
         if width not in self._base:
-            self._base[width], self._offset[width] = math.log(self._quiet(width)), 0.0
-        own = self._base[width] + self._offset[width]
-        surprise = _clamped(math.log(seconds) - own - self._slowness)
+            self._base[width] = math.log(self._quiet(width)) - self._steepness * (width > 1)
+            self._offset[width] = 0.0
+        surprise = _clamped(math.log(seconds) - self._own(width) - self._slowness)
+        if count < _SETTLE and len(self._seen) > 1 and surprise > 0:
+            return
+        self._compare(width > 1, math.log(seconds) - self._base[width] - self._offset[width])
         if elsewhere and self._passes - elsewhere <= _RECENT:
-            self._offset[width] += _SLOW * surprise
+            self._offset[width] += _SLOW * max(-_OWN, min(_OWN, surprise))
         self._slowness += _FAST * surprise
+
+    def _compare(self, several: bool, residual: float) -> None:
+        """Steepness is what a pass over several tokens has beyond its neighbour over one."""
+        self._residual[several] = residual, self._passes
+        other, seen = self._residual.get(not several, (0.0, -_NEAR))
+        if self._passes - seen > _NEAR:
+            return
+        contrast = _clamped((residual - other if several else other - residual) - self._steepness)
+        before, self._contrast = self._contrast, contrast
+        if before * contrast <= 0:  # the machine changed between the two, or nothing did
+            return
+        least, first = _CONTRAST
+        weight = max(least, first / (1 + self._pairs / 2))
+        self._steepness += weight * min(before, contrast, key=abs)
+        self._pairs += 1
 
     def drafted(self, source: str, tokens: int, seconds: float) -> None:
         """Drafting ``tokens`` tokens took so long."""
@@ -108,6 +148,19 @@ class Costs:
     def curve(self) -> dict[int, float]:
         """Seconds by width, for keeping: with what was learnt, without the slowness of now."""
         return {n: self._quiet(n) for n in sorted(self._base)}
+
+    def renewed(self, seen: Mapping[int, float], drafts: Mapping[str, float]) -> Costs:
+        """The same curve on the machine as it is today: ``seen`` holds seconds of a few widths,
+        and the others move as their neighbours did.
+        """
+        widths = sorted(seen)
+        moved = [math.log(seen[n] / self._quiet(n)) for n in widths]
+        where = [math.log(n) for n in widths]
+        curve = {
+            n: seconds * math.exp(float(np.interp(math.log(n), where, moved)))
+            for n, seconds in self.curve().items()
+        }
+        return Costs(curve | dict(seen), self._drafts | dict(drafts))
 
     def drafts(self) -> dict[str, float]:
         """Seconds a token by drafter, for keeping."""

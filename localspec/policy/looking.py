@@ -17,6 +17,10 @@ _FRESH, _MOST = 2.0, 8.0
 _BATCHED = 0.5
 """Cost of a token that is read with many others, by that of one alone, before it was measured."""
 _WEIGHT = 0.3
+_TRY_AFTER = (16, 32, 64, 128, 256)
+"""Rounds between drafts that only a better machine would justify."""
+_TRY_COSTS = 0.5
+"""Plain rounds that must be saved for one."""
 
 
 class Looks:
@@ -30,6 +34,8 @@ class Looks:
         """Tokens of a sequence that a drafter has read."""
         self._each: dict[str, float] = {}
         """Cost of a token read in a look."""
+        self._tries: dict[Key, tuple[int, int]] = {}
+        """(Tries made, round of the next one)."""
 
     def new_reply(self) -> None:
         """Another text: begin early again."""
@@ -46,6 +52,22 @@ class Looks:
     def drafts(self, key: Key) -> None:
         """It is not parked; when it will be, begin early again."""
         self._schedule.pop(key, None)
+        self._tries.pop(key, None)
+
+    def may_try(self, key: Key, now: int) -> bool:
+        """Whether to draft in round ``now`` though it does not pay as far as is known.
+
+        The curve of a parked drafter is never seen again otherwise, and machines change.
+        """
+        _, due = self._tries.setdefault(key, (0, now + _TRY_AFTER[0]))
+        return now >= due and self._saved >= _TRY_COSTS
+
+    def tried(self, key: Key, now: int, drafted: bool, cost: float) -> None:
+        """It has; what did not come to a draft is tried again at once."""
+        self._saved -= max(0.0, cost)
+        if drafted:
+            made = min(self._tries.get(key, (0, 0))[0] + 1, len(_TRY_AFTER) - 1)
+            self._tries[key] = made, now + _TRY_AFTER[made]
 
     def due(self, key: Key, now: int, lengths: dict[int, int], cost: float, hopeless: bool) -> bool:
         """Whether to look in round ``now``.

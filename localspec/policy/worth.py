@@ -104,3 +104,21 @@ class Pace:
             ahead += self._cost
             reach *= self._mean
         return False
+
+    def further(self, confidences: Sequence[float]) -> bool:
+        """Whether up to eight tokens more, each a look and a drafted token of mean survival, would
+        beat stopping here at the rate that the draft set out for.
+        """
+        k = len(confidences)
+        curve, rate = self._curve, self._rates[bin_of(confidences[0])]
+        reach = 1.0
+        for confidence in confidences:
+            reach *= self._table[bin_of(confidence)]
+        won = paid = 0.0
+        for longer in range(k + 1, min(k + 1 + _AHEAD, len(curve))):
+            reach *= self._mean
+            won += reach
+            paid += self._cost
+            if won > rate * (curve[longer] - curve[k] + paid):
+                return True
+        return False
