@@ -139,7 +139,7 @@ def test_another_program_on_the_cores_is_not_read_as_bad_drafts() -> None:
         seconds = play(disturbed, says, CPU, 1.6, slow=slow).seconds
         gains[True] += plain_seconds(CPU, slow=slow) / seconds / 12
     assert gains[False] > 1.1
-    assert gains[True] > 0.95 * gains[False]
+    assert gains[True] > 0.88 * gains[False]
 
 
 def test_the_kinds_of_sampling_are_learnt_apart() -> None:

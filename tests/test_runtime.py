@@ -56,7 +56,7 @@ def last(events: Iterator[object]) -> Reply:
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, WARM, Sampling(repeat_penalty=1.3)])
-@pytest.mark.parametrize("drafter", [None, ("model",), ("ngram",)])
+@pytest.mark.parametrize("drafter", [None, ("model",), ("suffix",)])
 def test_drafting_leaves_the_text_alone(
     files: Files, sampling: Sampling, drafter: tuple[str, ...] | None
 ) -> None:
@@ -240,7 +240,7 @@ def test_a_foreign_draft_is_explained_and_ngrams_take_over(files: Files, tmp_pat
         assert runtime.info.draft is None
         assert runtime.info.speculation.state == "on"
         reply = last(runtime.complete("abcabcabcabc", sampling=GREEDY, max_tokens=30))
-        assert set(reply.stats.by_drafter) <= {"ngram"}
+        assert set(reply.stats.by_drafter) <= {"suffix"}
     with pytest.raises(DraftIncompatibleError, match="differ from id 100"):
         Runtime.open(options(files, draft=str(foreign), require_draft=True))
 
@@ -250,7 +250,7 @@ def test_a_recurrent_draft_is_explained_and_ngrams_take_over(files: Files, tmp_p
     with Runtime.open(options(files, draft=str(draft))) as runtime:
         assert any("recurrent" in notice for notice in runtime.info.notices)
         reply = last(runtime.reply(HELLO, sampling=GREEDY, max_tokens=20))
-        assert set(reply.stats.by_drafter) <= {"ngram"}
+        assert set(reply.stats.by_drafter) <= {"suffix"}
 
 
 def test_without_a_draft_ngrams_draft_alone(files: Files) -> None:

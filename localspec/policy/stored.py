@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from localspec.policy.costs import Costs
 from localspec.policy.survival import BINS, Survival
 
-FORMAT = 1
+FORMAT = 2
 _LARGEST = 1 << 20
 """Bytes of a file that could be ours."""
 
@@ -84,6 +84,7 @@ def _plain(knowledge: Knowledge) -> dict[str, Any]:
                 "stood": survival.stood.tolist(),
                 "judged": survival.judged.tolist(),
                 "first": survival.first.tolist(),
+                "lately": survival.lately.tolist(),
             }
             for (source, kind), survival in knowledge.survival.items()
         ],
@@ -107,6 +108,7 @@ def _parsed(data: dict[str, Any]) -> Knowledge:
             stood=_counts(kept["stood"]),
             judged=_counts(kept["judged"]),
             first=_counts(kept["first"]),
+            lately=_counts(kept["lately"]),
         )
         for kept in data["survival"]
     }

@@ -25,6 +25,7 @@ _MIDDLES = np.array(
 _DECAY = 0.98
 """What remains of a bin's evidence after each new judgement in it: about fifty count."""
 _FIRST_DECAY = 0.93
+_LATELY_DECAY = 0.96
 _WEIGHT = 2.0
 """Judgements that the raw confidence counts for in a bin."""
 _TRUST_DECAY = 0.9
@@ -54,7 +55,10 @@ class Survival:
     stood: NDArray[np.float64] = field(default_factory=_bins)
     judged: NDArray[np.float64] = field(default_factory=_bins)
     first: NDArray[np.float64] = field(default_factory=_bins)
-    """Of them, first tokens of a draft: how often there is which confidence."""
+    """First tokens of a draft: how often there is which confidence lately."""
+    lately: NDArray[np.float64] = field(default_factory=_bins)
+    """The same of all tokens that came to be judged. The bins' own counts do not tell: each
+    forgets at its own pace."""
     recent_stood: float = 0.0
     recent_expected: float = 0.0
     """Over the last judgements: how many stood, and how many the bins had expected."""
@@ -67,6 +71,8 @@ class Survival:
         self.recent_expected = float(expected) + _TRUST_DECAY * self.recent_expected
         self.judged[b] = 1 + _DECAY * self.judged[b]
         self.stood[b] = stood + _DECAY * self.stood[b]
+        self.lately *= _LATELY_DECAY
+        self.lately[b] += 1
         if index == 0:
             self.first *= _FIRST_DECAY
             self.first[b] += 1
@@ -85,5 +91,4 @@ class Survival:
 
     def mean(self, table: NDArray[np.float64]) -> float:
         """Survival of a token whose confidence is not known yet, by ``table``."""
-        total = self.evidence
-        return float(table @ self.judged) / total if total > 0 else _UNKNOWN
+        return float(table @ self.lately + _UNKNOWN) / (float(self.lately.sum()) + 1)
