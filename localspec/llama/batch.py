@@ -11,28 +11,29 @@ from localspec.llama.library import c_api
 
 
 class Batch:
-    """Room for ``capacity`` tokens of one sequence each.
+    """Room for ``capacity`` tokens, each of up to ``width`` sequences.
 
     The C struct holds raw pointers into the arrays, so they live as long as the object does.
     """
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, width: int = 1) -> None:
         self.capacity = capacity
         self.tokens = np.zeros(capacity, np.int32)
         self.positions = np.zeros(capacity, np.int32)
         self.outputs = np.zeros(capacity, np.int8)
-        self.seqs = np.zeros(capacity, np.int32)
-        self._seq_counts = np.ones(capacity, np.int32)
-        seq_size = self.seqs.itemsize
+        self.seqs = np.zeros((capacity, width), np.int32)
+        self.seq_counts = np.ones(capacity, np.int32)
+        """Of the sequences in a row of ``seqs``, those that count."""
+        row_size = np.uint64(self.seqs.itemsize * width)
         self._seq_pointers = (
-            self.seqs.ctypes.data + np.arange(capacity, dtype=np.uint64) * np.uint64(seq_size)
+            self.seqs.ctypes.data + np.arange(capacity, dtype=np.uint64) * row_size
         ).astype(np.uint64)
         self._struct: Any = c_api.llama_batch(
             n_tokens=0,
             token=_pointer(self.tokens, c_api.llama_token),
             embd=None,
             pos=_pointer(self.positions, c_api.llama_pos),
-            n_seq_id=_pointer(self._seq_counts, ctypes.c_int32),
+            n_seq_id=_pointer(self.seq_counts, ctypes.c_int32),
             seq_id=_pointer(self._seq_pointers, ctypes.POINTER(c_api.llama_seq_id)),
             logits=_pointer(self.outputs, ctypes.c_int8),
         )

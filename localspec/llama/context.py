@@ -22,6 +22,7 @@ from localspec.llama.batch import Batch
 from localspec.llama.library import c_api
 from localspec.llama.model import Model
 from localspec.llama.stop import StopFlag
+from localspec.llama.tree import Tree
 from localspec.values import Logits, Tokens
 
 KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "bf16": 30}
@@ -57,12 +58,16 @@ class Context:
         *,
         n_ctx: int,
         n_seq: int = 1,
+        branches: int = 0,
         n_batch: int = 512,
         threads: int,
         kv_type: str = "f16",
         stop: StopFlag | None = None,
     ) -> None:
         """``n_ctx`` tokens for each of ``n_seq`` sequences; ``stop`` aborts a running pass.
+
+        With ``branches``, sequence 0 can be extended by trees of so many leaves beyond the first;
+        ``n_seq`` is then 1.
 
         Raises:
             UsageError: unknown KV type.
@@ -73,9 +78,11 @@ class Context:
         self.model = model
         self.stop = stop or StopFlag()
         params = c_api.llama_context_default_params()
-        params.n_ctx = n_ctx * n_seq
+        # Nodes that are rejected need room for one pass.
+        params.n_ctx = n_ctx * n_seq + (OUTPUTS if branches else 0)
         params.n_batch = params.n_ubatch = n_batch
-        params.n_seq_max = n_seq
+        params.n_seq_max = n_seq + branches
+        params.kv_unified = branches > 0  # branches share the cells of their common beginning
         params.n_threads = params.n_threads_batch = threads
         # Without layers there, a full GPU is left alone; prompts would be carried to it otherwise.
         params.op_offload = model.offloads
@@ -94,8 +101,10 @@ class Context:
         # llama.cpp makes batches smaller and contexts larger than asked for; larger than a model
         # was trained for is no gain, and it aborts the process on a batch that is too large.
         self.n_batch = min(n_batch, int(c_api.llama_n_batch(self._ptr)))
-        self._batch = Batch(self.n_batch)
+        self._batch = Batch(self.n_batch, 1 + branches)
         self._lengths = [0] * n_seq
+        self._shared = [0] * branches
+        """Tokens of sequence 0 that each branch's sequence shares, from the first on."""
         self._rows: dict[tuple[int, int], Logits] = {}
         """Arrays over llama.cpp's buffer by address and rows: looking up is cheaper."""
         self.capacity = min(n_ctx, int(c_api.llama_n_ctx_seq(self._ptr)))
@@ -128,6 +137,14 @@ class Context:
         if not c_api.llama_memory_seq_rm(self._memory, seq, length, -1):
             raise DecodeError("this model's cache cannot be truncated")
         self._lengths[seq] = length
+        for branch, shared in enumerate(self._shared):
+            if shared > length:
+                self._cut_branch(branch, length)
+
+    @property
+    def branches(self) -> int:
+        """Leaves that a tree may have beyond the first."""
+        return len(self._shared)
 
     def forward(self, work: Sequence[tuple[int, Tokens, int]]) -> list[Logits]:
         """Append tokens to sequences in one pass.
@@ -149,22 +166,91 @@ class Context:
                 raise ContextFullError("the context is full; start a new chat or raise --ctx")
             batch.tokens[n:end] = tokens
             batch.positions[n:end] = np.arange(start, start + len(tokens))
-            batch.seqs[n:end] = seq
+            batch.seqs[n:end, 0] = seq
+            batch.seq_counts[n:end] = 1
             batch.outputs[n:end] = 0
             if outputs:
                 batch.outputs[end - outputs : end] = 1
             n = end
-        if n and not (batch.tokens[:n].min() >= 0 and batch.tokens[:n].max() < self.model.n_vocab):
-            raise DecodeError(f"a token outside the vocabulary of {self.model.n_vocab}")
-        if sum(outputs for _, _, outputs in work) > self._outputs:
-            raise DecodeError(f"a pass with more than {self._outputs} rows of logits")
-        error = decode_error(c_api.llama_decode(self._ptr, batch.first(n)))
-        if error is not None:
+        try:
+            self._decode(n, sum(outputs for _, _, outputs in work))
+        except LocalspecError:
             self._undo(seq for seq, _, _ in work)
-            raise error
+            raise
         for seq, tokens, _ in work:
             self._lengths[seq] += len(tokens)
         return self._views([outputs for _, _, outputs in work])
+
+    def _decode(self, n: int, outputs: int) -> None:
+        """The first n tokens of the batch."""
+        batch = self._batch
+        if n and not (batch.tokens[:n].min() >= 0 and batch.tokens[:n].max() < self.model.n_vocab):
+            raise DecodeError(f"a token outside the vocabulary of {self.model.n_vocab}")
+        if outputs > self._outputs:
+            raise DecodeError(f"a pass with more than {self._outputs} rows of logits")
+        error = decode_error(c_api.llama_decode(self._ptr, batch.first(n)))
+        if error is not None:
+            raise error
+
+    def forward_tree(self, pending: int, tree: Tree) -> Logits:
+        """Append a token to sequence 0 and a tree after it, in one pass; (1 + n, V) rows.
+
+        Until `keep` (or `truncate`) is called, nothing else may be done. If it raises, nothing was
+        appended.
+
+        Raises:
+            ContextFullError, Interrupted, DecodeError
+        """
+        batch, base, n = self._batch, self._lengths[0], 1 + len(tree.tokens)
+        if len(tree.leaves) > 1 + self.branches or n > batch.capacity:
+            raise DecodeError(f"a tree of {n} tokens with {len(tree.leaves)} leaves is too large")
+        if base + 1 + tree.depth > self.capacity:
+            raise ContextFullError("the context is full; start a new chat or raise --ctx")
+        for branch in range(len(tree.leaves) - 1):
+            self._share(branch, base)
+        batch.tokens[0], batch.tokens[1:n] = pending, tree.tokens
+        batch.positions[0], batch.positions[1:n] = base, base + 1 + tree.depths
+        batch.outputs[:n] = 1
+        for i, seqs in enumerate(([*range(max(1, len(tree.leaves)))], *tree.below)):
+            batch.seqs[i, : len(seqs)] = seqs
+            batch.seq_counts[i] = len(seqs)
+        try:
+            self._decode(n, n)
+        except LocalspecError:
+            self._undo([0])
+            self._forget_branches(base)
+            raise
+        self._lengths[0] = base + n  # an upper bound, until it is known what stays
+        return self._views([n])[0]
+
+    def keep(self, base: int, tree: Tree, path: Sequence[int]) -> None:
+        """Of the tree appended at ``base``, keep the first token and the nodes of the path."""
+        end = base + 1 + len(path)
+        winner = tree.below[path[-1]][0] if path else 0
+        if winner:  # its nodes take the place of the first branch's
+            c_api.llama_memory_seq_rm(self._memory, 0, base + 1, -1)
+            c_api.llama_memory_seq_cp(self._memory, winner, 0, base + 1, end)
+        else:
+            c_api.llama_memory_seq_rm(self._memory, 0, end, -1)
+        self._forget_branches(base)
+        self._lengths[0] = end
+
+    def _share(self, branch: int, length: int) -> None:
+        """Let a branch's sequence hold the first ``length`` tokens of sequence 0."""
+        shared = self._shared[branch]
+        if shared < length:
+            c_api.llama_memory_seq_cp(self._memory, 0, 1 + branch, shared, length)
+            self._shared[branch] = length
+
+    def _cut_branch(self, branch: int, length: int) -> None:
+        c_api.llama_memory_seq_rm(self._memory, 1 + branch, length, -1)
+        self._shared[branch] = min(self._shared[branch], length)
+
+    def _forget_branches(self, length: int) -> None:
+        """Take everything from ``length`` on from those branches that could hold it."""
+        for branch, shared in enumerate(self._shared):
+            if shared >= length:
+                self._cut_branch(branch, length)
 
     def _undo(self, seqs: Iterable[int]) -> None:
         """Forget what a failed pass may have left behind."""

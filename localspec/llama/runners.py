@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from localspec.errors import DecodeError
 from localspec.llama.context import Context
+from localspec.llama.tree import Tree, tree_of
 from localspec.loop import Work
 from localspec.values import Logits, Scores, Tokens
 
@@ -13,11 +14,16 @@ from localspec.values import Logits, Scores, Tokens
 class LlamaTarget:
     """A `Target`: the only owner of the target's KV cache."""
 
-    leaves = 1
-
     def __init__(self, context: Context) -> None:
         self._context = context
         self._base: dict[int, int] = {}
+        self._trees: dict[int, Tree] = {}
+        """Scored, and not decided yet."""
+
+    @property
+    def leaves(self) -> int:
+        """Leaves of a draft tree that it can score."""
+        return 1 + self._context.branches
 
     @property
     def capacity(self) -> int:
@@ -34,23 +40,33 @@ class LlamaTarget:
         """One pass over the pending tokens and drafts; if it raises, the cache is as before.
 
         Raises:
-            DecodeError: a tree, which this target does not score.
+            DecodeError: a tree that this context has no room for.
         """
         passes = []
         for w in work:
-            if not w.draft.is_chain:
-                raise DecodeError(f"drafter {w.draft.source!r} proposed a tree; chains only here")
             self._base[w.seq] = self.length(w.seq)
+            if not w.draft.is_chain:
+                if len(work) > 1 or w.seq != 0:
+                    raise DecodeError(f"drafter {w.draft.source!r} proposed a tree for a batch")
+                self._trees[w.seq] = tree = tree_of(w.draft)
+                return [Scores(self._context.forward_tree(w.pending, tree))]
             tokens = [w.pending, *w.draft.tokens.tolist()]
             passes.append((w.seq, tokens, len(tokens)))
         return [Scores(rows) for rows in self._context.forward(passes)]
 
     def keep(self, seq: int, path: Sequence[int]) -> None:
         """Keep the pending token and the accepted run."""
-        self._context.truncate(seq, self._base[seq] + 1 + len(path))
+        tree = self._trees.pop(seq, None)
+        if tree is not None:
+            self._context.keep(self._base[seq], tree, path)
+        else:
+            self._context.truncate(seq, self._base[seq] + 1 + len(path))
 
     def truncate(self, seq: int, length: int) -> None:
         """Keep the first ``length`` tokens of the sequence, for the next turn's prefix."""
+        tree = self._trees.pop(seq, None)
+        if tree is not None:  # scored, and never decided
+            self._context.keep(self._base[seq], tree, ())
         self._context.truncate(seq, length)
 
     def length(self, seq: int) -> int:
