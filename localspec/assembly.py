@@ -13,6 +13,7 @@ from localspec.drafters.cascade import Cascade
 from localspec.drafters.model import ModelDrafter
 from localspec.drafters.ngram import NGram
 from localspec.drafters.suffix import Suffix
+from localspec.drafters.tree import TreeDrafter
 from localspec.errors import (
     DraftIncompatibleError,
     Interrupted,
@@ -37,6 +38,8 @@ from localspec.pairs.resolve import Resolved, resolve
 from localspec.verifiers import Verifier, verifier
 
 _DEFAULT_DRAFTERS = ("suffix", "model")
+_BRANCHES = 8
+"""Leaves of a draft tree beyond the first."""
 _CASCADE_MIN_MATCH = 4
 """Where a draft model waits, a match must be longer to be preferred."""
 
@@ -130,7 +133,7 @@ class _Assembly:
             threads=options.threads,
             require_draft=options.require_draft or options.draft is not None,
         )
-        draft = self.files.draft if "model" in self.wanted else None
+        draft = self.files.draft if self.uses_draft else None
         return fit_files(self.files.target, draft, wishes)
 
     def loaded(self, fit: Fit) -> Pairing:
@@ -138,7 +141,7 @@ class _Assembly:
         self.notices.extend(fit.notes)
         model = self.model(self.files.target, fit.target)
         self.look_at(model, fit.context)
-        context = self.context(model, fit, fit.target.kv_type)
+        context = self.context(model, fit, fit.target.kv_type, self.branches(model))
         judge = verifier(options.verifier)
         draft = self.draft_model(model, fit)
         drafters = self.drafters(model, draft, fit, judge)
@@ -196,10 +199,11 @@ class _Assembly:
         if model.template is None:
             self.notices.append(f"{name} has no chat template: a plain User/Assistant one is used")
 
-    def context(self, model: Model, fit: Fit, kv_type: str) -> Context:
+    def context(self, model: Model, fit: Fit, kv_type: str, branches: int = 0) -> Context:
         made = Context(
             model,
             n_ctx=fit.context,
+            branches=branches,
             n_batch=BATCH,
             threads=fit.threads,
             kv_type=kv_type,
@@ -216,6 +220,11 @@ class _Assembly:
             return ("off",)
         return self.options.drafter or _DEFAULT_DRAFTERS
 
+    @property
+    def uses_draft(self) -> bool:
+        """Whether a drafter was asked for that needs a draft model."""
+        return bool({"model", "tree"} & {*self.wanted})
+
     def draft_model(self, target: Model, fit: Fit) -> Model | None:
         """The draft model, or None with a notice; n-grams then draft alone.
 
@@ -224,7 +233,7 @@ class _Assembly:
             LocalspecError: a draft that the person named is not there or damaged.
         """
         options, path = self.options, self.files.draft
-        if "model" not in self.wanted or not target.partial_removal:
+        if not self.uses_draft or not target.partial_removal:
             refusal = None if not options.require_draft else "drafting is off"
         elif path is None:
             refusal = "there is no draft model"
@@ -261,16 +270,32 @@ class _Assembly:
             least = 2 if draft is None else _CASCADE_MIN_MATCH
             if name == "ngram":
                 found.append(NGram(least))
-            elif name == "suffix" or (name == "model" and draft is None and self.falls_back):
+            elif name == "suffix" or (draft is None and self.falls_back):
                 found.append(Suffix(least))
-            elif name == "model" and draft is not None:
+            elif draft is not None:
                 planned = fit.draft  # None where only llama.cpp could read its header
                 kv_type = planned.kv_type if planned else draft_kv_type(None, fit.target.kv_type)
-                drafting = self.context(draft, fit, kv_type)
+                branches = self.branches(draft) if name == "tree" else 0
+                drafting = self.context(draft, fit, kv_type, branches)
                 self.drafting[name] = drafting
-                runner = LlamaDraftModel(drafting, target.n_vocab)
-                found.append(ModelDrafter(runner, judge.favours))
+                if name == "tree":
+                    shared = min(draft.n_vocab, target.n_vocab)
+                    found.append(TreeDrafter(LlamaTarget(drafting), shared, judge.favours))
+                else:
+                    runner = LlamaDraftModel(drafting, target.n_vocab)
+                    found.append(ModelDrafter(runner, judge.favours))
         return found
+
+    def branches(self, model: Model) -> int:
+        """Sequences for branches of draft trees; none where nobody drafts trees."""
+        if "tree" not in self.wanted:
+            return 0
+        if not model.branching:
+            self.notices.append(
+                f"{model.path.name} keeps a cache that cannot branch: drafting chains, not trees"
+            )
+            return 0
+        return _BRANCHES
 
     @property
     def falls_back(self) -> bool:
@@ -291,9 +316,16 @@ class _Assembly:
         if reason is not None:
             return controlling.off(reason)
         if self.options.draft_max is not None:
-            return controlling.held(self.options.draft_max, context)
-        sources = [drafter.name for drafter in drafters]
-        return controlling.automatic(self.options, context, self.drafting, sources)
+            return controlling.held(
+                self.options.draft_max, context, branching="tree" in self.drafting
+            )
+        return controlling.automatic(
+            self.options,
+            context,
+            self.drafting,
+            sources=[drafter.name for drafter in drafters],
+            branching={"tree"} & self.drafting.keys(),
+        )
 
 
 def _mismatch(target: Model, draft: Model) -> str | None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from localspec import config
 from localspec.llama import library
 from localspec.llama.calibrate import glance, pass_seconds, sweep
-from localspec.llama.context import Context
+from localspec.llama.context import OUTPUTS, Context
 from localspec.llama.devices import devices
 from localspec.options import Options
 from localspec.pairs.fingerprint import fingerprint
@@ -21,6 +21,8 @@ from localspec.policy.stored import Knowledge, load, name_of, save
 
 _GLANCE_S = 0.1
 """Seconds for measuring passes where the draft length is given."""
+_BREADTH = 3
+"""Nodes at each depth of a tree of given depth."""
 _THOROUGH_S = 30.0
 """Seconds at most, where the person asked for measurements and waits for them."""
 
@@ -45,22 +47,29 @@ def off(reason: str) -> Control:
     return Control(Plain(reason))
 
 
-def held(k: int, target: Context) -> Control:
-    """The draft length that the person wants."""
-    return Control(Held(k, Costs(sweep(target, _GLANCE_S))))
+def held(k: int, target: Context, *, branching: bool) -> Control:
+    """The draft length that the person wants; ``branching`` where a drafter drafts trees."""
+    breadth = min(_BREADTH, 1 + target.branches, (OUTPUTS - 1) // max(1, k)) if branching else 1
+    return Control(Held(k, Costs(sweep(target, _GLANCE_S)), breadth))
 
 
 def automatic(
-    options: Options, target: Context, drafting: Mapping[str, Context], sources: list[str]
+    options: Options,
+    target: Context,
+    drafting: Mapping[str, Context],
+    sources: list[str],
+    branching: Collection[str],
 ) -> Control:
-    """Whatever pays. ``drafting`` holds the contexts of drafters that compute, by name."""
+    """Whatever pays. ``drafting`` holds the contexts of drafters that compute, by name;
+    ``branching`` names those that draft trees.
+    """
     file = _costs_file(options, target, drafting)
     knowledge = load(file)
     if knowledge is None:
         knowledge = Knowledge({0: Costs(sweep(target), _draft_costs(drafting))})
     else:
         _renew(knowledge, glance(target), _draft_costs(drafting))
-    auto = Auto(knowledge, sources)
+    auto = Auto(knowledge, sources, branching=branching)
 
     def measure() -> Costs:
         costs = Costs(sweep(target, _THOROUGH_S), _draft_costs(drafting))

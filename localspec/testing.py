@@ -27,8 +27,13 @@ class TableTarget:
         self._last: dict[int, Work] = {}
 
     def read(self, seq: int, tokens: Tokens) -> None:
-        """Put a prompt (less its last token) into the cache."""
-        self.cache[seq] = list(tokens)
+        """Append to the cache: a prompt less its last token, say."""
+        self.cache.setdefault(seq, []).extend(tokens)
+
+    def truncate(self, seq: int, length: int) -> None:
+        """Keep the first tokens."""
+        self._last.pop(seq, None)
+        del self.cache.setdefault(seq, [])[length:]
 
     def score(self, work: Sequence[Work]) -> list[Scores]:
         """Row 0 after the pending token, row 1 + i after node i."""

@@ -12,6 +12,7 @@ from localspec.drafters.cascade import Cascade
 from localspec.drafters.model import ModelDrafter
 from localspec.drafters.ngram import NGram
 from localspec.drafters.suffix import Suffix
+from localspec.drafters.tree import TreeDrafter
 from localspec.policy import Fixed
 from localspec.policy.auto import Auto
 from localspec.policy.costs import Costs
@@ -48,7 +49,9 @@ def test_every_shape_of_draft_leaves_the_text_alone(shape: str, setting: str) ->
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.parametrize("kind", ["model coupled", "model sampled", "ngram", "suffix", "cascade"])
+@pytest.mark.parametrize(
+    "kind", ["model coupled", "model sampled", "ngram", "suffix", "tree", "cascade"]
+)
 def test_every_drafter_leaves_the_text_alone(kind: str, setting: str) -> None:
     sampling = SETTINGS[setting]
     for seed in SEEDS:
@@ -58,6 +61,7 @@ def test_every_drafter_leaves_the_text_alone(kind: str, setting: str) -> None:
             "model sampled": ModelDrafter(TableModel(DRAFT), Proposal.SAMPLED),
             "ngram": NGram(1, 3),
             "suffix": Suffix(),
+            "tree": TreeDrafter(tables.TableTarget(DRAFT), len(DRAFT([])), Proposal.COUPLED),
             "cascade": Cascade([NGram(2, 4), coupled]),
         }[kind]
         drafted = tables.decode(TARGET, drafter, Match(), seed, TOKENS, sampling=sampling)

@@ -223,6 +223,14 @@ class Model:
         """Whether a text is to be preceded by bos."""
         return bool(c_api.llama_vocab_get_add_bos(self._vocab))
 
+    @property
+    def branching(self) -> bool:
+        """Whether several sequences may share the beginning of its cache, as draft trees need it.
+
+        A window of attention forgets cells on its own, so branches would come to differ.
+        """
+        return self.partial_removal and int(c_api.llama_model_n_swa(self._ptr)) == 0
+
     @functools.cached_property
     def end_ids(self) -> frozenset[int]:
         """Every end-of-generation token."""

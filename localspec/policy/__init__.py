@@ -66,8 +66,9 @@ class Held:
 
     _PLAIN_EVERY = 32
 
-    def __init__(self, k: int, costs: Costs) -> None:
-        self._plan = Plan((Step(ANY, Budget.chain(k)),))
+    def __init__(self, k: int, costs: Costs, breadth: int = 1) -> None:
+        """``breadth`` nodes at each depth, for drafters that draft trees."""
+        self._plan = Plan((Step(ANY, Budget(nodes=k * breadth, depth=k, leaves=breadth)),))
         self.costs = costs
         self._round = 0
         self.speculation = Speculation("on")

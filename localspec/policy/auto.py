@@ -15,7 +15,7 @@ The first thing that ever happens with an unknown draft is such a look.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -38,6 +38,11 @@ _PLAIN_EVERY = 128
 """One round in this many is plain, to keep the comparison honest."""
 _CURVE_EVERY = 16
 """Rounds between two readings of the curve: it changes slowly."""
+_BREADTHS = (2, 3, 4)
+_SHALLOW = 4
+"""Depth at which the cost of breadth is looked at."""
+_FREE = 1.2
+"""Breadth may make a pass so much longer."""
 _HOPE = 0.4
 """What a machine might have become: of the extra time of wide passes, so much."""
 _QUIET = 48
@@ -52,15 +57,24 @@ def bucket_of(length: int) -> int:
 class Auto:
     """Never slower, whatever is drafted."""
 
-    def __init__(self, knowledge: Knowledge, sources: Sequence[str], *, k_max: int = K_MAX) -> None:
+    def __init__(
+        self,
+        knowledge: Knowledge,
+        sources: Sequence[str],
+        *,
+        branching: Collection[str] = (),
+        k_max: int = K_MAX,
+    ) -> None:
         """``knowledge`` holds costs for at least one bucket of context length and goes on
-        learning; ``sources`` are the names of the drafters in order of preference.
+        learning; ``sources`` are the names of the drafters in order of preference, ``branching``
+        those of them that draft trees where the budget has room for them.
         """
         self.knowledge = knowledge
         self._bucket = min(knowledge.costs)
         self.costs = knowledge.costs[self._bucket]
         """Those of the bucket that the last plan was for."""
         self._sources = tuple(sources)
+        self._branching = frozenset(branching)
         self._k_max = k_max
         self._kinds: dict[int, str] = {}
         """Kind of sampling by sequence."""
@@ -140,7 +154,7 @@ class Auto:
             if cost < _CHEAP or worth.gain() > _MARGIN:
                 self._looks.drafts(key)
                 # Where nothing is affordable the pace refuses, but what it refused is judged.
-                budget = Budget.chain(max(1, len(worth.curve) - 1))
+                budget = self._budget(source, max(1, len(worth.curve) - 1))
                 steps.insert(0, Step(source, budget, Pace(worth, instead)))
                 if cost >= _CHEAP:
                     instead = max(instead, worth.rate())
@@ -149,7 +163,7 @@ class Auto:
                 reason = self._why_parked(survival, cost)
                 hopeful = Worth(survival, 1 + _HOPE * (worth.curve - 1), cost)
                 if hopeful.gain() > _MARGIN and self._looks.may_try(key, self._round):
-                    budget = Budget.chain(len(worth.curve) - 1)
+                    budget = self._budget(source, len(worth.curve) - 1)
                     steps.insert(0, Step(source, budget, Pace(hopeful, 1.0)))
                     self._trying.add(key)
                     continue
@@ -160,11 +174,26 @@ class Auto:
         self.speculation = Speculation("on") if drafting else Speculation("parked", reason)
         return Plan(tuple(steps))
 
+    def _breadth(self, source: str) -> int:
+        """Nodes at each depth: as many as the machine verifies at nearly the cost of one."""
+        if source not in self._branching:
+            return 1
+        chain = self._curve[min(_SHALLOW, self._k_max)]
+        free = [
+            b for b in _BREADTHS if self._curve[min(b * _SHALLOW, self._k_max)] <= _FREE * chain
+        ]
+        return max(free, default=1)
+
+    def _budget(self, source: str, depth: int) -> Budget:
+        breadth = self._breadth(source)
+        return Budget(nodes=breadth * depth, depth=depth, leaves=breadth)
+
     def _affordable(self, key: Key, cost: float) -> Curve:
-        """The curve up to the longest draft whose complete loss the stake would bear."""
-        loss = self._curve - 1 + np.arange(len(self._curve)) * cost
+        """The curve by depth, up to the deepest draft whose complete loss the stake would bear."""
+        curve = self._curve[:: self._breadth(key[0])]
+        loss = curve - 1 + np.arange(len(curve)) * cost
         longest = int(np.flatnonzero(loss[1:] <= self._stakes.of(key)).max(initial=-1)) + 1
-        return self._curve[: longest + 1]
+        return curve[: longest + 1]
 
     def _why_parked(self, survival: Survival, cost: float) -> str:
         if most_gain(self._curve, cost) <= _MARGIN:

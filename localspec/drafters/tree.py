@@ -1,0 +1,293 @@
+"""Drafting a tree with a draft model: several guesses at each place, verified in one pass."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from localspec.drafters import Ask, Committed
+from localspec.drafters.model import common_prefix
+from localspec.loop import Work
+from localspec.noise import Stream
+from localspec.values import (
+    ROOT,
+    Distribution,
+    Draft,
+    Evidence,
+    Proposal,
+    Scores,
+    no_draft,
+)
+
+_RANKS = 4
+"""Children of one node, at most."""
+
+
+class TreeModel(Protocol):
+    """A language model that scores trees after its KV cache, as a target does."""
+
+    @property
+    def capacity(self) -> int:
+        """Tokens that one sequence may hold."""
+        ...
+
+    @property
+    def leaves(self) -> int:
+        """Leaves of a tree that it can score."""
+        ...
+
+    def read(self, seq: int, tokens: Sequence[int]) -> None:
+        """Append tokens."""
+        ...
+
+    def score(self, work: Sequence[Work]) -> list[Scores]:
+        """Logits after the pending token and every node."""
+        ...
+
+    def truncate(self, seq: int, length: int) -> None:
+        """Keep the first ``length`` tokens."""
+        ...
+
+
+@dataclass(slots=True)
+class _Growing:
+    """A tree in the making."""
+
+    ask: Ask
+    proposal: Proposal
+    tokens: list[int] = field(default_factory=list)
+    parents: list[int] = field(default_factory=list)
+    q: list[Distribution] = field(default_factory=list)
+    scores: list[float] = field(default_factory=list)
+    """By the draft's own reckoning, the probability that the path to the node stands."""
+    confidences: list[float] = field(default_factory=list)
+    """One a level: that one of its nodes stands, if one of the level above does."""
+    leaves: int = 1
+
+    def draft(self, source: str, seconds: float = 0.0) -> Draft:
+        known = self.proposal is Proposal.WITHOUT_REPLACEMENT
+        return Draft(
+            np.array(self.tokens, np.int32),
+            np.array(self.parents, np.int32),
+            self.proposal,
+            tuple(self.q) if known else None,
+            source,
+            seconds,
+            len(self.confidences),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """A place for a child: the rank-th of a node."""
+
+    parent: int
+    rank: int
+    score: float
+
+
+class TreeDrafter:
+    """Trees grown level by level, the most probable places first (Li et al. 2024, "EAGLE-2").
+
+    What goes into a place follows the verifier: the best of q at temperature 0; for match at other
+    temperatures the best of log q + the target's own noise, so that the target's choice is likely
+    among them; for rejection draws without replacement, by the same trick with noise of their own
+    (Chen et al. 2024, "Sequoia", section 3.2).
+
+    Which places there are is decided before anything is drawn for them, from the sorted values of q
+    alone. So a place never depends on the token in it, and rejection sampling stays exact.
+    """
+
+    name = "tree"
+    branching = True
+
+    def __init__(self, model: TreeModel, vocabulary: int, favoured: Proposal) -> None:
+        """``vocabulary`` are the ids that draft and target share; ``favoured`` is the verifier's
+        kind of proposal: COUPLED or SAMPLED.
+        """
+        self._model = model
+        self._vocabulary = vocabulary
+        self._favoured = favoured
+        self._held: dict[int, list[int]] = {}
+        """Tokens in the draft model's KV cache."""
+        self._trees: dict[int, _Growing] = {}
+        """Trees that wait for their verdict."""
+
+    def propose(self, asks: Sequence[Ask]) -> list[Draft]:
+        """One tree an ask, one ask after the other."""
+        return [self._one(ask) for ask in asks]
+
+    def commit(self, news: Sequence[Committed]) -> list[Evidence]:
+        """How the levels of the last trees did; read a whole prompt, as the target did."""
+        evidence: list[Evidence] = []
+        for item in news:
+            tree = self._trees.pop(item.seq, None)
+            if tree is not None:
+                evidence += self._judged(tree, item)
+            held = self._held.get(item.seq, [])
+            if len(item.tokens) == len(item.known) and self._readable(item.known):
+                self._catch_up(item.seq, item.known)
+            elif len(held) > len(item.known):
+                self._cut(item.seq, common_prefix(held, item.known))
+        return evidence
+
+    def length(self, seq: int) -> int:
+        """Tokens of the sequence in the draft model's KV cache."""
+        return len(self._held.get(seq, ()))
+
+    def close(self, seq: int) -> None:
+        """Forget the sequence."""
+        self._trees.pop(seq, None)
+        if self._held.pop(seq, None) is not None:
+            self._model.truncate(seq, 0)
+
+    # -- growing -------------------------------------------------------------------------------
+
+    def _one(self, ask: Ask) -> Draft:
+        start = time.perf_counter()
+        room = self._model.capacity - len(ask.tokens)
+        depth = min(ask.budget.depth, ask.budget.nodes, room)
+        if depth <= 0 or not self._readable(ask.tokens[-1:]):
+            return no_draft(self.name)
+        self._catch_up(ask.seq, ask.tokens)
+        tree = _Growing(ask, self._proposal(ask))
+        frontier = [ROOT]
+        while frontier and len(tree.confidences) < depth:
+            rows = self._rows(tree)
+            level = {node: rows(node) for node in frontier}
+            slots = self._slots(tree, level, max(1, ask.budget.nodes // depth))
+            above = sum(_score(tree, node) for node in frontier)
+            tree.confidences.append(min(1.0, sum(s.score for s in slots) / above))
+            if not slots or not ask.pace.more(tree.confidences):
+                break
+            frontier = self._fill(tree, level, slots)
+            if not ask.pace.further(tree.confidences):
+                break
+        self._trees[ask.seq] = tree
+        seconds = time.perf_counter() - start
+        if not tree.tokens:
+            return no_draft(self.name, seconds, len(tree.confidences))
+        return tree.draft(self.name, seconds)
+
+    def _proposal(self, ask: Ask) -> Proposal:
+        if ask.processor.sampling.kind == "greedy":
+            return Proposal.DETERMINISTIC
+        if self._favoured is Proposal.SAMPLED:
+            return Proposal.WITHOUT_REPLACEMENT
+        return self._favoured
+
+    def _rows(self, tree: _Growing) -> Callable[[int], Distribution]:
+        """q after each node of the tree so far."""
+        ask, so_far = tree.ask, tree.draft(self.name)
+        length = len(self._held[ask.seq])
+        (scores,) = self._model.score([Work(ask.seq, ask.tokens[-1], so_far)])
+        logits = scores.logits[:, : self._vocabulary]
+        self._model.truncate(ask.seq, length)
+        lookback = ask.processor.lookback
+        before = ask.tokens[-lookback:] if lookback else []
+
+        def row(node: int) -> Distribution:
+            past = [*before, *so_far.prefix(node)] if lookback else before
+            return ask.processor(logits[1 + node], past)
+
+        return row
+
+    def _slots(self, tree: _Growing, level: dict[int, Distribution], width: int) -> list[_Slot]:
+        """The most probable places for children, as many as the budget has."""
+        budget = tree.ask.budget
+        most = min(width, budget.nodes - len(tree.tokens))
+        offered = [
+            _Slot(node, rank, _score(tree, node) * float(share))
+            for node, q in level.items()
+            for rank, share in enumerate(np.sort(q.probs)[::-1][:_RANKS])
+        ]
+        offered.sort(key=lambda slot: (-slot.score, slot.parent, slot.rank))
+        leaves = min(budget.leaves, self._model.leaves)
+        taken: list[_Slot] = []
+        for slot in offered:
+            if len(taken) == most:
+                break
+            if slot.rank and tree.leaves == leaves:
+                continue
+            tree.leaves += slot.rank > 0
+            taken.append(slot)
+        taken.sort(key=lambda slot: (slot.parent, slot.rank))
+        return taken
+
+    def _fill(
+        self, tree: _Growing, level: dict[int, Distribution], slots: Sequence[_Slot]
+    ) -> list[int]:
+        """Put tokens into the places; the new nodes."""
+        ask, depth = tree.ask, len(tree.confidences) - 1
+        new = []
+        for node, q in level.items():
+            here = [slot for slot in slots if slot.parent == node]
+            if not here:
+                continue
+            order = _order(q, ask, ask.position + depth, node, tree.proposal)
+            for slot, token in zip(here, order, strict=False):
+                new.append(len(tree.tokens))
+                tree.tokens.append(int(token))
+                tree.parents.append(node)
+                tree.q.append(q)
+                tree.scores.append(slot.score)
+        return new
+
+    def _judged(self, tree: _Growing, news: Committed) -> list[Evidence]:
+        """Whether each level held the token that was emitted there."""
+        found: list[Evidence] = []
+        node = ROOT
+        for level, confidence in enumerate(tree.confidences):
+            if level >= len(news.tokens):
+                break
+            children = [i for i, parent in enumerate(tree.parents) if parent == node]
+            hits = [i for i in children if tree.tokens[i] == news.tokens[level]]
+            if children or level == 0:
+                found.append(Evidence(news.seq, self.name, level, confidence, bool(hits)))
+            if not hits:
+                break
+            node = hits[0]
+        return found
+
+    # -- the cache -----------------------------------------------------------------------------
+
+    def _readable(self, tokens: Sequence[int]) -> bool:
+        return all(token < self._vocabulary for token in tokens)
+
+    def _catch_up(self, seq: int, tokens: Sequence[int]) -> None:
+        """Have all tokens but the last in the cache."""
+        held = self._held.setdefault(seq, [])
+        self._cut(seq, min(common_prefix(held, tokens), len(tokens) - 1))
+        missing = list(tokens[len(held) : -1])
+        if missing:
+            self._model.read(seq, missing)
+            held.extend(missing)
+
+    def _cut(self, seq: int, length: int) -> None:
+        held = self._held.get(seq, [])
+        if length < len(held):
+            self._model.truncate(seq, length)
+            del held[length:]
+
+
+def _score(tree: _Growing, node: int) -> float:
+    return 1.0 if node == ROOT else tree.scores[node]
+
+
+def _order(
+    q: Distribution, ask: Ask, position: int, node: int, proposal: Proposal
+) -> Sequence[int]:
+    """Tokens for the children of a node, in the order of their ranks."""
+    if proposal is Proposal.DETERMINISTIC:
+        keys = np.array(q.probs)
+    elif proposal is Proposal.COUPLED:
+        keys = np.log(q.probs) + ask.noise.gumbel(position, q.ids, Stream.SAMPLE)
+    else:
+        index = (ask.position << 16) + node + 2
+        keys = np.log(q.probs) + ask.noise.gumbel(position, q.ids, Stream.DRAFT, index)
+    best: Sequence[int] = q.ids[np.argsort(-keys, kind="stable")[:_RANKS]].tolist()
+    return best
