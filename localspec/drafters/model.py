@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ import numpy as np
 
 from localspec.drafters import Ask, Committed, judge
 from localspec.drafters.choosing import Chooser, confidence
+from localspec.errors import ContextFullError
 from localspec.values import (
     Distribution,
     Draft,
@@ -42,7 +44,8 @@ class DraftModel(Protocol):
         """Append tokens (at least one) to sequences in one pass.
 
         ``work`` is (sequence, tokens, rows); returns (rows, V) logits after the last ``rows``
-        tokens of each, valid until the next pass. If it raises, nothing was appended.
+        tokens of each, valid until the next pass. If it raises, nothing was appended;
+        ContextFullError where they do not fit.
         """
         ...
 
@@ -119,9 +122,11 @@ class ModelDrafter:
         active = [c for c in chains if c.depth > 0]
         feed = [self._catch_up(c.ask.seq, c.ask.tokens) for c in active]
         while active:
-            rows = self._model.extend(
-                [(c.ask.seq, new, 1) for c, new in zip(active, feed, strict=True)]
-            )
+            work = [(c.ask.seq, new, 1) for c, new in zip(active, feed, strict=True)]
+            try:
+                rows = self._model.extend(work)
+            except ContextFullError:  # the draft's context, not the target's
+                break
             for c, new, row in zip(active, feed, rows, strict=True):
                 self._caches[c.ask.seq].held.extend(new)
                 self._draw(c, row[0])
@@ -152,8 +157,9 @@ class ModelDrafter:
                 missing = self._catch_up(item.seq, item.known)
                 announced = len(item.tokens) == len(item.known)
                 if announced and len(missing) > 1 and self._readable(missing):
-                    self._model.extend([(item.seq, missing[:-1], 0)])
-                    cache.held.extend(missing[:-1])
+                    with contextlib.suppress(ContextFullError):  # then nothing is drafted
+                        self._model.extend([(item.seq, missing[:-1], 0)])
+                        cache.held.extend(missing[:-1])
         return evidence
 
     def length(self, seq: int) -> int:
@@ -229,7 +235,10 @@ class ModelDrafter:
         if len(ask.tokens) > self._model.capacity:
             return
         rows = min(_LOOK_AT, len(missing))
-        (logits,) = self._model.extend([(ask.seq, missing, rows)])
+        try:
+            (logits,) = self._model.extend([(ask.seq, missing, rows)])
+        except ContextFullError:
+            return
         held = self._caches[ask.seq].held
         held.extend(missing)
         first = len(held) - rows

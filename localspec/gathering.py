@@ -1,0 +1,178 @@
+"""The drafters of a pair: those that were asked for and can be had."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from localspec.drafters import Drafter
+from localspec.drafters.model import DraftModel, ModelDrafter
+from localspec.drafters.ngram import NGram
+from localspec.drafters.suffix import Suffix
+from localspec.drafters.translated import TranslatedModel
+from localspec.drafters.tree import TreeDrafter
+from localspec.errors import DraftIncompatibleError, Interrupted, LocalspecError
+from localspec.llama.context import Context
+from localspec.llama.model import Model
+from localspec.llama.runners import LlamaDraftModel, LlamaTarget
+from localspec.options import Options
+from localspec.pairs.check import vocabulary_mismatch
+from localspec.pairs.planning import Fit, draft_kv_type
+from localspec.pairs.translation import ENOUGH, Translation, translate
+from localspec.values import Proposal
+
+_DEFAULT = ("suffix", "model")
+_WITH_A_MODEL = frozenset({"model", "tree"})
+_FROM_THE_TEXT = frozenset({"suffix", "ngram"})
+_BEFORE_A_MODEL = 4
+"""Where a draft model waits, a match must be longer to be preferred."""
+_BRANCHES = 8
+"""Leaves of a draft tree beyond the first."""
+
+
+def wanted(options: Options) -> tuple[str, ...]:
+    """Names of drafters, in order of preference."""
+    if options.draft_max == 0:
+        return ("off",)
+    return options.drafter or _DEFAULT
+
+
+def uses_draft(options: Options) -> bool:
+    """Whether a drafter is wanted that needs a draft model."""
+    return bool(_WITH_A_MODEL & {*wanted(options)})
+
+
+def branches(options: Options, model: Model, notices: list[str]) -> int:
+    """Sequences that the model's context needs for draft trees; none where nobody drafts them."""
+    if "tree" not in wanted(options):
+        return 0
+    if not model.branching:
+        notices.append(
+            f"{model.path.name} keeps a cache that cannot branch: drafting chains, not trees"
+        )
+        return 0
+    return _BRANCHES
+
+
+@dataclass(slots=True)
+class Gathering:
+    """Finds a pair's drafters."""
+
+    options: Options
+    file: Path | None
+    """Of the draft model."""
+    target: Model
+    fit: Fit
+    favours: Proposal
+    """The kind of proposal that the verifier favours."""
+    notices: list[str]
+    load: Callable[[Path], Model]
+    open: Callable[[Model, str, int], Context]
+    """Makes a context of (model, KV type, branches)."""
+    draft: Model | None = None
+    contexts: dict[str, Context] = field(default_factory=dict)
+    """Of drafters that compute, by name."""
+    _translation: Translation | None = None
+
+    def drafters(self) -> list[Drafter]:
+        """Those asked for that can be had, in order.
+
+        Raises:
+            DraftIncompatibleError: the draft model cannot be used, and the options insist on it.
+            LocalspecError: a draft that the person named is not there or damaged.
+        """
+        if not self.target.partial_removal:
+            if self.options.require_draft:
+                raise DraftIncompatibleError("drafting is off")
+            return []
+        self.draft = self._draft_model()
+        found: list[Drafter] = []
+        for name in wanted(self.options):
+            if name in _WITH_A_MODEL and self.draft is not None:
+                found.append(self._with_model(name, self.draft))
+            elif name == "ngram":
+                found.append(NGram(self._shortest))
+            elif name == "suffix" or (name in _WITH_A_MODEL and self._falls_back):
+                found.append(Suffix(self._shortest))
+        return found
+
+    def _draft_model(self) -> Model | None:
+        """The draft model, or None with a notice; the text then drafts alone."""
+        options = self.options
+        if not uses_draft(options):
+            refusal = "drafting is off" if options.require_draft else None
+        elif self.file is None:
+            refusal = "there is no draft model"
+        elif self.fit.left_out is not None:
+            refusal = self.fit.left_out
+            self.notices.append(f"{refusal}; drafting from n-grams instead")
+        else:
+            try:
+                draft = self.load(self.file)
+            except Interrupted:
+                raise
+            except LocalspecError as error:
+                if options.draft is not None or options.require_draft:
+                    raise
+                refusal = str(error)
+            else:
+                mismatch = self._mismatch(draft)
+                if mismatch is None:
+                    return draft
+                refusal = f"draft {draft.path.name} cannot draft for {self.target.path.name}: "
+                refusal += mismatch
+            self.notices.append(f"{refusal}; drafting from n-grams instead")
+        if options.require_draft:
+            raise DraftIncompatibleError(refusal or "there is no draft model")
+        return None
+
+    def _mismatch(self, draft: Model) -> str | None:
+        """Why the draft cannot serve the target; None if it can, by translation if need be."""
+        if not draft.partial_removal:
+            return "it keeps a recurrent state that cannot forget rejected tokens"
+        mismatch = vocabulary_mismatch(self.target, draft)
+        if mismatch is None:
+            return None
+        translation = translate(self.target, draft)
+        if translation.shared < ENOUGH:
+            return f"{mismatch}, and only {translation.shared:.0%} of the tokens are shared"
+        self._translation = translation
+        self.notices.append(
+            f"{draft.path.name} has another vocabulary; it drafts the {translation.shared:.0%} of "
+            "the tokens that both know"
+        )
+        return None
+
+    def _with_model(self, name: str, draft: Model) -> Drafter:
+        planned = self.fit.draft  # None where only llama.cpp could read its header
+        kv_type = planned.kv_type if planned else draft_kv_type(None, self._target_kv)
+        if name == "tree" and self._translation is None:
+            context = self.open(draft, kv_type, branches(self.options, draft, self.notices))
+            self.contexts[name] = context
+            shared = min(draft.n_vocab, self.target.n_vocab)
+            return TreeDrafter(LlamaTarget(context), shared, self.favours)
+        context = self.open(draft, kv_type, 0)
+        self.contexts["model"] = context
+        model: DraftModel = LlamaDraftModel(context, self.target.n_vocab)
+        if self._translation is not None:
+            model = TranslatedModel(LlamaDraftModel(context, draft.n_vocab), self._translation)
+        return ModelDrafter(model, self.favours)
+
+    @property
+    def _target_kv(self) -> str:
+        return self.fit.target.kv_type
+
+    @property
+    def _shortest(self) -> int:
+        return 2 if self.draft is None else _BEFORE_A_MODEL
+
+    @property
+    def _falls_back(self) -> bool:
+        """Whether the text stands in for a draft model: where one was expected, and not asked
+        too.
+        """
+        return self.file is not None and not _FROM_THE_TEXT & {*wanted(self.options)}
+
+
+__all__ = ["Gathering", "branches", "uses_draft", "wanted"]
