@@ -18,7 +18,7 @@ from localspec.gathering import Gathering, branches, uses_draft, wanted
 from localspec.llama import library
 from localspec.llama.calibrate import Watchdog, choose_threads
 from localspec.llama.context import Context
-from localspec.llama.devices import backend
+from localspec.llama.devices import backend, physical_cores
 from localspec.llama.model import Model, check_file
 from localspec.llama.runners import LlamaTarget
 from localspec.llama.stop import StopFlag
@@ -164,7 +164,7 @@ class _Assembly:
             verifier=judge,
             control=control,
             stop=self.stop,
-            watchdog=Watchdog(context) if on_cpu else None,
+            watchdog=Watchdog(context, physical_cores()) if on_cpu else None,
             parts=tuple(self.parts),
         )
 

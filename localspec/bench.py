@@ -13,7 +13,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from localspec.events import Finished, Message, Reply, Round
+from localspec.events import Finished, Message, Notice, Reply, Round
 from localspec.runtime import Runtime
 from localspec.sampling import Sampling
 from localspec.theory import best_fixed, expected_tokens
@@ -71,6 +71,8 @@ class Bench:
     """Seconds of a target pass by width."""
     draft_costs: Mapping[str, float]
     """Seconds a token, by drafter."""
+    notices: tuple[str, ...] = ()
+    """What happened meanwhile: threads that gave way to another program, say."""
 
     @property
     def noisy(self) -> bool:
@@ -89,6 +91,7 @@ class Answered:
 
     reply: Reply
     rounds: tuple[Round, ...]
+    notices: tuple[str, ...] = ()
 
 
 def answer(
@@ -96,14 +99,17 @@ def answer(
 ) -> Answered:
     """One reply, waited for."""
     rounds: list[Round] = []
+    notices: list[str] = []
     message = Message("user", prompt)
     for event in runtime.reply(
         [message], sampling=sampling, seed=seed, max_tokens=max_tokens, draft=draft
     ):
         if isinstance(event, Round):
             rounds.append(event)
+        elif isinstance(event, Notice):
+            notices.append(event.text)
         elif isinstance(event, Finished):
-            return Answered(event.reply, tuple(rounds))
+            return Answered(event.reply, tuple(rounds), tuple(notices))
     raise AssertionError("a reply ends with Finished")
 
 
@@ -122,6 +128,7 @@ def bench(
     """
     spread = _spread(runtime, workloads[0].prompts[0], max_tokens)
     answers = []
+    notices: list[str] = []
     for temperature in temperatures:
         sampling = Sampling(temperature=temperature)
         for workload in workloads:
@@ -135,12 +142,13 @@ def bench(
                     for draft in order
                 }
                 pairs.append((replies[False].reply, replies[True]))
+                notices += [text for draft in order for text in replies[draft].notices]
             answers.append((workload, temperature, pairs))
     costs = runtime.costs()
     curve = costs.curve() if costs else {}
     draft_costs = costs.drafts() if costs else {}
     results = [_measured(w, t, pairs, curve, draft_costs) for w, t, pairs in answers]
-    return Bench(tuple(results), spread, curve, draft_costs)
+    return Bench(tuple(results), spread, curve, draft_costs, tuple(notices))
 
 
 def _spread(runtime: Runtime, prompt: str, max_tokens: int) -> float:

@@ -27,6 +27,7 @@ def report(
         "mean_ratio": result.mean_ratio,
         "spread": result.spread,
         "noisy": result.noisy,
+        "notices": list(result.notices),
         "curve": dict(result.curve),
         "draft_costs": dict(result.draft_costs),
         "peers": [dataclasses.asdict(c) for c in compared],
@@ -54,6 +55,7 @@ def table(result: Bench) -> list[str]:
         f"plain speed varied by {result.spread:.0%} between equal runs"
         + (": too much to conclude anything; run it on a quiet machine" if result.noisy else "")
     )
+    lines += [f"meanwhile: {text}" for text in dict.fromkeys(result.notices)]
     return lines
 
 

@@ -77,7 +77,7 @@ def pass_seconds(context: Context, width: int, tries: int = 5, budget_s: float =
 
 
 class Watchdog:
-    """Halves the threads when they wait for a busy neighbour.
+    """Halves the threads when they wait for a busy neighbour, and takes them back when it is gone.
 
     llama.cpp's threads meet at spinning barriers: with another process on a core, every pass
     waits for the scheduler and can take a hundred times as long.
@@ -88,23 +88,69 @@ class Watchdog:
     _WEIGHT = 0.1
     _FADE = 1.002
     """The best time of a width is forgotten slowly: passes do get longer with the context."""
+    _PATIENCE = (64, 1024)
+    """Passes before all threads are tried again: at first, and at most."""
+    _TRIAL = 5
+    """Passes of a trial."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, most: int | None = None) -> None:
+        """``most`` are the threads worth trying later, where the context was given fewer."""
         self._context = context
+        self._usual = max(most or 0, context.threads)
+        self._fewer = context.threads
         self._best: dict[int, float] = {}
         self._slowness = 1.0
+        self._wait = self._PATIENCE[0]
+        self._passes = 0
+        """Since the threads were last changed."""
+        self._trial: list[float] = []
+        """Time of each pass of a running trial, by the best with fewer threads."""
 
     def look(self, last: tuple[int, float]) -> Iterator[Notice]:
         """Take note of a pass of (width, seconds); says so when it steps in."""
         width, seconds = last
-        best = self._best[width] = min(self._best.get(width, seconds) * self._FADE, seconds)
-        ratio = min(seconds / best, 4 * self._SLOW) if best > 0 else 1.0
-        self._slowness += self._WEIGHT * (ratio - self._slowness)
-        if self._slowness > self._SLOW and self._context.threads > 1:
-            self._context.set_threads(self._context.threads // 2)
-            self._slowness = 1.0
+        self._passes += 1
+        if self._context.threads < self._usual:
+            self._remember(width, seconds)
+            if self._passes >= self._wait:
+                self._set(self._usual)
+        elif self._fewer < self._usual:
+            yield from self._try(width, seconds)
+        elif self._context.threads > 1:
+            best = self._remember(width, seconds)
+            ratio = min(seconds / best, 4 * self._SLOW) if best > 0 else 1.0
+            self._slowness += self._WEIGHT * (ratio - self._slowness)
+            if self._slowness > self._SLOW:
+                self._fewer = self._usual // 2
+                self._wait = self._PATIENCE[0]
+                self._set(self._fewer)
+                yield Notice(f"other programs keep the cores busy: now {self._computing()}")
+
+    def _try(self, width: int, seconds: float) -> Iterator[Notice]:
+        """One pass of the trial with all threads; the first one wakes them and does not count."""
+        if self._passes > 1 and width in self._best:
+            self._trial.append(seconds / self._best[width])
+        if len(self._trial) >= self._TRIAL or self._passes > 4 * self._TRIAL:
+            if self._trial and statistics.median(self._trial) * _MUST_GAIN < 1:
+                self._fewer = self._usual
+                self._set(self._usual)
+                yield Notice(f"the cores are free again: {self._computing()}")
+            else:
+                self._wait = min(2 * self._wait, self._PATIENCE[1])
+                self._set(self._fewer)
+
+    def _remember(self, width: int, seconds: float) -> float:
+        best = min(self._best.get(width, seconds) * self._FADE, seconds)
+        self._best[width] = best
+        return best
+
+    def _set(self, threads: int) -> None:
+        trying = threads == self._usual and self._fewer < self._usual
+        self._context.set_threads(threads)
+        self._slowness, self._passes, self._trial = 1.0, 0, []
+        if not trying:  # a trial is compared with what the fewer did
             self._best.clear()
-            yield Notice(
-                "other programs keep the cores busy: now computing on "
-                f"{self._context.threads} thread{'s' if self._context.threads > 1 else ''}"
-            )
+
+    def _computing(self) -> str:
+        n = self._context.threads
+        return f"computing on {n} thread{'s' if n > 1 else ''}"

@@ -227,6 +227,37 @@ def test_the_watchdog_halves_threads_only_when_passes_stay_slow(context: Context
     assert context.threads < 4
 
 
+def watched(watchdog: calibrate.Watchdog, context: Context, seconds: dict[int, float]) -> list[str]:
+    """Notices of 400 passes whose time depends on the threads."""
+    return [
+        notice.text for _ in range(400) for notice in watchdog.look((1, seconds[context.threads]))
+    ]
+
+
+def test_the_watchdog_takes_the_threads_back_when_the_neighbour_is_gone(context: Context) -> None:
+    context.set_threads(2)
+    watchdog = calibrate.Watchdog(context)
+    assert watched(watchdog, context, {2: 0.01, 1: 0.02}) == []
+    busy = watched(watchdog, context, {2: 0.5, 1: 0.02})
+    assert [text for text in busy if "busy" in text] == busy[:1]
+    assert context.threads == 1
+    (back,) = watched(watchdog, context, {2: 0.01, 1: 0.02})
+    assert back == "the cores are free again: computing on 2 threads"
+    assert context.threads == 2
+    assert watched(watchdog, context, {2: 0.01, 1: 0.02}) == []
+
+
+def test_threads_that_were_left_out_at_a_busy_start_are_tried_later(context: Context) -> None:
+    context.set_threads(1)
+    watchdog = calibrate.Watchdog(context, most=2)
+    assert len(watched(watchdog, context, {2: 0.01, 1: 0.02})) == 1
+    assert context.threads == 2
+    context.set_threads(1)
+    watchdog = calibrate.Watchdog(context, most=2)
+    assert watched(watchdog, context, {2: 0.02, 1: 0.02}) == []
+    assert context.threads == 1
+
+
 def test_unknown_kv_type_is_refused(model: Model) -> None:
     with pytest.raises(UsageError, match="q8_0"):
         Context(model, n_ctx=64, threads=1, kv_type="q3")
