@@ -28,6 +28,7 @@ COMMANDS = {
     "rm": "Remove a pair's files.",
     "verify": "Test on this machine that drafting changes nothing.",
     "bench": "Measure what drafting gains on this machine.",
+    "make-draft": "A draft made of the model itself: fewer bits, or fewer layers.",
     "tune": "Measure what passes of each width cost on this machine.",
     "doctor": "Check the installation, one fix for each problem.",
 }
@@ -46,7 +47,7 @@ class _Lazy(click.Group):
         del ctx
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"localspec.cli.{cmd_name}")
+        module = importlib.import_module(f"localspec.cli.{cmd_name.replace('-', '_')}")
         command: click.Command = module.command
         return command
 

@@ -1,0 +1,82 @@
+"""``localspec make-draft``: a draft for a model that has none, made of the model itself."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from localspec.cli.interrupt import CtrlC
+from localspec.cli.models import size
+from localspec.cli.texts import write
+from localspec.errors import UsageError
+
+if TYPE_CHECKING:
+    from localspec.self_draft import Tried
+
+
+@click.command("make-draft")
+@click.argument("model")
+@click.option("--bits", type=click.IntRange(2, 4), help="Weights of about so many bits: 2, 3, 4.")
+@click.option("--layers", metavar="LIST", help="Keep only these, as 0-7 or 0,2,4-6.")
+@click.option("--search", is_flag=True, help="Measure which layers pay, and keep those.")
+@click.option("-o", "--output", type=Path, metavar="FILE", help="Where to write it.")
+def command(
+    model: str, *, bits: int | None, layers: str | None, search: bool, output: Path | None
+) -> int:
+    """Make a draft of MODEL's own weights: fewer bits, or fewer of its layers.
+
+    It speaks the target's vocabulary by nature. How much of it stands depends on the model; the
+    controller drafts with it where that pays, and `localspec bench` shows what it gives.
+    """
+    from localspec import self_draft
+    from localspec.pairs.resolve import resolve
+
+    if search and layers is not None:
+        raise UsageError("--search finds the layers; leave --layers out")
+    source = resolve(model, "none").target
+    with CtrlC() as ctrl_c:
+
+        def cancelled() -> bool:
+            return ctrl_c.pressed
+
+        kept = None if layers is None else _parsed(layers)
+        if search:
+            with tempfile.TemporaryDirectory() as folder:
+                click.echo("LAYERS KEPT              ACCEPTED  MS/TOKEN  × PLAIN", err=True)
+                found = self_draft.search(source, Path(folder), _show, cancelled)
+            best = found[0] if found else None
+            if best is None or best.gain <= 1:
+                write("no set of its layers pays as a draft on this machine\n")
+                return 1
+            kept = list(best.layers)
+        where = output or self_draft.destination(source, bits, kept)
+        self_draft.make(source, where, bits=bits, layers=kept, cancelled=cancelled)
+    taken = size(where.stat().st_size)
+    click.echo(f"{taken}; use it with: localspec chat {model} -d FILE", err=True)
+    write(f"{where}\n")
+    return 0
+
+
+def _show(tried: Tried) -> None:
+    layers = ",".join(map(str, tried.layers))
+    accepted = tried.acceptance[0] if tried.acceptance else 0.0
+    line = f"{layers[:24]:<24} {accepted:>8.0%} {1000 * tried.cost:>9.1f} {tried.gain:>8.2f}"
+    click.echo(line, err=True)
+
+
+def _parsed(text: str) -> list[int]:
+    """The layers of a list such as 0-3,5.
+
+    Raises:
+        UsageError: it is none.
+    """
+    found: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()) or len(part) > 9:
+            raise UsageError(f"--layers takes a list as 0-7 or 0,2,4-6, not {text!r}")
+        found |= set(range(int(first), int(last or first) + 1))
+    return sorted(found)
