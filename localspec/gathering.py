@@ -26,7 +26,7 @@ _DEFAULT = ("suffix", "model")
 _WITH_A_MODEL = frozenset({"model", "tree"})
 _FROM_THE_TEXT = frozenset({"suffix", "ngram"})
 _BEFORE_A_MODEL = 4
-"""Where a draft model waits, a match must be longer to be preferred."""
+"""Where a draft model waits, a match must be this long to be preferred."""
 _BRANCHES = 8
 """Leaves of a draft tree beyond the first."""
 
@@ -92,7 +92,7 @@ class Gathering:
             if name in _WITH_A_MODEL and self.draft is not None:
                 found.append(self._with_model(name, self.draft))
             elif name == "ngram":
-                found.append(NGram(self._shortest))
+                found.append(NGram(max(2, self._shortest)))
             elif name == "suffix" or (name in _WITH_A_MODEL and self._falls_back):
                 found.append(Suffix(self._shortest))
         return found
@@ -165,7 +165,7 @@ class Gathering:
 
     @property
     def _shortest(self) -> int:
-        return 2 if self.draft is None else _BEFORE_A_MODEL
+        return 1 if self.draft is None else _BEFORE_A_MODEL
 
     @property
     def _falls_back(self) -> bool:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 import tracemalloc
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
 
 from localspec.drafters import Ask, Committed
 from localspec.drafters.suffix import Suffix
@@ -85,6 +87,53 @@ def test_a_longer_agreement_outweighs_frequent_short_ones() -> None:
     tokens = [3, 4, 5, 6, 7, 8, 1, 0, 7, 8, 2, 0, 7, 8, 2, 0, 3, 4, 5, 6, 7, 8]
     (draft,) = Suffix().propose([ask(tokens, 1)])
     assert draft.tokens.tolist() == [1]
+
+
+def test_where_places_agree_equally_the_original_is_copied_not_its_edit() -> None:
+    tokens = [7, 8, 1, 5, 7, 8, 2, 6, 7, 8]
+    (draft,) = Suffix().propose([ask(tokens, 1)])
+    assert draft.tokens.tolist() == [1]
+
+
+def test_a_single_token_that_was_there_before_is_followed_by_what_followed_it() -> None:
+    (draft,) = Suffix().propose([ask([3, 1, 4, 9, 3], 3)])
+    assert draft.tokens.tolist() == [1, 4, 9]
+    (draft,) = Suffix(min_match=2).propose([ask([3, 1, 4, 9, 3], 3)])
+    assert not len(draft)
+
+
+@given(st.integers(0, 10_000), st.sampled_from([0.0, 0.03, 0.1]))
+def test_quotations_and_edits_are_drafted_no_worse_than_by_prompt_lookup(
+    seed: int, edited: float
+) -> None:
+    rng = random.Random(seed)
+    text = [rng.randrange(60) for _ in range(150)]
+    reply = [rng.randrange(60) if rng.random() < edited else token for token in text]
+    lookup = LlamaPromptLookupDecoding(num_pred_tokens=10)
+
+    def looked_up(tokens: list[int]) -> list[int]:
+        return [int(token) for token in lookup(np.array(tokens, np.intc))]
+
+    drafter = Suffix()
+
+    def drafted(tokens: list[int]) -> list[int]:
+        return drafter.propose([ask(tokens, 10)])[0].tokens.tolist()
+
+    assert _rounds(drafted, text, reply) <= 1.1 * _rounds(looked_up, text, reply) + 2
+
+
+def _rounds(guess: Callable[[list[int]], list[int]], prompt: list[int], reply: list[int]) -> int:
+    """Rounds that a reply takes whose text is known."""
+    tokens, said, rounds = [*prompt, reply[0]], 1, 0
+    while said < len(reply):
+        stood = 0
+        for token in guess(tokens):
+            if said + stood == len(reply) - 1 or token != reply[said + stood]:
+                break
+            stood += 1
+        tokens += reply[said : said + stood + 1]
+        said, rounds = said + stood + 1, rounds + 1
+    return rounds
 
 
 def test_a_text_that_repeats_itself_goes_on_repeating() -> None:

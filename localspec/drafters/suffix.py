@@ -14,6 +14,8 @@ from localspec.values import Draft, Evidence, Proposal, chain_parents, no_draft
 
 _PLACES = 12
 """Occurrences that vote."""
+_POWER = 3
+"""Of a match's length, for its weight."""
 _DOUBT = 1.5
 """A match of this length stands as often as not."""
 
@@ -39,14 +41,15 @@ class _Vote:
 class Suffix:
     """Drafts from everything the conversation has said (Oliaro et al. 2024, "SuffixDecoding").
 
-    All places where the text's end was before vote for the next token, a place by the square of
-    the length that agrees there; those outvoted fall silent. How sure the vote was, and how long
-    the longest match, is the confidence; so a long quotation is drafted far, a doubtful match not.
+    All places where the text's end was before vote for the next token, a place by the cube of the
+    length that agrees there; those outvoted fall silent. In a tie the earliest place decides: it is
+    the original, later ones are edits of it. How sure the vote was, and how long the longest match,
+    is the confidence; so a long quotation is drafted far, a doubtful match not.
     """
 
     name = "suffix"
 
-    def __init__(self, min_match: int = 2) -> None:
+    def __init__(self, min_match: int = 1) -> None:
         """Matches shorter than ``min_match`` do not count."""
         self._min = min_match
         self._texts: dict[int, Suffixes] = {}
@@ -118,13 +121,15 @@ def _count(
     votes: Sequence[_Vote], text: Sequence[int], drafted: Sequence[int]
 ) -> tuple[int, float]:
     """(The token with most votes, how sure that is in [0, 1))."""
-    weights: dict[int, float] = {}
+    weights: dict[int, int] = {}
+    earliest: dict[int, int] = {}
     longest = 0
     for vote in votes:
         token = _said(vote.at, text, drafted)
-        weights[token] = weights.get(token, 0.0) + vote.length**2
+        weights[token] = weights.get(token, 0) + vote.length**_POWER
+        earliest[token] = min(earliest.get(token, vote.at), vote.at)
         longest = max(longest, vote.length)
-    best = max(weights, key=lambda token: weights[token])
+    best = max(weights, key=lambda token: (weights[token], -earliest[token]))
     share = weights[best] / sum(weights.values())
     return best, share * longest / (longest + _DOUBT)
 

@@ -2,9 +2,8 @@
 
 A chain of positions for each gram of a few sizes: `last` knows the latest place of a gram, `before`
 the place before each place. A token is taken in at constant cost, and taken back at the same cost,
-so a text that shares its beginning with
-the one before is not indexed again. Real match lengths are measured on
-the text itself, so an accident of hashing costs a comparison and nothing else.
+so a text that shares its beginning with the one before is not indexed again. Real match lengths are
+measured on the text itself, so an accident of hashing costs a comparison and nothing else.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 
 from localspec.drafters.model import common_prefix
 
-SIZES = (12, 5, 2)
+SIZES = (12, 5, 2, 1)
 """Gram sizes, longest first: a match of any length is found by the longest that fits into it."""
 _NOWHERE = -1
 
