@@ -5,15 +5,17 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import json
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from localspec.chats.tree import Tree
 from localspec.chats.values import Chat, ChatInfo, ChatMessage, End, new_chat_id, new_message_id
 from localspec.engine import codec
-from localspec.errors import ChatsFileError
+from localspec.errors import ChatsError, ChatsFileError
 
 FORMAT = "localspec-chats"
 VERSION = 1
@@ -166,3 +168,22 @@ def _imported(chat: _Chat, where: str) -> Chat:
 def touched(chat: Chat) -> Chat:
     """The chat as one that was used just now."""
     return dataclasses.replace(chat, info=dataclasses.replace(chat.info, updated=time.time()))
+
+
+def write(path: Path, chats: Sequence[Chat]) -> None:
+    """Write a new file for its owner only: JSON for ``.json``, else one chat as Markdown.
+
+    Raises:
+        ChatsError: it is there already, or cannot be written.
+    """
+    if path.suffix.lower() == ".json":
+        text = to_json(chats)
+    else:
+        text = "\n".join(to_markdown(chat) for chat in chats)
+    try:
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(text.encode("utf-8"))
+    except FileExistsError:
+        raise ChatsError(f"{path} is there already; give another name") from None
+    except OSError as error:
+        raise ChatsError(f"cannot write {path}: {error.strerror}") from None
