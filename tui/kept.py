@@ -17,6 +17,7 @@ from localspec.chats.values import (
     ChatMessage,
     Hit,
     Listed,
+    from_anywhere,
     started,
     title_of,
 )
@@ -35,9 +36,9 @@ class Kept:
     def __init__(self, saver: Saver | None = None, model: str | None = None) -> None:
         """``model`` is how the person asked for it."""
         self._saver = saver
-        self._model = model
+        self._model = from_anywhere(model) if model else None
         self._new = True
-        self.info = started(model=model)
+        self.info = started(model=self._model)
         self.on_news: Callable[[str], None] = _silent
         """Called in the event loop with lines for the person: not being saved, saved again."""
 
@@ -72,6 +73,11 @@ class Kept:
         self._update(conversation)
         if self._saver is not None and not self._new:
             self._saver.save(self.info)
+
+    def use_model(self, model: str) -> None:
+        """Another model answers from now on."""
+        self._model = from_anywhere(model)
+        self.info = dataclasses.replace(self.info, model=self._model)
 
     def rename(self, title: str) -> None:
         """Give the open chat a title that stays."""
@@ -146,7 +152,9 @@ class Kept:
         """Write the open chat to a new file: JSON for ``.json``, else Markdown."""
         identity = self.info.id
         chat = await self._ask(lambda store: store.load(identity))
-        await asyncio.to_thread(transfer.write, path, [chat])
+        as_json = path.suffix.lower() == ".json"
+        text = transfer.to_json([chat]) if as_json else transfer.to_markdown(chat)
+        await asyncio.to_thread(transfer.write, path, text)
 
     async def _ask(self, function: Callable[[ChatStore], T]) -> T:
         if self._saver is None:

@@ -117,7 +117,17 @@ class ChatStore:
         Raises:
             ChatsError: nothing was written.
         """
-        self.put([chat.info], [(chat.info.id, m) for m in chat.messages])
+        self.put_chats([chat])
+
+    def put_chats(self, chats: Iterable[Chat]) -> None:
+        """Insert or replace whole chats, all or none.
+
+        Raises:
+            ChatsError: nothing was written.
+        """
+        chats = list(chats)
+        messages = [(chat.info.id, m) for chat in chats for m in chat.messages]
+        self.put([chat.info for chat in chats], messages)
 
     def rename(self, id: str, title: str) -> None:  # noqa: A002 - an id is what it is
         """Give a chat a title that stays."""

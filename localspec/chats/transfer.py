@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import json
 import os
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -165,21 +163,12 @@ def _imported(chat: _Chat, where: str) -> Chat:
     return Chat(info, tuple(messages))
 
 
-def touched(chat: Chat) -> Chat:
-    """The chat as one that was used just now."""
-    return dataclasses.replace(chat, info=dataclasses.replace(chat.info, updated=time.time()))
-
-
-def write(path: Path, chats: Sequence[Chat]) -> None:
-    """Write a new file for its owner only: JSON for ``.json``, else one chat as Markdown.
+def write(path: Path, text: str) -> None:
+    """Write a new file that only its owner can read.
 
     Raises:
         ChatsError: it is there already, or cannot be written.
     """
-    if path.suffix.lower() == ".json":
-        text = to_json(chats)
-    else:
-        text = "\n".join(to_markdown(chat) for chat in chats)
     try:
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(text.encode("utf-8"))

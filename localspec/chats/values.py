@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 End = Literal["stop", "length", "interrupt", "failed"]
@@ -113,6 +114,12 @@ def title_of(text: str) -> str:
         return line or "untitled"
     cut = line[:_TITLE]
     return f"{cut[: cut.rfind(' ')] if ' ' in cut[_TITLE // 2 :] else cut}…"
+
+
+def from_anywhere(model: str) -> str:
+    """The name of a model as it can be asked for in any folder: paths of files are made whole."""
+    path = Path(model).expanduser()
+    return str(path.resolve()) if path.is_file() else model
 
 
 def started(system: str | None = None, model: str | None = None) -> ChatInfo:
