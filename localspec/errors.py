@@ -17,6 +17,8 @@
     ├── AuditError                 1   our own bookkeeping disagrees: a bug in localspec
     ├── EngineError                1   the engine process died or broke the protocol
     ├── PeerError                  1   another program, to be compared with, does not answer
+    ├── ChatsError                 1   chats cannot be kept or found: locked, disk full, no such id
+    │   └── ChatsFileError         7   the file of chats is damaged, or of a newer localspec
     └── Interrupted              130   stopped by the person; what was emitted is kept
 
 A message is one line that says what happened and what to do about it.
@@ -97,6 +99,16 @@ class EngineError(LocalspecError):
 
 class PeerError(LocalspecError):
     """A program that we were to be compared with does not start or does not answer."""
+
+
+class ChatsError(LocalspecError):
+    """Chats cannot be written or found."""
+
+
+class ChatsFileError(ChatsError):
+    """The file of chats, or one to be imported, is not what it should be."""
+
+    exit_code = 7
 
 
 class Interrupted(LocalspecError):  # noqa: N818 - it is a wish of the person, not an error

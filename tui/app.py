@@ -17,10 +17,13 @@ from textual.app import App, SystemCommand
 from textual.screen import Screen
 
 from localspec import config
+from localspec.chats.saver import Saver
+from localspec.chats.values import Chat
 from localspec.engine.client import EngineClient
 from localspec.errors import LocalspecError
 from localspec.sampling import Sampling
 from tui import keymap
+from tui.kept import Kept
 from tui.screens.chat import ChatScreen
 from tui.session import Engine, Session, Settings
 from tui.theme import DARK, LIGHT, OWN_VARIABLES
@@ -48,14 +51,23 @@ class ChatApp(App[None]):
         name: str,
         verifier: str = "match",
         system: str | None = None,
+        kept: Kept | None = None,
+        resume: Chat | None = None,
     ) -> None:
+        """Go on with the chat ``resume``; its system prompt stays unless ``system`` is given."""
         super().__init__()
-        self.session = Session(engine, settings, system)
+        self.session = Session(engine, settings, system, kept)
+        if resume is not None:
+            self.session.kept.resume(resume, self.session.conversation)
+            if system is not None:
+                self.session.conversation.system = system
         self._model_name = name
         self._verifier = verifier
         self._last_ctrl_c = 0.0
         self.failure: LocalspecError | None = None
         """Why the interface could not start."""
+        self.unsaved: str | None = None
+        """Why the last messages could not be saved."""
         for theme in (DARK, LIGHT):
             self.register_theme(theme)
         if "TEXTUAL_THEME" not in os.environ:
@@ -83,6 +95,7 @@ class ChatApp(App[None]):
 
     async def on_mount(self) -> None:
         """Leave the terminal in order when told to end from outside."""
+        self.session.kept.listen()
         if sys.platform != "win32" and not self.is_headless:
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGHUP):
@@ -99,6 +112,7 @@ class ChatApp(App[None]):
     async def on_unmount(self) -> None:
         """However it ended, the engine ends too."""
         await self.session.engine.close()
+        self.unsaved = await asyncio.to_thread(self.session.kept.close)
 
     async def action_quit(self) -> None:
         """End the interface; `on_unmount` ends the engine."""
@@ -129,6 +143,7 @@ def run(
     max_tokens: int | None = None,
     seed: int | None = None,
     system: str | None = None,
+    resume: Chat | None = None,
 ) -> int:
     """Run the interface in this terminal; the exit code."""
     engine = EngineClient(options, log_dir=config.state_dir())
@@ -138,11 +153,15 @@ def run(
         name=options.model,
         verifier=options.verifier,
         system=system,
+        kept=Kept(Saver(), options.model),
+        resume=resume,
     )
     with _window_title(f"localspec · {Path(options.model).name}"):
         app.run()
     if app.failure is not None:
         sys.stderr.write(f"localspec: {app.failure}\n")
+    if app.unsaved is not None:
+        sys.stderr.write(f"localspec: the last messages are not saved: {app.unsaved}\n")
     return app.return_code or 0
 
 

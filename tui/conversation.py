@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from localspec.chats.tree import Tree
+from localspec.chats.values import End, new_message_id
 from localspec.events import Message, Reply, Stats, Token
 from tui.origins import Runs
-
-End = Literal["stop", "length", "interrupt", "failed"]
 
 _ENDINGS = {
     "length": "stopped at the limit",
@@ -27,6 +29,12 @@ class Turn:
     runs: Runs = field(default_factory=Runs)
     end: End | None = None
     stats: Stats | None = None
+    seed: int | None = None
+    """What the reply was drawn with."""
+    id: int = field(default_factory=new_message_id)
+    parent: int | None = None
+    """The turn it follows; turns with the same one are branches."""
+    created: float = field(default_factory=time.time)
 
     def add(self, token: Token) -> None:
         """A token of the reply."""
@@ -39,6 +47,7 @@ class Turn:
         self.text = reply.text
         self.stats = reply.stats
         self.end = reply.finish_reason
+        self.seed = reply.seed
 
     @property
     def caption(self) -> str:
@@ -57,27 +66,62 @@ class Turn:
 
 
 class Conversation:
-    """The turns so far and the system prompt."""
+    """The turns so far, of all branches, and the system prompt."""
 
     def __init__(self, system: str | None = None) -> None:
         self.system = system
         self.turns: list[Turn] = []
+        """The branch that is looked at, and that goes on."""
+        self._all: dict[int, Turn] = {}
+        self._tree = Tree()
 
     def say(self, text: str) -> Turn:
         """The person's next message."""
-        turn = Turn("user", text)
-        self.turns.append(turn)
-        return turn
+        return self._next("user", text)
 
     def answer(self) -> Turn:
         """The reply that now begins."""
-        turn = Turn("assistant")
+        return self._next("assistant", "")
+
+    def _next(self, role: Literal["user", "assistant"], text: str) -> Turn:
+        parent = self.turns[-1].id if self.turns else None
+        turn = Turn(role, text, id=new_message_id(parent), parent=parent)
+        self._put(turn)
         self.turns.append(turn)
         return turn
 
+    def _put(self, turn: Turn) -> None:
+        self._tree.add(turn.id, turn.parent)
+        self._all[turn.id] = turn
+
     def clear(self) -> None:
         """Start anew; the system prompt stays."""
-        self.turns.clear()
+        self.load((), None)
+
+    def load(self, turns: Iterable[Turn], leaf: int | None) -> None:
+        """Take the turns of a chat, parents first, and look at the branch that ends in ``leaf``."""
+        self._all.clear()
+        self._tree = Tree()
+        for turn in turns:
+            self._put(turn)
+        self._look_at(leaf if leaf in self._all else self._tree.newest_leaf())
+
+    # -- branches ------------------------------------------------------------------------------
+
+    def rewind(self, turn: Turn) -> None:
+        """Go back to before ``turn``: what is said next begins another branch beside it."""
+        self._look_at(turn.parent)
+
+    def siblings(self, turn: Turn) -> list[Turn]:
+        """The turns that are said in this place, oldest first; ``turn`` is one of them."""
+        return [self._all[sibling] for sibling in self._tree.siblings(turn.id)]
+
+    def switch(self, turn: Turn) -> None:
+        """Look at the newest branch through ``turn``."""
+        self._look_at(self._tree.newest_leaf(turn.id))
+
+    def _look_at(self, leaf: int | None) -> None:
+        self.turns[:] = [self._all[step] for step in self._tree.path(leaf)]
 
     @property
     def last_reply(self) -> Turn | None:

@@ -29,6 +29,7 @@ from localspec.events import (
 from localspec.sampling import Sampling
 from tui.commands import Command
 from tui.conversation import Conversation, Turn
+from tui.kept import Kept
 from tui.meter import Meter
 
 ReplyEvent = Reading | Token | Round | Notice | Finished
@@ -88,7 +89,8 @@ class Opened:
 class Asked:
     """A message left the queue and is now part of the conversation; its reply begins."""
 
-    question: Turn
+    question: Turn | None
+    """None where one that is there already is answered again."""
     reply: Turn
 
 
@@ -97,6 +99,11 @@ class Ended:
     """A reply is over, one way or another."""
 
     reply: Turn
+
+
+@dataclass(frozen=True, slots=True)
+class Turned:
+    """The turns to show are others now: another chat, or another branch of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,16 +134,25 @@ class NotOpened:
     error: LocalspecError
 
 
-Happening = Opened | Asked | Ended | Told | Failed | Died | NotOpened
+Happening = Opened | Asked | Ended | Turned | Told | Failed | Died | NotOpened
 
 
 class Session:
     """A conversation with an engine."""
 
-    def __init__(self, engine: Engine, settings: Settings, system: str | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        settings: Settings,
+        system: str | None = None,
+        kept: Kept | None = None,
+    ) -> None:
         self.engine = engine
         self.settings = settings
         self.conversation = Conversation(system)
+        self.kept = kept or Kept()
+        """The chat on disk; keeps nothing where none is given."""
+        self.kept.on_news = lambda line: self._happen(Told(line))
         self.meter = Meter()
         self.phase = Phase.LOADING
         self.queue: deque[str] = deque()
@@ -145,6 +161,8 @@ class Session:
         self.info: ModelInfo | None = None
         self.on_activity: Callable[[], None] = lambda: None
         """Called when the screen should start to look again."""
+        self._again = False
+        """Whether the last question is to be answered once more."""
         self._happenings: deque[Happening] = deque()
         self._wake = asyncio.Event()
         engine.on_death = self._died
@@ -152,7 +170,7 @@ class Session:
     @property
     def idle(self) -> bool:
         """Whether nothing will change by itself."""
-        waiting = self.queue and self.phase is Phase.READY
+        waiting = (self.queue or self._again) and self.phase is Phase.READY
         return self.phase in (Phase.READY, Phase.DEAD) and not waiting and not self._happenings
 
     def take_happenings(self) -> list[Happening]:
@@ -174,12 +192,60 @@ class Session:
         return True
 
     def new(self) -> None:
-        """Forget the conversation and what is queued."""
+        """Begin another chat; this one is kept, what is queued is not."""
+        self._leave()
+        self.conversation.clear()
+        self.kept.begin()
+        self._activity()
+
+    def _leave(self) -> None:
         self.stop()
         self.queue.clear()
-        self.conversation.clear()
+        self._again = False
         self.meter.forget()
-        self._activity()
+
+    async def resume(self, start: str | None = None) -> None:
+        """Go on with the chat whose id begins so, or with the last one.
+
+        Raises:
+            ChatsError: there is none, or it cannot be read; all stays as it is.
+        """
+        chat = await self.kept.load(start)
+        self._leave()
+        self.kept.resume(chat, self.conversation)
+        self._happen(Turned())
+
+    def edit(self, turn: Turn, text: str) -> None:
+        """Say something else in place of ``turn``, on a branch beside it."""
+        self.stop()
+        self.conversation.rewind(turn)
+        self.queue.appendleft(text)
+        self._happen(Turned())
+
+    def regenerate(self) -> bool:
+        """Have the last question answered once more, beside its reply; whether there is one."""
+        turns = self.conversation.turns
+        question = next((t for t in reversed(turns) if t.role == "user"), None)
+        if question is None:
+            return False
+        self.stop()
+        while turns[-1] is not question:
+            self.conversation.rewind(turns[-1])
+        self._again = True
+        self._happen(Turned())
+        return True
+
+    def switch(self, turn: Turn, step: int) -> bool:
+        """Look at the branch ``step`` places beside ``turn``; whether there is one."""
+        siblings = self.conversation.siblings(turn)
+        place = siblings.index(turn) + step
+        if not 0 <= place < len(siblings):
+            return False
+        self.stop()
+        self.conversation.switch(siblings[place])
+        self.kept.look(self.conversation)
+        self._happen(Turned())
+        return True
 
     def restart(self) -> bool:
         """Start a dead engine again; whether it was dead."""
@@ -205,6 +271,7 @@ class Session:
                 return "drafting from now on" if settings.draft else "plain decoding from now on"
             case "system":
                 self.conversation.system = str(value) or None
+                self.kept.look(self.conversation)
                 return "system prompt set" if value else "no system prompt"
         raise AssertionError(command)
 
@@ -213,6 +280,9 @@ class Session:
         while True:
             if self.phase is Phase.LOADING:
                 await self._open()
+            elif self.phase is Phase.READY and self._again:
+                self._again = False
+                await self._answer(None)
             elif self.phase is Phase.READY and self.queue:
                 await self._answer(self.queue.popleft())
             else:
@@ -248,10 +318,11 @@ class Session:
         self.phase = Phase.READY
         self._happen(Opened(info))
 
-    async def _answer(self, text: str) -> None:
-        question = self.conversation.say(text)
+    async def _answer(self, text: str | None) -> None:
+        question = None if text is None else self.conversation.say(text)
         messages = self.conversation.messages()
         reply = self.conversation.answer()
+        ended = self.kept.follow(self.conversation, question, reply)
         self.meter.start()
         self.phase = Phase.REPLYING
         self._happen(Asked(question, reply))
@@ -274,6 +345,7 @@ class Session:
             self.reading = None
             if self.phase is Phase.REPLYING:
                 self.phase = Phase.READY
+            ended()
         self._happen(Ended(reply))
 
     def _take(self, reply: Turn, event: ReplyEvent) -> None:

@@ -21,6 +21,7 @@ from localspec.errors import LocalspecError
 
 COMMANDS = {
     "chat": "Talk to a model in the terminal.",
+    "chats": "List, search, export and remove chats.",
     "run": "One reply, streamed to stdout.",
     "pull": "Fetch a pair from the Hugging Face Hub.",
     "models": "List the pairs of the catalogue.",

@@ -5,15 +5,20 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from localspec.cli.chats import to_resume
 from localspec.cli.flags import Asked, model_flags, sampling_flags, sort_flags
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.texts import decode, write
 from localspec.errors import LocalspecError, UsageError
-from localspec.events import Finished, Message, Notice, Token
+from localspec.events import Event, Finished, Notice, Token
+
+if TYPE_CHECKING:
+    from localspec.chats.journal import Journal
+    from localspec.chats.values import Chat
 
 _INTERFACE = "tui.app"
 """The interface stands on top of the core; the core only knows where the door is."""
@@ -22,59 +27,100 @@ _INTERFACE = "tui.app"
 @click.command("chat")
 @click.argument("model", required=False)
 @click.option("-s", "--system", metavar="TEXT", help="System message.")
+@click.option("-c", "--continue", "last", is_flag=True, help="Go on with the last chat.")
+@click.option("--resume", metavar="ID", help="Go on with a chat; `localspec chats` lists them.")
 @click.option("--plain", is_flag=True, help="Lines in, replies out, as without a terminal.")
 @model_flags
 @sampling_flags
-def command(model: str | None, system: str | None, *, plain: bool, **flags: Any) -> int:
-    """Talk to MODEL (default: the embedded demo pair)."""
+def command(
+    model: str | None,
+    system: str | None,
+    resume: str | None,
+    *,
+    last: bool,
+    plain: bool,
+    **flags: Any,
+) -> int:
+    """Talk to MODEL (default: the embedded demo pair, or what a resumed chat was held with)."""
+    chat = to_resume(resume, last=last)
+    if chat is not None and model is None:
+        model = chat.info.model
     asked = sort_flags(model, flags)
     # The interface draws on stderr, so that has to be the terminal as well.
     if not plain and all(s.isatty() for s in (sys.stdin, sys.stdout, sys.stderr)):
         interface = importlib.import_module(_INTERFACE)
         code: int = interface.run(
-            asked.options, asked.sampling, asked.max_tokens, asked.seed, system
+            asked.options, asked.sampling, asked.max_tokens, asked.seed, system, chat
         )
         return code
-    return _lines(asked, system)
+    return _lines(asked, system, chat)
 
 
-def _lines(asked: Asked, system: str | None) -> int:
-    """One line in, one reply out, until the input ends."""
+def _lines(asked: Asked, system: str | None, chat: Chat | None) -> int:
+    """One line in, one reply out, until the input ends.
+
+    The chat is saved where a person types it, or goes on with a saved one; a pipe leaves nothing.
+    """
+    from localspec.chats.journal import Journal
+    from localspec.chats.saver import Saver
+
+    saver = Saver(tell=_tell) if sys.stdin.isatty() or chat is not None else None
+    journal = Journal(saver, system=system, model=asked.options.model, resumed=chat)
+    try:
+        return _answer_lines(asked, journal)
+    finally:
+        unsaved = saver.close() if saver is not None else None
+        if unsaved is not None:
+            _tell(f"the last messages are not saved: {unsaved}")
+
+
+def _tell(line: str) -> None:
+    click.echo(f"localspec: {line}", err=True)
+
+
+def _answer_lines(asked: Asked, journal: Journal) -> int:
     with CtrlC() as ctrl_c:
         from localspec.runtime import Runtime
 
-        messages = [Message("system", system)] if system is not None else []
         with Runtime.open(asked.options, cancelled=lambda: ctrl_c.pressed) as runtime:
             ctrl_c.on_first = runtime.interrupt
             for notice in runtime.info.notices:
-                click.echo(f"localspec: {notice}", err=True)
+                _tell(notice)
             for number, line in enumerate(_input_lines(ctrl_c), 1):
                 text = decode(line, f"line {number} of stdin").strip()
                 if not text:
                     continue
-                messages.append(Message("user", text))
-                shown = 0
                 try:
-                    for event in runtime.reply(
-                        messages,
+                    events = runtime.reply(
+                        journal.messages(text),
                         sampling=asked.sampling,
                         seed=asked.seed,
                         max_tokens=asked.max_tokens,
-                    ):
-                        if isinstance(event, Token):
-                            write(event.text)
-                            shown += len(event.text)
-                        elif isinstance(event, Notice):
-                            click.echo(f"localspec: {event.text}", err=True)
-                        elif isinstance(event, Finished):
-                            write(event.reply.text[shown:] + "\n")
-                            messages.append(Message("assistant", event.reply.text))
+                    )
+                    _stream(events, text, journal)
                 except UsageError as error:  # this message cannot be answered; the next one may
-                    click.echo(f"localspec: {error}", err=True)
-                    messages.pop()
+                    _tell(str(error))
                 if ctrl_c.pressed:
                     return 130
     return 0
+
+
+def _stream(events: Iterator[Event], question: str, journal: Journal) -> None:
+    shown = 0
+    begun = False
+    for event in events:
+        if isinstance(event, Token | Finished) and not begun:
+            begun = True
+            journal.begin(question)
+        if isinstance(event, Token):
+            write(event.text)
+            journal.grow(event.text)
+            shown += len(event.text)
+        elif isinstance(event, Notice):
+            _tell(event.text)
+        elif isinstance(event, Finished):
+            write(event.reply.text[shown:] + "\n")
+            journal.end(event.reply)
 
 
 def _input_lines(ctrl_c: CtrlC) -> Iterator[bytes]:

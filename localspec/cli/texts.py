@@ -56,6 +56,11 @@ def require_text(text: str) -> str:
     return text
 
 
+def printable(text: str, also: str = "") -> str:
+    """Without what a terminal would obey: escapes and other control characters."""
+    return "".join(c if c.isprintable() or c in also else "\ufffd" for c in text)
+
+
 def write(text: str) -> None:
     """To stdout, at once; what a narrow encoding lacks is replaced."""
     if not text:

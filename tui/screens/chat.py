@@ -14,6 +14,7 @@ from textual.widgets import Footer, Markdown
 from localspec.errors import LocalspecError
 from tui import commands, keymap
 from tui.commands import Command, CommandError
+from tui.conversation import Turn
 from tui.session import (
     Asked,
     Died,
@@ -25,6 +26,7 @@ from tui.session import (
     Phase,
     Session,
     Told,
+    Turned,
 )
 from tui.welcome import WELCOME
 from tui.widgets.bars import LegendBar, QueueBar, StatsBar, TitleBar
@@ -82,7 +84,10 @@ class ChatScreen(Screen[None]):
         self._stats = self.query_one(StatsBar)
         self._legend.display = False
         self._queue_bar.display = False
-        await self._log.add(Help(WELCOME))
+        if self.session.conversation.turns:
+            await self._log.show_turns(self.session.conversation.turns)
+        else:
+            await self._log.add(Help(WELCOME))
         self._timer = self.set_interval(1 / LOOKS_PER_SECOND, self._tick)
         self.session.on_activity = self._timer.resume
         self.run_worker(self.session.run(), name="session")
@@ -147,19 +152,27 @@ class ChatScreen(Screen[None]):
                 for notice in info.notices:
                     await self._log.add(Note(notice))
             case Asked(question, reply):
-                if reply in self.session.conversation.turns:
-                    await self._log.add_turn(question)
-                    view = await self._log.add_turn(reply)
-                    assert isinstance(view, ReplyView)
-                    self._live = view
+                await self._show_asked(question, reply)
             case Ended(reply):
                 if self._live is not None and self._live.turn is reply:
                     await self._live.sync()
                     self._live = None
+            case Turned():
+                self._live = None
+                await self._log.show_turns(self.session.conversation.turns)
             case Told(text):
                 await self._log.add(Note(text))
             case Failed() | Died() | NotOpened():
                 await self._show_error(happening)
+
+    async def _show_asked(self, question: Turn | None, reply: Turn) -> None:
+        if reply not in self.session.conversation.turns:
+            return
+        if question is not None:
+            await self._log.add_turn(question)
+        view = await self._log.add_turn(reply)
+        assert isinstance(view, ReplyView)
+        self._live = view
 
     async def _show_error(self, happening: Failed | Died | NotOpened) -> None:
         error = happening.error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
@@ -67,6 +69,15 @@ class ChatLog(VerticalScroll):
         if len(self._views) > KEEP + SLACK and not self.reading_back:
             await self._prune()
         return view
+
+    async def show_turns(self, turns: Sequence[Turn]) -> None:
+        """Show these in place of everything, the newest mounted."""
+        await self.clear()
+        self._turns.extend(turns)
+        self._first = max(0, len(self._turns) - KEEP)
+        self._views = [self._view(turn) for turn in self._turns[self._first :]]
+        await self.mount_all(self._views)
+        self._count()
 
     async def add(self, widget: Widget) -> None:
         """Show something that is not part of the conversation."""

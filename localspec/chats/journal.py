@@ -1,0 +1,81 @@
+"""A chat of one branch as it is held line by line, saved if there is a saver."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import Any
+
+from localspec.chats.saver import Saver
+from localspec.chats.transfer import branch
+from localspec.chats.values import (
+    Chat,
+    ChatMessage,
+    from_anywhere,
+    new_message_id,
+    started,
+    title_of,
+)
+from localspec.engine import codec
+from localspec.events import Message, Reply
+
+
+class Journal:
+    """What was said so far, for the model and for the disk."""
+
+    def __init__(
+        self,
+        saver: Saver | None = None,
+        *,
+        system: str | None = None,
+        model: str | None = None,
+        resumed: Chat | None = None,
+    ) -> None:
+        """Begin a chat, or go on with one; its system prompt stays unless another is given."""
+        self._saver = saver
+        self._said = [] if resumed is None else branch(resumed)
+        model = from_anywhere(model) if model else None
+        info = started(system, model) if resumed is None else resumed.info
+        self._info = dataclasses.replace(
+            info, system=info.system if system is None else system, model=model or info.model
+        )
+
+    def messages(self, question: str) -> list[Message]:
+        """What the model is asked, with a new question at the end."""
+        system = [Message("system", self._info.system)] if self._info.system else []
+        said = [Message(m.role, m.text) for m in self._said if m.text]
+        return [*system, *said, Message("user", question)]
+
+    def begin(self, question: str) -> None:
+        """The question is being answered."""
+        if not self._said and not self._info.named:
+            self._info = dataclasses.replace(self._info, title=title_of(question))
+        asked = self._next("user", question)
+        self._said.append(asked)
+        self._said.append(self._next("assistant", ""))
+        self._save(*self._said[-2:])
+        if self._saver is not None:
+            self._saver.follow(lambda: (self._info.id, self._said[-1]))
+
+    def grow(self, text: str) -> None:
+        """More of the reply."""
+        self._said[-1] = dataclasses.replace(self._said[-1], text=self._said[-1].text + text)
+
+    def end(self, reply: Reply) -> None:
+        """The whole reply."""
+        details: dict[str, Any] = {"seed": reply.seed, "stats": codec.encode(reply.stats)}
+        self._said[-1] = dataclasses.replace(
+            self._said[-1], text=reply.text, end=reply.finish_reason, details=details
+        )
+        if self._saver is not None:
+            self._saver.follow(None)
+        self._save(self._said[-1])
+
+    def _next(self, role: Any, text: str) -> ChatMessage:
+        parent = self._said[-1].id if self._said else None
+        return ChatMessage(new_message_id(parent), parent, role, text, time.time())
+
+    def _save(self, *messages: ChatMessage) -> None:
+        self._info = dataclasses.replace(self._info, leaf=self._said[-1].id, updated=time.time())
+        if self._saver is not None:
+            self._saver.save(self._info, *messages)

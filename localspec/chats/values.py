@@ -1,0 +1,128 @@
+"""What is kept of a chat."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+End = Literal["stop", "length", "interrupt", "failed"]
+_TITLE = 60
+"""Characters of a title made from a message."""
+_RANDOM_BITS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class ChatMessage:
+    """One message. Those with the same parent are branches: edits or other replies."""
+
+    id: int
+    """Larger than the parent's; of siblings the larger one is the newer one."""
+    parent: int | None
+    role: Literal["user", "assistant"]
+    text: str
+    created: float
+    """Seconds since 1970."""
+    end: End | None = None
+    """How a reply ended; None for the person's messages, and where the writer was killed."""
+    details: Mapping[str, Any] | None = None
+    """Whatever the writer wants to find again, as JSON values."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatInfo:
+    """A chat without its messages."""
+
+    id: str
+    title: str
+    named: bool
+    """Whether a person chose the title."""
+    system: str | None
+    model: str | None
+    """As it was asked for last."""
+    leaf: int | None
+    """The last message of the branch that was looked at last."""
+    created: float
+    updated: float
+    deleted: float | None = None
+    """When it was removed; it can be restored until it is purged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chat:
+    """A chat with all its branches; messages in the order of their ids, so parents come first."""
+
+    info: ChatInfo
+    messages: tuple[ChatMessage, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A line of the list of chats."""
+
+    info: ChatInfo
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A message that was searched for."""
+
+    info: ChatInfo
+    message: int
+    role: str
+    excerpt: str
+    """One line around the first place."""
+
+
+class _Clock:
+    """Ids that grow with time, also within a microsecond and when the clock is set back."""
+
+    def __init__(self) -> None:
+        self._last = 0
+        self._lock = threading.Lock()
+
+    def next(self, after: int) -> int:
+        now = int(time.time() * 1e6) << _RANDOM_BITS | secrets.randbits(_RANDOM_BITS)
+        with self._lock:
+            self._last = max(now, self._last + 1, after + 1)
+            return self._last
+
+
+_clock = _Clock()
+
+
+def new_message_id(parent: int | None = None) -> int:
+    """An id for a message; two processes that write at once get different ones."""
+    return _clock.next(parent or 0)
+
+
+def new_chat_id() -> str:
+    """Ten letters and digits, of which a person types the first few."""
+    return secrets.token_hex(5)
+
+
+def title_of(text: str) -> str:
+    """A title from a first message: its first line, cut at a word."""
+    line = next((line for line in text.splitlines() if line.strip()), "")
+    line = " ".join("".join(c if c.isprintable() else " " for c in line).split())
+    if len(line) <= _TITLE:
+        return line or "untitled"
+    cut = line[:_TITLE]
+    return f"{cut[: cut.rfind(' ')] if ' ' in cut[_TITLE // 2 :] else cut}…"
+
+
+def from_anywhere(model: str) -> str:
+    """The name of a model as it can be asked for in any folder: paths of files are made whole."""
+    path = Path(model).expanduser()
+    return str(path.resolve()) if path.is_file() else model
+
+
+def started(system: str | None = None, model: str | None = None) -> ChatInfo:
+    """A chat that begins now."""
+    now = time.time()
+    return ChatInfo(new_chat_id(), "untitled", False, system, model, None, now, now)

@@ -1,0 +1,239 @@
+"""``localspec chats``: the chats that are kept."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from localspec.cli.texts import decode, printable, write, write_json
+from localspec.errors import ChatsError, ChatsFileError, UsageError
+
+if TYPE_CHECKING:
+    from localspec.chats.store import ChatStore
+    from localspec.chats.values import Chat, ChatInfo, Listed
+
+
+def _store() -> ChatStore:
+    from localspec.chats.store import ChatStore
+
+    return ChatStore()
+
+
+@click.group("chats", invoke_without_command=True)
+@click.pass_context
+def command(context: click.Context) -> None:
+    """List, search, show, export, import, rename or remove chats.
+
+    Without a subcommand: the list. A chat is named by its id, or as much of its beginning as no
+    other has; `last` is the one used last.
+    """
+    if context.invoked_subcommand is None:
+        context.invoke(list_chats)
+
+
+@command.command("list")
+@click.option("--removed", is_flag=True, help="Those that `rm` took off the list.")
+@click.option("--json", "as_json", is_flag=True, help="A JSON array instead of a table.")
+def list_chats(*, removed: bool, as_json: bool) -> None:
+    """All chats, the one used last first."""
+    with _store() as store:
+        found = store.listed(removed=removed)
+    if as_json:
+        write_json([_described(listed) for listed in found])
+        return
+    if not found:
+        click.echo("no chats" if removed else "no chats yet; start one: localspec chat", err=True)
+    for listed in found:
+        info = listed.info
+        title = printable(info.title)
+        write(f"{info.id}  {_day(info.updated)}  {listed.messages:>4}  {title}\n")
+
+
+@command.command(short_help="Find messages.")
+@click.argument("query")
+@click.option("-n", "--limit", type=click.IntRange(1), default=20, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="A JSON array instead of lines.")
+def search(query: str, limit: int, *, as_json: bool) -> int:
+    """Messages that hold all words of QUERY; the last one may be a beginning.
+
+    "Words in quotes" must follow each other. Exit code 1 if there are none.
+    """
+    with _store() as store:
+        hits = store.search(query, limit)
+    if as_json:
+        write_json(
+            [
+                {"chat": h.info.id, "title": h.info.title, "role": h.role, "excerpt": h.excerpt}
+                for h in hits
+            ]
+        )
+    else:
+        for hit in hits:
+            write(f"{hit.info.id}  {printable(hit.info.title)}\n    {hit.role}: {hit.excerpt}\n")
+        if not hits:
+            click.echo("nothing found", err=True)
+    return 0 if hits else 1
+
+
+@command.command(short_help="Print a chat as Markdown.")
+@click.argument("chat", default="last")
+def show(chat: str) -> None:
+    """Print CHAT as Markdown: the branch looked at last."""
+    from localspec.chats.transfer import to_markdown
+
+    text = to_markdown(_load(chat))
+    write(printable(text, "\n\t") if sys.stdout.isatty() else text)
+
+
+@command.command(short_help="Write chats as JSON or Markdown.")
+@click.argument("chats", nargs=-1)
+@click.option("-a", "--all", "everything", is_flag=True, help="All chats.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="A new file.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["markdown", "json"]),
+    help="Default: by the ending of the file, else json.",
+)
+def export(
+    chats: tuple[str, ...], output: Path | None, form: str | None, *, everything: bool
+) -> None:
+    """Write CHATS as JSON (all of them, to import) or Markdown (to read).
+
+    To standard output, or to a new file with -o.
+    """
+    from localspec.chats import transfer
+
+    if bool(chats) == everything:
+        raise UsageError("say which chats to export, or --all")
+    with _store() as store:
+        infos = [x.info for x in store.listed()] if everything else [_find(store, c) for c in chats]
+        found = [store.load(info.id) for info in infos]
+    if form is None:
+        form = "markdown" if output is not None and output.suffix == ".md" else "json"
+    if form == "json":
+        text = transfer.to_json(found)
+    else:
+        text = "\n".join(transfer.to_markdown(chat) for chat in found)
+    if output is None:
+        write(text)
+    else:
+        transfer.write(output, text)
+        click.echo(f"{_count(len(found))} in {output}", err=True)
+
+
+@command.command("import", short_help="Add the chats of a JSON file.")
+@click.argument("file")
+def import_chats(file: str) -> None:
+    """Add the chats of FILE, written by `export` as JSON; - reads standard input.
+
+    They get new ids, so nothing that is there is changed.
+    """
+    from localspec.chats.transfer import from_json
+
+    try:
+        raw = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except OSError as error:
+        raise ChatsError(f"cannot read {file}: {error.strerror}") from None
+    try:
+        chats = from_json(decode(raw, file))
+    except ChatsFileError as error:
+        raise ChatsFileError(f"{file}: {error}") from None
+    with _store() as store:
+        store.put_chats(chats)
+    for chat in chats:
+        write(f"{chat.info.id}  {printable(chat.info.title)}\n")
+    click.echo(f"{_count(len(chats))} imported", err=True)
+
+
+@command.command()
+@click.argument("chat")
+@click.argument("title")
+def rename(chat: str, title: str) -> None:
+    """Give CHAT another TITLE."""
+    title = printable(" ".join(title.split()))
+    if not title:
+        raise UsageError("a title needs at least one letter")
+    with _store() as store:
+        store.rename(_find(store, chat).id, title)
+
+
+@command.command()
+@click.argument("chats", nargs=-1, required=True)
+@click.option("--for-good", is_flag=True, help="Erase at once; nothing brings them back.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask before erasing.")
+def rm(chats: tuple[str, ...], *, for_good: bool, yes: bool) -> int:
+    """Remove CHATS; for 30 days `restore` brings them back."""
+    with _store() as store:
+        infos = [_find(store, chat, either=for_good) for chat in chats]
+        if for_good and not yes:
+            if not sys.stdin.isatty():
+                raise UsageError("erasing asks first; say it with --yes")
+            titles = ", ".join(f"'{info.title}'" for info in infos)
+            if not click.confirm(f"erase {titles}?", err=True):
+                click.echo("nothing was erased", err=True)
+                return 1
+        for info in infos:
+            if for_good:
+                store.erase(info.id)
+            else:
+                store.remove(info.id)
+                click.echo(f"removed; undo: localspec chats restore {info.id}", err=True)
+    return 0
+
+
+@command.command()
+@click.argument("chats", nargs=-1, required=True)
+def restore(chats: tuple[str, ...]) -> None:
+    """Bring removed CHATS back; `list --removed` shows them."""
+    with _store() as store:
+        for info in [store.find(chat, removed=True) for chat in chats]:
+            store.restore(info.id)
+
+
+def _find(store: ChatStore, name: str, *, either: bool = False) -> ChatInfo:
+    """The chat that is meant; with ``either`` also one that was removed."""
+    if name == "last":
+        return store.last()
+    try:
+        return store.find(name)
+    except ChatsError:
+        if not either:
+            raise
+        return store.find(name, removed=True)
+
+
+def _load(name: str) -> Chat:
+    with _store() as store:
+        return store.load(_find(store, name).id)
+
+
+def to_resume(name: str | None, *, last: bool) -> Chat | None:
+    """The chat that `chat -c` or `chat --resume` means; None for a new one.
+
+    Raises:
+        UsageError: both were given.
+        ChatsError: there is no such chat.
+    """
+    if name is not None and last:
+        raise UsageError("--continue and --resume exclude each other")
+    return _load(name or "last") if name is not None or last else None
+
+
+def _described(listed: Listed) -> dict[str, Any]:
+    data = dataclasses.asdict(listed.info)
+    del data["leaf"]
+    return {**data, "messages": listed.messages}
+
+
+def _day(seconds: float) -> str:
+    return datetime.datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M")
+
+
+def _count(n: int) -> str:
+    return "1 chat" if n == 1 else f"{n} chats"

@@ -1,0 +1,185 @@
+"""Saving behind a running chat: nothing waits for the disk, and nothing is lost quietly."""
+
+import signal
+import sqlite3
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from localspec.chats import saver as saver_module
+from localspec.chats import schema
+from localspec.chats.saver import Saver
+from localspec.chats.store import ChatStore
+from localspec.chats.values import ChatMessage, new_message_id, started
+from localspec.errors import ChatsError, ChatsFileError
+
+ROOT = Path(__file__).parents[2]
+
+
+def said(text, parent=None, role="user"):
+    return ChatMessage(new_message_id(parent), parent, role, text, time.time())
+
+
+def until(predicate, seconds=10.0):
+    end = time.monotonic() + seconds
+    while not predicate():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.005)
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
+    monkeypatch.setattr(schema, "BUSY_SECONDS", 0.02)
+    monkeypatch.setattr(saver_module, "_RETRY", 0.02)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "data" / "chats.db"
+
+
+@pytest.fixture
+def lines():
+    return []
+
+
+@pytest.fixture
+def saver(path, lines):
+    saver = Saver(path, lines.append, interval=0.01)
+    yield saver
+    saver.close()
+
+
+def stored(path, info):
+    with ChatStore(path) as store:
+        return [m.text for m in store.load(info.id).messages]
+
+
+def test_what_was_saved_is_there_after_the_close(saver, path):
+    info, question = started(), said("hello")
+    saver.save(info, question)
+    saver.save(info, replace(question, text="hello!"), said("hi", question.id, "assistant"))
+    assert saver.close() is None
+    assert stored(path, info) == ["hello!", "hi"]
+
+
+def test_a_reply_is_saved_while_it_grows(saver, path):
+    info, question = started(), said("hello")
+    reply = said("", question.id, "assistant")
+    saver.save(info, question, reply)
+    grown = reply
+
+    def growing():
+        return info.id, grown
+
+    saver.follow(growing)
+    until(path.exists)
+    for text in ("one", "one two"):
+        grown = replace(reply, text=text)
+        until(lambda text=text: stored(path, info)[-1] == text)
+    saver.follow(None)
+    saver.save(info, replace(reply, text="one two three", end="stop"))
+    saver.close()
+    assert stored(path, info)[-1] == "one two three"
+
+
+def test_a_locked_file_is_told_once_and_saved_later(saver, path, lines):
+    ChatStore(path).close()
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    info = started()
+    saver.save(info, said("one"))
+    until(lambda: lines)
+    saver.save(info, said("two"))
+    time.sleep(0.1)
+    assert len(lines) == 1
+    assert "not being saved" in lines[0]
+    assert "locked" in lines[0]
+    assert "locked" in saver.failing
+    other.execute("ROLLBACK")
+    other.close()
+    until(lambda: len(lines) > 1)
+    assert lines[1:] == ["the chat is saved again"]
+    assert saver.failing is None
+    assert stored(path, info) == ["one", "two"]
+
+
+def test_what_could_not_be_saved_at_the_end_is_said(path, lines):
+    path.parent.mkdir()
+    path.write_bytes(b"no database at all" * 100)
+    saver = Saver(path, lines.append, interval=0.01)
+    saver.save(started(), said("one"))
+    until(lambda: lines)
+    assert "damaged" in saver.close()
+
+
+def test_questions_to_the_store_see_what_was_saved_before(saver):
+    info = started()
+    saver.save(info, said("a needle"))
+    assert [h.info.id for h in saver.call(lambda s: s.search("needle")).result(5)] == [info.id]
+    with pytest.raises(ChatsError, match="no chat"):
+        saver.call(lambda s: s.load("nothing")).result(5)
+    assert len(saver.call(ChatStore.listed).result(5)) == 1
+    saver.close()
+    with pytest.raises(ChatsError, match="closed"):
+        saver.call(ChatStore.listed).result(5)
+
+
+def test_a_question_to_a_damaged_file_fails_and_the_saver_lives(path):
+    path.parent.mkdir()
+    path.write_bytes(b"no database at all" * 100)
+    saver = Saver(path, interval=0.01)
+    for _ in range(2):
+        with pytest.raises(ChatsFileError):
+            saver.call(ChatStore.listed).result(5)
+    path.unlink()
+    assert saver.call(ChatStore.listed).result(5) == []
+    assert saver.close() is None
+
+
+def test_saving_never_waits(path, monkeypatch):
+    monkeypatch.setattr(schema, "BUSY_SECONDS", 5)
+    ChatStore(path).close()
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    saver = Saver(path)
+    caller = threading.Thread(target=lambda: [saver.save(started(), said("x")) for _ in range(99)])
+    caller.start()
+    caller.join(3)
+    assert not caller.is_alive()
+    other.execute("ROLLBACK")
+    other.close()
+    saver.close()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_a_kill_loses_at_most_the_last_second_of_a_reply(path):
+    script = textwrap.dedent("""
+        import sys, time, pathlib
+        sys.path[:0] = sys.argv[2:4]
+        from dataclasses import replace
+        from test_saver import Saver, said, started
+        saver = Saver(pathlib.Path(sys.argv[1]))
+        info, question = started(), said("question")
+        reply = said("", question.id, "assistant")
+        saver.save(info, question, reply)
+        begin = time.monotonic()
+        saver.follow(lambda: (info.id, replace(reply, text=f"{time.monotonic()}")))
+        print(info.id, flush=True)
+        time.sleep(60)
+    """)
+    command = [sys.executable, "-c", script, str(path), str(ROOT), str(Path(__file__).parent)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
+        chat = writer.stdout.readline().strip()
+        time.sleep(1.5)
+        killed = time.monotonic()
+        writer.send_signal(signal.SIGKILL)
+    with ChatStore(path) as store:
+        _, reply = store.load(chat).messages
+    assert killed - float(reply.text) < 1

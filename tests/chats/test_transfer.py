@@ -1,0 +1,159 @@
+"""Exports and imports: what goes out comes back in."""
+
+import json
+import string
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from localspec.chats import transfer
+from localspec.chats.store import ChatStore
+from localspec.chats.tree import Tree
+from localspec.chats.values import Chat, ChatInfo, ChatMessage, new_message_id, started
+from localspec.errors import ChatsFileError
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
+TIME = st.floats(0, 4e9)
+
+
+@st.composite
+def chats(draw):
+    messages = []
+    for _ in range(draw(st.integers(0, 8))):
+        parent = draw(st.sampled_from([None, *[m.id for m in messages]]))
+        messages.append(
+            ChatMessage(
+                id=new_message_id(parent),
+                parent=parent,
+                role=draw(st.sampled_from(["user", "assistant"])),
+                text=draw(TEXT),
+                created=draw(TIME),
+                end=draw(st.sampled_from([None, "stop", "length", "interrupt", "failed"])),
+                details=draw(
+                    st.none() | st.dictionaries(st.text(string.ascii_letters), st.integers())
+                ),
+            )
+        )
+    info = ChatInfo(
+        id=started().id,
+        title=draw(TEXT),
+        named=draw(st.booleans()),
+        system=draw(st.none() | TEXT),
+        model=draw(st.none() | TEXT),
+        leaf=draw(st.sampled_from([None, *[m.id for m in messages]])),
+        created=draw(TIME),
+        updated=draw(TIME),
+    )
+    return Chat(info, tuple(messages))
+
+
+def without_ids(chat):
+    """A chat with ids that only count."""
+    numbers = {None: None} | {m.id: n for n, m in enumerate(chat.messages)}
+    info = replace(chat.info, id="", leaf=numbers[chat.info.leaf])
+    messages = [replace(m, id=numbers[m.id], parent=numbers[m.parent]) for m in chat.messages]
+    return Chat(info, tuple(messages))
+
+
+@given(st.lists(chats(), max_size=3))
+def test_export_and_import_is_the_identity(exported):
+    text = transfer.to_json(exported)
+    imported = transfer.from_json(text)
+    assert [without_ids(c) for c in imported] == [without_ids(c) for c in exported]
+    assert transfer.to_json(imported) == text
+    ids = [c.info.id for c in (*imported, *exported)]
+    assert len(set(ids)) == len(ids)
+
+
+@settings(max_examples=15)
+@given(chats())
+def test_the_store_keeps_all_that_an_export_holds(tmp_path_factory, chat):
+    with ChatStore(tmp_path_factory.mktemp("chats") / "chats.db") as store:
+        store.put_chat(chat)
+        assert transfer.to_json([store.load(chat.info.id)]) == transfer.to_json([chat])
+
+
+GOOD = {
+    "format": "localspec-chats",
+    "version": 1,
+    "chats": [
+        {
+            "title": "t",
+            "created": 1.0,
+            "updated": 2,
+            "messages": [
+                {"id": 1, "parent": None, "role": "user", "text": "a", "created": 1},
+                {"id": 2, "parent": 1, "role": "assistant", "text": "b", "created": 1},
+            ],
+        }
+    ],
+}
+
+
+def changed(change):
+    data = json.loads(json.dumps(GOOD))
+    change(data)
+    return json.dumps(data)
+
+
+def test_a_file_with_only_what_must_be_there_is_imported():
+    (chat,) = transfer.from_json(json.dumps(GOOD))
+    assert [m.text for m in transfer.branch(chat)] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "not JSON"),
+        ("[]", '"format" is not'),
+        ("[" * 100_000, "not JSON"),
+        ('{"format": "x"}', '"format" is not'),
+        (changed(lambda d: d.update(version=2)), "version 2.*update"),
+        (changed(lambda d: d.update(more=1)), "more"),
+        (changed(lambda d: d["chats"][0].pop("title")), "title"),
+        (changed(lambda d: d["chats"][0].update(leaf=7)), "leaf 7"),
+        (changed(lambda d: d["chats"][0]["messages"][0].update(role="system")), "role"),
+        (changed(lambda d: d["chats"][0]["messages"][1].update(id=1)), "twice"),
+        (changed(lambda d: d["chats"][0]["messages"][0].update(parent=2)), "does not come before"),
+        (changed(lambda d: d["chats"][0]["messages"][1].update(parent=9)), "does not come before"),
+        (changed(lambda d: d["chats"][0]["messages"][1].update(created="now")), "created"),
+    ],
+)
+def test_anything_else_is_refused_in_one_line(text, reason):
+    with pytest.raises(ChatsFileError, match=reason) as caught:
+        transfer.from_json(text)
+    assert "\n" not in str(caught.value)
+
+
+def test_markdown_shows_the_branch_looked_at():
+    def said(role, text, parent=None, **more):
+        return ChatMessage(new_message_id(parent), parent, role, text, 1.0, **more)
+
+    question = said("user", "Why?")
+    first = said("assistant", "Because.", question.id, end="stop")
+    second = said("assistant", "```py\nx\n```", question.id, end="interrupt")
+    info = replace(started("Be\nkind", "demo"), title="Reasons", leaf=second.id, created=0.0)
+    text = transfer.to_markdown(Chat(info, (question, first, second)))
+    assert text.startswith("# Reasons\n\n*demo · 19")
+    assert "> Be\n> kind" in text
+    assert "## You\n\nWhy?\n\n## Model\n\n```py\nx\n```\n\n*(stopped)*\n" in text
+    assert "Because" not in text
+    newest = transfer.to_markdown(Chat(replace(info, leaf=None), (question, second, first)))
+    assert "Why?" in newest
+
+
+@given(st.lists(st.integers(-1, 50), max_size=30))
+def test_every_message_is_on_the_path_to_its_newest_leaf(choices):
+    tree, ids = Tree(), []
+    for number, choice in enumerate(choices):
+        parent = ids[choice % len(ids)] if ids and choice >= 0 else None
+        tree.add(number, parent)
+        ids.append(number)
+    for message in ids:
+        path = tree.path(tree.newest_leaf(message))
+        assert message in path
+        assert path == sorted(path)
+        assert message in tree.siblings(message)
+        assert path[: path.index(message) + 1] == tree.path(message)

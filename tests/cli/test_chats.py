@@ -1,0 +1,185 @@
+"""`localspec chats`: the chats that are kept, from the shell."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from conftest import Files
+
+from localspec import cli
+from localspec.chats import schema
+from localspec.chats.store import ChatStore
+from localspec.chats.values import Chat, ChatMessage, new_message_id, started
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def put(title: str, *texts: str, **more: object) -> Chat:
+    """A chat of one branch, in the person's file."""
+    messages: list[ChatMessage] = []
+    for number, text in enumerate(texts):
+        parent = messages[-1].id if messages else None
+        role = ("user", "assistant")[number % 2]
+        messages.append(ChatMessage(new_message_id(parent), parent, role, text, time.time()))
+    leaf = messages[-1].id if messages else None
+    chat = Chat(replace(started(), title=title, leaf=leaf, **more), tuple(messages))
+    with ChatStore() as store:
+        store.put_chat(chat)
+    return chat
+
+
+def fails(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str]:
+    """The exit code and the only line on stderr."""
+    capsys.readouterr()
+    code = cli.call(["chats", *argv])
+    out, err = capsys.readouterr()
+    assert out == ""
+    (line,) = err.splitlines()
+    assert code
+    return code, line
+
+
+def shown(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+    capsys.readouterr()
+    assert cli.call(["chats", *argv]) == 0
+    return capsys.readouterr().out
+
+
+def test_the_list_has_the_chat_used_last_first(capsys: pytest.CaptureFixture[str]) -> None:
+    first = put("On owls", "a", "b", updated=1.0)
+    second = put("On \x1b[31mfoxes", "a")
+    lines = shown(capsys).splitlines()
+    assert [line.split()[0] for line in lines] == [second.info.id, first.info.id]
+    assert lines[1].endswith("2  On owls")
+    assert "\x1b" not in lines[0]
+    listed = json.loads(shown(capsys, "list", "--json"))
+    assert [(x["id"], x["title"], x["messages"]) for x in listed] == [
+        (second.info.id, "On \x1b[31mfoxes", 1),
+        (first.info.id, "On owls", 2),
+    ]
+
+
+def test_no_chats_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert shown(capsys) == ""
+    assert json.loads(shown(capsys, "list", "--json")) == []
+
+
+def test_search_tells_the_chat_and_the_place(capsys: pytest.CaptureFixture[str]) -> None:
+    chat = put("On owls", "why do owls hoot?", "To be heard.")
+    assert shown(capsys, "search", "hoot owl") == (
+        f"{chat.info.id}  On owls\n    user: why do owls hoot?\n"
+    )
+    (hit,) = json.loads(shown(capsys, "search", "heard", "--json"))
+    assert (hit["chat"], hit["role"]) == (chat.info.id, "assistant")
+    assert fails(capsys, "search", "zebra") == (1, "nothing found")
+
+
+def test_a_chat_is_shown_renamed_removed_and_restored(capsys: pytest.CaptureFixture[str]) -> None:
+    chat = put("On owls", "why?", "Because.")
+    assert "## Model\n\nBecause.\n" in shown(capsys, "show", "last")
+    shown(capsys, "rename", chat.info.id[:4], " On  hooting ")
+    assert "On hooting" in shown(capsys, "list")
+    shown(capsys, "rm", chat.info.id)
+    assert shown(capsys, "list") == ""
+    assert "On hooting" in shown(capsys, "list", "--removed")
+    assert "no chat" in fails(capsys, "show", chat.info.id)[1]
+    shown(capsys, "restore", chat.info.id)
+    assert "Because." in shown(capsys, "show")
+    assert "--yes" in fails(capsys, "rm", "--for-good", chat.info.id)[1]
+    shown(capsys, "rm", "--for-good", "--yes", chat.info.id)
+    assert shown(capsys, "list", "--removed") == ""
+
+
+def test_an_export_can_be_imported_and_comes_out_the_same(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put("On owls", "why?", "Because.", system="Be brief")
+    put("On foxes", "ünï 🦊")
+    text = shown(capsys, "export", "--all")
+    file = tmp_path / "chats.json"
+    shown(capsys, "export", "--all", "-o", str(file))
+    assert file.read_text(encoding="utf-8") == text
+    assert "there already" in fails(capsys, "export", "--all", "-o", str(file))[1]
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path / "another"))
+    assert len(shown(capsys, "import", str(file)).splitlines()) == 2
+    assert shown(capsys, "export", "--all") == text
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    shown(capsys, "import", "-")
+    assert len(shown(capsys, "list").splitlines()) == 4
+    assert shown(capsys, "export", "last", "--format", "markdown").startswith("# On ")
+
+
+def test_what_cannot_be_meant_is_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert "or --all" in fails(capsys, "export")[1]
+    assert "no chat yet" in fails(capsys, "show", "last")[1]
+    assert "no chat 'zz'" in fails(capsys, "rename", "zz", "x")[1]
+    assert "at least one letter" in fails(capsys, "rename", "zz", " ")[1]
+    assert "cannot read" in fails(capsys, "import", str(tmp_path / "nothing"))[1]
+    bad = tmp_path / "bad.json"
+    bad.write_text("{}")
+    code, line = fails(capsys, "import", str(bad))
+    assert code == 7
+    assert "bad.json" in line
+    assert cli.call(["chat", "-c", "--resume", "x"]) == 2
+    assert cli.call(["chat", "-c"]) == 1
+    assert "no chat yet" in capsys.readouterr().err
+
+
+def test_a_damaged_file_is_one_line_and_code_7(capsys: pytest.CaptureFixture[str]) -> None:
+    path = schema.default_path()
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"not at all a database" * 50)
+    code, line = fails(capsys, "list")
+    assert code == 7
+    assert "damaged" in line
+
+
+def test_a_failed_import_changes_nothing(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    put("On owls", "why?", "Because.")
+    data = json.loads(shown(capsys, "export", "--all"))
+    data["chats"].append({**data["chats"][0], "leaf": 99})
+    file = tmp_path / "chats.json"
+    file.write_text(json.dumps(data))
+    assert "leaf 99" in fails(capsys, "import", str(file))[1]
+    assert len(shown(capsys, "list").splitlines()) == 1
+
+
+def plain_chat(*argv: str, stdin: bytes) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-m", "localspec", "chat", *argv, "-n", "4", "-t", "0"],
+        input=stdin,
+        capture_output=True,
+        cwd=ROOT,
+        env=os.environ,
+        timeout=100,
+        check=False,
+    )
+
+
+def test_a_chat_is_resumed_line_by_line_and_goes_on(
+    files: Files, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chat = put("On owls", "why?", "Because.", model=str(files.target))
+    done = plain_chat("--resume", chat.info.id[:5], stdin=b"and then?\n")
+    assert done.returncode == 0, done.stderr
+    with ChatStore() as store:
+        messages = store.load(chat.info.id).messages
+    assert [m.text for m in messages[:3]] == ["why?", "Because.", "and then?"]
+    assert messages[3].parent == messages[2].id
+    assert messages[3].end in ("stop", "length")
+    assert messages[3].text + "\n" == done.stdout.decode()
+
+
+def test_what_a_pipe_asks_is_not_kept(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
+    assert plain_chat(str(files.target), stdin=b"hello\n").returncode == 0
+    assert shown(capsys, "list") == ""

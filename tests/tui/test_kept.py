@@ -1,0 +1,221 @@
+"""Chats that are kept: saved as they happen, resumed with their branches."""
+
+import asyncio
+import sqlite3
+
+import pytest
+from fake_engine import FakeEngine, Script
+
+from localspec.chats import saver as saver_module
+from localspec.chats import schema
+from localspec.chats.saver import Saver
+from localspec.chats.store import ChatStore
+from localspec.errors import ChatsError
+from tui.kept import Kept
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "data" / "chats.db"
+
+
+@pytest.fixture
+def kept(path):
+    return Kept(Saver(path, interval=0.02), "demo")
+
+
+def texts(path, chat=None):
+    with ChatStore(path) as store:
+        return [(m.role, m.text) for m in store.load(chat or store.last().id).messages]
+
+
+async def test_a_chat_is_saved_and_resumed_as_it_was(chat, path, kept):
+    async with chat(Script("Hi there."), kept=kept, system="Be kind") as c:
+        await c.ask("Hello, you")
+    with ChatStore(path) as store:
+        saved = store.load(store.last().id)
+    assert saved.info.title == "Hello, you"
+    assert saved.info.model == "demo"
+    assert [(m.text, m.end) for m in saved.messages] == [
+        ("Hello, you", None),
+        ("Hi there.", "stop"),
+    ]
+
+    async with chat(Script("Still here."), kept=Kept(Saver(path), "demo"), resume=saved) as c:
+        await c.sees("Hi there.")
+        await c.sees("tok/s")  # the figures came back as well
+        await c.ask("And now?")
+        assert [m.content for m in c.engine.asked[-1]] == [
+            "Be kind",
+            "Hello, you",
+            "Hi there.",
+            "And now?",
+        ]
+    assert len(texts(path, saved.info.id)) == 4
+
+
+async def test_a_reply_is_saved_while_it_is_spoken(chat, path, kept):
+    async with chat(Script("one two three four five", hold_at=1), kept=kept) as c:
+        await c.ask_and_hold("Count")
+        shown = c.replies[-1].text
+        await c.until(lambda: path.exists() and texts(path)[-1] == ("assistant", shown))
+        with ChatStore(path) as store:
+            assert store.load(store.last().id).messages[-1].end is None
+        c.engine.go.set()
+        await c.ready()
+
+
+async def test_a_reply_whose_writer_was_killed_is_shown_as_cut_short(chat, path, kept):
+    async with chat(Script("one two three four five", hold_at=1), kept=kept) as c:
+        await c.ask_and_hold("Count")
+        await c.until(lambda: path.exists() and texts(path)[-1][1])
+        with ChatStore(path) as store:
+            saved = store.load(store.last().id)
+    async with chat(kept=Kept(Saver(path)), resume=saved) as c:
+        await c.sees("cut short")
+
+
+async def test_nothing_is_saved_of_a_chat_in_which_nothing_was_said(chat, path, kept):
+    async with chat(kept=kept):
+        pass
+    with ChatStore(path) as store:
+        assert store.listed() == []
+
+
+async def test_a_new_chat_leaves_the_old_one_on_the_list(chat, kept):
+    async with chat(Script("One."), Script("Two."), kept=kept) as c:
+        await c.ask("First")
+        c.session.new()
+        await c.ask("Second")
+        found = await kept.chats()
+        assert [x.info.title for x in found] == ["Second", "First"]
+        assert [x.messages for x in found] == [2, 2]
+
+
+async def test_another_chat_can_be_resumed_while_one_is_open(chat, kept):
+    async with chat(Script("One."), Script("Two."), Script("Three."), kept=kept) as c:
+        await c.ask("First")
+        first = kept.info.id
+        c.session.new()
+        await c.ask("Second")
+        await c.session.resume(first[:6])
+        await c.sees("One.")
+        await c.until(lambda: "Second" not in c.screen_text)
+        await c.ask("Third")
+        assert kept.info.id == first
+        assert [x.messages for x in await kept.chats()] == [4, 2]
+        with pytest.raises(ChatsError, match="no chat"):
+            await c.session.resume("nothing")
+        assert kept.info.id == first
+
+
+async def test_an_edit_and_another_reply_are_branches_one_can_switch_between(chat, path, kept):
+    scripts = [Script("A."), Script("B."), Script("C."), Script("D.")]
+    async with chat(*scripts, kept=kept) as c:
+        session, turns = c.session, c.session.conversation.turns
+        await c.ask("Why?")
+        await c.ask("Really?")
+        session.regenerate()
+        await c.until(lambda: turns and turns[-1].text == "C." and turns[-1].end)
+        assert [t.text for t in turns] == ["Why?", "A.", "Really?", "C."]
+        assert [m.content for m in c.engine.asked[-1]] == ["Why?", "A.", "Really?"]
+        session.edit(turns[0], "How?")
+        await c.until(lambda: turns and turns[-1].text == "D." and turns[-1].end)
+        assert [t.text for t in turns] == ["How?", "D."]
+        assert len(c.engine.asked[-1]) == 1
+        assert session.switch(turns[0], -1)
+        assert [t.text for t in turns] == ["Why?", "A.", "Really?", "C."]
+        assert not session.switch(turns[0], -1)
+        assert session.switch(turns[3], -1)
+        await c.sees("B.")
+        await c.until(lambda: "C." not in c.screen_text)
+    with ChatStore(path) as store:
+        saved = store.load(store.last().id)
+    assert len(saved.messages) == 7
+    async with chat(kept=Kept(Saver(path)), resume=saved) as c:
+        assert [t.text for t in c.session.conversation.turns] == ["Why?", "A.", "Really?", "B."]
+
+
+async def test_a_reply_that_is_stopped_for_another_branch_stays_on_its_own(chat, path, kept):
+    async with chat(
+        Script("one two three four five six", hold_at=1), Script("Two."), kept=kept
+    ) as c:
+        await c.ask_and_hold("First")
+        turns = c.session.conversation.turns
+        c.session.edit(turns[0], "Second")
+        await c.until(lambda: turns and turns[-1].text == "Two." and turns[-1].end)
+    said = texts(path)
+    assert said[0] == ("user", "First")
+    assert said[1][1].startswith("one")
+    assert said[2:] == [("user", "Second"), ("assistant", "Two.")]
+
+
+async def test_a_title_stays_whatever_is_said(chat, path, kept):
+    async with chat(Script("One."), kept=kept) as c:
+        c.session.kept.rename("Mine")
+        await c.ask("Hello")
+    with ChatStore(path) as store:
+        assert store.last().title == "Mine"
+
+
+async def test_an_export_is_a_new_private_file(chat, tmp_path, kept):
+    async with chat(Script("One."), kept=kept) as c:
+        await c.ask("Hello")
+        await kept.export(tmp_path / "chat.md")
+        assert "## Model\n\nOne.\n" in (tmp_path / "chat.md").read_text()
+        assert (tmp_path / "chat.md").stat().st_mode & 0o077 == 0
+        with pytest.raises(ChatsError, match="there already"):
+            await kept.export(tmp_path / "chat.md")
+        with pytest.raises(ChatsError, match="cannot write"):
+            await kept.export(tmp_path / "no" / "chat.json")
+
+
+async def test_where_chats_cannot_be_saved_one_goes_on_and_knows(chat, path, monkeypatch):
+    monkeypatch.setattr(schema, "BUSY_SECONDS", 0.02)
+    monkeypatch.setattr(saver_module, "_RETRY", 0.02)
+    ChatStore(path).close()
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    async with chat(Script("One."), kept=Kept(Saver(path, interval=0.02))) as c:
+        await c.ask("Hello")
+        await c.sees("not being saved")
+        await c.sees("locked")
+        other.execute("ROLLBACK")
+        await c.sees("saved again")
+    other.close()
+    assert texts(path) == [("user", "Hello"), ("assistant", "One.")]
+
+
+async def test_a_damaged_file_is_told_at_the_end_as_well(chat, path):
+    path.parent.mkdir()
+    path.write_bytes(b"nothing of the kind" * 99)
+    async with chat(Script("One."), kept=Kept(Saver(path, interval=0.02))) as c:
+        await c.ask("Hello")
+        await c.sees("damaged")
+        with pytest.raises(ChatsError, match="damaged"):
+            await c.session.kept.chats()
+        app = c.app
+    assert "damaged" in app.unsaved
+
+
+async def test_without_a_place_nothing_is_kept_and_asking_says_so(chat):
+    async with chat(Script("One.")) as c:
+        await c.ask("Hello")
+        with pytest.raises(ChatsError, match="not kept"):
+            await c.session.kept.chats()
+
+
+async def test_a_long_chat_is_resumed_with_its_newest_messages_on_show(chat, kept):
+    engine = FakeEngine([Script(f"Reply {n}.") for n in range(40)])
+    async with chat(engine=engine, kept=kept) as c:
+        for n in range(25):
+            c.session.send(f"Question {n}")
+        await c.until(lambda: len(c.replies) == 25 and c.replies[-1].end, 20)
+        first = kept.info.id
+        await asyncio.sleep(0)
+        c.session.new()
+        await c.session.resume(first)
+        await c.sees("Reply 24.")
+        assert len(c.app.screen.query("ReplyView")) == 10
+        await c.pilot.press("ctrl+o")
+        await c.until(lambda: len(c.app.screen.query("ReplyView")) == 15)

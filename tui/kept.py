@@ -1,0 +1,199 @@
+"""The conversation on disk: saved as it happens, found again, resumed."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from localspec.chats import transfer
+from localspec.chats.saver import Saver
+from localspec.chats.store import ChatStore
+from localspec.chats.values import (
+    Chat,
+    ChatMessage,
+    Hit,
+    Listed,
+    from_anywhere,
+    started,
+    title_of,
+)
+from localspec.engine import codec
+from localspec.errors import ChatsError
+from localspec.events import Stats
+from tui.conversation import Conversation, Turn
+from tui.origins import Runs
+
+T = TypeVar("T")
+
+
+class Kept:
+    """The chat that is open, as it is kept; without a saver nothing is."""
+
+    def __init__(self, saver: Saver | None = None, model: str | None = None) -> None:
+        """``model`` is how the person asked for it."""
+        self._saver = saver
+        self._model = from_anywhere(model) if model else None
+        self._new = True
+        self.info = started(model=self._model)
+        self.on_news: Callable[[str], None] = _silent
+        """Called in the event loop with lines for the person: not being saved, saved again."""
+
+    def listen(self) -> None:
+        """From now on tell what the saver says; to be called in the event loop."""
+        if self._saver is not None:
+            loop = asyncio.get_running_loop()
+            self._saver.tell = lambda line: _quietly(loop, self.on_news, line)
+            if self._saver.failing is not None:
+                self.on_news(f"this chat is not being saved: {self._saver.failing}")
+
+    def close(self) -> str | None:
+        """Save what waits; why that failed, or None."""
+        return self._saver.close() if self._saver is not None else None
+
+    # -- the open chat -------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Another chat begins; it is saved from its first message on."""
+        self.info = started(model=self._model)
+        self._new = True
+
+    def resume(self, chat: Chat, conversation: Conversation) -> None:
+        """Put a chat into the conversation and go on with it."""
+        self.info = dataclasses.replace(chat.info, model=self._model or chat.info.model)
+        self._new = False
+        conversation.system = chat.info.system
+        conversation.load([_turn(m) for m in chat.messages], chat.info.leaf)
+
+    def look(self, conversation: Conversation) -> None:
+        """Save which branch is looked at, and the system prompt."""
+        self._update(conversation)
+        if self._saver is not None and not self._new:
+            self._saver.save(self.info)
+
+    def use_model(self, model: str) -> None:
+        """Another model answers from now on."""
+        self._model = from_anywhere(model)
+        self.info = dataclasses.replace(self.info, model=self._model)
+
+    def rename(self, title: str) -> None:
+        """Give the open chat a title that stays."""
+        self.info = dataclasses.replace(self.info, title=title, named=True)
+        if self._saver is not None and not self._new:
+            self._saver.save(self.info)
+
+    def follow(
+        self, conversation: Conversation, question: Turn | None, reply: Turn
+    ) -> Callable[[], None]:
+        """Save a question, and its reply as it grows; to be called when the reply has ended."""
+        if question is not None and self._new and not self.info.named:
+            self.info = dataclasses.replace(self.info, title=title_of(question.text))
+        self._new = False
+        self._update(conversation)
+        saver, info = self._saver, self.info
+        if saver is None:
+            return lambda: None
+        saver.save(info, *(_message(turn) for turn in (question, reply) if turn is not None))
+        saver.follow(lambda: (info.id, _message(reply)))
+
+        def ended() -> None:
+            saver.follow(None)
+            # The chat may have been renamed, or left, in the meantime.
+            now = self.info if self.info.id == info.id else info
+            saver.save(dataclasses.replace(now, updated=time.time()), _message(reply))
+
+        return ended
+
+    def _update(self, conversation: Conversation) -> None:
+        self.info = dataclasses.replace(
+            self.info,
+            system=conversation.system,
+            model=self._model or self.info.model,
+            leaf=conversation.turns[-1].id if conversation.turns else None,
+            updated=time.time(),
+        )
+
+    # -- all chats -----------------------------------------------------------------------------
+
+    async def chats(self, *, removed: bool = False) -> list[Listed]:
+        """All chats, the one used last first. All of these raise ChatsError."""
+        return await self._ask(lambda store: store.listed(removed=removed))
+
+    async def search(self, query: str) -> list[Hit]:
+        """Messages that hold the words of ``query``, the best first."""
+        return await self._ask(lambda store: store.search(query))
+
+    async def load(self, start: str | None = None) -> Chat:
+        """The chat whose id begins so, or the last one."""
+        return await self._ask(
+            lambda store: store.load((store.find(start) if start else store.last()).id)
+        )
+
+    async def remove(self, id: str) -> None:  # noqa: A002 - an id is what it is
+        """Take a chat off the list; `restore` undoes it."""
+        await self._ask(lambda store: store.remove(id))
+
+    async def restore(self, id: str) -> None:  # noqa: A002 - as above
+        """Undo `remove`."""
+        await self._ask(lambda store: store.restore(id))
+
+    async def presets(self) -> dict[str, str]:
+        """System prompts by name."""
+        return await self._ask(lambda store: store.presets())
+
+    async def put_preset(self, name: str, system: str) -> None:
+        """Keep a system prompt under a name."""
+        await self._ask(lambda store: store.put_preset(name, system))
+
+    async def export(self, path: Path) -> None:
+        """Write the open chat to a new file: JSON for ``.json``, else Markdown."""
+        identity = self.info.id
+        chat = await self._ask(lambda store: store.load(identity))
+        as_json = path.suffix.lower() == ".json"
+        text = transfer.to_json([chat]) if as_json else transfer.to_markdown(chat)
+        await asyncio.to_thread(transfer.write, path, text)
+
+    async def _ask(self, function: Callable[[ChatStore], T]) -> T:
+        if self._saver is None:
+            raise ChatsError("chats are not kept here")
+        return await asyncio.wrap_future(self._saver.call(function))
+
+
+def _silent(line: str) -> None:
+    """Nobody listens yet."""
+
+
+def _quietly(loop: asyncio.AbstractEventLoop, tell: Callable[[str], None], line: str) -> None:
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(tell, line)
+
+
+def _message(turn: Turn) -> ChatMessage:
+    details: dict[str, Any] | None = None
+    if turn.stats is not None:
+        details = {"seed": turn.seed, "stats": codec.encode(turn.stats)}
+    return ChatMessage(turn.id, turn.parent, turn.role, turn.text, turn.created, turn.end, details)
+
+
+def _turn(message: ChatMessage) -> Turn:
+    turn = Turn(
+        message.role,
+        message.text,
+        Runs(),
+        id=message.id,
+        parent=message.parent,
+        created=message.created,
+    )
+    if message.role == "assistant":
+        turn.runs.extend(message.text)
+        turn.end = message.end or "failed"  # whoever wrote it was killed
+        details = message.details or {}
+        turn.seed = details.get("seed")
+        try:
+            turn.stats = codec.decode(Stats, details.get("stats"))
+        except codec.CodecError:  # none, or of another version; the text is what counts
+            turn.stats = None
+    return turn
