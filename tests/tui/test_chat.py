@@ -75,7 +75,7 @@ async def test_colours_and_back(chat):
         before = c.screen_text
         await c.pilot.press("ctrl+t")
         await c.sees("- a")
-        await c.sees("accepted from n-gram")
+        await c.sees("accepted from the text")
         await c.pilot.press("ctrl+t")
         await c.sees("• a")
         await c.until(lambda: c.screen_text == before)
