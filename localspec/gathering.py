@@ -151,7 +151,8 @@ class Gathering:
             context = self.open(draft, kv_type, branches(self.options, draft, self.notices))
             self.contexts[name] = context
             shared = min(draft.n_vocab, self.target.n_vocab)
-            return TreeDrafter(LlamaTarget(context), shared, self.favours)
+            chains = ModelDrafter(LlamaDraftModel(context, shared), self.favours, name)
+            return TreeDrafter(chains, LlamaTarget(context), shared, self.favours)
         context = self.open(draft, kv_type, 0)
         self.contexts["model"] = context
         model: DraftModel = LlamaDraftModel(context, self.target.n_vocab)

@@ -41,7 +41,7 @@ class TableTarget:
         return [Scores(np.stack([self._row(w, i) for i in range(-1, len(w.draft))])) for w in work]
 
     def _row(self, work: Work, node: int) -> Logits:
-        return self.table([*self.cache[work.seq], work.pending, *work.draft.prefix(node)])
+        return self.table([*self.cache.get(work.seq, ()), work.pending, *work.draft.prefix(node)])
 
     def keep(self, seq: int, path: Sequence[int]) -> None:
         """Take the pending token and the path over into the cache."""

@@ -8,12 +8,25 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from localspec.drafters import Ask, Committed
+from localspec.drafters.model import ModelDrafter
+from localspec.drafters.tree import TreeDrafter as Branching
+from localspec.events import Speculation
 from localspec.loop import Request, decode_round
 from localspec.noise import Noise, Stream
 from localspec.policy import Fixed
 from localspec.sampling import Processor, Sampling
-from localspec.testing import Table, TableTarget
-from localspec.values import Budget, Distribution, Draft, Evidence, Proposal
+from localspec.testing import Table, TableModel, TableTarget
+from localspec.values import (
+    ANY,
+    Budget,
+    Distribution,
+    Draft,
+    Evidence,
+    Plan,
+    Proposal,
+    Standing,
+    Step,
+)
 from localspec.verifiers import Verifier
 
 WARM = Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
@@ -166,6 +179,26 @@ def exact_joint(table: Table, n: int, sampling: Sampling = WARM) -> dict[tuple[i
             mass *= processor(table(past), past).probability(x)
         joint[outcome] = mass
     return joint
+
+
+def branching(table: Table, favoured: Proposal) -> Branching:
+    """The drafter of trees, with a table for its draft model."""
+    chains, trees = TableModel(table), TableTarget(table)
+    trees.cache = chains.cache
+    return Branching(ModelDrafter(chains, favoured, "tree"), trees, chains.vocabulary, favoured)
+
+
+class Broad:
+    """Trees of seven nodes, three deep and up to three broad."""
+
+    speculation = Speculation("on")
+    costs = None
+
+    def plan(self, standings: Sequence[Standing]) -> list[Plan]:
+        return [Plan((Step(ANY, Budget(nodes=7, depth=3, leaves=3)),))] * len(standings)
+
+    def learn(self, outcomes: object, evidence: object) -> None:
+        pass
 
 
 def everything(depth: int) -> Budget:

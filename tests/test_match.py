@@ -12,7 +12,6 @@ from localspec.drafters.cascade import Cascade
 from localspec.drafters.model import ModelDrafter
 from localspec.drafters.ngram import NGram
 from localspec.drafters.suffix import Suffix
-from localspec.drafters.tree import TreeDrafter
 from localspec.policy import Fixed
 from localspec.policy.auto import Auto
 from localspec.policy.costs import Costs
@@ -61,10 +60,13 @@ def test_every_drafter_leaves_the_text_alone(kind: str, setting: str) -> None:
             "model sampled": ModelDrafter(TableModel(DRAFT), Proposal.SAMPLED),
             "ngram": NGram(1, 3),
             "suffix": Suffix(),
-            "tree": TreeDrafter(tables.TableTarget(DRAFT), len(DRAFT([])), Proposal.COUPLED),
+            "tree": tables.branching(DRAFT, Proposal.COUPLED),
             "cascade": Cascade([NGram(2, 4), coupled]),
         }[kind]
-        drafted = tables.decode(TARGET, drafter, Match(), seed, TOKENS, sampling=sampling)
+        policy = tables.Broad() if kind == "tree" else None
+        drafted = tables.decode(
+            TARGET, drafter, Match(), seed, TOKENS, sampling=sampling, policy=policy
+        )
         assert drafted == plain(seed, sampling)
 
 

@@ -19,7 +19,6 @@ from scipy import stats
 from localspec.drafters import Ask
 from localspec.drafters.choosing import overlap, sharpened
 from localspec.drafters.model import ModelDrafter
-from localspec.drafters.tree import TreeDrafter as Trees
 from localspec.errors import ProposalError
 from localspec.events import Speculation
 from localspec.noise import Noise, Stream
@@ -55,7 +54,7 @@ def p_value(drafter: Any, verifier: Verifier, runs: int, policy: object = None) 
     """Of the hypothesis that the first three tokens follow the target's distribution."""
     seen: collections.Counter[tuple[int, ...]] = collections.Counter()
     for seed in range(runs):
-        if isinstance(drafter, ModelDrafter | Trees):
+        if isinstance(drafter, ModelDrafter | tables.Branching):
             drafter.close(0)
         seen[tuple(tables.decode(TARGET, drafter, verifier, seed, 3, policy=policy))] += 1
     expected = np.array(list(EXACT.values())) * runs
@@ -81,30 +80,19 @@ def test_the_draft_model_of_the_product_follows_the_target_closely() -> None:
     assert p_value(drafter, Rejection(), 30_000) > FALSE_ALARM
 
 
-def _tree_drafter() -> Trees:
-    return Trees(tables.TableTarget(DRAFT), 3, Proposal.SAMPLED)
-
-
-class _Broad:
-    """Trees of seven nodes, three deep and up to three broad."""
-
-    speculation = Speculation("on")
-    costs = None
-
-    def plan(self, standings: Sequence[Standing]) -> list[Plan]:
-        return [Plan((Step(ANY, Budget(nodes=7, depth=3, leaves=3)),))] * len(standings)
-
-    def learn(self, outcomes: object, evidence: object) -> None:
-        pass
-
-
 def test_trees_of_a_draft_model_follow_the_target() -> None:
-    assert p_value(_tree_drafter(), Rejection(), 2_000, _Broad()) > FALSE_ALARM
+    assert (
+        p_value(tables.branching(DRAFT, Proposal.SAMPLED), Rejection(), 2_000, tables.Broad())
+        > FALSE_ALARM
+    )
 
 
 @pytest.mark.slow
 def test_trees_of_a_draft_model_follow_the_target_closely() -> None:
-    assert p_value(_tree_drafter(), Rejection(), 30_000, _Broad()) > FALSE_ALARM
+    assert (
+        p_value(tables.branching(DRAFT, Proposal.SAMPLED), Rejection(), 30_000, tables.Broad())
+        > FALSE_ALARM
+    )
 
 
 class _Threshold:

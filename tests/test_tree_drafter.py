@@ -2,28 +2,46 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 import tables
 from policy_world import CPU, GPU
-from tables import TableTarget
 
 from localspec.drafters import Ask, Committed
+from localspec.drafters.model import ModelDrafter
 from localspec.drafters.tree import TreeDrafter
+from localspec.loop import Request, decode_round
 from localspec.noise import Noise, Stream
 from localspec.policy.auto import Auto
 from localspec.policy.costs import Costs
 from localspec.policy.stored import Knowledge
 from localspec.policy.survival import Survival
 from localspec.sampling import GREEDY, Processor, Sampling
-from localspec.values import Budget, Draft, Proposal, Standing
+from localspec.testing import TableModel
+from localspec.values import Budget, Draft, Evidence, Outcome, Proposal, Standing
+from localspec.verifiers import Match
 
 TABLE = tables.random_table(5, v=6)
 WARM = tables.WARM
 
 
 def drafter(favoured: Proposal = Proposal.COUPLED) -> TreeDrafter:
-    return TreeDrafter(TableTarget(TABLE), 6, favoured)
+    return tables.branching(TABLE, favoured)
+
+
+class _Timeless(Auto):
+    """Knows what passes cost, and does not measure these."""
+
+    def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
+        timed = []
+        for o in outcomes:
+            draft_s = 1e-3 * self.costs.verify(1) * o.considered
+            seconds = self.costs.verify(1 + o.proposed) + draft_s
+            timed.append(dataclasses.replace(o, draft_s=draft_s, round_s=seconds))
+        super().learn(timed, evidence)
 
 
 def ask(tokens: list[int], budget: Budget, sampling: Sampling = GREEDY) -> Ask:
@@ -55,6 +73,27 @@ def test_children_are_the_most_probable_tokens_best_first() -> None:
     assert len(set(children)) == len(children)
 
 
+def test_greedy_trees_branch_too() -> None:
+    """q is a single token then; its rivals come from the same logits."""
+    penalised = Sampling(temperature=0, presence_penalty=9.0)
+    for sampling in (GREEDY, penalised, Sampling(temperature=1, top_k=1)):
+        (draft,) = drafter().propose([ask([0, 1], Budget(6, 2, 3), sampling)])
+        row = TABLE([0, 1]).copy()
+        if sampling is penalised:
+            row[[0, 1]] -= 9.0
+        assert draft.tokens[draft.children(-1)].tolist() == np.argsort(-row)[:3].tolist()
+
+
+def test_the_first_path_lies_in_one_piece() -> None:
+    (draft,) = drafter().propose([ask([0, 1], Budget(12, 4, 3))])
+    node, path = -1, []
+    while draft.children(node):
+        node = draft.children(node)[0]
+        path.append(node)
+    assert path == [*range(len(path))]
+    assert len(path) > 1
+
+
 def test_greedy_chains_are_those_of_the_table() -> None:
     (draft,) = drafter().propose([ask([0, 1], Budget.chain(3))])
     known = [0, 1]
@@ -77,6 +116,46 @@ def test_siblings_for_rejection_are_drawn_without_replacement() -> None:
     for node in range(-1, len(draft)):
         children = draft.tokens[draft.children(node)].tolist()
         assert len(children) == len(set(children))
+
+
+def test_a_look_is_answered_and_several_requests_get_chains() -> None:
+    trees = drafter()
+    known = [0, 1, 2, 3]
+    look = dataclasses.replace(ask(known, Budget(0, 0, 0)), look=True)
+    (draft,) = trees.propose([look])
+    assert len(draft) == 0
+    known.append(4)
+    evidence = trees.commit([Committed(0, known, [4], {})])
+    assert len(evidence) == 3
+    assert {e.source for e in evidence} == {"tree"}
+    both = [ask(known, Budget(12, 4, 3)), dataclasses.replace(ask([2], Budget(6, 2, 3)), seq=1)]
+    assert all(d.is_chain and d.source == "tree" for d in trees.propose(both))
+
+
+def test_ids_and_lengths_beyond_the_draft_model_end_drafting_and_nothing_else() -> None:
+    trees = drafter()
+    assert len(trees.propose([ask([0, 77, 1], Budget(6, 2, 3))])[0]) == 0
+    chains, model = TableModel(TABLE, capacity=4), tables.TableTarget(TABLE, capacity=4)
+    model.cache = chains.cache
+    trees = TreeDrafter(ModelDrafter(chains, Proposal.COUPLED, "tree"), model, 6, Proposal.COUPLED)
+    lengths = [len(trees.propose([ask([0] * n, Budget(6, 2, 3))])[0]) for n in range(1, 7)]
+    assert lengths == [6, 6, 3, 0, 0, 0]
+
+
+def test_the_controller_comes_to_draft_trees_from_nothing_known() -> None:
+    """It looks first, as with any unknown draft, then drafts as broad as the machine allows."""
+    for curve, broad in ((CPU, False), (GPU, True)):
+        knowledge = Knowledge({0: Costs(curve, {"tree": 0.02 * curve[1]})})
+        policy = _Timeless(knowledge, ["tree"], branching=["tree"])
+        target = tables.TableTarget(TABLE)
+        target.read(0, [0])
+        request = Request(0, [0, 1], Processor(GREEDY, 6), Noise(1), 150, lambda _t: None)
+        trees, shapes = drafter(), []
+        while request.finish is None:
+            (turn,) = decode_round([request], target, trees, Match(), policy)
+            shapes.append(leaves(turn.draft))
+        assert (max(shapes) > 1) is broad
+        assert request.tally.accepted > 50
 
 
 def test_the_cache_is_a_prefix_of_what_was_committed() -> None:

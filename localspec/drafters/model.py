@@ -96,10 +96,9 @@ class ModelDrafter:
     missing, look at q, decide whether to go on, draw, read the drawn token.
     """
 
-    name = "model"
-
-    def __init__(self, model: DraftModel, proposal: Proposal) -> None:
+    def __init__(self, model: DraftModel, proposal: Proposal, name: str = "model") -> None:
         """``proposal`` is what the verifier favours: COUPLED or SAMPLED."""
+        self.name = name
         self._model = model
         self.chooser = Chooser(proposal)
         self._caches: dict[int, _Cache] = {}
@@ -174,6 +173,22 @@ class ModelDrafter:
             self._model.truncate(seq, 0)
 
     # -- drafting ------------------------------------------------------------------------------
+
+    def read(self, ask: Ask) -> bool:
+        """Have all tokens but the pending one in the cache, for a draft that is made elsewhere.
+
+        False if that cannot be.
+        """
+        missing = self._catch_up(ask.seq, ask.tokens)[:-1]
+        if len(ask.tokens) > self._model.capacity or not self._readable([*missing, ask.tokens[-1]]):
+            return False
+        if missing:
+            try:
+                self._model.extend([(ask.seq, missing, 0)])
+            except ContextFullError:
+                return False
+            self._caches[ask.seq].held.extend(missing)
+        return True
 
     def _depth(self, ask: Ask) -> int:
         if not self._readable(self._catch_up(ask.seq, ask.tokens)):

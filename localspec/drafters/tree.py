@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
 
 from localspec.drafters import Ask, Committed
-from localspec.drafters.model import common_prefix
+from localspec.drafters.model import ModelDrafter
 from localspec.loop import Work
 from localspec.noise import Stream
+from localspec.sampling import Processor, Sampling
 from localspec.values import (
     ROOT,
     Distribution,
@@ -25,6 +26,8 @@ from localspec.values import (
 
 _RANKS = 4
 """Children of one node, at most."""
+_HEAD = 32
+"""Tokens among which probability is shared out where q is only ranked by it."""
 
 
 class TreeModel(Protocol):
@@ -38,10 +41,6 @@ class TreeModel(Protocol):
     @property
     def leaves(self) -> int:
         """Leaves of a tree that it can score."""
-        ...
-
-    def read(self, seq: int, tokens: Sequence[int]) -> None:
-        """Append tokens."""
         ...
 
     def score(self, work: Sequence[Work]) -> list[Scores]:
@@ -67,6 +66,24 @@ class _Growing:
     confidences: list[float] = field(default_factory=list)
     """One a level: that one of its nodes stands, if one of the level above does."""
     leaves: int = 1
+
+    def best_path_first(self) -> None:
+        """Renumber the nodes as a walk finds them that goes down before it goes on: then the path
+        that is kept most often lies in one piece in the KV cache.
+        """
+        below: dict[int, list[int]] = {}
+        for node, parent in enumerate(self.parents):
+            below.setdefault(parent, []).append(node)
+        order: list[int] = []
+        waiting = below.get(ROOT, [])[::-1]
+        while waiting:
+            order.append(waiting.pop())
+            waiting += below.get(order[-1], [])[::-1]
+        place = {node: i for i, node in enumerate(order)} | {ROOT: ROOT}
+        self.parents = [place[self.parents[node]] for node in order]
+        self.tokens = [self.tokens[node] for node in order]
+        self.q = [self.q[node] for node in order]
+        self.scores = [self.scores[node] for node in order]
 
     def draft(self, source: str, seconds: float = 0.0) -> Draft:
         known = self.proposal is Proposal.WITHOUT_REPLACEMENT
@@ -100,50 +117,51 @@ class TreeDrafter:
 
     Which places there are is decided before anything is drawn for them, from the sorted values of q
     alone. So a place never depends on the token in it, and rejection sampling stays exact.
+
+    Where the budget is for a single leaf it drafts chains, as `ModelDrafter` does, which also keeps
+    the cache and looks. Every level reads the tree anew: that is one pass a level, and a pass over
+    several tokens is nearly free wherever trees pay.
     """
 
     name = "tree"
-    branching = True
 
-    def __init__(self, model: TreeModel, vocabulary: int, favoured: Proposal) -> None:
-        """``vocabulary`` are the ids that draft and target share; ``favoured`` is the verifier's
-        kind of proposal: COUPLED or SAMPLED.
+    def __init__(
+        self, chains: ModelDrafter, model: TreeModel, vocabulary: int, favoured: Proposal
+    ) -> None:
+        """``chains`` and ``model`` use the same KV cache. ``vocabulary`` are the ids that draft
+        and target share; ``favoured`` is the verifier's kind of proposal: COUPLED or SAMPLED.
         """
+        self._chains = chains
         self._model = model
         self._vocabulary = vocabulary
         self._favoured = favoured
-        self._held: dict[int, list[int]] = {}
-        """Tokens in the draft model's KV cache."""
+        self._rankings: dict[Sampling, Processor] = {}
         self._trees: dict[int, _Growing] = {}
         """Trees that wait for their verdict."""
 
     def propose(self, asks: Sequence[Ask]) -> list[Draft]:
-        """One tree an ask, one ask after the other."""
-        return [self._one(ask) for ask in asks]
+        """A tree for a single ask that has the budget for one; else chains."""
+        if len(asks) > 1 or asks[0].look or min(asks[0].budget.leaves, self._model.leaves) < 2:
+            return self._chains.propose(asks)
+        return [self._one(asks[0])]
 
     def commit(self, news: Sequence[Committed]) -> list[Evidence]:
-        """How the levels of the last trees did; read a whole prompt, as the target did."""
-        evidence: list[Evidence] = []
+        """How the levels of the last tree did, or the last chains."""
+        evidence = self._chains.commit(news)
         for item in news:
             tree = self._trees.pop(item.seq, None)
-            if tree is not None:
+            if tree is not None and tree.ask.tokens is item.known:
                 evidence += self._judged(tree, item)
-            held = self._held.get(item.seq, [])
-            if len(item.tokens) == len(item.known) and self._readable(item.known):
-                self._catch_up(item.seq, item.known)
-            elif len(held) > len(item.known):
-                self._cut(item.seq, common_prefix(held, item.known))
         return evidence
 
     def length(self, seq: int) -> int:
         """Tokens of the sequence in the draft model's KV cache."""
-        return len(self._held.get(seq, ()))
+        return self._chains.length(seq)
 
     def close(self, seq: int) -> None:
         """Forget the sequence."""
         self._trees.pop(seq, None)
-        if self._held.pop(seq, None) is not None:
-            self._model.truncate(seq, 0)
+        self._chains.close(seq)
 
     # -- growing -------------------------------------------------------------------------------
 
@@ -151,14 +169,12 @@ class TreeDrafter:
         start = time.perf_counter()
         room = self._model.capacity - len(ask.tokens)
         depth = min(ask.budget.depth, ask.budget.nodes, room)
-        if depth <= 0 or not self._readable(ask.tokens[-1:]):
+        if depth <= 0 or not self._chains.read(ask):
             return no_draft(self.name)
-        self._catch_up(ask.seq, ask.tokens)
         tree = _Growing(ask, self._proposal(ask))
         frontier = [ROOT]
         while frontier and len(tree.confidences) < depth:
-            rows = self._rows(tree)
-            level = {node: rows(node) for node in frontier}
+            level = self._distributions(tree, frontier)
             slots = self._slots(tree, level, max(1, ask.budget.nodes // depth))
             above = sum(_score(tree, node) for node in frontier)
             tree.confidences.append(min(1.0, sum(s.score for s in slots) / above))
@@ -167,6 +183,7 @@ class TreeDrafter:
             frontier = self._fill(tree, level, slots)
             if not ask.pace.further(tree.confidences):
                 break
+        tree.best_path_first()
         self._trees[ask.seq] = tree
         seconds = time.perf_counter() - start
         if not tree.tokens:
@@ -180,21 +197,33 @@ class TreeDrafter:
             return Proposal.WITHOUT_REPLACEMENT
         return self._favoured
 
-    def _rows(self, tree: _Growing) -> Callable[[int], Distribution]:
-        """q after each node of the tree so far."""
+    def _distributions(self, tree: _Growing, frontier: Sequence[int]) -> dict[int, Distribution]:
+        """q after each node of the last level."""
         ask, so_far = tree.ask, tree.draft(self.name)
-        length = len(self._held[ask.seq])
+        processor = self._ranking(ask.processor)
         (scores,) = self._model.score([Work(ask.seq, ask.tokens[-1], so_far)])
         logits = scores.logits[:, : self._vocabulary]
-        self._model.truncate(ask.seq, length)
-        lookback = ask.processor.lookback
+        self._model.truncate(ask.seq, len(ask.tokens) - 1)
+        lookback = processor.lookback
         before = ask.tokens[-lookback:] if lookback else []
 
-        def row(node: int) -> Distribution:
+        def q(node: int) -> Distribution:
             past = [*before, *so_far.prefix(node)] if lookback else before
-            return ask.processor(logits[1 + node], past)
+            return processor(logits[1 + node], past)
 
-        return row
+        return {node: q(node) for node in frontier}
+
+    def _ranking(self, processor: Processor) -> Processor:
+        """At temperature 0 q is a single token; which ones come next is told at temperature 1."""
+        sampling = processor.sampling
+        if sampling.kind != "greedy":
+            return processor
+        if sampling not in self._rankings:
+            warm = replace(sampling, temperature=1.0, top_k=_HEAD, top_p=1.0, min_p=0.0)
+            # Its bias was checked against the target's vocabulary, which may be larger.
+            known = max((token for token, _ in sampling.logit_bias), default=0) + 1
+            self._rankings[sampling] = Processor(warm, known)
+        return self._rankings[sampling]
 
     def _slots(self, tree: _Growing, level: dict[int, Distribution], width: int) -> list[_Slot]:
         """The most probable places for children, as many as the budget has."""
@@ -252,26 +281,6 @@ class TreeDrafter:
                 break
             node = hits[0]
         return found
-
-    # -- the cache -----------------------------------------------------------------------------
-
-    def _readable(self, tokens: Sequence[int]) -> bool:
-        return all(token < self._vocabulary for token in tokens)
-
-    def _catch_up(self, seq: int, tokens: Sequence[int]) -> None:
-        """Have all tokens but the last in the cache."""
-        held = self._held.setdefault(seq, [])
-        self._cut(seq, min(common_prefix(held, tokens), len(tokens) - 1))
-        missing = list(tokens[len(held) : -1])
-        if missing:
-            self._model.read(seq, missing)
-            held.extend(missing)
-
-    def _cut(self, seq: int, length: int) -> None:
-        held = self._held.get(seq, [])
-        if length < len(held):
-            self._model.truncate(seq, length)
-            del held[length:]
 
 
 def _score(tree: _Growing, node: int) -> float:

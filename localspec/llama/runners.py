@@ -48,7 +48,13 @@ class LlamaTarget:
             if not w.draft.is_chain:
                 if len(work) > 1 or w.seq != 0:
                     raise DecodeError(f"drafter {w.draft.source!r} proposed a tree for a batch")
-                self._trees[w.seq] = tree = tree_of(w.draft)
+                tree = tree_of(w.draft)
+                if len(tree.leaves) > self.leaves:
+                    raise DecodeError(
+                        f"drafter {w.draft.source!r} proposed a tree of {len(tree.leaves)} leaves, "
+                        f"and this context scores {self.leaves}"
+                    )
+                self._trees[w.seq] = tree
                 return [Scores(self._context.forward_tree(w.pending, tree))]
             tokens = [w.pending, *w.draft.tokens.tolist()]
             passes.append((w.seq, tokens, len(tokens)))
