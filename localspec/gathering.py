@@ -19,7 +19,7 @@ from localspec.llama.runners import LlamaDraftModel, LlamaTarget
 from localspec.options import Options
 from localspec.pairs.check import vocabulary_mismatch
 from localspec.pairs.planning import Fit, draft_kv_type
-from localspec.pairs.translation import ENOUGH, Translation, translate
+from localspec.pairs.translation import Translation, too_little, translate
 from localspec.values import Proposal
 
 _DEFAULT = ("suffix", "model")
@@ -135,12 +135,13 @@ class Gathering:
         if mismatch is None:
             return None
         translation = translate(self.target, draft)
-        if translation.shared < ENOUGH:
-            return f"{mismatch}, and only {translation.shared:.0%} of the tokens are shared"
+        too_foreign = too_little(translation, mismatch)
+        if too_foreign is not None:
+            return too_foreign
         self._translation = translation
         self.notices.append(
-            f"{draft.path.name} has another vocabulary; it drafts the {translation.shared:.0%} of "
-            "the tokens that both know"
+            f"{draft.path.name} has another vocabulary: it drafts the {len(translation.targets)} "
+            f"tokens that both know, {translation.shared:.0%} of the smaller one"
         )
         return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import gguf
@@ -26,10 +27,18 @@ def byte_vocabulary(extra: int = 0) -> list[str]:
     return [*SPECIALS, *(spelling[b] for b in range(256)), *(f"unused{i}" for i in range(extra))]
 
 
+def foreign_vocabulary(first: int) -> list[str]:
+    """Differs from id ``first`` on and has little in common with the usual vocabulary."""
+    words = byte_vocabulary()
+    words[first], words[first + 1] = words[first + 1], words[first]
+    return [*words[:160], *(f"foreign{i}" for i in range(160, len(words)))]
+
+
 def write_llama(
     path: Path,
     *,
     vocabulary: list[str] | None = None,
+    rows: Sequence[int] | None = None,
     seed: int = 0,
     width: int = 64,
     layers: int = 2,
@@ -38,9 +47,15 @@ def write_llama(
     eos: int = 2,
     template: str | None = CHATML,
 ) -> Path:
-    """A llama-architecture model of random weights with a byte vocabulary."""
+    """A llama-architecture model of random weights with a byte vocabulary.
+
+    With ``rows``, the tokens are those of the usual vocabulary at these ids, in this order, with
+    the weights that they have there.
+    """
     rng = np.random.default_rng(seed)
     words = byte_vocabulary() if vocabulary is None else vocabulary
+    chosen = [*range(len(words))] if rows is None else [*rows]
+    spelled = [words[i] for i in chosen]
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_context_length(context)
     writer.add_embedding_length(width)
@@ -52,22 +67,22 @@ def write_llama(
     writer.add_rope_dimension_count(width // 2)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("qwen2")
-    writer.add_token_list(words)
+    writer.add_token_list(spelled)
     writer.add_token_types(
-        [gguf.TokenType.CONTROL if w in SPECIALS else gguf.TokenType.NORMAL for w in words]
+        [gguf.TokenType.CONTROL if w in SPECIALS else gguf.TokenType.NORMAL for w in spelled]
     )
     writer.add_token_merges(["a b"])
-    writer.add_eos_token_id(eos)
-    writer.add_bos_token_id(0)
+    writer.add_eos_token_id(chosen.index(eos))
+    writer.add_bos_token_id(chosen.index(0))
     writer.add_add_bos_token(False)
     if template is not None:
         writer.add_chat_template(template)
 
-    def matrix(name: str, out: int, into: int) -> None:
+    def matrix(name: str, out: int, into: int, order: Sequence[int] | None = None) -> None:
         weights = rng.normal(0, scale / np.sqrt(into), (out, into)).astype(np.float32)
-        writer.add_tensor(name, weights)
+        writer.add_tensor(name, weights if order is None else weights[list(order)])
 
-    matrix("token_embd.weight", len(words), width)
+    matrix("token_embd.weight", len(words), width, chosen)
     writer.add_tensor("output_norm.weight", np.ones(width, np.float32))
     for i in range(layers):
         writer.add_tensor(f"blk.{i}.attn_norm.weight", np.ones(width, np.float32))

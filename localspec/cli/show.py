@@ -115,6 +115,7 @@ def _facts(name: str, target: Path, draft: Path | None) -> dict[str, Any]:
     """What the headers of files that are here say."""
     from localspec.pairs.check import vocabulary_mismatch
     from localspec.pairs.header import read_header
+    from localspec.pairs.translation import why_apart
     from localspec.pairs.vocabulary import HeaderVocabulary, end_tokens
 
     header = read_header(target)
@@ -127,8 +128,10 @@ def _facts(name: str, target: Path, draft: Path | None) -> dict[str, Any]:
     }
     if draft is not None:
         other = read_header(draft)
+        ours, theirs = HeaderVocabulary(header), HeaderVocabulary(other)
         facts["draft"] = _file(draft, other) | {
-            "mismatch": vocabulary_mismatch(HeaderVocabulary(header), HeaderVocabulary(other))
+            "mismatch": why_apart(ours, theirs),
+            "same_vocabulary": vocabulary_mismatch(ours, theirs) is None,
         }
     return facts
 
@@ -160,7 +163,9 @@ def _lines(facts: dict[str, Any], pair: Pair | None) -> list[str]:
         lines += _file_lines(role, facts[role])
     if facts["draft"] is not None and "mismatch" in facts["draft"]:
         mismatch = facts["draft"]["mismatch"]
-        lines.append(f"match     {'no: ' + mismatch if mismatch else 'yes: same vocabulary'}")
+        same = facts["draft"]["same_vocabulary"]
+        found = "yes: same vocabulary" if same else "in part: drafts the tokens that both know"
+        lines.append(f"match     {'no: ' + mismatch if mismatch else found}")
     if pair is not None:
         lines += _pair_lines(pair, facts)
     if "chat_template" in facts:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from localspec.errors import DecodeError
+from localspec.errors import ContextFullError, DecodeError
 from localspec.llama.context import Context
 from localspec.llama.tree import Tree, tree_of
 from localspec.loop import Work
@@ -95,8 +95,14 @@ class LlamaDraftModel:
     def extend(self, work: Sequence[tuple[int, Tokens, int]]) -> list[Logits]:
         """Append tokens; (rows, V) logits after the last ``rows`` tokens of each. If it raises,
         nothing was added.
+
+        Raises:
+            ContextFullError, Interrupted, DecodeError
         """
         before = [(seq, self._context.length(seq)) for seq, _, _ in work]
+        for (_, length), (_, tokens, _) in zip(before, work, strict=True):
+            if length + len(tokens) > self._context.capacity:  # before most of it is read in vain
+                raise ContextFullError("the draft model's context is full")
         room = self._context.n_batch // len(work)
         try:
             last = []

@@ -21,6 +21,7 @@ from localspec.pairs.header import Header, parse_header, read_header
 from localspec.pairs.pull_plan import Part, Plan
 from localspec.pairs.quant import Entry, Wanted
 from localspec.pairs.resolve import NO_DRAFT, pair_called, unknown
+from localspec.pairs.translation import why_apart
 from localspec.pairs.vocabulary import HeaderVocabulary, require_text_model
 
 _SMALLER = 3
@@ -96,9 +97,7 @@ class _Planner:
         return None if pair.usable_draft is None else self.part("draft", pair.usable_draft)
 
     def require_match(self, target: Part, draft: Part) -> None:
-        mismatch = vocabulary_mismatch(
-            HeaderVocabulary(target.header), HeaderVocabulary(draft.header)
-        )
+        mismatch = why_apart(HeaderVocabulary(target.header), HeaderVocabulary(draft.header))
         if mismatch is not None:
             raise DraftIncompatibleError(
                 f"{draft.header.name} cannot draft for {target.header.name}: {mismatch}; nothing "

@@ -169,8 +169,7 @@ def test_bad_files_have_their_codes(
 def test_a_required_draft_of_another_vocabulary_is_code_6(
     tmp_path: Path, files: Files, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    words = gguf_tools.byte_vocabulary()
-    words[50], words[51] = words[51], words[50]
+    words = gguf_tools.foreign_vocabulary(50)
     foreign = gguf_tools.write_llama(tmp_path / "foreign.gguf", vocabulary=words)
     model = ["-m", str(files.target), "-d", str(foreign), "-n", "3"]
     assert cli.call(["run", "x", *model, "--require-draft"]) == 6
@@ -360,6 +359,18 @@ def test_verify_takes_prompts_from_a_file(
     args = ["verify", str(files.target), "--prompts", str(prompts), "-n", "5", "-t", "0"]
     assert cli.call(args) == 0
     assert "2 of 2 replies" in capfd.readouterr().out
+
+
+def test_show_tells_a_draft_of_another_vocabulary_from_a_foreign_one(
+    tmp_path: Path, files: Files, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = gguf_tools.foreign_vocabulary(50)
+    foreign = gguf_tools.write_llama(tmp_path / "foreign.gguf", vocabulary=words)
+    cousin = gguf_tools.write_llama(tmp_path / "cousin.gguf", rows=[*reversed(range(259))])
+    assert cli.call(["show", str(files.target), "-d", str(foreign)]) == 0
+    assert "match     no: the vocabularies differ from id 50" in capfd.readouterr().out
+    assert cli.call(["show", str(files.target), "-d", str(cousin)]) == 0
+    assert "match     in part" in capfd.readouterr().out
 
 
 def test_models_and_show(files: Files, capfd: pytest.CaptureFixture[str]) -> None:

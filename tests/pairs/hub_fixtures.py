@@ -36,8 +36,7 @@ class Models:
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
     folder = tmp_path_factory.mktemp("served")
-    words = gguf_tools.byte_vocabulary()
-    words[50], words[51] = words[51], words[50]
+    words = gguf_tools.foreign_vocabulary(50)
 
     def made(name: str, **settings: object) -> bytes:
         return gguf_tools.write_llama(folder / name, **settings).read_bytes()  # type: ignore[arg-type]
