@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from localspec.values import Origin
+from localspec.origin import Origin
 
 FinishReason = Literal["stop", "length", "interrupt"]
 """The model or a stop string ended it; a limit did; the person did."""

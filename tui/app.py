@@ -21,7 +21,7 @@ from localspec.chats.saver import Saver
 from localspec.chats.values import Chat
 from localspec.engine.client import EngineClient
 from localspec.errors import LocalspecError
-from localspec.sampling import Sampling
+from localspec.parameters import Sampling
 from tui import keymap
 from tui.kept import Kept
 from tui.screens.chat import ChatScreen

@@ -26,7 +26,7 @@ from localspec.events import (
     Round,
     Token,
 )
-from localspec.sampling import Sampling
+from localspec.parameters import Sampling
 from tui.commands import Command
 from tui.conversation import Conversation, Turn
 from tui.kept import Kept

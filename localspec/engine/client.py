@@ -37,7 +37,7 @@ from localspec.engine.protocol import (
 )
 from localspec.errors import EngineError
 from localspec.events import Finished, Loading, Message, ModelInfo, Notice, Reading, Round, Token
-from localspec.sampling import Sampling
+from localspec.parameters import Sampling
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process

@@ -53,7 +53,7 @@ from localspec.events import (
     Round,
     Token,
 )
-from localspec.sampling import Sampling
+from localspec.parameters import Sampling
 
 log = logging.getLogger("localspec.engine")
 

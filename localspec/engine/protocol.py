@@ -53,8 +53,8 @@ from localspec import errors
 from localspec.engine import codec
 from localspec.errors import EngineError, LocalspecError, UsageError
 from localspec.events import Message, ModelInfo, Reply, Round, Token
-from localspec.sampling import Sampling
-from localspec.values import Origin
+from localspec.origin import Origin
+from localspec.parameters import Sampling
 
 VERSION = 1
 
