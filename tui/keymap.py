@@ -7,7 +7,8 @@ from textual.binding import Binding, BindingType
 CHAT: list[BindingType] = [
     Binding("escape", "stop", "Stop", id="chat.stop", tooltip="Stop the reply and keep it"),
     Binding("ctrl+t", "colours", "Colours", id="chat.colours", tooltip="Show token origins"),
-    Binding("ctrl+n", "new", "New", id="chat.new", tooltip="Start a new chat"),
+    Binding("f2", "details", "Details", id="chat.details", tooltip="Show where time goes"),
+    Binding("ctrl+n", "new", "New", id="chat.new", show=False),
     Binding("ctrl+r", "restart", "Restart", id="chat.restart", tooltip="Start the engine again"),
     Binding("ctrl+o", "older", "Older", id="chat.older", show=False),
     Binding("f1", "help", "Help", id="chat.help", show=False),
@@ -32,6 +33,7 @@ HELP = (
     ("Ctrl+J", "new line (also Shift+Enter where the terminal knows it)"),
     ("Esc", "stop the reply and keep what was said"),
     ("Ctrl+T", "show where each token came from"),
+    ("F2", "details: time of a round, acceptance by place and drafter"),
     ("Ctrl+N", "new chat"),
     ("Ctrl+O", "load older messages"),
     ("Ctrl+R", "start the engine again after it died"),

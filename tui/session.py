@@ -40,6 +40,9 @@ class Engine(Protocol):
 
     on_death: Callable[[EngineError], None] | None
 
+    @property
+    def pid(self) -> int | None: ...
+
     async def open(self, on_loading: Callable[[Loading], None] | None = None) -> ModelInfo: ...
 
     def reply(
@@ -352,11 +355,12 @@ class Session:
         match event:
             case Token():
                 self.reading = None
+                self.meter.token()
                 reply.add(event)
             case Round():
                 self.meter.add(event)
             case Reading():
-                self.reading = event
+                self.reading = self.meter.reading = event
             case Notice(text):
                 self._happen(Told(text))
             case Finished(whole):

@@ -88,6 +88,8 @@ class FakeEngine:
         self._interrupted = False
         self._dead = None
 
+    pid = None
+
     async def open(self, on_loading=None):
         on_loading(Loading("story-target", 0.4))
         await self.loaded.wait()

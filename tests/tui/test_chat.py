@@ -426,3 +426,19 @@ async def test_the_palette_offers_the_same_actions(chat):
     async with chat() as c:
         names = {command.title for command in c.app.get_system_commands(c.app.screen)}
         assert {"New chat", "Colours", "Theme", "Quit"} <= names
+
+
+async def test_details_on_a_key_below_or_beside(chat):
+    async with chat(Script(LONG), size=(100, 24)) as c:
+        await c.ask("Hello")
+        await c.pilot.press("f2")
+        await c.sees("draft 4.0, verify 15.0, else 1.0")
+        await c.sees("drafted     ")
+        log, panel = c.app.screen.query_one("ChatLog"), c.app.screen.query_one("Details")
+        assert panel.region.y >= log.region.bottom
+        await c.pilot.resize_terminal(200, 50)
+        await c.until(lambda: panel.region.x >= log.region.right)
+        await c.sees("by place")
+        await c.pilot.press("f2")
+        await c.until(lambda: "by place" not in c.screen_text)
+        await c.sees("drafted     ")  # a high screen has room for the strip

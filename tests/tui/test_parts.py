@@ -20,7 +20,8 @@ from localspec.values import Origin
 from tui import keymap
 from tui.commands import Command, CommandError, parse
 from tui.conversation import Conversation
-from tui.meter import SEPARATOR, Meter, stats_line
+from tui.details import details, strip
+from tui.meter import SEPARATOR, Meter, stats_line, stats_lines
 from tui.origins import Kind, Run, Runs, kind_of, legend, styled
 from tui.theme import DARK, LIGHT
 
@@ -69,6 +70,46 @@ def test_the_stats_line_fits_and_the_state_leaves_last(width, state, reason):
     assert len(line) + len(shown) + (len(SEPARATOR) if line else 0) <= max(width, len(shown) + 3)
     assert len(shown) <= width
     assert shown.startswith(("drafting on", "parked: ", "off: "))
+
+
+@given(st.integers(20, 200))
+def test_two_lines_of_figures_hold_no_less_than_one(width):
+    meter = a_meter()
+    meter.memory = 1_500_000_000
+    first, second, state = stats_lines(meter, "match T 0.8", width)
+    assert max(len(first), len(second) + len(state)) <= width
+    if width >= 80:
+        assert "mem 1.5 GB" in second
+        assert second.startswith("ctx 310/2048")
+        assert "tok/s" in first
+
+
+def test_the_speed_against_plain_decoding_is_blank_until_it_was_measured():
+    meter = a_meter()
+    assert "plain" not in stats_line(meter, "", 200)[0]
+    meter.finish(some_stats(plain=65.5))
+    meter.start()
+    meter.add(a_round())
+    assert "2.3× plain" in stats_line(meter, "", 200)[0]
+
+
+def test_the_strip_has_a_column_a_round_and_shows_the_newest():
+    rounds = [a_round()] * 3 + [Round(0, 0, 0, 1, 0.0, 0.01, 0.01, "off", 1, ON)]
+    drafted, accepted = strip(rounds, 10)
+    assert (drafted, accepted) == ("███·", "▄▄▄ ")
+    assert strip(rounds, 2) == ("█·", "▄ ")
+    assert strip([], 5) == ("", "")
+
+
+def test_details_add_up():
+    meter = a_meter()
+    meter.token()
+    found = dict(details(meter))
+    assert found["a round"] == "20.0 ms: draft 5.0, verify 10.0, else 5.0"
+    assert found["model"] == "40 drafted, 20/30 accepted, 1.25 ms each"
+    assert found["by place"] == "█ 100%  █ 100%    0%"
+    assert found["first token"].startswith("after 0.0")
+    assert details(Meter()) == [("details", "come with the first reply")]
 
 
 def test_before_the_first_reply_there_is_no_speed():

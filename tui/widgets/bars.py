@@ -8,7 +8,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from localspec.events import Loading, ModelInfo, Speculation
-from tui.meter import SEPARATOR, Meter, stats_line
+from tui.meter import SEPARATOR, Meter, stats_line, stats_lines
 from tui.origins import legend
 from tui.stream import plain
 
@@ -78,10 +78,15 @@ class QueueBar(Static):
 class StatsBar(Bar):
     """The figures of the reply and the state of speculation, always in sight."""
 
-    def show_figures(self, meter: Meter, setting: str) -> None:
-        """Show the figures."""
+    def show_figures(self, meter: Meter, setting: str, *, two: bool = False) -> None:
+        """Show the figures on one line, or on two."""
         width = self.content_size.width or self.app.size.width - 2
-        line, state = stats_line(meter, setting, width)
+        if two:
+            first, line, state = stats_lines(meter, setting, width)
+            if first:
+                line = f"{first}\n{line}"
+        else:
+            line, state = stats_line(meter, setting, width)
         self._show(line, state, self._style(meter.speculation))
 
     def show_loading(self, loading: Loading | None) -> None:
