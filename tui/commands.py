@@ -66,6 +66,7 @@ SPECS = {
     "temp": Spec("/temp X", "sampling temperature; 0 is greedy", _temperature),
     "seed": Spec("/seed N", "fixed seed; without N, a new one each time", _seed),
     "draft": Spec("/draft on|off", "draft or decode plainly, to compare", _switch),
+    "compare": Spec("/compare", "make the last reply again by plain decoding", _nothing),
     "details": Spec("/details", "show where the time goes and which drafts stand", _nothing),
     "colours": Spec("/colours", "show where each token came from", _nothing),
     "copy": Spec("/copy", "copy the last reply", _nothing),

@@ -442,3 +442,85 @@ async def test_details_on_a_key_below_or_beside(chat):
         await c.pilot.press("f2")
         await c.until(lambda: "by place" not in c.screen_text)
         await c.sees("drafted     ")  # a high screen has room for the strip
+
+
+async def test_compare_makes_the_reply_again_plainly_with_the_same_seed(chat):
+    async with chat(Script(LONG), Script(LONG), size=(120, 30)) as c:
+        await c.ask("Hello")
+        await c.pilot.press("f3")
+        await c.sees("identical: all 18 tokens are the same")
+        assert c.engine.drafted == [True, False]
+        assert c.engine.asked[0] == c.engine.asked[1]
+        assert not c.engine.examined
+        drafted, plainly = c.app.screen.query("CompareScreen TextFlow")
+        assert plainly.region.x > drafted.region.right - 2
+        await c.pilot.resize_terminal(60, 24)
+        await c.until(lambda: plainly.region.y > drafted.region.y)
+        await c.pilot.press("escape")
+        await c.until(lambda: c.app.screen.query("Composer"))
+        assert len(c.replies) == 1
+
+
+async def test_compare_names_the_first_difference_and_its_gap(chat):
+    other = LONG.replace("five", "[red]5[/]")
+    async with chat(Script(LONG), Script(other), size=(120, 30)) as c:
+        await c.ask("Hello")
+        await c.type("/compare")
+        await c.sees("the first 4 tokens are the same")
+        await c.sees("drafting wrote ' five' and plain decoding 'chosen', 0.0012 logits apart")
+        assert [len(tokens) for tokens in c.engine.examined] == [5]
+        await c.sees("[red]5[/]")
+
+
+async def test_a_stopped_reply_is_compared_as_far_as_it_went(chat):
+    async with chat(Script(LONG, hold_at=3), Script(LONG), size=(120, 30)) as c:
+        await c.ask_and_hold("Hello")
+        await c.pilot.press("escape")
+        await c.ready()
+        await c.pilot.press("f3")
+        await c.sees("identical: all 8 tokens are the same")
+
+
+async def test_leaving_a_comparison_stops_it_and_the_chat_goes_on(chat):
+    async with chat(Script(LONG), Script(LONG, hold_at=2), Script("Next.")) as c:
+        await c.ask("Hello")
+        await c.pilot.press("f3")
+        await c.until(lambda: c.engine.holding)
+        await c.sees("tokens, all the same")
+        await c.pilot.press("escape")
+        await c.ready()
+        await c.ask("More")
+        await c.sees("Next.")
+
+
+async def test_an_engine_that_dies_in_a_comparison_is_said(chat):
+    async with chat(Script(LONG), Script(LONG, hold_at=2)) as c:
+        await c.ask("Hello")
+        await c.pilot.press("f3")
+        await c.until(lambda: c.engine.holding)
+        c.engine.die()
+        await c.sees("the comparison failed: the engine stopped")
+        await c.pilot.press("escape")
+        await c.sees("The conversation is kept")
+
+
+async def test_nothing_to_compare_is_said(chat):
+    async with chat() as c:
+        await c.pilot.press("f3")
+        await c.until(lambda: "no reply of this session" in c.stats)
+
+
+async def test_a_cursor_over_tokens_shows_p_q_and_alternatives(chat):
+    async with chat(Script(LONG), size=(110, 30)) as c:
+        await c.ask("Hello")
+        await c.pilot.press("alt+left")
+        await c.sees("token 18/18")
+        await c.sees("p 0.750  q 0.500  before sampling settings 70.0%")
+        await c.sees("' other' 20.0%")
+        await c.pilot.press("alt+left", "alt+left")
+        await c.sees("token 16/18")
+        await c.until(lambda: c.engine.examined[-1] == c.replies[0].made.reply.tokens[:16])
+        flow = c.app.screen.query_one(ReplyView).query_one(".flow Static")
+        assert [str(flow.content)[s.start : s.end] for s in flow.content.spans][-1].strip() == "b"
+        await c.pilot.press("ctrl+t")
+        await c.until(lambda: "token 16/18" not in c.screen_text)

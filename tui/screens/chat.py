@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from textual import events, on
 from textual.widgets import Markdown
 
+from localspec.errors import LocalspecError
 from tui import commands, keymap
 from tui.commands import Command, CommandError
+from tui.conversation import Turn
+from tui.screens.compare import CompareScreen
 from tui.screens.view import ChatView
 from tui.session import Phase
 from tui.welcome import WELCOME
 from tui.widgets.chat_log import ChatLog
 from tui.widgets.composer import Composer
 from tui.widgets.message import Columns, Help, Note
+
+_REST_SECONDS = 0.12
+"""How long the cursor rests on a token before the models are asked about it."""
 
 
 class ChatScreen(ChatView):
@@ -42,6 +50,8 @@ class ChatScreen(ChatView):
                 await self.action_new()
             case "colours", _:
                 await self.action_colours()
+            case "compare", _:
+                self.action_compare()
             case "details", _:
                 self.action_details()
             case "copy", _:
@@ -96,11 +106,50 @@ class ChatScreen(ChatView):
             colours = not self._log.colours
             self._legend.display = colours
             await self._log.set_colours(colours)
+            if not colours:
+                self._token_bar.leave()
 
     def action_details(self) -> None:
         """Show or hide the details."""
         self._detailed = not self._detailed
         self._show_parts()
+
+    def action_compare(self) -> None:
+        """Make the last reply again without drafting, beside it."""
+        comparison = self.session.compare()
+        if comparison is None:
+            self.hint("there is no reply of this session to compare, or the model is busy")
+            return
+
+        def closed(_: None) -> None:
+            if not comparison.over:
+                self.session.stop()
+
+        self.app.push_screen(CompareScreen(comparison, self._verifier), closed)
+
+    async def action_token(self, step: int) -> None:
+        """Move the cursor over the tokens of the last reply."""
+        turn = self.session.conversation.last_reply
+        view = self._log.view_of(turn) if turn is not None else None
+        if turn is None or view is None or not turn.tokens or turn.end is None:
+            self.hint("there is no reply of this session to walk over")
+            return
+        if not self._log.colours:
+            await self.action_colours()
+        self._token_bar.move(turn, step)
+        view.mark(self._token_bar.span)
+        self.run_worker(self._examine(turn), group="examine", exclusive=True)
+
+    async def _examine(self, turn: Turn) -> None:
+        """Fill in the probabilities of the token that the cursor rests on."""
+        await asyncio.sleep(_REST_SECONDS)
+        try:
+            found = await self.session.examine(turn, self._token_bar.index)
+        except LocalspecError as error:
+            self.hint(str(error))
+            return
+        if found is not None:
+            self._token_bar.fill(found)
 
     async def action_new(self) -> None:
         """Start a new chat."""

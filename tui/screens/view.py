@@ -32,6 +32,7 @@ from tui.widgets.chat_log import ChatLog
 from tui.widgets.composer import Composer
 from tui.widgets.message import Help, Note, ReplyView
 from tui.widgets.panel import Details, RoundStrip
+from tui.widgets.token_bar import TokenBar
 
 LOOKS_PER_SECOND = 16
 """Often enough to read along; each look costs about a millisecond whatever came in between."""
@@ -81,6 +82,7 @@ class ChatView(Screen[None]):
             yield ChatLog()
             yield Details(markup=False)
         yield LegendBar()
+        yield TokenBar(markup=False)
         yield RoundStrip(markup=False)
         yield QueueBar()
         yield Composer()
@@ -96,6 +98,7 @@ class ChatView(Screen[None]):
         self._composer = self.query_one(Composer)
         self._stats = self.query_one(StatsBar)
         self._strip = self.query_one(RoundStrip)
+        self._token_bar = self.query_one(TokenBar)
         self._details = self.query_one(Details)
         self._details.display = self._strip.display = False
         self._legend.display = False
@@ -190,6 +193,7 @@ class ChatView(Screen[None]):
                     view = await self._log.add_turn(reply)
                     assert isinstance(view, ReplyView)
                     self._live = view
+                    self._token_bar.leave()
             case Ended(reply):
                 self._show_parts()
                 if self._live is not None and self._live.turn is reply:

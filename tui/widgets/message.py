@@ -97,6 +97,12 @@ class ReplyView(Vertical):
             self._choose()
             await self.sync()
 
+    def mark(self, span: tuple[int, int]) -> None:
+        """Show one stretch of the coloured text reversed."""
+        text = styled(self.turn.runs.since(0))
+        self._coloured = len(text)
+        self._flow.reset(text.stylize("reverse", *span))
+
     def _choose(self) -> None:
         self._markdown.display = not self._colours
         self._tail.display = not self._colours
