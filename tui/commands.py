@@ -59,6 +59,12 @@ def _switch(text: str) -> bool | None:
     return None if not text else text == "on"
 
 
+def _code(text: str) -> bool:
+    if text not in ("", "code"):
+        raise CommandError("takes code or nothing")
+    return text == "code"
+
+
 SPECS = {
     "help": Spec("/help", "keys and commands", _nothing),
     "new": Spec("/new", "start a new chat", _nothing),
@@ -69,7 +75,7 @@ SPECS = {
     "compare": Spec("/compare", "make the last reply again by plain decoding", _nothing),
     "details": Spec("/details", "show where the time goes and which drafts stand", _nothing),
     "colours": Spec("/colours", "show where each token came from", _nothing),
-    "copy": Spec("/copy", "copy the last reply", _nothing),
+    "copy": Spec("/copy [code]", "copy the last reply, or its last code block", _code),
     "quit": Spec("/quit", "leave", _nothing),
 }
 _ALIASES = {"colors": "colours", "exit": "quit", "clear": "new", "temperature": "temp"}

@@ -1,9 +1,11 @@
 """The interface, driven by keys, over a fake engine."""
 
 import asyncio
+import contextlib
 
 import pytest
 from fake_engine import FakeEngine, Script
+from textual import events
 from textual.widgets import Markdown
 
 from localspec.errors import ContextError, ModelFileError
@@ -425,7 +427,7 @@ async def test_idle_means_idle(chat):
 async def test_the_palette_offers_the_same_actions(chat):
     async with chat() as c:
         names = {command.title for command in c.app.get_system_commands(c.app.screen)}
-        assert {"New chat", "Colours", "Theme", "Quit"} <= names
+        assert {"New chat", "Colours", "Compare", "Details", "Theme", "Quit"} <= names
 
 
 async def test_details_on_a_key_below_or_beside(chat):
@@ -524,3 +526,100 @@ async def test_a_cursor_over_tokens_shows_p_q_and_alternatives(chat):
         assert [str(flow.content)[s.start : s.end] for s in flow.content.spans][-1].strip() == "b"
         await c.pilot.press("ctrl+t")
         await c.until(lambda: "token 16/18" not in c.screen_text)
+
+
+async def test_commands_are_suggested_and_completed(chat):
+    async with chat() as c:
+        await c.pilot.press("/", "c", "o")
+        await c.sees("make the last reply again by plain decoding")
+        await c.pilot.press("l", "tab")
+        assert c.composer.text == "/colours "
+        await c.pilot.press("enter")
+        await c.until(lambda: c.app.screen.query_one("ChatLog").colours)
+        await c.until(lambda: "make the last reply again" not in c.screen_text)
+
+
+async def test_a_file_goes_along(chat, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes.txt").write_text("remember\n", encoding="utf-8")
+    async with chat() as c:
+        await c.pilot.press(*"see @no", "tab")
+        assert c.composer.text == "see @notes.txt "
+        await c.pilot.press("enter")
+        await c.until(lambda: c.engine.asked)
+        assert c.engine.asked[0][0].content.endswith("notes.txt:\n```\nremember\n```")
+        (tmp_path / "bad").write_bytes(b"\xff")
+        await c.ready()
+        await c.pilot.press(*"see @bad", "enter")
+        await c.until(lambda: "not text" in c.stats)
+        assert c.composer.text == "see @bad"
+
+
+async def test_a_pasted_megabyte_is_a_mark_until_it_is_sent_and_then_folded(chat):
+    text = "".join(f"line {i} [red]x[/]\n" for i in range(55_000))
+    async with chat() as c:
+        c.composer.post_message(events.Paste(text))
+        await c.until(lambda: c.composer.text == "[pasted text 1, 55001 lines]")
+        await c.pilot.press("enter")
+        await c.until(lambda: c.engine.asked)
+        assert c.engine.asked[0][0].content == text.strip("\n")
+        await c.ready()
+        await c.sees("line 3 [red]x[/]")
+        await c.sees("… 54992 more lines (click to unfold)")
+        await c.pilot.press("up")
+        assert c.composer.text == "[pasted text 1, 55001 lines]"
+
+
+async def test_thinking_is_folded_with_its_tokens_and_unfolds_on_a_click(chat):
+    text = "<think>\nfirst this then that\n</think>\n\nThe *answer*."
+    async with chat(Script(text, hold_at=1), Script("then so</think>Yes.")) as c:
+        await c.type("Hello")
+        await c.until(lambda: c.engine.holding)
+        await c.sees("▸ thinking, 4 tokens")
+        c.engine.go.set()
+        await c.ready()
+        await c.sees("▸ thought, 6 tokens")
+        await c.sees("The answer.")
+        assert "first this" not in c.screen_text
+        await c.pilot.click(".thought")
+        await c.sees("first this then that")
+        assert c.replies[0].text == text
+        await c.ask("Again")
+        await c.until(lambda: c.screen_text.count("thought, ") == 2)
+        await c.sees("Yes.")
+        await c.until(lambda: "then so" not in c.screen_text)
+
+
+async def test_the_editor_writes_the_message(chat, monkeypatch):
+    monkeypatch.setattr("tui.editing.command", lambda: ["ed"])
+    monkeypatch.setattr("tui.editing.edited", lambda text, words: f"{text} and more")
+    async with chat() as c:
+        monkeypatch.setattr(c.app, "suspend", contextlib.nullcontext)
+        await c.pilot.press("h", "i", "ctrl+g")
+        await c.until(lambda: c.composer.text == "hi and more")
+
+
+async def test_no_editor_is_one_line(chat, monkeypatch):
+    monkeypatch.setenv("VISUAL", "no-such-editor")
+    async with chat() as c:
+        await c.pilot.press("h", "ctrl+g")
+        await c.until(lambda: "there is no editor" in c.stats)
+        assert c.composer.text == "h"
+
+
+async def test_the_last_code_block_is_copied(chat):
+    async with chat(Script("Look:\n\n```py\nx = 1\n```\n"), Script("None.")) as c:
+        await c.ask("Hello")
+        await c.type("/copy code")
+        await c.until(lambda: c.app.clipboard == "x = 1\n")
+        await c.ask("Again")
+        await c.type("/copy code")
+        await c.until(lambda: "no code block" in c.stats)
+
+
+async def test_a_key_of_the_configuration_works_and_help_names_it(chat):
+    async with chat(keys={"chat.colours": "f6"}, size=(100, 70)) as c:
+        await c.pilot.press("f6")
+        await c.until(lambda: c.app.screen.query_one("ChatLog").colours)
+        await c.pilot.press("f1")
+        await c.sees("F6")

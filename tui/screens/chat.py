@@ -9,6 +9,7 @@ from textual.widgets import Markdown
 
 from localspec.errors import LocalspecError
 from tui import commands, keymap
+from tui.attaching import AttachError, attach
 from tui.commands import Command, CommandError
 from tui.conversation import Turn
 from tui.screens.compare import CompareScreen
@@ -17,7 +18,7 @@ from tui.session import Phase
 from tui.welcome import WELCOME
 from tui.widgets.chat_log import ChatLog
 from tui.widgets.composer import Composer
-from tui.widgets.message import Columns, Help, Note
+from tui.widgets.message import Columns, Help, Note, code_blocks
 
 _REST_SECONDS = 0.12
 """How long the cursor rests on a token before the models are asked about it."""
@@ -32,13 +33,14 @@ class ChatScreen(ChatView):
     async def _sent(self, event: Composer.Sent) -> None:
         try:
             command = commands.parse(event.text.strip())
-        except CommandError as error:
+            text = attach(event.text.strip("\n")) if command is None else ""
+        except (CommandError, AttachError) as error:
             self.hint(str(error))
             return
         self._composer.accept()
         self._log.anchor()
         if command is None:
-            self.session.send(event.text.strip("\n"))
+            self.session.send(text)
         else:
             await self._run_command(command)
 
@@ -54,13 +56,21 @@ class ChatScreen(ChatView):
                 self.action_compare()
             case "details", _:
                 self.action_details()
-            case "copy", _:
-                self.action_copy()
+            case "copy", code:
+                self.action_copy(code is True)
             case "quit", _:
                 await self.app.action_quit()
             case _:
                 await self._log.add(Note(self.session.change(command)))
                 self._timer.resume()
+
+    @on(Composer.Suggested)
+    def _suggested(self, event: Composer.Suggested) -> None:
+        self._suggest_bar.show(event.found)
+
+    @on(Composer.Refused)
+    def _refused(self, event: Composer.Refused) -> None:
+        self.hint(event.text)
 
     @on(Composer.Paged)
     def _paged(self, event: Composer.Paged) -> None:
@@ -167,17 +177,21 @@ class ChatScreen(ChatView):
     async def action_help(self) -> None:
         """List keys and commands in the conversation."""
         typed = [(spec.usage, spec.help) for spec in commands.SPECS.values()]
-        await self._log.add(Columns([*keymap.HELP, ("", ""), *typed]))
+        keys = [(keys, does) for _, keys, does in keymap.rows(self._rebound)]
+        await self._log.add(Columns([*keys, *keymap.FIXED, ("", ""), *typed]))
         self._log.anchor()
 
-    def action_copy(self) -> None:
-        """Copy the last reply to the clipboard."""
+    def action_copy(self, code: bool = False) -> None:
+        """Copy the last reply, or its last code block, to the clipboard."""
         reply = self.session.conversation.last_reply
+        blocks = code_blocks(reply.text) if reply is not None and code else []
         if reply is None:
             self.hint("there is no reply to copy yet")
+        elif code and not blocks:
+            self.hint("the last reply has no code block")
         else:
-            self.app.copy_to_clipboard(reply.text)
-            self.hint("copied the last reply")
+            self.app.copy_to_clipboard(blocks[-1] if code else reply.text)
+            self.hint("copied the last code block" if code else "copied the last reply")
 
     def action_scroll_home(self) -> None:
         """To the oldest message."""

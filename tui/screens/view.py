@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 
 from textual.app import ComposeResult
 from textual.containers import Container
@@ -13,6 +14,7 @@ from textual.widgets import Footer
 
 from localspec.errors import LocalspecError
 from tui import keymap
+from tui.conversation import Turn
 from tui.memory import MemoryGauge
 from tui.session import (
     Asked,
@@ -25,9 +27,10 @@ from tui.session import (
     Phase,
     Session,
     Told,
+    Turned,
 )
 from tui.welcome import WELCOME
-from tui.widgets.bars import LegendBar, QueueBar, StatsBar, TitleBar
+from tui.widgets.bars import LegendBar, QueueBar, StatsBar, SuggestBar, TitleBar
 from tui.widgets.chat_log import ChatLog
 from tui.widgets.composer import Composer
 from tui.widgets.message import Help, Note, ReplyView
@@ -62,8 +65,11 @@ class ChatView(Screen[None]):
             super().__init__()
             self.error = error
 
-    def __init__(self, session: Session, name: str, verifier: str) -> None:
+    def __init__(
+        self, session: Session, name: str, verifier: str, rebound: Mapping[str, str]
+    ) -> None:
         super().__init__()
+        self._rebound = rebound
         self.session = session
         self._model_name = name
         self._verifier = verifier
@@ -85,6 +91,7 @@ class ChatView(Screen[None]):
         yield TokenBar(markup=False)
         yield RoundStrip(markup=False)
         yield QueueBar()
+        yield SuggestBar(markup=False)
         yield Composer()
         yield StatsBar()
         yield Footer(show_command_palette=False)
@@ -101,9 +108,13 @@ class ChatView(Screen[None]):
         self._token_bar = self.query_one(TokenBar)
         self._details = self.query_one(Details)
         self._details.display = self._strip.display = False
-        self._legend.display = False
+        self._suggest_bar = self.query_one(SuggestBar)
+        self._legend.display = self._suggest_bar.display = False
         self._queue_bar.display = False
-        await self._log.add(Help(WELCOME))
+        if self.session.conversation.turns:
+            await self._log.show_turns(self.session.conversation.turns)
+        else:
+            await self._log.add(Help(WELCOME))
         self._timer = self.set_interval(1 / LOOKS_PER_SECOND, self._tick)
         self.session.on_activity = self._timer.resume
         self.run_worker(self.session.run(), name="session")
@@ -188,21 +199,30 @@ class ChatView(Screen[None]):
                 for notice in info.notices:
                     await self._log.add(Note(notice))
             case Asked(question, reply):
-                if reply in self.session.conversation.turns:
-                    await self._log.add_turn(question)
-                    view = await self._log.add_turn(reply)
-                    assert isinstance(view, ReplyView)
-                    self._live = view
-                    self._token_bar.leave()
+                await self._show_asked(question, reply)
             case Ended(reply):
                 self._show_parts()
                 if self._live is not None and self._live.turn is reply:
                     await self._live.sync()
                     self._live = None
+            case Turned():
+                self._live = None
+                self._token_bar.leave()
+                await self._log.show_turns(self.session.conversation.turns)
             case Told(text):
                 await self._log.add(Note(text))
             case Failed() | Died() | NotOpened():
                 await self._show_error(happening)
+
+    async def _show_asked(self, question: Turn | None, reply: Turn) -> None:
+        if reply not in self.session.conversation.turns:
+            return
+        if question is not None:
+            await self._log.add_turn(question)
+        view = await self._log.add_turn(reply)
+        assert isinstance(view, ReplyView)
+        self._live = view
+        self._token_bar.leave()
 
     async def _show_error(self, happening: Failed | Died | NotOpened) -> None:
         error = happening.error

@@ -8,6 +8,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from localspec.events import Loading, ModelInfo, Speculation
+from tui.completion import Completion
 from tui.meter import SEPARATOR, Meter, stats_line, stats_lines
 from tui.origins import legend
 from tui.stream import plain
@@ -54,6 +55,24 @@ class LegendBar(Static):
     def on_resize(self) -> None:
         """Use the words that fit."""
         self.update(legend(self.content_size.width))
+
+
+class SuggestBar(Static):
+    """Ways to complete the word that is typed."""
+
+    _MOST = 6
+
+    def show(self, found: list[Completion]) -> None:
+        """List the first of them."""
+        self.display = bool(found)
+        width = max((len(f.text) for f in found), default=0) + 2
+        lines = [
+            Content.assemble((plain(f.text).ljust(width), "$primary"), (f.help, "$quiet"))
+            for f in found[: self._MOST]
+        ]
+        if len(found) > self._MOST:
+            lines.append(Content.styled(f"and {len(found) - self._MOST} more", "$quiet"))
+        self.update(Content("\n").join(lines))
 
 
 class QueueBar(Static):
