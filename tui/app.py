@@ -101,6 +101,9 @@ class ChatApp(App[None]):
                 "To the clipboard",
                 lambda: screen.action_copy(code=True),
             )
+            yield SystemCommand("Again", "Another answer, on a branch", screen.action_again)
+            yield SystemCommand("Edit", "Change the last question", screen.action_edit)
+            yield SystemCommand("Branch", "Look at the next branch", screen.action_branch)
             yield SystemCommand("Help", "Keys and commands", screen.action_help)
             yield SystemCommand("Restart the engine", "After it died", screen.action_restart)
         yield SystemCommand("Theme", "Other colours", self.action_change_theme)

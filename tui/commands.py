@@ -59,6 +59,18 @@ def _switch(text: str) -> bool | None:
     return None if not text else text == "on"
 
 
+def _back(text: str) -> bool:
+    if text not in ("", "back", "next"):
+        raise CommandError("takes back, next or nothing")
+    return text == "back"
+
+
+def _text(text: str) -> str:
+    if not text:
+        raise CommandError("needs a word more")
+    return text
+
+
 def _code(text: str) -> bool:
     if text not in ("", "code"):
         raise CommandError("takes code or nothing")
@@ -68,6 +80,13 @@ def _code(text: str) -> bool:
 SPECS = {
     "help": Spec("/help", "keys and commands", _nothing),
     "new": Spec("/new", "start a new chat", _nothing),
+    "again": Spec("/again", "answer the last question once more, on another branch", _nothing),
+    "edit": Spec("/edit", "change the last question, on another branch", _nothing),
+    "branch": Spec("/branch [back]", "look at the next branch, or the one before", _back),
+    "chats": Spec("/chats [WORDS]", "list the chats, or search them all", str),
+    "resume": Spec("/resume [ID]", "go on with another chat; without ID, the last one", str),
+    "title": Spec("/title TEXT", "name this chat", _text),
+    "export": Spec("/export FILE", "write this chat as Markdown, or JSON for .json", _text),
     "system": Spec("/system TEXT", "set the system prompt; without TEXT, remove it", str),
     "temp": Spec("/temp X", "sampling temperature; 0 is greedy", _temperature),
     "seed": Spec("/seed N", "fixed seed; without N, a new one each time", _seed),
@@ -78,7 +97,13 @@ SPECS = {
     "copy": Spec("/copy [code]", "copy the last reply, or its last code block", _code),
     "quit": Spec("/quit", "leave", _nothing),
 }
-_ALIASES = {"colors": "colours", "exit": "quit", "clear": "new", "temperature": "temp"}
+_ALIASES = {
+    "colors": "colours",
+    "exit": "quit",
+    "clear": "new",
+    "temperature": "temp",
+    "regenerate": "again",
+}
 
 
 def parse(text: str) -> Command | None:

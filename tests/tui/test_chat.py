@@ -581,8 +581,11 @@ async def test_thinking_is_folded_with_its_tokens_and_unfolds_on_a_click(chat):
         await c.sees("▸ thought, 6 tokens")
         await c.sees("The answer.")
         assert "first this" not in c.screen_text
+        await c.sees("tok/s")
+        await c.pilot.pause(0.2)
         await c.pilot.click(".thought")
         await c.sees("first this then that")
+        c.composer.focus()
         assert c.replies[0].text == text
         await c.ask("Again")
         await c.until(lambda: c.screen_text.count("thought, ") == 2)
@@ -618,8 +621,8 @@ async def test_the_last_code_block_is_copied(chat):
 
 
 async def test_a_key_of_the_configuration_works_and_help_names_it(chat):
-    async with chat(keys={"chat.colours": "f6"}, size=(100, 70)) as c:
-        await c.pilot.press("f6")
+    async with chat(keys={"chat.colours": "f9"}, size=(100, 70)) as c:
+        await c.pilot.press("f9")
         await c.until(lambda: c.app.screen.query_one("ChatLog").colours)
         await c.pilot.press("f1")
-        await c.sees("F6")
+        await c.sees("F9")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 from textual import events, on
 from textual.widgets import Markdown
@@ -10,10 +11,10 @@ from textual.widgets import Markdown
 from localspec.errors import LocalspecError
 from tui import commands, keymap
 from tui.attaching import AttachError, attach
-from tui.commands import Command, CommandError
+from tui.commands import Command, CommandError, Value
 from tui.conversation import Turn
 from tui.screens.compare import CompareScreen
-from tui.screens.view import ChatView
+from tui.screens.keeping import KeepingView
 from tui.session import Phase
 from tui.welcome import WELCOME
 from tui.widgets.chat_log import ChatLog
@@ -24,7 +25,7 @@ _REST_SECONDS = 0.12
 """How long the cursor rests on a token before the models are asked about it."""
 
 
-class ChatScreen(ChatView):
+class ChatScreen(KeepingView):
     """The chat, with its keys and commands."""
 
     # -- what the person does ------------------------------------------------------------------
@@ -40,29 +41,38 @@ class ChatScreen(ChatView):
         self._composer.accept()
         self._log.anchor()
         if command is None:
-            self.session.send(text)
+            self.ask(text)
         else:
             await self._run_command(command)
 
     async def _run_command(self, command: Command) -> None:
-        match command.name, command.value:
-            case "help", _:
-                await self.action_help()
-            case "new", _:
-                await self.action_new()
-            case "colours", _:
-                await self.action_colours()
-            case "compare", _:
-                self.action_compare()
-            case "details", _:
-                self.action_details()
-            case "copy", code:
-                self.action_copy(code is True)
-            case "quit", _:
-                await self.app.action_quit()
-            case _:
-                await self._log.add(Note(self.session.change(command)))
-                self._timer.resume()
+        does = self._commands().get(command.name)
+        if does is None:
+            await self._log.add(Note(self.session.change(command)))
+            self._timer.resume()
+            return
+        running = does(command.value)
+        if running is not None:
+            await running
+
+    def _commands(self) -> dict[str, Callable[[Value], Awaitable[None] | None]]:
+        """What a command does; all others change how replies are asked for."""
+        return {
+            "help": lambda _: self.action_help(),
+            "again": lambda _: self.action_again(),
+            "edit": lambda _: self.action_edit(),
+            "branch": lambda back: self.action_branch(-1 if back else 1),
+            "chats": lambda query: self.list_chats(str(query)),
+            "resume": lambda start: self.resume(str(start)),
+            "export": lambda name: self.export(str(name)),
+            "title": lambda title: self.rename(str(title)),
+            "new": lambda _: self.action_new(),
+            "colours": lambda _: self.action_colours(),
+            "compare": lambda _: self.action_compare(),
+            "details": lambda _: self.action_details(),
+            "copy": lambda code: self.action_copy(code is True),
+            "quit": lambda _: self.app.action_quit(),
+        }
 
     @on(Composer.Suggested)
     def _suggested(self, event: Composer.Suggested) -> None:
