@@ -9,6 +9,9 @@ from dataclasses import dataclass
 _SHAPE = re.compile(r"/([a-z]+)(?:\s+(.*))?$", re.DOTALL)
 
 
+Value = str | float | int | bool | None
+
+
 class CommandError(ValueError):
     """A command that cannot be meant; the text is for the person."""
 
@@ -18,7 +21,7 @@ class Command:
     """A command and its argument, checked."""
 
     name: str
-    value: str | float | int | bool | None = None
+    value: Value = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,7 @@ class Spec:
 
     usage: str
     help: str
-    read: Callable[[str], str | float | int | bool | None]
+    read: Callable[[str], Value]
 
 
 def _nothing(text: str) -> None:

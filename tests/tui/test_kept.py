@@ -11,6 +11,7 @@ from localspec.chats import schema
 from localspec.chats.saver import Saver
 from localspec.chats.store import ChatStore
 from localspec.errors import ChatsError
+from localspec.events import Message
 from tui.kept import Kept
 
 
@@ -233,7 +234,7 @@ async def test_again_edit_and_the_way_back_between_branches(chat):
         await c.sees("branch 1 of 2")
         await c.pilot.press("alt+up")
         await c.until(lambda: "this is the first branch" in c.stats)
-        await c.type("/edit")
+        await c.pilot.press("f8")
         await c.until(lambda: c.composer.text == "Hello")
         await c.pilot.press("!", "enter")
         await c.sees("Three.")

@@ -67,20 +67,14 @@ class KeepingView(ChatView):
         kept = self.session.kept
         if query:
             hits = await self._asked(kept.search(query))
-            rows = [
-                (hit.info.id[:_ID_SHOWN], f"{hit.info.title}: {hit.excerpt}") for hit in hits or ()
-            ]
+            found = [(hit.info, f"{hit.info.title}: {hit.excerpt}") for hit in hits or ()]
         else:
             listed = await self._asked(kept.chats())
-            rows = [
-                (item.info.id[:_ID_SHOWN], _described(item.info.title, item.info.updated))
-                for item in listed or ()
-            ]
-        if rows:
-            more = [("", f"and {len(rows) - _LISTED} more")] if len(rows) > _LISTED else []
-            await self._log.add(
-                Columns([*rows[:_LISTED], *more, ("", "/resume ID goes on with one")])
-            )
+            found = [(i.info, _described(i.info.title, i.info.updated)) for i in listed or ()]
+        if found:
+            rows = [(info.id[:_ID_SHOWN], text) for info, text in found[:_LISTED]]
+            more = [("", f"and {len(found) - _LISTED} more")] if len(found) > _LISTED else []
+            await self._log.add(Columns([*rows, *more, ("", "/resume ID goes on with one")]))
             self._log.anchor()
         else:
             self.hint("no message holds these words" if query else "there are no chats yet")
@@ -88,6 +82,11 @@ class KeepingView(ChatView):
     async def resume(self, start: str) -> None:
         """Go on with another chat."""
         await self._asked(self.session.resume(start or None))
+
+    def rename(self, title: str) -> None:
+        """Name this chat."""
+        self.session.kept.rename(title)
+        self.hint(f"this chat is called {title}")
 
     async def export(self, name: str) -> None:
         """Write this chat to a file."""
