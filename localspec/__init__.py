@@ -23,9 +23,9 @@ if TYPE_CHECKING:
         Token,
     )
     from localspec.options import Options
+    from localspec.origin import Origin
+    from localspec.parameters import GREEDY, Sampling
     from localspec.runtime import Runtime
-    from localspec.sampling import GREEDY, Sampling
-    from localspec.values import Origin
 
 __version__ = "0.1.0"
 
@@ -49,12 +49,12 @@ __all__ = [
 
 
 _HOMES = {
-    "GREEDY": "sampling",
+    "GREEDY": "parameters",
     "LocalspecError": "errors",
     "Options": "options",
-    "Origin": "values",
+    "Origin": "origin",
     "Runtime": "runtime",
-    "Sampling": "sampling",
+    "Sampling": "parameters",
 }
 
 

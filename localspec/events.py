@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from localspec.values import Origin
+from localspec.origin import Origin
 
 FinishReason = Literal["stop", "length", "interrupt"]
 """The model or a stop string ended it; a limit did; the person did."""
@@ -152,6 +152,33 @@ class Finished:
     """The end of the stream; nothing follows."""
 
     reply: Reply
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A token that could stand in one place."""
+
+    token: int
+    text: str
+    p: float
+    """By the target after logits processing; one token has it all at temperature 0."""
+    q: float | None
+    """By the draft model, after the same processing; None where there is none to ask."""
+    model: float
+    """By the target before any processing: the softmax of its logits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """One place of a reply, computed again. Logits may differ from then in their last bits."""
+
+    chosen: Candidate
+    """What stands there."""
+    candidates: tuple[Candidate, ...]
+    """The likeliest, best first."""
+    gap: float | None
+    """How far the chosen token and the rival asked about are apart for the target's choice, in
+    logits; infinite beyond 32, None where no rival was named."""
 
 
 Event = Loading | Reading | Token | Round | Notice | Finished

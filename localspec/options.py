@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from localspec.errors import UsageError
-from localspec.verifiers import verifier
 
 DRAFTERS = ("suffix", "ngram", "model", "tree", "off")
 """Names that ``--drafter`` takes."""
+VERIFIERS = ("match", "rejection")
+"""Names that ``--verifier`` takes: those of `localspec.verifiers`, which needs numpy."""
 MAX_K = 63
 """A pass over more tokens than this takes other, slower paths in llama.cpp."""
 _MAX_THREADS = 1024
@@ -42,7 +43,9 @@ class Options:
         _within("gpu layers", self.gpu_layers, 0, 1 << 30)
         _within("draft gpu layers", self.draft_gpu_layers, 0, 1 << 30)
         _within("draft max", self.draft_max, 0, MAX_K)
-        verifier(self.verifier)
+        if self.verifier not in VERIFIERS:
+            known = ", ".join(VERIFIERS)
+            raise UsageError(f"no verifier called {self.verifier!r}; there are: {known}")
         for name in self.drafter or ():
             if name not in DRAFTERS:
                 raise UsageError(f"no drafter called {name!r}; there are: {', '.join(DRAFTERS)}")

@@ -16,17 +16,30 @@ from types import TracebackType
 from typing import Self
 
 from localspec.assembly import Pairing, load
-from localspec.chat import PLAIN_STOP, PLAIN_TEMPLATE, Template, Transcript, fit
+from localspec.chat import PLAIN_STOP, PLAIN_TEMPLATE, Prompt, Template, Transcript, fit
 from localspec.drafters import Committed, Drafter, Off
 from localspec.drafters.model import common_prefix
 from localspec.errors import ContextError, DecodeError, Interrupted, LocalspecError, UsageError
-from localspec.events import Event, Finished, Loading, Message, ModelInfo, Notice, Reading, Reply
+from localspec.events import (
+    Event,
+    Examination,
+    Finished,
+    Loading,
+    Message,
+    ModelInfo,
+    Notice,
+    Reading,
+    Reply,
+)
+from localspec.examining import examination
+from localspec.loop import Work
 from localspec.noise import Noise
 from localspec.options import Options
 from localspec.policy import Plain, Policy
 from localspec.policy.costs import Costs
 from localspec.replying import Ending, Generation, new_seed
 from localspec.sampling import Processor, Sampling
+from localspec.values import Logits, no_draft
 
 _SEQ = 0
 _READ_AT_ONCE = 256
@@ -155,8 +168,7 @@ class Runtime:
             DecodeError: llama.cpp failed.
         """
         capacity = self._parts.target.capacity
-        reserve = max(1, min(max_tokens or capacity, capacity // _RESERVE_FRACTION))
-        prompt = fit(messages, self._template, self._transcript.encode, capacity, reserve)
+        prompt = self._prompt(messages, max_tokens)
         if prompt.dropped:
             yield Notice(
                 f"the context of {capacity} tokens is full: the {prompt.dropped} oldest messages "
@@ -193,6 +205,71 @@ class Runtime:
         ending = Ending(model, tuple(stop))
         reply = yield from self._generate(tokens, ending, sampling, seed, max_tokens, draft)
         yield Finished(reply)
+
+    def examine(
+        self,
+        messages: Sequence[Message],
+        tokens: Sequence[int],
+        *,
+        sampling: Sampling,
+        seed: int,
+        max_tokens: int | None = None,
+        rival: int | None = None,
+    ) -> Examination:
+        """What stood behind the last of ``tokens``, the beginning of a reply to ``messages``.
+
+        With ``rival``, another token for that place, also how close the two were. The other
+        arguments are those that the reply was made with. Costs a pass, and the next turn reads
+        what was behind that place again.
+
+        Raises:
+            UsageError: no tokens, or none of this model's.
+            LocalspecError: as `reply`.
+        """
+        pairing = self._parts
+        n_vocab = pairing.target_model.n_vocab
+        if not tokens or not all(0 <= t < n_vocab for t in (*tokens, rival or 0)):
+            raise UsageError("these are no tokens of this model")
+        known = [*self._prompt(messages, max_tokens).tokens, *tokens[:-1]]
+        if len(known) > pairing.target.capacity:
+            raise ContextError("the context has no room for that place any more")
+        if not self._busy.acquire(blocking=False):
+            raise UsageError("this runtime is answering already; one reply at a time")
+        try:
+            pairing.stop.clear()
+            return examination(
+                self._row_after(known),
+                known,
+                tokens[-1],
+                rival,
+                drafter=pairing.drafter,
+                seq=_SEQ,
+                sampling=sampling,
+                noise=Noise(seed),
+                text=self._reads,
+            )
+        except LocalspecError:
+            self._forget()
+            raise
+        finally:
+            self._busy.release()
+
+    def _reads(self, token: int) -> str:
+        """A token as text; control tokens by their name."""
+        model = self._parts.target_model
+        return model.piece(token).decode("utf-8", "replace") or model.marker(token)
+
+    def _row_after(self, known: list[int]) -> Logits:
+        """(V,) the target's logits after ``known``, which its cache then holds."""
+        target = self._parts.target
+        cached = self._cut(known)
+        if cached < len(known) - 1:
+            target.read(_SEQ, known[cached:-1])
+        (scores,) = target.score([Work(_SEQ, known[-1], no_draft("look"))])
+        row: Logits = scores.logits[0].copy()
+        target.keep(_SEQ, ())
+        self._held = list(known)
+        return row
 
     def interrupt(self) -> None:
         """End the running reply within about 50 ms; callable from any thread."""
@@ -268,14 +345,8 @@ class Runtime:
     def _read(self, generation: Generation, drafter: Drafter, policy: Policy) -> Iterator[Event]:
         """Read what the KV cache does not hold yet of the prompt, all but its last token."""
         target, prompt = self._parts.target, generation.tokens
-        cached = min(common_prefix(self._held, prompt), len(prompt) - 1)
-        try:
-            target.truncate(_SEQ, cached)
-        except DecodeError:  # this kind of cache can only forget all
-            cached = 0
-            target.truncate(_SEQ, cached)
+        cached = self._cut(prompt)
         generation.start_reading(cached)
-        self._held = prompt[:cached]
         for at in range(cached, len(prompt) - 1, _READ_AT_ONCE):
             yield Reading(at, len(prompt), cached)
             target.read(_SEQ, prompt[at : min(at + _READ_AT_ONCE, len(prompt) - 1)])
@@ -284,6 +355,24 @@ class Runtime:
             drafter.commit([Committed(_SEQ, prompt, prompt, {})])  # no draft yet: no evidence
         yield Reading(len(prompt), len(prompt), cached)
         generation.start_decoding()
+
+    def _cut(self, prompt: list[int]) -> int:
+        """Leave in the KV cache what ``prompt`` begins with, less its last token; how many."""
+        target = self._parts.target
+        cached = min(common_prefix(self._held, prompt), len(prompt) - 1)
+        try:
+            target.truncate(_SEQ, cached)
+        except DecodeError:  # this kind of cache can only forget all
+            cached = 0
+            target.truncate(_SEQ, cached)
+        self._held = prompt[:cached]
+        return cached
+
+    def _prompt(self, messages: Sequence[Message], max_tokens: int | None) -> Prompt:
+        """What is read for a conversation."""
+        capacity = self._parts.target.capacity
+        reserve = max(1, min(max_tokens or capacity, capacity // _RESERVE_FRACTION))
+        return fit(messages, self._template, self._transcript.encode, capacity, reserve)
 
     def _decode(self, generation: Generation, drafter: Drafter, policy: Policy) -> Iterator[Event]:
         pairing = self._parts

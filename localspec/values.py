@@ -13,6 +13,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from localspec.origin import Origin
+
 Ids = NDArray[np.int32]
 """Token ids."""
 Probs = NDArray[np.float64]
@@ -35,19 +37,6 @@ class Proposal(enum.Enum):
     """Siblings drawn one after the other from q without the earlier ones, in node order."""
     COUPLED = "coupled"
     """argmax(log q + the target's own Gumbel noise): only a match may read it."""
-
-
-class Origin(enum.StrEnum):
-    """Where an emitted token came from."""
-
-    ACCEPTED = "accepted"
-    """Drafted, and the target agreed."""
-    CORRECTED = "corrected"
-    """The target's replacement at the first miss."""
-    BONUS = "bonus"
-    """The target's extra token after every drafted one was accepted."""
-    PLAIN = "plain"
-    """Nothing was drafted in this round."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,19 +9,19 @@ between such passes can bridge is a near-tie; any other is a failure.
 
 from __future__ import annotations
 
-import dataclasses
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from localspec.choice import Choice
 from localspec.events import Finished, Message, Reply
 from localspec.loop import Work
-from localspec.noise import Noise, Stream
+from localspec.noise import Noise
 from localspec.runtime import Runtime
-from localspec.sampling import Processor, Sampling
-from localspec.values import Draft, Logits, Probs, Proposal, chain_parents, no_draft
+from localspec.sampling import Sampling
+from localspec.values import Draft, Logits, Proposal, chain_parents, no_draft
 
 _SEQ = 0
 _NOISE_PROMPTS = 6
@@ -176,7 +176,7 @@ class Scorer:
         a, b = plain.tokens[at], drafted.tokens[at]
         tokens = self._runtime.encode([Message("user", prompt)])
         row = self._rows(tokens, list(plain.tokens[: at + 1]), 1)[-1]
-        choice = _Choice([*tokens, *plain.tokens[:at]], sampling, Noise(plain.seed), self._n_vocab)
+        choice = Choice([*tokens, *plain.tokens[:at]], sampling, Noise(plain.seed), self._n_vocab)
         gap = 2 * max(choice.distance(row, a), choice.distance(row, b))
         return Divergence(prompt, at, a, b, gap, near_tie=gap <= _SAFETY * noise)
 
@@ -198,47 +198,3 @@ class Scorer:
             target.keep(_SEQ, range(len(rest)))
         self._runtime.lend()
         return np.concatenate(rows)
-
-
-class _Choice:
-    """The target's choice at one position, as a function of the row of logits."""
-
-    def __init__(self, before: list[int], sampling: Sampling, noise: Noise, n_vocab: int) -> None:
-        self._before, self._noise = before, noise
-        self._processor = Processor(sampling, n_vocab)
-        whole = dataclasses.replace(sampling, top_k=0, top_p=1.0, min_p=0.0)
-        self._whole = Processor(whole, n_vocab)
-        self._greedy = sampling.temperature == 0
-
-    def __call__(self, row: Logits) -> int:
-        p = self._processor(row, self._before)
-        return self._noise.draw(p, len(self._before), Stream.SAMPLE)
-
-    def distance(self, row: Logits, token: int) -> float:
-        """How much every logit must be able to move for ``token`` to be chosen; 0 if it is.
-
-        Two moves are tried, since the borders of top-k, top-p and min-p may have to let the token
-        in or to shut its rivals out: all others down, or only those that score above it. Found to
-        10 %; infinite above 16.
-        """
-        if self(row) == token:
-            return 0.0
-        scores = self._scores(row)
-        alone = np.full(len(row), -1.0, np.float32)
-        alone[token] = 1.0
-        rivals = np.where(scores > scores[token], -1.0, 1.0).astype(np.float32)
-        for step in np.geomspace(1e-6, 16.0, 175).astype(np.float32):
-            if token in {self(row + step * alone), self(row + step * rivals)}:
-                return float(step)
-        return np.inf
-
-    def _scores(self, row: Logits) -> Probs:
-        """(V,) what the choice maximises, were nothing cut off."""
-        if self._greedy:
-            return row.astype(np.float64)
-        p = self._whole(row, self._before)
-        scores = np.full(len(row), -np.inf)
-        scores[p.ids] = np.log(p.probs) + self._noise.gumbel(
-            len(self._before), p.ids, Stream.SAMPLE
-        )
-        return scores

@@ -341,3 +341,33 @@ def test_two_runtimes_in_two_threads_do_not_disturb_each_other(files: Files) -> 
     for thread in threads:
         thread.join()
     assert found[0] == found[1]
+
+
+def test_a_place_of_a_reply_is_examined_and_the_next_reply_does_not_notice(
+    runtime: Runtime,
+) -> None:
+    def ask() -> Reply:
+        *_, last = runtime.reply(HELLO, sampling=WARM, seed=5, max_tokens=24)
+        assert isinstance(last, Finished)
+        return last.reply
+
+    before = ask()
+    for at in (1, 20, 3, len(before.tokens)):
+        known = before.tokens[:at]
+        found = runtime.examine(HELLO, known, sampling=WARM, seed=5, max_tokens=24, rival=known[-1])
+        assert found.chosen.token == known[-1]
+        assert found.chosen.p > 0
+        assert found.gap == 0  # the same seed makes the same choice
+        assert found.chosen.q is not None
+        likeliest = [c.model for c in found.candidates]
+        assert likeliest == sorted(likeliest, reverse=True)
+        assert sum(c.p for c in found.candidates) <= 1 + 1e-6
+    assert ask().tokens == before.tokens
+
+
+def test_what_cannot_be_examined_is_said(runtime: Runtime) -> None:
+    for tokens in ([], [-1], [1 << 30]):
+        with pytest.raises(UsageError, match="tokens"):
+            runtime.examine(HELLO, tokens, sampling=WARM, seed=1)
+    with pytest.raises(ContextError):
+        runtime.examine(HELLO, [3] * 100_000, sampling=WARM, seed=1)

@@ -10,6 +10,7 @@ import pytest
 from conftest import Files
 
 from localspec import GREEDY, Message, Options, Runtime, Sampling
+from localspec.choice import Choice
 from localspec.cli.verify import report
 from localspec.noise import Noise
 from localspec.verification import (
@@ -17,7 +18,6 @@ from localspec.verification import (
     Divergence,
     Scorer,
     Verification,
-    _Choice,
     answer,
     verify,
 )
@@ -25,8 +25,8 @@ from localspec.verification import (
 ROW = np.array([0.0, 3.0, 2.9, 1.0, -4.0], np.float32)
 
 
-def choice(sampling: Sampling, seed: int = 0) -> _Choice:
-    return _Choice([1, 2], sampling, Noise(seed), len(ROW))
+def choice(sampling: Sampling, seed: int = 0) -> Choice:
+    return Choice([1, 2], sampling, Noise(seed), len(ROW))
 
 
 def test_greedy_distance_is_half_the_gap() -> None:

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ from localspec.chats.saver import Saver
 from localspec.chats.values import Chat
 from localspec.engine.client import EngineClient
 from localspec.errors import LocalspecError
-from localspec.sampling import Sampling
+from localspec.parameters import Sampling
 from tui import keymap
 from tui.kept import Kept
 from tui.screens.chat import ChatScreen
@@ -53,9 +53,15 @@ class ChatApp(App[None]):
         system: str | None = None,
         kept: Kept | None = None,
         resume: Chat | None = None,
+        keys: Mapping[str, str] | None = None,
     ) -> None:
-        """Go on with the chat ``resume``; its system prompt stays unless ``system`` is given."""
+        """Go on with the chat ``resume``; its system prompt stays unless ``system`` is given.
+
+        ``keys`` binds ids of `tui.keymap` to other keys.
+        """
         super().__init__()
+        self._rebound = dict(keys or {})
+        self.set_keymap(self._rebound)
         self.session = Session(engine, settings, system, kept)
         if resume is not None:
             self.session.kept.resume(resume, self.session.conversation)
@@ -80,14 +86,24 @@ class ChatApp(App[None]):
 
     def get_default_screen(self) -> Screen[None]:
         """The chat."""
-        return ChatScreen(self.session, self._model_name, self._verifier)
+        return ChatScreen(self.session, self._model_name, self._verifier, self._rebound)
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """What the command palette offers."""
         if isinstance(screen, ChatScreen):
             yield SystemCommand("New chat", "Forget this conversation", screen.action_new)
             yield SystemCommand("Colours", "Show where each token came from", screen.action_colours)
+            yield SystemCommand("Details", "Where the time goes", screen.action_details)
+            yield SystemCommand("Compare", "Make the last reply plainly", screen.action_compare)
             yield SystemCommand("Copy the last reply", "To the clipboard", screen.action_copy)
+            yield SystemCommand(
+                "Copy the last code block",
+                "To the clipboard",
+                lambda: screen.action_copy(code=True),
+            )
+            yield SystemCommand("Again", "Another answer, on a branch", screen.action_again)
+            yield SystemCommand("Edit", "Change the last question", screen.action_edit)
+            yield SystemCommand("Branch", "Look at the next branch", screen.action_branch)
             yield SystemCommand("Help", "Keys and commands", screen.action_help)
             yield SystemCommand("Restart the engine", "After it died", screen.action_restart)
         yield SystemCommand("Theme", "Other colours", self.action_change_theme)
@@ -146,6 +162,7 @@ def run(
     resume: Chat | None = None,
 ) -> int:
     """Run the interface in this terminal; the exit code."""
+    keys = keymap.overrides(config.settings())
     engine = EngineClient(options, log_dir=config.state_dir())
     app = ChatApp(
         engine,
@@ -155,6 +172,7 @@ def run(
         system=system,
         kept=Kept(Saver(), options.model),
         resume=resume,
+        keys=keys,
     )
     with _window_title(f"localspec · {Path(options.model).name}"):
         app.run()

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 _SHAPE = re.compile(r"/([a-z]+)(?:\s+(.*))?$", re.DOTALL)
 
 
+Value = str | float | int | bool | None
+
+
 class CommandError(ValueError):
     """A command that cannot be meant; the text is for the person."""
 
@@ -18,7 +21,7 @@ class Command:
     """A command and its argument, checked."""
 
     name: str
-    value: str | float | int | bool | None = None
+    value: Value = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,7 @@ class Spec:
 
     usage: str
     help: str
-    read: Callable[[str], str | float | int | bool | None]
+    read: Callable[[str], Value]
 
 
 def _nothing(text: str) -> None:
@@ -59,18 +62,51 @@ def _switch(text: str) -> bool | None:
     return None if not text else text == "on"
 
 
+def _back(text: str) -> bool:
+    if text not in ("", "back", "next"):
+        raise CommandError("takes back, next or nothing")
+    return text == "back"
+
+
+def _text(text: str) -> str:
+    if not text:
+        raise CommandError("needs a word more")
+    return text
+
+
+def _code(text: str) -> bool:
+    if text not in ("", "code"):
+        raise CommandError("takes code or nothing")
+    return text == "code"
+
+
 SPECS = {
     "help": Spec("/help", "keys and commands", _nothing),
     "new": Spec("/new", "start a new chat", _nothing),
+    "again": Spec("/again", "answer the last question once more, on another branch", _nothing),
+    "edit": Spec("/edit", "change the last question, on another branch", _nothing),
+    "branch": Spec("/branch [back]", "look at the next branch, or the one before", _back),
+    "chats": Spec("/chats [WORDS]", "list the chats, or search them all", str),
+    "resume": Spec("/resume [ID]", "go on with another chat; without ID, the last one", str),
+    "title": Spec("/title TEXT", "name this chat", _text),
+    "export": Spec("/export FILE", "write this chat as Markdown, or JSON for .json", _text),
     "system": Spec("/system TEXT", "set the system prompt; without TEXT, remove it", str),
     "temp": Spec("/temp X", "sampling temperature; 0 is greedy", _temperature),
     "seed": Spec("/seed N", "fixed seed; without N, a new one each time", _seed),
     "draft": Spec("/draft on|off", "draft or decode plainly, to compare", _switch),
+    "compare": Spec("/compare", "make the last reply again by plain decoding", _nothing),
+    "details": Spec("/details", "show where the time goes and which drafts stand", _nothing),
     "colours": Spec("/colours", "show where each token came from", _nothing),
-    "copy": Spec("/copy", "copy the last reply", _nothing),
+    "copy": Spec("/copy [code]", "copy the last reply, or its last code block", _code),
     "quit": Spec("/quit", "leave", _nothing),
 }
-_ALIASES = {"colors": "colours", "exit": "quit", "clear": "new", "temperature": "temp"}
+_ALIASES = {
+    "colors": "colours",
+    "exit": "quit",
+    "clear": "new",
+    "temperature": "temp",
+    "regenerate": "again",
+}
 
 
 def parse(text: str) -> Command | None:

@@ -10,6 +10,7 @@ from typing import Literal
 from localspec.chats.tree import Tree
 from localspec.chats.values import End, new_message_id
 from localspec.events import Message, Reply, Stats, Token
+from localspec.parameters import Sampling
 from tui.origins import Runs
 
 _ENDINGS = {
@@ -17,6 +18,16 @@ _ENDINGS = {
     "interrupt": "stopped by you",
     "failed": "cut short",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """How a reply of this session came about: enough to make it again."""
+
+    messages: tuple[Message, ...]
+    sampling: Sampling
+    max_tokens: int | None
+    reply: Reply
 
 
 @dataclass(slots=True)
@@ -35,11 +46,15 @@ class Turn:
     parent: int | None = None
     """The turn it follows; turns with the same one are branches."""
     created: float = field(default_factory=time.time)
+    tokens: list[Token] = field(default_factory=list)
+    """Those of the reply, if it was made in this session."""
+    made: Made | None = None
 
     def add(self, token: Token) -> None:
         """A token of the reply."""
         self.text += token.text
         self.runs.add(token)
+        self.tokens.append(token)
 
     def finish(self, reply: Reply) -> None:
         """The reply is whole; its text may end with some that no token has shown yet."""

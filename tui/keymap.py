@@ -1,42 +1,122 @@
-"""Every key of the interface, with an id that a configuration can bind to another key."""
+"""Every key of the interface, with an id that the configuration can bind to another key."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Mapping
+
 from textual.binding import Binding, BindingType
 
-CHAT: list[BindingType] = [
-    Binding("escape", "stop", "Stop", id="chat.stop", tooltip="Stop the reply and keep it"),
-    Binding("ctrl+t", "colours", "Colours", id="chat.colours", tooltip="Show token origins"),
-    Binding("ctrl+n", "new", "New", id="chat.new", tooltip="Start a new chat"),
-    Binding("ctrl+r", "restart", "Restart", id="chat.restart", tooltip="Start the engine again"),
-    Binding("ctrl+o", "older", "Older", id="chat.older", show=False),
-    Binding("f1", "help", "Help", id="chat.help", show=False),
-    Binding("ctrl+home", "scroll_home", id="chat.top", show=False, priority=True),
-    Binding("ctrl+end", "scroll_end", id="chat.bottom", show=False, priority=True),
-]
+from localspec.errors import UsageError
 
-APP: list[BindingType] = [
-    Binding("ctrl+q", "quit", "Quit", id="app.quit", priority=True),
-    Binding("ctrl+c", "copy_or_quit", id="app.copy_or_quit", show=False, priority=True),
-]
 
-COMPOSER: list[BindingType] = [
-    Binding("enter", "send", "Send", id="composer.send"),
-    Binding("ctrl+j,shift+enter,alt+enter", "newline", "Line", id="composer.newline"),
-    Binding("pageup", "page_up", id="composer.page_up", show=False),
-    Binding("pagedown", "page_down", id="composer.page_down", show=False),
-]
+def _key(id: str, keys: str, action: str, tooltip: str, label: str = "") -> Binding:  # noqa: A002
+    """A key; with a label it stands in the footer."""
+    return Binding(keys, action, label, id=id, tooltip=tooltip, show=bool(label))
 
-HELP = (
-    ("Enter", "send; while the model speaks, the message waits its turn"),
-    ("Ctrl+J", "new line (also Shift+Enter where the terminal knows it)"),
-    ("Esc", "stop the reply and keep what was said"),
-    ("Ctrl+T", "show where each token came from"),
-    ("Ctrl+N", "new chat"),
-    ("Ctrl+O", "load older messages"),
-    ("Ctrl+R", "start the engine again after it died"),
-    ("PgUp / PgDn", "scroll; Ctrl+Home and Ctrl+End jump"),
-    ("Ctrl+P", "all commands, themes among them"),
-    ("Ctrl+Q", "quit (or Ctrl+C twice)"),
+
+_CHAT = (
+    _key("chat.stop", "escape", "stop", "stop the reply and keep what was said", "Stop"),
+    _key("chat.colours", "ctrl+t", "colours", "show where each token came from", "Colours"),
+    _key("chat.details", "f2", "details", "details of rounds, drafters and times", "Details"),
+    _key("chat.compare", "f3", "compare", "make the last reply again by plain decoding", "Compare"),
+    _key("chat.token_left", "alt+left", "token(-1)", "the token before: p, q and alternatives"),
+    _key("chat.token_right", "alt+right", "token(1)", "the token after"),
+    _key("chat.again", "f5", "again", "answer the last question once more, on another branch"),
+    _key("chat.edit", "f8", "edit", "change the last question, on another branch"),
+    _key("chat.branch_before", "alt+up", "branch(-1)", "look at the branch before"),
+    _key("chat.branch_after", "alt+down", "branch(1)", "look at the branch after"),
+    _key("chat.new", "ctrl+n", "new", "start a new chat"),
+    _key("chat.restart", "ctrl+r", "restart", "start the engine again after it died", "Restart"),
+    _key("chat.older", "ctrl+o", "older", "load older messages"),
+    _key("chat.help", "f1", "help", "keys and commands"),
 )
-"""What /help shows."""
+_PRIORITY = tuple(
+    Binding(keys, action, id=id, tooltip=tooltip, show=False, priority=True)
+    for id, keys, action, tooltip in (  # noqa: A001 - Textual's word
+        ("chat.top", "ctrl+home", "scroll_home", "to the oldest message"),
+        ("chat.bottom", "ctrl+end", "scroll_end", "to the newest message"),
+        (
+            "app.copy_or_quit",
+            "ctrl+c",
+            "copy_or_quit",
+            "copy the selection, else stop; twice: quit",
+        ),
+    )
+)
+_COMPOSER = (
+    _key("composer.send", "enter", "send", "send; while the model speaks, wait in line", "Send"),
+    _key("composer.newline", "ctrl+j,shift+enter,alt+enter", "newline", "a new line"),
+    _key("composer.editor", "ctrl+g", "editor", "write in $EDITOR"),
+    _key("composer.complete", "tab", "complete", "complete a /command or an @file"),
+    _key("composer.page_up", "pageup", "page_up", "scroll the conversation up"),
+    _key("composer.page_down", "pagedown", "page_down", "scroll the conversation down"),
+)
+_QUIT = Binding("ctrl+q", "quit", "Quit", id="app.quit", tooltip="quit", priority=True)
+_CLOSE = _key("compare.close", "escape", "leave", "close the comparison", "Close")
+
+CHAT: list[BindingType] = [*_CHAT, *_PRIORITY[:2]]
+APP: list[BindingType] = [_QUIT, _PRIORITY[2]]
+COMPOSER: list[BindingType] = [*_COMPOSER]
+COMPARE: list[BindingType] = [_CLOSE]
+
+_ALL = (*_COMPOSER, *_CHAT, *_PRIORITY, _QUIT, _CLOSE)
+BY_ID = {binding.id or "": binding for binding in _ALL}
+FIXED = (
+    ("Up / Down", "earlier and later messages, in an empty composer"),
+    ("Ctrl+P", "all commands, themes among them"),
+)
+"""Keys of Textual's own, or with a meaning that depends on the place."""
+
+_NAMES = {
+    "pageup": "PgUp",
+    "pagedown": "PgDn",
+    "escape": "Esc",
+    "left": "←",
+    "right": "→",
+}
+_VALID = re.compile(r"[a-z0-9_]+(\+[a-z0-9_]+)*(,[a-z0-9_]+(\+[a-z0-9_]+)*)*")
+
+
+def overrides(settings: Mapping[str, object]) -> dict[str, str]:
+    """Keys of the configuration's table ``[keys]``: id to keys, as Textual writes them.
+
+    Raises:
+        UsageError: no such id, or what cannot be keys.
+    """
+    table = settings.get("keys", {})
+    if not isinstance(table, dict):
+        raise UsageError('config.toml: keys is a table, as in [keys] and "chat.compare" = "f4"')
+    found: dict[str, str] = {}
+    for name, keys in _flat(table):
+        if name not in BY_ID:
+            raise UsageError(f"config.toml: there is no key {name!r}; docs/keys.md lists the names")
+        if not (isinstance(keys, str) and _VALID.fullmatch(keys)):
+            raise UsageError(f'config.toml: {name} needs keys such as "f4" or "ctrl+b,f4"')
+        found[name] = keys
+    return found
+
+
+def _flat(table: Mapping[str, object], prefix: str = "") -> Iterable[tuple[str, object]]:
+    """Quoted and bare dotted names mean the same."""
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+def shown(keys: str) -> str:
+    """Keys as people write them."""
+    return " / ".join(
+        "+".join(_NAMES.get(part, part.capitalize()) for part in key.split("+"))
+        for key in keys.split(",")
+    )
+
+
+def rows(changed: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    """Every key: (id, keys as people write them, what it does)."""
+    return [
+        (name, shown(changed.get(name, binding.key)), binding.tooltip)
+        for name, binding in BY_ID.items()
+    ]

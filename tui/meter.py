@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from dataclasses import dataclass
 
-from localspec.events import ModelInfo, Round, Speculation, Stats
+from localspec.events import DrafterStats, ModelInfo, Reading, Round, Speculation, Stats
 
 _NOW_SECONDS = 1.0
 """How much decoding the present speed looks back on: tokens come in bursts."""
+_STRIP_ROUNDS = 512
+"""Rounds kept for the strip: more than any terminal has columns."""
 
 
 class Meter:
@@ -19,6 +22,11 @@ class Meter:
         """Tokens that fit; 0 while unknown."""
         self.used = 0
         self.speculation: Speculation | None = None
+        self.plain_speed: float | None = None
+        """Tokens per second of plain decoding as last measured with this pair; None until then."""
+        self.memory: int | None = None
+        """Bytes that the engine process holds; None while unknown."""
+        self.last_rounds: deque[Round] = deque(maxlen=_STRIP_ROUNDS)
         self._recent: deque[tuple[int, float]] = deque()
         self.start()
 
@@ -30,17 +38,28 @@ class Meter:
         self.seconds = 0.0
         self.stats: Stats | None = None
         """Of the last reply, once it has finished."""
+        self.reading: Reading | None = None
+        """How the prompt was read."""
+        self.first_token_seconds: float | None = None
+        """From sending to the first token, as the person waited."""
+        self.draft_seconds = self.verify_seconds = 0.0
+        self.judged_at: list[int] = []
+        self.accepted_at: list[int] = []
+        self.by_drafter: dict[str, DrafterStats] = {}
+        self._began = time.monotonic()
         self._recent.clear()
         self._recent_emitted, self._recent_seconds = 0, 0.0
 
     def opened(self, info: ModelInfo) -> None:
         """A model is ready."""
         self.context, self.speculation = info.context, info.speculation
+        self.plain_speed = None
 
     def forget(self) -> None:
         """A new conversation begins."""
         self.start()
         self.used = 0
+        self.last_rounds.clear()
 
     def add(self, done: Round) -> None:
         """A round has ended."""
@@ -52,6 +71,11 @@ class Meter:
         self.seconds += done.seconds
         self.used = done.context_used
         self.speculation = done.speculation
+        self.last_rounds.append(done)
+        self.draft_seconds += done.draft_seconds
+        self.verify_seconds += done.verify_seconds
+        if done.drafted:
+            self._judge(done)
         self._recent.append((done.emitted, done.seconds))
         self._recent_emitted += done.emitted
         self._recent_seconds += done.seconds
@@ -60,10 +84,38 @@ class Meter:
             self._recent_emitted -= emitted
             self._recent_seconds -= seconds
 
+    def token(self) -> None:
+        """A token came."""
+        if self.first_token_seconds is None:
+            self.first_token_seconds = time.monotonic() - self._began
+
     def finish(self, stats: Stats) -> None:
         """The reply has ended; its own statistics are the exact ones."""
         self.stats = stats
         self.speculation = stats.speculation
+        self.plain_speed = stats.plain_tokens_per_second or self.plain_speed
+
+    def _judge(self, done: Round) -> None:
+        """Count which drafted tokens stood, place by place: all accepted ones, then one miss."""
+        was = self.by_drafter.get(done.source, DrafterStats())
+        self.by_drafter[done.source] = DrafterStats(
+            was.drafted + done.drafted,
+            was.verified + done.verified,
+            was.accepted + done.accepted,
+            was.seconds + done.draft_seconds,
+        )
+        judged = min(done.verified, done.accepted + 1)
+        missing = judged - len(self.judged_at)
+        self.judged_at += [0] * missing
+        self.accepted_at += [0] * missing
+        for i in range(judged):
+            self.judged_at[i] += 1
+            self.accepted_at[i] += i < done.accepted
+
+    @property
+    def ratio(self) -> float | None:
+        """Times as fast as plain decoding, where that was measured."""
+        return self.mean / self.plain_speed if self.plain_speed and self.mean else None
 
     @property
     def now(self) -> float:
@@ -89,6 +141,8 @@ class Figure:
 
 
 SEPARATOR = " · "
+_SETTING_RANKS = (4, 6, 8)
+"""Context, setting and memory: what stands on the second line where there are two."""
 
 
 def figures(meter: Meter, setting: str) -> list[Figure]:
@@ -106,9 +160,9 @@ def figures(meter: Meter, setting: str) -> list[Figure]:
             parts.append(Figure(f"{now} (mean {meter.mean:.0f})", now, 0))
         else:
             parts.append(Figure(f"{mean} mean", mean, 0))
-            if finished.plain_tokens_per_second:
-                ratio = f"{meter.mean / finished.plain_tokens_per_second:.1f}× plain"
-                parts.append(Figure(ratio, ratio, 3))
+        if meter.ratio is not None:
+            ratio = f"{meter.ratio:.1f}× plain"
+            parts.append(Figure(ratio, ratio, 3))
         if verified:
             share = f"{100 * accepted / verified:.0f}%"
             parts.append(Figure(f"accepted {accepted}/{verified} {share}", f"accepted {share}", 2))
@@ -120,6 +174,9 @@ def figures(meter: Meter, setting: str) -> list[Figure]:
     if meter.context:
         context = f"ctx {meter.used}/{meter.context}"
         parts.append(Figure(context, context, 4))
+    if meter.memory is not None:
+        memory = size_text(meter.memory)
+        parts.append(Figure(f"mem {memory}", memory, 8))
     parts.append(Figure(setting, setting, 6))
     return parts
 
@@ -133,23 +190,43 @@ def speculation_text(speculation: Speculation | None) -> str:
     return f"{speculation.state}: {speculation.reason or 'no reason given'}"
 
 
-def stats_line(meter: Meter, setting: str, width: int) -> tuple[str, str]:
-    """The figures and the state of speculation, together at most ``width`` wide.
+def size_text(size: int) -> str:
+    """Bytes in the unit that people read."""
+    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
 
-    The least important figures take their short form first, then they leave in the same order;
-    the state stays to the last, since a speculation that fails in silence helps nobody.
+
+def fitted(parts: list[Figure], width: int) -> str:
+    """The figures on one line, at most ``width`` wide.
+
+    The least important take their short form first, then they leave in the same order.
     """
-    state = speculation_text(meter.speculation)
-    parts = figures(meter, setting)
-    room = width - (len(state) + len(SEPARATOR) if state else 0)
     texts = {part: part.text for part in parts}
     by_rank = sorted(parts, key=lambda part: -part.rank)
     for part in by_rank:
-        if len(SEPARATOR.join(texts.values())) > room:
+        if len(SEPARATOR.join(texts.values())) > width:
             texts[part] = part.short
     for part in by_rank:
-        if len(SEPARATOR.join(texts.values())) > room:
+        if len(SEPARATOR.join(texts.values())) > width:
             del texts[part]
-    if len(state) > width:
-        state = state[: width - 1] + "…"
-    return SEPARATOR.join(texts.values()), state
+    return SEPARATOR.join(texts.values())
+
+
+def stats_line(meter: Meter, setting: str, width: int) -> tuple[str, str]:
+    """The figures and the state of speculation, together at most ``width`` wide.
+
+    The state stays to the last, since a speculation that fails in silence helps nobody.
+    """
+    state = speculation_text(meter.speculation)
+    room = width - (len(state) + len(SEPARATOR) if state else 0)
+    line = fitted(figures(meter, setting), room)
+    return line, state if len(state) <= width else state[: width - 1] + "…"
+
+
+def stats_lines(meter: Meter, setting: str, width: int) -> tuple[str, str, str]:
+    """The figures on a line of their own, then how replies are made, and the state: two lines."""
+    parts = figures(meter, setting)
+    state = speculation_text(meter.speculation)
+    room = width - (len(state) + len(SEPARATOR) if state else 0)
+    first = fitted([part for part in parts if part.rank not in _SETTING_RANKS], width)
+    second = fitted([part for part in parts if part.rank in _SETTING_RANKS], room)
+    return first, second, state if len(state) <= width else state[: width - 1] + "…"

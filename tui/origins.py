@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from textual.content import Content
 
 from localspec.events import Token
-from localspec.values import Origin
+from localspec.origin import Origin
 from tui.stream import plain
 
 

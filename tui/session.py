@@ -17,6 +17,7 @@ from typing import Protocol
 
 from localspec.errors import EngineError, LocalspecError
 from localspec.events import (
+    Examination,
     Finished,
     Loading,
     Message,
@@ -26,9 +27,10 @@ from localspec.events import (
     Round,
     Token,
 )
-from localspec.sampling import Sampling
+from localspec.parameters import Sampling
 from tui.commands import Command
-from tui.conversation import Conversation, Turn
+from tui.comparison import Comparison, examine
+from tui.conversation import Conversation, Made, Turn
 from tui.kept import Kept
 from tui.meter import Meter
 
@@ -39,6 +41,9 @@ class Engine(Protocol):
     """What the interface needs of localspec.engine.client.EngineClient."""
 
     on_death: Callable[[EngineError], None] | None
+
+    @property
+    def pid(self) -> int | None: ...
 
     async def open(self, on_loading: Callable[[Loading], None] | None = None) -> ModelInfo: ...
 
@@ -52,6 +57,17 @@ class Engine(Protocol):
         stop: Sequence[str] = (),
         draft: bool = True,
     ) -> AsyncIterator[ReplyEvent]: ...
+
+    async def examine(
+        self,
+        messages: Sequence[Message],
+        tokens: Sequence[int],
+        *,
+        sampling: Sampling,
+        seed: int,
+        max_tokens: int | None = None,
+        rival: int | None = None,
+    ) -> Examination: ...
 
     def interrupt(self) -> None: ...
 
@@ -163,6 +179,8 @@ class Session:
         """Called when the screen should start to look again."""
         self._again = False
         """Whether the last question is to be answered once more."""
+        self._comparing: Comparison | None = None
+        """The one to make next, or the one that is being made."""
         self._happenings: deque[Happening] = deque()
         self._wake = asyncio.Event()
         engine.on_death = self._died
@@ -170,7 +188,8 @@ class Session:
     @property
     def idle(self) -> bool:
         """Whether nothing will change by itself."""
-        waiting = (self.queue or self._again) and self.phase is Phase.READY
+        asked = self.queue or self._again or self._comparing
+        waiting = asked and self.phase is Phase.READY
         return self.phase in (Phase.READY, Phase.DEAD) and not waiting and not self._happenings
 
     def take_happenings(self) -> list[Happening]:
@@ -247,6 +266,25 @@ class Session:
         self._happen(Turned())
         return True
 
+    def compare(self) -> Comparison | None:
+        """Make the last reply once more without drafting; None where there is none to make."""
+        reply = self.conversation.last_reply
+        if reply is None or reply.made is None or self.phase is not Phase.READY:
+            return None
+        self._comparing = Comparison(reply, reply.made)
+        self._activity()
+        return self._comparing
+
+    async def examine(self, turn: Turn, index: int) -> Examination | None:
+        """What stood behind a token of a reply; None where that cannot be known any more.
+
+        Raises:
+            LocalspecError: it cannot be looked at.
+        """
+        if turn.made is None or self.phase is not Phase.READY:
+            return None
+        return await examine(self.engine, turn.made, turn.made.reply.tokens[: index + 1])
+
     def restart(self) -> bool:
         """Start a dead engine again; whether it was dead."""
         if self.phase is not Phase.DEAD:
@@ -283,6 +321,8 @@ class Session:
             elif self.phase is Phase.READY and self._again:
                 self._again = False
                 await self._answer(None)
+            elif self.phase is Phase.READY and self._comparing is not None:
+                await self._compare(self._comparing)
             elif self.phase is Phase.READY and self.queue:
                 await self._answer(self.queue.popleft())
             else:
@@ -337,6 +377,8 @@ class Session:
             )
             async for event in events:
                 self._take(reply, event)
+                if isinstance(event, Finished):
+                    reply.made = Made(messages, settings.sampling, settings.max_tokens, event.reply)
         except LocalspecError as error:
             reply.end = "failed"
             if self.phase is Phase.REPLYING:  # else its death has been told
@@ -348,15 +390,32 @@ class Session:
             ended()
         self._happen(Ended(reply))
 
+    async def _compare(self, comparison: Comparison) -> None:
+        self.phase = Phase.REPLYING
+        self.on_activity()
+        try:
+            await comparison.run(self.engine)
+        except LocalspecError as error:
+            comparison.failure = error
+        finally:
+            self._comparing = None
+            comparison.over = True
+            if self.phase is Phase.REPLYING:
+                self.phase = Phase.READY
+        if comparison.plain is not None:
+            self.meter.plain_speed = comparison.plain.stats.tokens_per_second or None
+        self._activity()
+
     def _take(self, reply: Turn, event: ReplyEvent) -> None:
         match event:
             case Token():
                 self.reading = None
+                self.meter.token()
                 reply.add(event)
             case Round():
                 self.meter.add(event)
             case Reading():
-                self.reading = event
+                self.reading = self.meter.reading = event
             case Notice(text):
                 self._happen(Told(text))
             case Finished(whole):

@@ -16,7 +16,7 @@ import click
 from localspec import config
 from localspec.errors import UsageError
 from localspec.options import Options
-from localspec.sampling import Sampling
+from localspec.parameters import Sampling
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _DEFAULTS = Sampling()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from localspec.values import (
     Draft,
     Eager,
     Evidence,
+    Logits,
     Pace,
     Plan,
     no_draft,
@@ -93,6 +94,18 @@ class Drafter(Protocol):
 
     def close(self, seq: int) -> None:
         """Forget the sequence."""
+        ...
+
+
+@runtime_checkable
+class Guesses(Protocol):
+    """A drafter that can say what it makes of any place: for people who ask, not for drafting."""
+
+    def logits(self, seq: int, tokens: Sequence[int]) -> Logits | None:
+        """(V,) what it would draw the token after ``tokens`` from; None where it cannot read them.
+
+        Its cache then holds ``tokens``.
+        """
         ...
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from localspec.drafters import Ask, Committed, Drafter
-from localspec.values import ANY, Draft, Evidence, Step, no_draft
+from localspec.drafters import Ask, Committed, Drafter, Guesses
+from localspec.values import ANY, Draft, Evidence, Logits, Step, no_draft
 
 
 class Cascade:
@@ -39,6 +39,13 @@ class Cascade:
     def commit(self, news: Sequence[Committed]) -> list[Evidence]:
         """Tell every drafter."""
         return [found for drafter in self._drafters for found in drafter.commit(news)]
+
+    def logits(self, seq: int, tokens: Sequence[int]) -> Logits | None:
+        """What the first drafter with an opinion makes of a place; see `Guesses`."""
+        for drafter in self._drafters:
+            if isinstance(drafter, Guesses):
+                return drafter.logits(seq, tokens)
+        return None
 
     def length(self, seq: int) -> int:
         """The longest of its drafters' caches."""

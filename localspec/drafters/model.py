@@ -161,6 +161,18 @@ class ModelDrafter:
                         cache.held.extend(missing[:-1])
         return evidence
 
+    def logits(self, seq: int, tokens: Sequence[int]) -> Logits | None:
+        """(V,) what follows ``tokens`` by the draft model; see `Guesses`."""
+        if len(tokens) > self._model.capacity:
+            return None
+        missing = self._catch_up(seq, tokens)
+        if not self._readable(missing):
+            return None
+        (rows,) = self._model.extend([(seq, missing, 1)])
+        row: Logits = rows[0].copy()
+        self._caches[seq].held.extend(missing)
+        return row
+
     def length(self, seq: int) -> int:
         """Tokens of the sequence in the draft model's KV cache."""
         cache = self._caches.get(seq)

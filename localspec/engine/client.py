@@ -24,6 +24,8 @@ from localspec.engine.protocol import (
     CloseCommand,
     Command,
     EngineEvent,
+    ExamineCommand,
+    ExaminedEvent,
     FailedEvent,
     FinishedEvent,
     HelloEvent,
@@ -36,8 +38,18 @@ from localspec.engine.protocol import (
     ReplyCommand,
 )
 from localspec.errors import EngineError
-from localspec.events import Finished, Loading, Message, ModelInfo, Notice, Reading, Round, Token
-from localspec.sampling import Sampling
+from localspec.events import (
+    Examination,
+    Finished,
+    Loading,
+    Message,
+    ModelInfo,
+    Notice,
+    Reading,
+    Round,
+    Token,
+)
+from localspec.parameters import Sampling
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
@@ -193,11 +205,7 @@ class EngineClient:
         Raises what Runtime.reply raises, or EngineError when the process dies. Leaving the loop
         early interrupts the reply.
         """
-        if not self.alive:
-            raise EngineError("the engine is not running")
-        id = self._next_id  # noqa: A001 - the protocol's field
-        self._next_id += 1
-        inbox = self._replies[id] = _Inbox()
+        id, inbox = self._ask()  # noqa: A001 - the protocol's field
         done = False
         try:
             self._send(
@@ -213,6 +221,49 @@ class EngineClient:
             inbox.leave()
             if not done:
                 self._send(InterruptCommand(id))
+
+    async def examine(
+        self,
+        messages: Sequence[Message],
+        tokens: Sequence[int],
+        *,
+        sampling: Sampling,
+        seed: int,
+        max_tokens: int | None = None,
+        rival: int | None = None,
+    ) -> Examination:
+        """What stood behind the last of ``tokens``; as Runtime.examine, after what waits in line.
+
+        Raises what that raises, or EngineError when the process dies.
+        """
+        id, inbox = self._ask()  # noqa: A001 - the protocol's field
+        try:
+            self._send(
+                ExamineCommand(
+                    id, tuple(messages), tuple(tokens), sampling, seed, max_tokens, rival
+                )
+            )
+            match await inbox.get():
+                case ExaminedEvent(_, examination):
+                    return examination
+                case FailedEvent() as failed:
+                    raise failed.exception()
+                case EngineError() as error:
+                    raise error
+                case other:
+                    raise EngineError(f"the engine answered with {other.type}")
+        finally:
+            del self._replies[id]
+            inbox.leave()
+
+    def _ask(self) -> tuple[int, _Inbox]:
+        """A new id, and where its events come in."""
+        if not self.alive:
+            raise EngineError("the engine is not running")
+        id = self._next_id  # noqa: A001 - the protocol's field
+        self._next_id += 1
+        inbox = self._replies[id] = _Inbox()
+        return id, inbox
 
     def interrupt(self) -> None:
         """End every running and waiting reply; each still ends with Finished."""

@@ -30,6 +30,8 @@ from localspec.engine.protocol import (
     BadCommandError,
     CloseCommand,
     Command,
+    ExamineCommand,
+    ExaminedEvent,
     FailedEvent,
     FinishedEvent,
     HelloEvent,
@@ -44,6 +46,7 @@ from localspec.engine.protocol import (
 from localspec.errors import EngineError, LocalspecError, UsageError
 from localspec.events import (
     Event,
+    Examination,
     Finished,
     Loading,
     Message,
@@ -53,7 +56,7 @@ from localspec.events import (
     Round,
     Token,
 )
-from localspec.sampling import Sampling
+from localspec.parameters import Sampling
 
 log = logging.getLogger("localspec.engine")
 
@@ -80,6 +83,17 @@ class EngineRuntime(Protocol):
         stop: Sequence[str] = (),
         draft: bool = True,
     ) -> Iterator[Event]: ...
+
+    def examine(
+        self,
+        messages: Sequence[Message],
+        tokens: Sequence[int],
+        *,
+        sampling: Sampling,
+        seed: int,
+        max_tokens: int | None = None,
+        rival: int | None = None,
+    ) -> Examination: ...
 
     def interrupt(self) -> None: ...
 
@@ -172,12 +186,14 @@ class Engine:
                 self._runtime.interrupt()
 
     def _execute(self, command: Command) -> None:
-        id = command.id if isinstance(command, ReplyCommand) else None  # noqa: A001 - as above
+        id = command.id if isinstance(command, ReplyCommand | ExamineCommand) else None  # noqa: A001 - as above
         try:
             if isinstance(command, OpenCommand):
                 self._open(command)
             elif isinstance(command, ReplyCommand):
                 self._reply(command)
+            elif isinstance(command, ExamineCommand):
+                self._examine(command)
         except LocalspecError as error:
             log.info("%s: %s", type(error).__name__, error)
             self._outbox.send(FailedEvent.of(id, error))
@@ -232,6 +248,19 @@ class Engine:
             with self._lock:
                 self._current = None
                 self._interrupted.discard(command.id)
+
+    def _examine(self, command: ExamineCommand) -> None:
+        if self._runtime is None:
+            raise EngineError("no model is open")
+        found = self._runtime.examine(
+            command.messages,
+            command.tokens,
+            sampling=command.sampling,
+            seed=command.seed,
+            max_tokens=command.max_tokens,
+            rival=command.rival,
+        )
+        self._outbox.send(ExaminedEvent(command.id, found))
 
     def _report(self, id: int, event: Event) -> None:  # noqa: A002 - the protocol's field
         match event:

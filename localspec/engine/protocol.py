@@ -1,4 +1,4 @@
-"""What the interface and the engine process say to each other: JSON lines, version 1.
+"""What the interface and the engine process say to each other: JSON lines, version 2.
 
 One message is one JSON object on one line, UTF-8, ended by a newline. Its ``type`` names it; the
 other fields are those of the class below. The engine reads commands on its standard input and
@@ -14,6 +14,10 @@ Commands (interface to engine)::
                                      answer a conversation (all of it, each time).
                                      Answered by reading..., batch and notice..., then exactly
                                      one finished or failed with the same id
+    examine    id, messages, tokens, sampling, seed, max_tokens, rival
+                                     look at the place of the last of tokens, the beginning of a
+                                     reply, again; see localspec.runtime.Runtime.examine.
+                                     Answered by examined or failed
     interrupt  id                    end that reply now and keep what was emitted; it still
                                      ends with finished (finish_reason "interrupt")
     close                            stop what runs, unload and exit with status 0
@@ -32,6 +36,7 @@ Events (engine to interface)::
                                      tokens of some rounds share a batch: at most 50 a second
     notice     id, text              one line that the person should know
     finished   id, reply             the whole reply with its statistics; Reply
+    examined   id, examination       what stood behind a token; Examination of localspec.events
     failed     id, error, message, exit_code
                                      a command failed; id is null if it was not a reply. error
                                      is a class name of localspec.errors, message one line for
@@ -52,11 +57,12 @@ from typing import Any, ClassVar
 from localspec import errors
 from localspec.engine import codec
 from localspec.errors import EngineError, LocalspecError, UsageError
-from localspec.events import Message, ModelInfo, Reply, Round, Token
-from localspec.sampling import Sampling
-from localspec.values import Origin
+from localspec.events import Examination, Message, ModelInfo, Reply, Round, Token
+from localspec.origin import Origin
+from localspec.parameters import Sampling
 
-VERSION = 1
+VERSION = 2
+"""2 added examine and examined."""
 
 MAX_LINE = 16 * 1024 * 1024
 """Bytes of the longest line either side accepts."""
@@ -87,6 +93,20 @@ class ReplyCommand:
 
 
 @dataclass(frozen=True, slots=True)
+class ExamineCommand:
+    """Look at one place of a reply again."""
+
+    type: ClassVar[str] = "examine"
+    id: int
+    messages: tuple[Message, ...]
+    tokens: tuple[int, ...]
+    sampling: Sampling
+    seed: int
+    max_tokens: int | None = None
+    rival: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class InterruptCommand:
     """End a reply."""
 
@@ -101,7 +121,7 @@ class CloseCommand:
     type: ClassVar[str] = "close"
 
 
-Command = OpenCommand | ReplyCommand | InterruptCommand | CloseCommand
+Command = OpenCommand | ReplyCommand | ExamineCommand | InterruptCommand | CloseCommand
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +189,15 @@ class FinishedEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class ExaminedEvent:
+    """What stood behind a token."""
+
+    type: ClassVar[str] = "examined"
+    id: int
+    examination: Examination
+
+
+@dataclass(frozen=True, slots=True)
 class FailedEvent:
     """A command failed."""
 
@@ -201,11 +230,13 @@ EngineEvent = (
     | BatchEvent
     | NoticeEvent
     | FinishedEvent
+    | ExaminedEvent
     | FailedEvent
 )
 
 _COMMANDS: dict[str, type[Command]] = {
-    kind.type: kind for kind in (OpenCommand, ReplyCommand, InterruptCommand, CloseCommand)
+    kind.type: kind
+    for kind in (OpenCommand, ReplyCommand, ExamineCommand, InterruptCommand, CloseCommand)
 }
 _EVENTS: dict[str, type[EngineEvent]] = {
     kind.type: kind
@@ -217,6 +248,7 @@ _EVENTS: dict[str, type[EngineEvent]] = {
         BatchEvent,
         NoticeEvent,
         FinishedEvent,
+        ExaminedEvent,
         FailedEvent,
     )
 }

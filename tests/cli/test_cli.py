@@ -549,6 +549,22 @@ def test_help_is_quick_and_needs_neither_numpy_nor_llama_cpp() -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_the_interface_starts_without_numpy() -> None:
+    probe = (
+        "import sys, localspec.cli.chat, tui.app; "
+        "bad = {'numpy', 'llama_cpp', 'huggingface_hub'} & set(sys.modules); "
+        "sys.exit(f'loaded {bad}' if bad else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_options_name_every_verifier() -> None:
+    from localspec import options, verifiers
+
+    assert tuple(verifiers.VERIFIERS) == options.VERIFIERS
+
+
 def test_a_typo_in_a_command_gets_a_hint(capfd: pytest.CaptureFixture[str]) -> None:
     assert cli.call(["modles"]) == 2
     assert "Did you mean 'models'" in capfd.readouterr().err

@@ -43,6 +43,11 @@ async def test_a_conversation(client):
     plainly = await ask(client, messages, max_tokens=24, draft=False)
     assert plainly[-1].reply.tokens == reply.tokens  # drafting changes nothing
 
+    found = await client.examine(messages, reply.tokens[:5], sampling=Sampling(), seed=1)
+    assert found.chosen.token == reply.tokens[4]
+    with pytest.raises(UsageError, match="tokens"):
+        await client.examine(messages, [], sampling=Sampling(), seed=1)
+
     more = [*messages, Message("assistant", reply.text), Message("user", "And?")]
     assert isinstance((await ask(client, more, max_tokens=4))[-1], Finished)
 

@@ -14,6 +14,7 @@ from localspec.engine.protocol import (
     BadCommandError,
     BatchEvent,
     CloseCommand,
+    ExamineCommand,
     FailedEvent,
     FinishedEvent,
     HelloEvent,
@@ -97,6 +98,7 @@ commands = (
         st.lists(text, max_size=2).map(tuple),
         st.booleans(),
     )
+    | st.builds(ExamineCommand, count, st.just(()), st.lists(count).map(tuple), samplings, count)
     | st.builds(InterruptCommand, count)
     | st.just(CloseCommand())
 )

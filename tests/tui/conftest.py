@@ -60,7 +60,7 @@ class Chat:
 
     @property
     def composer(self):
-        return self.app.screen.query_one("Composer")
+        return self.app.screen_stack[0].query_one("Composer")
 
     @property
     def replies(self):
@@ -68,7 +68,7 @@ class Chat:
 
     @property
     def stats(self):
-        return str(self.app.screen.query_one("StatsBar").content)
+        return str(self.app.screen_stack[0].query_one("StatsBar").content)
 
     @property
     def screen_text(self):

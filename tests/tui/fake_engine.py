@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import re
+import zlib
 from dataclasses import dataclass, field
 
 from localspec.errors import EngineError
 from localspec.events import (
+    Candidate,
     DrafterStats,
+    Examination,
     Finished,
     Loading,
     ModelInfo,
@@ -62,7 +65,7 @@ class Script:
             kinds = cycle[number % len(cycle)][: len(words) - at]
             number += 1
             yield [
-                Token(at + i, words[at + i], origin, source)
+                Token(zlib.crc32(words[at + i].encode()) % 5000, words[at + i], origin, source)
                 for i, (origin, source) in enumerate(kinds)
             ]
             at += len(kinds)
@@ -83,10 +86,14 @@ class FakeEngine:
         self.loaded = asyncio.Event()
         self.loaded.set()
         self.asked = []
+        self.drafted = []
+        self.examined = []
         self.opened = self.closed = 0
         self.holding = False
         self._interrupted = False
         self._dead = None
+
+    pid = None
 
     async def open(self, on_loading=None):
         on_loading(Loading("story-target", 0.4))
@@ -96,6 +103,12 @@ class FakeEngine:
         self.opened += 1
         self._dead = None
         return INFO
+
+    async def examine(self, messages, tokens, *, sampling, seed, max_tokens=None, rival=None):
+        self.examined.append(tuple(tokens))
+        likely = Candidate(tokens[-1], "chosen", 0.75, 0.5, 0.7)
+        other = Candidate(7777, " other", 0.25, 0.5, 0.2)
+        return Examination(likely, (likely, other), None if rival is None else 0.0012)
 
     def interrupt(self):
         self._interrupted = True
@@ -112,6 +125,7 @@ class FakeEngine:
 
     async def reply(self, messages, *, sampling, seed=None, max_tokens=None, stop=(), draft=True):
         self.asked.append(messages)
+        self.drafted.append(draft)
         self._interrupted = False
         script = self.scripts.pop(0) if self.scripts else Script()
         yield Reading(1, 10, 0)

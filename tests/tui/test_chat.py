@@ -1,9 +1,11 @@
 """The interface, driven by keys, over a fake engine."""
 
 import asyncio
+import contextlib
 
 import pytest
 from fake_engine import FakeEngine, Script
+from textual import events
 from textual.widgets import Markdown
 
 from localspec.errors import ContextError, ModelFileError
@@ -425,4 +427,202 @@ async def test_idle_means_idle(chat):
 async def test_the_palette_offers_the_same_actions(chat):
     async with chat() as c:
         names = {command.title for command in c.app.get_system_commands(c.app.screen)}
-        assert {"New chat", "Colours", "Theme", "Quit"} <= names
+        assert {"New chat", "Colours", "Compare", "Details", "Theme", "Quit"} <= names
+
+
+async def test_details_on_a_key_below_or_beside(chat):
+    async with chat(Script(LONG), size=(100, 24)) as c:
+        await c.ask("Hello")
+        await c.pilot.press("f2")
+        await c.sees("draft 4.0, verify 15.0, else 1.0")
+        await c.sees("drafted     ")
+        log, panel = c.app.screen.query_one("ChatLog"), c.app.screen.query_one("Details")
+        assert panel.region.y >= log.region.bottom
+        await c.pilot.resize_terminal(200, 50)
+        await c.until(lambda: panel.region.x >= log.region.right)
+        await c.sees("by place")
+        await c.pilot.press("f2")
+        await c.until(lambda: "by place" not in c.screen_text)
+        await c.sees("drafted     ")  # a high screen has room for the strip
+
+
+async def test_compare_makes_the_reply_again_plainly_with_the_same_seed(chat):
+    async with chat(Script(LONG), Script(LONG), size=(120, 30)) as c:
+        await c.ask("Hello")
+        await c.pilot.press("f3")
+        await c.sees("identical: all 18 tokens are the same")
+        assert c.engine.drafted == [True, False]
+        assert c.engine.asked[0] == c.engine.asked[1]
+        assert not c.engine.examined
+        drafted, plainly = c.app.screen.query("CompareScreen TextFlow")
+        assert plainly.region.x > drafted.region.right - 2
+        await c.pilot.resize_terminal(60, 24)
+        await c.until(lambda: plainly.region.y > drafted.region.y)
+        await c.pilot.press("escape")
+        await c.until(lambda: c.app.screen.query("Composer"))
+        assert len(c.replies) == 1
+
+
+async def test_compare_names_the_first_difference_and_its_gap(chat):
+    other = LONG.replace("five", "[red]5[/]")
+    async with chat(Script(LONG), Script(other), size=(120, 30)) as c:
+        await c.ask("Hello")
+        await c.type("/compare")
+        await c.sees("the first 4 tokens are the same")
+        await c.sees("drafting wrote ' five' and plain decoding 'chosen', 0.0012 logits apart")
+        assert [len(tokens) for tokens in c.engine.examined] == [5]
+        await c.sees("[red]5[/]")
+
+
+async def test_a_stopped_reply_is_compared_as_far_as_it_went(chat):
+    async with chat(Script(LONG, hold_at=3), Script(LONG), size=(120, 30)) as c:
+        await c.ask_and_hold("Hello")
+        await c.pilot.press("escape")
+        await c.ready()
+        await c.pilot.press("f3")
+        await c.sees("identical: all 8 tokens are the same")
+
+
+async def test_leaving_a_comparison_stops_it_and_the_chat_goes_on(chat):
+    async with chat(Script(LONG), Script(LONG, hold_at=2), Script("Next.")) as c:
+        await c.ask("Hello")
+        await c.pilot.press("f3")
+        await c.until(lambda: c.engine.holding)
+        await c.sees("tokens, all the same")
+        await c.pilot.press("escape")
+        await c.ready()
+        await c.ask("More")
+        await c.sees("Next.")
+
+
+async def test_an_engine_that_dies_in_a_comparison_is_said(chat):
+    async with chat(Script(LONG), Script(LONG, hold_at=2)) as c:
+        await c.ask("Hello")
+        await c.pilot.press("f3")
+        await c.until(lambda: c.engine.holding)
+        c.engine.die()
+        await c.sees("the comparison failed: the engine stopped")
+        await c.pilot.press("escape")
+        await c.sees("The conversation is kept")
+
+
+async def test_nothing_to_compare_is_said(chat):
+    async with chat() as c:
+        await c.pilot.press("f3")
+        await c.until(lambda: "no reply of this session" in c.stats)
+
+
+async def test_a_cursor_over_tokens_shows_p_q_and_alternatives(chat):
+    async with chat(Script(LONG), size=(110, 30)) as c:
+        await c.ask("Hello")
+        await c.pilot.press("alt+left")
+        await c.sees("token 18/18")
+        await c.sees("p 0.750  q 0.500  before sampling settings 70.0%")
+        await c.sees("' other' 20.0%")
+        await c.pilot.press("alt+left", "alt+left")
+        await c.sees("token 16/18")
+        await c.until(lambda: c.engine.examined[-1] == c.replies[0].made.reply.tokens[:16])
+        flow = c.app.screen.query_one(ReplyView).query_one(".flow Static")
+        assert [str(flow.content)[s.start : s.end] for s in flow.content.spans][-1].strip() == "b"
+        await c.pilot.press("ctrl+t")
+        await c.until(lambda: "token 16/18" not in c.screen_text)
+
+
+async def test_commands_are_suggested_and_completed(chat):
+    async with chat() as c:
+        await c.pilot.press("/", "c", "o")
+        await c.sees("make the last reply again by plain decoding")
+        await c.pilot.press("l", "tab")
+        assert c.composer.text == "/colours "
+        await c.pilot.press("enter")
+        await c.until(lambda: c.app.screen.query_one("ChatLog").colours)
+        await c.until(lambda: "make the last reply again" not in c.screen_text)
+
+
+async def test_a_file_goes_along(chat, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes.txt").write_text("remember\n", encoding="utf-8")
+    async with chat() as c:
+        await c.pilot.press(*"see @no", "tab")
+        assert c.composer.text == "see @notes.txt "
+        await c.pilot.press("enter")
+        await c.until(lambda: c.engine.asked)
+        assert c.engine.asked[0][0].content.endswith("notes.txt:\n```\nremember\n```")
+        (tmp_path / "bad").write_bytes(b"\xff")
+        await c.ready()
+        await c.pilot.press(*"see @bad", "enter")
+        await c.until(lambda: "not text" in c.stats)
+        assert c.composer.text == "see @bad"
+
+
+async def test_a_pasted_megabyte_is_a_mark_until_it_is_sent_and_then_folded(chat):
+    text = "".join(f"line {i} [red]x[/]\n" for i in range(55_000))
+    async with chat() as c:
+        c.composer.post_message(events.Paste(text))
+        await c.until(lambda: c.composer.text == "[pasted text 1, 55001 lines]")
+        await c.pilot.press("enter")
+        await c.until(lambda: c.engine.asked)
+        assert c.engine.asked[0][0].content == text.strip("\n")
+        await c.ready()
+        await c.sees("line 3 [red]x[/]")
+        await c.sees("… 54992 more lines (click to unfold)")
+        await c.pilot.press("up")
+        assert c.composer.text == "[pasted text 1, 55001 lines]"
+
+
+async def test_thinking_is_folded_with_its_tokens_and_unfolds_on_a_click(chat):
+    text = "<think>\nfirst this then that\n</think>\n\nThe *answer*."
+    async with chat(Script(text, hold_at=1), Script("then so</think>Yes.")) as c:
+        await c.type("Hello")
+        await c.until(lambda: c.engine.holding)
+        await c.sees("▸ thinking, 4 tokens")
+        c.engine.go.set()
+        await c.ready()
+        await c.sees("▸ thought, 6 tokens")
+        await c.sees("The answer.")
+        assert "first this" not in c.screen_text
+        await c.sees("tok/s")
+        await c.pilot.pause(0.2)
+        await c.pilot.click(".thought")
+        await c.sees("first this then that")
+        c.composer.focus()
+        assert c.replies[0].text == text
+        await c.ask("Again")
+        await c.until(lambda: c.screen_text.count("thought, ") == 2)
+        await c.sees("Yes.")
+        await c.until(lambda: "then so" not in c.screen_text)
+
+
+async def test_the_editor_writes_the_message(chat, monkeypatch):
+    monkeypatch.setattr("tui.editing.command", lambda: ["ed"])
+    monkeypatch.setattr("tui.editing.edited", lambda text, words: f"{text} and more")
+    async with chat() as c:
+        monkeypatch.setattr(c.app, "suspend", contextlib.nullcontext)
+        await c.pilot.press("h", "i", "ctrl+g")
+        await c.until(lambda: c.composer.text == "hi and more")
+
+
+async def test_no_editor_is_one_line(chat, monkeypatch):
+    monkeypatch.setenv("VISUAL", "no-such-editor")
+    async with chat() as c:
+        await c.pilot.press("h", "ctrl+g")
+        await c.until(lambda: "there is no editor" in c.stats)
+        assert c.composer.text == "h"
+
+
+async def test_the_last_code_block_is_copied(chat):
+    async with chat(Script("Look:\n\n```py\nx = 1\n```\n"), Script("None.")) as c:
+        await c.ask("Hello")
+        await c.type("/copy code")
+        await c.until(lambda: c.app.clipboard == "x = 1\n")
+        await c.ask("Again")
+        await c.type("/copy code")
+        await c.until(lambda: "no code block" in c.stats)
+
+
+async def test_a_key_of_the_configuration_works_and_help_names_it(chat):
+    async with chat(keys={"chat.colours": "f9"}, size=(100, 70)) as c:
+        await c.pilot.press("f9")
+        await c.until(lambda: c.app.screen.query_one("ChatLog").colours)
+        await c.pilot.press("f1")
+        await c.sees("F9")

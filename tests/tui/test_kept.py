@@ -11,6 +11,7 @@ from localspec.chats import schema
 from localspec.chats.saver import Saver
 from localspec.chats.store import ChatStore
 from localspec.errors import ChatsError
+from localspec.events import Message
 from tui.kept import Kept
 
 
@@ -219,3 +220,46 @@ async def test_a_long_chat_is_resumed_with_its_newest_messages_on_show(chat, kep
         assert len(c.app.screen.query("ReplyView")) == 10
         await c.pilot.press("ctrl+o")
         await c.until(lambda: len(c.app.screen.query("ReplyView")) == 15)
+
+
+async def test_again_edit_and_the_way_back_between_branches(chat):
+    async with chat(Script("One."), Script("Two."), Script("Three.")) as c:
+        await c.ask("Hello")
+        await c.pilot.press("f5")
+        await c.sees("Two.")
+        await c.ready()
+        assert "One." not in c.screen_text
+        await c.pilot.press("alt+up")
+        await c.sees("One.")
+        await c.sees("branch 1 of 2")
+        await c.pilot.press("alt+up")
+        await c.until(lambda: "this is the first branch" in c.stats)
+        await c.pilot.press("f8")
+        await c.until(lambda: c.composer.text == "Hello")
+        await c.pilot.press("!", "enter")
+        await c.sees("Three.")
+        assert c.engine.asked[-1] == (Message("user", "Hello!"),)
+
+
+async def test_chats_are_listed_searched_resumed_named_and_exported_from_inside(
+    chat, kept, tmp_path
+):
+    async with chat(Script("A fox."), Script("A bear."), kept=kept, size=(100, 40)) as c:
+        await c.ask("Tell me of a fox")
+        await c.type("/title Animals")
+        await c.type("/new")
+        await c.ask("Tell me of a bear")
+        await c.type("/chats")
+        await c.sees("Animals")
+        await c.type("/chats fox")
+        await c.sees("/resume ID goes on with one")
+        first = next(item for item in await kept.chats() if item.info.title == "Animals")
+        await c.type(f"/resume {first.info.id[:8]}")
+        await c.sees("A fox.")
+        assert "A bear." not in c.screen_text
+        file = tmp_path / "animals.md"
+        await c.type(f"/export {file}")
+        await c.sees("written to")
+        assert "A fox." in file.read_text(encoding="utf-8")
+        await c.type("/resume nothing")
+        await c.sees("no chat")

@@ -1,11 +1,15 @@
 """The parts of the interface that need no screen."""
 
 import itertools
+import os
+import sys
 
+import keys_page
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from localspec.errors import UsageError
 from localspec.events import (
     Finished,
     Message,
@@ -17,12 +21,18 @@ from localspec.events import (
     Token,
 )
 from localspec.values import Origin
-from tui import keymap
-from tui.commands import Command, CommandError, parse
+from tui import editing, keymap
+from tui.attaching import AttachError, attach
+from tui.commands import SPECS, Command, CommandError, parse
+from tui.completion import completions
 from tui.conversation import Conversation
-from tui.meter import SEPARATOR, Meter, stats_line
+from tui.details import details, strip
+from tui.editing import EditorError
+from tui.meter import SEPARATOR, Meter, stats_line, stats_lines
 from tui.origins import Kind, Run, Runs, kind_of, legend, styled
+from tui.pasting import Pastes
 from tui.theme import DARK, LIGHT
+from tui.thinking import Thought, thought
 
 ON = Speculation("on")
 
@@ -69,6 +79,46 @@ def test_the_stats_line_fits_and_the_state_leaves_last(width, state, reason):
     assert len(line) + len(shown) + (len(SEPARATOR) if line else 0) <= max(width, len(shown) + 3)
     assert len(shown) <= width
     assert shown.startswith(("drafting on", "parked: ", "off: "))
+
+
+@given(st.integers(20, 200))
+def test_two_lines_of_figures_hold_no_less_than_one(width):
+    meter = a_meter()
+    meter.memory = 1_500_000_000
+    first, second, state = stats_lines(meter, "match T 0.8", width)
+    assert max(len(first), len(second) + len(state)) <= width
+    if width >= 80:
+        assert "mem 1.5 GB" in second
+        assert second.startswith("ctx 310/2048")
+        assert "tok/s" in first
+
+
+def test_the_speed_against_plain_decoding_is_blank_until_it_was_measured():
+    meter = a_meter()
+    assert "plain" not in stats_line(meter, "", 200)[0]
+    meter.finish(some_stats(plain=65.5))
+    meter.start()
+    meter.add(a_round())
+    assert "2.3× plain" in stats_line(meter, "", 200)[0]
+
+
+def test_the_strip_has_a_column_a_round_and_shows_the_newest():
+    rounds = [a_round()] * 3 + [Round(0, 0, 0, 1, 0.0, 0.01, 0.01, "off", 1, ON)]
+    drafted, accepted = strip(rounds, 10)
+    assert (drafted, accepted) == ("███·", "▄▄▄ ")
+    assert strip(rounds, 2) == ("█·", "▄ ")
+    assert strip([], 5) == ("", "")
+
+
+def test_details_add_up():
+    meter = a_meter()
+    meter.token()
+    found = dict(details(meter))
+    assert found["a round"] == "20.0 ms: draft 5.0, verify 10.0, else 5.0"
+    assert found["model"] == "40 drafted, 20/30 accepted, 1.25 ms each"
+    assert found["by place"] == "█ 100%  █ 100%    0%"
+    assert found["first token"].startswith("after 0.0")
+    assert details(Meter()) == [("details", "come with the first reply")]
 
 
 def test_before_the_first_reply_there_is_no_speed():
@@ -157,11 +207,93 @@ def test_both_themes_have_the_same_variables():
     assert set(DARK.variables) == set(LIGHT.variables)
 
 
-def test_every_key_has_an_id_of_its_own():
-    bindings = [*keymap.CHAT, *keymap.APP, *keymap.COMPOSER]
+def test_every_key_has_an_id_of_its_own_and_is_in_the_tables():
+    bindings = [*keymap.CHAT, *keymap.APP, *keymap.COMPOSER, *keymap.COMPARE]
     ids = [binding.id for binding in bindings]
     assert None not in ids
     assert len(set(ids)) == len(ids)
+    assert set(ids) == set(keymap.BY_ID)
+    assert all(does for _, _, does in keymap.rows({}))
+
+
+def test_the_page_of_keys_and_commands_is_true():
+    assert keys_page.PAGE.read_text(encoding="utf-8") == keys_page.page()
+
+
+def test_keys_can_be_bound_in_the_configuration():
+    assert keymap.overrides({}) == {}
+    quoted = {"keys": {"chat.compare": "f4"}}
+    dotted = {"keys": {"chat": {"compare": "f4"}}}
+    assert keymap.overrides(quoted) == keymap.overrides(dotted) == {"chat.compare": "f4"}
+    for wrong in ({"keys": 1}, {"keys": {"chat.x": "f4"}}, {"keys": {"chat.compare": "[F4"}}):
+        with pytest.raises(UsageError, match=r"config\.toml"):
+            keymap.overrides(wrong)
+
+
+def test_commands_and_files_are_completed(tmp_path, monkeypatch):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.md").touch()
+    (tmp_path / "data.txt").touch()
+    (tmp_path / ".hidden").touch()
+    monkeypatch.chdir(tmp_path)
+    assert [c.text for c in completions("/co")] == ["/compare", "/colours", "/copy"]
+    assert len(completions("/")) == len(SPECS)
+    assert not completions("see /co")
+    assert [c.text for c in completions("read @d")] == ["@data.txt", f"@docs{os.sep}"]
+    assert [c.text for c in completions("@docs/")] == ["@docs/a.md"]
+    assert [c.text for c in completions("@")] == ["@data.txt", f"@docs{os.sep}"]
+    assert not completions("mail me@d")
+    assert not completions("@nowhere/x")
+
+
+def test_a_named_file_goes_along_and_other_words_stay_words(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.md").write_text("one\n```\ntwo\n```\n", encoding="utf-8")
+    assert attach("Look @a.md and @nobody") == (
+        "Look @a.md and @nobody\n\na.md:\n````\none\n```\ntwo\n```\n````"
+    )
+    assert attach("a@a.md") == "a@a.md"
+    (tmp_path / "b.bin").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(AttachError, match="not text"):
+        attach("@b.bin")
+    (tmp_path / "big").write_bytes(b"x" * ((1 << 20) + 1))
+    with pytest.raises(AttachError, match="1 MB"):
+        attach("@big")
+
+
+@given(st.text(max_size=3000), st.text(max_size=50))
+def test_folded_pastes_unfold_to_what_was_pasted(pasted, typed):
+    pastes = Pastes()
+    mark = pastes.fold(pasted)
+    assert len(mark) <= max(1500, 0)
+    assert mark.count("\n") < 12
+    assert pastes.unfold(f"{typed} {mark}").endswith(pasted)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("An answer.", None),
+        ("<think>hm", Thought("hm", 9, open=True)),
+        ("<think>\nhm\n</think>\n\nYes.", Thought("hm", 21, open=False)),
+        ("hm</think>Yes.", Thought("hm", 10, open=False)),
+        ("Use <think> tags", None),
+    ],
+)
+def test_thinking_is_told_from_the_answer(text, expected):
+    assert thought(text) == expected
+
+
+def test_an_editor_that_fails_changes_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv("VISUAL", "no-such-editor --wait")
+    with pytest.raises(EditorError, match="set EDITOR"):
+        editing.command()
+    with pytest.raises(EditorError, match="status 3"):
+        editing.edited("x", [sys.executable, "-c", "raise SystemExit(3)"])
+    assert editing.edited("x\n", [sys.executable, "-c", ADDS_A_LINE]) == "x\nmore"
+
+
+ADDS_A_LINE = "import sys; open(sys.argv[1], 'a').write('more')"
 
 
 def test_the_end_of_a_reply_that_no_token_showed_is_not_lost():

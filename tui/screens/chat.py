@@ -1,195 +1,32 @@
-"""The chat screen: shows a session, one look of a timer at a time."""
+"""The chat screen: what the person can do in it."""
 
 from __future__ import annotations
 
 import asyncio
-import time
+from collections.abc import Awaitable, Callable
 
 from textual import events, on
-from textual.app import ComposeResult
-from textual.message import Message
-from textual.screen import Screen
-from textual.widgets import Footer, Markdown
+from textual.widgets import Markdown
 
 from localspec.errors import LocalspecError
 from tui import commands, keymap
-from tui.commands import Command, CommandError
+from tui.attaching import AttachError, attach
+from tui.commands import Command, CommandError, Value
 from tui.conversation import Turn
-from tui.session import (
-    Asked,
-    Died,
-    Ended,
-    Failed,
-    Happening,
-    NotOpened,
-    Opened,
-    Phase,
-    Session,
-    Told,
-    Turned,
-)
+from tui.screens.compare import CompareScreen
+from tui.screens.keeping import KeepingView
+from tui.session import Phase
 from tui.welcome import WELCOME
-from tui.widgets.bars import LegendBar, QueueBar, StatsBar, TitleBar
 from tui.widgets.chat_log import ChatLog
 from tui.widgets.composer import Composer
-from tui.widgets.message import Columns, Help, Note, ReplyView
+from tui.widgets.message import Columns, Help, Note, code_blocks
 
-LOOKS_PER_SECOND = 16
-"""Often enough to read along; each look costs about a millisecond whatever came in between."""
-_HINT_SECONDS = 2.0
+_REST_SECONDS = 0.12
+"""How long the cursor rests on a token before the models are asked about it."""
 
 
-class ChatScreen(Screen[None]):
-    """Title, conversation, composer, figures."""
-
-    BINDINGS = keymap.CHAT
-    AUTO_FOCUS = "Composer"
-    VERTICAL_BREAKPOINTS = [(0, "-low"), (20, "-high")]  # noqa: RUF012 - Textual's own type
-
-    class CannotStart(Message):
-        """There is no engine to talk to, and never was."""
-
-        def __init__(self, error: LocalspecError) -> None:
-            super().__init__()
-            self.error = error
-
-    def __init__(self, session: Session, name: str, verifier: str) -> None:
-        super().__init__()
-        self.session = session
-        self._model_name = name
-        self._verifier = verifier
-        self._live: ReplyView | None = None
-        self._looking = False
-        self._changing = asyncio.Lock()  # keys may act while a look waits for a mount
-        self._hint_until = 0.0
-        self._shown_phase: Phase | None = None
-
-    def compose(self) -> ComposeResult:
-        """From top to bottom."""
-        yield TitleBar(self._model_name)
-        yield ChatLog()
-        yield LegendBar()
-        yield QueueBar()
-        yield Composer()
-        yield StatsBar()
-        yield Footer(show_command_palette=False)
-
-    async def on_mount(self) -> None:
-        """Begin to load and to look."""
-        self._title_bar = self.query_one(TitleBar)
-        self._log = self.query_one(ChatLog)
-        self._legend = self.query_one(LegendBar)
-        self._queue_bar = self.query_one(QueueBar)
-        self._composer = self.query_one(Composer)
-        self._stats = self.query_one(StatsBar)
-        self._legend.display = False
-        self._queue_bar.display = False
-        if self.session.conversation.turns:
-            await self._log.show_turns(self.session.conversation.turns)
-        else:
-            await self._log.add(Help(WELCOME))
-        self._timer = self.set_interval(1 / LOOKS_PER_SECOND, self._tick)
-        self.session.on_activity = self._timer.resume
-        self.run_worker(self.session.run(), name="session")
-
-    # -- looking -------------------------------------------------------------------------------
-
-    def _tick(self) -> None:
-        # A timer's task is cancelled when the screen closes, and cancelling a mount halfway would
-        # cancel widgets; so the looking is done by the screen itself.
-        if not self._looking:
-            self._looking = True
-            self.call_later(self._look)
-
-    async def _look(self) -> None:
-        """Show what has changed since the last look."""
-        self._looking = False
-        session = self.session
-        async with self._changing:
-            for happening in session.take_happenings():
-                await self._show(happening)
-            if self._live is not None:
-                await self._live.sync(self._waiting())
-        self._queue_bar.show(list(session.queue), self._why_waiting())
-        self._show_figures()
-        if session.phase is not self._shown_phase:
-            self._shown_phase = session.phase
-            self.refresh_bindings()
-        if session.idle and time.monotonic() >= self._hint_until:
-            self._timer.pause()
-
-    def _show_figures(self) -> None:
-        session = self.session
-        if time.monotonic() < self._hint_until:
-            return
-        if session.phase is Phase.LOADING:
-            self._stats.show_loading(session.loading)
-        elif session.phase is Phase.DEAD:
-            self._stats.show_stopped()
-        else:
-            temperature = session.settings.sampling.temperature
-            self._stats.show_figures(session.meter, f"{self._verifier} T {temperature:g}")
-
-    def _waiting(self) -> str:
-        reading = self.session.reading
-        if reading is not None and reading.total - reading.cached > 1:
-            return f"reading {reading.done}/{reading.total}"
-        return "…"
-
-    def _why_waiting(self) -> str:
-        match self.session.phase:
-            case Phase.LOADING:
-                return "sent when the model is ready"
-            case Phase.DEAD:
-                return "sent when the engine runs again"
-            case _:
-                return "sent next"
-
-    async def _show(self, happening: Happening) -> None:
-        match happening:
-            case Opened(info):
-                self._title_bar.opened(info)
-                for notice in info.notices:
-                    await self._log.add(Note(notice))
-            case Asked(question, reply):
-                await self._show_asked(question, reply)
-            case Ended(reply):
-                if self._live is not None and self._live.turn is reply:
-                    await self._live.sync()
-                    self._live = None
-            case Turned():
-                self._live = None
-                await self._log.show_turns(self.session.conversation.turns)
-            case Told(text):
-                await self._log.add(Note(text))
-            case Failed() | Died() | NotOpened():
-                await self._show_error(happening)
-
-    async def _show_asked(self, question: Turn | None, reply: Turn) -> None:
-        if reply not in self.session.conversation.turns:
-            return
-        if question is not None:
-            await self._log.add_turn(question)
-        view = await self._log.add_turn(reply)
-        assert isinstance(view, ReplyView)
-        self._live = view
-
-    async def _show_error(self, happening: Failed | Died | NotOpened) -> None:
-        error = happening.error
-        if isinstance(happening, NotOpened) and self.session.info is None:
-            # The first time, nothing can be done from in here.
-            self.post_message(self.CannotStart(error))
-            return
-        line = str(error)
-        if not isinstance(happening, Failed):
-            line += "\nThe conversation is kept. Press Ctrl+R to start the engine again."
-        await self._log.add(Note(line, error=True))
-
-    def hint(self, text: str) -> None:
-        """Show a line for two seconds in place of the figures."""
-        self._hint_until = time.monotonic() + _HINT_SECONDS
-        self._stats.show_hint(text)
-        self._timer.resume()
+class ChatScreen(KeepingView):
+    """The chat, with its keys and commands."""
 
     # -- what the person does ------------------------------------------------------------------
 
@@ -197,31 +34,53 @@ class ChatScreen(Screen[None]):
     async def _sent(self, event: Composer.Sent) -> None:
         try:
             command = commands.parse(event.text.strip())
-        except CommandError as error:
+            text = attach(event.text.strip("\n")) if command is None else ""
+        except (CommandError, AttachError) as error:
             self.hint(str(error))
             return
         self._composer.accept()
         self._log.anchor()
         if command is None:
-            self.session.send(event.text.strip("\n"))
+            self.ask(text)
         else:
             await self._run_command(command)
 
     async def _run_command(self, command: Command) -> None:
-        match command.name, command.value:
-            case "help", _:
-                await self.action_help()
-            case "new", _:
-                await self.action_new()
-            case "colours", _:
-                await self.action_colours()
-            case "copy", _:
-                self.action_copy()
-            case "quit", _:
-                await self.app.action_quit()
-            case _:
-                await self._log.add(Note(self.session.change(command)))
-                self._timer.resume()
+        does = self._commands().get(command.name)
+        if does is None:
+            await self._log.add(Note(self.session.change(command)))
+            self._timer.resume()
+            return
+        running = does(command.value)
+        if running is not None:
+            await running
+
+    def _commands(self) -> dict[str, Callable[[Value], Awaitable[None] | None]]:
+        """What a command does; all others change how replies are asked for."""
+        return {
+            "help": lambda _: self.action_help(),
+            "again": lambda _: self.action_again(),
+            "edit": lambda _: self.action_edit(),
+            "branch": lambda back: self.action_branch(-1 if back else 1),
+            "chats": lambda query: self.list_chats(str(query)),
+            "resume": lambda start: self.resume(str(start)),
+            "export": lambda name: self.export(str(name)),
+            "title": lambda title: self.rename(str(title)),
+            "new": lambda _: self.action_new(),
+            "colours": lambda _: self.action_colours(),
+            "compare": lambda _: self.action_compare(),
+            "details": lambda _: self.action_details(),
+            "copy": lambda code: self.action_copy(code is True),
+            "quit": lambda _: self.app.action_quit(),
+        }
+
+    @on(Composer.Suggested)
+    def _suggested(self, event: Composer.Suggested) -> None:
+        self._suggest_bar.show(event.found)
+
+    @on(Composer.Refused)
+    def _refused(self, event: Composer.Refused) -> None:
+        self.hint(event.text)
 
     @on(Composer.Paged)
     def _paged(self, event: Composer.Paged) -> None:
@@ -267,6 +126,50 @@ class ChatScreen(Screen[None]):
             colours = not self._log.colours
             self._legend.display = colours
             await self._log.set_colours(colours)
+            if not colours:
+                self._token_bar.leave()
+
+    def action_details(self) -> None:
+        """Show or hide the details."""
+        self._detailed = not self._detailed
+        self._show_parts()
+
+    def action_compare(self) -> None:
+        """Make the last reply again without drafting, beside it."""
+        comparison = self.session.compare()
+        if comparison is None:
+            self.hint("there is no reply of this session to compare, or the model is busy")
+            return
+
+        def closed(_: None) -> None:
+            if not comparison.over:
+                self.session.stop()
+
+        self.app.push_screen(CompareScreen(comparison, self._verifier), closed)
+
+    async def action_token(self, step: int) -> None:
+        """Move the cursor over the tokens of the last reply."""
+        turn = self.session.conversation.last_reply
+        view = self._log.view_of(turn) if turn is not None else None
+        if turn is None or view is None or not turn.tokens or turn.end is None:
+            self.hint("there is no reply of this session to walk over")
+            return
+        if not self._log.colours:
+            await self.action_colours()
+        self._token_bar.move(turn, step)
+        view.mark(self._token_bar.span)
+        self.run_worker(self._examine(turn), group="examine", exclusive=True)
+
+    async def _examine(self, turn: Turn) -> None:
+        """Fill in the probabilities of the token that the cursor rests on."""
+        await asyncio.sleep(_REST_SECONDS)
+        try:
+            found = await self.session.examine(turn, self._token_bar.index)
+        except LocalspecError as error:
+            self.hint(str(error))
+            return
+        if found is not None:
+            self._token_bar.fill(found)
 
     async def action_new(self) -> None:
         """Start a new chat."""
@@ -284,17 +187,21 @@ class ChatScreen(Screen[None]):
     async def action_help(self) -> None:
         """List keys and commands in the conversation."""
         typed = [(spec.usage, spec.help) for spec in commands.SPECS.values()]
-        await self._log.add(Columns([*keymap.HELP, ("", ""), *typed]))
+        keys = [(keys, does) for _, keys, does in keymap.rows(self._rebound)]
+        await self._log.add(Columns([*keys, *keymap.FIXED, ("", ""), *typed]))
         self._log.anchor()
 
-    def action_copy(self) -> None:
-        """Copy the last reply to the clipboard."""
+    def action_copy(self, code: bool = False) -> None:
+        """Copy the last reply, or its last code block, to the clipboard."""
         reply = self.session.conversation.last_reply
+        blocks = code_blocks(reply.text) if reply is not None and code else []
         if reply is None:
             self.hint("there is no reply to copy yet")
+        elif code and not blocks:
+            self.hint("the last reply has no code block")
         else:
-            self.app.copy_to_clipboard(reply.text)
-            self.hint("copied the last reply")
+            self.app.copy_to_clipboard(blocks[-1] if code else reply.text)
+            self.hint("copied the last code block" if code else "copied the last reply")
 
     def action_scroll_home(self) -> None:
         """To the oldest message."""

@@ -8,7 +8,8 @@ from textual.content import Content
 from textual.widgets import Static
 
 from localspec.events import Loading, ModelInfo, Speculation
-from tui.meter import SEPARATOR, Meter, stats_line
+from tui.completion import Completion
+from tui.meter import SEPARATOR, Meter, stats_line, stats_lines
 from tui.origins import legend
 from tui.stream import plain
 
@@ -56,6 +57,24 @@ class LegendBar(Static):
         self.update(legend(self.content_size.width))
 
 
+class SuggestBar(Static):
+    """Ways to complete the word that is typed."""
+
+    _MOST = 6
+
+    def show(self, found: list[Completion]) -> None:
+        """List the first of them."""
+        self.display = bool(found)
+        width = max((len(f.text) for f in found), default=0) + 2
+        lines = [
+            Content.assemble((plain(f.text).ljust(width), "$primary"), (f.help, "$quiet"))
+            for f in found[: self._MOST]
+        ]
+        if len(found) > self._MOST:
+            lines.append(Content.styled(f"and {len(found) - self._MOST} more", "$quiet"))
+        self.update(Content("\n").join(lines))
+
+
 class QueueBar(Static):
     """Messages that wait for the model."""
 
@@ -78,10 +97,15 @@ class QueueBar(Static):
 class StatsBar(Bar):
     """The figures of the reply and the state of speculation, always in sight."""
 
-    def show_figures(self, meter: Meter, setting: str) -> None:
-        """Show the figures."""
+    def show_figures(self, meter: Meter, setting: str, *, two: bool = False) -> None:
+        """Show the figures on one line, or on two."""
         width = self.content_size.width or self.app.size.width - 2
-        line, state = stats_line(meter, setting, width)
+        if two:
+            first, line, state = stats_lines(meter, setting, width)
+            if first:
+                line = f"{first}\n{line}"
+        else:
+            line, state = stats_line(meter, setting, width)
         self._show(line, state, self._style(meter.speculation))
 
     def show_loading(self, loading: Loading | None) -> None:

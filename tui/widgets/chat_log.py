@@ -79,6 +79,11 @@ class ChatLog(VerticalScroll):
         await self.mount_all(self._views)
         self._count()
 
+    def view_of(self, turn: Turn) -> ReplyView | None:
+        """The widget that shows a reply, if it is mounted."""
+        views = (view for view in reversed(self._views) if isinstance(view, ReplyView))
+        return next((view for view in views if view.turn is turn), None)
+
     async def add(self, widget: Widget) -> None:
         """Show something that is not part of the conversation."""
         self._others.append(widget)

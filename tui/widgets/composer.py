@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+from itertools import takewhile
+
 from textual import events
+from textual.app import SuspendNotSupported
 from textual.message import Message
 from textual.widgets import TextArea
 
-from tui import keymap
+from tui import editing, keymap
+from tui.completion import Completion, completions
+from tui.pasting import Pastes
 
 
 class Composer(TextArea):
@@ -16,6 +22,20 @@ class Composer(TextArea):
 
     class Sent(Message):
         """The person sent something."""
+
+        def __init__(self, text: str) -> None:
+            super().__init__()
+            self.text = text
+
+    class Suggested(Message):
+        """There are ways to go on with the word that is typed, or none any more."""
+
+        def __init__(self, found: list[Completion]) -> None:
+            super().__init__()
+            self.found = found
+
+    class Refused(Message):
+        """Something cannot be done; the text is for the person."""
 
         def __init__(self, text: str) -> None:
             super().__init__()
@@ -36,6 +56,16 @@ class Composer(TextArea):
         )
         self._sent: list[str] = []
         self._recalled: int | None = None
+        self._pastes = Pastes()
+        self._completions: list[Completion] = []
+
+    async def _on_paste(self, event: events.Paste) -> None:
+        # A large text is not laid out and highlighted here: a mark stands for it until it is sent.
+        event.prevent_default()
+        event.stop()
+        text = event.text.replace("\r\n", "\n").replace("\r", "\n")
+        self.replace(self._pastes.fold(text), *self.selection)
+        self.focus()
 
     async def _on_key(self, event: events.Key) -> None:
         # Not as a priority binding: that would overtake the letters typed just before.
@@ -53,7 +83,7 @@ class Composer(TextArea):
         """Send the text and empty the composer."""
         text = self.text
         if text.strip():
-            self.post_message(self.Sent(text))
+            self.post_message(self.Sent(self._pastes.unfold(text)))
 
     def accept(self) -> None:
         """What was sent has been taken."""
@@ -65,6 +95,41 @@ class Composer(TextArea):
     def action_newline(self) -> None:
         """A new line at the cursor."""
         self.insert("\n")
+
+    def action_editor(self) -> None:
+        """Write in the person's own editor."""
+        try:
+            words = editing.command()
+            with self.app.suspend():
+                text = editing.edited(self._pastes.unfold(self.text), words)
+        except editing.EditorError as error:
+            self.post_message(self.Refused(str(error)))
+        except SuspendNotSupported:
+            self.post_message(self.Refused("this terminal cannot be lent to an editor"))
+        else:
+            self.text = text
+            self.move_cursor(self.document.end)
+
+    def action_complete(self) -> None:
+        """Complete the word at the cursor, or move the focus on where there is nothing to do."""
+        if not self._completions:
+            self.screen.focus_next()
+            return
+        first = self._completions[0]
+        columns = zip(*(found.text for found in self._completions), strict=False)
+        text = "".join(c[0] for c in takewhile(lambda c: len({*c}) == 1, columns))
+        if len(self._completions) == 1 or len(text) <= first.replaces:
+            text = first.text + ("" if first.text.endswith(os.sep) else " ")
+        row, column = self.cursor_location
+        self.replace(text, (row, column - first.replaces), (row, column))
+
+    def _suggest(self) -> None:
+        row, column = self.cursor_location
+        line = self.document.get_line(row)[:column]
+        found = completions(line if row == 0 else f"\n{line}")
+        if found != self._completions:
+            self._completions = found
+            self.post_message(self.Suggested(found))
 
     def action_page_up(self) -> None:
         """Scroll the conversation up."""
@@ -102,6 +167,7 @@ class Composer(TextArea):
 
     def on_text_area_changed(self) -> None:
         """Typing over a recalled message makes it a new one."""
+        self._suggest()
         if self._recalled is not None and self.text != self._sent[self._recalled]:
             self._recalled = None
 

@@ -15,6 +15,7 @@ from textual.widgets import Markdown, Static
 from tui.conversation import Turn
 from tui.origins import styled
 from tui.stream import BlockSplitter, plain
+from tui.thinking import Thought, thought, tokens_until
 from tui.widgets.flow import TextFlow
 
 
@@ -24,11 +25,38 @@ def markdown_parser() -> MarkdownIt:
     return MarkdownIt("gfm-like", {"html": False})
 
 
+def code_blocks(text: str) -> list[str]:
+    """The contents of the code blocks in Markdown."""
+    tokens = markdown_parser().parse(text)
+    return [token.content for token in tokens if token.type in ("fence", "code_block")]
+
+
+_FOLDED_LINES = 8
+_FOLDED_CHARACTERS = 1600
+
+
 class Question(Static):
-    """What the person said, as it was typed."""
+    """What the person said, as it was typed; a long text is folded, a click unfolds it."""
 
     def __init__(self, turn: Turn) -> None:
-        super().__init__(plain(turn.text), markup=False)
+        self._whole = plain(turn.text)
+        lines = self._whole.split("\n")
+        self._short = "\n".join(lines[:_FOLDED_LINES])[:_FOLDED_CHARACTERS]
+        hidden = len(lines) - self._short.count("\n") - 1
+        self._more = f"… {hidden} more lines" if hidden else "… more"
+        self._folded = len(self._short) < len(self._whole)
+        super().__init__(self._text(), markup=False)
+
+    def _text(self) -> Content:
+        if not self._folded:
+            return Content(self._whole)
+        return Content.assemble(self._short, "\n", (f"{self._more} (click to unfold)", "$quiet"))
+
+    def on_click(self) -> None:
+        """Fold or unfold."""
+        if len(self._short) < len(self._whole):
+            self._folded = not self._folded
+            self.update(self._text())
 
 
 class Note(Static):
@@ -57,6 +85,34 @@ class Columns(Static):
         super().__init__(Content("\n").join(lines), markup=False)
 
 
+class ThoughtView(Static):
+    """What the model thought aloud: a line, and the text after a click."""
+
+    def __init__(self) -> None:
+        super().__init__(markup=False, classes="thought")
+        self.display = False
+        self._unfolded = False
+        self._found: Thought | None = None
+        self._tokens = 0
+
+    def show(self, found: Thought, tokens: int) -> None:
+        """Show the line, with the text if it was unfolded."""
+        self._found, self._tokens = found, tokens
+        self.display = True
+        verb = "thinking" if found.open else "thought"
+        size = f"{tokens} tokens" if tokens else f"{len(found.text.split())} words"
+        sign = "▾" if self._unfolded else "▸"
+        line = f"{sign} {verb}, {size}"
+        # While it is folded the text costs nothing.
+        self.update(Content(f"{line}\n{plain(found.text)}" if self._unfolded else line))
+
+    def on_click(self) -> None:
+        """Fold or unfold."""
+        self._unfolded = not self._unfolded
+        if self._found is not None:
+            self.show(self._found, self._tokens)
+
+
 class ReplyView(Vertical):
     """A reply: Markdown block by block with the open block as plain text, or its origins.
 
@@ -72,6 +128,8 @@ class ReplyView(Vertical):
         self._coloured = 0  # characters that the coloured form holds
         self._captioned = ""
         self._syncing = asyncio.Lock()  # appending twice at a time would lose text
+        self._thought: Thought | None = None
+        self._thinking = ThoughtView()
         self._markdown = Markdown(parser_factory=markdown_parser, open_links=False)
         self._tail = TextFlow("tail")
         self._flow = TextFlow("flow")
@@ -80,6 +138,7 @@ class ReplyView(Vertical):
 
     def compose(self) -> ComposeResult:
         """Both forms and the caption."""
+        yield self._thinking
         yield self._markdown
         yield self._tail
         yield self._flow
@@ -97,7 +156,14 @@ class ReplyView(Vertical):
             self._choose()
             await self.sync()
 
+    def mark(self, span: tuple[int, int]) -> None:
+        """Show one stretch of the coloured text reversed."""
+        text = styled(self.turn.runs.since(0))
+        self._coloured = len(text)
+        self._flow.reset(text.stylize("reverse", *span))
+
     def _choose(self) -> None:
+        self._thinking.display = not self._colours and self._thought is not None
         self._markdown.display = not self._colours
         self._tail.display = not self._colours
         self._flow.display = self._colours
@@ -124,7 +190,24 @@ class ReplyView(Vertical):
             self._coloured += sum(len(run.text) for run in runs)
             self._flow.add(styled(runs))
 
+    async def _sync_thought(self) -> None:
+        """Keep what was thought aloud out of the answer."""
+        found = thought(self.turn.text)
+        if found is None or found == self._thought:
+            return
+        if self._split and (self._thought is None):
+            # Only the end of the thinking told that it was one.
+            self._splitter = BlockSplitter()
+            self._tail.reset(Content(""))
+            await self._markdown.update("")
+        if self._thought is None or self._thought.open:
+            self._split = found.answer
+        self._thought = found
+        end = len(self.turn.text[: found.answer].rstrip())
+        self._thinking.show(found, tokens_until(self.turn.tokens, end))
+
     async def _sync_markdown(self, ended: bool) -> None:
+        await self._sync_thought()
         new = plain(self.turn.text[self._split :])
         closed = self._splitter.feed(new) if new else ""
         self._split = len(self.turn.text)

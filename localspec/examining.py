@@ -1,0 +1,69 @@
+"""One place of a reply, looked at again: what the target and the draft model made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from localspec.choice import Choice
+from localspec.drafters import Drafter, Guesses
+from localspec.events import Candidate, Examination
+from localspec.noise import Noise
+from localspec.sampling import Processor, Sampling
+from localspec.values import Logits
+
+_CANDIDATES = 8
+
+
+def examination(
+    row: Logits,
+    before: list[int],
+    token: int,
+    rival: int | None,
+    *,
+    drafter: Drafter,
+    seq: int,
+    sampling: Sampling,
+    noise: Noise,
+    text: Callable[[int], str],
+) -> Examination:
+    """What stood behind ``token`` after the tokens ``before``.
+
+    ``row`` (V,) are the target's logits there; ``text`` says what a token reads like.
+    """
+    processor = Processor(sampling, len(row))
+    past = before[-processor.lookback :] if processor.lookback else []
+    p = processor(row, past)
+    guess = drafter.logits(seq, before) if isinstance(drafter, Guesses) else None
+    q = None if guess is None else processor(guess, past)
+    model = _softmax(row)
+
+    def candidate(token: int) -> Candidate:
+        return Candidate(
+            token,
+            text(token),
+            p.probability(token),
+            None if q is None else q.probability(token),
+            float(model[token]),
+        )
+
+    best = np.argsort(-model, kind="stable")[:_CANDIDATES]
+    return Examination(
+        candidate(token),
+        tuple(candidate(int(i)) for i in best),
+        None if rival is None else _gap(row, before, (token, rival), sampling, noise),
+    )
+
+
+def _softmax(row: Logits) -> Logits:
+    weights = np.exp(row - row.max())
+    return np.asarray(weights / weights.sum(), np.float32)
+
+
+def _gap(
+    row: Logits, before: list[int], tokens: Sequence[int], sampling: Sampling, noise: Noise
+) -> float:
+    """As `localspec.verification` has it: twice what every logit must be able to move."""
+    choice = Choice(before, sampling, noise, len(row))
+    return 2 * max(choice.distance(row, token) for token in tokens)

@@ -1,0 +1,60 @@
+"""What could be meant by the word that is being typed: a command or a file."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from localspec import config
+from tui import commands
+
+_COMMAND = re.compile(r"/([a-z]*)$")
+_FILE = re.compile(r"(?:^|(?<=\s))@(\S*)$")
+_MOST = 200
+"""Entries of a folder that are looked at; a person who has more types more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One way to go on."""
+
+    text: str
+    """What the word becomes."""
+    replaces: int
+    """Characters before the cursor that it stands for."""
+    help: str = ""
+
+
+def completions(before: str) -> list[Completion]:
+    """Ways to go on after ``before``, the whole text up to the cursor."""
+    if match := _COMMAND.fullmatch(before):
+        return [
+            Completion(f"/{name}", len(before), spec.help)
+            for name, spec in commands.SPECS.items()
+            if name.startswith(match[1])
+        ]
+    if match := _FILE.search(before):
+        return _files(match[1])
+    return []
+
+
+def _files(typed: str) -> list[Completion]:
+    folder, name = os.path.split(typed)
+    before = typed.removesuffix(name)
+    try:
+        with os.scandir(config.expand(folder) if folder else Path()) as entries:
+            found = [
+                (entry.name, entry.is_dir())
+                for entry in islice(entries, _MOST)
+                if entry.name.startswith(name) and (name or not entry.name.startswith("."))
+            ]
+    except OSError:  # no such folder, or not ours to read: nothing to offer
+        return []
+    return [
+        Completion(f"@{before}{entry}{os.sep if is_folder else ''}", len(typed) + 1)
+        for entry, is_folder in sorted(found)
+        if not re.search(r"\s", entry)
+    ]

@@ -1,0 +1,55 @@
+"""The person's own editor, for longer messages."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+
+class EditorError(ValueError):
+    """The editor cannot be used; the text is for the person."""
+
+
+def command() -> list[str]:
+    """$VISUAL, $EDITOR, or what the system surely has.
+
+    Raises:
+        EditorError: what they name is not installed.
+    """
+    usual = "notepad" if sys.platform == "win32" else "vi"
+    chosen = os.environ.get("VISUAL") or os.environ.get("EDITOR") or usual
+    try:
+        words = shlex.split(chosen)
+    except ValueError:
+        words = []
+    if not words or shutil.which(words[0]) is None:
+        raise EditorError(f"there is no editor {chosen!r}; set EDITOR to one that is installed")
+    return words
+
+
+def edited(text: str, words: list[str]) -> str:
+    """``text`` after the person has changed it; waits for the editor to end.
+
+    Raises:
+        EditorError: it failed; the text is as it was.
+    """
+    with tempfile.TemporaryDirectory(prefix="localspec-") as folder:
+        path = Path(folder) / "message.md"
+        path.write_text(text, encoding="utf-8")
+        try:
+            done = subprocess.run([*words, str(path)], check=False)
+        except OSError as error:
+            raise EditorError(f"cannot start {words[0]}: {error.strerror}") from None
+        if done.returncode != 0:
+            raise EditorError(
+                f"{words[0]} ended with status {done.returncode}; nothing was changed"
+            )
+        try:
+            return path.read_text(encoding="utf-8").rstrip("\n")
+        except (OSError, UnicodeDecodeError):
+            raise EditorError(f"{words[0]} left no readable text; nothing was changed") from None

@@ -1,0 +1,31 @@
+"""Large pastes: a short mark stands for them while the message is typed."""
+
+from __future__ import annotations
+
+_LINES = 12
+_CHARACTERS = 1500
+
+
+class Pastes:
+    """The pasted texts of one message and the marks that stand for them."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+        self._count = 0
+
+    def fold(self, text: str) -> str:
+        """A mark for a large text; a small one is itself."""
+        lines = text.count("\n") + 1
+        if lines <= _LINES and len(text) <= _CHARACTERS:
+            return text
+        self._count += 1
+        size = f"{lines} lines" if lines > 1 else f"{len(text)} characters"
+        mark = f"[pasted text {self._count}, {size}]"
+        self._texts[mark] = text
+        return mark
+
+    def unfold(self, text: str) -> str:
+        """``text`` with the pasted texts in place of their marks."""
+        for mark, pasted in self._texts.items():
+            text = text.replace(mark, pasted)
+        return text

@@ -1,0 +1,115 @@
+"""The chat screen's dealings with branches and with other chats."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Awaitable
+from typing import TypeVar
+
+from localspec import config
+from localspec.errors import LocalspecError
+from tui.conversation import Turn
+from tui.screens.view import ChatView
+from tui.widgets.message import Columns, Note
+
+T = TypeVar("T")
+_LISTED = 20
+_ID_SHOWN = 8
+
+
+class KeepingView(ChatView):
+    """Again, otherwise, elsewhere."""
+
+    _editing: Turn | None = None
+    """The question that the composer's text will stand in place of."""
+
+    def ask(self, text: str) -> None:
+        """Say something next, or in place of the question that is edited."""
+        turn, self._editing = self._editing, None
+        if turn is None:
+            self.session.send(text)
+        else:
+            self.session.edit(turn, text)
+
+    def action_again(self) -> None:
+        """Have the last question answered once more; the other reply stays as a branch."""
+        if not self.session.regenerate():
+            self.hint("there is no question to answer yet")
+
+    def action_edit(self) -> None:
+        """Take the last question back into the composer; what it led to stays as a branch."""
+        turns = self.session.conversation.turns
+        question = next((turn for turn in reversed(turns) if turn.role == "user"), None)
+        if question is None:
+            self.hint("there is no question to edit yet")
+            return
+        self._editing = question
+        self._composer.text = question.text
+        self._composer.move_cursor(self._composer.document.end)
+        self._composer.focus()
+        self.hint("Enter asks this instead; the other branch is kept")
+
+    def action_branch(self, step: int = 1) -> None:
+        """Look at the next or the previous branch of the newest place that has several."""
+        conversation = self.session.conversation
+        forks = [t for t in conversation.turns if len(conversation.siblings(t)) > 1]
+        if not forks:
+            self.hint("this chat has one branch; /again and /edit make others")
+        elif self.session.switch(forks[-1], step):
+            siblings = conversation.siblings(forks[-1])
+            shown = next(i for i, t in enumerate(siblings) if t in conversation.turns)
+            self.hint(f"branch {shown + 1} of {len(siblings)}")
+        else:
+            self.hint(f"this is the {'last' if step > 0 else 'first'} branch")
+
+    async def list_chats(self, query: str) -> None:
+        """List the chats used last, or the messages that hold the words of ``query``."""
+        kept = self.session.kept
+        if query:
+            hits = await self._asked(kept.search(query))
+            found = [(hit.info, f"{hit.info.title}: {hit.excerpt}") for hit in hits or ()]
+        else:
+            listed = await self._asked(kept.chats())
+            found = [(i.info, _described(i.info.title, i.info.updated)) for i in listed or ()]
+        if found:
+            rows = [(info.id[:_ID_SHOWN], text) for info, text in found[:_LISTED]]
+            more = [("", f"and {len(found) - _LISTED} more")] if len(found) > _LISTED else []
+            await self._log.add(Columns([*rows, *more, ("", "/resume ID goes on with one")]))
+            self._log.anchor()
+        else:
+            self.hint("no message holds these words" if query else "there are no chats yet")
+
+    async def resume(self, start: str) -> None:
+        """Go on with another chat."""
+        await self._asked(self.session.resume(start or None))
+
+    def rename(self, title: str) -> None:
+        """Name this chat."""
+        self.session.kept.rename(title)
+        self.hint(f"this chat is called {title}")
+
+    async def export(self, name: str) -> None:
+        """Write this chat to a file."""
+        path = config.expand(name)
+        try:
+            await self.session.kept.export(path)
+        except LocalspecError as error:
+            await self._log.add(Note(str(error), error=True))
+        else:
+            await self._log.add(Note(f"written to {path}"))
+        self._log.anchor()
+
+    async def _asked(self, answer: Awaitable[T]) -> T | None:
+        """What is answered; None, and a line that says why, where it cannot be."""
+        try:
+            found = await answer
+        except LocalspecError as error:
+            await self._log.add(Note(str(error), error=True))
+            self._log.anchor()
+            return None
+        return found
+
+
+def _described(title: str, updated: float) -> str:
+    when = datetime.datetime.fromtimestamp(updated).astimezone()
+    return f"{when:%Y-%m-%d %H:%M}  {title}"

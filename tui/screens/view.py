@@ -1,0 +1,242 @@
+"""How a session is shown, one look of a timer at a time. What the person does is in `chat`."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+
+from textual.app import ComposeResult
+from textual.containers import Container
+from textual.message import Message
+from textual.screen import Screen
+from textual.widgets import Footer
+
+from localspec.errors import LocalspecError
+from tui import keymap
+from tui.conversation import Turn
+from tui.memory import MemoryGauge
+from tui.session import (
+    Asked,
+    Died,
+    Ended,
+    Failed,
+    Happening,
+    NotOpened,
+    Opened,
+    Phase,
+    Session,
+    Told,
+    Turned,
+)
+from tui.welcome import WELCOME
+from tui.widgets.bars import LegendBar, QueueBar, StatsBar, SuggestBar, TitleBar
+from tui.widgets.chat_log import ChatLog
+from tui.widgets.composer import Composer
+from tui.widgets.message import Help, Note, ReplyView
+from tui.widgets.panel import Details, RoundStrip
+from tui.widgets.token_bar import TokenBar
+
+LOOKS_PER_SECOND = 16
+"""Often enough to read along; each look costs about a millisecond whatever came in between."""
+_HINT_SECONDS = 2.0
+TALL = 32
+"""Rows from which the figures take two lines and the strip is always shown."""
+WIDE = 120
+"""Columns from which details stand beside the conversation."""
+
+
+class Body(Container):
+    """The conversation and, below or beside it, the details."""
+
+
+class ChatView(Screen[None]):
+    """Title, conversation, composer, figures."""
+
+    BINDINGS = keymap.CHAT
+    AUTO_FOCUS = "Composer"
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide")]  # noqa: RUF012 - as below
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (20, "-high"), (TALL, "-tall")]  # noqa: RUF012 - Textual's own type
+
+    class CannotStart(Message):
+        """There is no engine to talk to, and never was."""
+
+        def __init__(self, error: LocalspecError) -> None:
+            super().__init__()
+            self.error = error
+
+    def __init__(
+        self, session: Session, name: str, verifier: str, rebound: Mapping[str, str]
+    ) -> None:
+        super().__init__()
+        self._rebound = rebound
+        self.session = session
+        self._model_name = name
+        self._verifier = verifier
+        self._live: ReplyView | None = None
+        self._looking = False
+        self._changing = asyncio.Lock()  # keys may act while a look waits for a mount
+        self._hint_until = 0.0
+        self._memory = MemoryGauge()
+        self._detailed = False
+        self._shown_phase: Phase | None = None
+
+    def compose(self) -> ComposeResult:
+        """From top to bottom."""
+        yield TitleBar(self._model_name)
+        with Body():
+            yield ChatLog()
+            yield Details(markup=False)
+        yield LegendBar()
+        yield TokenBar(markup=False)
+        yield RoundStrip(markup=False)
+        yield QueueBar()
+        yield SuggestBar(markup=False)
+        yield Composer()
+        yield StatsBar()
+        yield Footer(show_command_palette=False)
+
+    async def on_mount(self) -> None:
+        """Begin to load and to look."""
+        self._title_bar = self.query_one(TitleBar)
+        self._log = self.query_one(ChatLog)
+        self._legend = self.query_one(LegendBar)
+        self._queue_bar = self.query_one(QueueBar)
+        self._composer = self.query_one(Composer)
+        self._stats = self.query_one(StatsBar)
+        self._strip = self.query_one(RoundStrip)
+        self._token_bar = self.query_one(TokenBar)
+        self._details = self.query_one(Details)
+        self._details.display = self._strip.display = False
+        self._suggest_bar = self.query_one(SuggestBar)
+        self._legend.display = self._suggest_bar.display = False
+        self._queue_bar.display = False
+        if self.session.conversation.turns:
+            await self._log.show_turns(self.session.conversation.turns)
+        else:
+            await self._log.add(Help(WELCOME))
+        self._timer = self.set_interval(1 / LOOKS_PER_SECOND, self._tick)
+        self.session.on_activity = self._timer.resume
+        self.run_worker(self.session.run(), name="session")
+
+    # -- looking -------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        # A timer's task is cancelled when the screen closes, and cancelling a mount halfway would
+        # cancel widgets; so the looking is done by the screen itself.
+        if not self._looking:
+            self._looking = True
+            self.call_later(self._look)
+
+    async def _look(self) -> None:
+        """Show what has changed since the last look."""
+        self._looking = False
+        session = self.session
+        async with self._changing:
+            for happening in session.take_happenings():
+                await self._show(happening)
+            if self._live is not None:
+                await self._live.sync(self._waiting())
+        self._queue_bar.show(list(session.queue), self._why_waiting())
+        self._show_figures()
+        if session.phase is not self._shown_phase:
+            self._shown_phase = session.phase
+            self.refresh_bindings()
+        if session.idle and time.monotonic() >= self._hint_until:
+            self._timer.pause()
+
+    def _show_figures(self) -> None:
+        session = self.session
+        if time.monotonic() < self._hint_until:
+            return
+        if session.phase is Phase.LOADING:
+            self._stats.show_loading(session.loading)
+        elif session.phase is Phase.DEAD:
+            self._stats.show_stopped()
+        else:
+            temperature = session.settings.sampling.temperature
+            session.meter.memory = self._memory.look(session.engine.pid)
+            setting = f"{self._verifier} T {temperature:g}"
+            self._stats.show_figures(session.meter, setting, two=self._tall)
+            self._strip.show_rounds(session.meter)
+            self._details.show_details(session.meter)
+
+    @property
+    def _tall(self) -> bool:
+        return self.app.size.height >= TALL
+
+    def on_resize(self) -> None:
+        """Show what there is room for."""
+        self.query_one(Footer).compact = self.app.size.width < 90
+        self._show_parts()
+
+    def _show_parts(self) -> None:
+        self._details.display = self._detailed
+        shown = self._detailed or (self._tall and bool(self.session.meter.last_rounds))
+        if shown is not self._strip.display:
+            self._strip.display = shown
+        self._timer.resume()
+
+    def _waiting(self) -> str:
+        reading = self.session.reading
+        if reading is not None and reading.total - reading.cached > 1:
+            return f"reading {reading.done}/{reading.total}"
+        return "…"
+
+    def _why_waiting(self) -> str:
+        match self.session.phase:
+            case Phase.LOADING:
+                return "sent when the model is ready"
+            case Phase.DEAD:
+                return "sent when the engine runs again"
+            case _:
+                return "sent next"
+
+    async def _show(self, happening: Happening) -> None:
+        match happening:
+            case Opened(info):
+                self._title_bar.opened(info)
+                for notice in info.notices:
+                    await self._log.add(Note(notice))
+            case Asked(question, reply):
+                await self._show_asked(question, reply)
+            case Ended(reply):
+                self._show_parts()
+                if self._live is not None and self._live.turn is reply:
+                    await self._live.sync()
+                    self._live = None
+            case Turned():
+                self._live = None
+                self._token_bar.leave()
+                await self._log.show_turns(self.session.conversation.turns)
+            case Told(text):
+                await self._log.add(Note(text))
+            case Failed() | Died() | NotOpened():
+                await self._show_error(happening)
+
+    async def _show_asked(self, question: Turn | None, reply: Turn) -> None:
+        if reply not in self.session.conversation.turns:
+            return
+        if question is not None:
+            await self._log.add_turn(question)
+        view = await self._log.add_turn(reply)
+        assert isinstance(view, ReplyView)
+        self._live = view
+        self._token_bar.leave()
+
+    async def _show_error(self, happening: Failed | Died | NotOpened) -> None:
+        error = happening.error
+        if isinstance(happening, NotOpened) and self.session.info is None:
+            # The first time, nothing can be done from in here.
+            self.post_message(self.CannotStart(error))
+            return
+        line = str(error)
+        if not isinstance(happening, Failed):
+            line += "\nThe conversation is kept. Press Ctrl+R to start the engine again."
+        await self._log.add(Note(line, error=True))
+
+    def hint(self, text: str) -> None:
+        """Show a line for two seconds in place of the figures."""
+        self._hint_until = time.monotonic() + _HINT_SECONDS
+        self._stats.show_hint(text)
+        self._timer.resume()

@@ -1,0 +1,51 @@
+"""The strip of the last rounds and the panel of details."""
+
+from __future__ import annotations
+
+from textual.content import Content
+from textual.widgets import Static
+
+from tui.details import details, strip
+from tui.meter import Meter
+from tui.stream import plain
+from tui.widgets.bars import Bar
+
+_LABEL = 12
+
+
+class RoundStrip(Bar):
+    """Drafted above accepted, a column a round."""
+
+    def show_rounds(self, meter: Meter) -> None:
+        """Show the newest rounds that fit."""
+        if not self.display:
+            return
+        width = (self.content_size.width or self.app.size.width - 4) - _LABEL
+        drafted, accepted = strip(list(meter.last_rounds)[-max(1, width) :], width)
+        self.show(
+            Content.assemble(
+                ("drafted".ljust(_LABEL), "$quiet"),
+                (drafted, "$quiet"),
+                "\n",
+                ("accepted".ljust(_LABEL), "$quiet"),
+                (accepted, "$origin-model"),
+            )
+        )
+
+
+class Details(Static):
+    """Where the time of the reply goes, and which drafted tokens stand."""
+
+    _shown: list[tuple[str, str]] = []  # noqa: RUF012 - replaced, never changed
+
+    def show_details(self, meter: Meter) -> None:
+        """Show the figures of the running or last reply."""
+        lines = details(meter)
+        if not self.display or lines == self._shown:
+            return
+        self._shown = lines
+        parts = [
+            Content.assemble((plain(label).ljust(_LABEL), "$primary"), (text, "$quiet"))
+            for label, text in lines
+        ]
+        self.update(Content("\n").join(parts))

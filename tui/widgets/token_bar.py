@@ -1,0 +1,77 @@
+"""What stands under the token cursor: its origin, p, q, and what else could stand there."""
+
+from __future__ import annotations
+
+from textual.content import Content
+
+from localspec.events import Candidate, Examination
+from tui.conversation import Turn
+from tui.origins import kind_of
+from tui.stream import plain
+from tui.widgets.bars import Bar
+
+
+class TokenBar(Bar):
+    """A cursor over the tokens of one reply, and two lines about the token under it."""
+
+    def on_mount(self) -> None:
+        """Nothing is walked over yet."""
+        self._turn: Turn | None = None
+        self.index = 0
+        self.display = False
+
+    def move(self, turn: Turn, step: int) -> None:
+        """Step to another token; the first step goes to the last one."""
+        if turn is not self._turn:
+            self._turn, self.index = turn, len(turn.tokens) - 1
+        else:
+            self.index = max(0, min(len(turn.tokens) - 1, self.index + step))
+        self.display = True
+        self.show(self._line("asking the models …"))
+
+    def leave(self) -> None:
+        """Walk no more."""
+        self._turn = None
+        self.display = False
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """Where the token stands in the text that is shown."""
+        assert self._turn is not None
+        start = sum(len(plain(token.text)) for token in self._turn.tokens[: self.index])
+        return start, start + len(plain(self._turn.tokens[self.index].text))
+
+    def fill(self, found: Examination) -> None:
+        """Show what stood behind the token."""
+        others = [c for c in found.candidates if c.token != found.chosen.token]
+        line = "else  " + "  ".join(f"{_quoted(c.text)} {_share(c.model)}" for c in others)
+        self.show(
+            self._line(_probabilities(found.chosen)) + Content.assemble("\n", (line, "$quiet"))
+        )
+
+    def _line(self, rest: str) -> Content:
+        assert self._turn is not None
+        token = self._turn.tokens[self.index]
+        kind = kind_of(token)
+        place = f"token {self.index + 1}/{len(self._turn.tokens)}  "
+        return Content.assemble(
+            (place, "$quiet"),
+            (_quoted(token.text), "bold"),
+            "  ",
+            (kind.label, kind.style),
+            (f"  {rest}", "$quiet"),
+        )
+
+
+def _quoted(text: str) -> str:
+    """A token's text so that its spaces can be seen; parts of characters have none."""
+    return repr(plain(text)) if text else "(no text)"
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.1f}%"
+
+
+def _probabilities(chosen: Candidate) -> str:
+    q = "unknown" if chosen.q is None else f"{chosen.q:.3f}"
+    return f"p {chosen.p:.3f}  q {q}  before sampling settings {_share(chosen.model)}"
