@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from types import TracebackType
 from typing import Self
@@ -26,7 +27,9 @@ from localspec.options import Options
 from localspec.policy import Plain, Policy
 from localspec.policy.costs import Costs
 from localspec.replying import Ending, Generation, new_seed
+from localspec.resuming import Resuming
 from localspec.sampling import Processor, Sampling
+from localspec.states import Shelf
 
 _SEQ = 0
 _READ_AT_ONCE = 256
@@ -47,6 +50,9 @@ class Runtime:
         self._held: list[int] = []
         self._told_of_keeping = False
         """Tokens in the target's KV cache."""
+        self._resuming: Resuming | None = None
+        self._said: tuple[str, list[int]] = ("", [])
+        """What was said last, and the tokens it was made of."""
         self._busy = threading.Lock()
         self._closed = False
         model = pairing.target_model
@@ -156,6 +162,8 @@ class Runtime:
         """
         capacity = self._parts.target.capacity
         reserve = max(1, min(max_tokens or capacity, capacity // _RESERVE_FRACTION))
+        if self._resuming is not None:
+            self._resuming.prepare()
         prompt = fit(messages, self._template, self._transcript.encode, capacity, reserve)
         if prompt.dropped:
             yield Notice(
@@ -167,6 +175,7 @@ class Runtime:
         if not ending.stream.stopped:  # else the tokens say more than the text
             tokens = [*prompt.tokens, *self._without_end(reply.tokens)]
             self._transcript.remember(prompt.text + reply.text, tokens)
+            self._said = prompt.text + reply.text, tokens
         yield Finished(reply)
 
     def complete(
@@ -197,6 +206,28 @@ class Runtime:
     def interrupt(self) -> None:
         """End the running reply within about 50 ms; callable from any thread."""
         self._loaded.stop.set()
+
+    def keep_states(self, shelf: Shelf | None = None) -> None:
+        """From now on KV caches of earlier sessions are used, where that is faster than reading.
+
+        They are saved by `rest`.
+        """
+        pairing = self._parts
+        self._resuming = Resuming(
+            shelf or Shelf(pairing.identity), pairing.target, self._transcript
+        )
+
+    def rest(self, cancelled: Callable[[], bool] = lambda: False) -> None:
+        """To be called when nothing is asked for a while: saves the KV cache of the conversation,
+        if `keep_states` was called and it is worth it. Gives up when ``cancelled`` says so.
+        """
+        self._require_open()
+        if self._resuming is None or not self._busy.acquire(blocking=False):
+            return
+        try:
+            self._resuming.keep(_SEQ, self._held, *self._said, cancelled)
+        finally:
+            self._busy.release()
 
     def close(self) -> None:
         """Free everything. May be called twice, and in the middle of a reply."""
@@ -268,6 +299,9 @@ class Runtime:
     def _read(self, generation: Generation, drafter: Drafter, policy: Policy) -> Iterator[Event]:
         """Read what the KV cache does not hold yet of the prompt, all but its last token."""
         target, prompt = self._parts.target, generation.tokens
+        if self._resuming is not None:
+            self._held = self._resuming.restore(_SEQ, self._held, prompt)
+            yield from map(Notice, self._resuming.take_notices())
         cached = min(common_prefix(self._held, prompt), len(prompt) - 1)
         try:
             target.truncate(_SEQ, cached)
@@ -278,8 +312,11 @@ class Runtime:
         self._held = prompt[:cached]
         for at in range(cached, len(prompt) - 1, _READ_AT_ONCE):
             yield Reading(at, len(prompt), cached)
+            start = time.perf_counter()
             target.read(_SEQ, prompt[at : min(at + _READ_AT_ONCE, len(prompt) - 1)])
             self._held = prompt[: target.length(_SEQ)]
+            if self._resuming is not None:
+                self._resuming.has_read(len(self._held) - at, time.perf_counter() - start)
         if policy.expects_drafts(generation.standing):
             drafter.commit([Committed(_SEQ, prompt, prompt, {})])  # no draft yet: no evidence
         yield Reading(len(prompt), len(prompt), cached)
