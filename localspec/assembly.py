@@ -43,6 +43,8 @@ class Pairing:
     drafter: Drafter
     verifier: Verifier
     control: Control
+    identity: str
+    """Stands for all that a saved state of the target's KV cache depends on."""
     stop: StopFlag
     """Set, it aborts the running pass."""
     watchdog: Watchdog | None
@@ -163,6 +165,7 @@ class _Assembly:
             drafter=_combined(drafters),
             verifier=judge,
             control=control,
+            identity=controlling.state_identity(options, context),
             stop=self.stop,
             watchdog=Watchdog(context, physical_cores()) if on_cpu else None,
             parts=tuple(self.parts),

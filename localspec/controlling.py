@@ -93,6 +93,19 @@ def _draft_costs(drafting: Mapping[str, Context]) -> dict[str, float]:
     return {name: pass_seconds(context, 1) for name, context in drafting.items()}
 
 
+def state_identity(options: Options, target: Context) -> str:
+    """Stands for all that a saved state of the target's KV cache depends on."""
+    facts = {
+        "target": fingerprint(target.model.path),
+        "device": [(d.kind, d.description) for d in devices()],
+        "layers": [target.model.offloads, options.gpu_layers],
+        "kv": target.kv_type,
+        "context": [target.capacity, target.branches],
+        "build": [library.version(), library.commit(), library.system_info()],
+    }
+    return name_of(facts).removesuffix(".json")
+
+
 def _costs_file(options: Options, target: Context, drafting: Mapping[str, Context]) -> Path:
     """Where measurements of this very setting are kept."""
     drafts = {name: [fingerprint(c.model.path), c.threads] for name, c in drafting.items()}

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from types import TracebackType
 from typing import Self
@@ -38,7 +39,9 @@ from localspec.options import Options
 from localspec.policy import Plain, Policy
 from localspec.policy.costs import Costs
 from localspec.replying import Ending, Generation, new_seed
+from localspec.resuming import Resuming
 from localspec.sampling import Processor, Sampling
+from localspec.states import Shelf
 from localspec.values import Logits, no_draft
 
 _SEQ = 0
@@ -60,6 +63,9 @@ class Runtime:
         self._held: list[int] = []
         self._told_of_keeping = False
         """Tokens in the target's KV cache."""
+        self._resuming: Resuming | None = None
+        self._said: tuple[str, list[int]] = ("", [])
+        """What was said last, and the tokens it was made of."""
         self._busy = threading.Lock()
         self._closed = False
         model = pairing.target_model
@@ -168,6 +174,8 @@ class Runtime:
             DecodeError: llama.cpp failed.
         """
         capacity = self._parts.target.capacity
+        if self._resuming is not None:
+            self._resuming.prepare()
         prompt = self._prompt(messages, max_tokens)
         if prompt.dropped:
             yield Notice(
@@ -179,6 +187,7 @@ class Runtime:
         if not ending.stream.stopped:  # else the tokens say more than the text
             tokens = [*prompt.tokens, *self._without_end(reply.tokens)]
             self._transcript.remember(prompt.text + reply.text, tokens)
+            self._said = prompt.text + reply.text, tokens
         yield Finished(reply)
 
     def complete(
@@ -275,6 +284,28 @@ class Runtime:
         """End the running reply within about 50 ms; callable from any thread."""
         self._loaded.stop.set()
 
+    def keep_states(self, shelf: Shelf | None = None) -> None:
+        """From now on KV caches of earlier sessions are used, where that is faster than reading.
+
+        They are saved by `rest`.
+        """
+        pairing = self._parts
+        self._resuming = Resuming(
+            shelf or Shelf(pairing.identity), pairing.target, self._transcript
+        )
+
+    def rest(self, cancelled: Callable[[], bool] = lambda: False) -> None:
+        """To be called when nothing is asked for a while: saves the KV cache of the conversation,
+        if `keep_states` was called and it is worth it. Gives up when ``cancelled`` says so.
+        """
+        self._require_open()
+        if self._resuming is None or not self._busy.acquire(blocking=False):
+            return
+        try:
+            self._resuming.keep(_SEQ, self._held, *self._said, cancelled)
+        finally:
+            self._busy.release()
+
     def close(self) -> None:
         """Free everything. May be called twice, and in the middle of a reply."""
         self._closed = True
@@ -345,12 +376,27 @@ class Runtime:
     def _read(self, generation: Generation, drafter: Drafter, policy: Policy) -> Iterator[Event]:
         """Read what the KV cache does not hold yet of the prompt, all but its last token."""
         target, prompt = self._parts.target, generation.tokens
+<<<<<<< HEAD
         cached = self._cut(prompt)
+=======
+        if self._resuming is not None:
+            self._held = self._resuming.restore(_SEQ, self._held, prompt)
+            yield from map(Notice, self._resuming.take_notices())
+        cached = min(common_prefix(self._held, prompt), len(prompt) - 1)
+        try:
+            target.truncate(_SEQ, cached)
+        except DecodeError:  # this kind of cache can only forget all
+            cached = 0
+            target.truncate(_SEQ, cached)
+>>>>>>> chatcore
         generation.start_reading(cached)
         for at in range(cached, len(prompt) - 1, _READ_AT_ONCE):
             yield Reading(at, len(prompt), cached)
+            start = time.perf_counter()
             target.read(_SEQ, prompt[at : min(at + _READ_AT_ONCE, len(prompt) - 1)])
             self._held = prompt[: target.length(_SEQ)]
+            if self._resuming is not None:
+                self._resuming.has_read(len(self._held) - at, time.perf_counter() - start)
         if policy.expects_drafts(generation.standing):
             drafter.commit([Committed(_SEQ, prompt, prompt, {})])  # no draft yet: no evidence
         yield Reading(len(prompt), len(prompt), cached)

@@ -63,6 +63,9 @@ log = logging.getLogger("localspec.engine")
 GRACE = 0.5
 """Seconds that an orderly end may take once the interface is gone."""
 
+IDLE = 0.5
+"""Seconds without a command after which the conversation's state is saved."""
+
 _LOADING_INTERVAL = 0.05
 """Seconds between two loading events of one file."""
 
@@ -97,6 +100,8 @@ class EngineRuntime(Protocol):
 
     def interrupt(self) -> None: ...
 
+    def rest(self, cancelled: Callable[[], bool]) -> None: ...
+
     def close(self) -> None: ...
 
 
@@ -118,7 +123,9 @@ def open_runtime(
         chosen = codec.decode(Options, options, "options")
     except codec.CodecError as error:
         raise UsageError(str(error)) from None
-    return Runtime.open(chosen, on_event, cancelled)
+    runtime = Runtime.open(chosen, on_event, cancelled)
+    runtime.keep_states()
+    return runtime
 
 
 class Engine:
@@ -138,12 +145,24 @@ class Engine:
     def run(self) -> None:
         """Execute commands until told to close."""
         while True:
-            command = self._commands.get()
+            command = self._next()
             if self._leaving.is_set():
                 break
             self._execute(command)
         if self._runtime is not None:
             self._runtime.close()
+
+    def _next(self) -> Command:
+        """The next command; when none comes for a moment, the runtime may do what waits."""
+        try:
+            return self._commands.get(timeout=IDLE)
+        except queue.Empty:
+            if self._runtime is not None:
+                try:
+                    self._runtime.rest(lambda: not self._commands.empty())
+                except Exception:
+                    log.exception("resting failed")  # nobody waits for it
+        return self._commands.get()
 
     def listen(self, stream: BinaryIO) -> None:
         """Take commands until the pipe ends, then see to it that the process ends."""

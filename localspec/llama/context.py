@@ -294,14 +294,18 @@ class Context:
             if on_progress is not None:
                 on_progress(at + len(part))
 
-    def state(self, seq: int) -> bytes:
-        """The sequence's part of the KV cache, to be restored into a context of the same kind."""
-        size = int(c_api.llama_state_seq_get_size(self._ptr, seq))
-        buffer = (ctypes.c_uint8 * size)()
-        written = c_api.llama_state_seq_get_data(self._ptr, buffer, size, seq)
-        return bytes(buffer[:written])
+    def state_size(self, seq: int) -> int:
+        """Bytes of `state`."""
+        return int(c_api.llama_state_seq_get_size(self._ptr, seq))
 
-    def restore(self, seq: int, state: bytes) -> None:
+    def state(self, seq: int) -> memoryview:
+        """The sequence's part of the KV cache, to be restored into a context of the same kind."""
+        size = self.state_size(seq)
+        buffer = (ctypes.c_uint8 * size)()
+        written = int(c_api.llama_state_seq_get_data(self._ptr, buffer, size, seq))
+        return memoryview(buffer).cast("B")[:written]
+
+    def restore(self, seq: int, state: bytearray) -> None:
         """Put a state back in place of what the sequence holds.
 
         Raises:
@@ -309,7 +313,7 @@ class Context:
                 then empty.
         """
         self.truncate(seq, 0)
-        buffer = (ctypes.c_uint8 * len(state)).from_buffer_copy(state)
+        buffer = (ctypes.c_uint8 * len(state)).from_buffer(state)
         read = c_api.llama_state_seq_set_data(self._ptr, buffer, len(state), seq)
         self._lengths[seq] = self.length(seq)
         if read == 0:

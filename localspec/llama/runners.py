@@ -79,6 +79,22 @@ class LlamaTarget:
         """Tokens of the sequence in the KV cache, as llama.cpp itself has it."""
         return self._context.length(seq)
 
+    def state(self, seq: int) -> memoryview:
+        """The sequence's part of the KV cache."""
+        return self._context.state(seq)
+
+    def state_size(self, seq: int) -> int:
+        """Bytes of it."""
+        return self._context.state_size(seq)
+
+    def restore(self, seq: int, state: bytearray) -> None:
+        """Put one in its place.
+
+        Raises:
+            DecodeError: it is damaged or of another setting; the sequence is then empty.
+        """
+        self._context.restore(seq, state)
+
 
 class LlamaDraftModel:
     """A `DraftModel`; rows are cut to the ids that the target knows too."""

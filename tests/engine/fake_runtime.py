@@ -69,6 +69,9 @@ class FakeRuntime:
     def interrupt(self):
         self._stop.set()
 
+    def rest(self, cancelled):
+        print("rested", flush=True)  # noqa: T201 - seen in the log
+
     def close(self):
         print("closed by order")  # noqa: T201 - seen in the log
 

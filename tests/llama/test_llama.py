@@ -265,7 +265,7 @@ def test_unknown_kv_type_is_refused(model: Model) -> None:
 
 def test_a_state_continues_where_it_was_saved(context: Context) -> None:
     context.forward([(0, [5, 6, 7, 8], 1)])
-    saved = context.state(0)
+    saved = bytearray(context.state(0))
     expected = context.forward([(0, [9], 1)])[0].copy()
     context.restore(1, saved)
     assert context.length(1) == 4
