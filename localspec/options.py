@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from localspec.errors import UsageError
 from localspec.verifiers import verifier
 
-DRAFTERS = ("suffix", "ngram", "model", "tree", "off")
+DRAFTERS = ("suffix", "ngram", "model", "tree", "lookahead", "off")
 """Names that ``--drafter`` takes."""
 MAX_K = 63
 """A pass over more tokens than this takes other, slower paths in llama.cpp."""
