@@ -14,7 +14,7 @@ from localspec.errors import (
     OutOfMemoryError,
 )
 from localspec.events import Loading, ModelInfo, Speculation
-from localspec.gathering import Gathering, branches, uses_draft, wanted
+from localspec.gathering import BRANCHING, Gathering, branches, uses_draft, wanted
 from localspec.llama import library
 from localspec.llama.calibrate import Watchdog, choose_threads
 from localspec.llama.context import Context
@@ -219,7 +219,12 @@ class _Assembly:
         if not target.partial_removal:
             name = self.files.target.name
             return f"{name} keeps a recurrent state that cannot forget rejected tokens"
-        return "switched off" if "off" in wanted(self.options) else "there is no draft model"
+        names = wanted(self.options)
+        if "off" in names:
+            return "switched off"
+        if "lookahead" in names:
+            return f"{self.files.target.name} keeps a cache that cannot branch"
+        return "there is no draft model"
 
     def control(
         self,
@@ -230,14 +235,16 @@ class _Assembly:
     ) -> Control:
         if reason is not None:
             return controlling.off(reason)
+        names = [drafter.name for drafter in drafters]
+        branching = {name: BRANCHING[name] for name in names if name in BRANCHING}
         if self.options.draft_max is not None:
-            return controlling.held(self.options.draft_max, context, branching="tree" in drafting)
+            return controlling.held(self.options.draft_max, context, branching)
         return controlling.automatic(
             self.options,
             context,
             drafting,
-            sources=[drafter.name for drafter in drafters],
-            branching={"tree"} & drafting.keys(),
+            sources=names,
+            branching=branching,
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from localspec.policy import Held, Plain, Policy
 from localspec.policy.auto import Auto
 from localspec.policy.costs import Costs
 from localspec.policy.stored import Knowledge, load, name_of, save
+from localspec.values import Branching
 
 _GLANCE_S = 0.1
 """Seconds for measuring passes where the draft length is given."""
@@ -47,10 +48,13 @@ def off(reason: str) -> Control:
     return Control(Plain(reason))
 
 
-def held(k: int, target: Context, *, branching: bool) -> Control:
-    """The draft length that the person wants; ``branching`` where a drafter drafts trees."""
-    breadth = min(_BREADTH, 1 + target.branches, (OUTPUTS - 1) // max(1, k)) if branching else 1
-    return Control(Held(k, Costs(sweep(target, _GLANCE_S)), breadth))
+def held(k: int, target: Context, branching: Mapping[str, Branching]) -> Control:
+    """The draft length that the person wants; ``branching`` holds the drafters of trees."""
+    most = (OUTPUTS - 1) // max(1, k)
+    breadth = min(_BREADTH, 1 + target.branches, most) if branching else 1
+    each = max((spent.leaves for spent in branching.values()), default=1)
+    leaves = min(breadth * each, 1 + target.branches)
+    return Control(Held(k, Costs(sweep(target, _GLANCE_S)), breadth, leaves))
 
 
 def automatic(
@@ -58,10 +62,10 @@ def automatic(
     target: Context,
     drafting: Mapping[str, Context],
     sources: list[str],
-    branching: Collection[str],
+    branching: Mapping[str, Branching],
 ) -> Control:
     """Whatever pays. ``drafting`` holds the contexts of drafters that compute, by name;
-    ``branching`` names those that draft trees.
+    ``branching`` those that draft trees.
     """
     file = _costs_file(options, target, drafting)
     knowledge = load(file)

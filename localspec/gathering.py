@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from localspec.drafters import Drafter
+from localspec.drafters.lookahead import Lookahead
 from localspec.drafters.model import DraftModel, ModelDrafter
 from localspec.drafters.ngram import NGram
 from localspec.drafters.suffix import Suffix
@@ -20,15 +21,17 @@ from localspec.options import Options
 from localspec.pairs.check import vocabulary_mismatch
 from localspec.pairs.planning import Fit, draft_kv_type
 from localspec.pairs.translation import Translation, too_little, translate
-from localspec.values import Proposal
+from localspec.values import Branching, Proposal
 
 _DEFAULT = ("suffix", "model")
 _WITH_A_MODEL = frozenset({"model", "tree"})
 _FROM_THE_TEXT = frozenset({"suffix", "ngram"})
 _BEFORE_A_MODEL = 4
 """Where a draft model waits, a match must be this long to be preferred."""
-_BRANCHES = 8
-"""Leaves of a draft tree beyond the first."""
+_BRANCHES = {"tree": 8, "lookahead": 15}
+"""Leaves of a draft tree beyond the first, by drafter."""
+BRANCHING = {"tree": Branching(), "lookahead": Branching(leaves=4, least=2)}
+"""Drafters of trees."""
 
 
 def wanted(options: Options) -> tuple[str, ...]:
@@ -45,14 +48,13 @@ def uses_draft(options: Options) -> bool:
 
 def branches(options: Options, model: Model, notices: list[str]) -> int:
     """Sequences that the model's context needs for draft trees; none where nobody drafts them."""
-    if "tree" not in wanted(options):
-        return 0
-    if not model.branching:
+    most = max((_BRANCHES.get(name, 0) for name in wanted(options)), default=0)
+    if most and not model.branching:
         notices.append(
             f"{model.path.name} keeps a cache that cannot branch: drafting chains, not trees"
         )
         return 0
-    return _BRANCHES
+    return most
 
 
 @dataclass(slots=True)
@@ -91,6 +93,8 @@ class Gathering:
         for name in wanted(self.options):
             if name in _WITH_A_MODEL and self.draft is not None:
                 found.append(self._with_model(name, self.draft))
+            elif name == "lookahead" and self.target.branching:
+                found.append(Lookahead())
             elif name == "ngram":
                 found.append(NGram(max(2, self._shortest)))
             elif name == "suffix" or (name in _WITH_A_MODEL and self._falls_back):
@@ -177,4 +181,4 @@ class Gathering:
         return self.file is not None and not _FROM_THE_TEXT & {*wanted(self.options)}
 
 
-__all__ = ["Gathering", "branches", "uses_draft", "wanted"]
+__all__ = ["BRANCHING", "Gathering", "branches", "uses_draft", "wanted"]

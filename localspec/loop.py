@@ -222,7 +222,15 @@ class Turn:
     def committed(self, scores: Scores) -> Committed:
         """What the drafter learns from it."""
         tokens = [e.token for e in self.emitted]
-        return Committed(self.request.seq, self.request.tokens, tokens, scores.hidden, self.p)
+        return Committed(
+            self.request.seq,
+            self.request.tokens,
+            tokens,
+            scores.hidden,
+            self.p,
+            self.draft,
+            scores.logits,
+        )
 
     def outcome(self) -> Outcome:
         """What the policy learns from it."""

@@ -376,19 +376,10 @@ class Runtime:
     def _read(self, generation: Generation, drafter: Drafter, policy: Policy) -> Iterator[Event]:
         """Read what the KV cache does not hold yet of the prompt, all but its last token."""
         target, prompt = self._parts.target, generation.tokens
-<<<<<<< HEAD
-        cached = self._cut(prompt)
-=======
         if self._resuming is not None:
             self._held = self._resuming.restore(_SEQ, self._held, prompt)
             yield from map(Notice, self._resuming.take_notices())
-        cached = min(common_prefix(self._held, prompt), len(prompt) - 1)
-        try:
-            target.truncate(_SEQ, cached)
-        except DecodeError:  # this kind of cache can only forget all
-            cached = 0
-            target.truncate(_SEQ, cached)
->>>>>>> chatcore
+        cached = self._cut(prompt)
         generation.start_reading(cached)
         for at in range(cached, len(prompt) - 1, _READ_AT_ONCE):
             yield Reading(at, len(prompt), cached)

@@ -140,6 +140,16 @@ class Budget:
         return Budget(self.nodes, depth, min(self.leaves, leaves)) if depth else Budget(0, 0, 0)
 
 
+@dataclass(frozen=True, slots=True)
+class Branching:
+    """How a drafter of trees spends a budget."""
+
+    leaves: int = 1
+    """For each node that there may be at one depth."""
+    least: int = 1
+    """Nodes at each depth below which it drafts nothing."""
+
+
 class Pace(Protocol):
     """Decides while a draft grows whether it should grow further."""
 

@@ -18,6 +18,7 @@ from scipy import stats
 
 from localspec.drafters import Ask
 from localspec.drafters.choosing import overlap, sharpened
+from localspec.drafters.lookahead import Lookahead
 from localspec.drafters.model import ModelDrafter
 from localspec.errors import ProposalError
 from localspec.events import Speculation
@@ -85,6 +86,10 @@ def test_trees_of_a_draft_model_follow_the_target() -> None:
         p_value(tables.branching(DRAFT, Proposal.SAMPLED), Rejection(), 2_000, tables.Broad())
         > FALSE_ALARM
     )
+
+
+def test_lookahead_follows_the_target() -> None:
+    assert p_value(Lookahead(), Rejection(), 2_000, _Broad()) > FALSE_ALARM
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from localspec.policy.stored import Knowledge
 from localspec.policy.survival import Survival
 from localspec.sampling import GREEDY, Processor, Sampling
 from localspec.testing import TableModel
-from localspec.values import Budget, Draft, Evidence, Outcome, Proposal, Standing
+from localspec.values import Branching, Budget, Draft, Evidence, Outcome, Proposal, Standing
 from localspec.verifiers import Match
 
 TABLE = tables.random_table(5, v=6)
@@ -146,7 +146,7 @@ def test_the_controller_comes_to_draft_trees_from_nothing_known() -> None:
     """It looks first, as with any unknown draft, then drafts as broad as the machine allows."""
     for curve, broad in ((CPU, False), (GPU, True)):
         knowledge = Knowledge({0: Costs(curve, {"tree": 0.02 * curve[1]})})
-        policy = _Timeless(knowledge, ["tree"], branching=["tree"])
+        policy = _Timeless(knowledge, ["tree"], branching={"tree": Branching()})
         target = tables.TableTarget(TABLE)
         target.read(0, [0])
         request = Request(0, [0, 1], Processor(GREEDY, 6), Noise(1), 150, lambda _t: None)
@@ -195,7 +195,7 @@ def test_breadth_is_used_where_it_is_nearly_free_and_nowhere_else() -> None:
             known.learn(0, 0.97, stood=True)
         knowledge = Knowledge({0: Costs(curve, {"tree": 0.02 * curve[1]})})
         knowledge.survival["tree", "greedy"] = known
-        policy = Auto(knowledge, ["tree"], branching=["tree"])
+        policy = Auto(knowledge, ["tree"], branching={"tree": Branching()})
         (plan,) = policy.plan([Standing(0, 10, 0, "greedy")])
         (step,) = plan.steps
         assert step.budget.leaves == breadth

@@ -23,6 +23,7 @@ class Kind(enum.Enum):
 
     MODEL = ("accepted from the draft model", "draft model", "$origin-model")
     NGRAM = ("accepted from the text before", "the text", "underline $origin-ngram")
+    AHEAD = ("accepted from lookahead", "ahead", "underline italic $origin-model")
     CORRECTED = ("corrected", "corrected", "bold $origin-corrected")
     BONUS = ("bonus", "bonus", "italic $origin-bonus")
     PLAIN = ("plain", "plain", "dim $origin-plain")
@@ -40,6 +41,8 @@ class Kind(enum.Enum):
         return self.value[2]
 
 
+_FROM = {"model": Kind.MODEL, "tree": Kind.MODEL, "lookahead": Kind.AHEAD}
+"""Accepted tokens by drafter; all others look the text up."""
 _OWN = {
     Origin.CORRECTED: Kind.CORRECTED,
     Origin.BONUS: Kind.BONUS,
@@ -48,9 +51,9 @@ _OWN = {
 
 
 def kind_of(token: Token) -> Kind:
-    """The kind of a token. Drafters that use no model look the text up, whatever their name."""
+    """The kind of a token."""
     if token.origin is Origin.ACCEPTED:
-        return Kind.MODEL if token.source == "model" else Kind.NGRAM
+        return _FROM.get(token.source or "", Kind.NGRAM)
     return _OWN[token.origin]
 
 

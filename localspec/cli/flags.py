@@ -86,7 +86,11 @@ def model_flags(function: _Function) -> _Function:
             _option("--require-draft", is_flag=True, help="Fail if the draft model is unusable."),
             _option("--ctx", type=int, metavar="N", help="Context in tokens."),
             _option("--verifier", default="match", help="match (default) or rejection."),
-            _option("--drafter", metavar="NAMES", help="suffix, ngram, model, tree, or off."),
+            _option(
+                "--drafter",
+                metavar="NAMES",
+                help="suffix, ngram, model, tree, lookahead (commas); or off.",
+            ),
             _option("--draft-max", type=_AutoInt(), help="Draft length K, or auto: what pays."),
             _option("--gpu-layers", type=_AutoInt(), help="Target layers on the GPU; all."),
             _option("--draft-gpu-layers", type=_AutoInt(), default="auto", help="Draft likewise."),

@@ -64,6 +64,10 @@ class Committed:
     """Layer -> features of the rows scored, for drafters that asked for them."""
     p: tuple[Distribution, ...] = ()
     """The target's distributions that the new tokens were judged by, from the first one on."""
+    draft: Draft | None = None
+    """What was scored in the round, whoever drafted it; None for a prompt."""
+    logits: Logits | None = None
+    """(1 + n, V) of that draft, as in `Scores`: valid until the target's next pass."""
 
 
 class Drafter(Protocol):

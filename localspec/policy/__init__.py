@@ -66,9 +66,9 @@ class Held:
 
     _PLAIN_EVERY = 32
 
-    def __init__(self, k: int, costs: Costs, breadth: int = 1) -> None:
-        """``breadth`` nodes at each depth, for drafters that draft trees."""
-        self._plan = Plan((Step(ANY, Budget(nodes=k * breadth, depth=k, leaves=breadth)),))
+    def __init__(self, k: int, costs: Costs, breadth: int = 1, leaves: int = 1) -> None:
+        """``breadth`` nodes at each depth and ``leaves``, for drafters that draft trees."""
+        self._plan = Plan((Step(ANY, Budget(nodes=k * breadth, depth=k, leaves=leaves)),))
         self.costs = costs
         self._round = 0
         self.speculation = Speculation("on")

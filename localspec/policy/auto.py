@@ -15,7 +15,7 @@ The first thing that ever happens with an unknown draft is such a look.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from localspec.policy.stakes import Key, Stakes
 from localspec.policy.stored import Knowledge
 from localspec.policy.survival import Survival
 from localspec.policy.worth import Curve, Pace, Worth, most_gain
-from localspec.values import PLAIN, Budget, Evidence, Outcome, Plan, Standing, Step
+from localspec.values import PLAIN, Branching, Budget, Evidence, Outcome, Plan, Standing, Step
 
 K_MAX = 31
 """The longest draft: 32 rows in a pass."""
@@ -62,7 +62,7 @@ class Auto:
         knowledge: Knowledge,
         sources: Sequence[str],
         *,
-        branching: Collection[str] = (),
+        branching: Mapping[str, Branching] | None = None,
         k_max: int = K_MAX,
     ) -> None:
         """``knowledge`` holds costs for at least one bucket of context length and goes on
@@ -74,7 +74,7 @@ class Auto:
         self.costs = knowledge.costs[self._bucket]
         """Those of the bucket that the last plan was for."""
         self._sources = tuple(sources)
-        self._branching = frozenset(branching)
+        self._branching = dict(branching or {})
         self._k_max = k_max
         self._kinds: dict[int, str] = {}
         """Kind of sampling by sequence."""
@@ -150,6 +150,9 @@ class Auto:
             key = source, kind
             survival = self.knowledge.survival.setdefault(key, Survival())
             cost = self.costs.draft(source) / self.costs.verify(1)
+            if self._breadth(source) < self._branching.get(source, Branching()).least:
+                reason = "nothing to gain on this machine: several guesses at once cost too much"
+                continue
             worth = Worth(survival, self._affordable(key, cost), cost)
             if cost < _CHEAP or worth.gain() > _MARGIN:
                 self._looks.drafts(key)
@@ -186,7 +189,10 @@ class Auto:
 
     def _budget(self, source: str, depth: int) -> Budget:
         breadth = self._breadth(source)
-        return Budget(nodes=breadth * depth, depth=depth, leaves=breadth)
+        if breadth == 1:
+            return Budget.chain(depth)
+        leaves = breadth * self._branching[source].leaves
+        return Budget(nodes=breadth * depth, depth=depth, leaves=leaves)
 
     def _affordable(self, key: Key, cost: float) -> Curve:
         """The curve by depth, up to the deepest draft whose complete loss the stake would bear."""

@@ -1,0 +1,188 @@
+"""Lookahead decoding: shapes, the pool, and exact replies that come in fewer rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import tables
+from hypothesis import given
+from hypothesis import strategies as st
+from policy_world import CPU, GPU
+from tables import TableTarget
+
+from localspec.drafters import Ask, Committed, Off
+from localspec.drafters.cascade import Cascade
+from localspec.drafters.lookahead import Lookahead
+from localspec.drafters.pool import Pool
+from localspec.drafters.suffix import Suffix
+from localspec.events import Speculation
+from localspec.gathering import BRANCHING
+from localspec.loop import Request, decode_round
+from localspec.noise import Noise
+from localspec.policy.auto import Auto
+from localspec.policy.costs import Costs
+from localspec.policy.stored import Knowledge
+from localspec.sampling import GREEDY, Processor, Sampling
+from localspec.values import ANY, Budget, Draft, Logits, Plan, Standing, Step, Tokens
+from localspec.verifiers import Match, Rejection, Verifier
+
+V = 40
+COUNTING = tables.random_table(3, v=5)
+
+
+def in_words(tokens: Tokens) -> Logits:
+    """A language of ten words of four tokens each, one after the other as their places say."""
+    row = np.zeros(V, np.float32)
+    last, place = tokens[-1], len(tokens)
+    row[last + 1 if last % 4 < 3 else 4 * (place * place % 97 % 10)] = 9.0
+    return row
+
+
+class Broad:
+    """A policy of one budget for all rounds."""
+
+    speculation = Speculation("on")
+    costs = None
+
+    def __init__(self, budget: Budget) -> None:
+        self._plan = Plan((Step(ANY, budget),))
+
+    def plan(self, standings: Sequence[Standing]) -> list[Plan]:
+        return [self._plan] * len(standings)
+
+    def learn(self, outcomes: object, evidence: object) -> None:
+        pass
+
+
+PAPER = Budget(nodes=63, depth=15, leaves=16)
+budgets = st.builds(Budget, st.integers(0, 70), st.integers(0, 20), st.integers(0, 20))
+
+
+def ask(tokens: list[int], budget: Budget) -> Ask:
+    plan = Plan((Step(ANY, budget),))
+    return Ask(0, tokens, budget, Noise(0), Processor(GREEDY, V), plan=plan)
+
+
+def leaves(draft: Draft) -> int:
+    return len(set(range(len(draft))) - {int(p) for p in draft.parents})
+
+
+def grown(budget: Budget, rounds: int) -> tuple[Request, Lookahead, TableTarget]:
+    """After some rounds of a reply."""
+    target, drafter = TableTarget(in_words), Lookahead()
+    target.read(0, [1, 2, 3])
+    request = Request(0, [1, 2, 3, 4], Processor(GREEDY, V), Noise(0), 400, lambda _t: None)
+    for _ in range(rounds):
+        decode_round([request], target, drafter, Match(), Broad(budget))
+    return request, drafter, target
+
+
+@given(budgets, st.integers(0, 12))
+def test_a_draft_keeps_its_budget(budget: Budget, rounds: int) -> None:
+    request, drafter, _ = grown(budget, rounds)
+    (draft,) = drafter.propose([ask(request.tokens, budget)])
+    if len(draft):
+        assert len(draft) <= budget.nodes
+        assert leaves(draft) <= budget.leaves
+        assert max(len(draft.prefix(i)) for i in range(len(draft))) <= budget.depth
+        assert all(parent < i for i, parent in enumerate(draft.parents))
+        paths = [draft.prefix(i) for i in range(len(draft))]
+        assert len(paths) == len(set(paths))  # what paths share is computed once
+
+
+def test_a_target_that_scores_chains_alone_is_not_asked_for_trees() -> None:
+    (draft,) = Lookahead().propose([ask([1, 2, 3], Budget.chain(30))])
+    assert not len(draft)
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, tables.WARM])
+@pytest.mark.parametrize("budget", [PAPER, Budget(8, 4, 4), Budget(20, 6, 8)])
+def test_the_text_is_that_of_plain_decoding(budget: Budget, sampling: Sampling) -> None:
+    for seed in range(20):
+        texts = [
+            tables.decode(
+                COUNTING, drafter, Match(), seed, 30, sampling=sampling, policy=Broad(budget)
+            )
+            for drafter in (Off(), Lookahead())
+        ]
+        assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("verifier", [Match(), Rejection()])
+def test_guesses_in_parallel_save_rounds(verifier: Verifier) -> None:
+    """The target knows its words before the text has had them."""
+    target, drafter = TableTarget(in_words), Lookahead()
+    target.read(0, [1, 2, 3])
+    request = Request(0, [1, 2, 3, 4], Processor(GREEDY, V), Noise(0), 200, lambda _t: None)
+    while request.finish is None:
+        decode_round([request], target, drafter, verifier, Broad(PAPER))
+    assert request.tally.rounds < 120
+    assert request.tally.by_drafter["lookahead"].accepted > 80
+
+
+def test_in_a_cascade_it_drafts_where_the_text_has_nothing() -> None:
+    target, drafter = TableTarget(in_words), Cascade([Suffix(6), Lookahead()])
+    target.read(0, [1, 2, 3])
+    request = Request(0, [1, 2, 3, 4], Processor(GREEDY, V), Noise(0), 200, lambda _t: None)
+    while request.finish is None:
+        decode_round([request], target, drafter, Match(), Broad(PAPER))
+    assert set(request.tally.by_drafter) == {"suffix", "lookahead"}
+    target.cache[0] = [1, 2, 3]
+    plain = Request(0, [1, 2, 3, 4], Processor(GREEDY, V), Noise(0), 200, lambda _t: None)
+    while plain.finish is None:
+        decode_round([plain], target, Off(), Match(), Broad(PAPER))
+    assert plain.tokens == request.tokens
+
+
+def test_columns_stay_with_their_places_however_many_tokens_a_round_emits() -> None:
+    """A target that knows the place of a token by its depth: guesses are right where they stand."""
+
+    def by_place(tokens: Tokens) -> Logits:
+        row = np.zeros(V, np.float32)
+        row[(7 * len(tokens)) % V] = 1.0
+        return row
+
+    target, drafter = TableTarget(by_place), Lookahead()
+    target.read(0, [0, 7, 14])
+    request = Request(0, [0, 7, 14, 21], Processor(GREEDY, V), Noise(0), 200, lambda _t: None)
+    while request.finish is None:
+        decode_round([request], target, drafter, Match(), Broad(PAPER))
+    assert request.tally.rounds < 100
+
+
+def test_nothing_of_another_request_is_drafted() -> None:
+    request, drafter, _ = grown(PAPER, 30)
+    secret = {int(t) for t in request.tokens[4:]} - {0, 1}
+    other = [0, 1, 0]
+    drafter.commit([Committed(0, other, other, {})])
+    (draft,) = drafter.propose([ask(other, PAPER)])
+    assert secret
+    assert {int(t) for t in draft.tokens} <= {0, 1}
+
+
+def test_a_pool_holds_the_newest_and_no_more_than_its_bounds() -> None:
+    pool = Pool(tokens=3, each=2)
+    for token in range(1000):
+        for then in range(5):
+            pool.add(token, (then, then))
+        pool.add(token, (3, 3))
+        assert len(pool) <= 6
+    assert pool.after(999, 5) == [(3, 3), (4, 4)]
+    assert pool.after(999, 1) == [(3, 3)]
+    assert pool.after(0, 5) == []
+
+
+@pytest.mark.parametrize(("curve", "drafts"), [(CPU, False), (GPU, True)])
+def test_it_is_asked_only_where_breadth_is_nearly_free(curve: object, *, drafts: bool) -> None:
+    policy = Auto(
+        Knowledge({0: Costs(curve, {})}),  # type: ignore[arg-type]
+        ["lookahead"],
+        branching={"lookahead": BRANCHING["lookahead"]},
+    )
+    (plan,) = policy.plan([Standing(0, 10, 0, "greedy")])
+    assert bool(plan.steps) is drafts
+    assert (policy.speculation.state == "parked") or drafts
+    if not drafts:
+        assert "cost too much" in str(policy.speculation.reason)
