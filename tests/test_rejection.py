@@ -89,7 +89,7 @@ def test_trees_of_a_draft_model_follow_the_target() -> None:
 
 
 def test_lookahead_follows_the_target() -> None:
-    assert p_value(Lookahead(), Rejection(), 2_000, _Broad()) > FALSE_ALARM
+    assert p_value(Lookahead(), Rejection(), 2_000, tables.Broad()) > FALSE_ALARM
 
 
 @pytest.mark.slow
