@@ -12,6 +12,7 @@ import click
 from localspec.cli.chats import to_resume
 from localspec.cli.flags import Asked, model_flags, sampling_flags, sort_flags
 from localspec.cli.interrupt import CtrlC
+from localspec.cli.spoken import Silent, speaker
 from localspec.cli.texts import decode, write
 from localspec.errors import LocalspecError, UsageError
 from localspec.events import Event, Finished, Notice, Token
@@ -29,7 +30,7 @@ _INTERFACE = "tui.app"
 @click.option("-s", "--system", metavar="TEXT", help="System message.")
 @click.option("-c", "--continue", "last", is_flag=True, help="Go on with the last chat.")
 @click.option("--resume", metavar="ID", help="Go on with a chat; `localspec chats` lists them.")
-@click.option("--plain", is_flag=True, help="Lines in, replies out, as without a terminal.")
+@click.option("--plain", is_flag=True, help="Lines in, replies out: for screen readers.")
 @model_flags
 @sampling_flags
 def command(
@@ -86,7 +87,9 @@ def _answer_lines(asked: Asked, journal: Journal) -> int:
             ctrl_c.on_first = runtime.interrupt
             for notice in runtime.info.notices:
                 _tell(notice)
-            for number, line in enumerate(_input_lines(ctrl_c), 1):
+            voice = speaker()
+            voice.welcome()
+            for number, line in enumerate(_input_lines(ctrl_c, voice), 1):
                 text = decode(line, f"line {number} of stdin").strip()
                 if not text:
                     continue
@@ -97,7 +100,7 @@ def _answer_lines(asked: Asked, journal: Journal) -> int:
                         seed=asked.seed,
                         max_tokens=asked.max_tokens,
                     )
-                    _stream(events, text, journal)
+                    _stream(events, text, journal, voice)
                 except UsageError as error:  # this message cannot be answered; the next one may
                     _tell(str(error))
                 if ctrl_c.pressed:
@@ -105,13 +108,14 @@ def _answer_lines(asked: Asked, journal: Journal) -> int:
     return 0
 
 
-def _stream(events: Iterator[Event], question: str, journal: Journal) -> None:
+def _stream(events: Iterator[Event], question: str, journal: Journal, voice: Silent) -> None:
     shown = 0
     begun = False
     for event in events:
         if isinstance(event, Token | Finished) and not begun:
             begun = True
             journal.begin(question)
+            voice.answers()
         if isinstance(event, Token):
             write(event.text)
             journal.grow(event.text)
@@ -121,11 +125,13 @@ def _stream(events: Iterator[Event], question: str, journal: Journal) -> None:
         elif isinstance(event, Finished):
             write(event.reply.text[shown:] + "\n")
             journal.end(event.reply)
+            voice.answered(event.reply)
 
 
-def _input_lines(ctrl_c: CtrlC) -> Iterator[bytes]:
+def _input_lines(ctrl_c: CtrlC, voice: Silent) -> Iterator[bytes]:
     """Lines of stdin; while one is waited for, there is no reply to end, and Ctrl-C raises."""
     while True:
+        voice.asks()
         try:
             with ctrl_c.raising():
                 line = sys.stdin.buffer.readline()

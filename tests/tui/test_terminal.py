@@ -131,3 +131,15 @@ def test_being_told_to_end_restores_the_terminal():
     assert terminal.end() == 128 + signal.SIGTERM
     assert b"\x1b[?1049l" in terminal.raw
     assert not engine.is_running()
+
+
+def test_a_chat_in_lines_names_who_speaks_and_never_places_the_cursor():
+    terminal = Terminal("--plain", "-t", "0")
+    terminal.wait_for("You: ")
+    terminal.type("What is 2 + 3?\r")
+    terminal.wait_for("Model: ")
+    terminal.wait_for("tokens per second, ")
+    terminal.wait_for("You: ")
+    terminal.type("\x04")  # Ctrl+D
+    assert terminal.end() == 0
+    assert b"\x1b" not in terminal.raw

@@ -1,0 +1,67 @@
+"""What a person hears of a chat in lines: who speaks, and how a reply went.
+
+For screen readers and terminals that cannot place a cursor: whole lines in their order, nothing
+drawn over, no colour. It goes to stderr, so that replies alone stand on stdout; a pipe hears
+nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from localspec.events import Reply
+
+_ENDINGS = {"stop": "", "length": ", stopped at the limit", "interrupt": ", stopped by you"}
+
+
+class Silent:
+    """Says nothing: nobody is there."""
+
+    def welcome(self) -> None:
+        """Before the first message."""
+
+    def asks(self) -> None:
+        """A message is waited for."""
+
+    def answers(self) -> None:
+        """A reply begins."""
+
+    def answered(self, reply: Reply) -> None:
+        """It has ended."""
+
+
+class Spoken(Silent):
+    """Names who speaks, and says in words how a reply went."""
+
+    def welcome(self) -> None:
+        """How to use it."""
+        click.echo("Type a message and press Enter. Ctrl+C or the end of input leaves.", err=True)
+
+    def asks(self) -> None:
+        """The person's turn."""
+        click.echo("You: ", err=True, nl=False)
+
+    def answers(self) -> None:
+        """The model's turn."""
+        click.echo("Model: ", err=True, nl=False)
+
+    def answered(self, reply: Reply) -> None:
+        """Its length and speed, and whether drafting happens."""
+        stats = reply.stats
+        speculation = stats.speculation
+        state = "drafting on" if speculation.state == "on" else speculation.state
+        reason = f": {speculation.reason}" if speculation.reason else ""
+        tokens = "1 token" if stats.emitted == 1 else f"{stats.emitted} tokens"
+        click.echo(
+            f"({tokens}, {stats.tokens_per_second:.0f} tokens per second, {state}{reason}"
+            f"{_ENDINGS[reply.finish_reason]})",
+            err=True,
+        )
+
+
+def speaker() -> Silent:
+    """The one for this terminal, or for none."""
+    person = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
+    return Spoken() if person else Silent()
