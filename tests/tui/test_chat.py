@@ -371,10 +371,22 @@ async def test_scrolling_back_while_it_speaks_stays_where_it_is(chat):
         log = c.app.screen.query_one("ChatLog")
         await c.pilot.press("pageup")
         await c.until(lambda: log.scroll_y < log.max_scroll_y)
-        await c.pilot.pause(0.3)
         where = log.scroll_y
+        c.engine.pace = 0.01
+        c.engine.scripts.append(Script("Newer words. " * 200))
+        c.session.send("More")
+        await c.until(lambda: len(c.replies) == 2 and len(c.replies[1].tokens) > 40)
+
+        def drawn():
+            tail = c.app.screen.query(ReplyView).last().query_one(".tail")
+            return sum(len(str(chunk.content)) for chunk in tail.children)
+
+        before = drawn()
+        await c.until(lambda: len(c.replies[1].tokens) > 120)
         assert log.scroll_y == where
+        assert drawn() == before  # nothing is drawn for nobody
         await c.pilot.press("ctrl+end")
+        await c.until(lambda: drawn() > before)
         await c.until(lambda: log.scroll_y == log.max_scroll_y)
 
 
@@ -626,3 +638,37 @@ async def test_a_key_of_the_configuration_works_and_help_names_it(chat):
         await c.until(lambda: c.app.screen.query_one("ChatLog").colours)
         await c.pilot.press("f1")
         await c.sees("F9")
+
+
+@pytest.mark.parametrize(
+    ("start", "line", "end"), [("", "line {}\n\n", "done"), ("```\n", "line {}\n", "```\n")]
+)
+async def test_a_reply_of_ten_thousand_lines_keeps_them_all_and_the_interface_alive(
+    chat, start, line, end
+):
+    lines = 10_000 if start else 5_000
+    text = start + "".join(line.format(i) for i in range(lines)) + end
+    async with chat(Script(text), size=(80, 24)) as c:
+        await c.type("Hello")
+        await c.until(lambda: c.replies and c.replies[-1].end, seconds=60)
+        await c.ready()
+        assert c.replies[0].text == text
+        await c.sees(f"line {lines - 1}")
+        view = c.app.screen.query_one(ReplyView)
+        shown = view.query_one(Markdown).source + "\n".join(
+            str(chunk.content) for chunk in view.query(".tail Static")
+        )
+        assert [f"line {i}" in shown for i in (0, lines // 2, lines - 1)] == [True] * 3
+        assert shown.count("line ") == lines
+        await c.type("/temp 0")
+        await c.sees("temperature 0")
+
+
+async def test_right_to_left_wide_and_joined_characters_are_shown(chat):
+    text = "שלום עולם, مرحبا, 漢字かな, 👩‍👩‍👧 é e\u0301, [x]"
+    async with chat(Script(text), size=(60, 20)) as c:
+        await c.ask(text)
+        await c.until(lambda: c.screen_text.count("漢字かな") == 2)
+        await c.until(lambda: c.screen_text.count("שלום") == 2)
+        await c.pilot.press("ctrl+t")
+        await c.until(lambda: c.screen_text.count("漢字かな") == 2)

@@ -135,7 +135,8 @@ class ChatView(Screen[None]):
         async with self._changing:
             for happening in session.take_happenings():
                 await self._show(happening)
-            if self._live is not None:
+            # While the person reads further up, nothing is drawn below; it is caught up with later.
+            if self._live is not None and not self._log.reading_back:
                 await self._live.sync(self._waiting())
         self._queue_bar.show(list(session.queue), self._why_waiting())
         self._show_figures()

@@ -31,6 +31,9 @@ def code_blocks(text: str) -> list[str]:
     return [token.content for token in tokens if token.type in ("fence", "code_block")]
 
 
+_MOST_BLOCKS = 300
+_LONGEST_BLOCK = 40_000
+"""Characters."""
 _FOLDED_LINES = 8
 _FOLDED_CHARACTERS = 1600
 
@@ -127,6 +130,8 @@ class ReplyView(Vertical):
         self._split = 0  # characters of the turn's text that the splitter has seen
         self._coloured = 0  # characters that the coloured form holds
         self._captioned = ""
+        self._overlong = False
+        """Whether what follows is plain text, since there is too much of it."""
         self._syncing = asyncio.Lock()  # appending twice at a time would lose text
         self._thought: Thought | None = None
         self._thinking = ThoughtView()
@@ -190,6 +195,10 @@ class ReplyView(Vertical):
             self._coloured += sum(len(run.text) for run in runs)
             self._flow.add(styled(runs))
 
+    def _is_too_much(self, closed: str) -> bool:
+        """Whether Markdown would take too long: each block is a widget, each fence one layout."""
+        return len(self._markdown.children) > _MOST_BLOCKS or len(closed) > _LONGEST_BLOCK
+
     async def _sync_thought(self) -> None:
         """Keep what was thought aloud out of the answer."""
         found = thought(self.turn.text)
@@ -214,7 +223,12 @@ class ReplyView(Vertical):
         if ended and self._splitter.rest:
             closed += self._splitter.rest
             self._splitter = BlockSplitter()
-        if closed:
+        if closed and self._is_too_much(closed):
+            self._overlong = True
+        if self._overlong:
+            self._tail.display = True
+            self._tail.add(Content(new))
+        elif closed:
             # Together, or the text would jump when the tail goes and the block is not there yet.
             with self.app.batch_update():
                 self._tail.reset(Content(self._splitter.rest))
