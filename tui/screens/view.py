@@ -13,7 +13,7 @@ from textual.screen import Screen
 from textual.widgets import Footer
 
 from localspec.errors import LocalspecError
-from tui import keymap
+from tui import garbage, keymap
 from tui.conversation import Turn
 from tui.memory import MemoryGauge
 from tui.session import (
@@ -40,6 +40,8 @@ from tui.widgets.token_bar import TokenBar
 LOOKS_PER_SECOND = 16
 """Often enough to read along; each look costs about a millisecond whatever came in between."""
 _HINT_SECONDS = 2.0
+_REST_SECONDS = 3.0
+"""After a reply, before the time is used to tidy up."""
 TALL = 32
 """Rows from which the figures take two lines and the strip is always shown."""
 WIDE = 120
@@ -116,7 +118,9 @@ class ChatView(Screen[None]):
         else:
             await self._log.add(Help(WELCOME))
         self._timer = self.set_interval(1 / LOOKS_PER_SECOND, self._tick)
+        self._rest = self.set_interval(_REST_SECONDS, self._tidy, pause=True)
         self.session.on_activity = self._timer.resume
+        garbage.postpone()
         self.run_worker(self.session.run(), name="session")
 
     # -- looking -------------------------------------------------------------------------------
@@ -145,6 +149,14 @@ class ChatView(Screen[None]):
             self.refresh_bindings()
         if session.idle and time.monotonic() >= self._hint_until:
             self._timer.pause()
+            self._rest.reset()
+            self._rest.resume()
+
+    def _tidy(self) -> None:
+        """Once, when nothing has happened for a while."""
+        self._rest.pause()
+        if self.session.idle:
+            garbage.collect()
 
     def _show_figures(self) -> None:
         session = self.session

@@ -14,8 +14,8 @@ from textual.widgets import Button
 from tui.conversation import Turn
 from tui.widgets.message import Question, ReplyView
 
-KEEP = 20
-"""Messages that stay mounted; with hundreds, every new token would cost ten times as much."""
+KEEP = 10
+"""Messages that stay mounted: each one more makes every new line of a reply dearer to lay out."""
 SLACK = 10
 """Messages more than that before the oldest are taken off, and how many load at a time."""
 
@@ -137,6 +137,8 @@ class ChatLog(VerticalScroll):
         super().watch_scroll_y(old_value, new_value)
         if new_value >= self.max_scroll_y:
             self.reading_back = False
+        elif new_value <= 0 < old_value and self.reading_back and self._first:
+            self.post_message(self.OlderWanted())
 
     def _view(self, turn: Turn) -> Question | ReplyView:
         if turn.role == "user":
