@@ -13,6 +13,7 @@ from localspec.chats.store import ChatStore
 from localspec.errors import ChatsError
 from localspec.events import Message
 from tui.kept import Kept
+from tui.session import Phase
 
 
 @pytest.fixture
@@ -263,3 +264,16 @@ async def test_chats_are_listed_searched_resumed_named_and_exported_from_inside(
         assert "A fox." in file.read_text(encoding="utf-8")
         await c.type("/resume nothing")
         await c.sees("no chat")
+
+
+async def test_loading_can_be_stopped_and_begun_again(chat):
+    engine = FakeEngine([Script("One.")])
+    engine.loaded.clear()
+    async with chat(engine=engine, ready=False) as c:
+        await c.until(lambda: c.session.loading is not None)
+        c.session.send("Hello")
+        await c.pilot.press("escape")
+        await c.sees("loading was stopped")
+        assert c.session.phase is Phase.DEAD
+        await c.pilot.press("ctrl+r")
+        await c.sees("One.")
