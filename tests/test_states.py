@@ -208,10 +208,13 @@ def test_a_state_that_cannot_be_written_is_told_with_the_next_reply(
         assert "No space left" in notice
 
 
-def test_what_is_read_faster_than_restored_is_not_kept(files: Files, tmp_path: Path) -> None:
+def test_what_is_read_faster_than_restored_is_not_kept(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resuming, "_BYTES_PER_SECOND", 1e-9)
     with Runtime.open(options(files)) as runtime:
         runtime.keep_states()
-        ask(runtime, LONG[:1])
+        ask(runtime, LONG)
         runtime.rest()
     assert list((tmp_path / "home").rglob("*.state")) == []
 

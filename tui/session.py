@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from localspec.errors import EngineError, LocalspecError
+from localspec.errors import EngineError, Interrupted, LocalspecError
 from localspec.events import (
     Examination,
     Finished,
@@ -138,7 +138,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Died:
-    """The engine is gone."""
+    """The engine is gone, or its loading was stopped."""
 
     error: LocalspecError
 
@@ -177,6 +177,7 @@ class Session:
         self.info: ModelInfo | None = None
         self.on_activity: Callable[[], None] = lambda: None
         """Called when the screen should start to look again."""
+        self._closing: asyncio.Future[None] | None = None
         self._again = False
         """Whether the last question is to be answered once more."""
         self._comparing: Comparison | None = None
@@ -208,6 +209,13 @@ class Session:
         if self.phase is not Phase.REPLYING:
             return False
         self.engine.interrupt()
+        return True
+
+    def cancel_loading(self) -> bool:
+        """Do not load the model after all; whether it was being loaded."""
+        if self.phase is not Phase.LOADING:
+            return False
+        self._closing = asyncio.ensure_future(self.engine.close())
         return True
 
     def new(self) -> None:
@@ -351,7 +359,8 @@ class Session:
             info = await self.engine.open(self._loads)
         except LocalspecError as error:
             self.phase = Phase.DEAD
-            self._happen(NotOpened(error))
+            stopped = isinstance(error, Interrupted)
+            self._happen(Died(error) if stopped else NotOpened(error))
             return
         self.info = info
         self.meter.opened(info)

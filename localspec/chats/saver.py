@@ -45,6 +45,9 @@ class Saver:
         self._ready = threading.Condition()
         self._infos: dict[str, ChatInfo] = {}
         self._messages: dict[int, tuple[str, ChatMessage]] = {}
+        self._saved_infos: dict[str, ChatInfo] = {}
+        self._saved_messages: dict[int, tuple[str, ChatMessage]] = {}
+        """What was saved; after a failure all of it once more, the file may be another one then."""
         self._growing: Callable[[], tuple[str, ChatMessage]] | None = None
         self._grown: tuple[str, ChatMessage] | None = None
         self._calls: list[Callable[[], None]] = []
@@ -159,11 +162,13 @@ class Saver:
             self._opened().put(infos.values(), [messages[key] for key in sorted(messages)])
         except Exception as error:  # noqa: BLE001 - whatever it is, the chat goes on and says so
             with self._ready:  # what came in between is newer
-                self._infos = infos | self._infos
-                self._messages = messages | self._messages
+                self._infos = self._saved_infos | infos | self._infos
+                self._messages = self._saved_messages | messages | self._messages
             self._close_store()  # the file may be another one the next time
             self._report(str(error))
             return False
+        self._saved_infos |= infos
+        self._saved_messages |= messages
         self._report(None)
         return True
 

@@ -37,7 +37,7 @@ from localspec.engine.protocol import (
     ReadingEvent,
     ReplyCommand,
 )
-from localspec.errors import EngineError
+from localspec.errors import EngineError, Interrupted, LocalspecError
 from localspec.events import (
     Examination,
     Finished,
@@ -142,7 +142,7 @@ class EngineClient:
         self.info: ModelInfo | None = None
         self._process: Process | None = None
         self._reader: asyncio.Task[None] | None = None
-        self._opening: asyncio.Queue[EngineEvent | EngineError] = asyncio.Queue()
+        self._opening: asyncio.Queue[EngineEvent | LocalspecError] = asyncio.Queue()
         self._replies: dict[int, _Inbox] = {}
         self._next_id = 1
         self._closing = False
@@ -160,8 +160,8 @@ class EngineClient:
     async def open(self, on_loading: Callable[[Loading], None] | None = None) -> ModelInfo:
         """Start the process and load the model.
 
-        Raises what Runtime.open raises, or EngineError if the process does not come up. An engine
-        that is already running is closed first.
+        Raises what Runtime.open raises, EngineError if the process does not come up, Interrupted
+        if it is closed meanwhile. An engine that is already running is closed first.
         """
         await self.close()
         self._opening = asyncio.Queue()
@@ -187,7 +187,7 @@ class EngineClient:
                 case FailedEvent():
                     await self.close()
                     raise event.exception()
-                case EngineError():
+                case LocalspecError():
                     raise event
 
     async def reply(
@@ -271,7 +271,10 @@ class EngineClient:
             self._send(InterruptCommand(id))
 
     async def close(self) -> None:
-        """End the process, orderly if it can, and wait until it is gone."""
+        """End the process, orderly if it can, and wait until it is gone.
+
+        While `open` waits this cancels the loading.
+        """
         process, reader = self._process, self._reader
         if process is None or reader is None:
             return
@@ -349,7 +352,7 @@ class EngineClient:
             process.stdin.close()
         status = await process.wait()
         end = broken or EngineError(self._epitaph(status))
-        self._opening.put_nowait(end)
+        self._opening.put_nowait(Interrupted("loading was stopped") if self._closing else end)
         if not self._closing:
             self._replies_fail(end)
             if self.on_death is not None and self.info is not None:

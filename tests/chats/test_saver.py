@@ -110,6 +110,21 @@ def test_a_locked_file_is_told_once_and_saved_later(saver, path, lines):
     assert stored(path, info) == ["one", "two"]
 
 
+def test_a_damaged_file_that_is_moved_away_makes_place_for_the_whole_chat(saver, path, lines):
+    info, question = started(), said("one")
+    saver.save(info, question)
+    saver.call(ChatStore.listed).result(5)
+    for file in path.parent.iterdir():
+        file.write_bytes(b"no database at all" * 400)
+    saver.save(info, said("two", question.id, "assistant"))
+    until(lambda: lines)
+    assert "move the file away" in lines[0]
+    for file in path.parent.iterdir():
+        file.unlink(missing_ok=True)
+    until(lambda: len(lines) > 1)
+    assert stored(path, info) == ["one", "two"]
+
+
 def test_what_could_not_be_saved_at_the_end_is_said(path, lines):
     path.parent.mkdir()
     path.write_bytes(b"no database at all" * 100)

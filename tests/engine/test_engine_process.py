@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from localspec.engine.client import EngineClient
-from localspec.errors import ContextError, EngineError, ModelNotFoundError
+from localspec.errors import ContextError, EngineError, Interrupted, ModelNotFoundError
 from localspec.events import Finished, Loading, Message, Notice, Reading, Round, Token
 from localspec.sampling import Sampling
 
@@ -301,3 +301,26 @@ async def test_it_dies_with_its_parent(tmp_path):
     parent.kill()
     await parent.wait()
     await until(lambda: gone(pid))
+
+
+async def test_loading_can_be_cancelled_and_begun_again(make_client):
+    client = make_client("slow")
+    begun = asyncio.Event()
+    opening = asyncio.create_task(client.open(lambda loading: begun.set()))
+    await asyncio.wait_for(begun.wait(), 10)
+    pid = client.pid
+    started = time.monotonic()
+    await client.close()
+    with pytest.raises(Interrupted, match="loading was stopped"):
+        await opening
+    assert time.monotonic() - started < 5
+    await until(lambda: gone(pid))
+    client._options["model"] = "fake"
+    await client.open()
+    assert text_of(await ask(client, "after all")) == "after all "
+
+
+async def test_what_waits_is_done_when_nothing_is_asked_for_a_moment(client, tmp_path):
+    await ask(client, "hello")
+    await until(lambda: "rested" in (tmp_path / "log/engine.log").read_text())
+    assert text_of(await ask(client, "still here")) == "still here "

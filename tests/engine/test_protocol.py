@@ -3,6 +3,8 @@
 import contextlib
 import json
 import math
+import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -217,3 +219,19 @@ def test_an_unknown_error_arrives_as_an_engine_error(name):
 def test_nan_is_never_sent():
     with pytest.raises(codec.CodecError):
         protocol.encode(LoadingEvent("x", math.nan))
+
+
+def test_every_message_is_described_where_the_documentation_points():
+    for name in (*protocol._COMMANDS, *protocol._EVENTS):
+        assert f"\n    {name} " in protocol.__doc__ or f"\n    {name}\n" in protocol.__doc__, name
+    assert f"version {protocol.VERSION}." in protocol.__doc__
+
+
+def test_the_conversation_in_the_documentation_is_one():
+    page = (Path(__file__).parents[2] / "docs/protocol.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^([<>]) (.*)$", page, re.MULTILINE)
+    assert len(lines) > 8
+    for side, line in lines:
+        if "..." not in line:  # shortened
+            decode = protocol.decode_command if side == ">" else protocol.decode_event
+            assert decode(line.encode())

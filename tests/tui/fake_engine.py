@@ -7,7 +7,7 @@ import re
 import zlib
 from dataclasses import dataclass, field
 
-from localspec.errors import EngineError
+from localspec.errors import EngineError, Interrupted
 from localspec.events import (
     Candidate,
     DrafterStats,
@@ -92,12 +92,16 @@ class FakeEngine:
         self.holding = False
         self._interrupted = False
         self._dead = None
+        self.cancelled = False
 
     pid = None
 
     async def open(self, on_loading=None):
         on_loading(Loading("story-target", 0.4))
         await self.loaded.wait()
+        if self.cancelled:
+            self.cancelled = False
+            raise Interrupted("loading was stopped")
         if self.open_error is not None:
             raise self.open_error
         self.opened += 1
@@ -122,6 +126,9 @@ class FakeEngine:
 
     async def close(self):
         self.closed += 1
+        if not self.loaded.is_set():
+            self.cancelled = True
+            self.loaded.set()
 
     async def reply(self, messages, *, sampling, seed=None, max_tokens=None, stop=(), draft=True):
         self.asked.append(messages)

@@ -13,6 +13,7 @@ from localspec.chats.store import ChatStore
 from localspec.errors import ChatsError
 from localspec.events import Message
 from tui.kept import Kept
+from tui.session import Phase
 
 
 @pytest.fixture
@@ -207,19 +208,19 @@ async def test_without_a_place_nothing_is_kept_and_asking_says_so(chat):
 
 
 async def test_a_long_chat_is_resumed_with_its_newest_messages_on_show(chat, kept):
-    engine = FakeEngine([Script(f"Reply {n}.") for n in range(40)])
+    engine = FakeEngine([Script(f"Reply {n}.") for n in range(13)])
     async with chat(engine=engine, kept=kept) as c:
-        for n in range(25):
+        for n in range(13):
             c.session.send(f"Question {n}")
-        await c.until(lambda: len(c.replies) == 25 and c.replies[-1].end, 20)
+        await c.until(lambda: len(c.replies) == 13 and c.replies[-1].end, 40)
         first = kept.info.id
         await asyncio.sleep(0)
         c.session.new()
         await c.session.resume(first)
-        await c.sees("Reply 24.")
+        await c.sees("Reply 12.")
         assert len(c.app.screen.query("ReplyView")) == 10
         await c.pilot.press("ctrl+o")
-        await c.until(lambda: len(c.app.screen.query("ReplyView")) == 15)
+        await c.until(lambda: len(c.app.screen.query("ReplyView")) == 13)
 
 
 async def test_again_edit_and_the_way_back_between_branches(chat):
@@ -263,3 +264,16 @@ async def test_chats_are_listed_searched_resumed_named_and_exported_from_inside(
         assert "A fox." in file.read_text(encoding="utf-8")
         await c.type("/resume nothing")
         await c.sees("no chat")
+
+
+async def test_loading_can_be_stopped_and_begun_again(chat):
+    engine = FakeEngine([Script("One.")])
+    engine.loaded.clear()
+    async with chat(engine=engine, ready=False) as c:
+        await c.until(lambda: c.session.loading is not None)
+        c.session.send("Hello")
+        await c.pilot.press("escape")
+        await c.sees("loading was stopped")
+        assert c.session.phase is Phase.DEAD
+        await c.pilot.press("ctrl+r")
+        await c.sees("One.")

@@ -111,14 +111,15 @@ class ChatScreen(KeepingView):
         """Show keys only where they do something."""
         del parameters
         if action == "stop":
-            return self.session.phase is Phase.REPLYING
+            return self.session.phase in (Phase.REPLYING, Phase.LOADING)
         if action == "restart":
             return self.session.phase is Phase.DEAD
         return True
 
     def action_stop(self) -> None:
-        """Stop the reply and keep what was said."""
-        self.session.stop()
+        """Stop the reply and keep what was said; stop loading."""
+        if not self.session.stop():
+            self.session.cancel_loading()
 
     async def action_colours(self) -> None:
         """Show where each token came from, or Markdown again."""

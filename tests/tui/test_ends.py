@@ -1,0 +1,122 @@
+"""However the interface ends, the engine ends with it and the chat is kept; in a real terminal."""
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from localspec.chats.store import ChatStore
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals"),
+    pytest.mark.skipif(
+        not (ROOT / "localspec/demo/target.gguf").exists(), reason="the demo pair is not there"
+    ),
+]
+
+
+def start(*arguments):
+    """`localspec chat` in a pseudo-terminal: its process id and the terminal's other end."""
+    import pty
+
+    pid, fd = pty.fork()
+    if pid == 0:  # pragma: no cover - the child
+        os.chdir(ROOT)
+        os.environ.update(TERM="xterm-256color", TEXTUAL_ANIMATIONS="none")
+        os.execv(sys.executable, [sys.executable, "-m", "localspec", "chat", *arguments])
+    return pid, fd
+
+
+def drain(fd):
+    """Read what is drawn, or the program stops drawing."""
+    while select.select([fd], [], [], 0.02)[0]:
+        try:
+            if not os.read(fd, 65536):
+                return
+        except OSError:
+            return
+
+
+def until(fd, predicate, seconds=60):
+    end = time.monotonic() + seconds
+    while not (found := predicate()):
+        assert time.monotonic() < end, "waited in vain"
+        if fd is not None:
+            drain(fd)
+    return found
+
+
+def said():
+    """The texts of the chat used last; none while there is no chat."""
+    with contextlib.suppress(Exception), ChatStore() as store:
+        return [(m.text, m.end) for m in store.load(store.last().id).messages]
+    return []
+
+
+def engine_of(pid):
+    with contextlib.suppress(psutil.Error):
+        for child in psutil.Process(pid).children():
+            if "localspec.engine" in " ".join(child.cmdline()):
+                return child
+    return None
+
+
+def gone(process):
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+@pytest.mark.parametrize("end", ["kill -9", "the terminal is closed", "quit"])
+def test_the_engine_ends_with_the_interface_and_the_chat_is_kept(end):
+    pid, fd = start("-t", "0")
+    engine = until(fd, lambda: engine_of(pid))
+    os.write(fd, b"What is localspec?\r")
+    until(fd, lambda: [x for x in said() if x[1] == "stop"])
+    # And another one, which is cut by the end.
+    os.write(fd, b"Make a list of ten animals.\r")
+    until(fd, lambda: len(said()) == 4)
+    if end == "kill -9":
+        os.kill(pid, signal.SIGKILL)
+    elif end == "quit":
+        os.write(fd, b"\x11")
+    else:
+        os.close(fd)
+        fd = None
+    until(fd, lambda: gone(engine), 10)
+    until(fd, lambda: os.waitpid(pid, os.WNOHANG)[0], 10)
+    if fd is not None:
+        os.close(fd)
+    kept = said()
+    assert [text for text, _ in kept[::2]] == ["What is localspec?", "Make a list of ten animals."]
+    assert kept[1][0]
+
+
+def test_the_last_chat_is_on_show_after_a_kill_and_goes_on():
+    pid, fd = start("-t", "0")
+    until(fd, lambda: engine_of(pid))
+    os.write(fd, b"What is 2 + 3?\r")
+    until(fd, lambda: [x for x in said() if x[1] == "stop"])
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    os.close(fd)
+
+    pid, fd = start("-c", "-t", "0")
+    engine = until(fd, lambda: engine_of(pid))
+    os.write(fd, b"What is 4 + 4?\r")
+    until(fd, lambda: len(said()) == 4 and said()[-1][1] == "stop")
+    os.write(fd, b"\x11")
+    until(fd, lambda: os.waitpid(pid, os.WNOHANG)[0], 10)
+    os.close(fd)
+    assert gone(engine)
+    assert [text for text, _ in said()[::2]] == ["What is 2 + 3?", "What is 4 + 4?"]
