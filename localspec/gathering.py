@@ -13,7 +13,7 @@ from localspec.drafters.ngram import NGram
 from localspec.drafters.suffix import Suffix
 from localspec.drafters.translated import TranslatedModel
 from localspec.drafters.tree import TreeDrafter
-from localspec.errors import DraftIncompatibleError, Interrupted, LocalspecError
+from localspec.errors import ChatsError, DraftIncompatibleError, Interrupted, LocalspecError
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.runners import LlamaDraftModel, LlamaTarget
@@ -21,6 +21,7 @@ from localspec.options import Options
 from localspec.pairs.check import vocabulary_mismatch
 from localspec.pairs.planning import Fit, draft_kv_type
 from localspec.pairs.translation import Translation, too_little, translate
+from localspec.remembering import remembered
 from localspec.values import Branching, Proposal
 
 _DEFAULT = ("suffix", "model")
@@ -98,7 +99,7 @@ class Gathering:
             elif name == "ngram":
                 found.append(NGram(max(2, self._shortest)))
             elif name == "suffix" or (name in _WITH_A_MODEL and self._falls_back):
-                found.append(Suffix(self._shortest))
+                found.append(Suffix(self._shortest, self._remembered()))
         return found
 
     def _draft_model(self) -> Model | None:
@@ -164,6 +165,16 @@ class Gathering:
         if self._translation is not None:
             model = TranslatedModel(LlamaDraftModel(context, draft.n_vocab), self._translation)
         return ModelDrafter(model, self.favours)
+
+    def _remembered(self) -> list[list[int]]:
+        """Tokens of earlier chats, where the person asked for them."""
+        if not self.options.remember:
+            return []
+        try:
+            return remembered(lambda text: self.target.tokenize(text, special=False, bos=False))
+        except ChatsError as error:
+            self.notices.append(f"{error}; drafting without earlier chats")
+            return []
 
     @property
     def _target_kv(self) -> str:

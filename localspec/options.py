@@ -35,6 +35,8 @@ class Options:
     """K of every round; None is what pays, round by round."""
     require_draft: bool = False
     """Fail rather than fall back to n-grams where the draft model cannot be used."""
+    remember: bool = False
+    """Draft from the saved chats too, not from the running one alone."""
     offline: bool = False
 
     def __post_init__(self) -> None:

@@ -182,6 +182,40 @@ def test_nothing_of_another_chat_is_drafted() -> None:
     assert len(draft) == 0
 
 
+EARLIER = [[5, 6, 7, 8], [9, 9, 1]]
+
+
+@given(TEXTS, TEXTS)
+def test_earlier_texts_stay_in_front_of_every_text(first: list[int], then: list[int]) -> None:
+    suffixes = Suffixes(earlier=[5, 6, 7, 8, -1])
+    for text in (first, then):
+        suffixes.follow(text)
+        assert suffixes.text == [5, 6, 7, 8, -1, *text]
+        assert len(suffixes) == len(text)
+    fresh = Suffixes(earlier=[5, 6, 7, 8, -1])
+    fresh.follow(then)
+    assert suffixes.matches(1000) == fresh.matches(1000)
+
+
+def test_earlier_chats_are_drafted_from_where_they_were_asked_for() -> None:
+    assert not len(Suffix().propose([ask([1, 5, 6], 4)])[0])
+    drafter = Suffix(earlier=EARLIER)
+    for _ in range(2):
+        (draft,) = drafter.propose([ask([1, 5, 6], 4)])
+        assert draft.tokens.tolist() == [7, 8]  # and no further: another text follows
+        assert drafter.length(0) == 3
+        drafter.close(0)
+        assert drafter.length(0) == 0
+
+
+@given(st.lists(st.lists(st.integers(0, 2), max_size=9), max_size=4), TEXTS)
+def test_no_border_between_earlier_chats_is_ever_drafted(
+    earlier: list[list[int]], text: list[int]
+) -> None:
+    (draft,) = Suffix(earlier=earlier).propose([ask([*text, 1], 30)])
+    assert all(token >= 0 for token in draft.tokens)
+
+
 @pytest.mark.slow
 def test_memory_is_bounded_by_the_length_of_the_text() -> None:
     """A day of chats of 4,000 tokens each: what is kept is that of the last one."""

@@ -96,6 +96,7 @@ def model_flags(function: _Function) -> _Function:
             _option("--draft-gpu-layers", type=_AutoInt(), default="auto", help="Draft likewise."),
             _option("--threads", type=int, metavar="N", help="Threads; measured by default."),
             _option("--kv-type", metavar="TYPE", help="KV cache: f16 (default), q8_0, q4_0, ..."),
+            _option("--remember", is_flag=True, help="Draft from earlier saved chats too."),
             _option("--offline", is_flag=True, help="Never connect to anything."),
         ],
     )
@@ -155,6 +156,7 @@ def sort_flags(model: str | None, flags: dict[str, Any]) -> Asked:
         drafter=drafter,
         draft_max=flags["draft_max"],
         require_draft=flags["require_draft"],
+        remember=flags["remember"],
         offline=flags["offline"],
     )
     max_tokens = flags.get("max_tokens")

@@ -14,6 +14,8 @@ from localspec.values import Draft, Evidence, Proposal, chain_parents, no_draft
 
 _PLACES = 12
 """Occurrences that vote."""
+_BORDER = -1
+"""Between earlier texts; no token."""
 _POWER = 3
 """Of a match's length, for its weight."""
 _DOUBT = 1.5
@@ -49,9 +51,14 @@ class Suffix:
 
     name = "suffix"
 
-    def __init__(self, min_match: int = 1) -> None:
-        """Matches shorter than ``min_match`` do not count."""
+    def __init__(self, min_match: int = 1, earlier: Sequence[Sequence[int]] = ()) -> None:
+        """Matches shorter than ``min_match`` do not count. ``earlier`` are texts to draft from
+        besides; no draft runs from one into the next.
+        """
         self._min = min_match
+        self._earlier = [token for text in earlier for token in (*text, _BORDER)]
+        self._spare: list[Suffixes] = [Suffixes(earlier=self._earlier)] if earlier else []
+        """Indexes of the earlier texts alone: making one takes long."""
         self._texts: dict[int, Suffixes] = {}
         self._guesses: dict[int, _Guess] = {}
 
@@ -64,7 +71,10 @@ class Suffix:
         if k <= 0:
             return no_draft(self.name)
         start = time.perf_counter()
-        text = self._texts.setdefault(ask.seq, Suffixes())
+        text = self._texts.get(ask.seq)
+        if text is None:
+            spare = self._spare
+            text = self._texts[ask.seq] = spare.pop() if spare else Suffixes(earlier=self._earlier)
         text.follow(ask.tokens)
         votes = [
             _Vote(match.end, match.length)
@@ -74,7 +84,10 @@ class Suffix:
         tokens: list[int] = []
         confidences: list[float] = []
         refused: list[int] = []
-        while votes and len(tokens) < k:
+        while len(tokens) < k:
+            votes = [v for v in votes if _said(v.at, text.text, tokens) != _BORDER]
+            if not votes:
+                break
             token, confidence = _count(votes, text.text, tokens)
             confidences.append(confidence)
             if not ask.pace.more(confidences):
@@ -99,7 +112,7 @@ class Suffix:
         evidence: list[Evidence] = []
         for item in news:
             text = self._texts.get(item.seq)
-            if text is not None and len(text.text) > len(item.known):
+            if text is not None and len(text) > len(item.known):
                 text.follow(item.known)
             guess = self._guesses.pop(item.seq, None)
             if guess is not None:
@@ -107,13 +120,16 @@ class Suffix:
         return evidence
 
     def length(self, seq: int) -> int:
-        """Tokens taken in."""
+        """Tokens of the sequence taken in."""
         text = self._texts.get(seq)
-        return len(text.text) if text else 0
+        return 0 if text is None else len(text)
 
     def close(self, seq: int) -> None:
         """Forget the sequence."""
-        self._texts.pop(seq, None)
+        text = self._texts.pop(seq, None)
+        if text is not None and self._earlier:
+            text.follow(())
+            self._spare.append(text)
         self._guesses.pop(seq, None)
 
 

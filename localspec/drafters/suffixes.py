@@ -32,24 +32,33 @@ class Match:
 class Suffixes:
     """Of one text; memory is bounded by its length, about 300 bytes a token."""
 
-    __slots__ = ("_before", "_last", "_of", "longest", "text")
+    __slots__ = ("_base", "_before", "_last", "_of", "longest", "text")
 
-    def __init__(self, longest: int = 48) -> None:
-        """Matches are measured up to ``longest`` tokens."""
+    def __init__(self, longest: int = 48, earlier: Sequence[int] = ()) -> None:
+        """Matches are measured up to ``longest`` tokens. ``earlier`` stays in front of every text
+        that is followed; it should end with a token that no text has.
+        """
         self.longest = longest
         self.text: list[int] = []
-        """Tokens taken in."""
+        """Tokens taken in, the earlier ones first."""
+        self._base = len(earlier)
         self._of: Sequence[int] = ()
         self._last: dict[int, dict[int, int]] = {n: {} for n in SIZES}
         self._before: dict[int, array[int]] = {n: array("i") for n in SIZES}
         """By end of gram - n: the place before, or nowhere."""
+        for token in earlier:
+            self._take_in(token)
+
+    def __len__(self) -> int:
+        """Tokens of the text that is followed."""
+        return len(self.text) - self._base
 
     def follow(self, tokens: Sequence[int]) -> None:
         """Make the text that of ``tokens``; the same list as last time has only grown."""
-        if tokens is not self._of or len(tokens) < len(self.text):
+        if tokens is not self._of or len(tokens) < len(self):
             self._of = tokens
-            self._take_back(common_prefix(self.text, tokens))
-        for token in tokens[len(self.text) :]:
+            self._take_back(self._base + common_prefix(self.text[self._base :], tokens))
+        for token in tokens[len(self) :]:
             self._take_in(token)
 
     def _take_in(self, token: int) -> None:
