@@ -68,16 +68,16 @@ class Composer(TextArea):
         self.focus()
 
     async def _on_key(self, event: events.Key) -> None:
-        # Not as a priority binding: that would overtake the letters typed just before.
-        if event.key == "enter" and self._enter_sends:
+        # A priority binding would overtake the letters typed just before, an ordinary one be
+        # overtaken by those typed just after.
+        active = self.screen.active_bindings.get(event.key)
+        if active is None or active.node is not self:
+            return
+        does = {"send": self.action_send, "complete": self.action_complete}
+        if (act := does.get(active.binding.action)) is not None:
             event.stop()
             event.prevent_default()
-            self.action_send()
-
-    @property
-    def _enter_sends(self) -> bool:
-        active = self.screen.active_bindings.get("enter")
-        return active is not None and active.binding.action == "send"
+            act()
 
     def action_send(self) -> None:
         """Send the text and empty the composer."""
