@@ -15,7 +15,7 @@ from localspec.chats.store import ChatStore
 from localspec.chats.transfer import branch
 
 MOST_TOKENS = 1 << 15
-"""Of all chats together: about 10 MB of index, read in a third of a second."""
+"""Of all chats together: about 10 MB of index, made in a tenth of a second."""
 
 
 def remembered(
