@@ -77,7 +77,7 @@ async def test_colours_and_back(chat):
         before = c.screen_text
         await c.pilot.press("ctrl+t")
         await c.sees("- a")
-        await c.sees("accepted from the text")
+        await c.sees("the text  ahead")
         await c.pilot.press("ctrl+t")
         await c.sees("• a")
         await c.until(lambda: c.screen_text == before)
@@ -350,8 +350,7 @@ async def test_only_the_newest_messages_are_widgets_and_older_ones_load(chat, mo
             await c.until(lambda i=i: len(c.replies) > i and c.replies[i].end)
         await c.ready()
         await c.until(lambda: 4 <= len(c.app.screen.query("Question, ReplyView")) <= 8)
-        await c.pilot.press("ctrl+home")
-        await c.sees("load older")
+        await c.pilot.press("ctrl+home")  # being at the top loads some already
         while len(views := c.app.screen.query("Question, ReplyView")) < 14:
             count = len(views)
             await c.pilot.press("ctrl+o")
