@@ -104,7 +104,10 @@ class Context:
         self._batch = Batch(self.n_batch, 1 + branches)
         self._lengths = [0] * n_seq
         self._shared = [0] * branches
-        """Tokens of sequence 0 that each branch's sequence shares, from the first on."""
+        """Tokens of sequence 0 that each branch's sequence shares, from the first on; after a tree
+        more than that, until `truncate`."""
+        self._stem_end: int | None = None
+        """Where the tree of the last pass begins, until `truncate`."""
         self._rows: dict[tuple[int, int], Logits] = {}
         """Arrays over llama.cpp's buffer by address and rows: looking up is cheaper."""
         self.capacity = min(n_ctx, int(c_api.llama_n_ctx_seq(self._ptr)))
@@ -137,9 +140,12 @@ class Context:
         if not c_api.llama_memory_seq_rm(self._memory, seq, length, -1):
             raise DecodeError("this model's cache cannot be truncated")
         self._lengths[seq] = length
+        common = length if self._stem_end is None else min(length, self._stem_end)
+        self._stem_end = None
         for branch, shared in enumerate(self._shared):
-            if shared > length:
-                self._cut_branch(branch, length)
+            if shared > common:
+                c_api.llama_memory_seq_rm(self._memory, 1 + branch, common, -1)
+                self._shared[branch] = common
 
     @property
     def branches(self) -> int:
@@ -192,48 +198,42 @@ class Context:
         if error is not None:
             raise error
 
-    def forward_tree(self, pending: int, tree: Tree) -> Logits:
-        """Append a token to sequence 0 and a tree after it, in one pass; (1 + n, V) rows.
+    def forward_tree(self, stem: Tokens, tree: Tree) -> Logits:
+        """Append tokens to sequence 0 and a tree after them, in one pass.
 
-        Until `keep` (or `truncate`) is called, nothing else may be done. If it raises, nothing was
-        appended.
+        Returns (1 + n, V) rows, the first one after the stem. Until `truncate` is called, nothing
+        else may be done: it takes sequence 0 back to the stem, or to a part of the tree's first
+        path. If it raises, nothing was appended.
 
         Raises:
             ContextFullError, Interrupted, DecodeError
         """
-        batch, base, n = self._batch, self._lengths[0], 1 + len(tree.tokens)
+        batch, start, m = self._batch, self._lengths[0], len(stem)
+        base, n = start + m, m + len(tree.tokens)
         if len(tree.leaves) > 1 + self.branches or n > batch.capacity:
             raise DecodeError(f"a tree of {n} tokens with {len(tree.leaves)} leaves is too large")
-        if base + 1 + tree.depth > self.capacity:
+        if base + tree.depth > self.capacity:
             raise ContextFullError("the context is full; start a new chat or raise --ctx")
-        for branch in range(len(tree.leaves) - 1):
-            self._share(branch, base)
-        batch.tokens[0], batch.tokens[1:n] = pending, tree.tokens
-        batch.positions[0], batch.positions[1:n] = base, base + 1 + tree.depths
-        batch.outputs[:n] = 1
-        for i, seqs in enumerate(([*range(max(1, len(tree.leaves)))], *tree.below)):
+        everywhere = [*range(max(1, len(tree.leaves)))]
+        for branch in everywhere[:-1]:
+            self._share(branch, start)
+        batch.tokens[:m], batch.tokens[m:n] = stem, tree.tokens
+        batch.positions[:m], batch.positions[m:n] = np.arange(start, base), base + tree.depths
+        batch.outputs[: m - 1], batch.outputs[m - 1 : n] = 0, 1
+        for i, seqs in enumerate((*[everywhere] * m, *tree.below)):
             batch.seqs[i, : len(seqs)] = seqs
             batch.seq_counts[i] = len(seqs)
+        self._stem_end = base
+        for branch in everywhere[:-1]:
+            self._shared[branch] = start + n
         try:
-            self._decode(n, n)
+            self._decode(n, n - m + 1)
         except LocalspecError:
-            self._undo([0])
-            self._forget_branches(base)
+            self._lengths[0] = start + n
+            self.truncate(0, start)
             raise
-        self._lengths[0] = base + n  # an upper bound, until it is known what stays
-        return self._views([n])[0]
-
-    def keep(self, base: int, tree: Tree, path: Sequence[int]) -> None:
-        """Of the tree appended at ``base``, keep the first token and the nodes of the path."""
-        end = base + 1 + len(path)
-        winner = tree.below[path[-1]][0] if path else 0
-        if winner:  # its nodes take the place of the first branch's
-            c_api.llama_memory_seq_rm(self._memory, 0, base + 1, -1)
-            c_api.llama_memory_seq_cp(self._memory, winner, 0, base + 1, end)
-        else:
-            c_api.llama_memory_seq_rm(self._memory, 0, end, -1)
-        self._forget_branches(base)
-        self._lengths[0] = end
+        self._lengths[0] = start + n  # an upper bound, until it is known what stays
+        return self._views([n - m + 1])[0]
 
     def _share(self, branch: int, length: int) -> None:
         """Let a branch's sequence hold the first ``length`` tokens of sequence 0."""
@@ -241,16 +241,6 @@ class Context:
         if shared < length:
             c_api.llama_memory_seq_cp(self._memory, 0, 1 + branch, shared, length)
             self._shared[branch] = length
-
-    def _cut_branch(self, branch: int, length: int) -> None:
-        c_api.llama_memory_seq_rm(self._memory, 1 + branch, length, -1)
-        self._shared[branch] = min(self._shared[branch], length)
-
-    def _forget_branches(self, length: int) -> None:
-        """Take everything from ``length`` on from those branches that could hold it."""
-        for branch, shared in enumerate(self._shared):
-            if shared >= length:
-                self._cut_branch(branch, length)
 
     def _undo(self, seqs: Iterable[int]) -> None:
         """Forget what a failed pass may have left behind."""

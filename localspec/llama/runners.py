@@ -12,13 +12,21 @@ from localspec.values import Logits, Scores, Tokens
 
 
 class LlamaTarget:
-    """A `Target`: the only owner of the target's KV cache."""
+    """A `Target`: the only owner of the target's KV cache.
+
+    Attention sums in the order of the cache's cells, so tokens that lie in another order than they
+    were said change the last bits of every logit after them. What was accepted from a side branch
+    of a tree lies so; it is forgotten and read anew, in order, in front of the next pass.
+    """
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._base: dict[int, int] = {}
-        self._trees: dict[int, Tree] = {}
-        """Scored, and not decided yet."""
+        """Place of the pending token in the last pass."""
+        self._scored: dict[int, Work] = {}
+        """Trees that are not decided yet."""
+        self._owed: dict[int, list[int]] = {}
+        """Tokens that are kept and to be read in front of the next pass."""
 
     @property
     def leaves(self) -> int:
@@ -34,6 +42,10 @@ class LlamaTarget:
         self, seq: int, tokens: Tokens, on_progress: Callable[[int], None] | None = None
     ) -> None:
         """Append a prompt (less its last token, which is to be pending)."""
+        owed = self._owed.get(seq)
+        if owed:
+            self._context.read(seq, owed)
+            self._owed[seq] = []
         self._context.read(seq, tokens, on_progress)
 
     def score(self, work: Sequence[Work]) -> list[Scores]:
@@ -42,49 +54,64 @@ class LlamaTarget:
         Raises:
             DecodeError: a tree that this context has no room for.
         """
-        passes = []
-        for w in work:
-            self._base[w.seq] = self.length(w.seq)
-            if not w.draft.is_chain:
-                if len(work) > 1 or w.seq != 0:
-                    raise DecodeError(f"drafter {w.draft.source!r} proposed a tree for a batch")
-                tree = tree_of(w.draft)
-                if len(tree.leaves) > self.leaves:
-                    raise DecodeError(
-                        f"drafter {w.draft.source!r} proposed a tree of {len(tree.leaves)} leaves, "
-                        f"and this context scores {self.leaves}"
-                    )
-                self._trees[w.seq] = tree
-                return [Scores(self._context.forward_tree(w.pending, tree))]
-            tokens = [w.pending, *w.draft.tokens.tolist()]
-            passes.append((w.seq, tokens, len(tokens)))
-        return [Scores(rows) for rows in self._context.forward(passes)]
+        stems = [[*self._owed.get(w.seq, ()), w.pending] for w in work]
+        bases = [self.length(w.seq) for w in work]
+        broad = next((w for w in work if not w.draft.is_chain), None)
+        if broad is not None:
+            rows = [self._context.forward_tree(stems[0], self._tree(broad, work))]
+            self._scored[broad.seq] = broad
+        else:
+            rows = self._context.forward(
+                [
+                    (w.seq, [*stem, *w.draft.tokens.tolist()], 1 + len(w.draft))
+                    for w, stem in zip(work, stems, strict=True)
+                ]
+            )
+        for w, base in zip(work, bases, strict=True):
+            self._base[w.seq] = base
+            self._owed[w.seq] = []
+        return [Scores(logits) for logits in rows]
+
+    def _tree(self, broad: Work, work: Sequence[Work]) -> Tree:
+        source, tree = broad.draft.source, tree_of(broad.draft)
+        if len(work) > 1 or broad.seq != 0:
+            raise DecodeError(f"drafter {source!r} proposed a tree for a batch")
+        if len(tree.leaves) > self.leaves:
+            raise DecodeError(
+                f"drafter {source!r} proposed a tree of {len(tree.leaves)} leaves, and this "
+                f"context scores {self.leaves}"
+            )
+        return tree
 
     def keep(self, seq: int, path: Sequence[int]) -> None:
         """Keep the pending token and the accepted run."""
-        tree = self._trees.pop(seq, None)
-        if tree is not None:
-            self._context.keep(self._base[seq], tree, path)
-        else:
-            self._context.truncate(seq, self._base[seq] + 1 + len(path))
+        scored = self._scored.pop(seq, None)
+        in_place = len(path)
+        if scored is not None:
+            in_place = next((i for i, node in enumerate(path) if node != i), len(path))
+            self._owed[seq] = [int(scored.draft.tokens[node]) for node in path[in_place:]]
+        self._context.truncate(seq, self._base[seq] + 1 + in_place)
 
     def truncate(self, seq: int, length: int) -> None:
         """Keep the first ``length`` tokens of the sequence, for the next turn's prefix."""
-        tree = self._trees.pop(seq, None)
-        if tree is not None:  # scored, and never decided
-            self._context.keep(self._base[seq], tree, ())
+        if self._scored.pop(seq, None) is not None:  # scored, and never decided
+            self._context.truncate(seq, self._base[seq] + 1)
+        held = self._context.length(seq)
+        self._owed[seq] = self._owed.get(seq, [])[: max(0, length - held)]
         self._context.truncate(seq, length)
 
     def length(self, seq: int) -> int:
-        """Tokens of the sequence in the KV cache, as llama.cpp itself has it."""
-        return self._context.length(seq)
+        """Tokens of the sequence, as llama.cpp itself has it, and those to be read anew."""
+        return self._context.length(seq) + len(self._owed.get(seq, ()))
 
     def state(self, seq: int) -> memoryview:
         """The sequence's part of the KV cache."""
+        self.read(seq, ())
         return self._context.state(seq)
 
     def state_size(self, seq: int) -> int:
         """Bytes of it."""
+        self.read(seq, ())
         return self._context.state_size(seq)
 
     def restore(self, seq: int, state: bytearray) -> None:
@@ -93,6 +120,7 @@ class LlamaTarget:
         Raises:
             DecodeError: it is damaged or of another setting; the sequence is then empty.
         """
+        self.truncate(seq, 0)
         self._context.restore(seq, state)
 
 

@@ -22,7 +22,7 @@ from localspec.llama.runners import LlamaTarget
 from localspec.llama.stop import StopFlag
 from localspec.llama.tree import tree_of
 from localspec.loop import Work
-from localspec.values import Draft, Proposal
+from localspec.values import Draft, Proposal, chain_parents, no_draft
 
 TOLERANCE = 0.02
 PROMPT = [5, 6, 7, 8, 9, 10, 11]
@@ -101,10 +101,11 @@ def test_every_node_has_the_logits_of_its_path_and_what_is_kept_goes_on_as_a_cha
     kept = [*PROMPT, 20, *draft.tokens[path].tolist()]
     assert target.length(0) == len(kept)
     context.audit()
-    (rows,) = context.forward([(0, [30, 31], 1)])
-    np.testing.assert_allclose(rows[0], alone(model, [*kept, 30, 31]), atol=TOLERANCE)
+    target.read(0, [30])
+    (scores,) = target.score([Work(0, 31, no_draft("none"))])
+    np.testing.assert_allclose(scores.logits[0], alone(model, [*kept, 30, 31]), atol=TOLERANCE)
     for branch in range(1, 9):
-        assert context.length(branch) <= len(PROMPT)
+        assert context.length(branch) <= len(PROMPT) + 1  # the stem is common to all
 
 
 def test_tree_after_tree_after_truncation(model: Model, context: Context) -> None:
@@ -130,8 +131,68 @@ def test_tree_after_tree_after_truncation(model: Model, context: Context) -> Non
         target.keep(0, path)
         known += [pending, *draft.tokens[path].tolist()]
         assert target.length(0) == len(known)
-    (rows,) = context.forward([(0, [40], 1)])
-    np.testing.assert_allclose(rows[0], alone(model, [*known, 40]), atol=TOLERANCE)
+    (scores,) = target.score([Work(0, 40, no_draft("none"))])
+    np.testing.assert_allclose(scores.logits[0], alone(model, [*known, 40]), atol=TOLERANCE)
+    context.audit()
+
+
+def test_the_order_of_the_cache_is_that_of_the_text_whatever_branch_was_kept(
+    model: Model, context: Context
+) -> None:
+    """Attention sums in the order of the cells: every bit is that of a cache never branched."""
+    plain = Context(model, n_ctx=256, n_batch=64, threads=1)
+    branched, straight = LlamaTarget(context), LlamaTarget(plain)
+    rng = random.Random(2)
+    for target in (branched, straight):
+        target.read(0, PROMPT)
+    for step in range(20):
+        draft = grown([-1, 0, 1, -1, 3, 0, 5][: rng.randrange(2, 8)], step)
+        node, path = rng.randrange(-1, len(draft)), []
+        while node != -1:
+            path.insert(0, node)
+            node = int(draft.parents[node])
+        tokens = draft.tokens[path]
+        branched.score([Work(0, 20, draft)])
+        branched.keep(0, path)
+        chain = Draft(tokens, chain_parents(len(path)), Proposal.DETERMINISTIC, None, "chain")
+        straight.score([Work(0, 20, chain)])
+        straight.keep(0, range(len(path)))
+        pairs = [t.score([Work(0, 21, chain)])[0].logits.copy() for t in (branched, straight)]
+        np.testing.assert_allclose(*pairs, atol=TOLERANCE)
+        for target in (branched, straight):
+            target.keep(0, ())
+    assert branched.length(0) == straight.length(0)
+    plain.close()
+
+
+def test_a_state_holds_what_was_kept_from_a_side_branch(model: Model, context: Context) -> None:
+    target = LlamaTarget(context)
+    target.read(0, PROMPT)
+    draft = grown([-1, -1, 1])
+    target.score([Work(0, 20, draft)])
+    target.keep(0, [1, 2])
+    saved = bytearray(target.state(0))
+    (row,) = target.score([Work(0, 21, no_draft("none"))])
+    expected = row.logits[0].copy()
+    target.truncate(0, 0)
+    target.restore(0, saved)
+    assert target.length(0) == len(PROMPT) + 3
+    (row,) = target.score([Work(0, 21, no_draft("none"))])
+    np.testing.assert_allclose(row.logits[0], expected, atol=TOLERANCE)
+
+
+def test_a_side_branch_can_be_cut_again(model: Model, context: Context) -> None:
+    target = LlamaTarget(context)
+    target.read(0, PROMPT)
+    draft = grown([-1, -1, 1, 2])
+    target.score([Work(0, 20, draft)])
+    target.keep(0, [1, 2, 3])
+    target.truncate(0, len(PROMPT) + 2)
+    assert target.length(0) == len(PROMPT) + 2
+    (row,) = target.score([Work(0, 21, no_draft("none"))])
+    expected = alone(model, [*PROMPT, 20, int(draft.tokens[1]), 21])
+    np.testing.assert_allclose(row.logits[0], expected, atol=TOLERANCE)
+    context.audit()
 
 
 def test_a_tree_that_was_never_decided_is_forgotten_by_truncation(context: Context) -> None:
