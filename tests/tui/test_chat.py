@@ -671,3 +671,16 @@ async def test_right_to_left_wide_and_joined_characters_are_shown(chat):
         await c.until(lambda: c.screen_text.count("שלום") == 2)
         await c.pilot.press("ctrl+t")
         await c.until(lambda: c.screen_text.count("漢字かな") == 2)
+
+
+async def test_another_answer_after_help_is_shown_once(chat):
+    """The turn to the branch and the question may be shown in one look of the timer."""
+    async with chat(Script("first answer"), Script("second answer")) as c:
+        await c.ask("Hello")
+        await c.type("/help")
+        await c.pilot.press("f5")
+        await c.until(lambda: c.replies[-1].text == "second answer" and c.replies[-1].end)
+        await c.ready()
+        await c.sees("second answer")
+        assert c.screen_text.count("second answer") == 1
+        assert "first answer" not in c.screen_text

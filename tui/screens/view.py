@@ -230,9 +230,10 @@ class ChatView(Screen[None]):
     async def _show_asked(self, question: Turn | None, reply: Turn) -> None:
         if reply not in self.session.conversation.turns:
             return
-        if question is not None:
+        # Where the whole conversation was shown a moment ago, they may be on show already.
+        if question is not None and not self._log.shows(question):
             await self._log.add_turn(question)
-        view = await self._log.add_turn(reply)
+        view = self._log.view_of(reply) or await self._log.add_turn(reply)
         assert isinstance(view, ReplyView)
         self._live = view
         self._token_bar.leave()

@@ -79,6 +79,10 @@ class ChatLog(VerticalScroll):
         await self.mount_all(self._views)
         self._count()
 
+    def shows(self, turn: Turn) -> bool:
+        """Whether a turn is part of what is shown, mounted or older."""
+        return any(known is turn for known in self._turns)
+
     def view_of(self, turn: Turn) -> ReplyView | None:
         """The widget that shows a reply, if it is mounted."""
         views = (view for view in reversed(self._views) if isinstance(view, ReplyView))
