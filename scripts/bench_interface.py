@@ -176,9 +176,9 @@ def inside(kind: str, history: int, model: str, result: Path) -> None:
     from tui.session import Settings
 
     real = kind == "real"
-    engine = (
-        EngineClient(Options(model=model), log_dir=result.parent) if real else Replay(words(kind))
-    )
+    threads = os.environ.get("LOCALSPEC_THREADS")  # as `run` reads it
+    options = Options(model=model or "demo", threads=int(threads) if threads else None)
+    engine = EngineClient(options, log_dir=result.parent) if real else Replay(words(kind))
     app = ChatApp(engine, Settings(Sampling(temperature=0.0), _DECODED, 1), name=model or "replay")
     conversation = app.session.conversation
     for _ in range(history // 2):
