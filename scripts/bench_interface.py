@@ -35,6 +35,8 @@ KINDS = ("prose", "code", "list", "table")
 HISTORIES = (0, 100, 300)
 _BEAT = 0.005
 """Seconds between two looks at whether the event loop is late."""
+_DECODED = 128
+"""Tokens of a reply whose decode speed is measured."""
 _PROMPT = "Make a list of twenty animals, then write a function that adds two numbers."
 
 
@@ -174,10 +176,10 @@ def inside(kind: str, history: int, model: str, result: Path) -> None:
     from tui.session import Settings
 
     real = kind == "real"
-    engine = (
-        EngineClient(Options(model=model), log_dir=result.parent) if real else Replay(words(kind))
-    )
-    app = ChatApp(engine, Settings(Sampling(temperature=0.0), 256, 1), name=model or "replay")
+    threads = os.environ.get("LOCALSPEC_THREADS")  # as `run` reads it
+    options = Options(model=model or "demo", threads=int(threads) if threads else None)
+    engine = EngineClient(options, log_dir=result.parent) if real else Replay(words(kind))
+    app = ChatApp(engine, Settings(Sampling(temperature=0.0), _DECODED, 1), name=model or "replay")
     conversation = app.session.conversation
     for _ in range(history // 2):
         conversation.say("An earlier question")
@@ -277,7 +279,7 @@ def run_speed(model: str) -> float:
         "-t",
         "0",
         "-n",
-        "256",
+        str(_DECODED),
         "--seed",
         "1",
         _PROMPT,
@@ -316,10 +318,11 @@ def main() -> None:
             (run_speed(arguments.model), measure("real", 0, arguments.model)["tokens_per_second"])
             for _ in range(arguments.times)
         ]
+        each = ", ".join(f"{a:.1f} and {b:.1f}" for a, b in pairs)
         alone, shown = (statistics.median(side) for side in zip(*pairs, strict=True))
         print(
             f"decode speed: `run` {alone:.1f} tok/s, in the chat {shown:.1f} tok/s "
-            f"({100 * (shown / alone - 1):+.1f} %)"
+            f"({100 * (shown / alone - 1):+.1f} %); each: {each}"
         )
 
 
