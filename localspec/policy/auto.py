@@ -42,7 +42,10 @@ _BREADTHS = (2, 3, 4)
 _SHALLOW = 4
 """Depth at which the cost of breadth is looked at."""
 _FREE = 1.2
-"""Breadth may make a pass so much longer."""
+"""Breadth may make a pass so much longer where nothing is drafted without it."""
+_MISSES = 0.82
+"""Of the misses of a chain, those that remain with breadth: measured on the demo pair, three nodes
+at each depth, temperature 0 and 1 (docs/drafters.md)."""
 _HOPE = 0.4
 """What a machine might have become: of the extra time of wide passes, so much."""
 _QUIET = 48
@@ -150,14 +153,14 @@ class Auto:
             key = source, kind
             survival = self.knowledge.survival.setdefault(key, Survival())
             cost = self.costs.draft(source) / self.costs.verify(1)
-            if self._breadth(source) < self._branching.get(source, Branching()).least:
+            if self._breadth(key) < self._branching.get(source, Branching()).least:
                 reason = "nothing to gain on this machine: several guesses at once cost too much"
                 continue
             worth = Worth(survival, self._affordable(key, cost), cost)
             if cost < _CHEAP or worth.gain() > _MARGIN:
                 self._looks.drafts(key)
                 # Where nothing is affordable the pace refuses, but what it refused is judged.
-                budget = self._budget(source, max(1, len(worth.curve) - 1))
+                budget = self._budget(key, max(1, len(worth.curve) - 1))
                 steps.insert(0, Step(source, budget, Pace(worth, instead)))
                 if cost >= _CHEAP:
                     instead = max(instead, worth.rate())
@@ -166,7 +169,7 @@ class Auto:
                 reason = self._why_parked(survival, cost)
                 hopeful = Worth(survival, 1 + _HOPE * (worth.curve - 1), cost)
                 if hopeful.gain() > _MARGIN and self._looks.may_try(key, self._round):
-                    budget = self._budget(source, len(worth.curve) - 1)
+                    budget = self._budget(key, len(worth.curve) - 1)
                     steps.insert(0, Step(source, budget, Pace(hopeful, 1.0)))
                     self._trying.add(key)
                     continue
@@ -177,26 +180,32 @@ class Auto:
         self.speculation = Speculation("on") if drafting else Speculation("parked", reason)
         return Plan(tuple(steps))
 
-    def _breadth(self, source: str) -> int:
-        """Nodes at each depth: as many as the machine verifies at nearly the cost of one."""
+    def _breadth(self, key: Key) -> int:
+        """Nodes at each depth: the most whose extra time is less than the tokens they bring."""
+        source, _ = key
         if source not in self._branching:
             return 1
+        worth = _FREE
+        if self._branching[source].least == 1:
+            survival = self.knowledge.survival.get(key, Survival())
+            stands = survival.mean(survival.table())
+            worth = _emitted(1 - _MISSES * (1 - stands)) / _emitted(stands)
         chain = self._curve[min(_SHALLOW, self._k_max)]
-        free = [
-            b for b in _BREADTHS if self._curve[min(b * _SHALLOW, self._k_max)] <= _FREE * chain
+        paying = [
+            b for b in _BREADTHS if self._curve[min(b * _SHALLOW, self._k_max)] <= worth * chain
         ]
-        return max(free, default=1)
+        return max(paying, default=1)
 
-    def _budget(self, source: str, depth: int) -> Budget:
-        breadth = self._breadth(source)
+    def _budget(self, key: Key, depth: int) -> Budget:
+        breadth = self._breadth(key)
         if breadth == 1:
             return Budget.chain(depth)
-        leaves = breadth * self._branching[source].leaves
+        leaves = breadth * self._branching[key[0]].leaves
         return Budget(nodes=breadth * depth, depth=depth, leaves=leaves)
 
     def _affordable(self, key: Key, cost: float) -> Curve:
         """The curve by depth, up to the deepest draft whose complete loss the stake would bear."""
-        curve = self._curve[:: self._breadth(key[0])]
+        curve = self._curve[:: self._breadth(key)]
         loss = curve - 1 + np.arange(len(curve)) * cost
         longest = int(np.flatnonzero(loss[1:] <= self._stakes.of(key)).max(initial=-1)) + 1
         return curve[: longest + 1]
@@ -253,6 +262,11 @@ class Auto:
             self._stakes.settle(key, 1 + o.accepted, won)
             if key in self._trying and source == o.source:
                 self._looks.tried(key, self._round, o.proposed > 0, -won)
+
+
+def _emitted(stands: float) -> float:
+    """Tokens of a round with a draft of usual depth."""
+    return sum(stands**i for i in range(_SHALLOW + 1))
 
 
 def _hopeless(worth: Worth, survival: Survival) -> bool:
