@@ -239,6 +239,9 @@ async def test_resizing_while_it_speaks(chat):
 async def test_the_smallest_screen_holds_everything_that_matters(chat):
     async with chat(Script(LONG, hold_at=5), size=(60, 15)) as c:
         await c.ask_and_hold("Hello")
+        await c.sees("Stop")
+        await c.sees("tok/s")
+        await c.sees("drafting on")
         lines = c.screen_text.splitlines()
         assert len(lines) == 15
         assert "drafting on" in lines[-2]
