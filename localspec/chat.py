@@ -44,20 +44,25 @@ class Template:
         self._bos, self._eos = bos, eos
 
     def render(self, messages: Sequence[Message]) -> str:
-        """The prompt that asks for the next assistant turn.
+        """The prompt that asks for the next assistant turn, or for the rest of one.
+
+        Where the last message is the assistant's, it is taken for unfinished and goes on.
 
         Raises:
             UsageError: the template refuses these messages.
         """
+        unfinished = messages[-1].content if messages and messages[-1].role == "assistant" else ""
+        whole = messages[:-1] if unfinished else messages
         try:
-            return self._template.render(
-                messages=[{"role": m.role, "content": m.content} for m in messages],
+            prompt = self._template.render(
+                messages=[{"role": m.role, "content": m.content} for m in whole],
                 add_generation_prompt=True,
                 bos_token=self._bos,
                 eos_token=self._eos,
             )
         except Exception as error:  # noqa: BLE001 - it is a program, and not ours
             raise UsageError(f"the model's chat template refuses this chat: {error}") from None
+        return prompt + unfinished
 
 
 def _raise(message: str) -> None:
@@ -146,7 +151,8 @@ def fit(
         raise UsageError("the model's chat template makes nothing of this chat")
     if len(prompt.tokens) + reserve <= capacity:
         return prompt
-    cuts = [i for i in range(1, len(turns)) if turns[i].role == "user" or i == len(turns) - 1]
+    last = len(turns) - 1 - (turns[-1].role == "assistant")  # what is unfinished keeps its question
+    cuts = [i for i in range(1, last + 1) if turns[i].role == "user" or i == last]
     if cuts:
         prompt = without(cuts.pop())
     # A long chat has many turns too many: the first cut that leaves enough is found by halving.

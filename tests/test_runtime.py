@@ -152,6 +152,15 @@ def test_a_closed_runtime_says_so(files: Files) -> None:
         list(runtime.reply(HELLO))
 
 
+def test_a_reply_that_was_cut_goes_on_as_if_it_had_not_been(runtime: Runtime) -> None:
+    whole = last(runtime.reply(HELLO, sampling=GREEDY, max_tokens=30)).tokens
+    begun = last(runtime.reply(HELLO, sampling=GREEDY, max_tokens=11))
+    unfinished = [*HELLO, Message("assistant", begun.text)]
+    rest = last(runtime.reply(unfinished, sampling=GREEDY, max_tokens=19))
+    assert (*begun.tokens, *rest.tokens) == whole
+    assert rest.stats.cached_tokens >= rest.stats.prompt_tokens - 1
+
+
 def test_stop_strings_end_the_text_before_them(runtime: Runtime) -> None:
     whole = last(runtime.reply(HELLO, sampling=WARM, seed=9, max_tokens=60))
     stop = whole.text[6:9]

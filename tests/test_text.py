@@ -65,6 +65,11 @@ def words(n: int, role: str = "user") -> Message:
     return Message(role, " ".join(["word"] * n))
 
 
+def test_an_unfinished_reply_ends_the_prompt() -> None:
+    asked = [Message("user", "Hello"), Message("assistant", "Once upon")]
+    assert TEMPLATE.render(asked) == TEMPLATE.render(asked[:1]) + "Once upon"
+
+
 def test_a_conversation_that_fits_is_left_alone() -> None:
     messages = [words(5), words(5, "assistant"), words(5)]
     prompt = fit(messages, TEMPLATE, WORDS.encode, 100, 20)

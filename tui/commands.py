@@ -84,6 +84,7 @@ SPECS = {
     "help": Spec("/help", "keys and commands", _nothing),
     "new": Spec("/new", "start a new chat", _nothing),
     "again": Spec("/again", "answer the last question once more, on another branch", _nothing),
+    "continue": Spec("/continue", "have a stopped reply go on where it stopped", _nothing),
     "edit": Spec("/edit", "change the last question, on another branch", _nothing),
     "branch": Spec("/branch [back]", "look at the next branch, or the one before", _back),
     "chats": Spec("/chats [WORDS]", "list the chats, or search them all", str),

@@ -23,6 +23,7 @@ _CHAT = (
     _key("chat.token_left", "alt+left", "token(-1)", "the token before: p, q and alternatives"),
     _key("chat.token_right", "alt+right", "token(1)", "the token after"),
     _key("chat.again", "f5", "again", "answer the last question once more, on another branch"),
+    _key("chat.continue", "f9", "continue", "have a stopped reply go on where it stopped"),
     _key("chat.edit", "f8", "edit", "change the last question, on another branch"),
     _key("chat.branch_before", "alt+up", "branch(-1)", "look at the branch before"),
     _key("chat.branch_after", "alt+down", "branch(1)", "look at the branch after"),

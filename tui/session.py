@@ -180,6 +180,8 @@ class Session:
         self._closing: asyncio.Future[None] | None = None
         self._again = False
         """Whether the last question is to be answered once more."""
+        self._onward = False
+        """Whether the last reply is to go on where it stopped."""
         self._comparing: Comparison | None = None
         """The one to make next, or the one that is being made."""
         self._happenings: deque[Happening] = deque()
@@ -189,7 +191,7 @@ class Session:
     @property
     def idle(self) -> bool:
         """Whether nothing will change by itself."""
-        asked = self.queue or self._again or self._comparing
+        asked = self.queue or self._again or self._onward or self._comparing
         waiting = asked and self.phase is Phase.READY
         return self.phase in (Phase.READY, Phase.DEAD) and not waiting and not self._happenings
 
@@ -228,7 +230,7 @@ class Session:
     def _leave(self) -> None:
         self.stop()
         self.queue.clear()
-        self._again = False
+        self._again = self._onward = False
         self.meter.forget()
 
     async def resume(self, start: str | None = None) -> None:
@@ -259,6 +261,17 @@ class Session:
         while turns[-1] is not question:
             self.conversation.rewind(turns[-1])
         self._again = True
+        self._happen(Turned())
+        return True
+
+    def go_on(self) -> bool:
+        """Have the last reply go on where it was stopped; whether it was."""
+        turns = self.conversation.turns
+        stopped = turns and turns[-1].role == "assistant" and turns[-1].text
+        if not stopped or turns[-1].end in (None, "stop") or self.phase is not Phase.READY:
+            return False
+        turns[-1].end = None
+        self._onward = True
         self._happen(Turned())
         return True
 
@@ -329,6 +342,9 @@ class Session:
             elif self.phase is Phase.READY and self._again:
                 self._again = False
                 await self._answer(None)
+            elif self.phase is Phase.READY and self._onward:
+                self._onward = False
+                await self._answer(None, self.conversation.turns[-1])
             elif self.phase is Phase.READY and self._comparing is not None:
                 await self._compare(self._comparing)
             elif self.phase is Phase.READY and self.queue:
@@ -367,10 +383,11 @@ class Session:
         self.phase = Phase.READY
         self._happen(Opened(info))
 
-    async def _answer(self, text: str | None) -> None:
+    async def _answer(self, text: str | None, unfinished: Turn | None = None) -> None:
         question = None if text is None else self.conversation.say(text)
         messages = self.conversation.messages()
-        reply = self.conversation.answer()
+        reply = unfinished or self.conversation.answer()
+        said, reply.made = reply.text, None
         ended = self.kept.follow(self.conversation, question, reply)
         self.meter.start()
         self.phase = Phase.REPLYING
@@ -385,6 +402,10 @@ class Session:
                 draft=settings.draft,
             )
             async for event in events:
+                if isinstance(event, Finished) and said:
+                    whole = dataclasses.replace(event.reply, text=said + event.reply.text)
+                    self._take(reply, Finished(whole))
+                    continue
                 self._take(reply, event)
                 if isinstance(event, Finished):
                     reply.made = Made(messages, settings.sampling, settings.max_tokens, event.reply)

@@ -687,3 +687,20 @@ async def test_another_answer_after_help_is_shown_once(chat):
         await c.sees("second answer")
         assert c.screen_text.count("second answer") == 1
         assert "first answer" not in c.screen_text
+
+
+async def test_a_stopped_reply_goes_on_where_it_stopped(chat):
+    async with chat(Script(LONG, hold_at=2), Script(" and the rest")) as c:
+        await c.ask_and_hold("Hello")
+        await c.pilot.press("escape")
+        await c.ready()
+        stopped = c.replies[-1].text
+        assert c.replies[-1].end == "interrupt"
+        await c.type("/continue")
+        await c.until(lambda: c.replies[-1].text == stopped + " and the rest")
+        await c.ready()
+        assert len(c.replies) == 1
+        assert c.engine.asked[-1][-1].role == "assistant"
+        assert c.engine.asked[-1][-1].content == stopped
+        await c.type("/continue")
+        await c.until(lambda: "is whole" in c.stats)

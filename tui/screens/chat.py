@@ -60,6 +60,7 @@ class ChatScreen(KeepingView):
         return {
             "help": lambda _: self.action_help(),
             "again": lambda _: self.action_again(),
+            "continue": lambda _: self.action_continue(),
             "edit": lambda _: self.action_edit(),
             "branch": lambda back: self.action_branch(-1 if back else 1),
             "chats": lambda query: self.list_chats(str(query)),

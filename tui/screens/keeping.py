@@ -36,6 +36,11 @@ class KeepingView(ChatView):
         if not self.session.regenerate():
             self.hint("there is no question to answer yet")
 
+    def action_continue(self) -> None:
+        """Have the last reply go on where it was stopped."""
+        if not self.session.go_on():
+            self.hint("the last reply is whole; /again makes another")
+
     def action_edit(self) -> None:
         """Take the last question back into the composer; what it led to stays as a branch."""
         turns = self.session.conversation.turns
