@@ -101,6 +101,15 @@ def test_a_look_never_costs_more_than_was_saved_for_it() -> None:
         assert played.seconds <= plain_seconds(CPU, 16) / 0.99
 
 
+def test_looks_in_vain_do_not_starve_another_kind_of_sampling() -> None:
+    policy = auto(CPU, 1.5)
+    for seed in range(30):
+        play(policy, steady(0.5, confidence=0.95, seed=seed), CPU, 1.5, tokens=24)
+    played = play(policy, steady(0.99), CPU, 1.5, kind="1.0")
+    assert played.looks > 0
+    assert sum(played.lengths) > 40
+
+
 def test_a_draft_that_may_pay_reads_the_prompt_with_the_target() -> None:
     policy = auto(CPU, 1.5)
     assert policy.expects_drafts(Standing(0, 500, 0, "greedy"))  # nothing is known of it

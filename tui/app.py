@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,6 +54,8 @@ class ChatApp(App[None]):
         kept: Kept | None = None,
         resume: Chat | None = None,
         keys: Mapping[str, str] | None = None,
+        options: Options | None = None,
+        reopen: Callable[[Options], Engine] | None = None,
     ) -> None:
         """Go on with the chat ``resume``; its system prompt stays unless ``system`` is given.
 
@@ -62,7 +64,7 @@ class ChatApp(App[None]):
         super().__init__()
         self._rebound = dict(keys or {})
         self.set_keymap(self._rebound)
-        self.session = Session(engine, settings, system, kept)
+        self.session = Session(engine, settings, system, kept, options=options, reopen=reopen)
         if resume is not None:
             self.session.kept.resume(resume, self.session.conversation)
             if system is not None:
@@ -173,6 +175,8 @@ def run(
         kept=Kept(Saver(), options.model),
         resume=resume,
         keys=keys,
+        options=options,
+        reopen=lambda other: EngineClient(other, log_dir=config.state_dir()),
     )
     with _window_title(f"localspec · {Path(options.model).name}"):
         app.run()

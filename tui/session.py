@@ -13,9 +13,9 @@ import enum
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from localspec.errors import EngineError, Interrupted, LocalspecError
+from localspec.errors import EngineError, Interrupted, LocalspecError, UsageError
 from localspec.events import (
     Examination,
     Finished,
@@ -33,6 +33,9 @@ from tui.comparison import Comparison, examine
 from tui.conversation import Conversation, Made, Turn
 from tui.kept import Kept
 from tui.meter import Meter
+
+if TYPE_CHECKING:
+    from localspec.options import Options
 
 ReplyEvent = Reading | Token | Round | Notice | Finished
 
@@ -162,8 +165,14 @@ class Session:
         settings: Settings,
         system: str | None = None,
         kept: Kept | None = None,
+        *,
+        options: Options | None = None,
+        reopen: Callable[[Options], Engine] | None = None,
     ) -> None:
+        """``options`` are those of the engine; with them ``reopen`` makes another."""
         self.engine = engine
+        self.options = options
+        self._reopen = reopen
         self.settings = settings
         self.conversation = Conversation(system)
         self.kept = kept or Kept()
@@ -314,6 +323,26 @@ class Session:
         self._activity()
         return True
 
+    def load(self, **changes: object) -> None:
+        """Answer with other load-time options, another model say; the conversation stays.
+
+        Raises:
+            UsageError: options that cannot be meant, or a model that is still being loaded.
+        """
+        if self.options is None or self._reopen is None or self.phase is Phase.LOADING:
+            raise UsageError("wait until the model is loaded")
+        options = dataclasses.replace(self.options, **changes)  # type: ignore[arg-type]
+        self.stop()
+        self.engine.on_death = None
+        self._closing = asyncio.ensure_future(self.engine.close())
+        self.options, self.engine = options, self._reopen(options)
+        self.engine.on_death = self._died
+        for turn in self.conversation.turns:
+            turn.made = None  # another model cannot be asked about it
+        self.kept.use_model(options.model)
+        self.phase = Phase.LOADING
+        self._activity()
+
     def change(self, command: Command) -> str:
         """Change how the next replies are asked for; the line that says so."""
         settings, value = self.settings, command.value
@@ -371,6 +400,9 @@ class Session:
     async def _open(self) -> None:
         self.loading = None
         self._activity()
+        if self._closing is not None:  # two models at once may not fit
+            await self._closing
+            self._closing = None
         try:
             info = await self.engine.open(self._loads)
         except LocalspecError as error:

@@ -1,7 +1,8 @@
 """When a parked drafter looks: by a schedule that backs off, and for no more than was saved up.
 
 A look reads what the drafter has missed, which may be a whole long prompt. So one round in 100
-is saved for looking, and a look that is expected to cost more than the savings waits.
+is saved for looking, and a look that is expected to cost more than the savings waits. Small ones,
+over a few tokens, are paid for by their schedule alone.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ _SHARE = 0.01
 """Of a plain round, saved every round."""
 _FRESH, _MOST = 2.0, 8.0
 """Plain rounds saved at the start, and at most."""
+_SMALL = 0.3
+"""Plain rounds that a look may always cost."""
 _BATCHED = 0.5
 """Cost of a token that is read with many others, by that of one alone, before it was measured."""
 _WEIGHT = 0.3
@@ -64,7 +67,7 @@ class Looks:
 
     def tried(self, key: Key, now: int, drafted: bool, cost: float) -> None:
         """It has; what did not come to a draft is tried again at once."""
-        self._saved -= max(0.0, cost)
+        self._saved = max(0.0, self._saved - max(0.0, cost))
         if drafted:
             made = min(self._tries.get(key, (0, 0))[0] + 1, len(_TRY_AFTER) - 1)
             self._tries[key] = made, now + _TRY_AFTER[made]
@@ -76,7 +79,7 @@ class Looks:
         never stand (``hopeless``) are looked at seldom.
         """
         made, due = self._schedule.setdefault(key, (0, now + _AFTER[0]))
-        if now < due or self._expected(key[0], lengths, cost) > self._saved:
+        if now < due or self._expected(key[0], lengths, cost) > max(self._saved, _SMALL):
             return False
         made = len(_AFTER) - 1 if hopeless else min(made + 1, len(_AFTER) - 1)
         self._schedule[key] = made, now + _AFTER[made]
@@ -88,7 +91,7 @@ class Looks:
 
     def looked(self, seq: int, source: str, length: int, cost: float) -> None:
         """A look has cost so much."""
-        self._saved -= cost
+        self._saved = max(0.0, self._saved - cost)
         missing = length - self._read.get((seq, source), 0)
         if missing > 0:
             each = cost / missing

@@ -107,8 +107,8 @@ class Pace:
         return False
 
     def further(self, confidences: Sequence[float]) -> bool:
-        """Whether up to sixteen tokens more, each a look and a drafted token of mean survival, would
-        beat stopping here at the rate that the draft set out for.
+        """Whether up to sixteen tokens more, each a look and a drafted token of mean survival,
+        would beat stopping here at the rate that the draft set out for.
         """
         k = len(confidences)
         curve, rate = self._curve, self._rates[bin_of(confidences[0])]

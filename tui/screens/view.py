@@ -169,7 +169,9 @@ class ChatView(Screen[None]):
         else:
             temperature = session.settings.sampling.temperature
             session.meter.memory = self._memory.look(session.engine.pid)
-            setting = f"{self._verifier} T {temperature:g}"
+            options = session.options
+            verifier = options.verifier if options is not None else self._verifier
+            setting = f"{verifier} T {temperature:g}"
             self._stats.show_figures(session.meter, setting, two=self._tall)
             self._strip.show_rounds(session.meter)
             self._details.show_details(session.meter)
