@@ -128,7 +128,7 @@ class Auto:
             self._kinds[standing.seq] = standing.sampling
             if standing.emitted == 0:
                 self._stakes.new_reply()
-                self._looks.new_reply()
+                self._looks.new_reply(self._round)
             if standing.sampling not in plans:
                 plans[standing.sampling] = self._plan(standing.sampling)
         if self._round % _PLAIN_EVERY == 0:

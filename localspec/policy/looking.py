@@ -40,9 +40,11 @@ class Looks:
         self._tries: dict[Key, tuple[int, int]] = {}
         """(Tries made, round of the next one)."""
 
-    def new_reply(self) -> None:
-        """Another text: begin early again."""
-        self._schedule.clear()
+    def new_reply(self, now: int) -> None:
+        """Another text, from round ``now`` on: look a little sooner than in the last one."""
+        for key, (made, _) in self._schedule.items():
+            sooner = max(0, made - 1)
+            self._schedule[key] = sooner, now + _AFTER[sooner]
 
     def passed(self) -> None:
         """A round was made."""
