@@ -41,10 +41,12 @@ class Looks:
         """(Tries made, round of the next one)."""
 
     def new_reply(self, now: int) -> None:
-        """Another text, from round ``now`` on: look a little sooner than in the last one."""
+        """Another text, from round ``now`` on: begin early again, but not at once where the last
+        text ended parked.
+        """
         for key, (made, _) in self._schedule.items():
-            sooner = max(0, made - 1)
-            self._schedule[key] = sooner, now + _AFTER[sooner]
+            again = min(made, 1)
+            self._schedule[key] = again, now + _AFTER[again]
 
     def passed(self) -> None:
         """A round was made."""
