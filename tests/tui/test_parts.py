@@ -236,7 +236,12 @@ def test_commands_and_files_are_completed(tmp_path, monkeypatch):
     (tmp_path / "data.txt").touch()
     (tmp_path / ".hidden").touch()
     monkeypatch.chdir(tmp_path)
-    assert [c.text for c in completions("/co")] == ["/compare", "/colours", "/copy"]
+    assert [c.text for c in completions("/co")] == [
+        "/continue",
+        "/compare",
+        "/colours",
+        "/copy",
+    ]
     assert len(completions("/")) == len(SPECS)
     assert not completions("see /co")
     assert [c.text for c in completions("read @d")] == ["@data.txt", f"@docs{os.sep}"]
