@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,16 +16,19 @@ from localspec.errors import (
 )
 from localspec.events import Loading, ModelInfo, Speculation
 from localspec.gathering import BRANCHING, Gathering, branches, uses_draft, wanted
+from localspec.heading import Brought, brought
 from localspec.llama import library
 from localspec.llama.calibrate import Watchdog, choose_threads
 from localspec.llama.context import Context
 from localspec.llama.devices import backend, physical_cores
+from localspec.llama.heads import Head
 from localspec.llama.model import Model, check_file
 from localspec.llama.runners import LlamaTarget
 from localspec.llama.stop import StopFlag
 from localspec.options import Options
 from localspec.pairs.explain import needs
 from localspec.pairs.fit import fit_files
+from localspec.pairs.heads import carries_mtp
 from localspec.pairs.placement import BATCH, Share
 from localspec.pairs.planning import Fit, Wishes, step_down
 from localspec.pairs.resolve import Resolved, resolve
@@ -75,7 +79,7 @@ def load(
         raise
 
 
-@dataclass(slots=True)
+@dataclass
 class _Assembly:
     """A pair while it is being put together."""
 
@@ -120,26 +124,41 @@ class _Assembly:
             threads=options.threads,
             require_draft=options.require_draft or options.draft is not None,
         )
-        draft = self.files.draft if uses_draft(options) else None
+        draft = self.files.draft if uses_draft(self.names, self.brought) else None
         return fit_files(self.files.target, draft, wishes)
+
+    @functools.cached_property
+    def brought(self) -> Brought:
+        """The drafts that the files bring."""
+        return brought(self.files.target, self.files.draft)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the drafters wanted."""
+        return wanted(self.options, self.brought)
 
     def loaded(self, fit: Fit) -> Pairing:
         options = self.options
         self.notices.extend(fit.notes)
-        model = self.model(self.files.target, fit.target)
+        in_target = any(self.brought.in_target(name) for name in self.names)
+        carried = in_target and carries_mtp(self.brought.target)
+        model = self.model(self.files.target, fit.target, next_layers=carried)
         self.look_at(model, fit.context)
-        own = branches(options, model, self.notices)
+        own = branches(self.names, model, self.notices)
         context = self.context(model, fit, fit.target.kv_type, own)
         judge = verifier(options.verifier)
         gathering = Gathering(
             options=options,
+            names=self.names,
             file=self.files.draft,
+            files=self.brought,
             target=model,
             fit=fit,
             favours=judge.favours,
             notices=self.notices,
-            load=lambda path: self.model(path, fit.draft),
+            load=lambda path, alone: self.model(path, fit.draft, alone=alone),
             open=lambda draft, kv_type, branches: self.context(draft, fit, kv_type, branches),
+            open_head=lambda kind, head, kv_type: self.head(kind, head, context, fit, kv_type),
         )
         drafters = gathering.drafters()
         draft = gathering.draft
@@ -161,7 +180,7 @@ class _Assembly:
                 notices=tuple(self.notices),
             ),
             target_model=model,
-            target=LlamaTarget(context),
+            target=LlamaTarget(context, gathering.features),
             drafter=_combined(drafters),
             verifier=judge,
             control=control,
@@ -177,13 +196,22 @@ class _Assembly:
             part.close()
         self.parts.clear()
 
-    def model(self, path: Path, share: Share | None) -> Model:
+    def model(
+        self, path: Path, share: Share | None, *, next_layers: bool = False, alone: bool = True
+    ) -> Model:
         def progress(fraction: float) -> None:
             if self.on_event is not None:
                 self.on_event(Loading(path.name, fraction))
 
         layers = share.gpu_layers if share is not None else 0
-        loaded = Model(path, gpu_layers=layers, on_progress=progress, cancelled=self.cancelled)
+        loaded = Model(
+            path,
+            gpu_layers=layers,
+            next_layers=next_layers or not alone,
+            alone=alone,
+            on_progress=progress,
+            cancelled=self.cancelled,
+        )
         self.parts.append(loaded)
         return loaded
 
@@ -213,13 +241,26 @@ class _Assembly:
             choose_threads(made)
         return made
 
+    def head(self, kind: type[Head], model: Model, target: Context, fit: Fit, kv_type: str) -> Head:
+        made = kind(
+            model,
+            target,
+            n_ctx=fit.context,
+            n_batch=BATCH,
+            threads=target.threads,
+            kv_type=kv_type,
+            stop=self.stop,
+        )
+        self.parts.insert(0, made)
+        return made
+
     def why_off(self, target: Model, drafters: list[Drafter]) -> str | None:
         if drafters:
             return None
         if not target.partial_removal:
             name = self.files.target.name
             return f"{name} keeps a recurrent state that cannot forget rejected tokens"
-        names = wanted(self.options)
+        names = self.names
         if "off" in names:
             return "switched off"
         if "lookahead" in names:

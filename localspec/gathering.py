@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,18 +13,28 @@ from localspec.drafters.ngram import NGram
 from localspec.drafters.suffix import Suffix
 from localspec.drafters.translated import TranslatedModel
 from localspec.drafters.tree import TreeDrafter
-from localspec.errors import ChatsError, DraftIncompatibleError, Interrupted, LocalspecError
+from localspec.errors import (
+    ChatsError,
+    DraftIncompatibleError,
+    Interrupted,
+    LocalspecError,
+    OutOfMemoryError,
+)
+from localspec.heading import HEADS, Brought, opened
 from localspec.llama.context import Context
+from localspec.llama.features import Features
+from localspec.llama.heads import Head
 from localspec.llama.model import Model
 from localspec.llama.runners import LlamaDraftModel, LlamaTarget
 from localspec.options import Options
 from localspec.pairs.check import vocabulary_mismatch
+from localspec.pairs.heads import MODEL
 from localspec.pairs.planning import Fit, draft_kv_type
+from localspec.pairs.resolve import NO_DRAFT
 from localspec.pairs.translation import Translation, too_little, translate
 from localspec.remembering import remembered
 from localspec.values import Branching, Proposal
 
-_DEFAULT = ("suffix", "model")
 _WITH_A_MODEL = frozenset({"model", "tree"})
 _FROM_THE_TEXT = frozenset({"suffix", "ngram"})
 _BEFORE_A_MODEL = 4
@@ -35,21 +45,23 @@ BRANCHING = {"tree": Branching(), "lookahead": Branching(leaves=4, least=2)}
 """Drafters of trees."""
 
 
-def wanted(options: Options) -> tuple[str, ...]:
+def wanted(options: Options, files: Brought) -> tuple[str, ...]:
     """Names of drafters, in order of preference."""
     if options.draft_max == 0:
         return ("off",)
-    return options.drafter or _DEFAULT
+    return options.drafter or ("suffix", files.best(options))
 
 
-def uses_draft(options: Options) -> bool:
-    """Whether a drafter is wanted that needs a draft model."""
-    return bool(_WITH_A_MODEL & {*wanted(options)})
+def uses_draft(names: Sequence[str], files: Brought) -> bool:
+    """Whether one of these drafters needs the draft file."""
+    return any(
+        name in _WITH_A_MODEL or (name in HEADS and not files.in_target(name)) for name in names
+    )
 
 
-def branches(options: Options, model: Model, notices: list[str]) -> int:
+def branches(names: Sequence[str], model: Model, notices: list[str]) -> int:
     """Sequences that the model's context needs for draft trees; none where nobody drafts them."""
-    most = max((_BRANCHES.get(name, 0) for name in wanted(options)), default=0)
+    most = max((_BRANCHES.get(name, 0) for name in names), default=0)
     if most and not model.branching:
         notices.append(
             f"{model.path.name} keeps a cache that cannot branch: drafting chains, not trees"
@@ -63,17 +75,25 @@ class Gathering:
     """Finds a pair's drafters."""
 
     options: Options
+    names: tuple[str, ...]
+    """Of the drafters wanted."""
     file: Path | None
-    """Of the draft model."""
+    """Of the draft model, or of the head."""
+    files: Brought
     target: Model
     fit: Fit
     favours: Proposal
     """The kind of proposal that the verifier favours."""
     notices: list[str]
-    load: Callable[[Path], Model]
+    load: Callable[[Path, bool], Model]
+    """Loads a file, a model that can run alone or a head."""
     open: Callable[[Model, str, int], Context]
     """Makes a context of (model, KV type, branches)."""
+    open_head: Callable[[type[Head], Model, str], Head]
+    """Makes a head's context."""
     draft: Model | None = None
+    features: Features | None = None
+    """What the target is to keep for a head."""
     contexts: dict[str, Context] = field(default_factory=dict)
     """Of drafters that compute, by name."""
     _translation: Translation | None = None
@@ -89,32 +109,40 @@ class Gathering:
             if self.options.require_draft:
                 raise DraftIncompatibleError("drafting is off")
             return []
-        self.draft = self._draft_model()
+        if _WITH_A_MODEL & {*self.names} or (
+            self.options.require_draft and not HEADS & {*self.names}
+        ):
+            self.draft = self._draft_model()
         found: list[Drafter] = []
-        for name in wanted(self.options):
-            if name in _WITH_A_MODEL and self.draft is not None:
+        for name in self.names:
+            if name in HEADS:
+                found += self._with_head(name)
+            elif name in _WITH_A_MODEL and self.draft is not None:
                 found.append(self._with_model(name, self.draft))
             elif name == "lookahead" and self.target.branching:
                 found.append(Lookahead())
             elif name == "ngram":
                 found.append(NGram(max(2, self._shortest)))
             elif name == "suffix" or (name in _WITH_A_MODEL and self._falls_back):
-                found.append(Suffix(self._shortest, self._remembered()))
+                found.append(self._suffix())
         return found
 
     def _draft_model(self) -> Model | None:
         """The draft model, or None with a notice; the text then drafts alone."""
         options = self.options
-        if not uses_draft(options):
+        if not uses_draft(self.names, self.files):
             refusal = "drafting is off" if options.require_draft else None
         elif self.file is None:
             refusal = "there is no draft model"
         elif self.fit.left_out is not None:
             refusal = self.fit.left_out
             self.notices.append(f"{refusal}; drafting from n-grams instead")
+        elif self.files.kind not in {None, MODEL}:
+            refusal = self.files.trouble(MODEL)
+            self.notices.append(f"{refusal}; drafting from n-grams instead")
         else:
             try:
-                draft = self.load(self.file)
+                draft = self.load(self.file, True)
             except Interrupted:
                 raise
             except LocalspecError as error:
@@ -131,6 +159,45 @@ class Gathering:
         if options.require_draft:
             raise DraftIncompatibleError(refusal or "there is no draft model")
         return None
+
+    def _with_head(self, name: str) -> list[Drafter]:
+        """The drafter from a head; with a notice, none or the text in its place."""
+        refusal = self.files.trouble(name)
+        insists = self.options.require_draft or name in (self.options.drafter or ())
+        if refusal is None and self.features is not None:
+            refusal = f"only one head drafts at a time, so {name} does not"
+        if refusal is None and self.fit.left_out is not None and not self.files.in_target(name):
+            refusal = self.fit.left_out
+        if refusal is None:
+            try:
+                return [self._opened(name)]
+            except OutOfMemoryError as error:
+                refusal = f"the {name} head does not fit: {error}"
+        if insists or self.options.draft not in {None, NO_DRAFT}:
+            raise DraftIncompatibleError(refusal)
+        self.notices.append(f"{refusal}; drafting from n-grams instead")
+        return [] if _FROM_THE_TEXT & {*self.names} else [self._suffix()]
+
+    def _opened(self, name: str) -> Drafter:
+        head = self.target
+        if not self.files.in_target(name):
+            assert self.file is not None  # its header was read
+            head = self.draft = self.load(self.file, False)
+        planned = self.fit.draft
+        kv_type = planned.kv_type if planned else self._target_kv
+        found = opened(
+            name,
+            head,
+            self.target,
+            self.files.tap,
+            lambda kind, model: self.open_head(kind, model, kv_type),
+            self.favours,
+        )
+        self.features, self.contexts[name] = found.features, found.context
+        return found.drafter
+
+    def _suffix(self) -> Drafter:
+        return Suffix(self._shortest, self._remembered())
 
     def _mismatch(self, draft: Model) -> str | None:
         """Why the draft cannot serve the target; None if it can, by translation if need be."""
@@ -154,7 +221,7 @@ class Gathering:
         planned = self.fit.draft  # None where only llama.cpp could read its header
         kv_type = planned.kv_type if planned else draft_kv_type(None, self._target_kv)
         if name == "tree" and self._translation is None:
-            context = self.open(draft, kv_type, branches(self.options, draft, self.notices))
+            context = self.open(draft, kv_type, branches(self.names, draft, self.notices))
             self.contexts[name] = context
             shared = min(draft.n_vocab, self.target.n_vocab)
             chains = ModelDrafter(LlamaDraftModel(context, shared), self.favours, name)
@@ -182,14 +249,15 @@ class Gathering:
 
     @property
     def _shortest(self) -> int:
-        return 1 if self.draft is None else _BEFORE_A_MODEL
+        computes = self.draft is not None or HEADS & {*self.names}
+        return _BEFORE_A_MODEL if computes else 1
 
     @property
     def _falls_back(self) -> bool:
         """Whether the text stands in for a draft model: where one was expected, and not asked
         too.
         """
-        return self.file is not None and not _FROM_THE_TEXT & {*wanted(self.options)}
+        return self.file is not None and not _FROM_THE_TEXT & {*self.names}
 
 
 __all__ = ["BRANCHING", "Gathering", "branches", "uses_draft", "wanted"]

@@ -18,7 +18,7 @@ from typing import Self
 
 from localspec.assembly import Pairing, load
 from localspec.chat import PLAIN_STOP, PLAIN_TEMPLATE, Prompt, Template, Transcript, fit
-from localspec.drafters import Committed, Drafter, Off
+from localspec.drafters import Committed, Drafter, Follows, Off
 from localspec.drafters.model import common_prefix
 from localspec.errors import ContextError, DecodeError, Interrupted, LocalspecError, UsageError
 from localspec.events import (
@@ -386,6 +386,8 @@ class Runtime:
             start = time.perf_counter()
             target.read(_SEQ, prompt[at : min(at + _READ_AT_ONCE, len(prompt) - 1)])
             self._held = prompt[: target.length(_SEQ)]
+            if isinstance(drafter, Follows):
+                drafter.follow(_SEQ, prompt, len(self._held))
             if self._resuming is not None:
                 self._resuming.has_read(len(self._held) - at, time.perf_counter() - start)
         if policy.expects_drafts(generation.standing):

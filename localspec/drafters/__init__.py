@@ -102,6 +102,17 @@ class Drafter(Protocol):
 
 
 @runtime_checkable
+class Follows(Protocol):
+    """A drafter that reads a prompt while the target does, because it needs what only then is at
+    hand: the target's hidden states.
+    """
+
+    def follow(self, seq: int, tokens: Sequence[int], upto: int) -> None:
+        """The target has read the first ``upto`` tokens of the request ``tokens``."""
+        ...
+
+
+@runtime_checkable
 class Guesses(Protocol):
     """A drafter that can say what it makes of any place: for people who ask, not for drafting."""
 
@@ -151,4 +162,4 @@ class Off:
         """Nothing to forget."""
 
 
-__all__ = ["Ask", "Committed", "Drafter", "Off", "judge"]
+__all__ = ["Ask", "Committed", "Drafter", "Follows", "Guesses", "Off", "judge"]

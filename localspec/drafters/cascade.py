@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from localspec.drafters import Ask, Committed, Drafter, Guesses
+from localspec.drafters import Ask, Committed, Drafter, Follows, Guesses
 from localspec.values import ANY, Draft, Evidence, Logits, Step, no_draft
 
 
@@ -39,6 +39,12 @@ class Cascade:
     def commit(self, news: Sequence[Committed]) -> list[Evidence]:
         """Tell every drafter."""
         return [found for drafter in self._drafters for found in drafter.commit(news)]
+
+    def follow(self, seq: int, tokens: Sequence[int], upto: int) -> None:
+        """Tell those that follow the target; see `Follows`."""
+        for drafter in self._drafters:
+            if isinstance(drafter, Follows):
+                drafter.follow(seq, tokens, upto)
 
     def logits(self, seq: int, tokens: Sequence[int]) -> Logits | None:
         """What the first drafter with an opinion makes of a place; see `Guesses`."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from localspec.drafters import Ask, Committed, judge
 from localspec.drafters.choosing import Chooser, confidence
-from localspec.errors import ContextFullError
+from localspec.errors import ContextFullError, LocalspecError
 from localspec.values import (
     Distribution,
     Draft,
@@ -25,6 +25,14 @@ from localspec.values import (
 
 _LOOK_AT = 16
 """Tokens that a look compares at most: rows of logits cost memory and time."""
+
+
+class UnreadyError(LocalspecError):
+    """A draft model lacks what it would draft from; it may have it after the next round."""
+
+
+_CANNOT = (ContextFullError, UnreadyError)
+"""The draft model's troubles, not the target's: then nothing is drafted."""
 
 
 class DraftModel(Protocol):
@@ -45,7 +53,7 @@ class DraftModel(Protocol):
 
         ``work`` is (sequence, tokens, rows); returns (rows, V) logits after the last ``rows``
         tokens of each, valid until the next pass. If it raises, nothing was appended;
-        ContextFullError where they do not fit.
+        ContextFullError where they do not fit, UnreadyError where something is missing.
         """
         ...
 
@@ -124,7 +132,7 @@ class ModelDrafter:
             work = [(c.ask.seq, new, 1) for c, new in zip(active, feed, strict=True)]
             try:
                 rows = self._model.extend(work)
-            except ContextFullError:  # the draft's context, not the target's
+            except _CANNOT:
                 break
             for c, new, row in zip(active, feed, rows, strict=True):
                 self._caches[c.ask.seq].held.extend(new)
@@ -152,14 +160,20 @@ class ModelDrafter:
                 self._cut(item.seq, cache, self._standing(cache, item))
                 if chain is not None:
                     evidence += self._judged(chain, item)
+            elif len(item.tokens) == len(item.known):  # a prompt
+                self._announced(item.seq, item.known, len(item.known) - 1)
             else:  # another request than the cache is of
-                missing = self._catch_up(item.seq, item.known)
-                announced = len(item.tokens) == len(item.known)
-                if announced and len(missing) > 1 and self._readable(missing):
-                    with contextlib.suppress(ContextFullError):  # then nothing is drafted
-                        self._model.extend([(item.seq, missing[:-1], 0)])
-                        cache.held.extend(missing[:-1])
+                self._catch_up(item.seq, item.known)
         return evidence
+
+    def _announced(self, seq: int, tokens: Sequence[int], upto: int) -> None:
+        """Have the first ``upto`` tokens of a prompt in the cache, if they can be read."""
+        missing = self._catch_up(seq, tokens)
+        missing = missing[: max(0, len(missing) - (len(tokens) - upto))]
+        if missing and self._readable(missing):
+            with contextlib.suppress(*_CANNOT):
+                self._model.extend([(seq, missing, 0)])
+                self._caches[seq].held.extend(missing)
 
     def logits(self, seq: int, tokens: Sequence[int]) -> Logits | None:
         """(V,) what follows ``tokens`` by the draft model; see `Guesses`."""
@@ -168,7 +182,10 @@ class ModelDrafter:
         missing = self._catch_up(seq, tokens)
         if not self._readable(missing):
             return None
-        (rows,) = self._model.extend([(seq, missing, 1)])
+        try:
+            (rows,) = self._model.extend([(seq, missing, 1)])
+        except _CANNOT:
+            return None
         row: Logits = rows[0].copy()
         self._caches[seq].held.extend(missing)
         return row
@@ -197,7 +214,7 @@ class ModelDrafter:
         if missing:
             try:
                 self._model.extend([(ask.seq, missing, 0)])
-            except ContextFullError:
+            except _CANNOT:
                 return False
             self._caches[ask.seq].held.extend(missing)
         return True
@@ -264,7 +281,7 @@ class ModelDrafter:
         rows = min(_LOOK_AT, len(missing))
         try:
             (logits,) = self._model.extend([(ask.seq, missing, rows)])
-        except ContextFullError:
+        except _CANNOT:
             return
         held = self._caches[ask.seq].held
         held.extend(missing)

@@ -16,9 +16,15 @@ class Batch:
     The C struct holds raw pointers into the arrays, so they live as long as the object does.
     """
 
-    def __init__(self, capacity: int, width: int = 1) -> None:
+    def __init__(
+        self, capacity: int, width: int = 1, *, states: int = 0, tokens: bool = True
+    ) -> None:
+        """With ``states``, each token comes with a hidden state of so many numbers, or is nothing
+        but one where there are no ``tokens``.
+        """
         self.capacity = capacity
         self.tokens = np.zeros(capacity, np.int32)
+        self.states = np.zeros((capacity, states), np.float32)
         self.positions = np.zeros(capacity, np.int32)
         self.outputs = np.zeros(capacity, np.int8)
         self.seqs = np.zeros((capacity, width), np.int32)
@@ -30,8 +36,8 @@ class Batch:
         ).astype(np.uint64)
         self._struct: Any = c_api.llama_batch(
             n_tokens=0,
-            token=_pointer(self.tokens, c_api.llama_token),
-            embd=None,
+            token=_pointer(self.tokens, c_api.llama_token) if tokens else None,
+            embd=_pointer(self.states, ctypes.c_float) if states else None,
             pos=_pointer(self.positions, c_api.llama_pos),
             n_seq_id=_pointer(self.seq_counts, ctypes.c_int32),
             seq_id=_pointer(self._seq_pointers, ctypes.POINTER(c_api.llama_seq_id)),

@@ -89,6 +89,7 @@ class Context:
         params.type_k = params.type_v = KV_TYPES[kv_type]
         params.n_outputs_max = self._outputs = min(n_batch, OUTPUTS * n_seq)
         params.no_perf = True
+        self._adjust(params)
         library.errors_since(0)
         self._ptr: Any = c_api.llama_init_from_model(model.handle, params)
         if not self._ptr:
@@ -113,6 +114,14 @@ class Context:
         self.capacity = min(n_ctx, int(c_api.llama_n_ctx_seq(self._ptr)))
         self.threads = threads
         self.kv_type = kv_type
+
+    def _adjust(self, params: Any) -> None:
+        """For contexts of another kind."""
+
+    @property
+    def handle(self) -> Any:
+        """The llama_context pointer, for the rest of this package."""
+        return self._ptr
 
     def close(self) -> None:
         """Free it. May be called twice."""

@@ -63,10 +63,15 @@ class Model:
         path: Path,
         *,
         gpu_layers: int | None = None,
+        next_layers: bool = False,
+        alone: bool = True,
         on_progress: Callable[[float], None] | None = None,
         cancelled: Callable[[], bool] | None = None,
     ) -> None:
         """Load ``path``; ``gpu_layers`` None offloads all that the backend can.
+
+        With ``next_layers``, layers for multi-token prediction are loaded too. What is not to run
+        ``alone`` may be a part of a model, such as a head.
 
         Raises:
             ModelNotFoundError, ModelFileError, UnsupportedModelError, OutOfMemoryError
@@ -79,6 +84,7 @@ class Model:
         """Whether a GPU, if there is one, is to be used."""
         params = c_api.llama_model_default_params()
         params.n_gpu_layers = _ALL_LAYERS if gpu_layers is None else gpu_layers
+        params.load_mtp = next_layers
         stopped = False
 
         def progress(fraction: float, _data: object) -> bool:
@@ -98,7 +104,8 @@ class Model:
             raise load_error(path, library.errors_since())
         self._vocab: Any = c_api.llama_model_get_vocab(self._ptr)
         try:
-            self._require_text_model()
+            if alone:
+                self._require_text_model()
         except ModelFileError:
             self.close()
             raise

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from localspec.errors import ContextFullError, DecodeError
 from localspec.llama.context import Context
+from localspec.llama.features import Features
 from localspec.llama.tree import Tree, tree_of
 from localspec.loop import Work
 from localspec.values import Logits, Scores, Tokens
@@ -19,8 +20,12 @@ class LlamaTarget:
     of a tree lies so; it is forgotten and read anew, in order, in front of the next pass.
     """
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, features: Features | None = None) -> None:
+        """``features`` keeps hidden states of what the cache holds, for heads that draft."""
         self._context = context
+        self._features = features
+        if features is not None:
+            features.tap.open(context.handle)
         self._base: dict[int, int] = {}
         """Place of the pending token in the last pass."""
         self._scored: dict[int, Work] = {}
@@ -42,11 +47,16 @@ class LlamaTarget:
         self, seq: int, tokens: Tokens, on_progress: Callable[[int], None] | None = None
     ) -> None:
         """Append a prompt (less its last token, which is to be pending)."""
-        owed = self._owed.get(seq)
-        if owed:
-            self._context.read(seq, owed)
-            self._owed[seq] = []
-        self._context.read(seq, tokens, on_progress)
+        owed, self._owed[seq] = self._owed.get(seq, []), []
+        tokens, before = [*owed, *tokens], len(owed)
+        for at in range(0, len(tokens), self._context.n_batch):
+            start, part = self._context.length(seq), tokens[at : at + self._context.n_batch]
+            self._context.forward([(seq, part, 0)])
+            if self._features is not None:
+                rows = self._features.tap.rows(self._context.handle, len(part))
+                self._features.put(seq, start, rows)
+            if on_progress is not None:
+                on_progress(max(0, at + len(part) - before))
 
     def score(self, work: Sequence[Work]) -> list[Scores]:
         """One pass over the pending tokens and drafts; if it raises, the cache is as before.
@@ -55,6 +65,7 @@ class LlamaTarget:
             DecodeError: a tree that this context has no room for.
         """
         stems = [[*self._owed.get(w.seq, ()), w.pending] for w in work]
+        starts = [self._context.length(w.seq) for w in work]
         bases = [self.length(w.seq) for w in work]
         broad = next((w for w in work if not w.draft.is_chain), None)
         if broad is not None:
@@ -70,6 +81,12 @@ class LlamaTarget:
         for w, base in zip(work, bases, strict=True):
             self._base[w.seq] = base
             self._owed[w.seq] = []
+        if self._features is not None:
+            widths = [len(stem) + len(w.draft) for w, stem in zip(work, stems, strict=True)]
+            states = self._features.tap.rows(self._context.handle, sum(widths))
+            for w, start, width in zip(work, starts, widths, strict=True):
+                self._features.put(w.seq, start, states[:width])
+                states = states[width:]
         return [Scores(logits) for logits in rows]
 
     def _tree(self, broad: Work, work: Sequence[Work]) -> Tree:
@@ -91,6 +108,8 @@ class LlamaTarget:
             in_place = next((i for i, node in enumerate(path) if node != i), len(path))
             self._owed[seq] = [int(scored.draft.tokens[node]) for node in path[in_place:]]
         self._context.truncate(seq, self._base[seq] + 1 + in_place)
+        if self._features is not None:
+            self._features.select(seq, self._base[seq] + 1, path)
 
     def truncate(self, seq: int, length: int) -> None:
         """Keep the first ``length`` tokens of the sequence, for the next turn's prefix."""
@@ -99,6 +118,8 @@ class LlamaTarget:
         held = self._context.length(seq)
         self._owed[seq] = self._owed.get(seq, [])[: max(0, length - held)]
         self._context.truncate(seq, length)
+        if self._features is not None:
+            self._features.cut(seq, length)
 
     def length(self, seq: int) -> int:
         """Tokens of the sequence, as llama.cpp itself has it, and those to be read anew."""

@@ -1,0 +1,126 @@
+"""Heads that draft for a target: found in its file or beside it, checked, and opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from localspec.drafters.head import HeadDrafter, HeadModel
+from localspec.errors import LocalspecError
+from localspec.llama import extension
+from localspec.llama.features import Features, LayerInputs, NextStates, Tap
+from localspec.llama.heads import Eagle, Head, NextToken
+from localspec.llama.model import Model
+from localspec.options import Options
+from localspec.pairs import heads
+from localspec.pairs.header import Header
+from localspec.pairs.resolve import NO_DRAFT
+from localspec.values import Proposal
+
+HEADS = frozenset({heads.MTP, heads.EAGLE3})
+"""Drafters that read the target's hidden states."""
+_CALLED = {
+    heads.MODEL: "a model of its own",
+    heads.MTP: "a multi-token prediction layer",
+    heads.EAGLE3: "an EAGLE-3 head",
+    heads.MEDUSA: "a file of Medusa heads",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """What drafts the files of a pair bring, by their headers."""
+
+    target: Header
+    draft: Header | None
+    """None where there is no draft file, or it cannot be read: loading it says why."""
+
+    @property
+    def kind(self) -> str | None:
+        """Of the draft file; see `localspec.pairs.heads`."""
+        return None if self.draft is None else heads.kind(self.draft)
+
+    def best(self, options: Options) -> str:
+        """The drafter to use where nobody names one, beside those from the text."""
+        if self.kind is not None:
+            return self.kind
+        if options.draft != NO_DRAFT and heads.carries_mtp(self.target):
+            return heads.MTP
+        return heads.MODEL
+
+    def in_target(self, drafter: str) -> bool:
+        """Whether that drafter is a part of the target's own file."""
+        return drafter == heads.MTP and self.kind != heads.MTP
+
+    @property
+    def tap(self) -> Tap:
+        """Which hidden states of the target the head reads."""
+        layers = () if self.draft is None else self.draft.metadata.get("eagle3.target_layers", ())
+        if isinstance(layers, tuple) and layers:
+            return LayerInputs(layers, self.target.n_embd)
+        return NextStates(self.target.n_embd)
+
+    def trouble(self, drafter: str) -> str | None:
+        """Why the head that a drafter is called after cannot be used; None if it can."""
+        name = self.target.name
+        if extension.calls() is None:
+            return "this build of llama.cpp does not give away the target's hidden states"
+        if self.in_target(drafter):
+            if not heads.promises_mtp(self.target):
+                return f"{name} carries no multi-token prediction layer"
+            return heads.mtp_trouble(self.target)
+        if self.draft is None:
+            return f"there is no {drafter} head for {name}; name its file with --draft"
+        if self.kind != drafter:
+            what = _CALLED.get(self.kind or "", f"of the kind {self.kind}")
+            return f"{self.draft.name} is {what}, not {_CALLED[drafter]}"
+        found = heads.head_trouble(self.draft, self.target)
+        return f"head {self.draft.name} cannot draft for {name}: {found}" if found else None
+
+
+def brought(target: Path, draft: Path | None) -> Brought:
+    """What the files bring.
+
+    Raises:
+        ModelNotFoundError, ModelFileError: the target is not there or damaged.
+    """
+    header = None
+    if draft is not None:
+        try:
+            header = heads.read_whole(draft)
+        except LocalspecError:  # loading it will say the same
+            header = None
+    return Brought(heads.read_whole(target), header)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A head that is ready."""
+
+    drafter: HeadDrafter
+    context: Head
+    features: Features
+    """To be kept by the target."""
+
+
+Open = Callable[[type[Head], Model], Head]
+"""Makes a context of that kind for a head."""
+
+
+def opened(
+    name: str, head: Model, target: Model, tap: Tap, into: Open, favours: Proposal
+) -> Opened:
+    """A drafter from a head whose file was checked.
+
+    Raises:
+        UnsupportedModelError, OutOfMemoryError
+    """
+    context = into(Eagle if name == heads.EAGLE3 else NextToken, head)
+    features = Features(tap)
+    vocabulary = min(head.n_vocab, target.n_vocab)
+    model = HeadModel(context, features, vocabulary)
+    return Opened(HeadDrafter(model, favours, name), context, features)
+
+
+__all__ = ["HEADS", "Brought", "Opened", "brought", "opened"]

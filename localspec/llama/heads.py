@@ -1,0 +1,179 @@
+"""Heads that llama.cpp computes: layers that read a token beside a hidden state of the target.
+
+Both kinds are contexts with a KV cache of one layer. At position i they read the token at i + 1 and
+the target's state of the token at i, and guess the token at i + 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from localspec.errors import ContextFullError, DecodeError, LocalspecError
+from localspec.llama import extension
+from localspec.llama.batch import Batch
+from localspec.llama.context import OUTPUTS, Context, decode_error
+from localspec.llama.features import Rows
+from localspec.llama.library import c_api
+from localspec.llama.model import Model
+from localspec.llama.stop import StopFlag
+from localspec.values import Logits, Tokens
+
+_MTP = 1
+"""LLAMA_CONTEXT_TYPE_MTP."""
+
+
+class Head(Context):
+    """A context of pairs, each a token and a state."""
+
+    what = "a drafting head"
+    context_type = 0
+
+    def __init__(
+        self,
+        model: Model,
+        target: Context,
+        *,
+        n_ctx: int,
+        n_seq: int = 1,
+        n_batch: int,
+        threads: int,
+        kv_type: str = "f16",
+        stop: StopFlag | None = None,
+    ) -> None:
+        """``target`` lends what the head's own file lacks; it must be closed after this.
+
+        Raises:
+            UnsupportedModelError: this build of llama.cpp cannot do it.
+            UsageError, OutOfMemoryError: as `Context`.
+        """
+        self._calls = extension.required(self.what)
+        self._other = target
+        super().__init__(
+            model,
+            n_ctx=n_ctx,
+            n_seq=n_seq,
+            n_batch=n_batch,
+            threads=threads,
+            kv_type=kv_type,
+            stop=stop,
+        )
+        self.width = int(c_api.llama_model_n_embd(model.handle))
+        """Numbers of a state that a pair is made of."""
+        self._batch = Batch(self.n_batch, states=self.width)
+        self._calls.set_nextn(self.handle, True, True)
+
+    def _adjust(self, params: Any) -> None:
+        params.ctx_type = self.context_type
+        params.ctx_other = self._other.handle
+
+    def fuse(self, features: Rows) -> Rows:
+        """(n, width) states for pairs, of (n, width of the tap) hidden states of the target."""
+        return features
+
+    def forward(self, work: Sequence[tuple[int, Tokens, int]]) -> list[Logits]:
+        """As a context's, with states of zeros: for measuring what a pass costs."""
+        return [
+            self.extend(
+                seq,
+                self._lengths[seq],
+                tokens,
+                np.zeros((len(tokens), self.width), np.float32),
+                outputs,
+            )[0]
+            for seq, tokens, outputs in work
+        ]
+
+    def extend(
+        self, seq: int, position: int, tokens: Tokens, states: Rows, outputs: int
+    ) -> tuple[Logits, Rows]:
+        """Append pairs from ``position`` on, at the sequence's end or anywhere if it is empty.
+
+        Returns (outputs, V) logits after the last ones, and (outputs, width) the head's own guess
+        of the target's states there; both are views, overwritten by the next pass. If it raises,
+        nothing was appended.
+
+        Raises:
+            ContextFullError, Interrupted, DecodeError
+        """
+        n, batch = len(tokens), self._batch
+        if self._lengths[seq] == 0:
+            self._lengths[seq] = position
+        if self._lengths[seq] != position or n > batch.capacity:
+            raise DecodeError(f"{n} pairs at {position}, after {self._lengths[seq]}")
+        if position + n > self.capacity:
+            raise ContextFullError("the head's context is full")
+        flagged = self._flagged(n, outputs)
+        batch.tokens[:n], batch.states[:n] = tokens, states
+        batch.positions[:n] = np.arange(position, position + n)
+        batch.seqs[:n, 0], batch.seq_counts[:n] = seq, 1
+        batch.outputs[: n - flagged], batch.outputs[n - flagged : n] = 0, 1
+        try:
+            self._decode(n, flagged)
+        except LocalspecError:
+            self._undo([seq])
+            raise
+        self._lengths[seq] += n
+        if not outputs:
+            return self._views([0])[0], np.empty((0, self.width), np.float32)
+        (logits,) = self._views([flagged])
+        own = np.ctypeslib.as_array(self._calls.get_nextn(self.handle), (flagged, self.width))
+        return logits[-outputs:], own[-outputs:]
+
+    def _flagged(self, n: int, outputs: int) -> int:
+        """Rows to have logits of, so that those wanted are right."""
+        del n
+        return outputs
+
+
+class NextToken(Head):
+    """The target's own layer for multi-token prediction (DeepSeek-AI 2024, section 2.2).
+
+    It is in the target's file, and its KV cache is apart from the target's.
+    """
+
+    what = "multi-token prediction"
+    context_type = _MTP
+
+
+class Eagle(Head):
+    """An EAGLE-3 head (Li et al. 2025): one layer over the target's states of three depths."""
+
+    what = "an EAGLE-3 head"
+
+    def __init__(self, model: Model, target: Context, **settings: Any) -> None:
+        """See `Head`; passes are of no more pairs than can have logits."""
+        super().__init__(model, target, **{**settings, "n_batch": OUTPUTS})
+        self._features: Batch | None = None
+
+    def fuse(self, features: Rows) -> Rows:
+        """The head's fusion of three depths into one state (section 3.1, "g")."""
+        return np.concatenate(
+            [
+                self._fused(features[at : at + self.n_batch])
+                for at in range(0, len(features), self.n_batch)
+            ]
+        )
+
+    def _fused(self, features: Rows) -> Rows:
+        n, width = features.shape
+        if self._features is None:
+            self._features = Batch(self.n_batch, states=width, tokens=False)
+        batch = self._features
+        batch.states[:n] = features
+        # The fusion has no positions, but llama.cpp wants the next ones.
+        batch.positions[:n] = np.arange(n) + self.length(0)
+        batch.seqs[:n, 0], batch.seq_counts[:n], batch.outputs[:n] = 0, 1, 1
+        error = decode_error(c_api.llama_encode(self.handle, batch.first(n)))
+        if error is not None:
+            raise error
+        return np.ctypeslib.as_array(self._calls.get_nextn(self.handle), (n, self.width)).copy()
+
+    def _flagged(self, n: int, outputs: int) -> int:
+        # Its graph computes all rows; where some are not asked for, llama.cpp mixes them up.
+        return n if outputs else 0
+
+
+__all__ = ["Eagle", "Head", "NextToken"]

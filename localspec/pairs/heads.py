@@ -1,0 +1,206 @@
+"""Heads that draft: which a file holds, and what keeps one from serving a target.
+
+All is read from GGUF headers, before llama.cpp sees the files: several wrong uses of a head abort
+the process instead of failing (a missing layer, a layer that the architecture does not publish).
+The lists name what the pinned llama.cpp can do (its src/models, src/llama-arch.cpp).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from pathlib import Path
+
+from localspec.pairs.check import vocabulary_mismatch
+from localspec.pairs.header import Header, read_header
+from localspec.pairs.sizes import shards
+from localspec.pairs.vocabulary import HeaderVocabulary
+
+MODEL, MTP, EAGLE3, MEDUSA = "model", "mtp", "eagle3", "medusa"
+"""Kinds of drafts, named as the drafters that use them."""
+
+_MTP_GRAPHS = frozenset(
+    {
+        *("bailingmoe3", "cohere2moe", "deepseek2", "deepseek32", "deepseek4", "glm-dsa"),
+        *("glm4moe", "glm5-next", "hy_v3", "mimo2", "nemotron_h_moe", "qwen35", "qwen35moe"),
+        *("qwen3next", "step35"),
+    }
+)
+"""Architectures with a graph for a layer of multi-token prediction."""
+_LAYER_INPUTS = frozenset(
+    {
+        *("bailingmoe3", "deepseek4", "gemma4", "gpt-oss", "hunyuan_vl", "lfm2", "llama", "mimo2"),
+        *("minimax-01", "minimax-m2", "muse-glimmer", "nanbeige", "nemotron_h", "nemotron_h_moe"),
+        *("qwen3", "qwen35", "qwen35moe", "qwen3moe", "qwen3next", "qwen4exp"),
+    }
+)
+"""Architectures that publish what enters their layers; on others asking for it aborts."""
+_EAGLE_LAYERS = 3
+_EAGLE_TENSORS = (
+    *("fc.weight", "output_norm.weight", "blk.0.attn_norm.weight", "blk.0.attn_norm_2.weight"),
+    *("blk.0.attn_q.weight", "blk.0.attn_k.weight", "blk.0.attn_v.weight"),
+    *("blk.0.attn_output.weight", "blk.0.ffn_norm.weight", "blk.0.ffn_gate.weight"),
+    *("blk.0.ffn_up.weight", "blk.0.ffn_down.weight"),
+)
+_FOREIGN = {
+    "dflash": "a DFlash head, which drafts whole blocks",
+    "dflash-draft": "a DFlash head of another program's",
+    "qwen35-dflash-draft": "a DFlash head of another program's",
+    "dspark": "a DSpark head",
+}
+
+
+def read_whole(path: Path) -> Header:
+    """The header of a model, with the tensors of all its files.
+
+    Raises:
+        ModelNotFoundError, ModelFileError: see `read_header`.
+    """
+    first, *others = [read_header(part) for part in shards(path)]
+    tensors = itertools.chain(first.tensors, *(part.tensors for part in others))
+    return dataclasses.replace(first, tensors=tuple(tensors)) if others else first
+
+
+def kind(header: Header) -> str:
+    """What a file can draft as: one of the kinds above, or, for heads that are not supported, its
+    architecture.
+    """
+    arch = header.architecture
+    if arch in {EAGLE3, MEDUSA} or arch in _FOREIGN or arch.endswith("-assistant"):
+        return arch
+    if promises_mtp(header) and not _has_trunk(header):
+        return MTP
+    return MODEL
+
+
+def promises_mtp(header: Header) -> bool:
+    """Whether the header says that layers for multi-token prediction follow the model's own."""
+    return _next_layers(header) > 0 and not header.architecture.endswith("-assistant")
+
+
+def carries_mtp(header: Header) -> bool:
+    """Whether a target brings a layer for multi-token prediction that can be used."""
+    return promises_mtp(header) and mtp_trouble(header) is None
+
+
+def mtp_trouble(header: Header) -> str | None:
+    """Why the layer for multi-token prediction that a header promises cannot be used."""
+    arch, name = header.architecture, header.name
+    if arch not in _MTP_GRAPHS:
+        return f"this llama.cpp cannot run the MTP layer of {name} ({arch})"
+    if _next_layers(header) != 1:
+        return f"{name} has {_next_layers(header)} MTP layers, and this version runs a single one"
+    block = header.n_layer - 1
+    named = {tensor.name for tensor in header.tensors}
+    wanted = [f"blk.{block}.nextn.{part}.weight" for part in ("eh_proj", "enorm", "hnorm")]
+    missing = [n for n in (*wanted, f"blk.{block}.attn_norm.weight") if n not in named]
+    if missing:
+        return f"{name} promises an MTP layer, and {missing[0]} is not in it"
+    return None
+
+
+def head_trouble(head: Header, target: Header) -> str | None:
+    """Why a head cannot draft for a target; None if it can."""
+    what = kind(head)
+    if what in _FOREIGN:
+        return f"it is {_FOREIGN[what]}; this version does not run those"
+    if what.endswith("-assistant"):
+        return f"it is a head that shares the target's cache ({what}); this version does not run it"
+    if what == EAGLE3:
+        found = _eagle_trouble(head, target)
+    elif what == MTP:
+        found = _sidecar_trouble(head, target)
+    elif what == MEDUSA:
+        found = _medusa_trouble(head, target)
+    else:
+        return None
+    return found or _vocabulary_trouble(head, target)
+
+
+def _next_layers(header: Header) -> int:
+    return header.of_model("nextn_predict_layers") or 0
+
+
+def _has_trunk(header: Header) -> bool:
+    return any(tensor.name == "blk.0.attn_norm.weight" for tensor in header.tensors)
+
+
+def _eagle_trouble(head: Header, target: Header) -> str | None:
+    missing = _missing(head, _EAGLE_TENSORS)
+    if missing:
+        return missing
+    layers = head.metadata.get("eagle3.target_layers")
+    if not isinstance(layers, tuple) or len(layers) != _EAGLE_LAYERS:
+        return f"it names {layers!r} as the target's layers; three are needed"
+    if target.architecture not in _LAYER_INPUTS:
+        return (
+            f"this llama.cpp does not give away what enters the layers of {target.name} "
+            f"({target.architecture})"
+        )
+    trunk = target.n_layer - _next_layers(target)
+    if not all(isinstance(i, int) and 0 <= i < trunk for i in layers):
+        shown = ", ".join(str(i) for i in layers)
+        return f"it reads what enters the layers {shown}, and {target.name} has {trunk} layers"
+    size = head.of_model("target_hidden_size")
+    if size != target.n_embd:
+        return _other_size(size, target)
+    named = {tensor.name for tensor in head.tensors}
+    own = {"token_embd.weight", "output.weight"} <= named
+    if not own and head.n_embd != target.n_embd:
+        return (
+            f"it uses the embeddings of the target, which are {target.n_embd} wide, and its own "
+            f"width is {head.n_embd}"
+        )
+    return None
+
+
+def _sidecar_trouble(head: Header, target: Header) -> str | None:
+    if head.architecture != target.architecture:
+        return f"it belongs to a model of {head.architecture}, not of {target.architecture}"
+    if head.n_embd != target.n_embd:
+        return _other_size(head.n_embd, target)
+    return mtp_trouble(head)
+
+
+def _medusa_trouble(head: Header, target: Header) -> str | None:
+    heads = head.of_model("heads") or 0
+    missing = _missing(head, tuple(f"medusa.{i}.res.0.weight" for i in range(max(1, heads))))
+    if missing:
+        return missing
+    if head.n_embd != target.n_embd:
+        return _other_size(head.n_embd, target)
+    stated = head.of_model("vocab_size")
+    if stated != target.n_vocab:
+        return f"it was made for {stated} tokens, and {target.name} has {target.n_vocab}"
+    return None
+
+
+def _other_size(size: int | None, target: Header) -> str:
+    return f"it was made for a hidden size of {size}, and {target.name} has {target.n_embd}"
+
+
+def _missing(head: Header, names: tuple[str, ...]) -> str | None:
+    named = {tensor.name for tensor in head.tensors}
+    lacking = [name for name in names if name not in named]
+    return f"it lacks {lacking[0]}" if lacking else None
+
+
+def _vocabulary_trouble(head: Header, target: Header) -> str | None:
+    """Heads are made for one target: where they have a vocabulary, it must be that."""
+    if not head.tokens:
+        return None
+    return vocabulary_mismatch(HeaderVocabulary(target), HeaderVocabulary(head))
+
+
+__all__ = [
+    "EAGLE3",
+    "MEDUSA",
+    "MODEL",
+    "MTP",
+    "carries_mtp",
+    "head_trouble",
+    "kind",
+    "mtp_trouble",
+    "promises_mtp",
+    "read_whole",
+]

@@ -1,0 +1,167 @@
+"""Small random GGUF files of targets that carry heads, and of heads beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import gguf
+import numpy as np
+from gguf_tools import CHATML, SPECIALS, byte_vocabulary
+
+WIDTH, HEADS, HEADS_KV, HIDDEN = 64, 2, 1, 128
+
+
+class Maker:
+    """A GGUF being written, with random matrices."""
+
+    def __init__(self, path: Path, architecture: str, seed: int, scale: float = 0.6) -> None:
+        self.path = path
+        self.writer = gguf.GGUFWriter(path, architecture)
+        self.rng = np.random.default_rng(seed)
+        self.scale = scale
+
+    def matrix(self, name: str, out: int, into: int) -> None:
+        """Weights of (out, into)."""
+        scale = self.scale / np.sqrt(into)
+        self.writer.add_tensor(name, self.rng.normal(0, scale, (out, into)).astype(np.float32))
+
+    def experts(self, name: str, out: int, into: int) -> None:
+        """Weights of a single expert."""
+        scale = self.scale / np.sqrt(into)
+        self.writer.add_tensor(name, self.rng.normal(0, scale, (1, out, into)).astype(np.float32))
+
+    def ones(self, *names: str, width: int = WIDTH) -> None:
+        """Norms."""
+        for name in names:
+            self.writer.add_tensor(name, np.ones(width, np.float32))
+
+    def attention(self, block: str, width: int = WIDTH) -> None:
+        """Projections of grouped attention."""
+        size = WIDTH // HEADS
+        self.matrix(f"{block}.attn_q.weight", HEADS * size, width)
+        self.matrix(f"{block}.attn_k.weight", HEADS_KV * size, width)
+        self.matrix(f"{block}.attn_v.weight", HEADS_KV * size, width)
+        self.matrix(f"{block}.attn_output.weight", WIDTH, HEADS * size)
+
+    def feed_forward(self, block: str, suffix: str = "") -> None:
+        """Gate, up and down."""
+        self.matrix(f"{block}.ffn_gate{suffix}.weight", HIDDEN, WIDTH)
+        self.matrix(f"{block}.ffn_up{suffix}.weight", HIDDEN, WIDTH)
+        self.matrix(f"{block}.ffn_down{suffix}.weight", WIDTH, HIDDEN)
+
+    def shape(self, layers: int, context: int = 512) -> None:
+        """The keys that every decoder has."""
+        w = self.writer
+        w.add_context_length(context)
+        w.add_embedding_length(WIDTH)
+        w.add_block_count(layers)
+        w.add_feed_forward_length(HIDDEN)
+        w.add_head_count(HEADS)
+        w.add_head_count_kv(HEADS_KV)
+        w.add_key_length(WIDTH // HEADS)
+        w.add_value_length(WIDTH // HEADS)
+        w.add_layer_norm_rms_eps(1e-5)
+        w.add_rope_dimension_count(WIDTH // HEADS)
+
+    def vocabulary(self, words: Sequence[str] | None = None) -> int:
+        """The usual byte vocabulary; returns its size."""
+        w, words = self.writer, words or byte_vocabulary()
+        w.add_tokenizer_model("gpt2")
+        w.add_tokenizer_pre("qwen2")
+        w.add_token_list(words)
+        w.add_token_types(
+            [gguf.TokenType.CONTROL if t in SPECIALS else gguf.TokenType.NORMAL for t in words]
+        )
+        w.add_token_merges(["a b"])
+        w.add_eos_token_id(2)
+        w.add_bos_token_id(0)
+        w.add_add_bos_token(False)
+        w.add_chat_template(CHATML)
+        return len(words)
+
+    def done(self) -> Path:
+        """Write it."""
+        self.writer.write_header_to_file()
+        self.writer.write_kv_data_to_file()
+        self.writer.write_tensors_to_file()
+        self.writer.close()
+        return self.path
+
+
+def write_mtp(
+    path: Path, *, layers: int = 2, seed: int = 3, context: int = 512, block: bool = True
+) -> Path:
+    """A target with attention alone and a layer for multi-token prediction (GLM 4 MoE).
+
+    All layers of the trunk are dense. Without ``block`` the header promises a layer that the file
+    does not have, as some converters leave it.
+    """
+    m = Maker(path, "glm4moe", seed)
+    m.shape(layers + 1, context)
+    w = m.writer
+    w.add_expert_count(1)
+    w.add_expert_used_count(1)
+    w.add_expert_shared_count(1)
+    w.add_expert_feed_forward_length(HIDDEN)
+    w.add_leading_dense_block_count(layers)
+    w.add_expert_weights_norm(True)
+    w.add_uint32("glm4moe.nextn_predict_layers", 1)
+    m.matrix("token_embd.weight", m.vocabulary(), WIDTH)
+    m.ones("output_norm.weight")
+    for i in range(layers):
+        b = f"blk.{i}"
+        m.ones(f"{b}.attn_norm.weight", f"{b}.post_attention_norm.weight")
+        m.attention(b)
+        m.feed_forward(b)
+    if block:
+        b = f"blk.{layers}"
+        m.ones(f"{b}.attn_norm.weight", f"{b}.post_attention_norm.weight")
+        m.ones(f"{b}.nextn.enorm.weight", f"{b}.nextn.hnorm.weight")
+        m.attention(b)
+        m.matrix(f"{b}.ffn_gate_inp.weight", 1, WIDTH)
+        m.writer.add_tensor(f"{b}.exp_probs_b.bias", np.zeros(1, np.float32))
+        m.experts(f"{b}.ffn_gate_exps.weight", HIDDEN, WIDTH)
+        m.experts(f"{b}.ffn_up_exps.weight", HIDDEN, WIDTH)
+        m.experts(f"{b}.ffn_down_exps.weight", WIDTH, HIDDEN)
+        m.feed_forward(b, "_shexp")
+        m.matrix(f"{b}.nextn.eh_proj.weight", WIDTH, 2 * WIDTH)
+    return m.done()
+
+
+def write_eagle(
+    path: Path,
+    *,
+    layers: Sequence[int] = (1, 2, 3),
+    target_width: int = WIDTH,
+    seed: int = 5,
+    own: bool = False,
+    ids: Sequence[int] | None = None,
+    norms: bool = False,
+) -> Path:
+    """An EAGLE-3 head; ``own`` embeddings and output, a reduced vocabulary of ``ids``, and both
+    ``norms`` that some heads have.
+    """
+    m = Maker(path, "eagle3", seed)
+    m.shape(1)
+    w = m.writer
+    w.add_array("eagle3.target_layers", [int(i) for i in layers])
+    w.add_uint32("eagle3.target_hidden_size", target_width)
+    if norms:
+        w.add_bool("eagle3.norm_before_residual", True)
+        w.add_bool("eagle3.norm_before_fc", True)
+    n_vocab = m.vocabulary()
+    m.matrix("fc.weight", WIDTH, 3 * target_width)
+    if norms:
+        m.ones("enc.output_norm.weight", width=3 * target_width)
+    m.ones("output_norm.weight", "blk.0.attn_norm.weight", "blk.0.attn_norm_2.weight")
+    m.ones("blk.0.ffn_norm.weight")
+    m.attention("blk.0", 2 * WIDTH)
+    m.feed_forward("blk.0")
+    if own:
+        m.matrix("token_embd.weight", n_vocab, WIDTH)
+    if own or ids is not None:
+        m.matrix("output.weight", n_vocab if ids is None else len(ids), WIDTH)
+    if ids is not None:
+        w.add_tensor("d2t", np.array(ids, np.int64))
+    return m.done()
