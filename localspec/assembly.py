@@ -19,7 +19,7 @@ from localspec.gathering import BRANCHING, Gathering, branches, uses_draft, want
 from localspec.heading import Brought, brought
 from localspec.llama import library
 from localspec.llama.calibrate import Watchdog, choose_threads
-from localspec.llama.context import Context
+from localspec.llama.context import ROLLBACK, Context
 from localspec.llama.devices import backend, physical_cores
 from localspec.llama.heads import Head
 from localspec.llama.model import Model, check_file
@@ -145,7 +145,7 @@ class _Assembly:
         model = self.model(self.files.target, fit.target, next_layers=carried)
         self.look_at(model, fit.context)
         own = branches(self.names, model, self.notices)
-        context = self.context(model, fit, fit.target.kv_type, own)
+        context = self.context(model, fit, fit.target.kv_type, own, rollback=self.rollback)
         judge = verifier(options.verifier)
         gathering = Gathering(
             options=options,
@@ -162,7 +162,7 @@ class _Assembly:
         )
         drafters = gathering.drafters()
         draft = gathering.draft
-        off = self.why_off(model, drafters)
+        off = self.why_off(drafters)
         control = self.control(context, drafters, gathering.contexts, off)
         on_cpu = options.threads is None and backend() == "cpu"
         target, drafts = self.files.target, self.files.draft
@@ -226,11 +226,19 @@ class _Assembly:
         if model.template is None:
             self.notices.append(f"{name} has no chat template: a plain User/Assistant one is used")
 
-    def context(self, model: Model, fit: Fit, kv_type: str, branches: int = 0) -> Context:
+    @property
+    def rollback(self) -> int:
+        """Tokens that a recurrent state is to be taken back by."""
+        return 0 if "off" in self.names else ROLLBACK
+
+    def context(
+        self, model: Model, fit: Fit, kv_type: str, branches: int = 0, rollback: int = 0
+    ) -> Context:
         made = Context(
             model,
             n_ctx=fit.context,
             branches=branches,
+            rollback=rollback,
             n_batch=BATCH,
             threads=fit.threads,
             kv_type=kv_type,
@@ -254,12 +262,9 @@ class _Assembly:
         self.parts.insert(0, made)
         return made
 
-    def why_off(self, target: Model, drafters: list[Drafter]) -> str | None:
+    def why_off(self, drafters: list[Drafter]) -> str | None:
         if drafters:
             return None
-        if not target.partial_removal:
-            name = self.files.target.name
-            return f"{name} keeps a recurrent state that cannot forget rejected tokens"
         names = self.names
         if "off" in names:
             return "switched off"

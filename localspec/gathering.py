@@ -105,10 +105,6 @@ class Gathering:
             DraftIncompatibleError: the draft model cannot be used, and the options insist on it.
             LocalspecError: a draft that the person named is not there or damaged.
         """
-        if not self.target.partial_removal:
-            if self.options.require_draft:
-                raise DraftIncompatibleError("drafting is off")
-            return []
         if _WITH_A_MODEL & {*self.names} or (
             self.options.require_draft and not HEADS & {*self.names}
         ):
@@ -129,36 +125,36 @@ class Gathering:
 
     def _draft_model(self) -> Model | None:
         """The draft model, or None with a notice; the text then drafts alone."""
-        options = self.options
+        draft, refusal = self._loaded()
+        if draft is None and self.options.require_draft:
+            raise DraftIncompatibleError(refusal or "drafting is off")
+        if refusal is not None and self.file is not None:
+            self.notices.append(f"{refusal}; drafting from n-grams instead")
+        return draft
+
+    def _loaded(self) -> tuple[Model | None, str | None]:
+        """The draft model, or why there is none; neither where none is wanted."""
         if not uses_draft(self.names, self.files):
-            refusal = "drafting is off" if options.require_draft else None
-        elif self.file is None:
-            refusal = "there is no draft model"
-        elif self.fit.left_out is not None:
-            refusal = self.fit.left_out
-            self.notices.append(f"{refusal}; drafting from n-grams instead")
-        elif self.files.kind not in {None, MODEL}:
+            return None, None
+        if self.file is None:
+            return None, "there is no draft model"
+        refusal = self.fit.left_out
+        if self.files.kind not in {None, MODEL}:
             refusal = self.files.trouble(MODEL)
-            self.notices.append(f"{refusal}; drafting from n-grams instead")
-        else:
-            try:
-                draft = self.load(self.file, True)
-            except Interrupted:
+        if refusal is not None:
+            return None, refusal
+        try:
+            draft = self.load(self.file, True)
+        except Interrupted:
+            raise
+        except LocalspecError as error:
+            if self.options.draft is not None or self.options.require_draft:
                 raise
-            except LocalspecError as error:
-                if options.draft is not None or options.require_draft:
-                    raise
-                refusal = str(error)
-            else:
-                mismatch = self._mismatch(draft)
-                if mismatch is None:
-                    return draft
-                refusal = f"draft {draft.path.name} cannot draft for {self.target.path.name}: "
-                refusal += mismatch
-            self.notices.append(f"{refusal}; drafting from n-grams instead")
-        if options.require_draft:
-            raise DraftIncompatibleError(refusal or "there is no draft model")
-        return None
+            return None, str(error)
+        mismatch = self._mismatch(draft)
+        if mismatch is None:
+            return draft, None
+        return None, f"draft {draft.path.name} cannot draft for {self.target.path.name}: {mismatch}"
 
     def _with_head(self, name: str) -> list[Drafter]:
         """The drafter from a head; with a notice, none or the text in its place."""

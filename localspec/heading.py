@@ -44,7 +44,7 @@ class Brought:
     def best(self, options: Options) -> str:
         """The drafter to use where nobody names one, beside those from the text."""
         if self.kind is not None:
-            return self.kind
+            return self.kind if self.kind in _CALLED else heads.MODEL
         if options.draft != NO_DRAFT and heads.carries_mtp(self.target):
             return heads.MTP
         return heads.MODEL
@@ -72,9 +72,8 @@ class Brought:
             return heads.mtp_trouble(self.target)
         if self.draft is None:
             return f"there is no {drafter} head for {name}; name its file with --draft"
-        if self.kind != drafter:
-            what = _CALLED.get(self.kind or "", f"of the kind {self.kind}")
-            return f"{self.draft.name} is {what}, not {_CALLED[drafter]}"
+        if self.kind != drafter and self.kind in _CALLED:
+            return f"{self.draft.name} is {_CALLED[self.kind]}, not {_CALLED[drafter]}"
         found = heads.head_trouble(self.draft, self.target)
         return f"head {self.draft.name} cannot draft for {name}: {found}" if found else None
 

@@ -165,3 +165,56 @@ def write_eagle(
     if ids is not None:
         w.add_tensor("d2t", np.array(ids, np.int64))
     return m.done()
+
+
+def write_hybrid(
+    path: Path, *, layers: int = 4, seed: int = 7, context: int = 512, next_layers: int = 1
+) -> Path:
+    """A target with recurrent and attention layers, as Qwen 3.5, and a layer for prediction.
+
+    Every second layer is attention; the rest are gated delta nets.
+    """
+    m = Maker(path, "qwen35", seed)
+    m.shape(layers + next_layers, context)
+    w, state, v_heads, k_heads, kernel = m.writer, 32, 2, 1, 4
+    w.add_array("qwen35.rope.dimension_sections", [6, 5, 5, 0])
+    w.add_ssm_conv_kernel(kernel)
+    w.add_ssm_inner_size(v_heads * state)
+    w.add_ssm_state_size(state)
+    w.add_ssm_time_step_rank(v_heads)
+    w.add_ssm_group_count(k_heads)
+    w.add_uint32("qwen35.full_attention_interval", 2)
+    if next_layers:
+        w.add_uint32("qwen35.nextn_predict_layers", next_layers)
+    m.matrix("token_embd.weight", m.vocabulary(), WIDTH)
+    m.ones("output_norm.weight")
+    size, values = WIDTH // HEADS, v_heads * state
+    mixed = 2 * k_heads * state + values
+
+    def attention(b: str) -> None:
+        m.matrix(f"{b}.attn_q.weight", 2 * HEADS * size, WIDTH)  # queries and their gates
+        m.matrix(f"{b}.attn_k.weight", HEADS_KV * size, WIDTH)
+        m.matrix(f"{b}.attn_v.weight", HEADS_KV * size, WIDTH)
+        m.matrix(f"{b}.attn_output.weight", WIDTH, HEADS * size)
+        m.ones(f"{b}.attn_q_norm.weight", f"{b}.attn_k_norm.weight", width=size)
+
+    for i in range(layers + next_layers):
+        b = f"blk.{i}"
+        m.ones(f"{b}.attn_norm.weight", f"{b}.post_attention_norm.weight")
+        m.feed_forward(b)
+        if i >= layers or i % 2:
+            attention(b)
+        else:
+            m.matrix(f"{b}.attn_qkv.weight", mixed, WIDTH)
+            m.matrix(f"{b}.attn_gate.weight", values, WIDTH)
+            m.matrix(f"{b}.ssm_conv1d.weight", mixed, kernel)
+            w.add_tensor(f"{b}.ssm_dt.bias", np.zeros(v_heads, np.float32))
+            w.add_tensor(f"{b}.ssm_a", -np.ones(v_heads, np.float32))
+            m.matrix(f"{b}.ssm_beta.weight", v_heads, WIDTH)
+            m.matrix(f"{b}.ssm_alpha.weight", v_heads, WIDTH)
+            m.ones(f"{b}.ssm_norm.weight", width=state)
+            m.matrix(f"{b}.ssm_out.weight", WIDTH, values)
+        if i >= layers:
+            m.ones(f"{b}.nextn.enorm.weight", f"{b}.nextn.hnorm.weight")
+            m.matrix(f"{b}.nextn.eh_proj.weight", WIDTH, 2 * WIDTH)
+    return m.done()

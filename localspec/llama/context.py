@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,21 @@ OUTPUTS = 64
 memory for them; left alone it would for every token of a batch, which with a large vocabulary is
 hundreds of megabytes for rows that nobody asks for."""
 
+ROLLBACK = 7
+"""Tokens that a recurrent state can be taken back after a pass, where llama.cpp keeps the last
+states: each costs the memory of a whole one."""
+
 _SUCCESS, _NO_SLOT, _ABORTED, _BAD_BATCH = 0, 1, 2, -1
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What a recurrent state was."""
+
+    length: int
+    """Tokens of the sequence."""
+    state: Any
+    """A ctypes array of bytes."""
 
 
 def decode_error(code: int) -> LocalspecError | None:
@@ -59,6 +74,7 @@ class Context:
         n_ctx: int,
         n_seq: int = 1,
         branches: int = 0,
+        rollback: int = 0,
         n_batch: int = 512,
         threads: int,
         kv_type: str = "f16",
@@ -67,7 +83,8 @@ class Context:
         """``n_ctx`` tokens for each of ``n_seq`` sequences; ``stop`` aborts a running pass.
 
         With ``branches``, sequence 0 can be extended by trees of so many leaves beyond the first;
-        ``n_seq`` is then 1.
+        ``n_seq`` is then 1. With ``rollback``, a recurrent state can be taken back by as many
+        tokens, if llama.cpp can do that for the architecture.
 
         Raises:
             UsageError: unknown KV type.
@@ -87,6 +104,7 @@ class Context:
         # Without layers there, a full GPU is left alone; prompts would be carried to it otherwise.
         params.op_offload = model.offloads
         params.type_k = params.type_v = KV_TYPES[kv_type]
+        params.n_rs_seq = rollback
         params.n_outputs_max = self._outputs = min(n_batch, OUTPUTS * n_seq)
         params.no_perf = True
         self._adjust(params)
@@ -109,11 +127,17 @@ class Context:
         more than that, until `truncate`."""
         self._stem_end: int | None = None
         """Where the tree of the last pass begins, until `truncate`."""
+        self._revocable: dict[int, int] = {}
+        """Tokens of the last pass that a recurrent state could be taken back by, once."""
         self._rows: dict[tuple[int, int], Logits] = {}
         """Arrays over llama.cpp's buffer by address and rows: looking up is cheaper."""
         self.capacity = min(n_ctx, int(c_api.llama_n_ctx_seq(self._ptr)))
         self.threads = threads
         self.kv_type = kv_type
+        self.rollback: int | None = None
+        """Tokens of the last pass that can be forgotten, if not all; none of passes before."""
+        if not model.partial_removal:
+            self.rollback = int(c_api.llama_n_rs_seq(self._ptr))
 
     def _adjust(self, params: Any) -> None:
         """For contexts of another kind."""
@@ -146,6 +170,9 @@ class Context:
         """
         if length >= self._lengths[seq]:
             return
+        if length > 0 and self._lengths[seq] - length > self._taken_back(seq):
+            # llama.cpp would take the state back further than it kept it, to something else.
+            raise DecodeError("this model's recurrent state cannot be taken back so far")
         if not c_api.llama_memory_seq_rm(self._memory, seq, length, -1):
             raise DecodeError("this model's cache cannot be truncated")
         self._lengths[seq] = length
@@ -155,6 +182,12 @@ class Context:
             if shared > common:
                 c_api.llama_memory_seq_rm(self._memory, 1 + branch, common, -1)
                 self._shared[branch] = common
+
+    def _taken_back(self, seq: int) -> int:
+        """By how many tokens the sequence can be taken back now; with a recurrent state, once."""
+        if self.rollback is None:
+            return self._lengths[seq]
+        return min(self.rollback, self._revocable.pop(seq, 0))
 
     @property
     def branches(self) -> int:
@@ -194,6 +227,7 @@ class Context:
             raise
         for seq, tokens, _ in work:
             self._lengths[seq] += len(tokens)
+            self._revocable[seq] = len(tokens) - 1
         return self._views([outputs for _, _, outputs in work])
 
     def _decode(self, n: int, outputs: int) -> None:
@@ -303,6 +337,27 @@ class Context:
         buffer = (ctypes.c_uint8 * size)()
         written = int(c_api.llama_state_seq_get_data(self._ptr, buffer, size, seq))
         return memoryview(buffer).cast("B")[:written]
+
+    def snapshot(self, seq: int) -> Snapshot:
+        """The recurrent part of the sequence's state, to `revert` to after the next pass."""
+        flags = c_api.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY
+        size = int(c_api.llama_state_seq_get_size_ext(self._ptr, seq, flags))
+        buffer = (ctypes.c_uint8 * size)()
+        c_api.llama_state_seq_get_data_ext(self._ptr, buffer, size, seq, flags)
+        return Snapshot(self._lengths[seq], buffer)
+
+    def revert(self, seq: int, snapshot: Snapshot) -> None:
+        """Forget all tokens that were appended since the snapshot.
+
+        Raises:
+            DecodeError: llama.cpp refuses it; the sequence is then empty.
+        """
+        flags, buffer = c_api.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY, snapshot.state
+        read = c_api.llama_state_seq_set_data_ext(self._ptr, buffer, len(buffer), seq, flags)
+        if not read or not c_api.llama_memory_seq_rm(self._memory, seq, snapshot.length, -1):
+            self.truncate(seq, 0)
+            raise DecodeError("this model's recurrent state cannot be taken back")
+        self._lengths[seq] = snapshot.length
 
     def restore(self, seq: int, state: bytearray) -> None:
         """Put a state back in place of what the sequence holds.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from localspec.errors import OutOfMemoryError
 from localspec.llama import library
-from localspec.llama.context import KV_TYPES, OUTPUTS
+from localspec.llama.context import KV_TYPES, OUTPUTS, ROLLBACK
 from localspec.llama.library import c_api
 from localspec.llama.model import check_file, load_error
 
@@ -74,6 +74,7 @@ def dry_run(path: Path, *, gpu_layers: int, n_ctx: int, n_batch: int, kv_type: s
             wanted = c_api.llama_context_default_params()
             wanted.n_ctx, wanted.n_batch, wanted.n_ubatch = n_ctx, n_batch, n_batch
             wanted.type_k = wanted.type_v = KV_TYPES[kv_type]
+            wanted.n_rs_seq = ROLLBACK
             wanted.n_outputs_max = min(n_batch, OUTPUTS)
             wanted.op_offload = gpu_layers > 0
             context = c_api.llama_init_from_model(model, wanted)

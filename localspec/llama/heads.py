@@ -64,6 +64,7 @@ class Head(Context):
         """Numbers of a state that a pair is made of."""
         self._batch = Batch(self.n_batch, states=self.width)
         self._calls.set_nextn(self.handle, True, True)
+        self.rollback = None  # its one layer is attention, whatever the target's are
 
     def _adjust(self, params: Any) -> None:
         params.ctx_type = self.context_type

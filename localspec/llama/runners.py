@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from localspec.errors import ContextFullError, DecodeError
-from localspec.llama.context import Context
+from localspec.llama.context import Context, Snapshot
 from localspec.llama.features import Features
 from localspec.llama.tree import Tree, tree_of
 from localspec.loop import Work
@@ -30,6 +30,8 @@ class LlamaTarget:
         """Place of the pending token in the last pass."""
         self._scored: dict[int, Work] = {}
         """Trees that are not decided yet."""
+        self._reversible: dict[int, tuple[Snapshot, list[int]]] = {}
+        """Recurrent states before the last pass, and what it read."""
         self._owed: dict[int, list[int]] = {}
         """Tokens that are kept and to be read in front of the next pass."""
 
@@ -48,15 +50,18 @@ class LlamaTarget:
     ) -> None:
         """Append a prompt (less its last token, which is to be pending)."""
         owed, self._owed[seq] = self._owed.get(seq, []), []
-        tokens, before = [*owed, *tokens], len(owed)
-        for at in range(0, len(tokens), self._context.n_batch):
-            start, part = self._context.length(seq), tokens[at : at + self._context.n_batch]
-            self._context.forward([(seq, part, 0)])
+        start, done = self._context.length(seq), 0
+
+        def passed(so_far: int) -> None:
+            nonlocal done
             if self._features is not None:
-                rows = self._features.tap.rows(self._context.handle, len(part))
-                self._features.put(seq, start, rows)
+                rows = self._features.tap.rows(self._context.handle, so_far - done)
+                self._features.put(seq, start + done, rows)
+            done = so_far
             if on_progress is not None:
-                on_progress(max(0, at + len(part) - before))
+                on_progress(max(0, so_far - len(owed)))
+
+        self._context.read(seq, [*owed, *tokens], passed)
 
     def score(self, work: Sequence[Work]) -> list[Scores]:
         """One pass over the pending tokens and drafts; if it raises, the cache is as before.
@@ -67,6 +72,11 @@ class LlamaTarget:
         stems = [[*self._owed.get(w.seq, ()), w.pending] for w in work]
         starts = [self._context.length(w.seq) for w in work]
         bases = [self.length(w.seq) for w in work]
+        self._reversible = {
+            w.seq: (self._context.snapshot(w.seq), [*stem, *w.draft.tokens.tolist()])
+            for w, stem in zip(work, stems, strict=True)
+            if self._context.rollback is not None and len(w.draft) > self._context.rollback
+        }
         broad = next((w for w in work if not w.draft.is_chain), None)
         if broad is not None:
             rows = [self._context.forward_tree(stems[0], self._tree(broad, work))]
@@ -107,12 +117,31 @@ class LlamaTarget:
         if scored is not None:
             in_place = next((i for i, node in enumerate(path) if node != i), len(path))
             self._owed[seq] = [int(scored.draft.tokens[node]) for node in path[in_place:]]
-        self._context.truncate(seq, self._base[seq] + 1 + in_place)
+        self._shorten(seq, self._base[seq] + 1 + in_place)
         if self._features is not None:
             self._features.select(seq, self._base[seq] + 1, path)
 
+    def _shorten(self, seq: int, length: int) -> None:
+        """Forget the rejected tokens of the last pass.
+
+        A recurrent state that cannot be taken back so far goes back to where it was before the
+        pass; what is kept of that is read anew in front of the next one.
+        """
+        snapshot, read = self._reversible.pop(seq, (None, []))
+        rejected = self._context.length(seq) - length
+        if snapshot is None or rejected <= (self._context.rollback or 0):
+            self._context.truncate(seq, length)
+        else:
+            self._context.revert(seq, snapshot)
+            self._owed[seq] = read[: length - snapshot.length]
+
     def truncate(self, seq: int, length: int) -> None:
-        """Keep the first ``length`` tokens of the sequence, for the next turn's prefix."""
+        """Keep the first ``length`` tokens of the sequence, for the next turn's prefix.
+
+        Raises:
+            DecodeError: a recurrent state cannot be taken back so far.
+        """
+        self._reversible.pop(seq, None)
         if self._scored.pop(seq, None) is not None:  # scored, and never decided
             self._context.truncate(seq, self._base[seq] + 1)
         held = self._context.length(seq)

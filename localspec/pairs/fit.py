@@ -13,6 +13,8 @@ from localspec.errors import (
     ModelNotFoundError,
     OutOfMemoryError,
 )
+from localspec.pairs.header import read_header
+from localspec.pairs.heads import MODEL, kind
 from localspec.pairs.memory import Memory, free_cores, host_only, look
 from localspec.pairs.placement import BATCH, place
 from localspec.pairs.planning import (
@@ -101,6 +103,8 @@ def fit_files(target: Path, draft: Path | None, wishes: Wishes, *, measure: bool
         kv_type = fit.target.kv_type if fit else wishes.kv_type or "f16"
         layers = [share.gpu_layers for share in fit.shares] if fit else []
         for i, path in enumerate(paths):
+            if kind(read_header(path)) != MODEL:  # a head's graph needs the target's
+                continue
             on_gpu = layers[i] if i < len(layers) else 0
             type_ = draft_kv_type(pair[i], kv_type) if i else kv_type
             try:

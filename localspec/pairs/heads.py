@@ -126,9 +126,6 @@ def _has_trunk(header: Header) -> bool:
 
 
 def _eagle_trouble(head: Header, target: Header) -> str | None:
-    missing = _missing(head, _EAGLE_TENSORS)
-    if missing:
-        return missing
     layers = head.metadata.get("eagle3.target_layers")
     if not isinstance(layers, tuple) or len(layers) != _EAGLE_LAYERS:
         return f"it names {layers!r} as the target's layers; three are needed"
@@ -144,14 +141,18 @@ def _eagle_trouble(head: Header, target: Header) -> str | None:
     size = head.of_model("target_hidden_size")
     if size != target.n_embd:
         return _other_size(size, target)
+    return _missing(head, _EAGLE_TENSORS) or _borrowing_trouble(head, target)
+
+
+def _borrowing_trouble(head: Header, target: Header) -> str | None:
+    """Whether the embeddings or the output matrix that it takes from the target are too wide."""
     named = {tensor.name for tensor in head.tensors}
-    own = {"token_embd.weight", "output.weight"} <= named
-    if not own and head.n_embd != target.n_embd:
-        return (
-            f"it uses the embeddings of the target, which are {target.n_embd} wide, and its own "
-            f"width is {head.n_embd}"
-        )
-    return None
+    if {"token_embd.weight", "output.weight"} <= named or head.n_embd == target.n_embd:
+        return None
+    return (
+        f"it uses the embeddings of the target, which are {target.n_embd} wide, and its own "
+        f"width is {head.n_embd}"
+    )
 
 
 def _sidecar_trouble(head: Header, target: Header) -> str | None:
