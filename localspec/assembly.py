@@ -223,6 +223,9 @@ class _Assembly:
                 f"a context of {context} tokens is more than the {trained} that {name} was trained "
                 "for; long chats may turn to nonsense"
             )
+        trouble = self.brought.unused_layer(self.options)
+        if trouble is not None:
+            self.notices.append(f"{trouble}; drafting without it")
         if model.template is None:
             self.notices.append(f"{name} has no chat template: a plain User/Assistant one is used")
 

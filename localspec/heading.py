@@ -49,6 +49,13 @@ class Brought:
             return heads.MTP
         return heads.MODEL
 
+    def unused_layer(self, options: Options) -> str | None:
+        """Why the target's own layer for prediction is not used, where one would expect it."""
+        expected = self.best(options) == heads.MODEL and options.draft != NO_DRAFT
+        if not expected or options.drafter or not heads.promises_mtp(self.target):
+            return None
+        return heads.mtp_trouble(self.target)
+
     def in_target(self, drafter: str) -> bool:
         """Whether that drafter is a part of the target's own file."""
         return drafter == heads.MTP and self.kind != heads.MTP

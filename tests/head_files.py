@@ -15,8 +15,17 @@ WIDTH, HEADS, HEADS_KV, HIDDEN = 64, 2, 1, 128
 class Maker:
     """A GGUF being written, with random matrices."""
 
-    def __init__(self, path: Path, architecture: str, seed: int, scale: float = 0.6) -> None:
+    def __init__(
+        self,
+        path: Path,
+        architecture: str,
+        seed: int,
+        scale: float = 0.6,
+        silent: bool = False,
+    ) -> None:
+        """With ``silent``, what layers add to the residual stream is zero."""
         self.path = path
+        self.silent = silent
         self.writer = gguf.GGUFWriter(path, architecture)
         self.rng = np.random.default_rng(seed)
         self.scale = scale
@@ -24,11 +33,13 @@ class Maker:
     def matrix(self, name: str, out: int, into: int) -> None:
         """Weights of (out, into)."""
         scale = self.scale / np.sqrt(into)
+        if self.silent and ("attn_output" in name or "ffn_down" in name):
+            scale = 0.0
         self.writer.add_tensor(name, self.rng.normal(0, scale, (out, into)).astype(np.float32))
 
     def experts(self, name: str, out: int, into: int) -> None:
         """Weights of a single expert."""
-        scale = self.scale / np.sqrt(into)
+        scale = 0.0 if self.silent and "ffn_down" in name else self.scale / np.sqrt(into)
         self.writer.add_tensor(name, self.rng.normal(0, scale, (1, out, into)).astype(np.float32))
 
     def ones(self, *names: str, width: int = WIDTH) -> None:
@@ -90,14 +101,21 @@ class Maker:
 
 
 def write_mtp(
-    path: Path, *, layers: int = 2, seed: int = 3, context: int = 512, block: bool = True
+    path: Path,
+    *,
+    layers: int = 2,
+    seed: int = 3,
+    context: int = 1024,
+    block: bool = True,
+    knowing: bool = False,
 ) -> Path:
     """A target with attention alone and a layer for multi-token prediction (GLM 4 MoE).
 
     All layers of the trunk are dense. Without ``block`` the header promises a layer that the file
-    does not have, as some converters leave it.
+    does not have, as some converters leave it. If it is ``knowing``, the target says what its last
+    token stands for and nothing else, and the layer knows that.
     """
-    m = Maker(path, "glm4moe", seed)
+    m = Maker(path, "glm4moe", seed, silent=knowing)
     m.shape(layers + 1, context)
     w = m.writer
     w.add_expert_count(1)
@@ -108,6 +126,7 @@ def write_mtp(
     w.add_expert_weights_norm(True)
     w.add_uint32("glm4moe.nextn_predict_layers", 1)
     m.matrix("token_embd.weight", m.vocabulary(), WIDTH)
+    m.matrix("output.weight", len(byte_vocabulary()), WIDTH)
     m.ones("output_norm.weight")
     for i in range(layers):
         b = f"blk.{i}"
@@ -125,7 +144,11 @@ def write_mtp(
         m.experts(f"{b}.ffn_up_exps.weight", HIDDEN, WIDTH)
         m.experts(f"{b}.ffn_down_exps.weight", WIDTH, HIDDEN)
         m.feed_forward(b, "_shexp")
-        m.matrix(f"{b}.nextn.eh_proj.weight", WIDTH, 2 * WIDTH)
+        if knowing:  # of the token's embedding and the state it passes on the embedding
+            passes = np.hstack([np.eye(WIDTH), np.zeros((WIDTH, WIDTH))]).astype(np.float32)
+            w.add_tensor(f"{b}.nextn.eh_proj.weight", passes)
+        else:
+            m.matrix(f"{b}.nextn.eh_proj.weight", WIDTH, 2 * WIDTH)
     return m.done()
 
 

@@ -1,0 +1,406 @@
+"""Heads that draft: exact, in step with the target's cache after whatever happens, and refused by
+name and numbers where they belong to another target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import gguf_tools
+import head_files
+import numpy as np
+import pytest
+
+from localspec import GREEDY, Finished, Message, Options, Reply, Runtime, Sampling
+from localspec.drafters.head import HeadDrafter, HeadModel
+from localspec.errors import DecodeError, DraftIncompatibleError, UnsupportedModelError
+from localspec.llama import extension
+from localspec.llama.context import ROLLBACK, Context
+from localspec.llama.features import Features, LayerInputs, NextStates
+from localspec.llama.heads import Eagle, Head, NextToken
+from localspec.llama.model import Model
+from localspec.llama.runners import LlamaTarget
+from localspec.loop import Request, decode_round
+from localspec.noise import Noise
+from localspec.pairs import heads
+from localspec.pairs.header import Header
+from localspec.policy import Fixed
+from localspec.sampling import Processor
+from localspec.values import Proposal
+from localspec.verifiers import verifier
+
+WARM = Sampling(temperature=1.0)
+ENDLESS = tuple((token, -100.0) for token in range(3))
+"""A bias against the tokens that end a reply."""
+HELLO = [Message("user", "Hello there, hello there, hello")]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A target, and the file of its head where that is apart."""
+
+    drafter: str
+    target: Path
+    head: Path | None = None
+
+    def options(self, **changes: object) -> Options:
+        draft = None if self.head is None else str(self.head)
+        settings = {"model": str(self.target), "draft": draft, "draft_max": 3} | changes
+        return Options(**{"drafter": (self.drafter,), **settings})
+
+
+@pytest.fixture(scope="session")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pair]:
+    """Targets with heads, of random weights."""
+    folder = tmp_path_factory.mktemp("heads")
+    dense = gguf_tools.write_llama(folder / "dense.gguf", layers=4, seed=3, context=1024)
+    eagle = {
+        "borrowing": head_files.write_eagle(folder / "eagle.gguf"),
+        "owning": head_files.write_eagle(folder / "own.gguf", own=True),
+        "normed": head_files.write_eagle(folder / "normed.gguf", norms=True),
+        "few words": head_files.write_eagle(folder / "few.gguf", ids=[*range(3, 120)]),
+    }
+    return {
+        "mtp": Pair("mtp", head_files.write_mtp(folder / "mtp.gguf")),
+        "mtp on a hybrid": Pair("mtp", head_files.write_hybrid(folder / "hybrid.gguf")),
+        **{f"eagle3, {name}": Pair("eagle3", dense, path) for name, path in eagle.items()},
+    }
+
+
+KINDS = (
+    *("mtp", "mtp on a hybrid", "eagle3, borrowing", "eagle3, owning", "eagle3, normed"),
+    "eagle3, few words",
+)
+
+
+def last(events: Iterator[object]) -> Reply:
+    *_, end = events
+    assert isinstance(end, Finished)
+    return end.reply
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, WARM, Sampling(repeat_penalty=1.3)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_head_leaves_the_text_alone(
+    pairs: dict[str, Pair], kind: str, sampling: Sampling
+) -> None:
+    with Runtime.open(pairs[kind].options()) as runtime:
+        plain = last(runtime.reply(HELLO, sampling=sampling, seed=7, max_tokens=48, draft=False))
+        drafted = last(runtime.reply(HELLO, sampling=sampling, seed=7, max_tokens=48))
+    assert list(drafted.tokens) == list(plain.tokens)
+    assert drafted.stats.drafted > 20
+    assert set(drafted.stats.by_drafter) == {pairs[kind].drafter}
+
+
+@pytest.mark.parametrize("kind", ["mtp", "eagle3, few words"])
+def test_a_head_drafts_under_rejection_with_real_probabilities(
+    pairs: dict[str, Pair], kind: str
+) -> None:
+    with Runtime.open(pairs[kind].options(verifier="rejection")) as runtime:
+        sampling = Sampling(temperature=1.0, logit_bias=ENDLESS)
+        reply = last(runtime.reply(HELLO, sampling=sampling, seed=1, max_tokens=40))
+    assert len(reply.tokens) == 40
+    assert 0 < reply.stats.accepted < reply.stats.drafted
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("verifier", ["match", "rejection"])
+def test_a_layer_that_knows_what_comes_is_always_right(
+    tmp_path: Path, temperature: float, verifier: str
+) -> None:
+    """A token or a state out of place by one would leave nothing of this."""
+    sampling = Sampling(temperature=temperature, logit_bias=ENDLESS)
+    pair = Pair("mtp", head_files.write_mtp(tmp_path / "knowing.gguf", knowing=True))
+    with Runtime.open(pair.options(draft_max=4, verifier=verifier)) as runtime:
+        for turn in ("one", "two"):
+            said = [Message("user", turn)]
+            reply = last(runtime.reply(said, sampling=sampling, seed=3, max_tokens=60))
+            assert reply.stats.accepted == reply.stats.verified > 20
+
+
+def test_a_file_that_carries_a_layer_uses_it_without_being_told(pairs: dict[str, Pair]) -> None:
+    options = Options(model=str(pairs["mtp"].target), draft_max=3)
+    with Runtime.open(options) as runtime:
+        reply = last(runtime.reply(HELLO, sampling=WARM, seed=1, max_tokens=40))
+    assert "mtp" in reply.stats.by_drafter
+    with Runtime.open(Options(model=str(pairs["mtp"].target), draft="none", draft_max=3)) as none:
+        reply = last(none.reply(HELLO, sampling=WARM, seed=1, max_tokens=40))
+    assert "mtp" not in reply.stats.by_drafter
+
+
+def test_a_head_beside_the_target_is_known_by_its_header(pairs: dict[str, Pair]) -> None:
+    pair = pairs["eagle3, owning"]
+    with Runtime.open(Options(str(pair.target), str(pair.head), draft_max=3)) as runtime:
+        reply = last(runtime.reply(HELLO, sampling=WARM, seed=1, max_tokens=40))
+        assert runtime.info.draft == str(pair.head)
+    assert "eagle3" in reply.stats.by_drafter
+
+
+# -- in step with the target -----------------------------------------------------------------------
+
+
+@dataclass
+class Stack:
+    """Target, features, head and drafter, without a runtime."""
+
+    target: LlamaTarget
+    context: Context
+    head: Head
+    features: Features
+    drafter: HeadDrafter
+    n_vocab: int
+
+    def read(self, tokens: list[int]) -> None:
+        """A prompt, as the runtime reads it."""
+        for at in range(self.target.length(0), len(tokens) - 1, 100):
+            self.target.read(0, tokens[at : min(at + 100, len(tokens) - 1)])
+            self.drafter.follow(0, tokens, self.target.length(0))
+
+    def rounds(self, tokens: list[int], n: int, sampling: Sampling = WARM, seed: int = 5) -> int:
+        """Some rounds after a prompt; returns the tokens accepted."""
+        request = Request(
+            0, tokens, Processor(sampling, self.n_vocab), Noise(seed), 500, lambda _: None
+        )
+        for _ in range(n):
+            decode_round([request], self.target, self.drafter, verifier("match"), Fixed(3))
+        return request.tally.accepted
+
+
+@pytest.fixture
+def stack(pairs: dict[str, Pair]) -> Iterator[Callable[[str], Stack]]:
+    parts: list[Context | Model] = []
+
+    def build(kind: str) -> Stack:
+        pair = pairs[kind]
+        model = Model(pair.target, next_layers=True)
+        context = Context(model, n_ctx=1024, n_batch=64, threads=1, rollback=ROLLBACK)
+        own = model if pair.head is None else Model(pair.head, alone=False)
+        into = NextToken if pair.head is None else Eagle
+        head = into(own, context, n_ctx=1024, n_batch=64, threads=1)
+        width = head_files.WIDTH
+        tap = NextStates(width) if pair.head is None else LayerInputs((1, 2, 3), width)
+        features = Features(tap, window=128)
+        parts.extend([head, context, model] if own is model else [head, context, own, model])
+        drafter = HeadDrafter(HeadModel(head, features, model.n_vocab), Proposal.COUPLED, "head")
+        target = LlamaTarget(context, features)
+        return Stack(target, context, head, features, drafter, model.n_vocab)
+
+    yield build
+    for part in parts:
+        part.close()
+
+
+def prompt(n: int, seed: int = 0) -> list[int]:
+    return np.random.default_rng(seed).integers(3, 250, n).tolist()
+
+
+def guess(stack: Stack, tokens: list[int]) -> np.ndarray:
+    """The head's logits after tokens that the target has read but for the last."""
+    row = stack.drafter.logits(0, tokens)
+    assert row is not None
+    return row
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_after_any_rounds_the_head_knows_what_a_fresh_one_would(
+    stack: Callable[[str], Stack], kind: str
+) -> None:
+    """Rounds that accept none, some or all, a second turn with part of the prefix, then a third."""
+    used, tokens = stack(kind), prompt(30)
+    used.read(tokens)
+    used.rounds(tokens, 25)
+    second = [*tokens[:-6], *prompt(20, seed=1)]
+    try:
+        used.target.truncate(0, len(tokens) - 6)
+    except DecodeError:  # a recurrent state
+        used.target.truncate(0, 0)
+    used.read(second)
+    used.rounds(second, 15, seed=9)
+    fresh = stack(kind)
+    fresh.read(second)
+    assert used.drafter.length(0) <= len(second)
+    np.testing.assert_allclose(guess(used, second), guess(fresh, second), atol=0.02)
+
+
+@pytest.mark.parametrize("kind", ["mtp", "eagle3, owning"])
+def test_a_prompt_longer_than_the_states_that_are_kept_is_read_whole(
+    stack: Callable[[str], Stack], kind: str
+) -> None:
+    made, tokens = stack(kind), prompt(700)
+    made.read(tokens)
+    made.rounds(tokens, 1)
+    assert made.head.length(0) >= 700 - 2
+    assert made.features.span(0)[0] > 0
+
+
+@pytest.mark.parametrize("kind", ["mtp", "eagle3, owning", "mtp on a hybrid"])
+def test_where_states_are_gone_the_head_begins_later_and_goes_on(
+    stack: Callable[[str], Stack], kind: str
+) -> None:
+    """As after a reply without drafts, or a cache that came from disk."""
+    made, tokens = stack(kind), prompt(400)
+    made.target.read(0, tokens[:-1])  # nobody followed
+    made.rounds(tokens, 10)
+    first, _ = made.features.span(0)
+    assert first > 0
+    assert made.drafter.length(0) > 400
+    made.features.cut(0, 0)
+    made.rounds(tokens, 1)  # nothing to draft from
+    assert made.rounds(tokens, 10) >= 0
+
+
+def test_an_interrupted_prompt_leaves_both_caches_in_step(
+    stack: Callable[[str], Stack],
+) -> None:
+    made, tokens = stack("mtp"), prompt(90)
+    made.target.read(0, tokens[:50])
+    made.drafter.follow(0, tokens, 50)
+    made.context.stop.set()
+    with pytest.raises(Exception, match="interrupted"):
+        made.target.read(0, tokens[50:-1])
+    made.context.stop.clear()
+    assert made.features.span(0)[1] == made.target.length(0) == 50
+    made.read(tokens)
+    fresh = stack("mtp")
+    fresh.read(tokens)
+    np.testing.assert_allclose(guess(made, tokens), guess(fresh, tokens), atol=0.02)
+
+
+@pytest.mark.parametrize("kind", ["mtp", "eagle3, few words", "mtp on a hybrid"])
+def test_chats_with_a_head_go_on_after_anything(pairs: dict[str, Pair], kind: str) -> None:
+    """An interrupt, a second turn, the same again, an edit, and the end of the context."""
+    pair = pairs[kind]
+
+    def chat(draft: bool) -> list[tuple[int, ...]]:
+        found, talk = [], list(HELLO)
+        with Runtime.open(pair.options(context=256)) as runtime:
+            for event in runtime.reply(talk, sampling=WARM, seed=1, draft=draft):
+                if type(event).__name__ == "Token":
+                    runtime.interrupt()
+            for text in ("and then?", "and then?", "no, this"):
+                reply = last(runtime.reply(talk, sampling=WARM, seed=2, max_tokens=30, draft=draft))
+                found.append(tuple(reply.tokens))
+                again = last(runtime.reply(talk, sampling=WARM, seed=2, max_tokens=30, draft=draft))
+                found.append(tuple(again.tokens))
+                talk += [Message("assistant", reply.text), Message("user", text)]
+            edited = [*talk[:-1], Message("user", "something else")]
+            found.append(
+                tuple(last(runtime.reply(edited, sampling=GREEDY, seed=3, draft=draft)).tokens)
+            )
+        return found
+
+    assert chat(draft=True) == chat(draft=False)
+
+
+# -- recurrent targets -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("k", [3, 12])
+@pytest.mark.parametrize("drafter", ["suffix", "mtp", "suffix,mtp"])
+def test_a_hybrid_target_is_exact_whether_states_are_kept_or_put_back(
+    pairs: dict[str, Pair], drafter: str, k: int
+) -> None:
+    options = pairs["mtp on a hybrid"].options(drafter=tuple(drafter.split(",")), draft_max=k)
+    with Runtime.open(options) as runtime:
+        for sampling in (GREEDY, WARM):
+            plain = last(
+                runtime.reply(HELLO, sampling=sampling, seed=4, max_tokens=60, draft=False)
+            )
+            drafted = last(runtime.reply(HELLO, sampling=sampling, seed=4, max_tokens=60))
+            assert list(drafted.tokens) == list(plain.tokens)
+
+
+def test_a_target_without_any_attention_is_drafted_for_too(tmp_path: Path) -> None:
+    gguf_tools.write_mamba(tmp_path / "mamba.gguf")
+    options = Options(str(tmp_path / "mamba.gguf"), drafter=("suffix",), draft_max=4)
+    with Runtime.open(options) as runtime:
+        plain = last(runtime.reply(HELLO, sampling=GREEDY, max_tokens=60, draft=False))
+        drafted = last(runtime.reply(HELLO, sampling=GREEDY, max_tokens=60))
+    assert list(drafted.tokens) == list(plain.tokens)
+    assert drafted.stats.drafted
+
+
+def test_a_recurrent_state_is_never_taken_back_further_than_it_was_kept(
+    pairs: dict[str, Pair],
+) -> None:
+    """llama.cpp would do it and go on from another state."""
+    model = Model(pairs["mtp on a hybrid"].target)
+    context = Context(model, n_ctx=256, n_batch=64, threads=1, rollback=ROLLBACK)
+    try:
+        context.forward([(0, prompt(20), 0)])
+        context.forward([(0, [7], 1)])
+        with pytest.raises(DecodeError, match="taken back"):
+            context.truncate(0, 18)
+        context.forward([(0, [7, 8, 9], 1)])
+        context.truncate(0, 22)
+        with pytest.raises(DecodeError, match="taken back"):  # once
+            context.truncate(0, 21)
+    finally:
+        context.close()
+        model.close()
+
+
+# -- refusals --------------------------------------------------------------------------------------
+
+
+def test_heads_of_another_target_are_refused_by_numbers(
+    pairs: dict[str, Pair], tmp_path: Path
+) -> None:
+    dense = heads.read_whole(pairs["eagle3, owning"].target)
+
+    def trouble(head: Path, target: Header = dense) -> str:
+        return heads.head_trouble(heads.read_whole(head), target) or ""
+
+    assert trouble(pairs["eagle3, owning"].head) == ""
+    far = head_files.write_eagle(tmp_path / "far.gguf", layers=(1, 2, 9))
+    assert "layers 1, 2, 9" in trouble(far)
+    assert "has 4 layers" in trouble(far)
+    wide = head_files.write_eagle(tmp_path / "wide.gguf", target_width=128)
+    assert "hidden size of 128" in trouble(wide)
+    assert "has 64" in trouble(wide)
+    glm = heads.read_whole(pairs["mtp"].target)
+    assert "glm4moe" in trouble(pairs["eagle3, owning"].head, glm)
+    two = head_files.write_eagle(tmp_path / "two.gguf", layers=(1, 2))
+    assert "three are needed" in trouble(two)
+
+
+def test_a_layer_that_is_only_promised_is_named_and_the_text_drafts(tmp_path: Path) -> None:
+    path = head_files.write_mtp(tmp_path / "promised.gguf", block=False)
+    header = heads.read_whole(path)
+    assert heads.promises_mtp(header)
+    assert "blk.2.nextn.eh_proj.weight is not in it" in (heads.mtp_trouble(header) or "")
+    with pytest.raises(DraftIncompatibleError, match="nextn"):
+        Runtime.open(Options(str(path), drafter=("mtp",)))
+    with Runtime.open(Options(str(path), draft_max=3)) as runtime:
+        reply = last(runtime.reply(HELLO, sampling=GREEDY, max_tokens=20))
+        assert any("nextn.eh_proj" in notice for notice in runtime.info.notices)
+    assert set(reply.stats.by_drafter) <= {"suffix"}
+
+
+def test_what_is_asked_for_must_be_what_the_file_is(pairs: dict[str, Pair]) -> None:
+    eagle, mtp = pairs["eagle3, owning"], pairs["mtp"]
+    with pytest.raises(DraftIncompatibleError, match="EAGLE-3 head, not a model"):
+        Runtime.open(
+            Options(str(eagle.target), str(eagle.head), drafter=("model",), require_draft=True)
+        )
+    with pytest.raises(DraftIncompatibleError, match="carries no multi-token"):
+        Runtime.open(Options(str(eagle.target), drafter=("mtp",)))
+    with pytest.raises(DraftIncompatibleError, match="no eagle3 head"):
+        Runtime.open(Options(str(mtp.target), drafter=("eagle3",)))
+
+
+def test_a_head_cannot_run_alone(pairs: dict[str, Pair]) -> None:
+    with pytest.raises(UnsupportedModelError):
+        Runtime.open(Options(str(pairs["eagle3, owning"].head)))
+
+
+def test_a_build_that_gives_no_states_is_told_from_one_that_does(
+    pairs: dict[str, Pair], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert extension.calls() is not None
+    monkeypatch.setattr(extension, "calls", lambda: None)
+    with Runtime.open(Options(str(pairs["mtp"].target), draft_max=3)) as runtime:
+        assert any("does not give away" in notice for notice in runtime.info.notices)
+        assert last(runtime.reply(HELLO, sampling=GREEDY, max_tokens=10)).tokens
