@@ -178,6 +178,7 @@ class _Assembly:
                 threads=context.threads,
                 speculation=Speculation("off", off) if off else Speculation("on"),
                 notices=tuple(self.notices),
+                drafters=tuple(drafter.name for drafter in drafters),
             ),
             target_model=model,
             target=LlamaTarget(context, gathering.features),

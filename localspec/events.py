@@ -202,3 +202,5 @@ class ModelInfo:
     threads: int
     speculation: Speculation
     notices: tuple[str, ...] = field(default=())
+    drafters: tuple[str, ...] = ()
+    """Names of those that draft, in order of preference."""

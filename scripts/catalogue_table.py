@@ -21,9 +21,9 @@ BEGIN, END = "<!-- catalogue: begin -->", "<!-- catalogue: end -->"
 _HEAD = ("Name", "For", "Download", "Drafted for by", "Context", "Memory", "Licence")
 _DRAFTING = {
     "draft-model": "a draft model",
-    "mtp-embedded": "n-grams (MTP head inside: not yet)",
-    "mtp-sidecar": "n-grams (MTP head: not yet)",
-    "eagle3": "n-grams (EAGLE-3 head: not yet)",
+    "mtp-embedded": "an MTP layer inside the file",
+    "mtp-sidecar": "an MTP head beside it",
+    "eagle3": "an EAGLE-3 head",
     "ngram": "n-grams",
 }
 

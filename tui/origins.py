@@ -41,7 +41,10 @@ class Kind(enum.Enum):
         return self.value[2]
 
 
-_FROM = {"model": Kind.MODEL, "tree": Kind.MODEL, "lookahead": Kind.AHEAD}
+_FROM = {
+    **dict.fromkeys(("model", "tree", "mtp", "eagle3", "medusa"), Kind.MODEL),
+    "lookahead": Kind.AHEAD,
+}
 """Accepted tokens by drafter; all others look the text up."""
 _OWN = {
     Origin.CORRECTED: Kind.CORRECTED,

@@ -78,7 +78,7 @@ def fit_verdict(pair: Pair) -> str | None:
     target = pair.target.size
     if target is None:
         return None
-    draft = pair.usable_draft
+    draft = pair.draft
     return quick_verdict(target, (draft.size or 0) if draft is not None else 0)
 
 
@@ -90,7 +90,6 @@ def describe(pair: Pair) -> dict[str, Any]:
         "target": describe_file(pair.target),
         "draft": describe_file(pair.draft) if pair.draft else None,
         "drafting": pair.drafting,
-        "fallback": pair.fallback,
         "licence": pair.licence,
         "context": pair.context,
         "draft_length": pair.draft_length,

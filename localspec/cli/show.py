@@ -113,24 +113,25 @@ def _placement(facts: dict[str, Any], target: Path, draft: Path | None) -> list[
 
 def _facts(name: str, target: Path, draft: Path | None) -> dict[str, Any]:
     """What the headers of files that are here say."""
+    from localspec.pairs import heads
     from localspec.pairs.check import vocabulary_mismatch
-    from localspec.pairs.header import read_header
-    from localspec.pairs.translation import why_apart
     from localspec.pairs.vocabulary import HeaderVocabulary, end_tokens
 
-    header = read_header(target)
+    header = heads.read_whole(target)
     facts: dict[str, Any] = {
         "name": name,
         "target": _file(target, header),
         "draft": None,
         "end_tokens": [token.decode("utf-8", "replace") for token in end_tokens(header)],
         "chat_template": header.template is not None,
+        "own_head": heads.MTP if heads.carries_mtp(header) else None,
     }
     if draft is not None:
-        other = read_header(draft)
+        other = heads.read_whole(draft)
         ours, theirs = HeaderVocabulary(header), HeaderVocabulary(other)
         facts["draft"] = _file(draft, other) | {
-            "mismatch": why_apart(ours, theirs),
+            "kind": heads.kind(other),
+            "mismatch": heads.why_apart(header, other),
             "same_vocabulary": vocabulary_mismatch(ours, theirs) is None,
         }
     return facts
@@ -159,12 +160,18 @@ def _file(path: Path, header: Header) -> dict[str, Any]:
 def _lines(facts: dict[str, Any], pair: Pair | None) -> list[str]:
     about = f": {pair.about}" if pair is not None and pair.about else ""
     lines = [f"{facts['name']}{about}"]
+    carried = facts.get("own_head") or facts.get("drafting") == "mtp-embedded"
     for role in ("target", "draft"):
-        lines += _file_lines(role, facts[role])
+        if role == "draft" and facts[role] is None and carried:
+            lines.append("draft     in the target's file: a layer for multi-token prediction")
+        else:
+            lines += _file_lines(role, facts[role])
     if facts["draft"] is not None and "mismatch" in facts["draft"]:
         mismatch = facts["draft"]["mismatch"]
         same = facts["draft"]["same_vocabulary"]
         found = "yes: same vocabulary" if same else "in part: drafts the tokens that both know"
+        if facts["draft"]["kind"] != "model":
+            found = f"yes: a head for this target ({facts['draft']['kind']})"
         lines.append(f"match     {'no: ' + mismatch if mismatch else found}")
     if pair is not None:
         lines += _pair_lines(pair, facts)
@@ -206,8 +213,6 @@ def _pair_lines(pair: Pair, facts: dict[str, Any]) -> list[str]:
     lines = [f"drafting  {pair.drafting}"]
     if pair.draft_length:
         lines[0] += f", {pair.draft_length} tokens at a time as a rule"
-    if pair.fallback:
-        lines += labelled("", pair.fallback)
     if pair.context:
         lines.append(f"context   {pair.context} tokens")
     if facts.get("fit"):

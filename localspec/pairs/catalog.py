@@ -10,12 +10,10 @@ from localspec import config
 from localspec.pairs.hf_cache import find_file
 from localspec.pairs.quant import shard_names
 
-DRAFT_MODEL, NGRAM = "draft-model", "ngram"
+DRAFT_MODEL, MTP_EMBEDDED, NGRAM = "draft-model", "mtp-embedded", "ngram"
 NOT_STATED = "not stated"
-KINDS = (DRAFT_MODEL, "mtp-embedded", "mtp-sidecar", "eagle3", NGRAM)
+KINDS = (DRAFT_MODEL, MTP_EMBEDDED, "mtp-sidecar", "eagle3", NGRAM)
 """How a target can be drafted for."""
-USABLE_KINDS = frozenset({DRAFT_MODEL, NGRAM})
-"""Those that this version drafts with; for the others n-grams stand in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,27 +115,9 @@ class Pair:
     """The models.toml that it comes from."""
 
     @property
-    def usable_draft(self) -> ModelFile | None:
-        """The draft, unless it is of a kind that this version cannot draft with."""
-        return self.draft if self.drafting in USABLE_KINDS else None
-
-    @property
-    def fallback(self) -> str | None:
-        """Why n-grams draft instead of what the pair is meant for; None if they do not."""
-        if self.drafting in USABLE_KINDS:
-            return None
-        what = {
-            "mtp-embedded": "the MTP head inside the file",
-            "mtp-sidecar": "an MTP head",
-            "eagle3": "an EAGLE-3 head",
-        }[self.drafting]
-        return f"this version cannot draft with {what} yet; n-grams draft for {self.name} instead"
-
-    @property
     def files(self) -> tuple[ModelFile, ...]:
         """What a pull brings."""
-        draft = self.usable_draft
-        return (self.target,) if draft is None else (self.target, draft)
+        return (self.target,) if self.draft is None else (self.target, self.draft)
 
     @property
     def installed(self) -> bool:

@@ -13,15 +13,22 @@ from localspec.errors import (
     ModelNotFoundError,
     UnsupportedModelError,
 )
-from localspec.pairs import hf_cache, hub, quant
-from localspec.pairs.catalog import HubFile, LocalFile, ModelFile, Pair, catalog
+from localspec.pairs import heads, hf_cache, hub, quant
+from localspec.pairs.catalog import (
+    DRAFT_MODEL,
+    MTP_EMBEDDED,
+    HubFile,
+    LocalFile,
+    ModelFile,
+    Pair,
+    catalog,
+)
 from localspec.pairs.check import vocabulary_mismatch
 from localspec.pairs.fit import quick_verdict
 from localspec.pairs.header import Header, parse_header, read_header
 from localspec.pairs.pull_plan import Part, Plan
 from localspec.pairs.quant import Entry, Wanted
 from localspec.pairs.resolve import NO_DRAFT, pair_called, unknown
-from localspec.pairs.translation import why_apart
 from localspec.pairs.vocabulary import HeaderVocabulary, require_text_model
 
 _SMALLER = 3
@@ -58,8 +65,11 @@ class _Planner:
         draft = self.draft_part(pair)
         if draft is not None:
             self.require_match(target, draft)
+        elif pair is not None and self.draft is None:
+            self.note_head(target, pair)
         suggestion = None
-        if draft is None and self.draft is None and pair is None:
+        carried = heads.carries_mtp(target.header)
+        if draft is None and self.draft is None and pair is None and not carried:
             suggestion = self.suggest(target)
         return Plan(
             name=self.name,
@@ -89,15 +99,20 @@ class _Planner:
             lender = pair_called(self.draft)
             if lender is None:
                 return self.part("draft", self.wanted(self.draft))
-            return self.part("draft", lender.usable_draft or lender.target)
+            return self.part("draft", lender.draft or lender.target)
         if pair is None:
             return None
-        if pair.fallback is not None:
-            self.notices.append(pair.fallback)
-        return None if pair.usable_draft is None else self.part("draft", pair.usable_draft)
+        return None if pair.draft is None else self.part("draft", pair.draft)
+
+    def note_head(self, target: Part, pair: Pair) -> None:
+        """Say that the head is missing which a file of the catalogue is to carry."""
+        header = target.header
+        if pair.drafting == MTP_EMBEDDED and header.shards == 1 and not heads.carries_mtp(header):
+            why = heads.mtp_trouble(header) or f"{header.name} carries no such layer"
+            self.notices.append(f"{pair.name} is to bring a layer for drafting: {why}")
 
     def require_match(self, target: Part, draft: Part) -> None:
-        mismatch = why_apart(HeaderVocabulary(target.header), HeaderVocabulary(draft.header))
+        mismatch = heads.why_apart(target.header, draft.header)
         if mismatch is not None:
             raise DraftIncompatibleError(
                 f"{draft.header.name} cannot draft for {target.header.name}: {mismatch}; nothing "
@@ -126,7 +141,8 @@ class _Planner:
             candidate = quant.choose(wanted, found, small=role == "draft")
             header = _header(repo, candidate.first)
             try:
-                require_text_model(header)
+                if role == "target" or heads.kind(header) == heads.MODEL:
+                    require_text_model(header)
             except UnsupportedModelError:
                 others = [c for c in found if c is not candidate]
                 if wanted.tag is not None or not others:
@@ -186,7 +202,7 @@ class _Planner:
         """A pair of the catalogue whose draft has the vocabulary of this target."""
         tried: set[ModelFile] = set()
         for pair in catalog().values():
-            file = pair.usable_draft
+            file = pair.draft if pair.drafting == DRAFT_MODEL else None
             if not isinstance(file, HubFile) or file in tried or len(tried) == _MOST_SUGGESTIONS:
                 continue
             alike = pair.family == target.header.architecture

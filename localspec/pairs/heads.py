@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import re
 from pathlib import Path
 
+from localspec.errors import LocalspecError
+from localspec.pairs import translation
 from localspec.pairs.check import vocabulary_mismatch
 from localspec.pairs.header import Header, read_header
 from localspec.pairs.sizes import shards
@@ -42,6 +45,9 @@ _EAGLE_TENSORS = (
     *("blk.0.attn_output.weight", "blk.0.ffn_norm.weight", "blk.0.ffn_gate.weight"),
     *("blk.0.ffn_up.weight", "blk.0.ffn_down.weight"),
 )
+_BEST = (MTP, EAGLE3, MEDUSA)
+"""Kinds of heads that this version runs, those first that are right most often."""
+_HEAD_NAME = re.compile(r"mtp|eagle|medusa|assistant", re.IGNORECASE)
 _FOREIGN = {
     "dflash": "a DFlash head, which drafts whole blocks",
     "dflash-draft": "a DFlash head of another program's",
@@ -115,6 +121,33 @@ def head_trouble(head: Header, target: Header) -> str | None:
     else:
         return None
     return found or _vocabulary_trouble(head, target)
+
+
+def why_apart(target: Header, draft: Header) -> str | None:
+    """Why a file, model or head, cannot draft for a target; None if it can."""
+    if kind(draft) != MODEL:
+        return head_trouble(draft, target)
+    return translation.why_apart(HeaderVocabulary(target), HeaderVocabulary(draft))
+
+
+def beside(target: Path) -> Path | None:
+    """A head for this target in the same folder, as repositories hold them.
+
+    Only files whose names say that they are heads are looked into; what decides is the header.
+    """
+    named = sorted(p for p in target.parent.glob("*.gguf") if _HEAD_NAME.search(p.name))
+    if not named:
+        return None
+    header = read_whole(target)
+    fitting: dict[str, Path] = {}
+    for path in named:
+        try:
+            head = read_whole(path)
+        except LocalspecError:  # a damaged neighbour is not what was asked for
+            continue
+        if path != target and kind(head) in _BEST and head_trouble(head, header) is None:
+            fitting.setdefault(kind(head), path)
+    return next((fitting[what] for what in _BEST if what in fitting), None)
 
 
 def _next_layers(header: Header) -> int:
@@ -198,10 +231,12 @@ __all__ = [
     "MEDUSA",
     "MODEL",
     "MTP",
+    "beside",
     "carries_mtp",
     "head_trouble",
     "kind",
     "mtp_trouble",
     "promises_mtp",
     "read_whole",
+    "why_apart",
 ]

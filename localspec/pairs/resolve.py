@@ -8,7 +8,7 @@ from pathlib import Path
 
 from localspec import config
 from localspec.errors import LocalspecError, ModelNotFoundError, UsageError
-from localspec.pairs import hf_cache, quant
+from localspec.pairs import heads, hf_cache, quant
 from localspec.pairs.catalog import HubFile, ModelFile, Pair, catalog
 
 NO_DRAFT = "none"
@@ -36,15 +36,14 @@ def resolve(model: str, draft: str | None) -> Resolved:
     pair = pair_called(model)
     if pair is None:
         target, own_draft = _single(model), None
+        if draft is None:
+            own_draft = _head_of(target)
     else:
         target = _here(pair, pair.target)
-        drafting = pair.usable_draft if draft is None else None
+        drafting = pair.draft if draft is None else None
         own_draft = None if drafting is None else _here(pair, drafting)
     if draft is None:
-        if pair is None:
-            return Resolved(model, target, own_draft)
-        notices = (pair.fallback,) if pair.fallback else ()
-        return Resolved(model, target, own_draft, notices)
+        return Resolved(model, target, own_draft)
     return Resolved(model, target, None if draft == NO_DRAFT else draft_file(draft))
 
 
@@ -68,7 +67,15 @@ def draft_file(name: str) -> Path:
     pair = pair_called(name)
     if pair is None:
         return _single(name, small=True)
-    return _here(pair, pair.usable_draft or pair.target)
+    return _here(pair, pair.draft or pair.target)
+
+
+def _head_of(target: Path) -> Path | None:
+    """A head in the folder of a model that carries none; None where the model is no GGUF."""
+    try:
+        return None if heads.carries_mtp(heads.read_whole(target)) else heads.beside(target)
+    except LocalspecError:  # loading the target will say it better
+        return None
 
 
 def unknown(name: str) -> ModelNotFoundError:

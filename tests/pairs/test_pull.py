@@ -13,6 +13,8 @@ import threading
 import time
 from pathlib import Path
 
+import gguf_tools
+import head_files
 import httpx2
 import huggingface_hub
 import pytest
@@ -295,18 +297,64 @@ def test_an_unknown_repository_is_offered_a_draft_of_the_catalogue(
     assert json.loads(capfd.readouterr().out)["model"]["draft"].endswith(DRAFT_FILE)
 
 
-def test_a_kind_that_cannot_be_drafted_with_yet_says_so(
-    hub: Hub, pair: Pair, capfd: pytest.CaptureFixture[str]
-) -> None:
+HEADED = "org/Headed-GGUF"
+
+
+def headed(hub: Hub, folder: Path, drafting: str, **files: bytes) -> None:
+    """``headed`` in the person's own catalogue, of such files."""
+    names = {f"{name}.gguf": data for name, data in files.items()}
+    hub.repo(HEADED, names)
+    draft = "" if len(names) == 1 else f'draft = {{ repo = "{HEADED}", file = "head.gguf" }}\n'
     own_catalogue(
-        f'[headed]\ntarget = {{ repo = "{TARGET}", file = "{TARGET_FILE}" }}\n'
-        f'draft = {{ repo = "{TARGET}", file = "mtp-tiny.gguf" }}\ndrafting = "mtp-sidecar"\n'
+        f'[headed]\ntarget = {{ repo = "{HEADED}", file = "target.gguf" }}\n{draft}'
+        f'drafting = "{drafting}"\n'
     )
-    found = pulled(capfd, "headed")
-    assert found["draft"] is None
-    assert "cannot draft with an MTP head yet" in found["notices"][0]  # type: ignore[index]
-    assert cli.call(["run", "x", "-m", "headed", "-n", "2"]) == 0
-    assert "cannot draft with an MTP head yet" in capfd.readouterr().err
+
+
+def test_a_pair_with_a_head_beside_its_target_is_pulled_and_drafts(
+    hub: Hub, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    target = gguf_tools.write_llama(tmp_path / "t.gguf", layers=4).read_bytes()
+    head = head_files.write_eagle(tmp_path / "h.gguf").read_bytes()
+    headed(hub, tmp_path, "eagle3", target=target, head=head)
+    assert str(pulled(capfd, "headed")["draft"]).count("head.gguf")
+    assert cli.call(["run", "x", "-m", "headed", "-n", "20", "--draft-max", "2", "--json"]) == 0
+    assert "eagle3" in json.loads(capfd.readouterr().out)["stats"]["by_drafter"]
+    assert cli.call(["show", "headed"]) == 0
+    assert "yes: a head for this target (eagle3)" in capfd.readouterr().out
+    # Named by its file, as somebody without our catalogue would, it finds its head too.
+    (path,) = hf_cache.snapshots(HEADED)
+    assert cli.call(["run", "x", "-m", str(path / "target.gguf"), "-n", "2", "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["model"]["draft"] is None  # its name says nothing
+    (path / "eagle3-head.gguf").symlink_to((path / "head.gguf").resolve())
+    assert cli.call(["run", "x", "-m", str(path / "target.gguf"), "-n", "2", "--json"]) == 0
+    assert "eagle3-head" in json.loads(capfd.readouterr().out)["model"]["draft"]
+
+
+def test_a_head_of_another_target_is_refused_before_anything_is_fetched(
+    hub: Hub, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    target = gguf_tools.write_llama(tmp_path / "t.gguf", layers=2).read_bytes()
+    head = head_files.write_eagle(tmp_path / "h.gguf").read_bytes()
+    headed(hub, tmp_path, "eagle3", target=target, head=head)
+    assert "layers 1, 2, 3, and target.gguf has 2 layers" in error(capfd, "headed", code=6)
+    assert not hf_cache.snapshots(HEADED)
+
+
+def test_a_file_that_should_carry_a_layer_and_does_not_is_pointed_out(
+    hub: Hub, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Repositories hold files of one name with and without it."""
+    without = head_files.write_mtp(tmp_path / "t.gguf", block=False).read_bytes()
+    headed(hub, tmp_path, "mtp-embedded", target=without)
+    (notice,) = pulled(capfd, "headed")["notices"]  # type: ignore[misc]
+    assert "nextn.eh_proj.weight is not in it" in notice
+    whole = head_files.write_mtp(tmp_path / "w.gguf").read_bytes()
+    headed(hub, tmp_path, "mtp-embedded", target=whole)
+    (notice,) = pulled(capfd, "headed")["notices"]  # type: ignore[misc]
+    assert "was replaced on the Hub" in notice
+    assert cli.call(["run", "x", "-m", "headed", "-n", "20", "--draft-max", "2", "--json"]) == 0
+    assert "mtp" in json.loads(capfd.readouterr().out)["stats"]["by_drafter"]
 
 
 # -- interruptions ---------------------------------------------------------------------------------

@@ -37,6 +37,8 @@ class TitleBar(Static):
     def opened(self, info: ModelInfo) -> None:
         """Say what was loaded and how it is drafted for."""
         draft = Path(info.draft).stem if info.draft else "no draft model"
+        if not info.draft and "mtp" in info.drafters:
+            draft = "its own MTP layer"
         threads = f"{info.threads} thread" + ("" if info.threads == 1 else "s")
         target = [] if info.name.endswith(".gguf") else [Path(info.target).stem]
         self.update(self._text(info.name, [*target, draft, f"{info.backend}, {threads}"]))
