@@ -81,6 +81,21 @@ def export(args: Namespace, log: Log) -> None:
             log(f"{path.name}: {path.stat().st_size} bytes")
 
 
+def acceptance(args: Namespace, log: Log) -> None:
+    """Offline acceptance of the heads, and of the draft model beside them."""
+    from heads import acceptance as offline
+    from heads import frozen
+
+    target = frozen.load(args.target)
+    drafters = {"draft model": offline.of_model(frozen.load(args.target.with_name("draft.gguf")))}
+    for name in ("eagle3", "mtp", "medusa"):
+        if head := trained(name, args):
+            drafters[name] = offline.of_head(head, target)
+    texts = list(offline.replies(args.target, args.data / "heldout.json"))
+    log(f"{len(texts)} replies, {sum(len(t.ids) - t.start for t in texts)} tokens")
+    offline.measure(texts, target, drafters, log)
+
+
 def trained(name: str, args: Namespace) -> Any:
     """The head of the newest checkpoint, or None where there is none."""
     import torch
