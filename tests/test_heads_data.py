@@ -16,6 +16,8 @@ from localspec.llama.context import Context
 from localspec.llama.model import Model
 
 TARGET = FOLDER / "target.gguf"
+HEADS = Path(__file__).parent / "data" / "heads"
+FILES = ("eagle3.gguf", "mtp-block.gguf", "medusa.gguf")
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +36,37 @@ def logits(path: Path, text: str = "The same text for both files: 12 and 30 is 4
     context.close()
     model.close()
     return rows
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_kept_head_is_small_and_brings_no_copy_of_the_target(name: str) -> None:
+    assert (HEADS / name).stat().st_size <= 3_000_000
+    assert not {"token_embd.weight", "output.weight"} & {t.name for t in gguf_tensors(HEADS / name)}
+
+
+def test_the_eagle_head_names_the_target_it_reads_from() -> None:
+    reader, target = gguf.GGUFReader(HEADS / "eagle3.gguf"), gguf.GGUFReader(TARGET)
+    layers = value(reader, "eagle3.target_layers")
+    assert len(layers) == 3
+    assert max(layers) < value(target, "llama.block_count")
+    assert value(reader, "eagle3.target_hidden_size") == value(target, "llama.embedding_length")
+    assert value(reader, "tokenizer.ggml.tokens") == value(target, "tokenizer.ggml.tokens")
+
+
+def test_the_kept_block_goes_behind_the_demo_target(tmp_path: Path) -> None:
+    compose_mtp(TARGET, HEADS / "mtp-block.gguf", tmp_path / "mtp.gguf")
+    assert gguf_tensors(tmp_path / "mtp.gguf")[-1].name.startswith("blk.6.")
+
+
+def test_the_medusa_heads_have_the_shapes_that_their_keys_say() -> None:
+    reader, tensors = gguf.GGUFReader(HEADS / "medusa.gguf"), gguf_tensors(HEADS / "medusa.gguf")
+    width, vocab = value(reader, "medusa.embedding_length"), value(reader, "medusa.vocab_size")
+    shapes = {t.name: [int(n) for n in t.shape] for t in tensors}
+    assert len(shapes) == 3 * value(reader, "medusa.heads") * value(reader, "medusa.blocks")
+    for k in range(value(reader, "medusa.heads")):
+        assert shapes[f"medusa.{k}.res.0.weight"] == [width, width]
+        assert shapes[f"medusa.{k}.res.0.bias"] == [width]
+        assert shapes[f"medusa.{k}.output.weight"] == [width, vocab]
 
 
 def test_the_composed_header_names_one_block_to_predict_with(composed: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -10,9 +11,11 @@ import gguf
 import numpy as np
 import torch
 from demo import tokenizer as tok
+from demo.model import Linear, Model
+from gguf import GGMLQuantizationType as Kind
 from gguf.quants import dequantize
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from heads import frozen, llama
@@ -54,25 +57,45 @@ def write_plain(source: Path, goal: Path) -> None:
 
 
 @torch.no_grad()
-def as_stored(head: nn.Module, kind: gguf.GGMLQuantizationType) -> nn.Module:
+def as_stored(head: nn.Module, kind: Kind) -> nn.Module:
     """The head with its own matrices rounded as that type stores them."""
     for p in head.parameters():
         if p.requires_grad and p.ndim == 2:
-            data = gguf.quants.quantize(p.numpy(), kind)
-            p.copy_(torch.from_numpy(dequantize(data, kind).reshape(p.shape)))
+            p.copy_(stored(p, kind))
     return head
 
 
+def stored(x: Tensor, kind: Kind) -> Tensor:
+    """The numbers as that type stores them."""
+    data = gguf.quants.quantize(x.detach().numpy(), kind)
+    return torch.from_numpy(dequantize(data, kind).reshape(x.shape))
+
+
 @torch.no_grad()
-def in_torch(head: nn.Module, target: nn.Module, ids: list[int], got: llama.Drafted) -> list[Array]:
-    """Logits (N, V) of each step, on the states that llama.cpp's target gave."""
+def rounding(head: nn.Module, kind: Kind) -> nn.Module:
+    """A copy of the head whose own matrices meet inputs of that type."""
+    copied = copy.deepcopy(head)
+    for module in copied.modules():
+        if isinstance(module, Linear):
+            module.register_forward_pre_hook(lambda _, args: (stored(args[0], kind), *args[1:]))
+    return copied
+
+
+@torch.no_grad()
+def in_torch(
+    head: nn.Module, target: Model, ids: list[int], got: llama.Drafted, output: Kind
+) -> list[Array]:
+    """Logits (N, V) of each step, on the states that llama.cpp's target gave.
+
+    `output` is the type to which the states are rounded that the output matrix is applied to.
+    """
     tokens = torch.tensor([ids])
     stream = frozen.look(target, tokens, torch.ones_like(tokens))
     features = stream.features if got.features is None else torch.from_numpy(got.features)[None]
     hidden = stream.hidden if got.hidden is None else torch.from_numpy(got.hidden)[None]
     seen = Seen(tokens, torch.ones_like(tokens), features, hidden)
     return [
-        functional.linear(state, head.matrix(n))[0].numpy()
+        functional.linear(stored(state, output), head.matrix(n))[0].numpy()
         for n, state in enumerate(head(seen, STEPS), 1)
     ]
 
@@ -101,26 +124,37 @@ def check_files(
 ) -> None:
     """Compare what was exported: F32 and F16 on a float32 target, the kept files on the real one.
 
-    A kept file's matrices are 8 bits wide, and llama.cpp then rounds what it multiplies them with
-    to 8 bits too, as it does with the target's output matrix: PyTorch does not.
+    llama.cpp rounds what it multiplies a matrix with to 16 or 8 bits too, so PyTorch is asked
+    twice: as it is, and rounding in the same places.
     """
     ids = held_out_ids(data)
     plain = work / "target-f32.gguf"
     write_plain(target, plain)
-    kinds = gguf.GGMLQuantizationType
-    for kind in (kinds.F32, kinds.F16, kinds.Q8_0):
-        kept = kind == kinds.Q8_0
+    model = frozen.load(target)
+    for kind in (Kind.F32, Kind.F16, Kind.Q8_0):
+        kept = kind == Kind.Q8_0
         mark, folder = ("", heads) if kept else (f"-{kind.name.lower()}", work)
-        trunk = target if kept else plain
-        model = frozen.load(target)
-        if head := trained("eagle3"):
-            path = folder / f"eagle3{mark}.gguf"
-            got = llama.run_eagle3(trunk, path, ids, _STARTS, STEPS)
-            compare(path.name, in_torch(as_stored(head, kind), model, ids, got), got, log)
-        if head := trained("mtp"):
-            path, whole = folder / f"mtp-block{mark}.gguf", work / f"target-mtp{mark}.gguf"
-            compose_mtp(trunk, path, whole)
-            got = llama.run_mtp(whole, ids, _STARTS, STEPS)
-            compare(path.name, in_torch(as_stored(head, kind), model, ids, got), got, log)
-            gap = np.abs(llama.run_plain(whole, ids)[0] - llama.run_plain(trunk, ids)[0])
-            log(f"{whole.name} against {trunk.name}, plain logits: largest gap {gap.max():.5f}")
+        trunk, output = (target, Kind.Q8_0) if kept else (plain, Kind.F32)
+        for name, run in (("eagle3", _eagle3), ("mtp-block", _mtp)):
+            head = trained(name.removesuffix("-block"))
+            if head is None:
+                continue
+            path = folder / f"{name}{mark}.gguf"
+            got = run(trunk, path, work / f"target-mtp{mark}.gguf", ids)
+            exact = as_stored(head, kind)
+            compare(f"{path.name}, PyTorch", in_torch(exact, model, ids, got, Kind.F32), got, log)
+            like = in_torch(rounding(exact, kind), model, ids, got, output)
+            compare(f"{path.name}, PyTorch rounding likewise", like, got, log)
+            if name == "mtp-block":
+                whole = llama.run_plain(work / f"target-mtp{mark}.gguf", ids)[0]
+                gap = np.abs(whole - llama.run_plain(trunk, ids)[0]).max()
+                log(f"{name}{mark} behind {trunk.name}: plain logits differ by {gap:.5f} at most")
+
+
+def _eagle3(trunk: Path, head: Path, _whole: Path, ids: list[int]) -> llama.Drafted:
+    return llama.run_eagle3(trunk, head, ids, _STARTS, STEPS)
+
+
+def _mtp(trunk: Path, block: Path, whole: Path, ids: list[int]) -> llama.Drafted:
+    compose_mtp(trunk, block, whole)
+    return llama.run_mtp(whole, ids, _STARTS, STEPS)
