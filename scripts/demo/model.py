@@ -49,6 +49,13 @@ def norm(x: Tensor, weight: Tensor) -> Tensor:
     return (y * torch.rsqrt(y.square().mean(-1, keepdim=True) + EPS) * weight).to(x.dtype)
 
 
+def turns(length: int) -> tuple[Tensor, Tensor]:
+    """Cosines and sines of the rotary positions, each (length, HEAD / 2)."""
+    at = torch.arange(length, dtype=torch.float32)
+    angle = at[:, None] * THETA ** (-torch.arange(0, HEAD, 2, dtype=torch.float32) / HEAD)
+    return angle.cos(), angle.sin()
+
+
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     a, b = x.float().chunk(2, -1)
     return torch.cat((a * cos - b * sin, b * cos + a * sin), -1).to(x.dtype)
@@ -96,19 +103,24 @@ class Model(nn.Module):
 
     def forward(self, tokens: Tensor, talk: Tensor | None = None, quant: bool = False) -> Tensor:
         """Logits; a token sees only earlier tokens of its own conversation (equal numbers in `talk`)."""
+        return self.head(norm(self.stream(tokens, talk, quant)[-1], self.norm))
+
+    def stream(
+        self, tokens: Tensor, talk: Tensor | None = None, quant: bool = False
+    ) -> list[Tensor]:
+        """The residual stream as it enters each layer, and as it leaves the last one."""
         t = tokens.shape[1]
-        at = torch.arange(t, dtype=torch.float32)
-        angle = at[:, None] * THETA ** (-torch.arange(0, HEAD, 2, dtype=torch.float32) / HEAD)
-        cos, sin = angle.cos(), angle.sin()
+        cos, sin = turns(t)
         mask = torch.ones(t, t, dtype=torch.bool).tril()[None]
         if talk is not None:
             mask = mask & (talk[:, :, None] == talk[:, None, :])
         x = functional.embedding(tokens, self.embed)
         if torch.is_autocast_enabled("cpu"):
             x = x.bfloat16()
+        found = [x]
         for block in self.blocks:
-            x = block(x, cos, sin, mask, quant)
-        return self.head(norm(x, self.norm))
+            found.append(block(found[-1], cos, sin, mask, quant))
+        return found
 
     def head(self, x: Tensor) -> Tensor:
         return functional.linear(x, self.embed)

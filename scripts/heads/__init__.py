@@ -1,0 +1,1 @@
+"""Drafting heads for the embedded target: training, export, checks."""

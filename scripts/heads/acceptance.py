@@ -1,0 +1,161 @@
+"""How often the target keeps what a head drafts, by place, counted in PyTorch on its own replies.
+
+The replies are the target's, written by llama.cpp, so they are what the drafts are judged by: a
+draft is followed only where it is the reply. At temperature 1 every chain counts with the
+probability that its earlier places were kept, min(1, q / p) each (Leviathan et al. 2023, section
+2.2, where sum min(p, q) is the acceptance of one place).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from demo import tokenizer as tok
+from demo.model import Model
+from demo.runtime import END, Runner, greedy, probabilities
+from torch import Tensor, nn
+from torch.nn import functional
+
+from heads.frozen import look
+from heads.training import STEPS
+
+Drafter = Callable[[Tensor, Tensor], list[Tensor]]
+"""From tokens (1, T) and the rows (R,) asked for: logits (R, V) of each step."""
+_LONGEST = 768
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One reply of the target to a held-out prompt."""
+
+    kind: str
+    ids: list[int]
+    start: int
+    """Index of the reply's first token."""
+    greedy: bool
+    """Temperature 0, otherwise 1."""
+
+
+@dataclass
+class Places:
+    """Sums over chains, by place."""
+
+    reached: np.ndarray = field(default_factory=lambda: np.zeros(STEPS))
+    """Weight of the chains that got there."""
+    kept: np.ndarray = field(default_factory=lambda: np.zeros(STEPS))
+
+    def add(self, other: Places) -> None:
+        self.reached += other.reached
+        self.kept += other.kept
+
+    def rates(self) -> np.ndarray:
+        """Acceptance of each place, given that the earlier ones were kept."""
+        return self.kept / np.maximum(self.reached, 1e-9)
+
+    def tokens(self) -> float:
+        """Tokens per round with `STEPS` drafted."""
+        return 1 + float(np.cumprod(self.rates()).sum())
+
+
+def replies(target: Path, heldout: Path) -> Iterator[Reply]:
+    """Replies at both temperatures to every held-out prompt, earlier turns answered greedily."""
+    runner = Runner(target)
+    for number, entry in enumerate(json.loads(heldout.read_text(encoding="utf-8"))):
+        talk: list[tuple[str, str]] = []
+        for message in entry["messages"]:
+            talk.append((message["role"], message["content"]))
+            if message["role"] != "user":
+                continue
+            prompt = runner.tokenize(tok.render(talk, open_reply=True))
+            plain = greedy(runner, prompt)
+            yield Reply(entry["kind"], [*prompt, *plain, END], len(prompt), greedy=True)
+            drawn = sampled(runner, prompt, number)
+            yield Reply(entry["kind"], [*prompt, *drawn, END], len(prompt), greedy=False)
+            talk.append(("assistant", runner.text(plain)))
+
+
+def sampled(runner: Runner, prompt: list[int], seed: int, limit: int = 400) -> list[int]:
+    """A reply at temperature 1, nothing cut off, without its end token."""
+    rng = np.random.default_rng(seed)
+    row, reply = runner.follow(prompt), []
+    while len(reply) < limit:
+        p = probabilities(row)
+        token = int(rng.choice(len(p), p=p))
+        if token == END:
+            break
+        reply.append(token)
+        row = runner.feed([token])[0]
+    return reply
+
+
+def of_head(head: nn.Module, target: Model) -> Drafter:
+    """Drafts of a head."""
+
+    def draft(tokens: Tensor, rows: Tensor) -> list[Tensor]:
+        states = head(look(target, tokens, torch.ones_like(tokens)), STEPS)
+        return [
+            functional.linear(state[0, rows], head.matrix(n)) for n, state in enumerate(states, 1)
+        ]
+
+    return draft
+
+
+def of_model(model: Model) -> Drafter:
+    """Drafts of a model: what it drafts at a place follows from the text alone."""
+    return lambda tokens, rows: [model(tokens)[0, rows]] * STEPS
+
+
+@torch.no_grad()
+def judge(reply: Reply, target: Model, drafter: Drafter) -> Places:
+    """Acceptance in one reply, of the chains that begin at each of its tokens."""
+    ids = reply.ids[:_LONGEST]
+    tokens = torch.tensor([ids])
+    rows = torch.arange(reply.start - 1, len(ids) - 1)
+    if len(rows) < STEPS:
+        return Places()
+    told = tokens[0, rows + 1]
+    p = target(tokens)[0, rows].softmax(-1)
+    found = Places()
+    chains = len(rows) - STEPS + 1
+    weight = np.ones(chains)
+    for step, logits in enumerate(drafter(tokens, rows)):
+        here = slice(step, step + chains)
+        q = logits.softmax(-1)
+        if reply.greedy:
+            kept = follow = (logits.argmax(-1) == told).double()
+        else:
+            kept = torch.minimum(p, q).sum(-1).double()
+            each = torch.arange(len(rows))
+            follow = (q[each, told] / p[each, told]).clamp(max=1).double()
+        found.reached[step] += weight.sum()
+        found.kept[step] += (weight * kept[here].numpy()).sum()
+        weight = weight * follow[here].numpy()
+    return found
+
+
+def measure(
+    texts: list[Reply], target: Model, drafters: dict[str, Drafter], log: Callable[[str], None]
+) -> None:
+    """Log a table for each drafter: acceptance by place and tokens per round, by kind of prompt."""
+    for name, drafter in drafters.items():
+        sums: dict[tuple[str, bool], Places] = defaultdict(Places)
+        for reply in texts:
+            places = judge(reply, target, drafter)
+            sums[reply.kind, reply.greedy].add(places)
+            sums["all", reply.greedy].add(places)
+        log(f"| {name} | T = 0, by place | tokens | T = 1, by place | tokens |")
+        for kind in dict.fromkeys(kind for kind, _ in sums):
+            cells = [
+                f"{_cell(sums[kind, g])} | {sums[kind, g].tokens():.2f}" for g in (True, False)
+            ]
+            log(f"| {kind} | {' | '.join(cells)} |")
+
+
+def _cell(places: Places) -> str:
+    return " ".join(f"{rate:.2f}" for rate in places.rates())

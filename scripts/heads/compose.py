@@ -1,0 +1,129 @@
+"""The embedded target as a `glm4moe` model with a multi-token prediction block.
+
+llama.cpp has no such block for the llama architecture. `glm4moe` with only dense layers in front
+computes the same function: its feed-forward norm has another name, and its rotary embedding turns
+halves of a head instead of neighbours, so the rows of q and k change places. All weights keep
+their bytes, because a row of a quantized matrix is a whole number of blocks.
+
+Needs numpy and gguf only.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+from gguf import GGUFValueType, ReaderTensor
+
+ARCH = "glm4moe"
+_NEEDED = (
+    "nextn.eh_proj.weight",
+    "nextn.enorm.weight",
+    "nextn.hnorm.weight",
+    "attn_norm.weight",
+    "attn_q.weight",
+    "attn_k.weight",
+    "attn_v.weight",
+    "attn_output.weight",
+    "post_attention_norm.weight",
+    "ffn_gate_inp.weight",
+    "exp_probs_b.bias",
+    "ffn_gate_exps.weight",
+    "ffn_down_exps.weight",
+    "ffn_up_exps.weight",
+    "ffn_gate_shexp.weight",
+    "ffn_down_shexp.weight",
+    "ffn_up_shexp.weight",
+)
+
+
+def compose_mtp(target: Path, block: Path, out: Path) -> None:
+    """Write the target with the block behind its last layer.
+
+    Args:
+        target: a GGUF of the llama architecture without biases.
+        block: a GGUF that holds nothing but tensors `blk.N.*`, N the target's number of layers,
+            the rows of its q and k as `glm4moe` rotates them.
+        out: written anew; an incomplete file never stands there.
+
+    Raises:
+        ValueError: another architecture, or tensors that are missing or do not fit.
+    """
+    source, head = gguf.GGUFReader(target), gguf.GGUFReader(block)
+    if value(source, "general.architecture") != "llama":
+        raise ValueError(f"{target}: not of the llama architecture")
+    layers = int(value(source, "llama.block_count"))
+    added = {tensor.name.removeprefix(f"blk.{layers}."): tensor for tensor in head.tensors}
+    if missing := [name for name in _NEEDED if name not in added]:
+        raise ValueError(f"{block}: lacks blk.{layers}.{missing[0]}")
+    width = int(value(source, "llama.embedding_length"))
+    if [int(n) for n in added["nextn.eh_proj.weight"].shape] != [2 * width, width]:
+        raise ValueError(f"{block}: nextn.eh_proj is not of a target of width {width}")
+    partial = out.with_name(f"{out.name}.partial")
+    writer = gguf.GGUFWriter(partial, ARCH)
+    _copy_keys(source, writer, layers, added)
+    heads = {
+        "attn_q": int(value(source, "llama.attention.head_count")),
+        "attn_k": int(value(source, "llama.attention.head_count_kv")),
+    }
+    for tensor in source.tensors:
+        kind = tensor.name.removesuffix(".weight").rsplit(".", 1)[-1]
+        data = halves(tensor.data, heads[kind]) if kind in heads else tensor.data
+        name = tensor.name.replace("ffn_norm", "post_attention_norm")
+        _put(writer, name, tensor, data)
+    for tensor in head.tensors:
+        _put(writer, tensor.name, tensor, tensor.data)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    partial.replace(out)
+
+
+def value(reader: gguf.GGUFReader, key: str) -> Any:
+    """The value of a key.
+
+    Raises:
+        ValueError: there is no such key.
+    """
+    field = reader.get_field(key)
+    if field is None:
+        raise ValueError(f"no key {key}")
+    return field.contents()
+
+
+def halves(rows: np.ndarray, heads: int) -> np.ndarray:
+    """Rows of q or k, neighbours rotated together, in the order in which halves are."""
+    count, *rest = rows.shape
+    pairs = rows.reshape(heads, count // heads // 2, 2, *rest)
+    return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(rows.shape)
+
+
+def _copy_keys(
+    source: gguf.GGUFReader, writer: gguf.GGUFWriter, layers: int, added: dict[str, ReaderTensor]
+) -> None:
+    for field in source.fields.values():
+        if field.name.startswith("GGUF.") or field.name == "general.architecture":
+            continue
+        name = field.name
+        if name.startswith("llama."):
+            name = f"{ARCH}.{name.removeprefix('llama.')}"
+        count = field.contents() + 1 if name == f"{ARCH}.block_count" else field.contents()
+        sub = field.types[1] if field.types[0] == GGUFValueType.ARRAY else None
+        writer.add_key_value(name, count, field.types[0], sub_type=sub)
+    experts = added["ffn_gate_exps.weight"].shape
+    writer.add_nextn_predict_layers(1)
+    writer.add_leading_dense_block_count(layers)
+    writer.add_expert_count(int(experts[2]) if len(experts) > 2 else 1)
+    writer.add_expert_used_count(1)
+    writer.add_expert_shared_count(1)
+    writer.add_expert_feed_forward_length(int(experts[1]))
+    writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+    # The weight of the only expert is then 1, whatever its gate says.
+    writer.add_expert_weights_norm(value=True)
+
+
+def _put(writer: gguf.GGUFWriter, name: str, tensor: ReaderTensor, data: np.ndarray) -> None:
+    writer.add_tensor(name, data, raw_dtype=tensor.tensor_type)

@@ -1,0 +1,153 @@
+"""Heads as GGUF files, as llama.cpp and localspec read them; Medusa as safetensors too."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import gguf
+import numpy as np
+import torch
+from demo.export import TRAINED_CONTEXT, permuted
+from demo.model import EPS, HEAD, THETA
+from gguf import GGMLQuantizationType as Kind
+from gguf import GGUFValueType
+from torch import Tensor
+
+from heads.frozen import LAYERS
+from heads.models import Eagle3, Medusa, Mtp
+
+
+def write_eagle3(head: Eagle3, target: Path, path: Path, kind: Kind) -> None:
+    """Architecture `eagle3`; token embeddings and output matrix are those of the target."""
+    writer = gguf.GGUFWriter(path, "eagle3")
+    _about(writer, "eagle3", "An EAGLE-3 head")
+    width = head.embed.shape[1]
+    writer.add_context_length(TRAINED_CONTEXT)
+    writer.add_embedding_length(width)
+    writer.add_block_count(1)
+    writer.add_feed_forward_length(head.ffn.gate.weight.shape[0])
+    writer.add_head_count(head.attention.heads)
+    writer.add_head_count_kv(head.attention.kv)
+    writer.add_layer_norm_rms_eps(EPS)
+    writer.add_rope_dimension_count(HEAD)
+    writer.add_rope_freq_base(THETA)
+    writer.add_vocab_size(head.embed.shape[0])
+    writer.add_array("eagle3.target_layers", LAYERS)
+    writer.add_uint32("eagle3.target_hidden_size", width)
+    _copy_tokenizer(writer, target)
+    a = head.attention
+    tensors = {
+        "fc.weight": head.fc.weight,
+        "output_norm.weight": head.norm_out,
+        "blk.0.attn_norm.weight": head.norm_token,
+        "blk.0.attn_norm_2.weight": head.norm_state,
+        "blk.0.attn_q.weight": permuted(a.q.weight, a.heads),
+        "blk.0.attn_k.weight": permuted(a.k.weight, a.kv),
+        "blk.0.attn_v.weight": a.v.weight,
+        "blk.0.attn_output.weight": a.o.weight,
+        "blk.0.ffn_norm.weight": head.norm_ffn,
+        "blk.0.ffn_gate.weight": head.ffn.gate.weight,
+        "blk.0.ffn_up.weight": head.ffn.up.weight,
+        "blk.0.ffn_down.weight": head.ffn.down.weight,
+    }
+    _finish(writer, tensors, kind)
+
+
+def write_mtp(head: Mtp, path: Path, kind: Kind, layer: int) -> None:
+    """Only the block; `compose_mtp` puts it behind the target. Its heads turn by halves."""
+    writer = gguf.GGUFWriter(path, "mtp-block")
+    _about(writer, "mtp-block", "A multi-token prediction block")
+    a, f = head.attention, head.ffn
+    half = f.gate.weight.shape[0] // 2
+    tensors = {
+        "nextn.eh_proj.weight": head.join.weight,
+        "nextn.enorm.weight": head.norm_token,
+        "nextn.hnorm.weight": head.norm_state,
+        "nextn.shared_head_norm.weight": head.norm_out,
+        "attn_norm.weight": head.norm_in,
+        "attn_q.weight": a.q.weight,
+        "attn_k.weight": a.k.weight,
+        "attn_v.weight": a.v.weight,
+        "attn_output.weight": a.o.weight,
+        "post_attention_norm.weight": head.norm_ffn,
+        # One expert needs no choice: its gate says nothing.
+        "ffn_gate_inp.weight": torch.zeros(1, head.embed.shape[1]),
+        "exp_probs_b.bias": torch.zeros(1),
+        "ffn_gate_exps.weight": f.gate.weight[None, :half],
+        "ffn_up_exps.weight": f.up.weight[None, :half],
+        "ffn_down_exps.weight": f.down.weight[None, :, :half],
+        "ffn_gate_shexp.weight": f.gate.weight[half:],
+        "ffn_up_shexp.weight": f.up.weight[half:],
+        "ffn_down_shexp.weight": f.down.weight[:, half:],
+    }
+    _finish(writer, {f"blk.{layer}.{name}": t for name, t in tensors.items()}, kind)
+
+
+def write_medusa(head: Medusa, path: Path, kind: Kind) -> None:
+    """Architecture `medusa`, which localspec computes itself."""
+    writer = gguf.GGUFWriter(path, "medusa")
+    _about(writer, "medusa", f"{len(head.weights)} Medusa heads")
+    vocab, width = head.outputs[0].shape
+    writer.add_uint32("medusa.heads", len(head.weights))
+    writer.add_uint32("medusa.blocks", 1)
+    writer.add_embedding_length(width)
+    writer.add_vocab_size(vocab)
+    tensors: dict[str, Tensor] = {}
+    for k in range(len(head.weights)):
+        tensors[f"medusa.{k}.res.0.weight"] = head.weights[k]
+        tensors[f"medusa.{k}.res.0.bias"] = head.biases[k]
+        tensors[f"medusa.{k}.output.weight"] = head.outputs[k]
+    _finish(writer, tensors, kind)
+
+
+def write_safetensors(head: Medusa, path: Path) -> None:
+    """The names and the float16 of public Medusa checkpoints.
+
+    The format is a length (8 bytes, little-endian), a JSON header, and the tensors' bytes
+    (https://huggingface.co/docs/safetensors, "Format").
+    """
+    arrays: dict[str, np.ndarray] = {}
+    for k in range(len(head.weights)):
+        arrays[f"{k}.0.linear.weight"] = _array(head.weights[k]).astype(np.float16)
+        arrays[f"{k}.0.linear.bias"] = _array(head.biases[k]).astype(np.float16)
+        arrays[f"{k}.1.weight"] = _array(head.outputs[k]).astype(np.float16)
+    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
+    at = 0
+    for name, data in arrays.items():
+        offsets = [at, at + data.nbytes]
+        header[name] = {"dtype": "F16", "shape": list(data.shape), "data_offsets": offsets}
+        at += data.nbytes
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    body = b"".join(data.tobytes() for data in arrays.values())
+    path.write_bytes(len(text).to_bytes(8, "little") + text + body)
+
+
+def _about(writer: gguf.GGUFWriter, name: str, what: str) -> None:
+    writer.add_name(f"localspec demo {name}")
+    writer.add_author("localspec")
+    writer.add_license("mit")
+    writer.add_description(f"{what} for the embedded demonstration target of localspec.")
+
+
+def _copy_tokenizer(writer: gguf.GGUFWriter, target: Path) -> None:
+    for field in gguf.GGUFReader(target).fields.values():
+        if field.name.startswith("tokenizer."):
+            sub = field.types[1] if field.types[0] == GGUFValueType.ARRAY else None
+            writer.add_key_value(field.name, field.contents(), field.types[0], sub_type=sub)
+
+
+def _array(tensor: Tensor) -> np.ndarray:
+    return tensor.detach().float().contiguous().numpy()
+
+
+def _finish(writer: gguf.GGUFWriter, tensors: dict[str, Tensor], kind: Kind) -> None:
+    for name, tensor in tensors.items():
+        # Vectors and the gate of the one expert stay as they are.
+        chosen = kind if tensor.ndim > 1 and tensor.shape[-2] > 1 else Kind.F32
+        writer.add_tensor(name, gguf.quants.quantize(_array(tensor), chosen), raw_dtype=chosen)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
