@@ -74,7 +74,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="programs with a
 
 
 def test_the_server_is_asked_for_the_very_same_thing(files: Files, tmp_path: Path) -> None:
-    plain, drafting = llama_server.modes(program(tmp_path, "server", SERVER), [3], draft=True)
+    plain, drafting = llama_server.modes(program(tmp_path, "server", SERVER), [3], "model")
     with plain.start(setting(files)) as peer:
         spoken = peer.answer(QUESTION)
     asked, flags = json.loads(spoken.text)
@@ -93,7 +93,7 @@ def test_the_server_is_asked_for_the_very_same_thing(files: Files, tmp_path: Pat
 
 def test_a_server_that_does_not_start_is_quoted(files: Files, tmp_path: Path) -> None:
     broken = program(tmp_path, "server", 'print("no such device"); raise SystemExit(1)')
-    mode = llama_server.modes(broken, [], draft=True)[0]
+    mode = llama_server.modes(broken, [], "model")[0]
     with (
         pytest.raises(PeerError, match="did not start; it said last: no such device"),
         mode.start(setting(files)),
@@ -103,7 +103,7 @@ def test_a_server_that_does_not_start_is_quoted(files: Files, tmp_path: Path) ->
 
 def test_a_server_that_dies_is_said(files: Files, tmp_path: Path) -> None:
     dying = SERVER.replace("asked =", "import os; os._exit(1); asked =")
-    mode = llama_server.modes(program(tmp_path, "server", dying), [], draft=True)[0]
+    mode = llama_server.modes(program(tmp_path, "server", dying), [], "model")[0]
     with pytest.raises(PeerError, match="server failed"), mode.start(setting(files)) as peer:
         peer.answer(QUESTION)
 
@@ -124,7 +124,7 @@ def test_an_example_that_fails_is_said(files: Files, tmp_path: Path) -> None:
 
 
 def test_everything_is_relative_to_our_plain_decoding(files: Files, tmp_path: Path) -> None:
-    modes = llama_server.modes(program(tmp_path, "server", SERVER), [3], draft=True)
+    modes = llama_server.modes(program(tmp_path, "server", SERVER), [3], "model")
     options = Options(model=str(files.target), draft=str(files.draft), draft_max=3)
     with Runtime.open(options) as runtime:
         plain, drafting = compare(runtime, setting(files), modes, [SHORT], (0.0,), max_tokens=8)
@@ -153,7 +153,7 @@ def test_the_library_says_what_we_say(files: Files, capfd: pytest.CaptureFixture
 )
 def test_a_peer_that_is_not_known_is_refused(named: str) -> None:
     with pytest.raises(UsageError, match="--against takes"):
-        bench_against.modes([named], [3], draft=True)
+        bench_against.modes([named], [3], "model")
 
 
 def test_a_peer_that_is_not_there_is_refused_before_anything_is_loaded(

@@ -73,7 +73,7 @@ def command(
     chosen = _chosen(names)
     if plot is not None:
         bench_report.require_matplotlib()
-    bench_against.modes(peers, lengths, draft=True)  # a typo is told before the model is loaded
+    bench_against.modes(peers, lengths, "model")  # a typo is told before the model is loaded
     temperatures = (asked.sampling.temperature,) if _given("temperature") else _TEMPERATURES
     max_tokens = asked.max_tokens or _MAX_TOKENS
     with CtrlC() as ctrl_c:
@@ -83,8 +83,9 @@ def command(
             info = runtime.info
             for notice in info.notices:
                 click.echo(f"localspec: {notice}", err=True)
+            computing = [name for name in info.drafters if name not in {"suffix", "ngram"}]
             modes = bench_against.modes(
-                peers, lengths or (_PEER_LENGTH,), draft=info.draft is not None
+                peers, lengths or (_PEER_LENGTH,), next(iter(computing), None)
             )
             result = bench(
                 runtime, chosen, temperatures, max_tokens=max_tokens, on_progress=progress

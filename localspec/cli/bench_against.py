@@ -17,7 +17,7 @@ _EXAMPLE = "llama-speculative-simple"
 _HOW = f"--against takes {_SERVER}=PATH, {_EXAMPLE}=PATH or {_LIBRARY}"
 
 
-def modes(named: Sequence[str], lengths: Sequence[int], *, draft: bool) -> list[Mode]:
+def modes(named: Sequence[str], lengths: Sequence[int], drafter: str | None) -> list[Mode]:
     """All modes of all peers named.
 
     Raises:
@@ -33,11 +33,11 @@ def modes(named: Sequence[str], lengths: Sequence[int], *, draft: bool) -> list[
         elif name == _SERVER and path:
             from localspec.peers import llama_server
 
-            found += llama_server.modes(_program(path), lengths, draft=draft)
+            found += llama_server.modes(_program(path), lengths, drafter)
         elif name == _EXAMPLE and path:
             from localspec.peers import speculative_simple
 
-            if not draft:
+            if drafter != "model":
                 raise UsageError(f"{_EXAMPLE} needs a draft model; name one with --draft")
             found += speculative_simple.modes(_program(path), lengths)
         else:

@@ -21,15 +21,22 @@ _START_S = 300.0
 _ANSWER_S = 600.0
 
 
-def modes(program: Path, lengths: Sequence[int], *, draft: bool) -> list[Mode]:
-    """Plain, and drafting with the draft model at each length; without one, its n-grams."""
+_TYPES = {"model": "draft-simple", "mtp": "draft-mtp", "eagle3": "draft-eagle3"}
+"""Its names for what drafts."""
+
+
+def modes(program: Path, lengths: Sequence[int], drafter: str | None) -> list[Mode]:
+    """Plain, and drafting at each length with what we draft with, one of our drafters' names; with
+    its n-grams where it has none of that kind.
+    """
     found = [Mode("llama-server plain", partial(running, program, ()))]
-    if not draft:
+    if drafter not in _TYPES:
         flags = ("--spec-type", "ngram-simple")
         return [*found, Mode("llama-server ngram-simple", partial(running, program, flags))]
     for k in lengths:
-        drafting = ("--spec-type", "draft-simple", "--spec-draft-n-max", str(k))
-        found.append(Mode(f"llama-server draft K={k}", partial(running, program, drafting)))
+        drafting = ("--spec-type", _TYPES[drafter], "--spec-draft-n-max", str(k))
+        what = "draft" if drafter == "model" else drafter
+        found.append(Mode(f"llama-server {what} K={k}", partial(running, program, drafting)))
     return found
 
 
@@ -42,7 +49,7 @@ def running(program: Path, flags: Sequence[str], setting: Setting) -> Iterator[P
     """
     port = _free_port()
     command = [str(program), "--host", "127.0.0.1", "--port", str(port), *_load(setting), *flags]
-    if setting.draft is not None and "draft-simple" in flags:
+    if setting.draft is not None and "--spec-draft-n-max" in flags:
         command += ["-md", str(setting.draft), "-td", str(setting.threads)]
         command += [] if setting.gpu else ["-ngld", "0"]
     with tempfile.TemporaryFile() as log:
