@@ -85,6 +85,10 @@ class DecodeError(LocalspecError):
     """llama.cpp refused or failed a decode."""
 
 
+class NotNumbersError(DecodeError):
+    """A model's logits are no numbers."""
+
+
 class ContextFullError(DecodeError):
     """llama.cpp found no KV slot for the batch."""
 

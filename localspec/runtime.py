@@ -18,7 +18,7 @@ from typing import Self
 
 from localspec.assembly import Pairing, load
 from localspec.chat import PLAIN_STOP, PLAIN_TEMPLATE, Prompt, Template, Transcript, fit
-from localspec.drafters import Committed, Drafter, Follows, Off
+from localspec.drafters import Committed, Drafter, Fallible, Follows, Off
 from localspec.drafters.model import common_prefix
 from localspec.errors import ContextError, DecodeError, Interrupted, LocalspecError, UsageError
 from localspec.events import (
@@ -61,8 +61,10 @@ class Runtime:
         """Use `Runtime.open`."""
         self._loaded = pairing
         self._held: list[int] = []
-        self._told_of_keeping = False
         """Tokens in the target's KV cache."""
+        self._told_of_keeping = False
+        self._told_of: set[str] = set()
+        """Troubles of drafters that the person knows of."""
         self._resuming: Resuming | None = None
         self._said: tuple[str, list[int]] = ("", [])
         """What was said last, and the tokens it was made of."""
@@ -417,10 +419,18 @@ class Runtime:
         pairing = self._parts
         while generation.finish is None:
             yield from generation.round(pairing.target, drafter, pairing.verifier, policy)
+            yield from self._told(drafter)
             if pairing.watchdog is not None:
                 yield from pairing.watchdog.look(generation.last_verify)
             if pairing.stop.is_set() and generation.finish is None:
                 generation.interrupt()
+
+    def _told(self, drafter: Drafter) -> Iterator[Notice]:
+        """That a drafter has stopped, once."""
+        trouble = drafter.trouble if isinstance(drafter, Fallible) else None
+        if trouble is not None and trouble not in self._told_of:
+            self._told_of.add(trouble)
+            yield Notice(trouble)
 
     def _keep(self) -> Iterator[Notice]:
         """Keep what was measured; where that fails, say so once."""

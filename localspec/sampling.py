@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from localspec.errors import DecodeError, UsageError
+from localspec.errors import NotNumbersError, UsageError
 from localspec.parameters import GREEDY, Sampling
 from localspec.values import Distribution, Ids, Logits, Probs, one_hot
 
@@ -79,7 +79,7 @@ class Processor:
 
 def _require_finite(best: float) -> None:
     if not math.isfinite(best):
-        raise DecodeError(
+        raise NotNumbersError(
             "the model returned logits that are not numbers; the file may be damaged: "
             "check it with `localspec doctor` or fetch it again"
         )

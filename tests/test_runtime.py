@@ -6,7 +6,9 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import gguf
 import gguf_tools
+import numpy as np
 import pytest
 from conftest import Files
 
@@ -260,6 +262,27 @@ def test_a_recurrent_draft_is_explained_and_ngrams_take_over(files: Files, tmp_p
         assert any("recurrent" in notice for notice in runtime.info.notices)
         reply = last(runtime.reply(HELLO, sampling=GREEDY, max_tokens=20))
         assert set(reply.stats.by_drafter) <= {"suffix"}
+
+
+@pytest.mark.parametrize("drafter", ["model", "tree"])
+@pytest.mark.parametrize("sampling", [GREEDY, WARM])
+def test_a_draft_that_computes_no_numbers_is_left_alone_and_the_person_told(
+    files: Files, tmp_path: Path, drafter: str, sampling: Sampling
+) -> None:
+    """As a damaged file does."""
+    broken = gguf_tools.write_llama(tmp_path / "broken.gguf", layers=1, seed=3)
+    for tensor in gguf.GGUFReader(broken, "r+").tensors:
+        if tensor.name == "output_norm.weight":
+            tensor.data[:] = np.nan
+    with Runtime.open(options(files, draft=str(broken), drafter=(drafter,))) as runtime:
+        plain = last(runtime.reply(HELLO, sampling=sampling, seed=1, max_tokens=20, draft=False))
+        events = list(runtime.reply(HELLO, sampling=sampling, seed=1, max_tokens=20))
+        again = list(runtime.reply(HELLO, sampling=sampling, seed=2, max_tokens=20))
+    assert last(iter(events)).tokens == plain.tokens
+    told = [event.text for event in events if isinstance(event, Notice)]
+    assert len(told) == 1
+    assert "no number" in told[0]
+    assert not [event for event in again if isinstance(event, Notice)]
 
 
 def test_without_a_draft_ngrams_draft_alone(files: Files) -> None:

@@ -113,6 +113,16 @@ class Follows(Protocol):
 
 
 @runtime_checkable
+class Fallible(Protocol):
+    """A drafter that may find out that it cannot draft at all."""
+
+    @property
+    def trouble(self) -> str | None:
+        """Why it has stopped drafting, in words for people; None while all is well."""
+        ...
+
+
+@runtime_checkable
 class Guesses(Protocol):
     """A drafter that can say what it makes of any place: for people who ask, not for drafting."""
 
@@ -162,4 +172,4 @@ class Off:
         """Nothing to forget."""
 
 
-__all__ = ["Ask", "Committed", "Drafter", "Follows", "Guesses", "Off", "judge"]
+__all__ = ["Ask", "Committed", "Drafter", "Fallible", "Follows", "Guesses", "Off", "judge"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from localspec.drafters import Ask, Committed, Drafter, Follows, Guesses
+from localspec.drafters import Ask, Committed, Drafter, Fallible, Follows, Guesses
 from localspec.values import ANY, Draft, Evidence, Logits, Step, no_draft
 
 
@@ -45,6 +45,12 @@ class Cascade:
         for drafter in self._drafters:
             if isinstance(drafter, Follows):
                 drafter.follow(seq, tokens, upto)
+
+    @property
+    def trouble(self) -> str | None:
+        """Of the first drafter that has any; see `Fallible`."""
+        troubles = (d.trouble for d in self._drafters if isinstance(d, Fallible))
+        return next((trouble for trouble in troubles if trouble is not None), None)
 
     def logits(self, seq: int, tokens: Sequence[int]) -> Logits | None:
         """What the first drafter with an opinion makes of a place; see `Guesses`."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from localspec.drafters import Ask, Committed, judge
 from localspec.drafters.choosing import Chooser, confidence
-from localspec.errors import ContextFullError, LocalspecError
+from localspec.errors import ContextFullError, LocalspecError, NotNumbersError
 from localspec.values import (
     Distribution,
     Draft,
@@ -113,6 +113,8 @@ class ModelDrafter:
         self._chains: dict[int, _Chain] = {}
         """Drafts that wait for their verdict."""
         self._looked: list[Evidence] = []
+        self.trouble: str | None = None
+        """Why it drafts no more; see `Fallible`."""
 
     def propose(self, asks: Sequence[Ask]) -> list[Draft]:
         """Chains as deep as budget and pace allow, all sequences advancing in the same passes."""
@@ -136,7 +138,12 @@ class ModelDrafter:
                 break
             for c, new, row in zip(active, feed, rows, strict=True):
                 self._caches[c.ask.seq].held.extend(new)
-                self._draw(c, row[0])
+                try:
+                    self._draw(c, row[0])
+                except NotNumbersError:
+                    self.give_up()
+            if self.trouble is not None:
+                break
             active = [c for c in active if c.open and c.ask.pace.further(c.confidences)]
             feed = [c.tokens[-1:] for c in active]
         for c in chains:
@@ -203,13 +210,22 @@ class ModelDrafter:
 
     # -- drafting ------------------------------------------------------------------------------
 
+    def give_up(self) -> None:
+        """Draft no more."""
+        self.trouble = (
+            f"the {self.name} drafter computed what is no number and drafts no more; its file may "
+            "be damaged: fetch it again"
+        )
+
     def read(self, ask: Ask) -> bool:
         """Have all tokens but the pending one in the cache, for a draft that is made elsewhere.
 
         False if that cannot be.
         """
         missing = self._catch_up(ask.seq, ask.tokens)[:-1]
-        if len(ask.tokens) > self._model.capacity or not self._readable([*missing, ask.tokens[-1]]):
+        if self.trouble is not None or len(ask.tokens) > self._model.capacity:
+            return False
+        if not self._readable([*missing, ask.tokens[-1]]):
             return False
         if missing:
             try:
@@ -220,7 +236,7 @@ class ModelDrafter:
         return True
 
     def _depth(self, ask: Ask) -> int:
-        if not self._readable(self._catch_up(ask.seq, ask.tokens)):
+        if self.trouble is not None or not self._readable(self._catch_up(ask.seq, ask.tokens)):
             return 0
         # The last drafted token is never read by the draft model itself.
         return min(ask.budget.nodes, ask.budget.depth, self._model.capacity - len(ask.tokens) + 1)
@@ -274,7 +290,7 @@ class ModelDrafter:
     def _look(self, ask: Ask) -> None:
         """Read what is missing in one pass and compare own choices with what was said."""
         missing = self._catch_up(ask.seq, ask.tokens)[:-1]
-        if not missing or not self._readable(missing):
+        if not missing or self.trouble is not None or not self._readable(missing):
             return
         if len(ask.tokens) > self._model.capacity:
             return
@@ -289,7 +305,11 @@ class ModelDrafter:
         lookback = ask.processor.lookback
         for i, row in enumerate(logits):
             known = ask.tokens[: first + i + 1]
-            q = ask.processor(row, known[-lookback:] if lookback else [])
+            try:
+                q = ask.processor(row, known[-lookback:] if lookback else [])
+            except NotNumbersError:
+                self.give_up()
+                return
             guess = self.chooser.likely(q, ask, first + i + 1)
             stood = guess == ask.tokens[first + i + 1]
             self._looked.append(Evidence(ask.seq, self.name, 0, confidence(q, row), stood))

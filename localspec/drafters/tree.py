@@ -11,6 +11,7 @@ import numpy as np
 
 from localspec.drafters import Ask, Committed
 from localspec.drafters.model import ModelDrafter
+from localspec.errors import NotNumbersError
 from localspec.loop import Work
 from localspec.noise import Stream
 from localspec.sampling import Processor, Sampling
@@ -154,6 +155,11 @@ class TreeDrafter:
                 evidence += self._judged(tree, item)
         return evidence
 
+    @property
+    def trouble(self) -> str | None:
+        """Why it drafts no more; see `Fallible`."""
+        return self._chains.trouble
+
     def length(self, seq: int) -> int:
         """Tokens of the sequence in the draft model's KV cache."""
         return self._chains.length(seq)
@@ -174,7 +180,11 @@ class TreeDrafter:
         tree = _Growing(ask, self._proposal(ask))
         frontier = [ROOT]
         while frontier and len(tree.confidences) < depth:
-            level = self._distributions(tree, frontier)
+            try:
+                level = self._distributions(tree, frontier)
+            except NotNumbersError:
+                self._chains.give_up()
+                return no_draft(self.name)
             slots = self._slots(tree, level, max(1, ask.budget.nodes // depth))
             above = sum(_score(tree, node) for node in frontier)
             tree.confidences.append(min(1.0, sum(s.score for s in slots) / above))
