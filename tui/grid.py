@@ -130,7 +130,9 @@ class GridRule:
         return [Row(first, Content(sign), 0)]
 
 
-def table(header: Sequence[Content], rows: Sequence[Sequence[Content]], aligned: Sequence[str]) -> list[Entry]:
+def table(
+    header: Sequence[Content], rows: Sequence[Sequence[Content]], aligned: Sequence[str]
+) -> list[Entry]:
     """The lines of a table; rows have as many cells as the header."""
     natural = [max(1, *(row[i].cell_length for row in (header, *rows))) for i in range(len(header))]
     grid = Grid(natural, aligned)

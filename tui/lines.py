@@ -57,7 +57,7 @@ def leads(first: Content, rest: Content, width: int) -> tuple[Content, Content, 
     if size > most:  # nested deeply on a narrow screen: the inner end of the lead stays
         first, rest = first[max(0, len(first) - most) :], rest[max(0, len(rest) - most) :]
         size = max(first.cell_length, rest.cell_length)
-    return first, rest, max(1, width - size)
+    return first, rest, max(2, width - size)  # a wide character has to fit
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Line:
         if size <= room:
             return 1
         if self._folds and self.text.isascii():
-            return -(-size // max(2, room))
+            return -(-size // room)
         return len(self._broken(self.content.without_spans, room))
 
     def rows(self, width: int) -> list[Row]:
@@ -108,7 +108,21 @@ class Line:
         return self.fold or len(self.text) > _LONG
 
     def _broken(self, content: Content, room: int) -> list[Content]:
-        return content.fold(room) if self._folds else content.wrap(room)
+        return content.divide(_cuts(self.text, room)) if self._folds else content.wrap(room)
+
+
+def _cuts(text: str, room: int) -> list[int]:
+    """Where a text is cut so that each part takes at most ``room`` cells."""
+    if text.isascii():
+        return list(range(room, len(text), room))
+    cuts, filled = [], 0
+    for at, char in enumerate(text):
+        size = cell_len(char)
+        if filled + size > room and filled:
+            cuts.append(at)
+            filled = 0
+        filled += size
+    return cuts
 
 
 @dataclass(frozen=True, slots=True)
