@@ -184,7 +184,8 @@ async def _moments(app: Any, result: Path) -> None:
         return turn
 
     async def show(*turns: Turn) -> None:
-        await log.show_turns(turns)
+        with app._context():  # as if a key had been pressed
+            await log.show_turns(turns)
         await asyncio.sleep(0.1)
         while not all(part.settled for part in app.screen.query(StreamedMarkdown)):  # noqa: ASYNC110
             await asyncio.sleep(0.02)

@@ -7,6 +7,8 @@ cost next to nothing while they are off the screen.
 from __future__ import annotations
 
 import dataclasses
+import itertools
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -53,11 +55,15 @@ def cells(text: str) -> int:
 def leads(first: Content, rest: Content, width: int) -> tuple[Content, Content, int]:
     """Leads that leave at least half of the width, and the width they leave."""
     most = width // 2
-    size = max(first.cell_length, rest.cell_length)
-    if size > most:  # nested deeply on a narrow screen: the inner end of the lead stays
+    if max(first.cell_length, rest.cell_length) > most:
+        # Nested deeply on a narrow screen: the inner end of the lead stays.
         first, rest = first[max(0, len(first) - most) :], rest[max(0, len(rest) - most) :]
-        size = max(first.cell_length, rest.cell_length)
-    return first, rest, max(2, width - size)  # a wide character has to fit
+    return first, rest, _room(first, rest, width)
+
+
+def _room(first: Content, rest: Content, width: int) -> int:
+    size = max(first.cell_length, rest.cell_length)
+    return max(2, width - min(size, width // 2))  # a wide character has to fit
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,47 +88,58 @@ class Line:
 
     def height(self, width: int) -> int:
         """Rows at this width."""
-        size, room = cells(self.text), leads(self.first, self.rest, width)[2]
-        if size <= room:
+        text, room = self.text, _room(self.first, self.rest, width)
+        if cells(text) <= room:
             return 1
-        if self._folds and self.text.isascii():
-            return -(-size // room)
-        return len(self._broken(self.content.without_spans, room))
+        return len(_cuts(text, room, self._folds)) + 1
 
     def rows(self, width: int) -> list[Row]:
         """The rows at this width."""
         first, rest, room = leads(self.first, self.rest, width)
-        if cells(self.text) <= room:
+        text = self.text
+        if cells(text) <= room:
             return [Row(first, self.content, 0)]
-        rows: list[Row] = []
-        at, text = 0, self.text
-        for part in self._broken(self.content, room):
-            while not self._folds and rows and at < len(text) and text[at] == " ":
-                at += 1  # the spaces at which it was broken belong to no row
-            rows.append(Row(rest if rows else first, part, at))
-            at += len(part)
-        return rows
+        cuts = _cuts(text, room, self._folds)
+        parts = self.content.divide(cuts)
+        if not self._folds:  # the spaces at which it is broken are not seen
+            parts = [part.rstrip() for part in parts]
+        starts = [0, *cuts]
+        return [
+            Row(rest if start else first, part, start)
+            for part, start in zip(parts, starts, strict=True)
+        ]
 
     @property
     def _folds(self) -> bool:
-        return self.fold or len(self.text) > _LONG
-
-    def _broken(self, content: Content, room: int) -> list[Content]:
-        return content.divide(_cuts(self.text, room)) if self._folds else content.wrap(room)
+        return self.fold or len(self.content) > _LONG
 
 
-def _cuts(text: str, room: int) -> list[int]:
-    """Where a text is cut so that each part takes at most ``room`` cells."""
-    if text.isascii():
+def _cuts(text: str, room: int, fold: bool) -> list[int]:
+    """Where a text that is wider than ``room`` cells is cut into rows.
+
+    Between words, unless ``fold``; a row may then end with spaces that go beyond the room.
+    """
+    if text.isascii() and fold:
         return list(range(room, len(text), room))
-    cuts, filled = [], 0
-    for at, char in enumerate(text):
-        size = cell_len(char)
-        if filled + size > room and filled:
-            cuts.append(at)
-            filled = 0
-        filled += size
+    ends = range(len(text) + 1) if text.isascii() else _ends(text)
+    cuts, start, end = [], 0, len(text)
+    while ends[end] - ends[start] > room:
+        at = bisect_right(ends, ends[start] + room, lo=start + 1) - 1
+        at = max(at, start + 1)  # one character at least
+        if not fold and (space := text.rfind(" ", start, at + 1)) > start:
+            at = space + 1
+        while not fold and at < end and text[at] == " ":
+            at += 1
+        if at >= end:
+            break
+        cuts.append(at)
+        start = at
     return cuts
+
+
+def _ends(text: str) -> list[int]:
+    """Cells before each character, and before the end."""
+    return [0, *itertools.accumulate(map(cell_len, text))]
 
 
 @dataclass(frozen=True, slots=True)

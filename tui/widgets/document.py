@@ -34,8 +34,10 @@ class StreamedMarkdown(Vertical):
     def __init__(self) -> None:
         super().__init__()
         self._splitter = BlockSplitter()
+        self._coming = ""  # not looked at yet
+        self._ended = False
         self._waiting: deque[str] = deque()  # closed, not set yet
-        self._setting = False
+        self._busy = False
         self._source = ""
         self._links: dict[str, Any] = {}
         self._ansi = False
@@ -60,30 +62,27 @@ class StreamedMarkdown(Vertical):
     @property
     def settled(self) -> bool:
         """Whether every closed block is set."""
-        return not self._waiting and not self._setting
+        return not self._coming and not self._waiting and not self._busy
 
     def add(self, text: str) -> None:
         """Append text."""
-        if not text:
-            return
-        self._source += text
-        self.tail.add(Content(text))
-        for at in range(0, len(text), _PIECE):
-            self._close(self._splitter.feed(text[at : at + _PIECE]))
-        self._set_waiting()
+        if text:
+            self._source += text
+            self._coming += text
+            self._ended = False
+            self._advance()
 
     def finish(self) -> None:
         """Nothing more comes: the open block is closed too."""
-        rest = self._splitter.rest
-        self._splitter = BlockSplitter()
-        self._close(rest)
-        self._set_waiting()
+        self._ended = True
+        self._advance()
 
     def clear(self) -> None:
         """Begin anew."""
         self._splitter = BlockSplitter()
         self._waiting.clear()
-        self._source, self._links = "", {}
+        self._source = self._coming = ""
+        self._links, self._ended = {}, False
         self.closed.replace(0, ())
         self.tail.reset(Content(""))
         self._show_parts()
@@ -93,44 +92,57 @@ class StreamedMarkdown(Vertical):
         super().notify_style_update()
         if self.is_mounted and self._ansi is not self.app.native_ansi_color:
             self._ansi = self.app.native_ansi_color
-            source, ended = self._source, not self._splitter.rest
+            source, ended = self._source, self._ended
             self.clear()
             self.add(source)
             if ended:
                 self.finish()
 
-    def _close(self, text: str) -> None:
-        if text:
-            self._waiting.append(text)
-
-    def _set_waiting(self) -> None:
-        """Set what is closed: at once, or in a thread while the text stays below as it is."""
-        if self._setting:
+    def _advance(self) -> None:
+        """Show what has come: at once, or in a thread while the text stays below as it is."""
+        if self._busy:
             return
-        if sum(map(len, self._waiting)) > _AT_ONCE:
-            self._setting = True
-            self.run_worker(self._set_slowly())
+        if len(self._coming) <= _PIECE:
+            self._take()
+        if self._coming or sum(map(len, self._waiting)) > _AT_ONCE:
+            self._busy = True
+            self.run_worker(self._catch_up())
             return
         while self._waiting:
             text = self._waiting.popleft()
             self._show(text, self._set(text))
         self._show_parts()
 
-    def _set(self, text: str) -> list[Entry]:
-        app = self.app
-        theme = code_theme(ansi=app.native_ansi_color, dark=app.current_theme.dark)
-        return typeset(text, theme, self._links)
+    def _take(self) -> None:
+        """Look at the next piece of what has come."""
+        piece, self._coming = self._coming[:_PIECE], self._coming[_PIECE:]
+        self.tail.add(Content(piece))
+        if closed := self._splitter.feed(piece):
+            self._waiting.append(closed)
+        if self._ended and not self._coming and (rest := self._splitter.rest):
+            self._waiting.append(rest)
+            self._splitter = BlockSplitter()
 
-    async def _set_slowly(self) -> None:
+    async def _catch_up(self) -> None:
         try:
-            while self._waiting:
+            while self._waiting or self._coming or (self._ended and self._splitter.rest):
+                if not self._waiting:
+                    self._take()
+                    self._show_parts()
+                    await asyncio.sleep(0)
+                    continue
                 text, links = self._waiting[0], self._links
                 lines = await asyncio.to_thread(self._set, text)
                 if links is self._links:  # else it was cleared in the meantime
                     self._waiting.popleft()
                     self._show(text, lines)
         finally:
-            self._setting = False
+            self._busy = False
+
+    def _set(self, text: str) -> list[Entry]:
+        app = self.app
+        theme = code_theme(ansi=app.native_ansi_color, dark=app.current_theme.dark)
+        return typeset(text, theme, self._links)
 
     def _show(self, text: str, lines: list[Entry]) -> None:
         """Put set lines in place of their text; together, or the text would jump."""
