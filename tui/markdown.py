@@ -183,9 +183,8 @@ class _Inline:
                 self.take(node.children)
             elif node.type != "image":
                 self._add(_BREAKS.get(node.type, node.content))
-            style = _style(node)
-            if style and self._size > start:
-                self.spans.append(Span(start, self._size, style))
+            if self._size > start:
+                self.spans += [Span(start, self._size, style) for style in _styles(node)]
 
     def _add(self, text: str) -> None:
         self.text.append(text)
@@ -195,11 +194,11 @@ class _Inline:
 _BREAKS = {"softbreak": " ", "hardbreak": "\n"}
 
 
-def _style(node: SyntaxTreeNode) -> str | Style:
+def _styles(node: SyntaxTreeNode) -> list[str | Style]:
     match node.type:
         case "code_inline":
-            return _INLINE_CODE
+            return [_INLINE_CODE]
         case "link" | "image":
             target = str(node.attrs.get("href") or node.attrs.get("src") or "")
-            return Style.from_meta({"@click": f"link({target!r})"})
-    return _INLINE.get(node.type, "")
+            return ["underline", Style.from_meta({"@click": f"link({target!r})"})]
+    return [_INLINE[node.type]] if node.type in _INLINE else []

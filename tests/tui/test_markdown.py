@@ -120,7 +120,8 @@ def test_a_table_that_does_not_fit_is_broken_in_its_columns():
 
 def test_links_can_be_clicked_and_only_say_so_in_their_style():
     [line, _] = typeset("see [here](https://example.org/a'b)")
-    [span] = line.content.spans
+    [look, span] = line.content.spans
+    assert look.style == "underline"
     assert line.text[span.start : span.end] == "here"
     assert span.style.meta == {"@click": 'link("https://example.org/a\'b")'}
 

@@ -5,18 +5,22 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 
+from rich.segment import Segment
 from textual.geometry import Region, Size
 from textual.message import Message
 from textual.selection import Selection
 from textual.strip import Strip
 from textual.style import Style
-from textual.visual import Visual
 from textual.widget import Widget
 
 from tui.lines import Entry, Row
 
 _MOST_DRAWN = 1000
 """Drawn rows that are kept: a few screens full."""
+
+
+def _style(style: str | Style) -> Style:
+    return style if isinstance(style, Style) else Style.parse(style)
 
 
 class Lines(Widget):
@@ -145,12 +149,14 @@ class Lines(Widget):
             start, end = span[0] - row.start, (len(entry.text) if span[1] < 0 else span[1])
             marked = Style.from_styles(self.screen.get_component_styles("screen--selection"))
             text = text.stylize(marked, max(0, start), max(0, end - row.start))
-        strips = []
-        if row.lead:
-            strips += Visual.to_strips(self, row.lead, width, 1, style, apply_selection=False)
-        drawn = Visual.to_strips(self, text, width, 1, style, apply_selection=False)
-        strips += [strip.apply_offsets(row.start, index) for strip in drawn]
-        return Strip.join(strips).adjust_cell_length(width, style.rich_style)
+        segments: list[Segment] = []
+        for part, part_style in row.lead.render(style, end="", parse_style=_style):
+            segments.append(Segment(part, part_style.rich_style))
+        x = row.start
+        for part, part_style in text.render(style, end="", parse_style=_style):
+            segments.append(Segment(part, part_style.rich_style_with_offset(x, index)))
+            x += len(part)
+        return Strip(segments).adjust_cell_length(width, style.rich_style)
 
     def _forget_drawn(self) -> None:
         self._drawn.clear()
