@@ -184,7 +184,7 @@ async def _moments(app: Any, result: Path) -> None:
         return turn
 
     async def show(*turns: Turn) -> None:
-        with app._context():  # as if a key had been pressed
+        with app._context():  # noqa: SLF001 - as if a key had been pressed
             await log.show_turns(turns)
         await asyncio.sleep(0.1)
         while not all(part.settled for part in app.screen.query(StreamedMarkdown)):  # noqa: ASYNC110
@@ -233,7 +233,11 @@ def inside(kind: str, history: int, model: str, result: Path) -> None:
     real = kind == "real"
     threads = os.environ.get("LOCALSPEC_THREADS")  # as `run` reads it
     options = Options(model=model or "demo", threads=int(threads) if threads else None)
-    engine = EngineClient(options, log_dir=result.parent) if real else Replay(words(kind) if kind in KINDS else ())
+    engine = (
+        EngineClient(options, log_dir=result.parent)
+        if real
+        else Replay(words(kind) if kind in KINDS else ())
+    )
     app = ChatApp(engine, Settings(Sampling(temperature=0.0), _DECODED, 1), name=model or "replay")
     conversation = app.session.conversation
     for _ in range(history // 2):
