@@ -167,6 +167,61 @@ async def _measure(app: Any, prompt: str, result: Path) -> None:
     app.exit()
 
 
+async def _moments(app: Any, result: Path) -> None:
+    """Show what is long at once, and resize the terminal then; note how late the loop came."""
+    from tui.conversation import Turn
+    from tui.session import Phase
+    from tui.widgets.chat_log import ChatLog
+    from tui.widgets.document import StreamedMarkdown
+
+    while app.session.phase is not Phase.READY or not app.is_running:  # noqa: ASYNC110 - as above
+        await asyncio.sleep(0.02)
+    log = app.screen.query_one(ChatLog)
+
+    def reply(text: str) -> Turn:
+        turn = Turn("assistant", text, end="stop")
+        turn.runs.extend(text)
+        return turn
+
+    async def show(*turns: Turn) -> None:
+        with app._context():  # noqa: SLF001 - as if a key had been pressed
+            await log.show_turns(turns)
+        await asyncio.sleep(0.1)
+        while not all(part.settled for part in app.screen.query(StreamedMarkdown)):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+    async def resize() -> None:
+        for columns in (100, 80, 120):
+            fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+            await asyncio.sleep(0.4)
+
+    code = "```python\n" + "total = add(first, second)  # sum\n" * 10_000 + "```\n"
+    prose = "The little fox went into the *forest* and met the old bear. " * 4 + "\n\n"
+    chat = [Turn("user", "An earlier question"), reply(HISTORY)] * 150
+    moments = {
+        "switch to a chat of 300 messages": lambda: show(*chat),
+        "resize it, three times": resize,
+        "open a reply of 10,000 lines of code": lambda: show(reply(code)),
+        "resize that, three times": resize,
+        "open a reply of 2,000 paragraphs": lambda: show(reply(prose * 2000)),
+        "resize this, three times": resize,
+    }
+    found = {}
+    for name, does in moments.items():
+        await asyncio.sleep(1.0)
+        late: list[float] = []
+        watch = asyncio.create_task(_late(late))
+        start = time.perf_counter()
+        await does()
+        took = time.perf_counter() - start
+        await asyncio.sleep(0.3)
+        watch.cancel()
+        memory = psutil.Process().memory_info().rss / 1e6
+        found[name] = {"stall_ms": 1000 * max(late), "seconds": took, "memory_mb": memory}
+    result.write_text(json.dumps(found), encoding="utf-8")  # noqa: ASYNC240 - all is over
+    app.exit()
+
+
 def inside(kind: str, history: int, model: str, result: Path) -> None:
     """Run the interface in this terminal and measure it."""
     from localspec.engine.client import EngineClient
@@ -178,7 +233,11 @@ def inside(kind: str, history: int, model: str, result: Path) -> None:
     real = kind == "real"
     threads = os.environ.get("LOCALSPEC_THREADS")  # as `run` reads it
     options = Options(model=model or "demo", threads=int(threads) if threads else None)
-    engine = EngineClient(options, log_dir=result.parent) if real else Replay(words(kind))
+    engine = (
+        EngineClient(options, log_dir=result.parent)
+        if real
+        else Replay(words(kind) if kind in KINDS else ())
+    )
     app = ChatApp(engine, Settings(Sampling(temperature=0.0), _DECODED, 1), name=model or "replay")
     conversation = app.session.conversation
     for _ in range(history // 2):
@@ -190,7 +249,7 @@ def inside(kind: str, history: int, model: str, result: Path) -> None:
 
     async def watched() -> None:
         try:
-            await _measure(app, _PROMPT, result)
+            await (_moments(app, result) if kind == "moments" else _measure(app, _PROMPT, result))
         except Exception as error:  # noqa: BLE001 - raised again once the terminal is back
             failed.append(error)
             app.exit()
@@ -241,7 +300,7 @@ def in_terminal(
     return took, drawn
 
 
-def measure(kind: str, history: int, model: str = "") -> dict[str, float]:
+def measure(kind: str, history: int, model: str = "") -> dict[str, Any]:
     """One run of the interface."""
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "result.json"
@@ -250,7 +309,7 @@ def measure(kind: str, history: int, model: str = "") -> dict[str, float]:
         _, drawn = in_terminal(command)
         if not result.exists():
             sys.exit(f"bench_interface: {kind} gave no result; it said:\n{_plain(drawn)[-2000:]}")
-        found: dict[str, float] = json.loads(result.read_text(encoding="utf-8"))
+        found: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
         return found
 
 
@@ -295,6 +354,9 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=3, help="of each for decode speed")
     parser.add_argument("--kinds", nargs="*", default=KINDS, choices=KINDS)
     parser.add_argument("--histories", nargs="*", type=int, default=HISTORIES)
+    parser.add_argument(
+        "--moments", action=argparse.BooleanOptionalAction, default=True, help="long texts at once"
+    )
     parser.add_argument("--inside", nargs=4, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.inside:
@@ -311,6 +373,13 @@ def main() -> None:
                 f"| {kind} | {history} | {found['cpu_ms']:.2f} | {found['stall_ms']:.0f} "
                 f"| {found['p99_ms']:.0f} | {found['memory_mb']:.0f} |",
                 flush=True,
+            )
+    if arguments.moments:
+        print("\n| what is shown | longest stall ms | seconds | memory MB |\n|---|---|---|---|")
+        for name, found in measure("moments", 0).items():
+            print(
+                f"| {name} | {found['stall_ms']:.0f} | {found['seconds']:.2f} "
+                f"| {found['memory_mb']:.0f} |"
             )
     print(f"\nstart to a usable composer: {start_seconds():.2f} s")
     if arguments.model:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 
 _YOUNG = 10_000
-_MIDDLE = 20
+_MIDDLE = 4
 _NEVER = 1_000_000
 
 

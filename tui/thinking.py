@@ -30,7 +30,8 @@ def thought(text: str) -> Thought | None:
     Some templates open the thinking in the prompt, so a reply may hold only the end of it.
     """
     start = _OPEN.match(text)
-    end = _CLOSE.search(text, start.end() if start else 0)
+    at = text.find("</think", start.end() if start else 0)
+    end = _CLOSE.search(text, at) if at >= 0 else None
     if end is not None:
         return Thought(text[start.end() if start else 0 : end.start()].strip(), end.end(), False)
     if start is not None:

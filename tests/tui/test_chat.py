@@ -6,7 +6,6 @@ import contextlib
 import pytest
 from fake_engine import FakeEngine, Script
 from textual import events
-from textual.widgets import Markdown
 
 from localspec.errors import ContextError, ModelFileError
 from localspec.events import Message, Speculation
@@ -27,7 +26,7 @@ async def test_a_reply_is_streamed_and_ends_as_markdown(chat):
         await c.until(lambda: c.replies[-1].end)
         await c.ready()
         assert c.replies[-1].text == LONG
-        assert c.app.screen.query_one(ReplyView).query_one(Markdown).source == LONG
+        assert c.app.screen.query_one(ReplyView).markdown.source == LONG
         await c.sees("• a")
         await c.sees("18 tokens")
 
@@ -95,7 +94,7 @@ async def test_colours_can_be_told_apart_without_colour(chat):
         await c.ask("Hello")
         await c.pilot.press("ctrl+t")
         await c.sees("- a")
-        flow = c.app.screen.query_one(ReplyView).query_one(".flow Static")
+        flow = c.app.screen.query_one(ReplyView).flow
         looks = {}
         for strip in flow.render_lines(flow.region.reset_offset):
             for segment in strip:
@@ -111,10 +110,9 @@ async def test_long_coloured_text_keeps_every_line(chat):
     async with chat(engine=FakeEngine([Script(text)], pace=0.002)) as c:
         await c.pilot.press("ctrl+t")
         await c.ask("Hello")
-        chunks = c.app.screen.query(".flow Static")
-        assert len(chunks) > 1
-        assert "\n".join(str(chunk.content) for chunk in chunks) == text
-        await c.until(lambda: sum(chunk.size.height for chunk in chunks) == text.count("\n") + 1)
+        flow = c.app.screen.query_one(ReplyView).flow
+        assert flow.text == text
+        await c.until(lambda: flow.size.height == text.count("\n") + 1)
 
 
 @pytest.mark.parametrize("theme", ["localspec-light", "ansi-dark"])
@@ -359,7 +357,7 @@ async def test_only_the_newest_messages_are_widgets_and_older_ones_load(chat, mo
             await c.pilot.press("ctrl+o")
             await c.until(lambda n=count: len(c.app.screen.query("Question, ReplyView")) > n)
         first = c.app.screen.query(Question).first()
-        assert str(first.content) == "question 0"
+        assert first.text == "question 0"
         await c.pilot.press("ctrl+home")
         await c.sees("question 0")
         await c.until(lambda: "load older" not in c.screen_text)
@@ -380,8 +378,7 @@ async def test_scrolling_back_while_it_speaks_stays_where_it_is(chat):
         await c.until(lambda: len(c.replies) == 2 and len(c.replies[1].tokens) > 40)
 
         def drawn():
-            tail = c.app.screen.query(ReplyView).last().query_one(".tail")
-            return sum(len(str(chunk.content)) for chunk in tail.children)
+            return len(c.app.screen.query(ReplyView).last().markdown.tail.text)
 
         before = drawn()
         await c.until(lambda: len(c.replies[1].tokens) > 120)
@@ -536,8 +533,14 @@ async def test_a_cursor_over_tokens_shows_p_q_and_alternatives(chat):
         await c.pilot.press("alt+left", "alt+left")
         await c.sees("token 16/18")
         await c.until(lambda: c.engine.examined[-1] == c.replies[0].made.reply.tokens[:16])
-        flow = c.app.screen.query_one(ReplyView).query_one(".flow Static")
-        assert [str(flow.content)[s.start : s.end] for s in flow.content.spans][-1].strip() == "b"
+        flow = c.app.screen.query_one(ReplyView).flow
+        marked = [
+            line.text[span.start : span.end]
+            for line in flow.lines
+            for span in line.content.spans
+            if span.style == "reverse"
+        ]
+        assert "".join(marked).strip() == "b"
         await c.pilot.press("ctrl+t")
         await c.until(lambda: "token 16/18" not in c.screen_text)
 
@@ -656,10 +659,10 @@ async def test_a_reply_of_ten_thousand_lines_keeps_them_all_and_the_interface_al
         await c.ready()
         assert c.replies[0].text == text
         await c.sees(f"line {lines - 1}")
-        view = c.app.screen.query_one(ReplyView)
-        shown = view.query_one(Markdown).source + "\n".join(
-            str(chunk.content) for chunk in view.query(".tail Static")
-        )
+        markdown = c.app.screen.query_one(ReplyView).markdown
+        await c.until(lambda: markdown.settled, seconds=60)
+        shown = markdown.closed.text
+        assert not markdown.tail.text
         assert [f"line {i}" in shown for i in (0, lines // 2, lines - 1)] == [True] * 3
         assert shown.count("line ") == lines
         await c.type("/temp 0")

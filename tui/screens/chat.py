@@ -6,20 +6,21 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from textual import events, on
-from textual.widgets import Markdown
 
 from localspec.errors import LocalspecError
 from tui import commands, keymap
 from tui.attaching import AttachError, attach
 from tui.commands import Command, CommandError, Value
 from tui.conversation import Turn
+from tui.markdown import code_blocks
 from tui.screens.compare import CompareScreen
 from tui.screens.keeping import KeepingView
 from tui.session import Phase
 from tui.welcome import WELCOME
 from tui.widgets.chat_log import ChatLog
 from tui.widgets.composer import Composer
-from tui.widgets.message import Columns, Help, Note, code_blocks
+from tui.widgets.lines import Lines
+from tui.widgets.message import Columns, Help, Note
 
 _REST_SECONDS = 0.12
 """How long the cursor rests on a token before the models are asked about it."""
@@ -99,8 +100,8 @@ class ChatScreen(KeepingView):
         async with self._changing:
             await self._log.load_older()
 
-    @on(Markdown.LinkClicked)
-    def _link(self, event: Markdown.LinkClicked) -> None:
+    @on(Lines.LinkClicked)
+    def _link(self, event: Lines.LinkClicked) -> None:
         # A model writes the links; only pages are opened, never files or programs.
         if event.href.startswith(("https://", "http://")):
             self.app.open_url(event.href)

@@ -2,43 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
-import functools
 from collections.abc import Sequence
 
-from markdown_it import MarkdownIt
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
-from textual.widgets import Markdown, Static
+from textual.widgets import Static
 
 from tui.conversation import Turn
+from tui.lines import Line, lines_of
+from tui.markdown import typeset
 from tui.origins import styled
-from tui.stream import BlockSplitter, plain
+from tui.stream import plain
 from tui.thinking import Thought, thought, tokens_until
+from tui.widgets.document import StreamedMarkdown
 from tui.widgets.flow import TextFlow
+from tui.widgets.lines import Lines
 
-
-@functools.cache
-def markdown_parser() -> MarkdownIt:
-    """GitHub's Markdown, but tags are text: a model that says <b> means to show it."""
-    return MarkdownIt("gfm-like", {"html": False})
-
-
-def code_blocks(text: str) -> list[str]:
-    """The contents of the code blocks in Markdown."""
-    tokens = markdown_parser().parse(text)
-    return [token.content for token in tokens if token.type in ("fence", "code_block")]
-
-
-_MOST_BLOCKS = 300
-_LONGEST_BLOCK = 40_000
-"""Characters."""
 _FOLDED_LINES = 8
 _FOLDED_CHARACTERS = 1600
 
 
-class Question(Static):
+class Question(Lines):
     """What the person said, as it was typed; a long text is folded, a click unfolds it."""
 
     def __init__(self, turn: Turn) -> None:
@@ -48,18 +33,19 @@ class Question(Static):
         hidden = len(lines) - self._short.count("\n") - 1
         self._more = f"… {hidden} more lines" if hidden else "… more"
         self._folded = len(self._short) < len(self._whole)
-        super().__init__(self._text(), markup=False)
+        super().__init__(self._lines())
 
-    def _text(self) -> Content:
+    def _lines(self) -> list[Line]:
         if not self._folded:
-            return Content(self._whole)
-        return Content.assemble(self._short, "\n", (f"{self._more} (click to unfold)", "$quiet"))
+            return lines_of(Content(self._whole))
+        more = Line(Content.styled(f"{self._more} (click to unfold)", "$quiet"))
+        return [*lines_of(Content(self._short)), more]
 
     def on_click(self) -> None:
         """Fold or unfold."""
         if len(self._short) < len(self._whole):
             self._folded = not self._folded
-            self.update(self._text())
+            self.replace(0, self._lines())
 
 
 class Note(Static):
@@ -69,11 +55,11 @@ class Note(Static):
         super().__init__(plain(text), markup=False, classes="-error" if error else "")
 
 
-class Help(Markdown):
+class Help(Lines):
     """Longer text of the interface itself."""
 
     def __init__(self, text: str) -> None:
-        super().__init__(text, parser_factory=markdown_parser, open_links=False)
+        super().__init__(typeset(text))
 
 
 class Columns(Static):
@@ -126,27 +112,21 @@ class ReplyView(Vertical):
         super().__init__()
         self.turn = turn
         self._colours = colours
-        self._splitter = BlockSplitter()
-        self._split = 0  # characters of the turn's text that the splitter has seen
+        self._given = 0  # characters of the turn's text that the Markdown form has
         self._coloured = 0  # characters that the coloured form holds
         self._captioned = ""
-        self._overlong = False
-        """Whether what follows is plain text, since there is too much of it."""
-        self._syncing = asyncio.Lock()  # appending twice at a time would lose text
         self._thought: Thought | None = None
         self._thinking = ThoughtView()
-        self._markdown = Markdown(parser_factory=markdown_parser, open_links=False)
-        self._tail = TextFlow("tail")
-        self._flow = TextFlow("flow")
+        self.markdown = StreamedMarkdown()
+        self.flow = TextFlow("flow")
         self._caption = Static("", markup=False, classes="caption")
         self._caption.display = False
 
     def compose(self) -> ComposeResult:
         """Both forms and the caption."""
         yield self._thinking
-        yield self._markdown
-        yield self._tail
-        yield self._flow
+        yield self.markdown
+        yield self.flow
         yield self._caption
 
     async def on_mount(self) -> None:
@@ -165,24 +145,21 @@ class ReplyView(Vertical):
         """Show one stretch of the coloured text reversed."""
         text = styled(self.turn.runs.since(0))
         self._coloured = len(text)
-        self._flow.reset(text.stylize("reverse", *span))
+        self.flow.reset(text.stylize("reverse", *span))
 
     def _choose(self) -> None:
         self._thinking.display = not self._colours and self._thought is not None
-        self._markdown.display = not self._colours
-        self._tail.display = not self._colours
-        self._flow.display = self._colours
+        self.markdown.display = not self._colours
+        self.flow.display = self._colours
 
     async def sync(self, waiting: str = "") -> None:
         """Catch up with the turn. ``waiting`` stands in for text that has not come yet."""
-        ended = self.turn.end is not None
-        async with self._syncing:
-            if not self._markdown.is_attached:
-                return  # the screen is closing
-            if self._colours:
-                self._sync_flow()
-            else:
-                await self._sync_markdown(ended)
+        if not self.markdown.is_attached:
+            return  # the screen is closing
+        if self._colours:
+            self._sync_flow()
+        else:
+            self._sync_markdown()
         caption = self.turn.caption or ("" if self.turn.text else waiting)
         if caption != self._captioned:
             self._captioned = caption
@@ -193,47 +170,25 @@ class ReplyView(Vertical):
         runs = self.turn.runs.since(self._coloured)
         if runs:
             self._coloured += sum(len(run.text) for run in runs)
-            self._flow.add(styled(runs))
+            self.flow.add(styled(runs))
 
-    def _is_too_much(self, closed: str) -> bool:
-        """Whether Markdown would take too long: each block is a widget, each fence one layout."""
-        return len(self._markdown.children) > _MOST_BLOCKS or len(closed) > _LONGEST_BLOCK
-
-    async def _sync_thought(self) -> None:
+    def _sync_thought(self) -> None:
         """Keep what was thought aloud out of the answer."""
         found = thought(self.turn.text)
         if found is None or found == self._thought:
             return
-        if self._split and (self._thought is None):
-            # Only the end of the thinking told that it was one.
-            self._splitter = BlockSplitter()
-            self._tail.reset(Content(""))
-            await self._markdown.update("")
+        if self._given and self._thought is None:
+            self.markdown.clear()  # only the end of the thinking told that it was one
         if self._thought is None or self._thought.open:
-            self._split = found.answer
+            self._given = found.answer
         self._thought = found
         end = len(self.turn.text[: found.answer].rstrip())
         self._thinking.show(found, tokens_until(self.turn.tokens, end))
 
-    async def _sync_markdown(self, ended: bool) -> None:
-        await self._sync_thought()
-        new = plain(self.turn.text[self._split :])
-        closed = self._splitter.feed(new) if new else ""
-        self._split = len(self.turn.text)
-        if ended and self._splitter.rest:
-            closed += self._splitter.rest
-            self._splitter = BlockSplitter()
-        if closed and self._is_too_much(closed):
-            self._overlong = True
-        if self._overlong:
-            self._tail.display = True
-            self._tail.add(Content(new))
-        elif closed:
-            # Together, or the text would jump when the tail goes and the block is not there yet.
-            with self.app.batch_update():
-                self._tail.reset(Content(self._splitter.rest))
-                self._tail.display = bool(self._splitter.rest)
-                await self._markdown.append(closed)
-        elif new:
-            self._tail.display = True
-            self._tail.add(Content(new))
+    def _sync_markdown(self) -> None:
+        self._sync_thought()
+        new = self.turn.text[self._given :]
+        self._given = len(self.turn.text)
+        self.markdown.add(plain(new))
+        if self.turn.end is not None:
+            self.markdown.finish()

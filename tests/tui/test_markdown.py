@@ -1,0 +1,135 @@
+"""Markdown as lines: the same in pieces or at once, and nothing lost on any width."""
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from test_stream import documents, feed_all
+from textual.content import Content
+
+from tui.lines import Line, lines_of
+from tui.markdown import code_blocks, typeset
+from tui.stream import plain
+
+WIDE = st.text(st.sampled_from("ab漢🙂é \u05d0\u0301\u200d[]*`|-"), max_size=60)
+
+
+def looks(lines):
+    """Everything that is shown of lines."""
+    return [
+        (type(line), line.text, line.style, [looks_of(row, line) for row in line.rows(40)])
+        for line in lines
+    ]
+
+
+def looks_of(row, line):
+    return (row.lead.plain, row.text.plain, row.text.spans, line.height(40))
+
+
+def texts(text, width=60):
+    return [(row.lead + row.text).plain for line in typeset(text) for row in line.rows(width)]
+
+
+@settings(max_examples=150)
+@given(documents, st.lists(st.integers(0, 60)))
+@example("- a\n- b\n\n1. c\n\n| a | b |\n|---|---|\n| c |\n\nend", [])
+@example("> a\n\n[x]: http://y\n\n[x]", [3, 9])
+def test_a_text_in_pieces_ends_as_the_lines_of_the_whole(text, cuts):
+    history = feed_all(text, [min(cut, len(text)) for cut in cuts])
+    pieces, before, links = [], "", {}
+    for _, closed, _ in history:
+        if closed != before:
+            pieces += typeset(closed[len(before) :], links=links)
+            before = closed
+    pieces += typeset(history[-1][2], links=links)
+    assert looks(pieces) == looks(typeset(text))
+
+
+@settings(max_examples=150)
+@given(documents | WIDE, st.integers(8, 90))
+@example("| aaaa | b |\n|---|---|\n| a much longer cell | 漢字 |", 12)
+@example("> > > > - - - - 1. deep and long enough to be broken somewhere", 9)
+def test_no_row_is_wider_than_the_screen_and_heights_are_true(text, width):
+    for line in typeset(plain(text)):
+        rows = line.rows(width)
+        assert len(rows) == line.height(width)
+        assert all(cell_len(row.lead.plain) + cell_len(row.text.plain) <= width for row in rows)
+
+
+@given(
+    WIDE | st.text(st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp"])), st.integers(4, 30)
+)
+def test_a_broken_line_loses_nothing_but_spaces(text, width):
+    for fold in (False, True):
+        line = Line(Content(text), fold=fold)
+        rows = line.rows(width)
+        assert "".join(row.text.plain for row in rows).split() == text.split() or not fold
+        assert "".join("".join(row.text.plain.split()) for row in rows) == "".join(text.split())
+        for row in rows:
+            there = line.text[row.start : row.start + len(row.text.plain.rstrip())]
+            assert there == row.text.plain.rstrip()
+
+
+def test_a_line_without_end_is_cut_where_the_row_ends():
+    line = Line(Content("word " * 20_000))
+    assert line.height(50) == 2000
+    assert "".join(row.text.plain for row in line.rows(50)) == line.text
+
+
+def test_lines_of_a_text_joined_are_the_text():
+    assert "\n".join(line.text for line in lines_of(Content("a\n\nb\n"))) == "a\n\nb\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("# Title\n\ntext", ["Title", "", "text", ""]),
+        ("- a\n- b\n  - c", ["• a", "• b", "  ▪ c", ""]),
+        ("9. a\n10. b", [" 9. a", "10. b", ""]),
+        ("- a\n\n  b", ["• a", "", "  b", ""]),
+        ("> a\n>\n> b", ["▌ a", "▌ ", "▌ b", ""]),
+        ("```py\nx = 1\n\ny\n```", [" x = 1", " ", " y", ""]),
+        ("    indented", [" indented", ""]),
+        ("a<b>c</b>  \nd", ["a<b>c</b>", "d", ""]),
+        ("![alt](x)", ["🖼  alt", ""]),
+        ("***", ["─" * 60, ""]),
+        (
+            "| a | b |\n|--:|:-:|\n| ccc | ddd |\n| e |",
+            ["  a │  b ", "────┼────", "ccc │ ddd", "  e │    ", ""],
+        ),
+        ("", []),
+    ],
+)
+def test_blocks_are_set(text, shown):
+    assert [line.rstrip() for line in texts(text)] == [line.rstrip() for line in shown]
+
+
+def test_a_table_that_does_not_fit_is_broken_in_its_columns():
+    text = "| name | what it is |\n|---|---|\n| fox | a small animal of the forest |"
+    assert [line.rstrip() for line in texts(text, 20)] == [
+        "name │ what it is",
+        "─────┼──────────────",
+        "fox  │ a small",
+        "     │ animal of the",
+        "     │ forest",
+        "",
+    ]
+    columns = "| a " * 30 + "|\n" + "|---" * 30 + "|\n" + "| b " * 30 + "|"
+    assert "".join(texts(columns, 20)).count("b") == 30
+
+
+def test_links_can_be_clicked_and_only_say_so_in_their_style():
+    [line, _] = typeset("see [here](https://example.org/a'b)")
+    [look, span] = line.content.spans
+    assert look.style == "underline"
+    assert line.text[span.start : span.end] == "here"
+    assert span.style.meta == {"@click": 'link("https://example.org/a\'b")'}
+
+
+def test_code_of_an_unknown_language_is_shown_without_colours():
+    [line, _] = typeset("```nolanguage\nx = 1\n```")
+    assert line.text == "x = 1"
+
+
+def test_code_blocks_are_found_inside_of_lists():
+    assert code_blocks("- a\n\n  ```\n  x\n  ```\n") == ["x\n"]

@@ -1,0 +1,175 @@
+"""Lines of styled text that know how many rows they take at a given width.
+
+A line is broken only when it is drawn or when it is too long for its width, so thousands of them
+cost next to nothing while they are off the screen.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from rich.cells import cell_len
+from textual.content import Content
+
+EMPTY = Content("")
+_LONG = 4000
+"""Characters from which a line is cut where the row ends and no longer between words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of the screen."""
+
+    lead: Content
+    text: Content
+    start: int
+    """Where the text begins in its line."""
+
+
+class Entry(Protocol):
+    """One line; ``text`` is what a selection takes from it."""
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def style(self) -> str: ...
+
+    def height(self, width: int) -> int: ...
+
+    def rows(self, width: int) -> Sequence[Row]: ...
+
+    def led_by(self, first: Content, rest: Content) -> Entry: ...
+
+
+def cells(text: str) -> int:
+    """The cells that a text takes."""
+    return len(text) if text.isascii() else cell_len(text)
+
+
+def leads(first: Content, rest: Content, width: int) -> tuple[Content, Content, int]:
+    """Leads that leave at least half of the width, and the width they leave."""
+    most = width // 2
+    if max(first.cell_length, rest.cell_length) > most:
+        # Nested deeply on a narrow screen: the inner end of the lead stays.
+        first, rest = first[max(0, len(first) - most) :], rest[max(0, len(rest) - most) :]
+    return first, rest, _room(first, rest, width)
+
+
+def _room(first: Content, rest: Content, width: int) -> int:
+    size = max(first.cell_length, rest.cell_length)
+    return max(2, width - min(size, width // 2))  # a wide character has to fit
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Text with what leads its first and its further rows."""
+
+    content: Content
+    first: Content = EMPTY
+    rest: Content = EMPTY
+    style: str = ""
+    """Of the whole row, to the right end."""
+    fold: bool = False
+    """Whether it is cut where the row ends rather than between words."""
+
+    @property
+    def text(self) -> str:
+        return self.content.plain
+
+    def led_by(self, first: Content, rest: Content) -> Line:
+        """The line with something more before its leads."""
+        return dataclasses.replace(self, first=first + self.first, rest=rest + self.rest)
+
+    def height(self, width: int) -> int:
+        """Rows at this width."""
+        text, room = self.text, _room(self.first, self.rest, width)
+        if cells(text) <= room:
+            return 1
+        return len(_cuts(text, room, self._folds)) + 1
+
+    def rows(self, width: int) -> list[Row]:
+        """The rows at this width."""
+        first, rest, room = leads(self.first, self.rest, width)
+        text = self.text
+        if cells(text) <= room:
+            return [Row(first, self.content, 0)]
+        cuts = _cuts(text, room, self._folds)
+        parts = self.content.divide(cuts)
+        if not self._folds:  # the spaces at which it is broken are not seen
+            parts = [part.rstrip() for part in parts]
+        starts = [0, *cuts]
+        return [
+            Row(rest if start else first, part, start)
+            for part, start in zip(parts, starts, strict=True)
+        ]
+
+    @property
+    def _folds(self) -> bool:
+        return self.fold or len(self.content) > _LONG
+
+
+def _cuts(text: str, room: int, fold: bool) -> list[int]:
+    """Where a text that is wider than ``room`` cells is cut into rows.
+
+    Between words, unless ``fold``; a row may then end with spaces that go beyond the room.
+    """
+    if text.isascii() and fold:
+        return list(range(room, len(text), room))
+    ends = range(len(text) + 1) if text.isascii() else _ends(text)
+    cuts, start, end = [], 0, len(text)
+    while ends[end] - ends[start] > room:
+        at = bisect_right(ends, ends[start] + room, lo=start + 1) - 1
+        at = max(at, start + 1)  # one character at least
+        if not fold and (space := text.rfind(" ", start, at + 1)) > start:
+            at = space + 1
+        while not fold and at < end and text[at] == " ":
+            at += 1
+        if at >= end:
+            break
+        cuts.append(at)
+        start = at
+    return cuts
+
+
+def _ends(text: str) -> list[int]:
+    """Cells before each character, and before the end."""
+    return [0, *itertools.accumulate(map(cell_len, text))]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A line across."""
+
+    sign: str = "─"
+    style: str = "$border-blurred"
+    first: Content = EMPTY
+    rest: Content = EMPTY
+    text: str = ""
+
+    def led_by(self, first: Content, rest: Content) -> Rule:
+        """The rule with something more before it."""
+        return dataclasses.replace(self, first=first + self.first, rest=rest + self.rest)
+
+    def height(self, width: int) -> int:
+        """One row."""
+        del width
+        return 1
+
+    def rows(self, width: int) -> list[Row]:
+        """As wide as there is room."""
+        first, _, room = leads(self.first, self.rest, width)
+        return [Row(first, Content(self.sign * room), 0)]
+
+
+BLANK = Line(EMPTY)
+
+
+def lines_of(text: Content) -> list[Line]:
+    """Text cut at its line ends."""
+    return [Line(part) for part in text.split(allow_blank=True)] if text else []

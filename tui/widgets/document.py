@@ -1,0 +1,156 @@
+"""Markdown that is still being written: closed blocks as they will stay, the open one as text."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Any
+
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.content import Content
+
+from tui.lines import Entry
+from tui.markdown import code_theme, typeset
+from tui.stream import BlockSplitter
+from tui.widgets.flow import TextFlow
+from tui.widgets.lines import Lines
+
+_AT_ONCE = 1500
+"""Characters that are set in the event loop; more would be felt, and goes to a thread."""
+_PIECE = 20_000
+"""Characters that are looked at together where very much comes at once."""
+
+
+class StreamedMarkdown(Vertical):
+    """A growing text: the closed blocks above, below them what is not set yet."""
+
+    DEFAULT_CSS = """
+    StreamedMarkdown {
+        height: auto;
+    }
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._splitter = BlockSplitter()
+        self._coming = ""  # not looked at yet
+        self._ended = False
+        self._waiting: deque[str] = deque()  # closed, not set yet
+        self._busy = False
+        self._source = ""
+        self._links: dict[str, Any] = {}
+        self._ansi = False
+        self.closed = Lines(classes="closed")
+        self.tail = TextFlow("tail")
+
+    def compose(self) -> ComposeResult:
+        """Both parts."""
+        yield self.closed
+        yield self.tail
+
+    def on_mount(self) -> None:
+        """Nothing yet."""
+        self._ansi = self.app.native_ansi_color
+        self._show_parts()
+
+    @property
+    def source(self) -> str:
+        """The text as it came."""
+        return self._source
+
+    @property
+    def settled(self) -> bool:
+        """Whether every closed block is set."""
+        return not self._coming and not self._waiting and not self._busy
+
+    def add(self, text: str) -> None:
+        """Append text."""
+        if text:
+            self._source += text
+            self._coming += text
+            self._ended = False
+            self._advance()
+
+    def finish(self) -> None:
+        """Nothing more comes: the open block is closed too."""
+        self._ended = True
+        self._advance()
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self._splitter = BlockSplitter()
+        self._waiting.clear()
+        self._source = self._coming = ""
+        self._links, self._ended = {}, False
+        self.closed.replace(0, ())
+        self.tail.reset(Content(""))
+        self._show_parts()
+
+    def notify_style_update(self) -> None:
+        """Terminal colours take another theme for code, so the text is set again."""
+        super().notify_style_update()
+        if self.is_mounted and self._ansi is not self.app.native_ansi_color:
+            self._ansi = self.app.native_ansi_color
+            source, ended = self._source, self._ended
+            self.clear()
+            self.add(source)
+            if ended:
+                self.finish()
+
+    def _advance(self) -> None:
+        """Show what has come: at once, or in a thread while the text stays below as it is."""
+        if self._busy:
+            return
+        if len(self._coming) <= _PIECE:
+            self._take()
+        if self._coming or sum(map(len, self._waiting)) > _AT_ONCE:
+            self._busy = True
+            self.run_worker(self._catch_up())
+            return
+        while self._waiting:
+            text = self._waiting.popleft()
+            self._show(text, self._set(text))
+        self._show_parts()
+
+    def _take(self) -> None:
+        """Look at the next piece of what has come."""
+        piece, self._coming = self._coming[:_PIECE], self._coming[_PIECE:]
+        self.tail.add(Content(piece))
+        if closed := self._splitter.feed(piece):
+            self._waiting.append(closed)
+        if self._ended and not self._coming and (rest := self._splitter.rest):
+            self._waiting.append(rest)
+            self._splitter = BlockSplitter()
+
+    async def _catch_up(self) -> None:
+        try:
+            while self._waiting or self._coming or (self._ended and self._splitter.rest):
+                if not self._waiting:
+                    self._take()
+                    self._show_parts()
+                    await asyncio.sleep(0)
+                    continue
+                text, links = self._waiting[0], self._links
+                lines = await asyncio.to_thread(self._set, text)
+                if links is self._links:  # else it was cleared in the meantime
+                    self._waiting.popleft()
+                    self._show(text, lines)
+        finally:
+            self._busy = False
+
+    def _set(self, text: str) -> list[Entry]:
+        app = self.app
+        theme = code_theme(ansi=app.native_ansi_color, dark=app.current_theme.dark)
+        return typeset(text, theme, self._links)
+
+    def _show(self, text: str, lines: list[Entry]) -> None:
+        """Put set lines in place of their text; together, or the text would jump."""
+        with self.app.batch_update():
+            self.closed.extend(lines)
+            self.tail.cut(text.count("\n") + (not text.endswith("\n")))
+            self._show_parts()
+
+    def _show_parts(self) -> None:
+        self.closed.display = bool(self.closed.entries)
+        self.tail.display = bool(self.tail.entries)

@@ -1,0 +1,183 @@
+"""A widget for any number of lines: it measures them all, and draws those in sight."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+
+from rich.segment import Segment
+from textual.geometry import Region, Size
+from textual.message import Message
+from textual.selection import Selection
+from textual.strip import Strip
+from textual.style import Style
+from textual.widget import Widget
+
+from tui.lines import Entry, Row
+
+_MOST_DRAWN = 1000
+"""Drawn rows that are kept: a few screens full."""
+
+
+def _style(style: str | Style) -> Style:
+    return style if isinstance(style, Style) else Style.parse(style)
+
+
+class Lines(Widget):
+    """Lines of text, one below the other; they can be selected, and links in them clicked."""
+
+    DEFAULT_CSS = """
+    Lines {
+        width: 1fr;
+        height: auto;
+    }
+    """
+
+    class LinkClicked(Message):
+        """A link was clicked."""
+
+        def __init__(self, href: str) -> None:
+            super().__init__()
+            self.href = href
+
+    def __init__(self, entries: Iterable[Entry] = (), *, classes: str | None = None) -> None:
+        super().__init__(classes=classes)
+        self._entries: list[Entry] = list(entries)
+        self._ends: list[int] = []  # the row after each of the first lines, as far as measured
+        self._measured = 0  # the width they were measured at
+        self._drawn: dict[int, Strip] = {}
+        self._broken: tuple[int, list[Row]] = (-1, [])  # the rows of the line drawn last
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """The lines."""
+        return tuple(self._entries)
+
+    @property
+    def text(self) -> str:
+        """All of the text, as it is copied."""
+        return "\n".join(entry.text for entry in self._entries)
+
+    def extend(self, entries: Iterable[Entry]) -> None:
+        """Append lines."""
+        self.replace(len(self._entries), entries)
+
+    def replace(self, start: int, entries: Iterable[Entry]) -> None:
+        """Put lines in place of those from index ``start`` on."""
+        lines, width = list(entries), self._measured
+        if not width:
+            self._entries[start:] = lines
+            self.refresh(layout=True)
+            return
+        height = self._height(width)
+        kept = self._ends[start - 1] if start else 0
+        kept += self._rows_that_stay(start, lines)
+        self._entries[start:] = lines
+        del self._ends[start:]
+        for row in [row for row in self._drawn if row >= kept]:
+            del self._drawn[row]
+        self._broken = (-1, [])
+        if self._height(width) != height:
+            self.refresh(layout=True)
+        elif kept < height:
+            gutter = self.styles.gutter
+            self.refresh(Region(gutter.left, gutter.top + kept, width, height - kept))
+
+    def _rows_that_stay(self, start: int, new: Sequence[Entry]) -> int:
+        """Rows of line ``start`` that stay as they are where it only grew at its end."""
+        if not new or start != len(self._entries) - 1:
+            return 0
+        old = self._entries[start]
+        if not new[0].text.startswith(old.text) or new[0].style != old.style:
+            return 0
+        return old.height(self._measured) - 1
+
+    def remove_first(self, count: int) -> None:
+        """Take lines off at the top."""
+        self.replace(0, self._entries[count:])
+
+    # -- measuring and drawing -----------------------------------------------------------------
+
+    def _height(self, width: int) -> int:
+        """Rows of all lines together."""
+        if not width:
+            return 0
+        if width != self._measured:
+            self._measured = width
+            self._ends.clear()
+            self._forget_drawn()
+        end = self._ends[-1] if self._ends else 0
+        for entry in self._entries[len(self._ends) :]:
+            end += entry.height(width)
+            self._ends.append(end)
+        return end
+
+    def get_content_width(self, container: Size, viewport: Size) -> int:
+        """As wide as there is room."""
+        del viewport
+        return container.width
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """Rows at this width."""
+        del container, viewport
+        return self._height(width)
+
+    def render_line(self, y: int) -> Strip:
+        """One row."""
+        width = self.size.width
+        self._height(width)
+        if y not in self._drawn:
+            if len(self._drawn) > _MOST_DRAWN:
+                self._drawn.clear()
+            self._drawn[y] = self._draw(y, width)
+        return self._drawn[y]
+
+    def _draw(self, y: int, width: int) -> Strip:
+        base = self.visual_style
+        index = bisect_right(self._ends, y)
+        if index >= len(self._entries):
+            return Strip.blank(width, base.rich_style)
+        entry = self._entries[index]
+        if self._broken[0] != index:
+            self._broken = (index, list(entry.rows(width)))
+        row = self._broken[1][y - (self._ends[index - 1] if index else 0)]
+        style = base + Style.parse(entry.style) if entry.style else base
+        text = row.text
+        selection = self.text_selection
+        span = selection.get_span(index) if selection is not None else None
+        if span is not None:
+            start, end = span[0] - row.start, (len(entry.text) if span[1] < 0 else span[1])
+            marked = Style.from_styles(self.screen.get_component_styles("screen--selection"))
+            text = text.stylize(marked, max(0, start), max(0, end - row.start))
+        segments: list[Segment] = []
+        for part, part_style in row.lead.render(style, end="", parse_style=_style):
+            segments.append(Segment(part, part_style.rich_style))
+        x = row.start
+        for part, part_style in text.render(style, end="", parse_style=_style):
+            segments.append(Segment(part, part_style.rich_style_with_offset(x, index)))
+            x += len(part)
+        return Strip(segments).adjust_cell_length(width, style.rich_style)
+
+    def _forget_drawn(self) -> None:
+        self._drawn.clear()
+        self._broken = (-1, [])
+
+    def notify_style_update(self) -> None:
+        """Other colours: draw anew."""
+        super().notify_style_update()
+        self._forget_drawn()
+
+    # -- selecting and clicking ----------------------------------------------------------------
+
+    def get_selection(self, selection: Selection) -> tuple[str, str] | None:
+        """What is selected of the text."""
+        return selection.extract(self.text), "\n"
+
+    def selection_updated(self, selection: Selection | None) -> None:
+        """Draw what is selected."""
+        super().selection_updated(selection)
+        self._forget_drawn()
+
+    def action_link(self, href: str) -> None:
+        """A link was clicked."""
+        self.post_message(self.LinkClicked(href))
