@@ -57,9 +57,11 @@ def _seed(text: str) -> int | None:
 
 
 def _switch(text: str) -> bool | None:
-    if text not in ("", "on", "off"):
-        raise CommandError("takes on, off or nothing")
     return None if not text else text == "on"
+
+
+def _draft(text: str) -> bool | str | None:
+    return _switch(text) if text in ("", "on", "off") else text
 
 
 def _back(text: str) -> bool:
@@ -92,12 +94,12 @@ SPECS = {
     "title": Spec("/title TEXT", "name this chat", _text),
     "export": Spec("/export FILE", "write this chat as Markdown, or JSON for .json", _text),
     "system": Spec("/system TEXT", "set the system prompt; without TEXT, remove it", str),
-    "models": Spec("/models", "list the models here, with size and fit", _nothing),
+    "models": Spec("/models [WORDS]", "choose a model, or search for one", str),
     "model": Spec("/model NAME [DRAFT]", "answer with another model; the chat stays", _text),
     "set": Spec("/set [NAME VALUE]", "list the settings, or change one", str),
     "temp": Spec("/temp X", "sampling temperature; 0 is greedy", _temperature),
     "seed": Spec("/seed N", "fixed seed; without N, a new one each time", _seed),
-    "draft": Spec("/draft on|off", "draft or decode plainly, to compare", _switch),
+    "draft": Spec("/draft on|off|NAME", "draft or not; or with this model, none, auto", _draft),
     "compare": Spec("/compare", "make the last reply again by plain decoding", _nothing),
     "details": Spec("/details", "show where the time goes and which drafts stand", _nothing),
     "colours": Spec("/colours", "show where each token came from", _nothing),

@@ -22,6 +22,7 @@ _CHAT = (
     _key("chat.compare", "f3", "compare", "make the last reply again by plain decoding", "Compare"),
     _key("chat.token_left", "alt+left", "token(-1)", "the token before: p, q and alternatives"),
     _key("chat.token_right", "alt+right", "token(1)", "the token after"),
+    _key("chat.models", "f4", "models", "choose a model, or a draft for it"),
     _key("chat.again", "f5", "again", "answer the last question once more, on another branch"),
     _key("chat.continue", "f9", "continue", "have a stopped reply go on where it stopped"),
     _key("chat.edit", "f8", "edit", "change the last question, on another branch"),
@@ -55,13 +56,22 @@ _COMPOSER = (
 )
 _QUIT = Binding("ctrl+q", "quit", "Quit", id="app.quit", tooltip="quit", priority=True)
 _CLOSE = _key("compare.close", "escape", "leave", "close the comparison", "Close")
+_MODELS = (
+    _key("models.close", "escape", "leave", "back to the chat", "Close"),
+    _key("models.drafts", "tab", "drafts", "targets or drafts", "Targets/drafts"),
+    _key("models.up", "up", "move(-1)", "the model above"),
+    _key("models.down", "down", "move(1)", "the model below"),
+    _key("models.page_up", "pageup", "page(-1)", "a page up"),
+    _key("models.page_down", "pagedown", "page(1)", "a page down"),
+)
 
 CHAT: list[BindingType] = [*_CHAT, *_PRIORITY[:2]]
 APP: list[BindingType] = [_QUIT, _PRIORITY[2]]
 COMPOSER: list[BindingType] = [*_COMPOSER]
 COMPARE: list[BindingType] = [_CLOSE]
+MODELS: list[BindingType] = [*_MODELS]
 
-_ALL = (*_COMPOSER, *_CHAT, *_PRIORITY, _QUIT, _CLOSE)
+_ALL = (*_COMPOSER, *_CHAT, *_PRIORITY, _QUIT, _CLOSE, *_MODELS)
 BY_ID = {binding.id or "": binding for binding in _ALL}
 FIXED = (
     ("Up / Down", "earlier and later messages, in an empty composer"),

@@ -187,6 +187,8 @@ class Session:
         self.on_activity: Callable[[], None] = lambda: None
         """Called when the screen should start to look again."""
         self._closing: asyncio.Future[None] | None = None
+        self._before: Options | None = None
+        """What answered before another model was chosen; it comes back if that cannot be loaded."""
         self._again = False
         """Whether the last question is to be answered once more."""
         self._onward = False
@@ -333,15 +335,22 @@ class Session:
             raise UsageError("wait until the model is loaded")
         options = dataclasses.replace(self.options, **changes)  # type: ignore[arg-type]
         self.stop()
-        self.engine.on_death = None
-        self._closing = asyncio.ensure_future(self.engine.close())
-        self.options, self.engine = options, self._reopen(options)
-        self.engine.on_death = self._died
+        if self.phase is not Phase.DEAD:
+            self._before = self.options
+        self._exchange(options)
         for turn in self.conversation.turns:
             turn.made = None  # another model cannot be asked about it
         self.kept.use_model(options.model)
         self.phase = Phase.LOADING
         self._activity()
+
+    def _exchange(self, options: Options) -> None:
+        """Another engine in place of this one, which is closed first."""
+        assert self._reopen is not None
+        self.engine.on_death = None
+        self._closing = asyncio.ensure_future(self.engine.close())
+        self.options, self.engine = options, self._reopen(options)
+        self.engine.on_death = self._died
 
     def change(self, command: Command) -> str:
         """Change how the next replies are asked for; the line that says so."""
@@ -406,14 +415,26 @@ class Session:
         try:
             info = await self.engine.open(self._loads)
         except LocalspecError as error:
+            if self._before is not None:
+                self._go_back(error, self._before)
+                return
             self.phase = Phase.DEAD
             stopped = isinstance(error, Interrupted)
             self._happen(Died(error) if stopped else NotOpened(error))
             return
+        self._before = None
         self.info = info
         self.meter.opened(info)
         self.phase = Phase.READY
         self._happen(Opened(info))
+
+    def _go_back(self, error: LocalspecError, before: Options) -> None:
+        """What was chosen cannot be loaded: load what was there before."""
+        self._before = None
+        self._exchange(before)
+        self.kept.use_model(before.model)
+        self._happen(Failed(error))
+        self._happen(Told(f"{before.model} is loaded again"))
 
     async def _answer(self, text: str | None, unfinished: Turn | None = None) -> None:
         question = None if text is None else self.conversation.say(text)

@@ -66,5 +66,3 @@ async def test_another_model_goes_on_with_the_conversation(chat):
         await c.until(lambda: c.session.settings.sampling.top_k == 3)
         await c.type("/set")
         await c.sees("repeat_penalty")
-        await c.type("/models")
-        await c.sees("/model NAME answers with one")

@@ -13,8 +13,8 @@ from tui import commands, keymap
 from tui.attaching import AttachError, attach
 from tui.commands import Command, CommandError, Value
 from tui.conversation import Turn
+from tui.screens.choosing import ChoosingView
 from tui.screens.compare import CompareScreen
-from tui.screens.keeping import KeepingView
 from tui.session import Phase
 from tui.welcome import WELCOME
 from tui.widgets.chat_log import ChatLog
@@ -25,7 +25,7 @@ _REST_SECONDS = 0.12
 """How long the cursor rests on a token before the models are asked about it."""
 
 
-class ChatScreen(KeepingView):
+class ChatScreen(ChoosingView):
     """The chat, with its keys and commands."""
 
     # -- what the person does ------------------------------------------------------------------
@@ -66,7 +66,8 @@ class ChatScreen(KeepingView):
             "chats": lambda query: self.list_chats(str(query)),
             "resume": lambda start: self.resume(str(start)),
             "export": lambda name: self.export(str(name)),
-            "models": lambda _: self.list_models(),
+            "models": lambda words: self.action_models(str(words)),
+            "draft": self.use_draft,
             "model": lambda names: self.use_model(str(names)),
             "set": lambda text: self.set(str(text)),
             "title": lambda title: self.rename(str(title)),

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import datetime
 from collections.abc import Awaitable
 from typing import TypeVar
 
 from localspec import config
 from localspec.errors import LocalspecError
-from tui import tuning
 from tui.conversation import Turn
 from tui.screens.view import ChatView
 from tui.widgets.message import Columns, Note
@@ -106,43 +104,6 @@ class KeepingView(ChatView):
             await self._log.add(Note(f"written to {path}"))
         self._log.anchor()
 
-    async def list_models(self) -> None:
-        """List what can be loaded here."""
-        rows = await asyncio.to_thread(_models)
-        await self._log.add(Columns([*rows, ("", "/model NAME answers with one")]))
-        self._log.anchor()
-
-    def use_model(self, names: str) -> None:
-        """Answer with another model from now on."""
-        model, _, draft = names.partition(" ")
-        self._load(model=model, draft=draft.strip() or None)
-
-    async def set(self, text: str) -> None:
-        """List the settings, or change one."""
-        session = self.session
-        if not text:
-            await self._log.add(Columns(tuning.rows(session.settings.sampling, session.options)))
-            self._log.anchor()
-            return
-        try:
-            name, value = tuning.read(text)
-            sampling = tuning.sampled(session.settings.sampling, name, value)
-            changes = {} if sampling is not None else tuning.loaded(name, value)
-        except (tuning.SettingError, LocalspecError) as error:
-            self.hint(str(error))
-            return
-        if sampling is not None:
-            session.settings.sampling = sampling
-            self.hint(f"{name} {value} from the next reply on")
-        else:
-            self._load(**changes)
-
-    def _load(self, **changes: object) -> None:
-        try:
-            self.session.load(**changes)
-        except LocalspecError as error:
-            self.hint(str(error))
-
     async def _asked(self, answer: Awaitable[T]) -> T | None:
         """What is answered; None, and a line that says why, where it cannot be."""
         try:
@@ -157,18 +118,3 @@ class KeepingView(ChatView):
 def _described(title: str, updated: float) -> str:
     when = datetime.datetime.fromtimestamp(updated).astimezone()
     return f"{when:%Y-%m-%d %H:%M}  {title}"
-
-
-def _models() -> list[tuple[str, str]]:
-    """Installed pairs and other models in the cache: (name, size and fit)."""
-    from localspec.cli.models import fit_verdict, size
-    from localspec.pairs.catalog import catalog
-    from localspec.pairs.inventory import others
-
-    rows = []
-    for pair in catalog().values():
-        if pair.installed:
-            about = size(pair.n_bytes) if pair.n_bytes is not None else ""
-            rows.append((pair.name, f"{about}  {fit_verdict(pair) or ''}  {pair.about}"))
-    rows += [(found.name, size(found.n_bytes)) for found in others()]
-    return rows

@@ -1,0 +1,76 @@
+"""The chat screen's dealings with models and settings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from localspec.errors import LocalspecError
+from tui import tuning
+from tui.commands import Command, Value
+from tui.screens.keeping import KeepingView
+from tui.widgets.message import Columns, Note
+
+if TYPE_CHECKING:
+    from tui.picking import Picked
+
+
+class ChoosingView(KeepingView):
+    """Which model answers, and how."""
+
+    def action_models(self, query: str = "", *, drafts: bool = False) -> None:
+        """Choose a model, or a draft for the present one."""
+        from tui.screens.models import ModelsScreen  # later than the first picture
+
+        session = self.session
+        screen = ModelsScreen(session.options, session.info, query, drafts=drafts)
+        self.app.push_screen(screen, self._picked)
+
+    def _picked(self, picked: Picked | None) -> None:
+        from tui.picking import Pull, Use, UseDraft
+
+        match picked:
+            case Use(model):
+                self._load(model=model, draft=None)
+            case UseDraft(draft):
+                self._load(draft=draft)
+            case Pull(name):
+                self.hint(f"localspec pull {name}")
+
+    def use_model(self, names: str) -> None:
+        """Answer with another model from now on."""
+        model, _, draft = names.partition(" ")
+        self._load(model=model, draft=draft.strip() or None)
+
+    async def use_draft(self, value: Value) -> None:
+        """Draft or do not, or load another draft model for the present target."""
+        if isinstance(value, str):
+            self._load(draft=None if value == "auto" else value)
+            return
+        await self._log.add(Note(self.session.change(Command("draft", value))))
+        self._timer.resume()
+
+    async def set(self, text: str) -> None:
+        """List the settings, or change one."""
+        session = self.session
+        if not text:
+            await self._log.add(Columns(tuning.rows(session.settings.sampling, session.options)))
+            self._log.anchor()
+            return
+        try:
+            name, value = tuning.read(text)
+            sampling = tuning.sampled(session.settings.sampling, name, value)
+            changes = {} if sampling is not None else tuning.loaded(name, value)
+        except (tuning.SettingError, LocalspecError) as error:
+            self.hint(str(error))
+            return
+        if sampling is not None:
+            session.settings.sampling = sampling
+            self.hint(f"{name} {value} from the next reply on")
+        else:
+            self._load(**changes)
+
+    def _load(self, **changes: object) -> None:
+        try:
+            self.session.load(**changes)
+        except LocalspecError as error:
+            self.hint(str(error))
