@@ -96,6 +96,7 @@ SPECS = {
     "system": Spec("/system TEXT", "set the system prompt; without TEXT, remove it", str),
     "models": Spec("/models [WORDS]", "choose a model, or search for one", str),
     "model": Spec("/model NAME [DRAFT]", "answer with another model; the chat stays", _text),
+    "pull": Spec("/pull NAME [DRAFT]", "fetch a model from the Hub; one goes on chatting", _text),
     "set": Spec("/set [NAME VALUE]", "list the settings, or change one", str),
     "temp": Spec("/temp X", "sampling temperature; 0 is greedy", _temperature),
     "seed": Spec("/seed N", "fixed seed; without N, a new one each time", _seed),

@@ -69,6 +69,7 @@ class ChatScreen(ChoosingView):
             "models": lambda words: self.action_models(str(words)),
             "draft": self.use_draft,
             "model": lambda names: self.use_model(str(names)),
+            "pull": lambda names: self.pull(str(names)),
             "set": lambda text: self.set(str(text)),
             "title": lambda title: self.rename(str(title)),
             "new": lambda _: self.action_new(),
@@ -116,15 +117,16 @@ class ChatScreen(ChoosingView):
         """Show keys only where they do something."""
         del parameters
         if action == "stop":
-            return self.session.phase in (Phase.REPLYING, Phase.LOADING)
+            busy = self.session.phase in (Phase.REPLYING, Phase.LOADING)
+            return busy or self.pulling
         if action == "restart":
             return self.session.phase is Phase.DEAD
         return True
 
     def action_stop(self) -> None:
-        """Stop the reply and keep what was said; stop loading."""
-        if not self.session.stop():
-            self.session.cancel_loading()
+        """Stop the reply and keep what was said; stop loading; stop a pull."""
+        if not (self.session.stop() or self.session.cancel_loading()):
+            self.stop_pull()
 
     async def action_colours(self) -> None:
         """Show where each token came from, or Markdown again."""

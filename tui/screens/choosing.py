@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from textual.content import Content
+
 from localspec.errors import LocalspecError
 from tui import tuning
 from tui.commands import Command, Value
 from tui.screens.keeping import KeepingView
+from tui.stream import plain
 from tui.widgets.message import Columns, Note
 
 if TYPE_CHECKING:
     from tui.picking import Picked
+    from tui.pulling import Puller
 
 
 class ChoosingView(KeepingView):
     """Which model answers, and how."""
+
+    _puller: Puller | None = None
+    """Made for the first pull."""
 
     def action_models(self, query: str = "", *, drafts: bool = False) -> None:
         """Choose a model, or a draft for the present one."""
@@ -34,7 +41,54 @@ class ChoosingView(KeepingView):
             case UseDraft(draft):
                 self._load(draft=draft)
             case Pull(name):
-                self.hint(f"localspec pull {name}")
+                self.pull(name)
+
+    # -- pulls ---------------------------------------------------------------------------------
+
+    @property
+    def pulling(self) -> bool:
+        """Whether something is being pulled."""
+        return self._puller is not None and self._puller.name is not None
+
+    def pull(self, names: str) -> None:
+        """Fetch a model while one goes on chatting."""
+        from tui.pulling import Puller  # later than the first picture
+
+        if self._puller is None:
+            self._puller = Puller()
+            self._puller.on_change = self._show_pull
+        if self._puller.name is not None:
+            self.hint(f"{self._puller.name} is being pulled; Esc stops that")
+            return
+        name, _, draft = names.partition(" ")
+        self.run_worker(self._pull(self._puller, name, draft.strip() or None), group="pull")
+
+    async def _pull(self, puller: Puller, name: str, draft: str | None) -> None:
+        outcome = await puller.run(name, draft)
+        async with self._changing:
+            for line in outcome.lines:
+                await self._log.add(Note(line, error=outcome.error))
+
+    def stop_pull(self) -> None:
+        """End the pull; what has arrived is kept."""
+        if self._puller is not None:
+            self._puller.stop()
+
+    async def on_unmount(self) -> None:
+        """A pull ends with the interface; the next one goes on where it stopped."""
+        if self._puller is not None:
+            await self._puller.close()
+
+    def _show_pull(self) -> None:
+        if self._puller is None or not self.is_attached:
+            return
+        line = self._puller.line
+        if bool(line) is not self._pull_bar.display:
+            self._pull_bar.display = bool(line)
+            self.refresh_bindings()
+        self._pull_bar.show(Content(plain(f"{line}  (Esc stops)" if line else "")))
+
+    # -- models and settings -------------------------------------------------------------------
 
     def use_model(self, names: str) -> None:
         """Answer with another model from now on."""

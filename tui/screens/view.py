@@ -30,7 +30,7 @@ from tui.session import (
     Turned,
 )
 from tui.welcome import WELCOME
-from tui.widgets.bars import LegendBar, QueueBar, StatsBar, SuggestBar, TitleBar
+from tui.widgets.bars import Bar, LegendBar, QueueBar, StatsBar, SuggestBar, TitleBar
 from tui.widgets.chat_log import ChatLog
 from tui.widgets.composer import Composer
 from tui.widgets.message import Help, Note, ReplyView
@@ -93,6 +93,7 @@ class ChatView(Screen[None]):
         yield TokenBar(markup=False)
         yield RoundStrip(markup=False)
         yield QueueBar()
+        yield Bar(markup=False, id="pull")
         yield SuggestBar(markup=False)
         yield Composer()
         yield StatsBar()
@@ -112,7 +113,8 @@ class ChatView(Screen[None]):
         self._details.display = self._strip.display = False
         self._suggest_bar = self.query_one(SuggestBar)
         self._legend.display = self._suggest_bar.display = False
-        self._queue_bar.display = False
+        self._pull_bar = self.query_one("#pull", Bar)
+        self._queue_bar.display = self._pull_bar.display = False
         if self.session.conversation.turns:
             await self._log.show_turns(self.session.conversation.turns)
         else:
