@@ -107,6 +107,7 @@ class ChatApp(App[None]):
             yield SystemCommand("Edit", "Change the last question", screen.action_edit)
             yield SystemCommand("Branch", "Look at the next branch", screen.action_branch)
             yield SystemCommand("Models", "Choose a model or a draft", screen.action_models)
+            yield SystemCommand("Settings", "Sampling, drafting, K", screen.action_settings)
             yield SystemCommand("Help", "Keys and commands", screen.action_help)
             yield SystemCommand("Restart the engine", "After it died", screen.action_restart)
         yield SystemCommand("Theme", "Other colours", self.action_change_theme)

@@ -107,21 +107,37 @@ class ChoosingView(KeepingView):
         """List the settings, or change one."""
         session = self.session
         if not text:
-            await self._log.add(Columns(tuning.rows(session.settings.sampling, session.options)))
+            await self._log.add(Columns(tuning.rows(session.settings, session.options)))
             self._log.anchor()
             return
         try:
-            name, value = tuning.read(text)
-            sampling = tuning.sampled(session.settings.sampling, name, value)
-            changes = {} if sampling is not None else tuning.loaded(name, value)
+            name, typed = tuning.read(text)
+            wanted = {name: tuning.BY_NAME[name].value(typed)}
+            change = tuning.change(wanted, session.settings, session.options)
         except (tuning.SettingError, LocalspecError) as error:
             self.hint(str(error))
             return
-        if sampling is not None:
-            session.settings.sampling = sampling
-            self.hint(f"{name} {value} from the next reply on")
+        self.apply(change, f"{name} {typed} from the next reply on")
+
+    def apply(self, change: tuning.Change, line: str) -> None:
+        """Take settings over, loading the model again where they need it."""
+        settings = self.session.settings
+        settings.sampling, settings.seed = change.sampling, change.seed
+        settings.max_tokens = change.max_tokens
+        if change.options:
+            self._load(**change.options)
         else:
-            self._load(**changes)
+            self.hint(line)
+
+    def action_settings(self) -> None:
+        """See and change all settings."""
+        from tui.screens.settings import SettingsScreen  # later than the first picture
+
+        def closed(change: tuning.Change | None) -> None:
+            if change is not None:
+                self.apply(change, "settings from the next reply on")
+
+        self.app.push_screen(SettingsScreen(self.session.settings, self.session.options), closed)
 
     def _load(self, **changes: object) -> None:
         try:
