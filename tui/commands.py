@@ -98,6 +98,7 @@ SPECS = {
     "model": Spec("/model NAME [DRAFT]", "answer with another model; the chat stays", _text),
     "pull": Spec("/pull NAME [DRAFT]", "fetch a model from the Hub; one goes on chatting", _text),
     "set": Spec("/set [NAME VALUE]", "list the settings, or change one", str),
+    "preset": Spec("/preset [NAME | save NAME]", "list presets, use one, or save this as one", str),
     "settings": Spec("/settings", "see, change and save all settings", _nothing),
     "temp": Spec("/temp X", "sampling temperature; 0 is greedy", _temperature),
     "seed": Spec("/seed N", "fixed seed; without N, a new one each time", _seed),

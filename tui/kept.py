@@ -140,14 +140,6 @@ class Kept:
         """Undo `remove`."""
         await self._ask(lambda store: store.restore(id))
 
-    async def presets(self) -> dict[str, str]:
-        """System prompts by name."""
-        return await self._ask(lambda store: store.presets())
-
-    async def put_preset(self, name: str, system: str) -> None:
-        """Keep a system prompt under a name."""
-        await self._ask(lambda store: store.put_preset(name, system))
-
     async def export(self, path: Path) -> None:
         """Write the open chat to a new file: JSON for ``.json``, else Markdown."""
         identity = self.info.id

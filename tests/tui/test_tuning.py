@@ -169,3 +169,54 @@ async def test_the_panel_fits_any_terminal(chat, size):
             await c.pilot.press("down")
         await c.sees("threads")
         assert all(len(line) <= size[0] for line in c.screen_text.splitlines())
+
+
+async def test_a_preset_is_used_listed_and_saved(chat):
+    path = config.config_dir() / "config.toml"
+    path.parent.mkdir(parents=True)
+    path.write_text('[presets.calm]\nsystem = "Be brief."\ntemperature = 0.1\n')
+    async with chat(Script("One.")) as c:
+        await c.type("/preset")
+        await c.sees('calm  temperature 0.1, "Be brief."')
+        await c.type("/preset calm")
+        await c.until(lambda: "preset calm" in c.stats)
+        assert c.session.settings.sampling.temperature == 0.1
+        await c.ask("Hello")
+        assert [m.content for m in c.engine.asked[-1]] == ["Be brief.", "Hello"]
+        await c.type("/preset nothing")
+        await c.until(lambda: "there is no preset 'nothing'" in c.stats)
+        await c.type("/set top_k 4")
+        await c.type("/preset save mine")
+        await c.until(lambda: "mine" in config.settings().get("presets", {}))
+    assert config.settings()["presets"] == {
+        "calm": {"system": "Be brief.", "temperature": 0.1},
+        "mine": {"temperature": 0.1, "top_k": 4, "seed": 1, "system": "Be brief."},
+    }
+
+
+async def test_a_preset_may_bring_another_model_and_only_once(chat):
+    path = config.config_dir() / "config.toml"
+    path.parent.mkdir(parents=True)
+    path.write_text('[presets.big]\nmodel = "big"\ndraft_max = "auto"\nctx = 512\n')
+    second = FakeEngine()
+    async with chat() as c:
+        c.session.options, opened = Options(draft="small"), []
+        c.session._reopen = lambda options: opened.append(options) or second
+        await c.type("/preset big")
+        await c.until(lambda: second.opened == 1)
+        await c.ready()
+        assert opened == [Options(model="big", context=512)]
+        await c.type("/preset big")
+        await c.until(lambda: "preset big" in c.stats)
+        assert len(opened) == 1
+
+
+async def test_presets_are_completed(chat):
+    path = config.config_dir() / "config.toml"
+    path.parent.mkdir(parents=True)
+    path.write_text('[presets.calm]\nsystem = "Be brief."\n[presets.mad]\ntop_k = 0\n')
+    async with chat() as c:
+        c.composer.insert("/preset c")
+        await c.sees("Be brief.")
+        await c.pilot.press("tab")
+        assert c.composer.text == "/preset calm "

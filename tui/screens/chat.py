@@ -70,6 +70,7 @@ class ChatScreen(ChoosingView):
             "draft": self.use_draft,
             "model": lambda names: self.use_model(str(names)),
             "pull": lambda names: self.pull(str(names)),
+            "preset": lambda words: self.preset(str(words)),
             "settings": lambda _: self.action_settings(),
             "set": lambda text: self.set(str(text)),
             "title": lambda title: self.rename(str(title)),

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from textual.content import Content
 
+from localspec import config, config_file, presets
+from localspec.config_file import Value as Saved
 from localspec.errors import LocalspecError
+from localspec.options import Options
+from localspec.parameters import Sampling
+from localspec.presets import Preset
 from tui import tuning
 from tui.commands import Command, Value
 from tui.screens.keeping import KeepingView
+from tui.session import Settings
 from tui.stream import plain
 from tui.widgets.message import Columns, Note
 
 if TYPE_CHECKING:
     from tui.picking import Picked
     from tui.pulling import Puller
+
+_OTHER_OPTIONS = {"model", "draft", "kv_type", "gpu_layers", "draft_gpu_layers"}
+"""What a preset may hold beside the settings of the panel, and a load may change."""
 
 
 class ChoosingView(KeepingView):
@@ -138,6 +149,59 @@ class ChoosingView(KeepingView):
                 self.apply(change, "settings from the next reply on")
 
         self.app.push_screen(SettingsScreen(self.session.settings, self.session.options), closed)
+
+    # -- presets -------------------------------------------------------------------------------
+
+    async def preset(self, words: str) -> None:
+        """List presets, use one, or save how this chat is held as one."""
+        config.settings.cache_clear()  # the file may have been edited since
+        first, _, name = words.partition(" ")
+        try:
+            if not words:
+                await self._list_presets()
+            elif first == "save":
+                await self._save_preset(name.strip())
+            else:
+                self._use_preset(presets.called(words))
+        except (tuning.SettingError, LocalspecError) as error:
+            self.hint(str(error))
+
+    async def _list_presets(self) -> None:
+        found = presets.presets()
+        listed = [(preset.name, plain(preset.about)) for preset in found.values()]
+        hint = "/preset NAME uses one" if found else "there are none; /preset save NAME makes one"
+        await self._log.add(Columns([*listed, ("", hint)]))
+        self._log.anchor()
+
+    def _use_preset(self, preset: Preset) -> None:
+        session = self.session
+        wanted = {
+            name: tuning.BY_NAME[name].value(tuning.text_of(value))
+            for name, value in preset.values.items()
+            if name in tuning.BY_NAME
+        }
+        change = tuning.change(wanted, session.settings, session.options)
+        others: dict[str, object] = {}
+        for key in _OTHER_OPTIONS & preset.values.keys():
+            value = None if preset.values[key] == tuning.AUTO else preset.values[key]
+            if session.options is None or getattr(session.options, key) != value:
+                others[key] = value
+        if "model" in others and "draft" not in preset.values:
+            others["draft"] = None
+        if preset.system is not None:
+            session.change(Command("system", preset.system))
+        self.apply(replace(change, options={**change.options, **others}), f"preset {preset.name}")
+
+    async def _save_preset(self, name: str) -> None:
+        session = self.session
+        usual = tuning.values(Settings(Sampling()), Options())
+        held = tuning.values(session.settings, session.options)
+        values: dict[str, Saved] = {
+            key: None if value == usual[key] else value for key, value in held.items()
+        }
+        values["system"] = session.conversation.system
+        path = await asyncio.to_thread(config_file.save, presets.to_save(name, values))
+        self.hint(f"preset {name} saved in {path}")
 
     def _load(self, **changes: object) -> None:
         try:
