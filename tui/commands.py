@@ -84,7 +84,9 @@ def _code(text: str) -> bool:
 
 SPECS = {
     "help": Spec("/help", "keys and commands", _nothing),
-    "new": Spec("/new", "start a new chat", _nothing),
+    "new": Spec("/new", "open a new chat; the others stay open", _nothing),
+    "open": Spec("/open [N]", "list the open chats, or look at one", str),
+    "close": Spec("/close", "close this chat; /resume brings it back", _nothing),
     "again": Spec("/again", "answer the last question once more, on another branch", _nothing),
     "continue": Spec("/continue", "have a stopped reply go on where it stopped", _nothing),
     "edit": Spec("/edit", "change the last question, on another branch", _nothing),

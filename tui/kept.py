@@ -56,10 +56,11 @@ class Kept:
 
     # -- the open chat -------------------------------------------------------------------------
 
-    def begin(self) -> None:
-        """Another chat begins; it is saved from its first message on."""
-        self.info = started(model=self._model)
-        self._new = True
+    def another(self) -> Kept:
+        """For another chat in the same place; it is saved from its first message on."""
+        kept = Kept(self._saver)
+        kept._model, kept.info = self._model, started(model=self._model)
+        return kept
 
     def resume(self, chat: Chat, conversation: Conversation) -> None:
         """Put a chat into the conversation and go on with it."""

@@ -55,11 +55,10 @@ class Meter:
         self.context, self.speculation = info.context, info.speculation
         self.plain_speed = None
 
-    def forget(self) -> None:
-        """A new conversation begins."""
-        self.start()
-        self.used = 0
-        self.last_rounds.clear()
+    def like(self, other: Meter) -> None:
+        """The same model, in another conversation."""
+        self.context, self.speculation = other.context, other.speculation
+        self.plain_speed, self.memory = other.plain_speed, other.memory
 
     def add(self, done: Round) -> None:
         """A round has ended."""

@@ -13,7 +13,7 @@ from localspec.parameters import Sampling
 
 if TYPE_CHECKING:
     from localspec.config_file import Value
-    from tui.session import Settings
+    from tui.engine import Settings
 
 AUTO = "auto"
 """Leaves a value to localspec; as a seed, a new one each time."""

@@ -57,8 +57,8 @@ def show(name):
 def answered_with(c, second):
     """What the session opens from now on."""
     opened = []
-    c.session.options = Options()
-    c.session._reopen = lambda options: opened.append(options) or second
+    c.session.engines.options = Options()
+    c.session.engines.reopen = lambda options: opened.append(options) or second
     return opened
 
 
@@ -170,7 +170,7 @@ async def test_a_search_that_finds_nothing_says_what_else_can_be_typed(chat, she
 @pytest.mark.parametrize("size", [(60, 15), (200, 50)])
 async def test_the_picker_fits_any_terminal(chat, shelf, size):
     async with chat(size=size) as c:
-        c.session.options = Options()
+        c.session.engines.options = Options()
         await c.pilot.press("f4")
         await c.sees("● demo")
         await c.sees("CPU")
@@ -185,7 +185,7 @@ async def test_a_model_that_cannot_be_loaded_leaves_the_one_before(chat):
         await c.ask("Hello")
         engines = [failing, again]
         opened = answered_with(c, None)
-        c.session._reopen = lambda options: opened.append(options) or engines.pop(0)
+        c.session.engines.reopen = lambda options: opened.append(options) or engines.pop(0)
         await c.type("/model huge")
         await c.sees("it needs 900 GB")
         await c.sees("demo is loaded again")

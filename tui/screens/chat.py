@@ -13,13 +13,12 @@ from tui import commands, keymap
 from tui.attaching import AttachError, attach
 from tui.commands import Command, CommandError, Value
 from tui.conversation import Turn
+from tui.engine import Phase
 from tui.screens.choosing import ChoosingView
 from tui.screens.compare import CompareScreen
-from tui.session import Phase
-from tui.welcome import WELCOME
 from tui.widgets.chat_log import ChatLog
 from tui.widgets.composer import Composer
-from tui.widgets.message import Columns, Help, Note, code_blocks
+from tui.widgets.message import Columns, Note, code_blocks
 
 _REST_SECONDS = 0.12
 """How long the cursor rests on a token before the models are asked about it."""
@@ -74,6 +73,8 @@ class ChatScreen(ChoosingView):
             "settings": lambda _: self.action_settings(),
             "set": lambda text: self.set(str(text)),
             "title": lambda title: self.rename(str(title)),
+            "open": lambda words: self.open_chats(str(words)),
+            "close": lambda _: self.close_chat(),
             "new": lambda _: self.action_new(),
             "colours": lambda _: self.action_colours(),
             "compare": lambda _: self.action_compare(),
@@ -119,8 +120,8 @@ class ChatScreen(ChoosingView):
         """Show keys only where they do something."""
         del parameters
         if action == "stop":
-            busy = self.session.phase in (Phase.REPLYING, Phase.LOADING)
-            return busy or self.pulling
+            loading = self.session.phase is Phase.LOADING
+            return self.session.speaking or loading or self.pulling
         if action == "restart":
             return self.session.phase is Phase.DEAD
         return True
@@ -180,15 +181,6 @@ class ChatScreen(ChoosingView):
             return
         if found is not None:
             self._token_bar.fill(found)
-
-    async def action_new(self) -> None:
-        """Start a new chat."""
-        async with self._changing:
-            self._live = None
-            self.session.new()
-            await self._log.clear()
-            await self._log.add(Help(WELCOME))
-        self._composer.focus()
 
     def action_restart(self) -> None:
         """Start the engine again."""

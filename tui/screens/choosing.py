@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from textual import work
 from textual.content import Content
 
 from localspec import config, config_file, presets
@@ -16,8 +17,8 @@ from localspec.parameters import Sampling
 from localspec.presets import Preset
 from tui import tuning
 from tui.commands import Command, Value
+from tui.engine import Settings
 from tui.screens.keeping import KeepingView
-from tui.session import Settings
 from tui.stream import plain
 from tui.widgets.message import Columns, Note
 
@@ -72,8 +73,9 @@ class ChoosingView(KeepingView):
             self.hint(f"{self._puller.name} is being pulled; Esc stops that")
             return
         name, _, draft = names.partition(" ")
-        self.run_worker(self._pull(self._puller, name, draft.strip() or None), group="pull")
+        self._pull(self._puller, name, draft.strip() or None)
 
+    @work(group="pull")
     async def _pull(self, puller: Puller, name: str, draft: str | None) -> None:
         outcome = await puller.run(name, draft)
         async with self._changing:

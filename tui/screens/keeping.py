@@ -8,8 +8,8 @@ from typing import TypeVar
 
 from localspec import config
 from localspec.errors import LocalspecError
-from tui.conversation import Turn
 from tui.screens.view import ChatView
+from tui.stream import plain
 from tui.widgets.message import Columns, Note
 
 T = TypeVar("T")
@@ -20,12 +20,10 @@ _ID_SHOWN = 8
 class KeepingView(ChatView):
     """Again, otherwise, elsewhere."""
 
-    _editing: Turn | None = None
-    """The question that the composer's text will stand in place of."""
-
     def ask(self, text: str) -> None:
         """Say something next, or in place of the question that is edited."""
-        turn, self._editing = self._editing, None
+        chat = self.session.chat
+        turn, chat.editing = chat.editing, None
         if turn is None:
             self.session.send(text)
         else:
@@ -48,7 +46,7 @@ class KeepingView(ChatView):
         if question is None:
             self.hint("there is no question to edit yet")
             return
-        self._editing = question
+        self.session.chat.editing = question
         self._composer.text = question.text
         self._composer.move_cursor(self._composer.document.end)
         self._composer.focus()
@@ -86,7 +84,72 @@ class KeepingView(ChatView):
 
     async def resume(self, start: str) -> None:
         """Go on with another chat."""
+        before = self.session.chat
         await self._asked(self.session.resume(start or None))
+        if self.session.chat is before or before not in self.session.chats.all:
+            return  # what is being written is for the chat that is looked at now
+        before.typed = self._composer.text
+        self._take_up()
+
+    # -- open chats ----------------------------------------------------------------------------
+
+    def _put_down(self) -> None:
+        """What is being written stays with the chat that it is written for."""
+        self.session.chat.typed = self._composer.text
+
+    def _take_up(self) -> None:
+        if self._composer.text != self.session.chat.typed:
+            self._composer.text = self.session.chat.typed
+            self._composer.move_cursor(self._composer.document.end)
+        self.session.chat.typed = ""
+        self._composer.focus()
+
+    def action_new(self) -> None:
+        """Open a new chat; what the others wait for goes on."""
+        self._put_down()
+        self.session.new()
+        self._take_up()
+
+    def action_next_chat(self, step: int = 1) -> None:
+        """Look at the next open chat, or at the one before."""
+        chats = self.session.chats
+        if len(chats.all) == 1:
+            self.hint("only this chat is open; Ctrl+N opens another")
+        else:
+            self._look_at((chats.place + step) % len(chats.all))
+
+    def _look_at(self, place: int) -> None:
+        chats = self.session.chats
+        self._put_down()
+        self.session.show(chats.all[place])
+        self._take_up()
+        self.hint(f"chat {place + 1} of {len(chats.all)}: {plain(chats.current.title)}")
+
+    async def open_chats(self, words: str) -> None:
+        """List the open chats, or look at one of them."""
+        chats = self.session.chats
+        if not words:
+            await self._log.add(Columns([*self._opened(), ("", "/open N looks at one")]))
+            self._log.anchor()
+        elif words.isdecimal() and 1 <= int(words) <= len(chats.all):
+            self._look_at(int(words) - 1)
+        else:
+            self.hint(f"/open takes a number from 1 to {len(chats.all)}")
+
+    def _opened(self) -> list[tuple[str, str]]:
+        session = self.session
+        return [
+            (
+                f"{'●' if chat is session.chat else ' '} {number}",
+                chat.title + ("  the model speaks" if chat is session.answered else ""),
+            )
+            for number, chat in enumerate(session.chats.all, 1)
+        ]
+
+    def close_chat(self) -> None:
+        """Close this chat; it stays on the list of chats."""
+        self.session.close()
+        self._take_up()
 
     def rename(self, title: str) -> None:
         """Name this chat."""

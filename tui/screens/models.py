@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from textual import on
+from textual import on, work
 from textual.app import ComposeResult
 from textual.content import Content
 from textual.screen import ModalScreen
@@ -69,9 +69,10 @@ class ModelsScreen(ModalScreen[Picked | None]):
         self._list.can_focus = False
         self._about = self.query_one("#about", Static)
         self._fill()
-        self.run_worker(self._look())
-        self.run_worker(self._look_at_memory())
+        self._look()
+        self._look_at_memory()
 
+    @work
     async def _look(self) -> None:
         self._offers = await asyncio.to_thread(self._all)
         self._fill()
@@ -83,6 +84,7 @@ class ModelsScreen(ModalScreen[Picked | None]):
             folders.append(present.parent)
         return offers(folders)
 
+    @work
     async def _look_at_memory(self) -> None:
         memory = await asyncio.to_thread(apart.memory)
         info = self._info
@@ -144,8 +146,9 @@ class ModelsScreen(ModalScreen[Picked | None]):
     def _changed(self) -> None:
         self._sure = None
         self._fill()
-        self.run_worker(self._read_typed(), group="typed", exclusive=True)
+        self._read_typed()
 
+    @work(exclusive=True, group="typed")
     async def _read_typed(self) -> None:
         query = self.query_one(Input).value.strip()
         found = await asyncio.to_thread(picking.typed, query) if query else []
@@ -159,14 +162,18 @@ class ModelsScreen(ModalScreen[Picked | None]):
     def _moved(self) -> None:
         self._sure = None
         self._tell()
-        self.run_worker(self._inspect(_REST_SECONDS), group="inspect", exclusive=True)
+        self._rest()
 
-    async def _inspect(self, rest: float = 0.0) -> None:
+    @work(exclusive=True, group="inspect")
+    async def _rest(self) -> None:
+        await asyncio.sleep(_REST_SECONDS)
+        await self._inspect()
+
+    async def _inspect(self) -> None:
         """Look into the file under the cursor, in a process of its own."""
         offer = self._highlighted
         if offer is None or not offer.installed or offer.name == picking.NONE:
             return
-        await asyncio.sleep(rest)
         if self._key(offer) not in self._facts:
             self._facts[self._key(offer)] = await asyncio.to_thread(self._ask, offer)
         self._tell()
@@ -220,8 +227,9 @@ class ModelsScreen(ModalScreen[Picked | None]):
     @on(Input.Submitted)
     @on(OptionList.OptionSelected)
     def _entered(self) -> None:
-        self.run_worker(self._choose(), group="choose", exclusive=True)
+        self._choose()
 
+    @work(exclusive=True, group="choose")
     async def _choose(self) -> None:
         offer = self._highlighted
         if offer is None:

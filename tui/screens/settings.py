@@ -24,7 +24,7 @@ from tui.stream import plain
 from tui.tuning import BY_NAME, Change, SettingError
 
 if TYPE_CHECKING:
-    from tui.session import Settings
+    from tui.engine import Settings
 
 _LINES = {
     False: "Enter: from the next reply on",
@@ -130,7 +130,7 @@ class SettingsScreen(ModalScreen[Change | None]):
 
     def _defaults(self) -> dict[config_file.Place, Value]:
         """What config.toml is to say: nothing of what is so anyway."""
-        from tui.session import Settings
+        from tui.engine import Settings
 
         usual = tuning.values(Settings(Sampling()), Options())
         return {
