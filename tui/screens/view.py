@@ -255,7 +255,10 @@ class ChatView(Screen[None]):
         # Where the whole conversation was shown a moment ago, they may be on show already.
         if question is not None and not self._log.shows(question):
             await self._log.add_turn(question)
-        view = self._log.view_of(reply) or await self._log.add_turn(reply)
+        view = self._log.view_of(reply)
+        if view is None and self._log.shows(reply):
+            return  # further up, and over
+        view = view or await self._log.add_turn(reply)
         assert isinstance(view, ReplyView)
         self._live = view
         self._token_bar.leave()
