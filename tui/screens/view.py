@@ -255,12 +255,9 @@ class ChatView(Screen[None]):
         # Where the whole conversation was shown a moment ago, they may be on show already.
         if question is not None and not self._log.shows(question):
             await self._log.add_turn(question)
-        view = self._log.view_of(reply)
-        if view is None and self._log.shows(reply):
-            return  # further up, and over
-        view = view or await self._log.add_turn(reply)
-        assert isinstance(view, ReplyView)
-        self._live = view
+        if not self._log.shows(reply):
+            await self._log.add_turn(reply)
+        self._live = self._log.view_of(reply)  # None of one that is further up, and over
         self._token_bar.leave()
 
     async def _show_error(self, happening: Failed | Died | NotOpened) -> None:
