@@ -13,6 +13,7 @@ from textual.content import Content
 from localspec import config
 from localspec.cli.models import FIT_SHORT, size
 from localspec.pairs import quant
+from localspec.pairs.catalog import MTP_EMBEDDED
 from localspec.pairs.offers import Offer, in_folder
 from tui.stream import plain
 
@@ -141,8 +142,8 @@ def described(offer: Offer, fit: str | None, facts: Mapping[str, Any] | None) ->
     lines = [f"target   {offer.target}"]
     if offer.draft is not None:
         lines.append(f"draft    {offer.draft}")
-    elif offer.fallback is not None:
-        lines.append(offer.fallback)
+    elif offer.drafting == MTP_EMBEDDED or (facts or {}).get("own_head"):
+        lines.append("draft    in the target's file: a layer for multi-token prediction")
     if facts is not None:
         lines += _facts(facts)
     licence = offer.licence or (facts or {}).get("licence") or _licence(facts)
@@ -157,6 +158,8 @@ def _facts(facts: Mapping[str, Any]) -> list[str]:
     lines = [f"         {target['description']}, {weights}, context {target['context']}"]
     if draft is not None and "mismatch" in draft:
         same = "same vocabulary" if draft["same_vocabulary"] else "drafts what both can say"
+        if draft["kind"] != "model":
+            same = f"a head for this target ({draft['kind']})"
         lines.append(f"match    {'no: ' + draft['mismatch'] if draft['mismatch'] else same}")
     return lines
 

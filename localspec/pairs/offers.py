@@ -35,8 +35,8 @@ class Offer:
     installed: bool = True
     pullable: bool = False
     """Whether the Hub has it."""
-    fallback: str | None = None
-    """Why n-grams draft instead of what the pair is meant for."""
+    drafting: str | None = None
+    """How the catalogue drafts for it; None where it says nothing."""
     traps: tuple[str, ...] = ()
 
     @property
@@ -109,7 +109,7 @@ def with_back(memory: Memory, n_bytes: int) -> Memory:
 
 
 def _of_pair(pair: Pair) -> Offer:
-    draft = pair.usable_draft
+    draft = pair.draft
     return Offer(
         pair.name,
         pair.target.where,
@@ -121,6 +121,6 @@ def _of_pair(pair: Pair) -> Offer:
         pair.licence if pair.licence != NOT_STATED else None,
         pair.installed,
         all(isinstance(file, HubFile) or file.found() for file in pair.files),
-        pair.fallback,
+        pair.drafting,
         pair.traps,
     )

@@ -1,5 +1,7 @@
 """The model picker, over a catalogue of its own and without a connection."""
 
+import subprocess
+
 import gguf_tools
 import pytest
 from fake_engine import FakeEngine, Script
@@ -250,3 +252,18 @@ def test_memory_is_asked_in_a_process_of_its_own_and_errors_are_one_line(tmp_pat
     with pytest.raises(Exception, match=r"^no.gguf is not a GGUF file$"):
         apart.ask("localspec", "show", "--json", "--offline", str(tmp_path / "no.gguf"))
     assert apart.memory().host_total > 0
+
+
+def test_the_interface_never_imports_numpy_for_it():
+    """The list and the panel are opened in a fresh interpreter, as a person would."""
+    code = (
+        "import sys; import tui.screens.models, tui.screens.settings, tui.pulling, tui.app;"
+        "from localspec.pairs.offers import offers; offers();"
+        "from localspec.pairs import apart; m = apart.memory();"
+        "[o.fit(m) for o in offers().found]; print('numpy' in sys.modules)"
+    )
+    line, environment = apart.command("localspec")
+    done = subprocess.run(
+        [*line[:2], "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "False"
