@@ -92,7 +92,7 @@ class Engines:
         if before is not None:
             self._put(before)
             self._tell(Failed(error))
-            self._tell(Told(f"{before.model} is loaded again"))
+            self._tell(Told(f"{before.model} is being loaded again"))
             return
         self.phase = Phase.DEAD
         stopped = isinstance(error, Interrupted)

@@ -51,7 +51,9 @@ class Meter:
         self._recent_emitted, self._recent_seconds = 0, 0.0
 
     def opened(self, info: ModelInfo) -> None:
-        """A model is ready."""
+        """A model is ready; what another one did says nothing about it."""
+        self.start()
+        self.last_rounds.clear()
         self.context, self.speculation = info.context, info.speculation
         self.plain_speed = None
 

@@ -19,6 +19,7 @@ from tui.stream import plain
 
 OWN, NONE = "auto", "none"
 """Drafts that are no file: the catalogue's choice, and no draft model."""
+_OWN_HEAD = "in the target's file: a layer for multi-token prediction"
 _NAME_WIDTH = 40
 _BROAD = 96
 """Columns from which licence and draft have columns of their own."""
@@ -135,15 +136,26 @@ def row(offer: Offer, fit: str | None, names: int, room: int, *, current: bool) 
     )
 
 
+def described_draft(offer: Offer, facts: Mapping[str, Any] | None) -> list[str]:
+    """A draft in a few lines; ``facts`` is what `localspec show --draft --json` says of it."""
+    lines = [f"draft    {offer.target}"] if offer.target else [offer.about]
+    draft = facts["draft"] if facts is not None else None
+    if draft is not None:
+        lines += [] if offer.target else [f"draft    {draft.get('path') or ''}"]
+        lines += _file(draft)
+        lines += _match(draft)
+    elif facts is not None and offer.name == OWN:
+        lines.append(_OWN_HEAD if facts.get("own_head") else "it pairs none with it")
+    return [plain(line) for line in lines]
+
+
 def described(offer: Offer, fit: str | None, facts: Mapping[str, Any] | None) -> list[str]:
-    """One model in a few lines; ``facts`` is what `localspec show --json` says of it."""
-    if offer.name in {OWN, NONE}:
-        return [offer.about]
+    """A model in a few lines; ``facts`` is what `localspec show --json` says of it."""
     lines = [f"target   {offer.target}"]
     if offer.draft is not None:
         lines.append(f"draft    {offer.draft}")
     elif offer.drafting == MTP_EMBEDDED or (facts or {}).get("own_head"):
-        lines.append("draft    in the target's file: a layer for multi-token prediction")
+        lines.append(f"draft    {_OWN_HEAD}")
     if facts is not None:
         lines += _facts(facts)
     licence = offer.licence or (facts or {}).get("licence") or _licence(facts)
@@ -153,15 +165,28 @@ def described(offer: Offer, fit: str | None, facts: Mapping[str, Any] | None) ->
 
 
 def _facts(facts: Mapping[str, Any]) -> list[str]:
-    target, draft = facts["target"], facts["draft"]
-    weights = f"{target['parameters'] / 1e6:.0f} M weights"
-    lines = [f"         {target['description']}, {weights}, context {target['context']}"]
-    if draft is not None and "mismatch" in draft:
-        same = "same vocabulary" if draft["same_vocabulary"] else "drafts what both can say"
-        if draft["kind"] != "model":
-            same = f"a head for this target ({draft['kind']})"
-        lines.append(f"match    {'no: ' + draft['mismatch'] if draft['mismatch'] else same}")
-    return lines
+    draft = facts["draft"]
+    return [*_file(facts["target"]), *(_match(draft) if draft is not None else ())]
+
+
+def _file(facts: Mapping[str, Any]) -> list[str]:
+    """What a header says; nothing of a file that is known from the catalogue only."""
+    if "description" not in facts:
+        return []
+    weights = f"{facts['parameters'] / 1e6:.0f} M weights"
+    return [f"         {facts['description']}, {weights}, context {facts['context']}"]
+
+
+def _match(draft: Mapping[str, Any]) -> list[str]:
+    if "mismatch" not in draft:
+        return []
+    if draft["mismatch"]:
+        return [f"match    no: {draft['mismatch']}"]
+    if draft["kind"] != "model":
+        return [f"match    a head for this target ({draft['kind']})"]
+    return [
+        f"match    {'same vocabulary' if draft['same_vocabulary'] else 'says what both can say'}"
+    ]
 
 
 def _licence(facts: Mapping[str, Any] | None) -> str | None:

@@ -1,10 +1,11 @@
 """The model picker, over a catalogue of its own and without a connection."""
 
+import dataclasses
 import subprocess
 
 import gguf_tools
 import pytest
-from fake_engine import FakeEngine, Script
+from fake_engine import INFO, FakeEngine, Script
 from hub_server import own_catalogue
 
 from localspec.errors import OutOfMemoryError, UsageError
@@ -54,6 +55,21 @@ def shelf(files, monkeypatch):
 def show(name):
     facts = {"description": f"{name} by header", "parameters": 2e6, "context": 2048}
     return {"target": facts | {"licence": "apache-2.0"}, "draft": None}
+
+
+async def test_a_draft_is_described_by_its_own_header_and_whether_it_matches(chat, shelf):
+    async with chat() as c:
+        c.session.engines.options = Options()
+        c.session.engines.info = dataclasses.replace(INFO, target_bytes=GB)
+        shelf["mine"] = show("demo") | {
+            "draft": {"description": "small by header", "parameters": 1e6, "context": 512}
+            | {"kind": "model", "mismatch": "other words", "same_vocabulary": False}
+        }
+        await c.type("/models mine")
+        await c.sees("a pair of files")
+        await c.pilot.press("tab")
+        await c.sees("small by header")
+        await c.sees("no: other words")
 
 
 def answered_with(c, second):
@@ -190,7 +206,7 @@ async def test_a_model_that_cannot_be_loaded_leaves_the_one_before(chat):
         c.session.engines.reopen = lambda options: opened.append(options) or engines.pop(0)
         await c.type("/model huge")
         await c.sees("it needs 900 GB")
-        await c.sees("demo is loaded again")
+        await c.sees("demo is being loaded again")
         await c.ready()
         assert [options.model for options in opened] == ["huge", "demo"]
         assert c.session.options.model == "demo"

@@ -200,7 +200,10 @@ class ModelsScreen(ModalScreen[Picked | None]):
             return
         facts = self._facts.get(self._key(offer))
         known = facts if not isinstance(facts, str) else None
-        lines = picking.described(offer, self._fit(offer), known)
+        if self._drafts:
+            lines = picking.described_draft(offer, known)
+        else:
+            lines = picking.described(offer, self._fit(offer), known)
         parts: list[Content] = [Content.styled("\n".join(lines), "$quiet")]
         if isinstance(facts, str):
             parts.insert(0, Content.styled(plain(facts), "$text-error"))
