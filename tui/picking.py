@@ -44,6 +44,8 @@ class Pull:
     """Fetch this."""
 
     name: str
+    force: bool = False
+    """Even though it is too big for this machine."""
 
 
 Picked = Use | UseDraft | Pull

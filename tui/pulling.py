@@ -75,13 +75,16 @@ class Puller:
         if self.stop():
             await self._end()
 
-    async def run(self, name: str, draft: str | None = None) -> Outcome:
-        """Pull a model; returns when it is over. Cancelled, it keeps what has arrived."""
+    async def run(self, name: str, draft: str | None = None, *, force: bool = False) -> Outcome:
+        """Pull a model, with ``force`` even one that is too big; returns when it is over.
+
+        Cancelled, it keeps what has arrived.
+        """
         self.name, self._planned, self._going, self._process = name, None, None, None
         self._rate, self._speed, self._stopping = Rate(), None, False
         self.on_change()
         try:
-            return await self._run(name, [name] if draft is None else [name, draft])
+            return await self._run(name, pulling.arguments(name, draft, force=force))
         except LocalspecError as error:
             return Outcome((f"pulling {name}: {error}",), error=True)
         finally:

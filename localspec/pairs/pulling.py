@@ -1,6 +1,6 @@
 """A pull in a process of its own, for interfaces: what it says, and the process itself.
 
-``python -m localspec.pairs.pulling NAME [DRAFT]`` writes one JSON object a line: `Planned`, then
+``python -m localspec.pairs.pulling [--force] NAME [DRAFT]`` writes one JSON object a line: `Planned`, then
 `Going` a few times a second, then `Pulled` or `Refused`. It stops, and keeps what has arrived, when
 its stdin ends: because somebody closed it, or because whoever started it is gone.
 """
@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from localspec.errors import Interrupted, LocalspecError
 from localspec.pairs.download import Progress
 
+_FORCE = "--force"
+"""Pulls even what is too big for this machine."""
 _TOLD_EVERY = 0.25
 """Seconds."""
 
@@ -66,6 +68,11 @@ class Refused:
 
 Said = Planned | Going | Pulled | Refused
 _KINDS: dict[str, type[Said]] = {t.__name__: t for t in (Planned, Going, Pulled, Refused)}
+
+
+def arguments(name: str, draft: str | None, *, force: bool) -> list[str]:
+    """What the process is called with."""
+    return [*([_FORCE] if force else []), name, *([draft] if draft is not None else [])]
 
 
 def encode(said: Said) -> bytes:
@@ -117,7 +124,9 @@ class _Teller:
         )
 
 
-def _pull(name: str, draft: str | None, teller: _Teller, stop: threading.Event) -> None:
+def _pull(
+    name: str, draft: str | None, teller: _Teller, stop: threading.Event, *, force: bool
+) -> None:
     from localspec.pairs.choosing import prepare
     from localspec.pairs.hub import is_offline
     from localspec.pairs.pull_plan import require_memory, require_room
@@ -128,7 +137,8 @@ def _pull(name: str, draft: str | None, teller: _Teller, stop: threading.Event) 
     plan = prepare(name, draft)
     planned = Planned(plan.n_bytes, plan.missing, plan.licence, plan.notices, plan.suggestion)
     teller.say(planned)
-    require_memory(plan)
+    if not force:
+        require_memory(plan)
     require_room(plan)
     teller.say(Pulled(obtain_all(plan.jobs, teller, stop.is_set).fetched))
 
@@ -141,11 +151,11 @@ def _stop_at_end_of_stdin(stop: threading.Event) -> None:
 
 def main(words: Sequence[str]) -> int:
     """Pull what the words name; the exit status."""
-    name, *draft = words
+    name, *draft = (word for word in words if word != _FORCE)
     stop, teller = threading.Event(), _Teller()
     threading.Thread(target=_stop_at_end_of_stdin, args=(stop,), daemon=True).start()
     try:
-        _pull(name, draft[0] if draft else None, teller, stop)
+        _pull(name, draft[0] if draft else None, teller, stop, force=_FORCE in words)
     except LocalspecError as error:
         teller.say(Refused(str(error), isinstance(error, Interrupted)))
         return error.exit_code

@@ -2,12 +2,14 @@
 
 import asyncio
 import os
+import threading
 
 import pytest
 from fake_engine import Script
 from hub_server import DRAFT, TARGET, TARGET_FILE
 
-from localspec.pairs import hf_cache, pulling
+from localspec.errors import OutOfMemoryError
+from localspec.pairs import choosing, fit, hf_cache, pulling
 from localspec.pairs.pulling import Going, Planned, Pulled, Refused
 from tui.pulling import Puller
 
@@ -104,6 +106,19 @@ async def test_what_cannot_be_had_is_one_line(hub, pair, name, said):
     assert line.startswith(f"pulling {name}: ")
     assert said in line
     assert "\n" not in line
+
+
+async def test_what_is_too_big_is_pulled_only_by_someone_who_insists(hub, pair, monkeypatch):
+    monkeypatch.setattr(fit, "quick_verdict", lambda *_: fit.TOO_BIG)
+    monkeypatch.setattr(choosing, "quick_verdict", lambda *_: fit.TOO_BIG)
+    said, stop = [], threading.Event()
+    monkeypatch.setattr(pulling._Teller, "say", lambda _, what: said.append(what))
+    with pytest.raises(OutOfMemoryError, match="too big"):
+        pulling._pull("tiny", None, pulling._Teller(), stop, force=False)
+    assert isinstance(said[-1], Planned)
+    pulling._pull("tiny", None, pulling._Teller(), stop, force=True)
+    assert isinstance(said[-1], Pulled)
+    assert pulling.arguments("x", None, force=True) == ["--force", "x"]
 
 
 async def test_a_gated_repository_says_how_to_get_in(hub, pair, models):

@@ -52,8 +52,8 @@ class ChoosingView(KeepingView):
                 self._load(model=model, draft=None)
             case UseDraft(draft):
                 self._load(draft=draft)
-            case Pull(name):
-                self.pull(name)
+            case Pull(name, force):
+                self.pull(name, force=force)
 
     # -- pulls ---------------------------------------------------------------------------------
 
@@ -62,7 +62,7 @@ class ChoosingView(KeepingView):
         """Whether something is being pulled."""
         return self._puller is not None and self._puller.name is not None
 
-    def pull(self, names: str) -> None:
+    def pull(self, names: str, *, force: bool = False) -> None:
         """Fetch a model while one goes on chatting."""
         from tui.pulling import Puller  # later than the first picture
 
@@ -73,11 +73,11 @@ class ChoosingView(KeepingView):
             self.hint(f"{self._puller.name} is being pulled; Esc stops that")
             return
         name, _, draft = names.partition(" ")
-        self._pull(self._puller, name, draft.strip() or None)
+        self._pull(self._puller, name, draft.strip() or None, force=force)
 
     @work(group="pull")
-    async def _pull(self, puller: Puller, name: str, draft: str | None) -> None:
-        outcome = await puller.run(name, draft)
+    async def _pull(self, puller: Puller, name: str, draft: str | None, *, force: bool) -> None:
+        outcome = await puller.run(name, draft, force=force)
         async with self._changing:
             for line in outcome.lines:
                 await self._log.add(Note(line, error=outcome.error))

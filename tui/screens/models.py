@@ -118,8 +118,10 @@ class ModelsScreen(ModalScreen[Picked | None]):
         self.query_one("#columns", Static).update(picking.header(width, room))
         self.query_one("#title", Static).update(self._title())
         if self._shown:
-            kept = next((i for i, o in enumerate(self._shown) if o == at), 0)
-            self._list.highlighted = kept
+            wanted = at if at in self._shown else None
+            places = enumerate(self._shown)
+            kept = (i for i, o in places if (o == wanted if wanted else self._is_current(o)))
+            self._list.highlighted = next(kept, 0)
         self._tell()
 
     def _title(self) -> Content:
@@ -245,7 +247,7 @@ class ModelsScreen(ModalScreen[Picked | None]):
             self._tell()
             return
         if not offer.installed:
-            self.dismiss(Pull(offer.name))
+            self.dismiss(Pull(offer.name, force=self._fit(offer) == TOO_BIG))
             return
         await self._inspect()
         if isinstance(self._facts.get(self._key(offer)), str) or self._highlighted is not offer:

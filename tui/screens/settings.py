@@ -39,6 +39,7 @@ class SettingsScreen(ModalScreen[Change | None]):
     CSS_PATH = "settings.tcss"
     AUTO_FOCUS = "Input"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (76, "-wide")]  # noqa: RUF012 - Textual's type
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (20, "-high")]  # noqa: RUF012 - as above
 
     def __init__(self, settings: Settings, options: Options | None) -> None:
         super().__init__()
