@@ -1,8 +1,8 @@
 """A pull in a process of its own, for interfaces: what it says, and the process itself.
 
-``python -m localspec.pairs.pulling [--force] NAME [DRAFT]`` writes one JSON object a line: `Planned`, then
-`Going` a few times a second, then `Pulled` or `Refused`. It stops, and keeps what has arrived, when
-its stdin ends: because somebody closed it, or because whoever started it is gone.
+``python -m localspec.pairs.pulling [--force] NAME [DRAFT]`` writes one JSON object a line:
+`Planned`, then `Going` a few times a second, then `Pulled` or `Refused`. It stops, and keeps what
+has arrived, when its stdin ends: because somebody closed it, or because whoever started it is gone.
 """
 
 from __future__ import annotations
