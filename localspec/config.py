@@ -74,7 +74,15 @@ def settings() -> dict[str, object]:
     Raises:
         UsageError: it is not TOML; the message names the place.
     """
-    path = config_dir() / "config.toml"
+    return read(config_dir() / "config.toml")
+
+
+def read(path: Path) -> dict[str, object]:
+    """The tables of a TOML file; none where there is no file.
+
+    Raises:
+        UsageError: it cannot be read, or is not TOML; the message names the place.
+    """
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):

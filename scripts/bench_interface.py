@@ -140,7 +140,7 @@ class Replay:
 
 async def _measure(app: Any, prompt: str, result: Path) -> None:
     """Send a prompt in the running app and note what the reply cost."""
-    from tui.session import Phase
+    from tui.engine import Phase
 
     session = app.session
     while session.phase is not Phase.READY or not app.is_running:  # noqa: ASYNC110 - from outside
@@ -228,7 +228,7 @@ def inside(kind: str, history: int, model: str, result: Path) -> None:
     from localspec.options import Options
     from localspec.parameters import Sampling
     from tui.app import ChatApp
-    from tui.session import Settings
+    from tui.engine import Settings
 
     real = kind == "real"
     threads = os.environ.get("LOCALSPEC_THREADS")  # as `run` reads it

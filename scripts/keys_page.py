@@ -25,7 +25,7 @@ that is):
 
 ```toml
 [keys]
-"chat.compare" = "f4"
+"chat.compare" = "f10"
 "composer.newline" = "ctrl+j,shift+enter"
 ```
 

@@ -19,7 +19,7 @@ from localspec.engine.client import EngineClient
 from localspec.options import Options
 from localspec.sampling import Sampling
 from tui.app import ChatApp
-from tui.session import Phase, Settings
+from tui.engine import Phase, Settings
 
 if TYPE_CHECKING:
     from textual.pilot import Pilot

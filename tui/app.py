@@ -23,9 +23,10 @@ from localspec.engine.client import EngineClient
 from localspec.errors import LocalspecError
 from localspec.parameters import Sampling
 from tui import keymap
+from tui.engine import Engine, Settings
 from tui.kept import Kept
 from tui.screens.chat import ChatScreen
-from tui.session import Engine, Session, Settings
+from tui.session import Session
 from tui.theme import DARK, LIGHT, OWN_VARIABLES
 from tui.widgets.composer import Composer
 
@@ -93,7 +94,8 @@ class ChatApp(App[None]):
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """What the command palette offers."""
         if isinstance(screen, ChatScreen):
-            yield SystemCommand("New chat", "Forget this conversation", screen.action_new)
+            yield SystemCommand("New chat", "The others stay open", screen.action_new)
+            yield SystemCommand("Next chat", "Of those that are open", screen.action_next_chat)
             yield SystemCommand("Colours", "Show where each token came from", screen.action_colours)
             yield SystemCommand("Details", "Where the time goes", screen.action_details)
             yield SystemCommand("Compare", "Make the last reply plainly", screen.action_compare)
@@ -106,6 +108,8 @@ class ChatApp(App[None]):
             yield SystemCommand("Again", "Another answer, on a branch", screen.action_again)
             yield SystemCommand("Edit", "Change the last question", screen.action_edit)
             yield SystemCommand("Branch", "Look at the next branch", screen.action_branch)
+            yield SystemCommand("Models", "Choose a model or a draft", screen.action_models)
+            yield SystemCommand("Settings", "Sampling, drafting, K", screen.action_settings)
             yield SystemCommand("Help", "Keys and commands", screen.action_help)
             yield SystemCommand("Restart the engine", "After it died", screen.action_restart)
         yield SystemCommand("Theme", "Other colours", self.action_change_theme)

@@ -57,9 +57,11 @@ def _seed(text: str) -> int | None:
 
 
 def _switch(text: str) -> bool | None:
-    if text not in ("", "on", "off"):
-        raise CommandError("takes on, off or nothing")
     return None if not text else text == "on"
+
+
+def _draft(text: str) -> bool | str | None:
+    return _switch(text) if text in ("", "on", "off") else text
 
 
 def _back(text: str) -> bool:
@@ -82,7 +84,9 @@ def _code(text: str) -> bool:
 
 SPECS = {
     "help": Spec("/help", "keys and commands", _nothing),
-    "new": Spec("/new", "start a new chat", _nothing),
+    "new": Spec("/new", "open a new chat; the others stay open", _nothing),
+    "open": Spec("/open [N]", "list the open chats, or look at one", str),
+    "close": Spec("/close", "close this chat; /resume brings it back", _nothing),
     "again": Spec("/again", "answer the last question once more, on another branch", _nothing),
     "continue": Spec("/continue", "have a stopped reply go on where it stopped", _nothing),
     "edit": Spec("/edit", "change the last question, on another branch", _nothing),
@@ -92,12 +96,15 @@ SPECS = {
     "title": Spec("/title TEXT", "name this chat", _text),
     "export": Spec("/export FILE", "write this chat as Markdown, or JSON for .json", _text),
     "system": Spec("/system TEXT", "set the system prompt; without TEXT, remove it", str),
-    "models": Spec("/models", "list the models here, with size and fit", _nothing),
+    "models": Spec("/models [WORDS]", "choose a model, or search for one", str),
     "model": Spec("/model NAME [DRAFT]", "answer with another model; the chat stays", _text),
+    "pull": Spec("/pull NAME [DRAFT]", "fetch a model from the Hub; one goes on chatting", _text),
     "set": Spec("/set [NAME VALUE]", "list the settings, or change one", str),
+    "preset": Spec("/preset [NAME | save NAME]", "list presets, use one, or save this as one", str),
+    "settings": Spec("/settings", "see, change and save all settings", _nothing),
     "temp": Spec("/temp X", "sampling temperature; 0 is greedy", _temperature),
     "seed": Spec("/seed N", "fixed seed; without N, a new one each time", _seed),
-    "draft": Spec("/draft on|off", "draft or decode plainly, to compare", _switch),
+    "draft": Spec("/draft on|off|NAME", "draft or not; or with this model, none, auto", _draft),
     "compare": Spec("/compare", "make the last reply again by plain decoding", _nothing),
     "details": Spec("/details", "show where the time goes and which drafts stand", _nothing),
     "colours": Spec("/colours", "show where each token came from", _nothing),

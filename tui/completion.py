@@ -1,4 +1,4 @@
-"""What could be meant by the word that is being typed: a command or a file."""
+"""What could be meant by the word that is being typed: a command, a preset or a file."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from localspec import config
+from localspec import config, presets
+from localspec.errors import UsageError
 from tui import commands
 
 _COMMAND = re.compile(r"/([a-z]*)$")
+_PRESET = re.compile(r"/preset ([\w-]*)$")
 _FILE = re.compile(r"(?:^|(?<=\s))@(\S*)$")
 _MOST = 200
 """Entries of a folder that are looked at; a person who has more types more."""
@@ -36,9 +38,23 @@ def completions(before: str) -> list[Completion]:
             for name, spec in commands.SPECS.items()
             if name.startswith(match[1])
         ]
+    if match := _PRESET.fullmatch(before):
+        return _presets(match[1])
     if match := _FILE.search(before):
         return _files(match[1])
     return []
+
+
+def _presets(typed: str) -> list[Completion]:
+    try:
+        found = presets.presets()
+    except UsageError:  # the command itself says what is wrong
+        return []
+    return [
+        Completion(name, len(typed), preset.about)
+        for name, preset in found.items()
+        if name.startswith(typed)
+    ]
 
 
 def _files(typed: str) -> list[Completion]:

@@ -56,10 +56,11 @@ class Kept:
 
     # -- the open chat -------------------------------------------------------------------------
 
-    def begin(self) -> None:
-        """Another chat begins; it is saved from its first message on."""
-        self.info = started(model=self._model)
-        self._new = True
+    def another(self) -> Kept:
+        """For another chat in the same place; it is saved from its first message on."""
+        kept = Kept(self._saver)
+        kept._model, kept.info = self._model, started(model=self._model)
+        return kept
 
     def resume(self, chat: Chat, conversation: Conversation) -> None:
         """Put a chat into the conversation and go on with it."""
@@ -139,14 +140,6 @@ class Kept:
     async def restore(self, id: str) -> None:  # noqa: A002 - as above
         """Undo `remove`."""
         await self._ask(lambda store: store.restore(id))
-
-    async def presets(self) -> dict[str, str]:
-        """System prompts by name."""
-        return await self._ask(lambda store: store.presets())
-
-    async def put_preset(self, name: str, system: str) -> None:
-        """Keep a system prompt under a name."""
-        await self._ask(lambda store: store.put_preset(name, system))
 
     async def export(self, path: Path) -> None:
         """Write the open chat to a new file: JSON for ``.json``, else Markdown."""

@@ -22,12 +22,16 @@ _CHAT = (
     _key("chat.compare", "f3", "compare", "make the last reply again by plain decoding", "Compare"),
     _key("chat.token_left", "alt+left", "token(-1)", "the token before: p, q and alternatives"),
     _key("chat.token_right", "alt+right", "token(1)", "the token after"),
+    _key("chat.models", "f4", "models", "choose a model, or a draft for it"),
+    _key("chat.settings", "ctrl+s", "settings", "see, change and save all settings"),
     _key("chat.again", "f5", "again", "answer the last question once more, on another branch"),
     _key("chat.continue", "f9", "continue", "have a stopped reply go on where it stopped"),
     _key("chat.edit", "f8", "edit", "change the last question, on another branch"),
     _key("chat.branch_before", "alt+up", "branch(-1)", "look at the branch before"),
     _key("chat.branch_after", "alt+down", "branch(1)", "look at the branch after"),
-    _key("chat.new", "ctrl+n", "new", "start a new chat"),
+    _key("chat.new", "ctrl+n", "new", "open a new chat; the others stay open"),
+    _key("chat.next", "ctrl+pagedown,f12", "next_chat(1)", "the next open chat"),
+    _key("chat.previous", "ctrl+pageup", "next_chat(-1)", "the open chat before"),
     _key("chat.restart", "ctrl+r", "restart", "start the engine again after it died", "Restart"),
     _key("chat.older", "ctrl+o", "older", "load older messages"),
     _key("chat.help", "f1", "help", "keys and commands"),
@@ -55,13 +59,30 @@ _COMPOSER = (
 )
 _QUIT = Binding("ctrl+q", "quit", "Quit", id="app.quit", tooltip="quit", priority=True)
 _CLOSE = _key("compare.close", "escape", "leave", "close the comparison", "Close")
+_MODELS = (
+    _key("models.close", "escape", "leave", "back to the chat", "Close"),
+    _key("models.drafts", "tab", "drafts", "targets or drafts", "Targets/drafts"),
+    _key("models.up", "up", "move(-1)", "the model above"),
+    _key("models.down", "down", "move(1)", "the model below"),
+    _key("models.page_up", "pageup", "page(-1)", "a page up"),
+    _key("models.page_down", "pagedown", "page(1)", "a page down"),
+)
+_SETTINGS = (
+    _key("settings.apply", "enter", "apply", "use these settings from the next reply on", "Apply"),
+    _key("settings.save", "ctrl+s", "save", "use them and write them to config.toml", "Save"),
+    _key("settings.close", "escape", "leave", "leave the settings as they were", "Close"),
+    _key("settings.up", "up", "app.focus_previous", "the setting above"),
+    _key("settings.down", "down", "app.focus_next", "the setting below"),
+)
 
 CHAT: list[BindingType] = [*_CHAT, *_PRIORITY[:2]]
 APP: list[BindingType] = [_QUIT, _PRIORITY[2]]
 COMPOSER: list[BindingType] = [*_COMPOSER]
 COMPARE: list[BindingType] = [_CLOSE]
+MODELS: list[BindingType] = [*_MODELS]
+SETTINGS: list[BindingType] = [*_SETTINGS]
 
-_ALL = (*_COMPOSER, *_CHAT, *_PRIORITY, _QUIT, _CLOSE)
+_ALL = (*_COMPOSER, *_CHAT, *_PRIORITY, _QUIT, _CLOSE, *_MODELS, *_SETTINGS)
 BY_ID = {binding.id or "": binding for binding in _ALL}
 FIXED = (
     ("Up / Down", "earlier and later messages, in an empty composer"),

@@ -51,15 +51,16 @@ class Meter:
         self._recent_emitted, self._recent_seconds = 0, 0.0
 
     def opened(self, info: ModelInfo) -> None:
-        """A model is ready."""
+        """A model is ready; what another one did says nothing about it."""
+        self.start()
+        self.last_rounds.clear()
         self.context, self.speculation = info.context, info.speculation
         self.plain_speed = None
 
-    def forget(self) -> None:
-        """A new conversation begins."""
-        self.start()
-        self.used = 0
-        self.last_rounds.clear()
+    def like(self, other: Meter) -> None:
+        """The same model, in another conversation."""
+        self.context, self.speculation = other.context, other.speculation
+        self.plain_speed, self.memory = other.plain_speed, other.memory
 
     def add(self, done: Round) -> None:
         """A round has ended."""

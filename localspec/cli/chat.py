@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localspec.cli.chats import to_resume
-from localspec.cli.flags import Asked, model_flags, sampling_flags, sort_flags
+from localspec.cli.flags import (
+    Asked,
+    chosen_preset,
+    model_flags,
+    preset_flag,
+    sampling_flags,
+    sort_flags,
+)
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.spoken import Silent, speaker
 from localspec.cli.texts import decode, write
@@ -31,6 +38,7 @@ _INTERFACE = "tui.app"
 @click.option("-c", "--continue", "last", is_flag=True, help="Go on with the last chat.")
 @click.option("--resume", metavar="ID", help="Go on with a chat; `localspec chats` lists them.")
 @click.option("--plain", is_flag=True, help="Lines in, replies out: for screen readers.")
+@preset_flag
 @model_flags
 @sampling_flags
 def command(
@@ -47,6 +55,9 @@ def command(
     if chat is not None and model is None:
         model = chat.info.model
     asked = sort_flags(model, flags)
+    preset = chosen_preset()
+    if system is None and preset is not None:
+        system = preset.system
     # The interface draws on stderr, so that has to be the terminal as well.
     if not plain and all(s.isatty() for s in (sys.stdin, sys.stdout, sys.stderr)):
         interface = importlib.import_module(_INTERFACE)

@@ -1,6 +1,6 @@
 """Flags that several commands share, and how they become options.
 
-Precedence: flag, ``LOCALSPEC_*`` variable, the person's config.toml, default.
+Precedence: flag, ``LOCALSPEC_*`` variable, preset, the person's config.toml, default.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from typing import Any, TypeVar
 
 import click
 
-from localspec import config
+from localspec import config, presets
 from localspec.errors import UsageError
 from localspec.options import Options
 from localspec.parameters import Sampling
+from localspec.presets import Preset
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _DEFAULTS = Sampling()
@@ -61,6 +62,9 @@ def _option(*names: str, **settings: Any) -> Callable[[_Function], _Function]:
 
     def default() -> Any:
         fallback = settings.get("default", False if settings.get("is_flag") else None)
+        preset = chosen_preset()
+        if preset is not None and key in preset.values:
+            return preset.values[key]
         value = config.settings().get(key, fallback)
         if value is not None and type(value) not in types:
             raise UsageError(f"{key} in {config.config_dir() / 'config.toml'} must be {named}")
@@ -75,6 +79,34 @@ def _apply(function: _Function, options: list[Callable[[_Function], _Function]])
     for option in reversed(options):
         function = option(function)
     return function
+
+
+_PRESET = "localspec.preset"
+
+
+def _choose_preset(context: click.Context, _: click.Parameter, name: str | None) -> None:
+    if name is not None:
+        context.meta[_PRESET] = presets.called(name)
+
+
+def preset_flag(function: _Function) -> _Function:
+    """``--preset``: read before all others, since it holds values for them."""
+    return click.option(
+        "--preset",
+        metavar="NAME",
+        envvar="LOCALSPEC_PRESET",
+        help="System message and settings of [presets.NAME] in config.toml.",
+        is_eager=True,
+        expose_value=False,
+        callback=_choose_preset,
+    )(function)
+
+
+def chosen_preset() -> Preset | None:
+    """The one that the running command was given."""
+    context = click.get_current_context(silent=True)
+    found = context.meta.get(_PRESET) if context is not None else None
+    return found if isinstance(found, Preset) else None
 
 
 def model_flags(function: _Function) -> _Function:
@@ -115,6 +147,14 @@ def sampling_flags(function: _Function) -> _Function:
             _option("--repeat-penalty", type=float, default=d.repeat_penalty, show_default=True),
             _option("--presence-penalty", type=float, default=0.0, show_default=True),
             _option("--frequency-penalty", type=float, default=0.0, show_default=True),
+            _option(
+                "--penalty-last-n",
+                type=int,
+                default=d.penalty_last_n,
+                show_default=True,
+                metavar="N",
+                help="Penalties look at so many last tokens.",
+            ),
             _option("--seed", type=int, help="Same seed, same text."),
             _option("-n", "--max-tokens", type=int, metavar="N", help="Longest reply."),
         ],
@@ -141,7 +181,10 @@ def sort_flags(model: str | None, flags: dict[str, Any]) -> Asked:
     drafter = tuple(part.strip() for part in names.split(",")) if names else None
     chosen: object = model
     if chosen is None:
-        chosen = os.environ.get("LOCALSPEC_MODEL") or config.settings().get("model", "demo")
+        preset = chosen_preset()
+        named = preset.text("model") if preset is not None else None
+        usual = config.settings().get("model", "demo")
+        chosen = os.environ.get("LOCALSPEC_MODEL") or named or usual
     if not isinstance(chosen, str):
         raise UsageError(f"model in {config.config_dir() / 'config.toml'} must be a text")
     options = Options(

@@ -15,7 +15,12 @@ from localspec.pairs.catalog import HubFile, ModelFile, Pair, catalog
 if TYPE_CHECKING:
     from localspec.pairs.inventory import Found
 
-_FIT = {"fits on GPU": "GPU", "partly on GPU": "GPU+CPU", "CPU only": "CPU", "too big": "too big"}
+FIT_SHORT = {
+    "fits on GPU": "GPU",
+    "partly on GPU": "GPU+CPU",
+    "CPU only": "CPU",
+    "too big": "too big",
+}
 """The verdicts as a column of 80 has room for them."""
 
 
@@ -67,7 +72,7 @@ def _describe_other(found: Found) -> dict[str, Any]:
 def _row(pair: Pair) -> tuple[str, str, str, str, str]:
     n = pair.n_bytes
     about = "?" if n is None else size(n) if pair.exact else f"~{size(n)}"
-    fit = _FIT[fit_verdict(pair) or "too big"] if n is not None else "?"
+    fit = FIT_SHORT[fit_verdict(pair) or "too big"] if n is not None else "?"
     return pair.name, about, fit, "yes" if pair.installed else "no", pair.about
 
 

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import shutil
 import sys
-import time
-from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from localspec.cli.models import size
+from localspec.pairs.rate import Rate
 
 if TYPE_CHECKING:
     from localspec.pairs.download import Progress
 
-_WINDOW = 5.0
-"""Seconds that a rate is averaged over."""
 _MOST_BARS = 6
 _FULL, _EMPTY = "━", "─"
 
@@ -29,7 +26,7 @@ class Bars:
         self._live = sys.stderr.isatty() if live is None else live
         self._height = 0
         self._told: set[tuple[int, str]] = set()
-        self._seen: dict[int, deque[tuple[float, int]]] = {}
+        self._rates: dict[int, Rate] = {}
 
     def __call__(self, files: Sequence[Progress]) -> None:
         """Show the state of all files."""
@@ -68,14 +65,9 @@ class Bars:
         """Rate and time left, or what else is going on."""
         if file.state != "fetching":
             return file.state
-        now, seen = time.monotonic(), self._seen.setdefault(index, deque())
-        seen.append((now, file.fetched))
-        while now - seen[0][0] > _WINDOW and len(seen) > 2:
-            seen.popleft()
-        seconds, arrived = now - seen[0][0], file.fetched - seen[0][1]
-        if seconds < 0.5 or arrived <= 0:
+        rate = self._rates.setdefault(index, Rate()).now(file.fetched)
+        if rate is None:
             return "..."
-        rate = arrived / seconds
         return f"{size(int(rate))}/s {duration((file.size - file.done) / rate)}"
 
     def _echo(self, text: str) -> None:

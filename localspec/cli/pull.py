@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,10 +14,8 @@ from localspec.cli.progress import Bars
 from localspec.cli.texts import write, write_json
 from localspec.errors import (
     Interrupted,
-    LocalspecError,
     ModelFileError,
     ModelNotFoundError,
-    OutOfMemoryError,
 )
 
 if TYPE_CHECKING:
@@ -61,6 +58,7 @@ def _pull(
 ) -> dict[str, Any]:
     """Ask the Hub, check, fetch; returns what --json prints."""
     from localspec.pairs.choosing import prepare
+    from localspec.pairs.pull_plan import require_memory, require_room
 
     plan = prepare(name, draft)
     if plan.suggestion is not None and _wants_draft(plan, ask=not (say.silent or dry_run)):
@@ -70,12 +68,9 @@ def _pull(
     if dry_run:
         say("nothing was fetched (--dry-run)")
         return _report(plan, None)
-    if plan.verdict == "too big" and not force:
-        raise OutOfMemoryError(
-            f"{name} ({size(plan.n_bytes)}) is too big for the memory of this machine; "
-            "`localspec models` shows what fits, --force pulls it all the same"
-        )
-    _require_disk(plan)
+    if not force:
+        require_memory(plan)
+    require_room(plan)
     obtained = _fetch(plan)
     if obtained.fetched == 0:
         say(f"{name} is here and whole; nothing was fetched")
@@ -161,13 +156,15 @@ def _wants_draft(plan: Plan, *, ask: bool) -> bool:
 
 
 def _lines(plan: Plan) -> list[str]:
+    from localspec.pairs.pull_plan import disk
+
     title = plan.name if plan.pair is None else f"{plan.name}: {plan.pair.about}"
     lines = [title, *(line for part in plan.parts for line in _part_lines(part))]
     if plan.draft is None:
         lines.append("draft     none: drafts come from n-grams of the conversation")
     else:
         lines.append("match     yes: same vocabulary")
-    _, free = _disk()
+    _, free = disk()
     lines.append(
         f"size      {size(plan.n_bytes)}, {size(plan.missing)} to fetch; disk {size(free)} free"
     )
@@ -185,25 +182,6 @@ def _part_lines(part: Part) -> list[str]:
         f"{header.n_vocab} tokens, context {header.context}"
     )
     return [f"{part.role:<9} {part.where}", f"          {facts}"]
-
-
-def _disk() -> tuple[Path, int]:
-    """The folder of the cache, or the nearest one that is there, and its free bytes."""
-    from localspec.pairs.hf_cache import cache_folder
-
-    folder = cache_folder()
-    while not folder.is_dir() and folder.parent != folder:
-        folder = folder.parent
-    return folder, shutil.disk_usage(folder).free
-
-
-def _require_disk(plan: Plan) -> None:
-    folder, free = _disk()
-    if plan.missing > free:
-        raise LocalspecError(
-            f"{plan.name} needs {size(plan.missing)} more, and the disk of {folder} has "
-            f"{size(free)} free; make room, or move the cache with HF_HOME"
-        )
 
 
 def _fetch(plan: Plan) -> Obtained:

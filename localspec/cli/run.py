@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from localspec.cli.flags import model_flags, sampling_flags, sort_flags
+from localspec.cli.flags import chosen_preset, model_flags, preset_flag, sampling_flags, sort_flags
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.texts import read_stdin, require_text, summary, write, write_json
 from localspec.errors import UsageError
@@ -25,6 +25,7 @@ from localspec.events import Event, Finished, Message, ModelInfo, Notice, Reply,
 @click.option(
     "--stats", is_flag=True, help="A line of figures on stderr even if it is no terminal."
 )
+@preset_flag
 @model_flags
 @sampling_flags
 def command(
@@ -43,6 +44,9 @@ def command(
         raise UsageError("give a prompt: localspec run 'Hello', or - to read stdin")
     text = require_text(read_stdin() if prompt in {None, "-"} else prompt or "")
     asked = sort_flags(model, flags)
+    preset = chosen_preset()
+    if system is None and preset is not None:
+        system = preset.system
     if raw and system is not None:
         raise UsageError("--system needs the chat template, which --raw leaves out")
     with CtrlC() as ctrl_c:

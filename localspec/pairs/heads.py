@@ -13,7 +13,6 @@ import re
 from pathlib import Path
 
 from localspec.errors import LocalspecError
-from localspec.pairs import translation
 from localspec.pairs.check import vocabulary_mismatch
 from localspec.pairs.header import Header, read_header
 from localspec.pairs.sizes import shards
@@ -127,6 +126,8 @@ def why_apart(target: Header, draft: Header) -> str | None:
     """Why a file, model or head, cannot draft for a target; None if it can."""
     if kind(draft) != MODEL:
         return head_trouble(draft, target)
+    from localspec.pairs import translation  # it needs numpy, lists of models do not
+
     return translation.why_apart(HeaderVocabulary(target), HeaderVocabulary(draft))
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from localspec.errors import LocalspecError, OutOfMemoryError
 from localspec.pairs import hf_cache, hub
 from localspec.pairs.catalog import NOT_STATED, Pair
 from localspec.pairs.download import Job
+from localspec.pairs.fit import TOO_BIG
 from localspec.pairs.header import Header
 from localspec.pairs.quant import Entry
 
@@ -104,3 +107,42 @@ def missing_bytes(job: Job) -> int:
     part = hf_cache.partial(job.repo, job.entry.etag)
     have = part.stat().st_size if part.is_file() else 0
     return max(0, job.entry.size - have)
+
+
+def require_memory(plan: Plan) -> None:
+    """Refuse what could never be loaded here.
+
+    Raises:
+        OutOfMemoryError: by the sizes of its files it is too big.
+    """
+    if plan.verdict == TOO_BIG:
+        raise OutOfMemoryError(
+            f"{plan.name} ({_gb(plan.n_bytes)}) is too big for the memory of this machine; "
+            "`localspec models` shows what fits, `localspec pull --force` pulls it all the same"
+        )
+
+
+def require_room(plan: Plan) -> None:
+    """Refuse what the disk has no room for.
+
+    Raises:
+        LocalspecError: with the numbers.
+    """
+    folder, free = disk()
+    if plan.missing > free:
+        raise LocalspecError(
+            f"{plan.name} needs {_gb(plan.missing)} more, and the disk of {folder} has "
+            f"{_gb(free)} free; make room, or move the cache with HF_HOME"
+        )
+
+
+def disk() -> tuple[Path, int]:
+    """The folder of the cache, or the nearest one that is there, and its free bytes."""
+    folder = hf_cache.cache_folder()
+    while not folder.is_dir() and folder.parent != folder:
+        folder = folder.parent
+    return folder, shutil.disk_usage(folder).free
+
+
+def _gb(n: int) -> str:
+    return f"{n / 1e9:.1f} GB" if n >= 10**8 else f"{n / 1e6:.1f} MB"

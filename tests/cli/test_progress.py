@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from localspec.cli import progress
 from localspec.cli.progress import Bars, duration
+from localspec.pairs import rate
 from localspec.pairs.download import Progress
 
 
@@ -30,7 +30,7 @@ def test_a_bar_a_file_with_rate_and_time_left(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [100.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(rate.time, "monotonic", lambda: clock[0])
     bars = Bars(live=True)
     files = [Progress("a" * 60 + ".gguf", 10**9, state="fetching"), Progress("b.gguf", 10**6)]
     for _ in range(4):

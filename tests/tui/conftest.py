@@ -11,7 +11,7 @@ from fake_engine import FakeEngine
 
 from localspec.sampling import Sampling
 from tui.app import ChatApp
-from tui.session import Phase, Settings
+from tui.engine import Phase, Settings
 
 
 async def wait_until(pilot, predicate, seconds=8.0):

@@ -9,7 +9,7 @@ from textual import events
 
 from localspec.errors import ContextError, ModelFileError
 from localspec.events import Message, Speculation
-from tui.session import Phase
+from tui.engine import Phase
 from tui.widgets import chat_log
 from tui.widgets.message import Question, ReplyView
 
@@ -214,11 +214,13 @@ async def test_sending_while_the_model_speaks_waits_in_line(chat):
 async def test_a_new_chat_while_the_model_speaks(chat):
     async with chat(Script(LONG, hold_at=2), Script("Clean.")) as c:
         await c.ask_and_hold("one")
-        await c.type("queued")
         await c.pilot.press("ctrl+n")
-        await c.ready()
         await c.until(lambda: "One two" not in c.screen_text)
-        await c.ask("two")
+        await c.type("two")
+        await c.sees("sent after the reply in one")
+        c.engine.go.set()
+        await c.until(lambda: c.replies and c.replies[-1].text == "Clean.")
+        await c.ready()
         assert c.engine.asked[-1] == (Message("user", "two"),)
         assert len(c.app.screen.query(ReplyView)) == 1
 

@@ -12,8 +12,8 @@ from localspec.chats.saver import Saver
 from localspec.chats.store import ChatStore
 from localspec.errors import ChatsError
 from localspec.events import Message
+from tui.engine import Phase
 from tui.kept import Kept
-from tui.session import Phase
 from tui.widgets.chat_log import KEEP, SLACK
 
 
@@ -218,8 +218,8 @@ async def test_a_long_chat_is_resumed_with_its_newest_messages_on_show(chat, kep
         await asyncio.sleep(0)
         c.session.new()
         await c.session.resume(first)
+        await c.until(lambda: len(c.app.screen.query("ReplyView")) == KEEP // 2)
         await c.sees("Reply 12.")
-        assert len(c.app.screen.query("ReplyView")) == KEEP // 2
         await c.pilot.press("ctrl+o")
         await c.until(lambda: len(c.app.screen.query("ReplyView")) == min(13, (KEEP + SLACK) // 2))
 

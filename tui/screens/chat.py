@@ -12,21 +12,20 @@ from tui import commands, keymap
 from tui.attaching import AttachError, attach
 from tui.commands import Command, CommandError, Value
 from tui.conversation import Turn
+from tui.engine import Phase
 from tui.markdown import code_blocks
+from tui.screens.choosing import ChoosingView
 from tui.screens.compare import CompareScreen
-from tui.screens.keeping import KeepingView
-from tui.session import Phase
-from tui.welcome import WELCOME
 from tui.widgets.chat_log import ChatLog
 from tui.widgets.composer import Composer
 from tui.widgets.lines import Lines
-from tui.widgets.message import Columns, Help, Note
+from tui.widgets.message import Columns, Note
 
 _REST_SECONDS = 0.12
 """How long the cursor rests on a token before the models are asked about it."""
 
 
-class ChatScreen(KeepingView):
+class ChatScreen(ChoosingView):
     """The chat, with its keys and commands."""
 
     # -- what the person does ------------------------------------------------------------------
@@ -67,10 +66,16 @@ class ChatScreen(KeepingView):
             "chats": lambda query: self.list_chats(str(query)),
             "resume": lambda start: self.resume(str(start)),
             "export": lambda name: self.export(str(name)),
-            "models": lambda _: self.list_models(),
+            "models": lambda words: self.action_models(str(words)),
+            "draft": self.use_draft,
             "model": lambda names: self.use_model(str(names)),
+            "pull": lambda names: self.pull(str(names)),
+            "preset": lambda words: self.preset(str(words)),
+            "settings": lambda _: self.action_settings(),
             "set": lambda text: self.set(str(text)),
             "title": lambda title: self.rename(str(title)),
+            "open": lambda words: self.open_chats(str(words)),
+            "close": lambda _: self.close_chat(),
             "new": lambda _: self.action_new(),
             "colours": lambda _: self.action_colours(),
             "compare": lambda _: self.action_compare(),
@@ -116,15 +121,16 @@ class ChatScreen(KeepingView):
         """Show keys only where they do something."""
         del parameters
         if action == "stop":
-            return self.session.phase in (Phase.REPLYING, Phase.LOADING)
+            loading = self.session.phase is Phase.LOADING
+            return self.session.speaking or loading or self.pulling
         if action == "restart":
             return self.session.phase is Phase.DEAD
         return True
 
     def action_stop(self) -> None:
-        """Stop the reply and keep what was said; stop loading."""
-        if not self.session.stop():
-            self.session.cancel_loading()
+        """Stop the reply and keep what was said; stop loading; stop a pull."""
+        if not (self.session.stop() or self.session.cancel_loading()):
+            self.stop_pull()
 
     async def action_colours(self) -> None:
         """Show where each token came from, or Markdown again."""
@@ -176,15 +182,6 @@ class ChatScreen(KeepingView):
             return
         if found is not None:
             self._token_bar.fill(found)
-
-    async def action_new(self) -> None:
-        """Start a new chat."""
-        async with self._changing:
-            self._live = None
-            self.session.new()
-            await self._log.clear()
-            await self._log.add(Help(WELCOME))
-        self._composer.focus()
 
     def action_restart(self) -> None:
         """Start the engine again."""

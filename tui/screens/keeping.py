@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import datetime
 from collections.abc import Awaitable
 from typing import TypeVar
 
 from localspec import config
 from localspec.errors import LocalspecError
-from tui import tuning
-from tui.conversation import Turn
 from tui.screens.view import ChatView
+from tui.stream import plain
 from tui.widgets.message import Columns, Note
 
 T = TypeVar("T")
@@ -22,12 +20,10 @@ _ID_SHOWN = 8
 class KeepingView(ChatView):
     """Again, otherwise, elsewhere."""
 
-    _editing: Turn | None = None
-    """The question that the composer's text will stand in place of."""
-
     def ask(self, text: str) -> None:
         """Say something next, or in place of the question that is edited."""
-        turn, self._editing = self._editing, None
+        chat = self.session.chat
+        turn, chat.editing = chat.editing, None
         if turn is None:
             self.session.send(text)
         else:
@@ -50,7 +46,7 @@ class KeepingView(ChatView):
         if question is None:
             self.hint("there is no question to edit yet")
             return
-        self._editing = question
+        self.session.chat.editing = question
         self._composer.text = question.text
         self._composer.move_cursor(self._composer.document.end)
         self._composer.focus()
@@ -88,7 +84,72 @@ class KeepingView(ChatView):
 
     async def resume(self, start: str) -> None:
         """Go on with another chat."""
+        before = self.session.chat
         await self._asked(self.session.resume(start or None))
+        if self.session.chat is before or before not in self.session.chats.all:
+            return  # what is being written is for the chat that is looked at now
+        before.typed = self._composer.text
+        self._take_up()
+
+    # -- open chats ----------------------------------------------------------------------------
+
+    def _put_down(self) -> None:
+        """What is being written stays with the chat that it is written for."""
+        self.session.chat.typed = self._composer.text
+
+    def _take_up(self) -> None:
+        if self._composer.text != self.session.chat.typed:
+            self._composer.text = self.session.chat.typed
+            self._composer.move_cursor(self._composer.document.end)
+        self.session.chat.typed = ""
+        self._composer.focus()
+
+    def action_new(self) -> None:
+        """Open a new chat; what the others wait for goes on."""
+        self._put_down()
+        self.session.new()
+        self._take_up()
+
+    def action_next_chat(self, step: int = 1) -> None:
+        """Look at the next open chat, or at the one before."""
+        chats = self.session.chats
+        if len(chats.all) == 1:
+            self.hint("only this chat is open; Ctrl+N opens another")
+        else:
+            self._look_at((chats.place + step) % len(chats.all))
+
+    def _look_at(self, place: int) -> None:
+        chats = self.session.chats
+        self._put_down()
+        self.session.show(chats.all[place])
+        self._take_up()
+        self.hint(f"chat {place + 1} of {len(chats.all)}: {plain(chats.current.title)}")
+
+    async def open_chats(self, words: str) -> None:
+        """List the open chats, or look at one of them."""
+        chats = self.session.chats
+        if not words:
+            await self._log.add(Columns([*self._opened(), ("", "/open N looks at one")]))
+            self._log.anchor()
+        elif words.isdecimal() and 1 <= int(words) <= len(chats.all):
+            self._look_at(int(words) - 1)
+        else:
+            self.hint(f"/open takes a number from 1 to {len(chats.all)}")
+
+    def _opened(self) -> list[tuple[str, str]]:
+        session = self.session
+        return [
+            (
+                f"{'●' if chat is session.chat else ' '} {number}",
+                chat.title + ("  the model speaks" if chat is session.answered else ""),
+            )
+            for number, chat in enumerate(session.chats.all, 1)
+        ]
+
+    def close_chat(self) -> None:
+        """Close this chat; it stays on the list of chats."""
+        self.session.close()
+        self._take_up()
 
     def rename(self, title: str) -> None:
         """Name this chat."""
@@ -106,43 +167,6 @@ class KeepingView(ChatView):
             await self._log.add(Note(f"written to {path}"))
         self._log.anchor()
 
-    async def list_models(self) -> None:
-        """List what can be loaded here."""
-        rows = await asyncio.to_thread(_models)
-        await self._log.add(Columns([*rows, ("", "/model NAME answers with one")]))
-        self._log.anchor()
-
-    def use_model(self, names: str) -> None:
-        """Answer with another model from now on."""
-        model, _, draft = names.partition(" ")
-        self._load(model=model, draft=draft.strip() or None)
-
-    async def set(self, text: str) -> None:
-        """List the settings, or change one."""
-        session = self.session
-        if not text:
-            await self._log.add(Columns(tuning.rows(session.settings.sampling, session.options)))
-            self._log.anchor()
-            return
-        try:
-            name, value = tuning.read(text)
-            sampling = tuning.sampled(session.settings.sampling, name, value)
-            changes = {} if sampling is not None else tuning.loaded(name, value)
-        except (tuning.SettingError, LocalspecError) as error:
-            self.hint(str(error))
-            return
-        if sampling is not None:
-            session.settings.sampling = sampling
-            self.hint(f"{name} {value} from the next reply on")
-        else:
-            self._load(**changes)
-
-    def _load(self, **changes: object) -> None:
-        try:
-            self.session.load(**changes)
-        except LocalspecError as error:
-            self.hint(str(error))
-
     async def _asked(self, answer: Awaitable[T]) -> T | None:
         """What is answered; None, and a line that says why, where it cannot be."""
         try:
@@ -157,18 +181,3 @@ class KeepingView(ChatView):
 def _described(title: str, updated: float) -> str:
     when = datetime.datetime.fromtimestamp(updated).astimezone()
     return f"{when:%Y-%m-%d %H:%M}  {title}"
-
-
-def _models() -> list[tuple[str, str]]:
-    """Installed pairs and other models in the cache: (name, size and fit)."""
-    from localspec.cli.models import fit_verdict, size
-    from localspec.pairs.catalog import catalog
-    from localspec.pairs.inventory import others
-
-    rows = []
-    for pair in catalog().values():
-        if pair.installed:
-            about = size(pair.n_bytes) if pair.n_bytes is not None else ""
-            rows.append((pair.name, f"{about}  {fit_verdict(pair) or ''}  {pair.about}"))
-    rows += [(found.name, size(found.n_bytes)) for found in others()]
-    return rows

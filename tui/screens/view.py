@@ -15,8 +15,8 @@ from textual.widgets import Footer
 from localspec.errors import LocalspecError
 from tui import garbage, keymap
 from tui.conversation import Turn
-from tui.memory import MemoryGauge
-from tui.session import (
+from tui.engine import Phase
+from tui.happenings import (
     Asked,
     Died,
     Ended,
@@ -24,13 +24,15 @@ from tui.session import (
     Happening,
     NotOpened,
     Opened,
-    Phase,
-    Session,
     Told,
     Turned,
 )
+from tui.memory import MemoryGauge
+from tui.open_chat import OpenChat
+from tui.session import Session
+from tui.stream import plain
 from tui.welcome import WELCOME
-from tui.widgets.bars import LegendBar, QueueBar, StatsBar, SuggestBar, TitleBar
+from tui.widgets.bars import Bar, LegendBar, QueueBar, StatsBar, SuggestBar, TitleBar
 from tui.widgets.chat_log import ChatLog
 from tui.widgets.composer import Composer
 from tui.widgets.message import Help, Note, ReplyView
@@ -81,7 +83,7 @@ class ChatView(Screen[None]):
         self._hint_until = 0.0
         self._memory = MemoryGauge()
         self._detailed = False
-        self._shown_phase: Phase | None = None
+        self._shown_phase: tuple[Phase, OpenChat] | None = None
 
     def compose(self) -> ComposeResult:
         """From top to bottom."""
@@ -93,6 +95,7 @@ class ChatView(Screen[None]):
         yield TokenBar(markup=False)
         yield RoundStrip(markup=False)
         yield QueueBar()
+        yield Bar(markup=False, id="pull")
         yield SuggestBar(markup=False)
         yield Composer()
         yield StatsBar()
@@ -112,7 +115,8 @@ class ChatView(Screen[None]):
         self._details.display = self._strip.display = False
         self._suggest_bar = self.query_one(SuggestBar)
         self._legend.display = self._suggest_bar.display = False
-        self._queue_bar.display = False
+        self._pull_bar = self.query_one("#pull", Bar)
+        self._queue_bar.display = self._pull_bar.display = False
         if self.session.conversation.turns:
             await self._log.show_turns(self.session.conversation.turns)
         else:
@@ -144,8 +148,11 @@ class ChatView(Screen[None]):
                 await self._live.sync(self._waiting())
         self._queue_bar.show(list(session.queue), self._why_waiting())
         self._show_figures()
-        if session.phase is not self._shown_phase:
-            self._shown_phase = session.phase
+        chats = session.chats
+        elsewhere = session.answered not in (None, chats.current)
+        self._title_bar.place(chats.place, len(chats.all), chats.current.title, busy=elsewhere)
+        if (session.phase, chats.current) != self._shown_phase:
+            self._shown_phase = (session.phase, chats.current)
             self.refresh_bindings()
         if session.idle and time.monotonic() >= self._hint_until:
             self._timer.pause()
@@ -205,7 +212,10 @@ class ChatView(Screen[None]):
             case Phase.DEAD:
                 return "sent when the engine runs again"
             case _:
-                return "sent next"
+                answered = self.session.answered
+                if answered in (None, self.session.chat):
+                    return "sent next"
+                return f"sent after the reply in {plain(answered.title)}"
 
     async def _show(self, happening: Happening) -> None:
         match happening:
@@ -223,11 +233,21 @@ class ChatView(Screen[None]):
             case Turned():
                 self._live = None
                 self._token_bar.leave()
-                await self._log.show_turns(self.session.conversation.turns)
+                await self._show_chat()
             case Told(text):
                 await self._log.add(Note(text))
             case Failed() | Died() | NotOpened():
                 await self._show_error(happening)
+
+    async def _show_chat(self) -> None:
+        """All that was said in the chat that is looked at now, and what is just being said."""
+        chat = self.session.chat
+        await self._log.show_turns(chat.conversation.turns)
+        if not chat.conversation.turns:
+            await self._log.add(Help(WELCOME))
+        if chat.speaking is not None:
+            self._live = self._log.view_of(chat.speaking)
+        self._show_parts()
 
     async def _show_asked(self, question: Turn | None, reply: Turn) -> None:
         if reply not in self.session.conversation.turns:
@@ -235,9 +255,9 @@ class ChatView(Screen[None]):
         # Where the whole conversation was shown a moment ago, they may be on show already.
         if question is not None and not self._log.shows(question):
             await self._log.add_turn(question)
-        view = self._log.view_of(reply) or await self._log.add_turn(reply)
-        assert isinstance(view, ReplyView)
-        self._live = view
+        if not self._log.shows(reply):
+            await self._log.add_turn(reply)
+        self._live = self._log.view_of(reply)  # None of one that is further up, and over
         self._token_bar.leave()
 
     async def _show_error(self, happening: Failed | Died | NotOpened) -> None:

@@ -32,7 +32,9 @@ class TitleBar(Static):
     """What is loaded."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(self._text(name, []), markup=False)
+        self._model = self._text(name, [])
+        self._place = Content("")
+        super().__init__(self._model, markup=False)
 
     def opened(self, info: ModelInfo) -> None:
         """Say what was loaded and how it is drafted for."""
@@ -41,7 +43,20 @@ class TitleBar(Static):
             draft = "its own MTP layer"
         threads = f"{info.threads} thread" + ("" if info.threads == 1 else "s")
         target = [] if info.name.endswith(".gguf") else [Path(info.target).stem]
-        self.update(self._text(info.name, [*target, draft, f"{info.backend}, {threads}"]))
+        self._model = self._text(info.name, [*target, draft, f"{info.backend}, {threads}"])
+        self.update(self._place + self._model)
+
+    def place(self, place: int, count: int, title: str, *, busy: bool) -> None:
+        """Say which chat is looked at, where several are open."""
+        text = Content("")
+        if count > 1:
+            speaks = ("  the model speaks in another", "$text-warning") if busy else ""
+            text = Content.assemble(
+                (f"[{place + 1}/{count}] ", "bold $text-accent"), plain(title), speaks, "  "
+            )
+        if not text.is_same(self._place):
+            self._place = text
+            self.update(text + self._model)
 
     @staticmethod
     def _text(name: str, rest: list[str]) -> Content:

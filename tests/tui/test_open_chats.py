@@ -1,0 +1,182 @@
+"""Several chats are open at once; what happens in one is never seen in another."""
+
+from __future__ import annotations
+
+import pytest
+from fake_engine import FakeEngine, Script
+from test_chat import LONG
+
+from localspec.chats.saver import Saver
+from localspec.chats.store import ChatStore
+from localspec.errors import DecodeError
+from localspec.options import Options
+from tui.kept import Kept
+
+
+async def test_a_reply_goes_on_in_its_chat_while_another_is_looked_at(chat):
+    async with chat(Script(LONG, hold_at=2), Script("Second.")) as c:
+        await c.ask_and_hold("first question")
+        await c.pilot.press("ctrl+n")
+        await c.sees("[2/2]")
+        await c.sees("the model speaks in another")
+        await c.type("second question")
+        await c.sees("sent after the reply in first question")
+        assert "One two" not in c.screen_text
+        c.engine.go.set()
+        await c.sees("Second.")
+        await c.ready()
+        assert "One two" not in c.screen_text
+        await c.pilot.press("ctrl+pageup")
+        await c.sees("The end.")
+        assert "Second." not in c.screen_text
+        assert c.session.conversation.turns[-1].text == LONG
+        await c.pilot.press("f12")
+        await c.sees("Second.")
+
+
+async def test_one_looks_on_at_a_reply_that_is_still_being_made(chat):
+    async with chat(Script(LONG, hold_at=2)) as c:
+        await c.ask_and_hold("first")
+        await c.pilot.press("ctrl+n")
+        await c.until(lambda: "One two" not in c.screen_text)
+        await c.pilot.press("ctrl+pagedown")
+        await c.sees("One two")
+        c.engine.go.set()
+        await c.sees("The end.")
+        await c.ready()
+        assert c.screen_text.count("The end.") == 1
+
+
+async def test_esc_stops_only_the_reply_that_one_sees(chat):
+    async with chat(Script(LONG, hold_at=2)) as c:
+        await c.ask_and_hold("first")
+        await c.pilot.press("ctrl+n")
+        await c.until(lambda: "One two" not in c.screen_text)
+        assert not c.session.stop()
+        await c.pilot.press("ctrl+pageup")
+        await c.sees("One two")
+        await c.pilot.press("escape")
+        await c.sees("stopped by you")
+
+
+async def test_a_failure_elsewhere_is_told_when_one_comes_back(chat):
+    broken = Script(LONG, error=DecodeError("llama.cpp refused"))
+    async with chat(Script("One.", hold_at=0), broken) as c:
+        await c.type("first")
+        await c.until(lambda: c.engine.holding)
+        await c.type("and more")
+        await c.pilot.press("ctrl+n")
+        c.engine.go.set()
+        await c.until(lambda: not any(x.waits for x in c.session.chats.all) and c.session.idle)
+        assert "refused" not in c.screen_text
+        await c.pilot.press("ctrl+pageup")
+        await c.sees("llama.cpp refused")
+        await c.pilot.press("ctrl+pageup", "ctrl+pageup")
+        await c.until(lambda: "llama.cpp refused" not in c.screen_text)  # it is told once
+
+
+async def test_what_is_being_written_stays_with_its_chat(chat):
+    async with chat(Script("One.")) as c:
+        await c.ask("first")
+        c.composer.insert("half a thought")
+        await c.pilot.press("ctrl+n")
+        await c.until(lambda: not c.composer.text)
+        c.composer.insert("another")
+        await c.pilot.press("ctrl+pageup")
+        await c.until(lambda: c.composer.text == "half a thought")
+        await c.pilot.press("ctrl+pagedown")
+        await c.until(lambda: c.composer.text == "another")
+
+
+async def test_an_edit_that_was_begun_stays_one(chat):
+    async with chat(Script("One."), Script("Two.")) as c:
+        await c.ask("first")
+        await c.pilot.press("f8", "ctrl+n", "ctrl+pageup")
+        await c.until(lambda: c.composer.text == "first")
+        await c.pilot.press("!", "enter")
+        await c.sees("Two.")
+        assert [t.text for t in c.session.conversation.turns] == ["first!", "Two."]
+
+
+async def test_open_chats_are_listed_looked_at_and_closed(chat):
+    async with chat(Script("One."), Script("Two.")) as c:
+        await c.pilot.press("ctrl+pagedown")
+        await c.until(lambda: "only this chat is open" in c.stats)
+        await c.ask("about foxes")
+        await c.pilot.press("ctrl+n")
+        await c.ask("about bears")
+        await c.type("/open")
+        await c.sees("● 2  about bears")
+        await c.type("/open 7")
+        await c.until(lambda: "from 1 to 2" in c.stats)
+        await c.type("/open 1")
+        await c.sees("One.")
+        await c.type("/close")
+        await c.sees("Two.")
+        assert len(c.session.chats.all) == 1
+        await c.type("/close")
+        await c.until(lambda: not c.session.conversation.turns)
+        assert "Two." not in c.screen_text
+
+
+async def test_a_new_chat_in_an_untouched_one_opens_nothing(chat):
+    async with chat() as c:
+        await c.pilot.press("ctrl+n", "ctrl+n")
+        assert len(c.session.chats.all) == 1
+
+
+async def test_closing_ends_the_reply_and_drops_what_waits(chat):
+    async with chat(Script(LONG, hold_at=2), Script("Clean.")) as c:
+        await c.ask_and_hold("one")
+        c.session.send("never asked")
+        await c.type("/close")
+        await c.ready()
+        await c.ask("two")
+        assert [m.content for m in c.engine.asked[-1]] == ["two"]
+
+
+async def test_each_chat_is_saved_as_its_own(chat, tmp_path):
+    path = tmp_path / "chats.db"
+    async with chat(
+        Script(LONG, hold_at=2), Script("Two."), kept=Kept(Saver(path, interval=0.02), "demo")
+    ) as c:
+        await c.ask_and_hold("first")
+        await c.pilot.press("ctrl+n")
+        await c.type("second")
+        c.engine.go.set()
+        await c.sees("Two.")
+        await c.ready()
+        await c.type("/resume")  # the last one is open: nothing is opened twice
+        await c.until(lambda: not c.composer.text)
+        assert len(c.session.chats.all) == 2
+    with ChatStore(path) as store:
+        saved = [store.load(listed.info.id) for listed in store.listed()]
+    assert sorted([m.text for m in chat.messages] for chat in saved) == [
+        ["first", LONG],
+        ["second", "Two."],
+    ]
+
+
+async def test_another_model_answers_in_all_of_them(chat):
+    second = FakeEngine([Script("B1."), Script("B2.")])
+    async with chat(Script("A1."), Script("A2.")) as c:
+        c.session.engines.options = Options()
+        c.session.engines.reopen = lambda options: second
+        await c.ask("one")
+        await c.pilot.press("ctrl+n")
+        await c.ask("two")
+        await c.type("/model other")
+        await c.until(lambda: second.opened == 1)
+        await c.ask("more")
+        await c.pilot.press("ctrl+pageup")
+        await c.ask("more of one")
+        assert [m.content for m in second.asked[1]] == ["one", "A1.", "more of one"]
+
+
+@pytest.mark.parametrize("size", [(60, 15), (200, 50)])
+async def test_the_title_fits(chat, size):
+    async with chat(Script("One."), size=size) as c:
+        await c.ask("a long question about very many things that no title can hold at all")
+        await c.pilot.press("ctrl+n", "ctrl+pageup")
+        await c.until(lambda: "chat 1 of 2: a long question" in c.stats)
+        assert all(len(line) <= size[0] for line in c.screen_text.splitlines())

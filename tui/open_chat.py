@@ -1,0 +1,119 @@
+"""A chat that is open: what was said in it, and what it waits for."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from tui.conversation import Conversation, Turn
+from tui.happenings import Happening
+from tui.kept import Kept
+from tui.meter import Meter
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A reply to be made."""
+
+    text: str | None = None
+    """What the person says; None where what is there already is answered."""
+    unfinished: Turn | None = None
+    """The reply that is to go on."""
+
+
+class OpenChat:
+    """One of the chats that are open."""
+
+    def __init__(self, conversation: Conversation, kept: Kept) -> None:
+        self.conversation = conversation
+        self.kept = kept
+        """The chat on disk; keeps nothing where nothing is kept."""
+        self.meter = Meter()
+        self.queue: deque[str] = deque()
+        self.speaking: Turn | None = None
+        """The reply that is being made here."""
+        self.missed: list[Happening] = []
+        """What is to be shown when it is looked at again."""
+        self.typed = ""
+        """What the person had begun to write here."""
+        self.editing: Turn | None = None
+        """The question that what is typed will stand in place of."""
+        self._again = False
+        """Whether the last question is to be answered once more."""
+        self._onward = False
+        """Whether the last reply is to go on where it stopped."""
+
+    @property
+    def title(self) -> str:
+        """As the list of chats has it."""
+        known = self.conversation.turns or self.kept.info.named
+        return self.kept.info.title if known else "new chat"
+
+    @property
+    def untouched(self) -> bool:
+        """Whether nothing was said or begun here."""
+        named = self.kept.info.named
+        return not (self.conversation.turns or self.waits or named or self.typed.strip())
+
+    @property
+    def waits(self) -> bool:
+        """Whether a reply is to be made."""
+        return bool(self.queue or self._again or self._onward)
+
+    def take(self) -> Work:
+        """The reply to make next."""
+        if self._again:
+            self._again = False
+            return Work()
+        if self._onward:
+            self._onward = False
+            return Work(unfinished=self.conversation.turns[-1])
+        return Work(self.queue.popleft())
+
+    def forget_plans(self) -> None:
+        """Nothing is to be answered any more."""
+        self.queue.clear()
+        if self._onward:
+            self.conversation.turns[-1].end = "interrupt"
+        self._again = self._onward = False
+
+    def edit(self, turn: Turn, text: str) -> None:
+        """Say something else in place of ``turn``, on a branch beside it."""
+        self.conversation.rewind(turn)
+        self.queue.appendleft(text)
+
+    def regenerate(self) -> bool:
+        """Have the last question answered once more, beside its reply; whether there is one."""
+        turns = self.conversation.turns
+        question = next((t for t in reversed(turns) if t.role == "user"), None)
+        if question is None:
+            return False
+        while turns[-1] is not question:
+            self.conversation.rewind(turns[-1])
+        self._again = True
+        return True
+
+    def go_on(self) -> bool:
+        """Have the last reply go on where it was stopped; whether it was."""
+        turns = self.conversation.turns
+        stopped = turns and turns[-1].role == "assistant" and turns[-1].text
+        if not stopped or turns[-1].end in (None, "stop"):
+            return False
+        turns[-1].end = None
+        self._onward = True
+        return True
+
+    def branch(self, turn: Turn, step: int) -> bool:
+        """Look at the branch ``step`` places beside ``turn``; whether there is one."""
+        siblings = self.conversation.siblings(turn)
+        place = siblings.index(turn) + step
+        if not 0 <= place < len(siblings):
+            return False
+        self.conversation.switch(siblings[place])
+        self.kept.look(self.conversation)
+        return True
+
+    def system(self, text: str | None) -> None:
+        """Another system prompt; it is kept with the chat."""
+        self.conversation.system = text
+        self.kept.look(self.conversation)

@@ -1,0 +1,212 @@
+"""The chat screen's dealings with models and settings."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from textual import work
+from textual.content import Content
+
+from localspec import config, config_file, presets
+from localspec.config_file import Value as Saved
+from localspec.errors import LocalspecError
+from localspec.options import Options
+from localspec.parameters import Sampling
+from localspec.presets import Preset
+from tui import tuning
+from tui.commands import Command, Value
+from tui.engine import Settings
+from tui.screens.keeping import KeepingView
+from tui.stream import plain
+from tui.widgets.message import Columns, Note
+
+if TYPE_CHECKING:
+    from tui.picking import Picked
+    from tui.pulling import Puller
+
+_OTHER_OPTIONS = {"model", "draft", "kv_type", "gpu_layers", "draft_gpu_layers"}
+"""What a preset may hold beside the settings of the panel, and a load may change."""
+
+
+class ChoosingView(KeepingView):
+    """Which model answers, and how."""
+
+    _puller: Puller | None = None
+    """Made for the first pull."""
+
+    def action_models(self, query: str = "", *, drafts: bool = False) -> None:
+        """Choose a model, or a draft for the present one."""
+        from tui.screens.models import ModelsScreen  # later than the first picture
+
+        session = self.session
+        screen = ModelsScreen(session.options, session.info, query, drafts=drafts)
+        self.app.push_screen(screen, self._picked)
+
+    def _picked(self, picked: Picked | None) -> None:
+        from tui.picking import Pull, Use, UseDraft
+
+        match picked:
+            case Use(model):
+                self._load(model=model, draft=None)
+            case UseDraft(draft):
+                self._load(draft=draft)
+            case Pull(name, force):
+                self.pull(name, force=force)
+
+    # -- pulls ---------------------------------------------------------------------------------
+
+    @property
+    def pulling(self) -> bool:
+        """Whether something is being pulled."""
+        return self._puller is not None and self._puller.name is not None
+
+    def pull(self, names: str, *, force: bool = False) -> None:
+        """Fetch a model while one goes on chatting."""
+        from tui.pulling import Puller  # later than the first picture
+
+        if self._puller is None:
+            self._puller = Puller()
+            self._puller.on_change = self._show_pull
+        if self._puller.name is not None:
+            self.hint(f"{self._puller.name} is being pulled; Esc stops that")
+            return
+        name, _, draft = names.partition(" ")
+        self._pull(self._puller, name, draft.strip() or None, force=force)
+
+    @work(group="pull")
+    async def _pull(self, puller: Puller, name: str, draft: str | None, *, force: bool) -> None:
+        outcome = await puller.run(name, draft, force=force)
+        async with self._changing:
+            for line in outcome.lines:
+                await self._log.add(Note(line, error=outcome.error))
+
+    def stop_pull(self) -> None:
+        """End the pull; what has arrived is kept."""
+        if self._puller is not None:
+            self._puller.stop()
+
+    async def on_unmount(self) -> None:
+        """A pull ends with the interface; the next one goes on where it stopped."""
+        if self._puller is not None:
+            await self._puller.close()
+
+    def _show_pull(self) -> None:
+        if self._puller is None or not self.is_attached:
+            return
+        line = self._puller.line
+        if bool(line) is not self._pull_bar.display:
+            self._pull_bar.display = bool(line)
+            self.refresh_bindings()
+        self._pull_bar.show(Content(plain(f"{line}  (Esc stops)" if line else "")))
+
+    # -- models and settings -------------------------------------------------------------------
+
+    def use_model(self, names: str) -> None:
+        """Answer with another model from now on."""
+        model, _, draft = names.partition(" ")
+        self._load(model=model, draft=draft.strip() or None)
+
+    async def use_draft(self, value: Value) -> None:
+        """Draft or do not, or load another draft model for the present target."""
+        if isinstance(value, str):
+            self._load(draft=None if value == "auto" else value)
+            return
+        await self._log.add(Note(self.session.change(Command("draft", value))))
+        self._timer.resume()
+
+    async def set(self, text: str) -> None:
+        """List the settings, or change one."""
+        session = self.session
+        if not text:
+            await self._log.add(Columns(tuning.rows(session.settings, session.options)))
+            self._log.anchor()
+            return
+        try:
+            name, typed = tuning.read(text)
+            wanted = {name: tuning.BY_NAME[name].value(typed)}
+            change = tuning.change(wanted, session.settings, session.options)
+        except (tuning.SettingError, LocalspecError) as error:
+            self.hint(str(error))
+            return
+        self.apply(change, f"{name} {typed} from the next reply on")
+
+    def apply(self, change: tuning.Change, line: str) -> None:
+        """Take settings over, loading the model again where they need it."""
+        settings = self.session.settings
+        settings.sampling, settings.seed = change.sampling, change.seed
+        settings.max_tokens = change.max_tokens
+        if change.options:
+            self._load(**change.options)
+        else:
+            self.hint(line)
+
+    def action_settings(self) -> None:
+        """See and change all settings."""
+        from tui.screens.settings import SettingsScreen  # later than the first picture
+
+        def closed(change: tuning.Change | None) -> None:
+            if change is not None:
+                self.apply(change, "settings from the next reply on")
+
+        self.app.push_screen(SettingsScreen(self.session.settings, self.session.options), closed)
+
+    # -- presets -------------------------------------------------------------------------------
+
+    async def preset(self, words: str) -> None:
+        """List presets, use one, or save how this chat is held as one."""
+        config.settings.cache_clear()  # the file may have been edited since
+        first, _, name = words.partition(" ")
+        try:
+            if not words:
+                await self._list_presets()
+            elif first == "save":
+                await self._save_preset(name.strip())
+            else:
+                self._use_preset(presets.called(words))
+        except (tuning.SettingError, LocalspecError) as error:
+            self.hint(str(error))
+
+    async def _list_presets(self) -> None:
+        found = presets.presets()
+        listed = [(preset.name, plain(preset.about)) for preset in found.values()]
+        hint = "/preset NAME uses one" if found else "there are none; /preset save NAME makes one"
+        await self._log.add(Columns([*listed, ("", hint)]))
+        self._log.anchor()
+
+    def _use_preset(self, preset: Preset) -> None:
+        session = self.session
+        wanted = {
+            name: tuning.BY_NAME[name].value(tuning.text_of(value))
+            for name, value in preset.values.items()
+            if name in tuning.BY_NAME
+        }
+        change = tuning.change(wanted, session.settings, session.options)
+        others: dict[str, object] = {}
+        for key in _OTHER_OPTIONS & preset.values.keys():
+            value = None if preset.values[key] == tuning.AUTO else preset.values[key]
+            if session.options is None or getattr(session.options, key) != value:
+                others[key] = value
+        if "model" in others and "draft" not in preset.values:
+            others["draft"] = None
+        if preset.system is not None:
+            session.change(Command("system", preset.system))
+        self.apply(replace(change, options={**change.options, **others}), f"preset {preset.name}")
+
+    async def _save_preset(self, name: str) -> None:
+        session = self.session
+        usual = tuning.values(Settings(Sampling()), Options())
+        held = tuning.values(session.settings, session.options)
+        values: dict[str, Saved] = {
+            key: None if value == usual[key] else value for key, value in held.items()
+        }
+        values["system"] = session.conversation.system
+        path = await asyncio.to_thread(config_file.save, presets.to_save(name, values))
+        self.hint(f"preset {name} saved in {path}")
+
+    def _load(self, **changes: object) -> None:
+        try:
+            self.session.load(**changes)
+        except LocalspecError as error:
+            self.hint(str(error))

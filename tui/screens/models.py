@@ -1,0 +1,287 @@
+"""The model picker: a search over what is here and what the Hub has for us."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from textual import on, work
+from textual.app import ComposeResult
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Footer, Input, OptionList, Static
+from textual.widgets.option_list import Option
+
+from localspec.errors import LocalspecError
+from localspec.events import ModelInfo
+from localspec.options import Options
+from localspec.pairs import apart
+from localspec.pairs.fit import TOO_BIG
+from localspec.pairs.memory import Memory
+from localspec.pairs.offers import Offer, Offers, offers, with_back
+from tui import keymap, picking
+from tui.picking import Picked, Pull, Use, UseDraft
+from tui.stream import plain
+
+_REST_SECONDS = 0.3
+"""How long the cursor rests on a model before its file is looked into."""
+
+
+class ModelsScreen(ModalScreen[Picked | None]):
+    """Choose a target, or with Tab a draft for the present one."""
+
+    BINDINGS = keymap.MODELS
+    CSS_PATH = "models.tcss"
+    AUTO_FOCUS = "Input"
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (20, "-high")]  # noqa: RUF012 - Textual's type
+
+    def __init__(
+        self, options: Options | None, info: ModelInfo | None, query: str = "", *, drafts: bool
+    ) -> None:
+        """``options`` and ``info`` are those of the present model, if there is one."""
+        super().__init__()
+        self._options, self._info = options, info
+        self._query = query
+        self._drafts = drafts
+        self._offers: Offers | None = None
+        self._memory: Memory | None = None
+        self._typed: list[Offer] = []
+        self._shown: list[Offer] = []
+        self._facts: dict[str, Mapping[str, Any] | str] = {}
+        """By name: what `localspec show` says, or why it cannot."""
+        self._sure: str | None = None
+        """The name that the person has been asked about: the second Enter goes ahead."""
+
+    def compose(self) -> ComposeResult:
+        """A search, the list, and more about the one under the cursor."""
+        yield Static(markup=False, id="title")
+        yield Input(self._query, placeholder="search, a path, or user/repo of the Hub", id="query")
+        yield Static(markup=False, id="columns")
+        yield OptionList(markup=False, compact=True, id="list")
+        yield Static(markup=False, id="about")
+        yield Footer(show_command_palette=False)
+
+    def on_mount(self) -> None:
+        """Look what there is."""
+        self._list = self.query_one(OptionList)
+        self._list.can_focus = False
+        self._about = self.query_one("#about", Static)
+        self._fill()
+        self._look()
+        self._look_at_memory()
+
+    @work
+    async def _look(self) -> None:
+        self._offers = await asyncio.to_thread(self._all)
+        self._fill()
+
+    def _all(self) -> Offers:
+        """With the files beside us and beside the present model."""
+        folders = [Path.cwd()]
+        if self._options is not None and (present := Path(self._options.model)).is_file():
+            folders.append(present.parent)
+        return offers(folders)
+
+    @work
+    async def _look_at_memory(self) -> None:
+        memory = await asyncio.to_thread(apart.memory)
+        info = self._info
+        held = info.target_bytes + info.draft_bytes if info and info.backend != "cpu" else 0
+        self._memory = with_back(memory, held)
+        self._fill()
+
+    # -- the list ------------------------------------------------------------------------------
+
+    def _fill(self) -> None:
+        """Show what the search means."""
+        query = self.query_one(Input).value.strip()
+        known = self._offers.found if self._offers is not None else ()
+        listed: Sequence[Offer] = known
+        if self._drafts:
+            below = self._info.target_bytes if self._info is not None else None
+            listed = picking.as_drafts(known, below)
+        found = picking.matching(listed, query)
+        names = {offer.name for offer in found}
+        more = [offer for offer in self._typed if offer.name not in names]
+        if self._drafts:
+            more = [offer for offer in more if offer.installed]
+        at = self._highlighted
+        self._shown = [*found, *more]
+        room = max(20, (self._list.content_size.width or self.app.size.width - 4) - 1)
+        width = picking.widest(self._shown, room)
+        self._list.set_options(
+            Option(picking.row(o, self._fit(o), width, room, current=self._is_current(o)))
+            for o in self._shown
+        )
+        self.query_one("#columns", Static).update(picking.header(width, room))
+        self.query_one("#title", Static).update(self._title())
+        if self._shown:
+            wanted = at if at in self._shown else None
+            places = enumerate(self._shown)
+            kept = (i for i, o in places if (o == wanted if wanted else self._is_current(o)))
+            self._list.highlighted = next(kept, 0)
+        self._tell()
+
+    def _title(self) -> Content:
+        target = Path(self._info.target).name if self._info is not None else "the present target"
+        title = f"Drafts for {target}" if self._drafts else "Models"
+        return Content.styled(plain(title), "bold $primary")
+
+    def _fit(self, offer: Offer) -> str | None:
+        return offer.fit(self._memory) if self._memory is not None else None
+
+    def _is_current(self, offer: Offer) -> bool:
+        if self._options is None:
+            return False
+        if self._drafts:
+            return offer.name == (self._options.draft or picking.OWN)
+        return offer.name == self._options.model
+
+    @property
+    def _highlighted(self) -> Offer | None:
+        at = self._list.highlighted
+        return self._shown[at] if at is not None and at < len(self._shown) else None
+
+    @on(Input.Changed)
+    def _changed(self) -> None:
+        self._sure = None
+        self._fill()
+        self._read_typed()
+
+    @work(exclusive=True, group="typed")
+    async def _read_typed(self) -> None:
+        query = self.query_one(Input).value.strip()
+        found = await asyncio.to_thread(picking.typed, query) if query else []
+        if found != self._typed:
+            self._typed = found
+            self._fill()
+
+    # -- about the one under the cursor --------------------------------------------------------
+
+    @on(OptionList.OptionHighlighted)
+    def _moved(self) -> None:
+        self._sure = None
+        self._tell()
+        self._rest()
+
+    @work(exclusive=True, group="inspect")
+    async def _rest(self) -> None:
+        await asyncio.sleep(_REST_SECONDS)
+        await self._inspect()
+
+    async def _inspect(self) -> None:
+        """Look into the file under the cursor, in a process of its own."""
+        offer = self._highlighted
+        if offer is None or not offer.installed or offer.name == picking.NONE:
+            return
+        if self._key(offer) not in self._facts:
+            self._facts[self._key(offer)] = await asyncio.to_thread(self._ask, offer)
+        self._tell()
+
+    def _key(self, offer: Offer) -> str:
+        return f"{'draft' if self._drafts else 'target'} {offer.name}"
+
+    def _ask(self, offer: Offer) -> Mapping[str, Any] | str:
+        words = [offer.name]
+        if self._drafts:
+            model = self._options.model if self._options is not None else "demo"
+            words = [model] if offer.name == picking.OWN else [model, "--draft", offer.name]
+        try:
+            found: dict[str, Any] = apart.ask("localspec", "show", "--json", "--offline", *words)
+        except LocalspecError as error:
+            return str(error)
+        return found
+
+    def _tell(self) -> None:
+        """Describe the model under the cursor."""
+        offer = self._highlighted
+        if offer is None:
+            self._about.update(Content.styled("\n".join(self._why_empty()), "$quiet"))
+            return
+        facts = self._facts.get(self._key(offer))
+        known = facts if not isinstance(facts, str) else None
+        if self._drafts:
+            lines = picking.described_draft(offer, known)
+        else:
+            lines = picking.described(offer, self._fit(offer), known)
+        parts: list[Content] = [Content.styled("\n".join(lines), "$quiet")]
+        if isinstance(facts, str):
+            parts.insert(0, Content.styled(plain(facts), "$text-error"))
+        if self._sure == offer.name:
+            parts.insert(0, Content.styled(self._question(offer), "$text-accent"))
+        problems = self._offers.problems if self._offers is not None else ()
+        parts += [Content.styled(plain(line), "$text-error") for line in problems]
+        self._about.update(Content("\n").join(parts))
+
+    def _why_empty(self) -> list[str]:
+        if self._offers is None:
+            return ["looking …"]
+        problems = [plain(line) for line in self._offers.problems]
+        return [*problems, "nothing here is called so; type a path, or user/repo of the Hub"]
+
+    def _question(self, offer: Offer) -> str:
+        if offer.installed:
+            return "by its size it does not fit into memory; Enter again tries it all the same"
+        fetch = f"Enter again pulls {offer.name}"
+        return f"{fetch}, though it is too big here" if self._fit(offer) == TOO_BIG else fetch
+
+    # -- choosing ------------------------------------------------------------------------------
+
+    @on(Input.Submitted)
+    @on(OptionList.OptionSelected)
+    def _entered(self) -> None:
+        self._choose()
+
+    @work(exclusive=True, group="choose")
+    async def _choose(self) -> None:
+        offer = self._highlighted
+        if offer is None:
+            return
+        if not offer.installed and not offer.pullable:
+            return  # the lines below the list say what is missing
+        doubtful = not offer.installed or (self._fit(offer) == TOO_BIG and not self._drafts)
+        if doubtful and self._sure != offer.name:
+            self._sure = offer.name
+            self._tell()
+            return
+        if not offer.installed:
+            self.dismiss(Pull(offer.name, force=self._fit(offer) == TOO_BIG))
+            return
+        await self._inspect()
+        if isinstance(self._facts.get(self._key(offer)), str) or self._highlighted is not offer:
+            return  # it is no model; the error stands below the list
+        if self._drafts:
+            self.dismiss(UseDraft(None if offer.name == picking.OWN else offer.name))
+        else:
+            self.dismiss(Use(offer.name))
+
+    def action_leave(self) -> None:
+        """Back to the chat."""
+        self.dismiss(None)
+
+    def action_drafts(self) -> None:
+        """Drafts in place of targets, or the other way round."""
+        self._drafts = not self._drafts
+        self._sure = None
+        self._fill()
+
+    def action_move(self, step: int) -> None:
+        """Another model."""
+        if step < 0:
+            self._list.action_cursor_up()
+        else:
+            self._list.action_cursor_down()
+
+    def action_page(self, step: int) -> None:
+        """A page of models further."""
+        height = max(1, self._list.size.height - 1)
+        at = (self._list.highlighted or 0) + step * height
+        if self._shown:
+            self._list.highlighted = max(0, min(len(self._shown) - 1, at))
+
+    def on_resize(self) -> None:
+        """Use the columns that there are."""
+        self.query_one(Footer).compact = self.app.size.width < 90
+        self.call_after_refresh(self._fill)

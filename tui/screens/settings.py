@@ -1,0 +1,143 @@
+"""The settings panel: every value with what it does, checked while it is typed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from textual import on
+from textual.app import ComposeResult
+from textual.containers import Horizontal, VerticalScroll
+from textual.content import Content
+from textual.events import DescendantFocus
+from textual.screen import ModalScreen
+from textual.suggester import SuggestFromList
+from textual.widgets import Footer, Input, Static
+
+from localspec import config_file
+from localspec.config_file import Value
+from localspec.errors import LocalspecError
+from localspec.options import Options
+from localspec.parameters import Sampling
+from tui import keymap, tuning
+from tui.stream import plain
+from tui.tuning import BY_NAME, Change, SettingError
+
+if TYPE_CHECKING:
+    from tui.engine import Settings
+
+_LINES = {
+    False: "Enter: from the next reply on",
+    True: "Enter: the model is loaded again, the chat stays",
+}
+
+
+class SettingsScreen(ModalScreen[Change | None]):
+    """See, change and save settings."""
+
+    BINDINGS = keymap.SETTINGS
+    CSS_PATH = "settings.tcss"
+    AUTO_FOCUS = "Input"
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (76, "-wide")]  # noqa: RUF012 - Textual's type
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (20, "-high")]  # noqa: RUF012 - as above
+
+    def __init__(self, settings: Settings, options: Options | None) -> None:
+        super().__init__()
+        self._settings, self._options = settings, options
+        self._held = tuning.values(settings, options)
+
+    def compose(self) -> ComposeResult:
+        """A line for each setting, and one that says what is wrong or what will happen."""
+        yield Static("Settings", markup=False, id="title")
+        with VerticalScroll(can_focus=False):
+            for name, value in self._held.items():
+                field = BY_NAME[name]
+                hints = SuggestFromList(field.choices) if field.choices else None
+                with Horizontal(classes="setting"):
+                    yield Static(name, markup=False, classes="name")
+                    yield Input(
+                        tuning.text_of(value), name=name, compact=True, suggester=hints, id=name
+                    )
+                    yield Static(field.help, markup=False, classes="help")
+        yield Static(markup=False, id="verdict")
+        yield Footer(show_command_palette=False)
+
+    def on_mount(self) -> None:
+        """Nothing is wrong yet."""
+        self._verdict = self.query_one("#verdict", Static)
+        self._check()
+
+    def on_resize(self) -> None:
+        """Use the footer that fits."""
+        self.query_one(Footer).compact = self.app.size.width < 90
+
+    @on(Input.Changed)
+    @on(DescendantFocus)
+    def _changed(self) -> None:
+        self._check()
+
+    def _check(self) -> Change | None:
+        """What would change; None, and a line that says why, where it cannot be."""
+        wanted: dict[str, Value] = {}
+        wrong: str | None = None
+        for field in self.query(Input).results(Input):
+            try:
+                value = wanted[field.name or ""] = BY_NAME[field.name or ""].value(field.value)
+                # Alone first, so that the one that is out of range can be marked.
+                tuning.change({field.name or "": value}, self._settings, self._options)
+            except (SettingError, LocalspecError) as error:
+                wrong = wrong or str(error)
+                field.add_class("-wrong")
+            else:
+                field.remove_class("-wrong")
+        self._wanted = wanted
+        if wrong is None:
+            try:
+                change = tuning.change(wanted, self._settings, self._options)
+            except (SettingError, LocalspecError) as error:
+                wrong = str(error)
+            else:
+                lines = f"{self._help}\n{_LINES[bool(change.options)]}"
+                self._verdict.update(Content.styled(lines, "$quiet"))
+                return change
+        self._verdict.update(Content.styled(plain(wrong), "$text-error"))
+        return None
+
+    @property
+    def _help(self) -> str:
+        """Of the setting that is typed in, whole."""
+        focused = self.focused
+        return BY_NAME[focused.name].help if focused is not None and focused.name else ""
+
+    @on(Input.Submitted)
+    def action_apply(self) -> None:
+        """Use these settings."""
+        change = self._check()
+        if change is not None:
+            self.dismiss(change)
+
+    async def action_save(self) -> None:
+        """Use them, now and in chats to come."""
+        change = self._check()
+        if change is None:
+            return
+        try:
+            path = await asyncio.to_thread(config_file.save, self._defaults())
+        except LocalspecError as error:
+            self._verdict.update(Content.styled(plain(f"not saved: {error}"), "$text-error"))
+            return
+        self.app.notify(f"saved in {path}", markup=False)
+        self.dismiss(change)
+
+    def _defaults(self) -> dict[config_file.Place, Value]:
+        """What config.toml is to say: nothing of what is so anyway."""
+        from tui.engine import Settings
+
+        usual = tuning.values(Settings(Sampling()), Options())
+        return {
+            (name,): None if value == usual[name] else value for name, value in self._wanted.items()
+        }
+
+    def action_leave(self) -> None:
+        """Leave everything as it was."""
+        self.dismiss(None)
