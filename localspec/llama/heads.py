@@ -60,7 +60,7 @@ class Head(Context):
             kv_type=kv_type,
             stop=stop,
         )
-        self.width = int(c_api.llama_model_n_embd(model.handle))
+        self.width = self._width()
         """Numbers of a state that a pair is made of."""
         self._batch = Batch(self.n_batch, states=self.width)
         self._calls.set_nextn(self.handle, True, True)
@@ -69,6 +69,9 @@ class Head(Context):
     def _adjust(self, params: Any) -> None:
         params.ctx_type = self.context_type
         params.ctx_other = self._other.handle
+
+    def _width(self) -> int:
+        return int(c_api.llama_model_n_embd(self.model.handle))
 
     def fuse(self, features: Rows) -> Rows:
         """(n, width) states for pairs, of (n, width of the tap) hidden states of the target."""
