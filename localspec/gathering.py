@@ -185,7 +185,7 @@ class Gathering:
             name,
             head,
             self.target,
-            self.files.tap,
+            self.files,
             lambda kind, model: self.open_head(kind, model, kv_type),
             self.favours,
         )

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.drafters.head import HeadDrafter, HeadModel
+from localspec.drafters.shared import SharedDrafter, SharedModel
 from localspec.errors import LocalspecError
 from localspec.llama import extension
 from localspec.llama.features import Features, LayerInputs, NextStates, Tap
 from localspec.llama.heads import Eagle, Head, NextToken
 from localspec.llama.model import Model
+from localspec.llama.sharing import Assistant
 from localspec.options import Options
 from localspec.pairs import heads
 from localspec.pairs.header import Header
@@ -59,6 +61,14 @@ class Brought:
     def in_target(self, drafter: str) -> bool:
         """Whether that drafter is a part of the target's own file."""
         return drafter == heads.MTP and self.kind != heads.MTP
+
+    def context(self, drafter: str) -> type[Head]:
+        """What computes that head."""
+        if drafter == heads.EAGLE3:
+            return Eagle
+        if self.draft is not None and heads.shares_cache(self.draft):
+            return Assistant
+        return NextToken
 
     @property
     def tap(self) -> Tap:
@@ -115,16 +125,18 @@ Open = Callable[[type[Head], Model], Head]
 
 
 def opened(
-    name: str, head: Model, target: Model, tap: Tap, into: Open, favours: Proposal
+    name: str, head: Model, target: Model, files: Brought, into: Open, favours: Proposal
 ) -> Opened:
     """A drafter from a head whose file was checked.
 
     Raises:
         UnsupportedModelError, OutOfMemoryError
     """
-    context = into(Eagle if name == heads.EAGLE3 else NextToken, head)
-    features = Features(tap)
+    context, features = into(files.context(name), head), Features(files.tap)
     vocabulary = min(head.n_vocab, target.n_vocab)
+    if isinstance(context, Assistant):
+        shared = SharedModel(context, features, vocabulary)
+        return Opened(SharedDrafter(shared, favours, name), context, features)
     model = HeadModel(context, features, vocabulary)
     return Opened(HeadDrafter(model, favours, name), context, features)
 

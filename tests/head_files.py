@@ -241,3 +241,114 @@ def write_hybrid(
             m.ones(f"{b}.nextn.enorm.weight", f"{b}.nextn.hnorm.weight")
             m.matrix(f"{b}.nextn.eh_proj.weight", WIDTH, 2 * WIDTH)
     return m.done()
+
+
+def write_gemma(
+    path: Path,
+    *,
+    layers: int = 4,
+    seed: int = 11,
+    context: int = 1024,
+    window: int = 16,
+    per_layer: int = 8,
+    shared: int = 2,
+    knowing: bool = False,
+) -> Path:
+    """A target of Gemma 4's kind: every second layer slides, and the last ``shared`` ones use the
+    keys and values of earlier layers.
+    """
+    m = Maker(path, "gemma4", seed, silent=knowing)
+    m.shape(layers, context)
+    size, n_vocab, w = WIDTH // HEADS, m.vocabulary(), m.writer
+    w.add_key_length_swa(size)
+    w.add_value_length_swa(size)
+    w.add_sliding_window(window)
+    w.add_sliding_window_pattern([i % 2 == 0 for i in range(layers)])
+    w.add_shared_kv_layers(shared)
+    w.add_embedding_length_per_layer_input(per_layer)
+    m.matrix("token_embd.weight", n_vocab, WIDTH)
+    m.matrix("output.weight", n_vocab, WIDTH)
+    m.ones("output_norm.weight")
+    m.ones("rope_freqs.weight", width=size // 2)
+    if per_layer:
+        m.matrix("per_layer_token_embd.weight", n_vocab, per_layer * layers)
+        m.matrix("per_layer_model_proj.weight", per_layer * layers, WIDTH)
+        m.ones("per_layer_proj_norm.weight", width=per_layer)
+    for i in range(layers):
+        b = f"blk.{i}"
+        m.ones(*(f"{b}.{norm}.weight" for norm in ("attn_norm", "post_attention_norm")))
+        m.ones(*(f"{b}.{norm}.weight" for norm in ("ffn_norm", "post_ffw_norm")))
+        m.ones(f"{b}.attn_q_norm.weight", f"{b}.attn_k_norm.weight", width=size)
+        m.attention(b)
+        m.feed_forward(b)
+        if per_layer:
+            m.matrix(f"{b}.inp_gate.weight", per_layer, WIDTH)
+            m.matrix(f"{b}.proj.weight", WIDTH, per_layer)
+            m.ones(f"{b}.post_norm.weight")
+    return m.done()
+
+
+def write_assistant(
+    path: Path,
+    *,
+    layers: int = 2,
+    target_width: int = WIDTH,
+    key_length: int = WIDTH // HEADS,
+    seed: int = 13,
+    knows: Path | None = None,
+    width: int = 2 * WIDTH,
+    heads_kv: int = HEADS_KV,
+    nextn: int | None = None,
+    leave_out: str = "",
+) -> Path:
+    """A head for `write_gemma` that shares its KV cache.
+
+    If it ``knows`` a target (a knowing one), it says what that one will say. ``nextn`` is a count
+    of layers for prediction that is not that of all layers, and norms can be left out.
+    """
+    wide = width
+    m = Maker(path, "gemma4-assistant", seed, silent=knows is not None)
+    w = m.writer
+    w.add_context_length(1024)
+    w.add_embedding_length(wide)
+    w.add_embedding_length_out(target_width)
+    w.add_block_count(layers)
+    w.add_nextn_predict_layers(layers if nextn is None else nextn)
+    w.add_feed_forward_length(HIDDEN)
+    w.add_head_count(HEADS)
+    w.add_head_count_kv(heads_kv)
+    for add in (w.add_key_length, w.add_value_length, w.add_key_length_swa, w.add_value_length_swa):
+        add(key_length)
+    w.add_rope_dimension_count(key_length)
+    w.add_layer_norm_rms_eps(1e-5)
+    w.add_sliding_window(16)
+    w.add_sliding_window_pattern([i % 2 == 0 for i in range(layers)])
+    n_vocab = m.vocabulary()
+    if knows is None:
+        m.matrix("token_embd.weight", n_vocab, wide)
+        m.matrix("nextn.pre_projection.weight", wide, 2 * target_width)
+        m.ones("output_norm.weight", width=wide)
+    else:
+        output = next(t.data for t in gguf.GGUFReader(knows).tensors if t.name == "output.weight")
+        w.add_tensor("token_embd.weight", np.hstack([output, np.zeros_like(output)]))
+        w.add_tensor("nextn.pre_projection.weight", np.eye(wide, dtype=np.float32) * _first(wide))
+        w.add_tensor("output_norm.weight", np.full(wide, 0.5**0.5, np.float32))
+    m.matrix("nextn.post_projection.weight", target_width, wide)
+    m.ones("rope_freqs.weight", width=key_length // 2)
+    for i in range(layers):
+        b = f"blk.{i}"
+        norms = {"attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm"} - {leave_out}
+        m.ones(*(f"{b}.{norm}.weight" for norm in sorted(norms)), width=wide)
+        m.ones(f"{b}.attn_q_norm.weight", width=key_length)
+        m.ones(f"{b}.layer_output_scale.weight", width=1)
+        m.matrix(f"{b}.attn_q.weight", HEADS * key_length, wide)
+        m.matrix(f"{b}.attn_output.weight", wide, HEADS * key_length)
+        m.matrix(f"{b}.ffn_gate.weight", HIDDEN, wide)
+        m.matrix(f"{b}.ffn_up.weight", HIDDEN, wide)
+        m.matrix(f"{b}.ffn_down.weight", wide, HIDDEN)
+    return m.done()
+
+
+def _first(wide: int) -> np.ndarray:
+    """A mask of the first half."""
+    return (np.arange(wide) < wide // 2).astype(np.float32)

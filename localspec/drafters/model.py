@@ -31,7 +31,7 @@ class UnreadyError(LocalspecError):
     """A draft model lacks what it would draft from; it may have it after the next round."""
 
 
-_CANNOT = (ContextFullError, UnreadyError)
+CANNOT = (ContextFullError, UnreadyError)
 """The draft model's troubles, not the target's: then nothing is drafted."""
 
 
@@ -73,7 +73,7 @@ class _Cache:
 
 
 @dataclass(slots=True)
-class _Chain:
+class Chain:
     """A draft in the making."""
 
     ask: Ask
@@ -110,7 +110,7 @@ class ModelDrafter:
         self._model = model
         self.chooser = Chooser(proposal)
         self._caches: dict[int, _Cache] = {}
-        self._chains: dict[int, _Chain] = {}
+        self._chains: dict[int, Chain] = {}
         """Drafts that wait for their verdict."""
         self._looked: list[Evidence] = []
         self.trouble: str | None = None
@@ -120,7 +120,7 @@ class ModelDrafter:
         """Chains as deep as budget and pace allow, all sequences advancing in the same passes."""
         start = time.perf_counter()
         chains = [
-            _Chain(
+            Chain(
                 ask,
                 self._depth(ask),
                 self.chooser.proposal(ask.processor.sampling),
@@ -134,7 +134,7 @@ class ModelDrafter:
             work = [(c.ask.seq, new, 1) for c, new in zip(active, feed, strict=True)]
             try:
                 rows = self._model.extend(work)
-            except _CANNOT:
+            except CANNOT:
                 break
             for c, new, row in zip(active, feed, rows, strict=True):
                 self._caches[c.ask.seq].held.extend(new)
@@ -178,7 +178,7 @@ class ModelDrafter:
         missing = self._catch_up(seq, tokens)
         missing = missing[: max(0, len(missing) - (len(tokens) - upto))]
         if missing and self._readable(missing):
-            with contextlib.suppress(*_CANNOT):
+            with contextlib.suppress(*CANNOT):
                 self._model.extend([(seq, missing, 0)])
                 self._caches[seq].held.extend(missing)
 
@@ -191,7 +191,7 @@ class ModelDrafter:
             return None
         try:
             (rows,) = self._model.extend([(seq, missing, 1)])
-        except _CANNOT:
+        except CANNOT:
             return None
         row: Logits = rows[0].copy()
         self._caches[seq].held.extend(missing)
@@ -230,7 +230,7 @@ class ModelDrafter:
         if missing:
             try:
                 self._model.extend([(ask.seq, missing, 0)])
-            except _CANNOT:
+            except CANNOT:
                 return False
             self._caches[ask.seq].held.extend(missing)
         return True
@@ -245,7 +245,7 @@ class ModelDrafter:
         """Whether the draft model has all these ids; padded vocabularies differ in size."""
         return all(token < self._model.vocabulary for token in tokens)
 
-    def _draw(self, chain: _Chain, row: Logits) -> None:
+    def _draw(self, chain: Chain, row: Logits) -> None:
         ask = chain.ask
         chain.passes += 1
         lookback = ask.processor.lookback
@@ -262,7 +262,7 @@ class ModelDrafter:
         chain.q.append(q)
         chain.drawn_from.append(drawn_from)
 
-    def _draft(self, chain: _Chain, seconds: float) -> Draft:
+    def _draft(self, chain: Chain, seconds: float) -> Draft:
         if not chain.tokens:
             return no_draft(self.name, seconds, len(chain.confidences))
         return Draft(
@@ -277,7 +277,7 @@ class ModelDrafter:
 
     # -- judging oneself -----------------------------------------------------------------------
 
-    def _judged(self, chain: _Chain, news: Committed) -> list[Evidence]:
+    def _judged(self, chain: Chain, news: Committed) -> list[Evidence]:
         """How the draft did, and how the token would have done that was decided against."""
         tokens = list(chain.tokens)
         if chain.refused is not None:
@@ -297,7 +297,7 @@ class ModelDrafter:
         rows = min(_LOOK_AT, len(missing))
         try:
             (logits,) = self._model.extend([(ask.seq, missing, rows)])
-        except _CANNOT:
+        except CANNOT:
             return
         held = self._caches[ask.seq].held
         held.extend(missing)

@@ -190,6 +190,11 @@ class Context:
         return min(self.rollback, self._revocable.pop(seq, 0))
 
     @property
+    def sequences(self) -> int:
+        """Sequences that it holds, without those for branches."""
+        return len(self._lengths)
+
+    @property
     def branches(self) -> int:
         """Leaves that a tree may have beyond the first."""
         return len(self._shared)

@@ -60,7 +60,7 @@ class Head(Context):
             kv_type=kv_type,
             stop=stop,
         )
-        self.width = int(c_api.llama_model_n_embd(model.handle))
+        self.width = self._width()
         """Numbers of a state that a pair is made of."""
         self._batch = Batch(self.n_batch, states=self.width)
         self._calls.set_nextn(self.handle, True, True)
@@ -69,6 +69,9 @@ class Head(Context):
     def _adjust(self, params: Any) -> None:
         params.ctx_type = self.context_type
         params.ctx_other = self._other.handle
+
+    def _width(self) -> int:
+        return int(c_api.llama_model_n_embd(self.model.handle))
 
     def fuse(self, features: Rows) -> Rows:
         """(n, width) states for pairs, of (n, width of the tap) hidden states of the target."""
@@ -99,6 +102,21 @@ class Head(Context):
         Raises:
             ContextFullError, Interrupted, DecodeError
         """
+        surplus = len(tokens) - self._outputs
+        if not outputs or surplus <= 0:
+            return self._append(seq, position, tokens, states, outputs)
+        self._append(seq, position, tokens[:surplus], states[:surplus], 0)
+        try:
+            return self._append(
+                seq, position + surplus, tokens[surplus:], states[surplus:], outputs
+            )
+        except LocalspecError:
+            self.truncate(seq, position)
+            raise
+
+    def _append(
+        self, seq: int, position: int, tokens: Tokens, states: Rows, outputs: int
+    ) -> tuple[Logits, Rows]:
         n, batch = len(tokens), self._batch
         if self._lengths[seq] == 0:
             self._lengths[seq] = position
@@ -106,15 +124,19 @@ class Head(Context):
             raise DecodeError(f"{n} pairs at {position}, after {self._lengths[seq]}")
         if position + n > self.capacity:
             raise ContextFullError("the head's context is full")
-        flagged = self._flagged(n, outputs)
+        # Many of the graphs compute the states of all rows. Where logits of only some are asked
+        # for, llama.cpp gives the states of the first rows instead of those.
+        flagged = n if outputs else 0
         batch.tokens[:n], batch.states[:n] = tokens, states
         batch.positions[:n] = np.arange(position, position + n)
         batch.seqs[:n, 0], batch.seq_counts[:n] = seq, 1
-        batch.outputs[: n - flagged], batch.outputs[n - flagged : n] = 0, 1
+        batch.outputs[:n] = flagged > 0
         try:
             self._decode(n, flagged)
         except LocalspecError:
             self._undo([seq])
+            if self.length(seq) == 0:  # it may begin elsewhere the next time
+                self._lengths[seq] = 0
             raise
         self._lengths[seq] += n
         if not outputs:
@@ -122,11 +144,6 @@ class Head(Context):
         (logits,) = self._views([flagged])
         own = np.ctypeslib.as_array(self._calls.get_nextn(self.handle), (flagged, self.width))
         return logits[-outputs:], own[-outputs:]
-
-    def _flagged(self, n: int, outputs: int) -> int:
-        """Rows to have logits of, so that those wanted are right."""
-        del n
-        return outputs
 
 
 class NextToken(Head):
@@ -171,10 +188,6 @@ class Eagle(Head):
         if error is not None:
             raise error
         return np.ctypeslib.as_array(self._calls.get_nextn(self.handle), (n, self.width)).copy()
-
-    def _flagged(self, n: int, outputs: int) -> int:
-        # Its graph computes all rows; where some are not asked for, llama.cpp mixes them up.
-        return n if outputs else 0
 
 
 __all__ = ["Eagle", "Head", "NextToken"]

@@ -29,6 +29,8 @@ _MTP_GRAPHS = frozenset(
     }
 )
 """Architectures with a graph for a layer of multi-token prediction."""
+_ASSISTANT = "gemma4-assistant"
+_ASSISTED = "gemma4"
 _LAYER_INPUTS = frozenset(
     {
         *("bailingmoe3", "deepseek4", "gemma4", "gpt-oss", "hunyuan_vl", "lfm2", "llama", "mimo2"),
@@ -47,6 +49,14 @@ _EAGLE_TENSORS = (
 _BEST = (MTP, EAGLE3, MEDUSA)
 """Kinds of heads that this version runs, those first that are right most often."""
 _HEAD_NAME = re.compile(r"mtp|eagle|medusa|assistant", re.IGNORECASE)
+_ASSISTANT_TENSORS = (
+    *("token_embd.weight", "output_norm.weight"),
+    *("nextn.pre_projection.weight", "nextn.post_projection.weight"),
+)
+_ASSISTANT_BLOCK = (
+    *("attn_norm", "attn_q", "attn_output", "attn_q_norm", "post_attention_norm"),
+    *("layer_output_scale", "ffn_norm", "ffn_gate", "ffn_up", "ffn_down", "post_ffw_norm"),
+)
 _FOREIGN = {
     "dflash": "a DFlash head, which drafts whole blocks",
     "dflash-draft": "a DFlash head of another program's",
@@ -71,11 +81,18 @@ def kind(header: Header) -> str:
     architecture.
     """
     arch = header.architecture
+    if shares_cache(header):
+        return MTP
     if arch in {EAGLE3, MEDUSA} or arch in _FOREIGN or arch.endswith("-assistant"):
         return arch
     if promises_mtp(header) and not _has_trunk(header):
         return MTP
     return MODEL
+
+
+def shares_cache(header: Header) -> bool:
+    """Whether a head attends to the target's KV cache instead of one of its own."""
+    return header.architecture == _ASSISTANT
 
 
 def promises_mtp(header: Header) -> bool:
@@ -111,7 +128,9 @@ def head_trouble(head: Header, target: Header) -> str | None:
         return f"it is {_FOREIGN[what]}; this version does not run those"
     if what.endswith("-assistant"):
         return f"it is a head that shares the target's cache ({what}); this version does not run it"
-    if what == EAGLE3:
+    if shares_cache(head):
+        found = _assistant_trouble(head, target)
+    elif what == EAGLE3:
         found = _eagle_trouble(head, target)
     elif what == MTP:
         found = _sidecar_trouble(head, target)
@@ -197,6 +216,55 @@ def _sidecar_trouble(head: Header, target: Header) -> str | None:
     return mtp_trouble(head)
 
 
+def _assistant_trouble(head: Header, target: Header) -> str | None:
+    """Gemma 4's assistants: llama.cpp lays their heads over keys and values of the target without
+    comparing sizes.
+    """
+    if target.architecture != _ASSISTED:
+        return f"it belongs to a model of {_ASSISTED}, not of {target.architecture}"
+    size, layers = head.of_model("embedding_length_out"), head.n_layer
+    if size != target.n_embd:
+        return _other_size(size, target)
+    if size == head.n_embd:
+        return f"its own width is that of {target.name}, {size}, which this llama.cpp refuses"
+    if not layers or _next_layers(head) != layers:
+        return f"it has {layers} layers, {_next_layers(head)} of them for prediction; all must be"
+    blocks = [f"blk.{i}.{part}.weight" for i in range(layers) for part in _ASSISTANT_BLOCK]
+    return _cells_trouble(head, target) or _missing(head, (*_ASSISTANT_TENSORS, *blocks))
+
+
+def _cells_trouble(head: Header, target: Header) -> str | None:
+    """Whether a head would see something else in the target's cache than is there.
+
+    Its sliding layers read what the last layer but one keeps, the others what the last one keeps.
+    """
+    ours, theirs = _sliding(head), _sliding(target)
+    if len(ours) != head.n_layer or theirs[-2:] != (True, False):
+        return "it does not say which of its layers slide as the last two of its target do"
+    for slides in sorted({*ours}):
+        mine, kept = _cell(head, ours.index(slides)), _cell(target, -2 if slides else -1)
+        if mine != kept:
+            return (
+                f"it reads {mine[0]} key heads of {mine[1]} from a layer, and {target.name} keeps "
+                f"{kept[0]} of {kept[1]}"
+            )
+    return None
+
+
+def _sliding(header: Header) -> tuple[bool, ...]:
+    """Which layers attend to a window only; empty where the header does not say so by layer."""
+    value = header.metadata.get(f"{header.architecture}.attention.sliding_window_pattern")
+    return tuple(bool(v) for v in value) if isinstance(value, tuple) else ()
+
+
+def _cell(header: Header, layer: int) -> tuple[int, int]:
+    """Heads and their width of a layer's keys."""
+    width = header.key_length
+    if _sliding(header)[layer]:
+        width = header.of_model("attention.key_length_swa") or width
+    return header.heads_kv()[layer], width
+
+
 def _medusa_trouble(head: Header, target: Header) -> str | None:
     heads = head.of_model("heads") or 0
     missing = _missing(head, tuple(f"medusa.{i}.res.0.weight" for i in range(max(1, heads))))
@@ -239,5 +307,6 @@ __all__ = [
     "mtp_trouble",
     "promises_mtp",
     "read_whole",
+    "shares_cache",
     "why_apart",
 ]

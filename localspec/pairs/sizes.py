@@ -183,7 +183,9 @@ def sizes(headers: Sequence[Header]) -> Sizes:
 
 def _kept(header: Header) -> tuple[tuple[int, ...], tuple[int, ...], tuple[str, ...]]:
     """What each layer keeps: values by token, bytes of state; and what makes that uncertain."""
-    doubts = []
+    doubts: list[str] = []
+    if header.architecture.endswith("-assistant"):  # it reads what the target keeps
+        return (0,) * header.n_layer, (0,) * header.n_layer, ()
     if header.of_model("attention.sliding_window"):
         # llama.cpp keeps the whole context for sliding layers too, so that drafts can be undone.
         doubts.append("sliding-window layers are counted with the whole context")
