@@ -25,6 +25,16 @@ _MTP = 1
 """LLAMA_CONTEXT_TYPE_MTP."""
 
 
+_ALL_STATES = frozenset(
+    {
+        *("bailingmoe3", "cohere2moe", "deepseek2", "deepseek32", "glm-dsa", "glm4moe", "hy_v3"),
+        *("nemotron_h_moe", "qwen35", "qwen35moe"),
+    }
+)
+"""Architectures whose graph for prediction takes the states before it leaves rows out; asking the
+others for all states would read beyond them. An output matrix is then spared most rows."""
+
+
 class Head(Context):
     """A context of pairs, each a token and a state."""
 
@@ -63,12 +73,17 @@ class Head(Context):
         self.width = self._width()
         """Numbers of a state that a pair is made of."""
         self._batch = Batch(self.n_batch, states=self.width)
-        self._calls.set_nextn(self.handle, True, True)
+        self._calls.set_nextn(self.handle, True, not self._all_states)
         self.rollback = None  # its one layer is attention, whatever the target's are
 
     def _adjust(self, params: Any) -> None:
         params.ctx_type = self.context_type
         params.ctx_other = self._other.handle
+
+    @property
+    def _all_states(self) -> bool:
+        """Whether the states of all rows can be had beside the logits of some."""
+        return False
 
     def _width(self) -> int:
         return int(c_api.llama_model_n_embd(self.model.handle))
@@ -126,11 +141,11 @@ class Head(Context):
             raise ContextFullError("the head's context is full")
         # Many of the graphs compute the states of all rows. Where logits of only some are asked
         # for, llama.cpp gives the states of the first rows instead of those.
-        flagged = n if outputs else 0
+        flagged = outputs if self._all_states else n if outputs else 0
         batch.tokens[:n], batch.states[:n] = tokens, states
         batch.positions[:n] = np.arange(position, position + n)
         batch.seqs[:n, 0], batch.seq_counts[:n] = seq, 1
-        batch.outputs[:n] = flagged > 0
+        batch.outputs[: n - flagged], batch.outputs[n - flagged : n] = 0, 1
         try:
             self._decode(n, flagged)
         except LocalspecError:
@@ -142,7 +157,8 @@ class Head(Context):
         if not outputs:
             return self._views([0])[0], np.empty((0, self.width), np.float32)
         (logits,) = self._views([flagged])
-        own = np.ctypeslib.as_array(self._calls.get_nextn(self.handle), (flagged, self.width))
+        rows = n if self._all_states else flagged
+        own = np.ctypeslib.as_array(self._calls.get_nextn(self.handle), (rows, self.width))
         return logits[-outputs:], own[-outputs:]
 
 
@@ -154,6 +170,10 @@ class NextToken(Head):
 
     what = "multi-token prediction"
     context_type = _MTP
+
+    @property
+    def _all_states(self) -> bool:
+        return self.model.architecture in _ALL_STATES
 
 
 class Eagle(Head):
