@@ -15,6 +15,10 @@ from torch.nn import functional
 from heads.frozen import LAYERS, Seen
 from heads.layer import Attention, FeedForward, Past, shifted
 
+_CHAIN = ((0.0, 1), (0.25, 2), (0.7, 4))
+"""From these shares of a training budget on, so many places: later ones cost more and build on the
+first, which must be good before."""
+
 
 def same_talk(talk: Tensor) -> Tensor:
     """(B, T, T): which rows belong to one conversation and lie not ahead."""
@@ -33,6 +37,8 @@ class Eagle3(nn.Module):
 
     The state that goes on is the one before the output norm.
     """
+
+    PLACES = _CHAIN
 
     def __init__(self, target: Model, hidden: int = 768) -> None:
         super().__init__()
@@ -93,6 +99,8 @@ class Mtp(nn.Module):
     expert and the shared one are together one feed-forward part, cut in two when exported.
     """
 
+    PLACES = _CHAIN
+
     def __init__(self, target: Model, hidden: int = 768) -> None:
         super().__init__()
         s = target.shape
@@ -129,6 +137,8 @@ class Mtp(nn.Module):
 
 class Medusa(nn.Module):
     """Medusa (Cai et al. 2024, section 2.1.1): a head on the final state for each place."""
+
+    PLACES = ((0.0, 4),)
 
     def __init__(self, target: Model, heads: int = 4) -> None:
         super().__init__()

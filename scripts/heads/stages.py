@@ -32,11 +32,15 @@ def _train(name: str, args: Namespace, log: Log) -> None:
         torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
     target = frozen.load(args.target)
-    run = Run(HEADS[name](target), target, Plan(args.minutes, args.max_steps), args.seed)
+    head = HEADS[name](target)
+    path = args.work / f"{name}.pt"
+    if args.resume and path.exists():
+        head.load_state_dict(torch.load(path, weights_only=True))
+    run = Run(head, target, Plan(args.minutes, args.max_steps), args.seed)
     own = sum(p.numel() for p in run.head.parameters() if p.requires_grad)
     log(f"{name}: {own} parameters")
     run.run(_stream(args), log)
-    run.save(args.work / f"{name}.pt")
+    run.save(path)
     log(f"{run.tokens} tokens in {run.step} steps, {run.seconds / 60:.1f} minutes")
 
 

@@ -17,7 +17,7 @@ from heads.frozen import look
 from heads.layer import shifted
 
 STEPS = 4
-"""Drafted places that are trained."""
+"""Drafted places that are trained in the end."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,6 @@ class Plan:
     decay_from: float = 0.3
     phases: tuple[float, ...] = (0.0, 0.35, 0.88)
     """From these shares of the budget on: many drills, all kinds, windows of the whole context."""
-    deep_from: float = 0.5
-    """Before it only the first place is trained, at half the cost."""
     fade: float = 0.8
     """Weight of a place against the one before it: fewer rounds get there."""
     report: int = 50
@@ -77,7 +75,7 @@ class Run:
         """The weighted loss, and that of each place; only rows that write a reply count."""
         seen = look(self.target, batch.tokens, batch.talk)
         # The chain of every place must have begun in the same conversation.
-        places = STEPS if self.share() >= self.plan.deep_from else 1
+        places = next(n for start, n in reversed(self.head.PLACES) if self.share() >= start)
         rows = (batch.weights == 1) & (batch.talk == shifted(batch.talk, STEPS))
         with torch.no_grad():
             goal = self.target.head(seen.hidden[rows]).float().log_softmax(-1)
