@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from heads import frozen, llama
-from heads.compose import compose_mtp
+from heads.compose import compose_mtp, value
 from heads.frozen import Seen
 from heads.training import STEPS
 
@@ -149,6 +149,25 @@ def check_files(
                 whole = llama.run_plain(work / f"target-mtp{mark}.gguf", ids)[0]
                 gap = np.abs(whole - llama.run_plain(trunk, ids)[0]).max()
                 log(f"{name}{mark} behind {trunk.name}: plain logits differ by {gap:.5f} at most")
+        head = trained("medusa")
+        if head is not None:
+            path = folder / f"medusa{mark}.gguf"
+            hidden = llama.run_plain(trunk, ids)[1]
+            got = llama.Drafted(None, hidden, in_numpy(path, hidden))
+            exact = as_stored(head, kind)
+            compare(f"{path.name}, PyTorch", in_torch(exact, model, ids, got, Kind.F32), got, log)
+
+
+def in_numpy(head: Path, hidden: Array) -> list[tuple[int, int, Array]]:
+    """Drafts of Medusa heads, read from their file, behind each of the states (N, E)."""
+    reader = gguf.GGUFReader(head)
+    tensors = {t.name: dequantize(t.data, t.tensor_type) for t in reader.tensors}
+    rows = []
+    for k in range(int(value(reader, "medusa.heads"))):
+        inner = hidden @ tensors[f"medusa.{k}.res.0.weight"].T + tensors[f"medusa.{k}.res.0.bias"]
+        logits = (hidden + inner / (1 + np.exp(-inner))) @ tensors[f"medusa.{k}.output.weight"].T
+        rows += [(k + 1, i + k + 1, row) for i, row in enumerate(logits[: -k - 1])]
+    return rows
 
 
 def _eagle3(trunk: Path, head: Path, _whole: Path, ids: list[int]) -> llama.Drafted:
