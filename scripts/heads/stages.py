@@ -34,9 +34,11 @@ def _train(name: str, args: Namespace, log: Log) -> None:
     target = frozen.load(args.target)
     head = HEADS[name](target)
     path = args.work / f"{name}.pt"
-    if args.resume and path.exists():
+    again = args.resume and path.exists()
+    if again:
         head.load_state_dict(torch.load(path, weights_only=True))
-    run = Run(head, target, Plan(args.minutes, args.max_steps), args.seed)
+    plan = Plan(args.minutes, args.max_steps, begin=0.5 if again else 0.0)
+    run = Run(head, target, plan, args.seed)
     own = sum(p.numel() for p in run.head.parameters() if p.requires_grad)
     log(f"{name}: {own} parameters")
     run.run(_stream(args), log)

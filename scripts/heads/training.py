@@ -31,7 +31,9 @@ class Plan:
     warm_up: int = 30
     decay_from: float = 0.3
     phases: tuple[float, ...] = (0.0, 0.35, 0.88)
-    """From these shares of the budget on: many drills, all kinds, windows of the whole context."""
+    """From these shares of the schedule on: many drills, all kinds, windows of the whole context."""
+    begin: float = 0.0
+    """Where in the schedule the run starts: one that goes on with a head skips the beginning."""
     fade: float = 0.8
     """Weight of a place against the one before it: fewer rounds get there."""
     report: int = 50
@@ -89,10 +91,12 @@ class Run:
         return (parts * fading).sum() / fading.sum(), parts.detach()
 
     def share(self) -> float:
-        """How much of the budget is used up."""
+        """How far the run is in its schedule; 1 when the budget is used up."""
         if self.plan.max_steps:
-            return self.step / self.plan.max_steps
-        return self.seconds / (self.plan.minutes * 60)
+            used = self.step / self.plan.max_steps
+        else:
+            used = self.seconds / (self.plan.minutes * 60)
+        return self.plan.begin + (1 - self.plan.begin) * used
 
     def rate(self) -> float:
         warm = min(1.0, (self.step + 1) / self.plan.warm_up)
