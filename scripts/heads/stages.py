@@ -37,7 +37,7 @@ def _train(name: str, args: Namespace, log: Log) -> None:
     again = args.resume and path.exists()
     if again:
         head.load_state_dict(torch.load(path, weights_only=True))
-    plan = Plan(args.minutes, args.max_steps, begin=0.5 if again else 0.0)
+    plan = Plan(args.minutes, args.max_steps, begin=0.7 if again else 0.0)
     run = Run(head, target, plan, args.seed)
     own = sum(p.numel() for p in run.head.parameters() if p.requires_grad)
     log(f"{name}: {own} parameters")

@@ -30,7 +30,7 @@ class Plan:
     other_rate: float = 4e-3
     warm_up: int = 30
     decay_from: float = 0.3
-    phases: tuple[float, ...] = (0.0, 0.35, 0.88)
+    phases: tuple[float, ...] = (0.0, 0.35, 0.94)
     """From these shares of the schedule on: many drills, all kinds, windows of a whole context."""
     begin: float = 0.0
     """Where in the schedule the run starts: one that goes on with a head skips the beginning."""
