@@ -313,15 +313,17 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pair]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["mtp", "eagle3"])
-def test_trained_heads_are_exact_and_mostly_right(trained: dict[str, Pair], kind: str) -> None:
+@pytest.mark.parametrize(("kind", "least"), [("mtp", 0.85), ("eagle3", 0.65)])
+def test_trained_heads_are_exact_and_mostly_right(
+    trained: dict[str, Pair], kind: str, least: float
+) -> None:
     """48 prompts of 64 tokens, at three temperatures."""
     with Runtime.open(trained[kind].options(draft_max=4)) as runtime:
         asked = [Sampling(temperature=t) for t in (0.0, 0.7, 1.0)]
         result = verify(runtime, VERIFY, asked, max_tokens=64, seed=1)
     assert result.exact
     for found in result.comparisons:
-        assert found.acceptance > 0.65
+        assert found.acceptance > least
 
 
 @pytest.mark.slow
