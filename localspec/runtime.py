@@ -9,18 +9,15 @@ for event in runtime.reply([Message("user", "Hello!")], sampling=Sampling(), see
 
 from __future__ import annotations
 
-import contextlib
 import threading
-import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from types import TracebackType
 from typing import Self
 
 from localspec.assembly import Pairing, load
 from localspec.chat import PLAIN_STOP, PLAIN_TEMPLATE, Prompt, Template, Transcript, fit
-from localspec.drafters import Committed, Drafter, Fallible, Follows, Off
-from localspec.drafters.model import common_prefix
-from localspec.errors import ContextError, DecodeError, Interrupted, LocalspecError, UsageError
+from localspec.drafters import Drafter, Fallible, Off
+from localspec.errors import ContextError, Interrupted, LocalspecError, UsageError
 from localspec.events import (
     Event,
     Examination,
@@ -29,24 +26,20 @@ from localspec.events import (
     Message,
     ModelInfo,
     Notice,
-    Reading,
     Reply,
 )
 from localspec.examining import examination
-from localspec.loop import Work
 from localspec.noise import Noise
 from localspec.options import Options
 from localspec.policy import Plain, Policy
 from localspec.policy.costs import Costs
+from localspec.reading import Reader
 from localspec.replying import Ending, Generation, new_seed
 from localspec.resuming import Resuming
 from localspec.sampling import Processor, Sampling
 from localspec.states import Shelf
-from localspec.values import Logits, no_draft
 
 _SEQ = 0
-_READ_AT_ONCE = 256
-"""Prompt tokens between two Reading events."""
 _RESERVE_FRACTION = 4
 """A quarter of the context is kept free for the reply before old turns are dropped."""
 
@@ -60,12 +53,10 @@ class Runtime:
     def __init__(self, pairing: Pairing) -> None:
         """Use `Runtime.open`."""
         self._loaded = pairing
-        self._held: list[int] = []
-        """Tokens in the target's KV cache."""
+        self._reader = Reader(pairing, _SEQ)
         self._told_of_keeping = False
         self._told_of: set[str] = set()
         """Troubles of drafters that the person knows of."""
-        self._resuming: Resuming | None = None
         self._said: tuple[str, list[int]] = ("", [])
         """What was said last, and the tokens it was made of."""
         self._busy = threading.Lock()
@@ -116,7 +107,7 @@ class Runtime:
 
     def lend(self) -> Pairing:
         """The loaded parts, for measurements between two replies; the KV cache is given up."""
-        self._held = []
+        self._reader.held = []
         self._parts.target.truncate(_SEQ, 0)
         return self._parts
 
@@ -176,8 +167,8 @@ class Runtime:
             DecodeError: llama.cpp failed.
         """
         capacity = self._parts.target.capacity
-        if self._resuming is not None:
-            self._resuming.prepare()
+        if self._reader.resuming is not None:
+            self._reader.resuming.prepare()
         prompt = self._prompt(messages, max_tokens)
         if prompt.dropped:
             yield Notice(
@@ -249,7 +240,7 @@ class Runtime:
         try:
             pairing.stop.clear()
             return examination(
-                self._row_after(known),
+                self._reader.row_after(known),
                 known,
                 tokens[-1],
                 rival,
@@ -260,7 +251,7 @@ class Runtime:
                 text=self._reads,
             )
         except LocalspecError:
-            self._forget()
+            self._reader.forget()
             raise
         finally:
             self._busy.release()
@@ -269,18 +260,6 @@ class Runtime:
         """A token as text; control tokens by their name."""
         model = self._parts.target_model
         return model.piece(token).decode("utf-8", "replace") or model.marker(token)
-
-    def _row_after(self, known: list[int]) -> Logits:
-        """(V,) the target's logits after ``known``, which its cache then holds."""
-        target = self._parts.target
-        cached = self._cut(known)
-        if cached < len(known) - 1:
-            target.read(_SEQ, known[cached:-1])
-        (scores,) = target.score([Work(_SEQ, known[-1], no_draft("look"))])
-        row: Logits = scores.logits[0].copy()
-        target.keep(_SEQ, ())
-        self._held = list(known)
-        return row
 
     def interrupt(self) -> None:
         """End the running reply within about 50 ms; callable from any thread."""
@@ -292,7 +271,7 @@ class Runtime:
         They are saved by `rest`.
         """
         pairing = self._parts
-        self._resuming = Resuming(
+        self._reader.resuming = Resuming(
             shelf or Shelf(pairing.identity), pairing.target, self._transcript
         )
 
@@ -301,10 +280,11 @@ class Runtime:
         if `keep_states` was called and it is worth it. Gives up when ``cancelled`` says so.
         """
         self._require_open()
-        if self._resuming is None or not self._busy.acquire(blocking=False):
+        resuming = self._reader.resuming
+        if resuming is None or not self._busy.acquire(blocking=False):
             return
         try:
-            self._resuming.keep(_SEQ, self._held, *self._said, cancelled)
+            resuming.keep(_SEQ, self._reader.held, *self._said, cancelled)
         finally:
             self._busy.release()
 
@@ -358,7 +338,7 @@ class Runtime:
         try:
             pairing.stop.clear()
             try:
-                yield from self._read(generation, drafter, policy)
+                yield from self._reader.read(generation, drafter, policy)
                 yield from self._decode(generation, drafter, policy)
             except Interrupted:
                 generation.interrupt()
@@ -367,47 +347,13 @@ class Runtime:
                 yield Notice(f"the reply was cut: the context of {capacity} tokens is full")
             return generation.reply(policy)
         except LocalspecError:
-            self._forget()
+            self._reader.forget()
             raise
         finally:
             # Also where the reader stops reading in the middle of a reply.
             if not self._closed:
-                self._held = generation.tokens[: pairing.target.length(_SEQ)]
+                self._reader.keep(generation.tokens)
             self._busy.release()
-
-    def _read(self, generation: Generation, drafter: Drafter, policy: Policy) -> Iterator[Event]:
-        """Read what the KV cache does not hold yet of the prompt, all but its last token."""
-        target, prompt = self._parts.target, generation.tokens
-        if self._resuming is not None:
-            self._held = self._resuming.restore(_SEQ, self._held, prompt)
-            yield from map(Notice, self._resuming.take_notices())
-        cached = self._cut(prompt)
-        generation.start_reading(cached)
-        for at in range(cached, len(prompt) - 1, _READ_AT_ONCE):
-            yield Reading(at, len(prompt), cached)
-            start = time.perf_counter()
-            target.read(_SEQ, prompt[at : min(at + _READ_AT_ONCE, len(prompt) - 1)])
-            self._held = prompt[: target.length(_SEQ)]
-            if isinstance(drafter, Follows):
-                drafter.follow(_SEQ, prompt, len(self._held))
-            if self._resuming is not None:
-                self._resuming.has_read(len(self._held) - at, time.perf_counter() - start)
-        if policy.expects_drafts(generation.standing):
-            drafter.commit([Committed(_SEQ, prompt, prompt, {})])  # no draft yet: no evidence
-        yield Reading(len(prompt), len(prompt), cached)
-        generation.start_decoding()
-
-    def _cut(self, prompt: list[int]) -> int:
-        """Leave in the KV cache what ``prompt`` begins with, less its last token; how many."""
-        target = self._parts.target
-        cached = min(common_prefix(self._held, prompt), len(prompt) - 1)
-        try:
-            target.truncate(_SEQ, cached)
-        except DecodeError:  # this kind of cache can only forget all
-            cached = 0
-            target.truncate(_SEQ, cached)
-        self._held = prompt[:cached]
-        return cached
 
     def _prompt(self, messages: Sequence[Message], max_tokens: int | None) -> Prompt:
         """What is read for a conversation."""
@@ -443,13 +389,6 @@ class Runtime:
                     f"measured speeds cannot be kept for the next start: {error.strerror}; free "
                     "some space, or set LOCALSPEC_HOME to a writable folder"
                 )
-
-    def _forget(self) -> None:
-        """After a failure nothing in the caches is trusted."""
-        self._held = []
-        with contextlib.suppress(LocalspecError):
-            self._parts.target.truncate(_SEQ, 0)
-            self._parts.drafter.close(_SEQ)
 
     def _without_end(self, tokens: Sequence[int]) -> Sequence[int]:
         ends = self._parts.target_model.end_ids
