@@ -352,3 +352,52 @@ def write_assistant(
 def _first(wide: int) -> np.ndarray:
     """A mask of the first half."""
     return (np.arange(wide) < wide // 2).astype(np.float32)
+
+
+def write_chained(
+    path: Path,
+    architecture: str = "hy_v3",
+    *,
+    layers: int = 2,
+    ahead: int = 3,
+    seed: int = 17,
+    context: int = 1024,
+    knowing: Sequence[int] | None = None,
+    leave_out: str = "",
+) -> Path:
+    """A target with a layer for each of ``ahead`` tokens (hy_v3, mimo2 or step35), all dense.
+
+    With ``knowing``, the target says what its last token stands for and nothing else, and the
+    layers of these numbers know that.
+    """
+    m = Maker(path, architecture, seed, silent=knowing is not None)
+    m.shape(layers + ahead, context)
+    w, size, n_vocab = m.writer, WIDTH // HEADS, m.vocabulary()
+    w.add_nextn_predict_layers(ahead)
+    w.add_expert_feed_forward_length(HIDDEN)
+    if architecture != "hy_v3":
+        w.add_sliding_window(16)
+        w.add_sliding_window_pattern([i % 2 == 1 for i in range(layers + ahead)])
+    m.matrix("token_embd.weight", n_vocab, WIDTH)
+    m.matrix("output.weight", n_vocab, WIDTH)
+    m.ones("output_norm.weight")
+    for i in range(layers + ahead):
+        b = f"blk.{i}"
+        m.ones(f"{b}.attn_norm.weight", f"{b}.ffn_norm.weight")
+        if architecture == "mimo2":
+            m.matrix(f"{b}.attn_qkv.weight", (HEADS + 2 * HEADS_KV) * size, WIDTH)
+            m.matrix(f"{b}.attn_output.weight", WIDTH, HEADS * size)
+        else:
+            m.attention(b)
+            m.ones(f"{b}.attn_q_norm.weight", f"{b}.attn_k_norm.weight", width=size)
+        m.feed_forward(b)
+        if i >= layers:
+            norms = {f"{b}.nextn.enorm.weight", f"{b}.nextn.hnorm.weight"} - {leave_out}
+            m.ones(*sorted(norms))
+            if knowing is None:
+                m.matrix(f"{b}.nextn.eh_proj.weight", WIDTH, 2 * WIDTH)
+            else:  # of the token's embedding and the state it passes on the embedding, or nothing
+                passes = np.eye(WIDTH) * (i - layers in knowing)
+                passes = np.hstack([passes, np.zeros((WIDTH, WIDTH))])
+                w.add_tensor(f"{b}.nextn.eh_proj.weight", passes.astype(np.float32))
+    return m.done()
