@@ -75,7 +75,7 @@ class Maker:
         w.add_layer_norm_rms_eps(1e-5)
         w.add_rope_dimension_count(WIDTH // HEADS)
 
-    def vocabulary(self, words: Sequence[str] | None = None) -> int:
+    def vocabulary(self, words: Sequence[str] | None = None, eos: int = 2) -> int:
         """The usual byte vocabulary; returns its size."""
         w, words = self.writer, words or byte_vocabulary()
         w.add_tokenizer_model("gpt2")
@@ -85,7 +85,7 @@ class Maker:
             [gguf.TokenType.CONTROL if t in SPECIALS else gguf.TokenType.NORMAL for t in words]
         )
         w.add_token_merges(["a b"])
-        w.add_eos_token_id(2)
+        w.add_eos_token_id(eos)
         w.add_bos_token_id(0)
         w.add_add_bos_token(False)
         w.add_chat_template(CHATML)
@@ -300,6 +300,8 @@ def write_assistant(
     heads_kv: int = HEADS_KV,
     nextn: int | None = None,
     leave_out: str = "",
+    eos: int = 2,
+    words: Sequence[str] | None = None,
 ) -> Path:
     """A head for `write_gemma` that shares its KV cache.
 
@@ -323,7 +325,7 @@ def write_assistant(
     w.add_layer_norm_rms_eps(1e-5)
     w.add_sliding_window(16)
     w.add_sliding_window_pattern([i % 2 == 0 for i in range(layers)])
-    n_vocab = m.vocabulary()
+    n_vocab = m.vocabulary(words, eos)
     if knows is None:
         m.matrix("token_embd.weight", n_vocab, wide)
         m.matrix("nextn.pre_projection.weight", wide, 2 * target_width)

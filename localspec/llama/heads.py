@@ -285,4 +285,4 @@ class Eagle(Head):
         return np.ctypeslib.as_array(self._calls.get_nextn(self.handle), (n, self.width)).copy()
 
 
-__all__ = ["Eagle", "Head", "NextToken"]
+__all__ = ["Eagle", "Head", "NextToken", "NextTokens"]

@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 
 from localspec.errors import LocalspecError
-from localspec.pairs.check import vocabulary_mismatch
+from localspec.pairs.check import ids_mismatch
 from localspec.pairs.header import Header, read_header
 from localspec.pairs.sizes import shards
 from localspec.pairs.vocabulary import HeaderVocabulary
@@ -300,10 +300,12 @@ def _missing(head: Header, names: tuple[str, ...]) -> str | None:
 
 
 def _vocabulary_trouble(head: Header, target: Header) -> str | None:
-    """Heads are made for one target: where they have a vocabulary, it must be that."""
+    """Heads are made for one target: where they have a vocabulary, it must be that. How a text
+    begins and ends is the target's business, and files of one family do differ there.
+    """
     if not head.tokens:
         return None
-    return vocabulary_mismatch(HeaderVocabulary(target), HeaderVocabulary(head))
+    return ids_mismatch(HeaderVocabulary(target), HeaderVocabulary(head))
 
 
 __all__ = [
