@@ -11,7 +11,7 @@ from localspec.drafters.shared import SharedDrafter, SharedModel
 from localspec.errors import LocalspecError
 from localspec.llama import extension
 from localspec.llama.features import Features, LayerInputs, NextStates, Tap
-from localspec.llama.heads import Eagle, Head, NextToken
+from localspec.llama.heads import Eagle, Head, NextToken, NextTokens
 from localspec.llama.model import Model
 from localspec.llama.sharing import Assistant
 from localspec.options import Options
@@ -68,7 +68,9 @@ class Brought:
             return Eagle
         if self.draft is not None and heads.shares_cache(self.draft):
             return Assistant
-        return NextToken
+        beside = None if self.in_target(drafter) else self.draft
+        layers = heads.next_layers(beside or self.target)
+        return NextTokens if layers > 1 else NextToken
 
     @property
     def tap(self) -> Tap:
@@ -138,7 +140,7 @@ def opened(
         shared = SharedModel(context, features, vocabulary)
         return Opened(SharedDrafter(shared, favours, name), context, features)
     model = HeadModel(context, features, vocabulary)
-    return Opened(HeadDrafter(model, favours, name), context, features)
+    return Opened(HeadDrafter(model, favours, name, model.depth), context, features)
 
 
 __all__ = ["HEADS", "Brought", "Opened", "brought", "opened"]

@@ -75,7 +75,7 @@ class Maker:
         w.add_layer_norm_rms_eps(1e-5)
         w.add_rope_dimension_count(WIDTH // HEADS)
 
-    def vocabulary(self, words: Sequence[str] | None = None) -> int:
+    def vocabulary(self, words: Sequence[str] | None = None, eos: int = 2) -> int:
         """The usual byte vocabulary; returns its size."""
         w, words = self.writer, words or byte_vocabulary()
         w.add_tokenizer_model("gpt2")
@@ -85,7 +85,7 @@ class Maker:
             [gguf.TokenType.CONTROL if t in SPECIALS else gguf.TokenType.NORMAL for t in words]
         )
         w.add_token_merges(["a b"])
-        w.add_eos_token_id(2)
+        w.add_eos_token_id(eos)
         w.add_bos_token_id(0)
         w.add_add_bos_token(False)
         w.add_chat_template(CHATML)
@@ -300,6 +300,8 @@ def write_assistant(
     heads_kv: int = HEADS_KV,
     nextn: int | None = None,
     leave_out: str = "",
+    eos: int = 2,
+    words: Sequence[str] | None = None,
 ) -> Path:
     """A head for `write_gemma` that shares its KV cache.
 
@@ -323,7 +325,7 @@ def write_assistant(
     w.add_layer_norm_rms_eps(1e-5)
     w.add_sliding_window(16)
     w.add_sliding_window_pattern([i % 2 == 0 for i in range(layers)])
-    n_vocab = m.vocabulary()
+    n_vocab = m.vocabulary(words, eos)
     if knows is None:
         m.matrix("token_embd.weight", n_vocab, wide)
         m.matrix("nextn.pre_projection.weight", wide, 2 * target_width)
@@ -352,3 +354,52 @@ def write_assistant(
 def _first(wide: int) -> np.ndarray:
     """A mask of the first half."""
     return (np.arange(wide) < wide // 2).astype(np.float32)
+
+
+def write_chained(
+    path: Path,
+    architecture: str = "hy_v3",
+    *,
+    layers: int = 2,
+    ahead: int = 3,
+    seed: int = 17,
+    context: int = 1024,
+    knowing: Sequence[int] | None = None,
+    leave_out: str = "",
+) -> Path:
+    """A target with a layer for each of ``ahead`` tokens (hy_v3, mimo2 or step35), all dense.
+
+    With ``knowing``, the target says what its last token stands for and nothing else, and the
+    layers of these numbers know that.
+    """
+    m = Maker(path, architecture, seed, silent=knowing is not None)
+    m.shape(layers + ahead, context)
+    w, size, n_vocab = m.writer, WIDTH // HEADS, m.vocabulary()
+    w.add_nextn_predict_layers(ahead)
+    w.add_expert_feed_forward_length(HIDDEN)
+    if architecture != "hy_v3":
+        w.add_sliding_window(16)
+        w.add_sliding_window_pattern([i % 2 == 1 for i in range(layers + ahead)])
+    m.matrix("token_embd.weight", n_vocab, WIDTH)
+    m.matrix("output.weight", n_vocab, WIDTH)
+    m.ones("output_norm.weight")
+    for i in range(layers + ahead):
+        b = f"blk.{i}"
+        m.ones(f"{b}.attn_norm.weight", f"{b}.ffn_norm.weight")
+        if architecture == "mimo2":
+            m.matrix(f"{b}.attn_qkv.weight", (HEADS + 2 * HEADS_KV) * size, WIDTH)
+            m.matrix(f"{b}.attn_output.weight", WIDTH, HEADS * size)
+        else:
+            m.attention(b)
+            m.ones(f"{b}.attn_q_norm.weight", f"{b}.attn_k_norm.weight", width=size)
+        m.feed_forward(b)
+        if i >= layers:
+            norms = {f"{b}.nextn.enorm.weight", f"{b}.nextn.hnorm.weight"} - {leave_out}
+            m.ones(*sorted(norms))
+            if knowing is None:
+                m.matrix(f"{b}.nextn.eh_proj.weight", WIDTH, 2 * WIDTH)
+            else:  # of the token's embedding and the state it passes on the embedding, or nothing
+                passes = np.eye(WIDTH) * (i - layers in knowing)
+                passes = np.hstack([passes, np.zeros((WIDTH, WIDTH))])
+                w.add_tensor(f"{b}.nextn.eh_proj.weight", passes.astype(np.float32))
+    return m.done()

@@ -9,6 +9,7 @@ from pathlib import Path
 import head_files
 import numpy as np
 import pytest
+from gguf_tools import foreign_vocabulary
 
 from localspec import GREEDY, Finished, Message, Options, Reply, Runtime, Sampling
 from localspec.drafters.model import UnreadyError
@@ -309,6 +310,17 @@ def test_assistants_of_another_target_are_refused_by_numbers(folder: Path, tmp_p
     odd = heads.read_whole(head_files.write_gemma(tmp_path / "odd.gguf", layers=5))
     found = heads.head_trouble(heads.read_whole(folder / "assistant.gguf"), odd)
     assert "slide" in (found or "")
+
+
+def test_what_ends_a_text_may_differ_but_not_what_ids_stand_for(
+    folder: Path, tmp_path: Path
+) -> None:
+    target = heads.read_whole(folder / "target.gguf")
+    ends = head_files.write_assistant(tmp_path / "ends.gguf", eos=1)
+    assert heads.head_trouble(heads.read_whole(ends), target) is None
+    foreign = head_files.write_assistant(tmp_path / "foreign.gguf", words=foreign_vocabulary(70))
+    found = heads.head_trouble(heads.read_whole(foreign), target) or ""
+    assert "the vocabularies differ from id 70 on" in found
 
 
 def test_a_refused_assistant_is_named_and_the_text_drafts(folder: Path, tmp_path: Path) -> None:

@@ -9,9 +9,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.drafters.model import ModelDrafter, UnreadyError
+from localspec.drafters import Ask
+from localspec.drafters.model import DraftModel, ModelDrafter, UnreadyError
 from localspec.errors import ContextFullError
-from localspec.values import Logits
+from localspec.values import Logits, Proposal
 
 Rows = NDArray[np.float32]
 """(tokens, width) hidden states."""
@@ -42,6 +43,11 @@ class PairReader(Protocol):
         """Pairs of one pass."""
         ...
 
+    @property
+    def depth(self) -> int | None:
+        """Tokens that it can guess after the last pair of the target's own; None: any."""
+        ...
+
     def fuse(self, features: Rows) -> Rows:
         """States as pairs have them, of the target's."""
         ...
@@ -50,6 +56,10 @@ class PairReader(Protocol):
         self, seq: int, position: int, tokens: Sequence[int], states: Rows, outputs: int
     ) -> tuple[Logits, Rows]:
         """Append pairs; logits after the last ``outputs``, and the head's own states there."""
+        ...
+
+    def guess(self, seq: int, position: int, token: int, state: Rows) -> tuple[Logits, Rows]:
+        """Append a pair with a state of the head's own."""
         ...
 
     def truncate(self, seq: int, length: int) -> None:
@@ -91,11 +101,17 @@ class HeadModel:
         """Tokens that one sequence may hold."""
         return self._reader.capacity
 
+    @property
+    def depth(self) -> int | None:
+        """Tokens that it can guess after what the target has read; None: any."""
+        return self._reader.depth
+
     def extend(self, work: Sequence[tuple[int, Sequence[int], int]]) -> list[Logits]:
         """Append tokens, see `DraftModel`.
 
         Raises:
-            UnreadyError: the target's states of the tokens before are not at hand.
+            UnreadyError: the target's states of the tokens before are not at hand, or there is no
+                layer for a token so far ahead.
             ContextFullError, Interrupted, DecodeError
         """
         if len(work) == 1:
@@ -166,8 +182,9 @@ class HeadModel:
 
     def _alone(self, seq: int, held: _Held, tokens: Sequence[int], j: int) -> Logits:
         """Read the pair of token j with the head's own guess of the state before it."""
-        state = held.own[j - 1][None]
-        logits, own = self._reader.extend(seq, j - 1, tokens[j : j + 1], state, 1)
+        if self.depth is not None and j - held.sure >= self.depth - 1:
+            raise UnreadyError("there is no layer for a token so far ahead")
+        logits, own = self._reader.guess(seq, j - 1, tokens[j], held.own[j - 1])
         held.read = j + 1
         held.own[j] = own[-1].copy()
         return logits
@@ -183,6 +200,17 @@ class HeadModel:
 
 class HeadDrafter(ModelDrafter):
     """Chains from a head (Li et al. 2025, "EAGLE-3"; DeepSeek-AI 2024, section 2.2)."""
+
+    def __init__(
+        self, model: DraftModel, proposal: Proposal, name: str, deepest: int | None = None
+    ) -> None:
+        """``deepest`` is the number of tokens that the head can guess."""
+        super().__init__(model, proposal, name)
+        self._deepest = deepest
+
+    def _depth(self, ask: Ask) -> int:
+        depth = super()._depth(ask)
+        return depth if self._deepest is None else min(depth, self._deepest)
 
     def follow(self, seq: int, tokens: Sequence[int], upto: int) -> None:
         """See `Follows`."""

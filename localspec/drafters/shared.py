@@ -28,7 +28,7 @@ class Guesser(Protocol):
         """Tokens of the sequence in the target's cache."""
         ...
 
-    def guess(self, work: Sequence[tuple[int, int, Rows]]) -> tuple[Logits, Rows]:
+    def guesses(self, work: Sequence[tuple[int, int, Rows]]) -> tuple[Logits, Rows]:
         """(n, V) logits after (sequence, token, state of the token before), and states."""
         ...
 
@@ -123,7 +123,7 @@ class SharedModel:
         """One pass over the next token of each."""
         for chain in active:  # the pass overwrites what was found
             chain.found = [row.copy() for row in chain.found]
-        logits, states = self._reader.guess([(c.seq, c.todo[0], c.state) for c in active])
+        logits, states = self._reader.guesses([(c.seq, c.todo[0], c.state) for c in active])
         for chain, row, state in zip(active, logits, states, strict=True):
             if len(chain.todo) <= chain.rows:
                 chain.found.append(row)

@@ -58,7 +58,7 @@ class Assistant(Head):
     def truncate(self, seq: int, length: int) -> None:
         """Nothing: the cells are the target's."""
 
-    def guess(self, work: Sequence[tuple[int, int, Rows]]) -> tuple[Logits, Rows]:
+    def guesses(self, work: Sequence[tuple[int, int, Rows]]) -> tuple[Logits, Rows]:
         """One pass over (sequence, token, (width,) state of the token before) of some sequences.
 
         Returns (n, V) logits of what follows, and (n, width) the states guessed for these tokens;
@@ -85,7 +85,7 @@ class Assistant(Head):
         state = np.zeros(self.width, np.float32)
         found = []
         for seq, tokens, outputs in work:
-            rows = [self.guess([(seq, int(token), state)])[0][0].copy() for token in tokens]
+            rows = [self.guesses([(seq, int(token), state)])[0][0].copy() for token in tokens]
             found.append(np.stack(rows)[len(rows) - outputs :])
         return found
 

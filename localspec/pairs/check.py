@@ -22,10 +22,10 @@ class Vocabulary(Protocol):
     def token_text(self, token: int) -> bytes: ...
 
 
-def vocabulary_mismatch(target: Vocabulary, draft: Vocabulary) -> str | None:
-    """Why the draft's ids do not mean what the target's do; None if they do.
+def ids_mismatch(target: Vocabulary, draft: Vocabulary) -> str | None:
+    """Why the draft's ids do not stand for what the target's do; None if they do.
 
-    Type, size (padding apart), bos, eos and the text of every shared id must be equal.
+    Type, size (padding apart) and the text of every shared id must be equal.
     """
     if target.vocab_type != draft.vocab_type:
         return (
@@ -42,6 +42,17 @@ def vocabulary_mismatch(target: Vocabulary, draft: Vocabulary) -> str | None:
             )
     if abs(target.n_vocab - draft.n_vocab) > MAX_SIZE_DIFFERENCE:
         return f"the vocabularies have {target.n_vocab} and {draft.n_vocab} entries"
+    return None
+
+
+def vocabulary_mismatch(target: Vocabulary, draft: Vocabulary) -> str | None:
+    """Why a model does not read texts as the target does; None if it does.
+
+    Beside the ids, bos and eos must be equal.
+    """
+    mismatch = ids_mismatch(target, draft)
+    if mismatch is not None:
+        return mismatch
     if target.adds_bos != draft.adds_bos:
         return "one of them starts every text with bos, the other does not"
     # A bos that neither adds is often left out of one header; eot is a guess of llama.cpp's where

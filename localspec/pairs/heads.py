@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 
 from localspec.errors import LocalspecError
-from localspec.pairs.check import vocabulary_mismatch
+from localspec.pairs.check import ids_mismatch
 from localspec.pairs.header import Header, read_header
 from localspec.pairs.sizes import shards
 from localspec.pairs.vocabulary import HeaderVocabulary
@@ -29,6 +29,13 @@ _MTP_GRAPHS = frozenset(
     }
 )
 """Architectures with a graph for a layer of multi-token prediction."""
+_CHAINED: dict[str, tuple[str, ...]] = {
+    "hy_v3": (),
+    "mimo2": ("attn_qkv", "ffn_gate", "ffn_up", "ffn_down"),
+    "step35": (),
+}
+"""Those whose graph has a layer for each of several tokens (elsewhere more than one aborts), and
+what these layers must have besides."""
 _ASSISTANT = "gemma4-assistant"
 _ASSISTED = "gemma4"
 _LAYER_INPUTS = frozenset(
@@ -97,7 +104,7 @@ def shares_cache(header: Header) -> bool:
 
 def promises_mtp(header: Header) -> bool:
     """Whether the header says that layers for multi-token prediction follow the model's own."""
-    return _next_layers(header) > 0 and not header.architecture.endswith("-assistant")
+    return next_layers(header) > 0 and not header.architecture.endswith("-assistant")
 
 
 def carries_mtp(header: Header) -> bool:
@@ -110,14 +117,17 @@ def mtp_trouble(header: Header) -> str | None:
     arch, name = header.architecture, header.name
     if arch not in _MTP_GRAPHS:
         return f"this llama.cpp cannot run the MTP layer of {name} ({arch})"
-    if _next_layers(header) != 1:
-        return f"{name} has {_next_layers(header)} MTP layers, and this version runs a single one"
-    block = header.n_layer - 1
+    layers = next_layers(header)
+    if layers != 1 and arch not in _CHAINED:
+        return f"{name} has {layers} MTP layers, and this llama.cpp runs a single one of {arch}"
+    parts = (*("nextn.eh_proj", "nextn.enorm", "nextn.hnorm", "attn_norm"), *_CHAINED.get(arch, ()))
+    blocks = range(header.n_layer - layers, header.n_layer)
+    wanted = [f"blk.{block}.{part}.weight" for block in blocks for part in parts]
     named = {tensor.name for tensor in header.tensors}
-    wanted = [f"blk.{block}.nextn.{part}.weight" for part in ("eh_proj", "enorm", "hnorm")]
-    missing = [n for n in (*wanted, f"blk.{block}.attn_norm.weight") if n not in named]
+    missing = [n for n in wanted if n not in named]
     if missing:
-        return f"{name} promises an MTP layer, and {missing[0]} is not in it"
+        what = "an MTP layer" if layers == 1 else f"{layers} MTP layers"
+        return f"{name} promises {what}, and {missing[0]} is not in it"
     return None
 
 
@@ -170,7 +180,8 @@ def beside(target: Path) -> Path | None:
     return next((fitting[what] for what in _BEST if what in fitting), None)
 
 
-def _next_layers(header: Header) -> int:
+def next_layers(header: Header) -> int:
+    """Layers for multi-token prediction."""
     return header.of_model("nextn_predict_layers") or 0
 
 
@@ -187,7 +198,7 @@ def _eagle_trouble(head: Header, target: Header) -> str | None:
             f"this llama.cpp does not give away what enters the layers of {target.name} "
             f"({target.architecture})"
         )
-    trunk = target.n_layer - _next_layers(target)
+    trunk = target.n_layer - next_layers(target)
     if not all(isinstance(i, int) and 0 <= i < trunk for i in layers):
         shown = ", ".join(str(i) for i in layers)
         return f"it reads what enters the layers {shown}, and {target.name} has {trunk} layers"
@@ -227,8 +238,8 @@ def _assistant_trouble(head: Header, target: Header) -> str | None:
         return _other_size(size, target)
     if size == head.n_embd:
         return f"its own width is that of {target.name}, {size}, which this llama.cpp refuses"
-    if not layers or _next_layers(head) != layers:
-        return f"it has {layers} layers, {_next_layers(head)} of them for prediction; all must be"
+    if not layers or next_layers(head) != layers:
+        return f"it has {layers} layers, {next_layers(head)} of them for prediction; all must be"
     blocks = [f"blk.{i}.{part}.weight" for i in range(layers) for part in _ASSISTANT_BLOCK]
     return _cells_trouble(head, target) or _missing(head, (*_ASSISTANT_TENSORS, *blocks))
 
@@ -289,10 +300,12 @@ def _missing(head: Header, names: tuple[str, ...]) -> str | None:
 
 
 def _vocabulary_trouble(head: Header, target: Header) -> str | None:
-    """Heads are made for one target: where they have a vocabulary, it must be that."""
+    """Heads are made for one target: where they have a vocabulary, it must be that. How a text
+    begins and ends is the target's business, and files of one family do differ there.
+    """
     if not head.tokens:
         return None
-    return vocabulary_mismatch(HeaderVocabulary(target), HeaderVocabulary(head))
+    return ids_mismatch(HeaderVocabulary(target), HeaderVocabulary(head))
 
 
 __all__ = [
@@ -305,6 +318,7 @@ __all__ = [
     "head_trouble",
     "kind",
     "mtp_trouble",
+    "next_layers",
     "promises_mtp",
     "read_whole",
     "shares_cache",
