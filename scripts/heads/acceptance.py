@@ -17,16 +17,16 @@ from pathlib import Path
 import numpy as np
 import torch
 from demo import tokenizer as tok
-from demo.model import Model
+from demo.model import Model, norm
 from demo.runtime import END, Runner, greedy, probabilities
 from torch import Tensor, nn
 from torch.nn import functional
 
-from heads.frozen import look
+from heads.frozen import Seen, look
 from heads.training import STEPS
 
-Drafter = Callable[[Tensor, Tensor], list[Tensor]]
-"""From tokens (1, T) and the rows (R,) asked for: logits (R, V) of each step."""
+Drafter = Callable[[Seen, Tensor], list[Tensor]]
+"""From one text and the rows (R,) asked for: logits (R, V) of each step."""
 _LONGEST = 768
 
 
@@ -94,11 +94,11 @@ def sampled(runner: Runner, prompt: list[int], seed: int, limit: int = 400) -> l
     return reply
 
 
-def of_head(head: nn.Module, target: Model) -> Drafter:
+def of_head(head: nn.Module) -> Drafter:
     """Drafts of a head."""
 
-    def draft(tokens: Tensor, rows: Tensor) -> list[Tensor]:
-        states = head(look(target, tokens, torch.ones_like(tokens)), STEPS)
+    def draft(seen: Seen, rows: Tensor) -> list[Tensor]:
+        states = head(seen, STEPS)
         return [
             functional.linear(state[0, rows], head.matrix(n)) for n, state in enumerate(states, 1)
         ]
@@ -108,53 +108,63 @@ def of_head(head: nn.Module, target: Model) -> Drafter:
 
 def of_model(model: Model) -> Drafter:
     """Drafts of a model: what it drafts at a place follows from the text alone."""
-    return lambda tokens, rows: [model(tokens)[0, rows]] * STEPS
+
+    def draft(seen: Seen, rows: Tensor) -> list[Tensor]:
+        state = norm(model.stream(seen.tokens)[-1], model.norm)
+        return [model.head(state[0, rows])] * STEPS
+
+    return draft
 
 
-@torch.no_grad()
-def judge(reply: Reply, target: Model, drafter: Drafter) -> Places:
-    """Acceptance in one reply, of the chains that begin at each of its tokens."""
-    ids = reply.ids[:_LONGEST]
-    tokens = torch.tensor([ids])
-    rows = torch.arange(reply.start - 1, len(ids) - 1)
-    if len(rows) < STEPS:
-        return Places()
-    told = tokens[0, rows + 1]
-    p = target(tokens)[0, rows].softmax(-1)
+def judge(told: Tensor, p: Tensor, drafts: list[Tensor], *, greedily: bool) -> Places:
+    """Acceptance of the chains that begin at each token of a reply.
+
+    Args:
+        told: the reply's tokens (R,).
+        p: the target's distributions there (R, V).
+        drafts: logits (R, V) of each step.
+        greedily: at temperature 0, otherwise 1.
+    """
     found = Places()
-    chains = len(rows) - STEPS + 1
-    weight = np.ones(chains)
-    for step, logits in enumerate(drafter(tokens, rows)):
-        here = slice(step, step + chains)
-        q = logits.softmax(-1)
-        if reply.greedy:
+    chains = len(told) - STEPS + 1
+    weight = np.ones(max(0, chains))
+    each = torch.arange(len(told))
+    for step, logits in enumerate(drafts):
+        if greedily:
             kept = follow = (logits.argmax(-1) == told).double()
         else:
+            q = logits.softmax(-1)
             kept = torch.minimum(p, q).sum(-1).double()
-            each = torch.arange(len(rows))
             follow = (q[each, told] / p[each, told]).clamp(max=1).double()
+        here = slice(step, step + len(weight))
         found.reached[step] += weight.sum()
         found.kept[step] += (weight * kept[here].numpy()).sum()
         weight = weight * follow[here].numpy()
     return found
 
 
+@torch.no_grad()
 def measure(
     texts: list[Reply], target: Model, drafters: dict[str, Drafter], log: Callable[[str], None]
 ) -> None:
     """Log a table for each drafter: acceptance by place and tokens per round, by kind of prompt."""
-    for name, drafter in drafters.items():
-        sums: dict[tuple[str, bool], Places] = defaultdict(Places)
-        for reply in texts:
-            places = judge(reply, target, drafter)
-            sums[reply.kind, reply.greedy].add(places)
-            sums["all", reply.greedy].add(places)
+    sums: dict[tuple[str, str, bool], Places] = defaultdict(Places)
+    for reply in texts:
+        tokens = torch.tensor([reply.ids[:_LONGEST]])
+        rows = torch.arange(reply.start - 1, tokens.shape[1] - 1)
+        if len(rows) < STEPS:
+            continue
+        seen = look(target, tokens, torch.ones_like(tokens))
+        p, told = target.head(seen.hidden[0, rows]).softmax(-1), tokens[0, rows + 1]
+        for name, drafter in drafters.items():
+            places = judge(told, p, drafter(seen, rows), greedily=reply.greedy)
+            for kind in (reply.kind, "all"):
+                sums[name, kind, reply.greedy].add(places)
+    for name in drafters:
         log(f"| {name} | T = 0, by place | tokens | T = 1, by place | tokens |")
-        for kind in dict.fromkeys(kind for kind, _ in sums):
-            cells = [
-                f"{_cell(sums[kind, g])} | {sums[kind, g].tokens():.2f}" for g in (True, False)
-            ]
-            log(f"| {kind} | {' | '.join(cells)} |")
+        for kind in dict.fromkeys(kind for _, kind, _ in sums):
+            both = [sums[name, kind, greedily] for greedily in (True, False)]
+            log(f"| {kind} | {' | '.join(f'{_cell(x)} | {x.tokens():.2f}' for x in both)} |")
 
 
 def _cell(places: Places) -> str:

@@ -96,7 +96,7 @@ def acceptance(args: Namespace, log: Log) -> None:
     drafters = {"draft model": offline.of_model(frozen.load(args.target.with_name("draft.gguf")))}
     for name in ("eagle3", "mtp", "medusa"):
         if head := trained(name, args):
-            drafters[name] = offline.of_head(head, target)
+            drafters[name] = offline.of_head(head)
     texts = list(offline.replies(args.target, args.data / "heldout.json"))
     log(f"{len(texts)} replies, {sum(len(t.ids) - t.start for t in texts)} tokens")
     offline.measure(texts, target, drafters, log)
