@@ -33,6 +33,8 @@ def command(name: str, draft: str | None, *, offline: bool, as_json: bool) -> No
     try:
         files = resolve(name, draft)
     except ModelNotFoundError:
+        if pair is not None and pair.installed:  # then it is the draft that was named
+            raise
         if pair is None:
             found = None if offline else _on_hub(name)
             if found is None:

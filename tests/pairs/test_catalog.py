@@ -50,6 +50,13 @@ def test_models_reads_well_in_80_columns(capfd: pytest.CaptureFixture[str]) -> N
     assert len(lines) == len(catalog()) + 1
 
 
+def test_show_refuses_a_draft_that_is_not_here_beside_a_pair_that_is(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.call(["show", "demo", "--draft", "nothing"]) == 3
+    assert "no model called 'nothing'" in capfd.readouterr().err
+
+
 def test_show_tells_what_a_pair_is_before_it_is_here(capfd: pytest.CaptureFixture[str]) -> None:
     assert cli.call(["show", "qwen3-8b"]) == 0
     out = capfd.readouterr().out

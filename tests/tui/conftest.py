@@ -9,6 +9,7 @@ sys.path.append(str(Path(__file__).parent))  # for fake_engine, here and in the 
 
 from fake_engine import FakeEngine
 
+from localspec.pairs import apart
 from localspec.sampling import Sampling
 from tui.app import ChatApp
 from tui.engine import Phase, Settings
@@ -76,6 +77,12 @@ class Chat:
         strips = self.app.screen._compositor.render_strips()
         lines = ["".join(segment.text for segment in strip).rstrip() for strip in strips]
         return "\n".join(lines)
+
+
+@pytest.fixture
+def known(monkeypatch):
+    """Every name is that of a model here: nobody looks into files."""
+    monkeypatch.setattr(apart, "ask", lambda *_: {})
 
 
 @pytest.fixture

@@ -117,7 +117,7 @@ async def test_another_draft_or_none_is_chosen_for_the_present_target(chat, shel
 
 
 @pytest.mark.parametrize(("typed_draft", "meant"), [("none", "none"), ("auto", None), ("x", "x")])
-async def test_a_draft_can_be_named_in_a_command(chat, typed_draft, meant):
+async def test_a_draft_can_be_named_in_a_command(chat, known, typed_draft, meant):
     second = FakeEngine()
     async with chat() as c:
         opened = answered_with(c, second)
@@ -196,7 +196,7 @@ async def test_the_picker_fits_any_terminal(chat, shelf, size):
         assert all(len(line) <= size[0] for line in c.screen_text.splitlines())
 
 
-async def test_a_model_that_cannot_be_loaded_leaves_the_one_before(chat):
+async def test_a_model_that_cannot_be_loaded_leaves_the_one_before(chat, known):
     failing = FakeEngine(open_error=OutOfMemoryError("it needs 900 GB"))
     again = FakeEngine([Script("Back.")])
     async with chat(Script("One.")) as c:
@@ -212,6 +212,23 @@ async def test_a_model_that_cannot_be_loaded_leaves_the_one_before(chat):
         assert c.session.options.model == "demo"
         await c.ask("Still there?")
         assert c.replies[-1].text == "Back."
+
+
+async def test_a_name_of_nothing_is_refused_before_the_present_model_is_given_up(chat, tmp_path):
+    (tmp_path / "no.gguf").write_text("no model")
+    async with chat(Script("One.")) as c:
+        opened = answered_with(c, FakeEngine())
+        await c.type("/model nothing")
+        await c.sees("no model called 'nothing'")
+        await c.type(f"/model {tmp_path}/no.gguf")
+        await c.sees("no.gguf is not a GGUF file")
+        await c.type("/draft nothing")
+        await c.until(lambda: c.screen_text.count("no model called 'nothing'") == 2)
+        await c.type("/model qwen3-8b")
+        await c.sees("/pull qwen3-8b fetches it")
+        assert not opened
+        assert c.engine.closed == 0
+        await c.ask("Still there?")
 
 
 # -- the parts ----------------------------------------------------------------------------------

@@ -157,7 +157,7 @@ async def test_each_chat_is_saved_as_its_own(chat, tmp_path):
     ]
 
 
-async def test_another_model_answers_in_all_of_them(chat):
+async def test_another_model_answers_in_all_of_them(chat, known):
     second = FakeEngine([Script("B1."), Script("B2.")])
     async with chat(Script("A1."), Script("A2.")) as c:
         c.session.engines.options = Options()

@@ -67,7 +67,7 @@ def test_settings_as_they_are_change_nothing():
     assert (change.sampling, change.seed, change.options) == (settings.sampling, 3, {})
 
 
-async def test_another_model_goes_on_with_the_conversation(chat):
+async def test_another_model_goes_on_with_the_conversation(chat, known):
     second = FakeEngine([Script("from the second")])
     async with chat(Script(LONG)) as c:
         await c.ask("Hello")
@@ -194,7 +194,7 @@ async def test_a_preset_is_used_listed_and_saved(chat):
     }
 
 
-async def test_a_preset_may_bring_another_model_and_only_once(chat):
+async def test_a_preset_may_bring_another_model_and_only_once(chat, known):
     path = config.config_dir() / "config.toml"
     path.parent.mkdir(parents=True)
     path.write_text('[presets.big]\nmodel = "big"\ndraft_max = "auto"\nctx = 512\n')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from textual.content import Content
 
 from localspec import config, config_file, presets
 from localspec.config_file import Value as Saved
-from localspec.errors import LocalspecError
+from localspec.errors import LocalspecError, ModelNotFoundError
 from localspec.options import Options
 from localspec.parameters import Sampling
 from localspec.presets import Preset
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from tui.picking import Picked
     from tui.pulling import Puller
 
+_SHOW = ("show", "--json", "--offline")
 _OTHER_OPTIONS = {"model", "draft", "kv_type", "gpu_layers", "draft_gpu_layers"}
 """What a preset may hold beside the settings of the panel, and a load may change."""
 
@@ -48,7 +50,7 @@ class ChoosingView(KeepingView):
         from tui.picking import Pull, Use, UseDraft
 
         match picked:
-            case Use(model):
+            case Use(model):  # the picker has looked into the file
                 self._load(model=model, draft=None)
             case UseDraft(draft):
                 self._load(draft=draft)
@@ -106,12 +108,12 @@ class ChoosingView(KeepingView):
     def use_model(self, names: str) -> None:
         """Answer with another model from now on."""
         model, _, draft = names.partition(" ")
-        self._load(model=model, draft=draft.strip() or None)
+        self._look_and_load({"model": model, "draft": draft.strip() or None})
 
     async def use_draft(self, value: Value) -> None:
         """Draft or do not, or load another draft model for the present target."""
         if isinstance(value, str):
-            self._load(draft=None if value == "auto" else value)
+            self._look_and_load({"draft": None if value == "auto" else value})
             return
         await self._log.add(Note(self.session.change(Command("draft", value))))
         self._timer.resume()
@@ -137,7 +139,9 @@ class ChoosingView(KeepingView):
         settings = self.session.settings
         settings.sampling, settings.seed = change.sampling, change.seed
         settings.max_tokens = change.max_tokens
-        if change.options:
+        if change.options.keys() & {"model", "draft"}:
+            self._look_and_load(change.options)
+        elif change.options:
             self._load(**change.options)
         else:
             self.hint(line)
@@ -204,6 +208,26 @@ class ChoosingView(KeepingView):
         values["system"] = session.conversation.system
         path = await asyncio.to_thread(config_file.save, presets.to_save(name, values))
         self.hint(f"preset {name} saved in {path}")
+
+    @work(exclusive=True, group="load")
+    async def _look_and_load(self, changes: Mapping[str, object]) -> None:
+        """Load a model that is there; the present one is given up for no other."""
+        from localspec.pairs import apart  # later than the first picture
+
+        options = self.session.options
+        model = changes.get("model", options.model if options is not None else None)
+        draft = changes.get("draft", options.draft if options is not None else None)
+        words = [str(model), *(("--draft", str(draft)) if draft is not None else ())]
+        try:
+            if model is not None:
+                facts = await asyncio.to_thread(apart.ask, "localspec", *_SHOW, *words)
+                if facts.get("installed") is False:
+                    raise ModelNotFoundError(f"{model} is not here; /pull {model} fetches it")
+        except LocalspecError as error:
+            async with self._changing:
+                await self._log.add(Note(str(error), error=True))
+            return
+        self._load(**changes)
 
     def _load(self, **changes: object) -> None:
         try:
