@@ -115,10 +115,11 @@ class ChatScreen(KeepingView):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Show keys only where they do something."""
         del parameters
+        self._keyed_phase = phase = self.session.phase
         if action == "stop":
-            return self.session.phase in (Phase.REPLYING, Phase.LOADING)
+            return phase in (Phase.REPLYING, Phase.LOADING)
         if action == "restart":
-            return self.session.phase is Phase.DEAD
+            return phase is Phase.DEAD
         return True
 
     def action_stop(self) -> None:

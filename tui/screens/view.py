@@ -82,6 +82,8 @@ class ChatView(Screen[None]):
         self._memory = MemoryGauge()
         self._detailed = False
         self._shown_phase: Phase | None = None
+        self._keyed_phase: Phase | None = None
+        """In which the keys were asked for last: the footer may do so between two looks."""
 
     def compose(self) -> ComposeResult:
         """From top to bottom."""
@@ -144,7 +146,7 @@ class ChatView(Screen[None]):
                 await self._live.sync(self._waiting())
         self._queue_bar.show(list(session.queue), self._why_waiting())
         self._show_figures()
-        if session.phase is not self._shown_phase:
+        if not session.phase is self._shown_phase is self._keyed_phase:
             self._shown_phase = session.phase
             self.refresh_bindings()
         if session.idle and time.monotonic() >= self._hint_until:
