@@ -120,11 +120,11 @@ class ChatScreen(ChoosingView):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Show keys only where they do something."""
         del parameters
+        self._keyed_phase = phase = self.session.phase
         if action == "stop":
-            loading = self.session.phase is Phase.LOADING
-            return self.session.speaking or loading or self.pulling
+            return self.session.speaking or phase is Phase.LOADING or self.pulling
         if action == "restart":
-            return self.session.phase is Phase.DEAD
+            return phase is Phase.DEAD
         return True
 
     def action_stop(self) -> None:

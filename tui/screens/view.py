@@ -84,6 +84,8 @@ class ChatView(Screen[None]):
         self._memory = MemoryGauge()
         self._detailed = False
         self._shown_phase: tuple[Phase, OpenChat] | None = None
+        self._keyed_phase: Phase | None = None
+        """In which the keys were asked for last: the footer may do so between two looks."""
 
     def compose(self) -> ComposeResult:
         """From top to bottom."""
@@ -151,8 +153,9 @@ class ChatView(Screen[None]):
         chats = session.chats
         elsewhere = session.answered not in (None, chats.current)
         self._title_bar.place(chats.place, len(chats.all), chats.current.title, busy=elsewhere)
-        if (session.phase, chats.current) != self._shown_phase:
-            self._shown_phase = (session.phase, chats.current)
+        shown = (session.phase, chats.current)
+        if shown != self._shown_phase or session.phase is not self._keyed_phase:
+            self._shown_phase = shown
             self.refresh_bindings()
         if session.idle and time.monotonic() >= self._hint_until:
             self._timer.pause()

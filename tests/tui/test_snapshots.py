@@ -1,0 +1,196 @@
+"""Every screen as it is kept in snapshots/, at two sizes and in two themes.
+
+A widget that is gone or a colour that changed fails here. Where that was meant:
+``UPDATE_SNAPSHOTS=1 python -m pytest tests/tui/test_snapshots.py``, then look at the difference.
+"""
+
+import itertools
+import os
+import time
+import types
+
+import pytest
+from fake_engine import FakeEngine, Script
+from pictures import FOLDER, UPDATE, compare, picture
+
+from localspec.chats.saver import Saver
+from localspec.chats.store import ChatStore
+from localspec.chats.values import Chat, ChatInfo, ChatMessage
+from localspec.events import Speculation
+from tui.kept import Kept
+
+pytestmark = pytest.mark.skipif(not hasattr(time, "tzset"), reason="dates of one time zone")
+
+SIZES = {"80x24": (80, 24), "120x40": (120, 40)}
+THEMES = {"dark": "localspec-dark", "light": "localspec-light"}
+TEXT = """\
+The text is **exact**: see `match` and [the paper](https://example.org).
+
+1. draft *K* tokens
+2. score them
+
+```python
+def keep(p, q, u):
+    return u < p / q  # the rule
+```
+
+| K | speed |
+|--:|---|
+| 4 | 1.9× |
+
+> Never slower.
+"""
+PROSE = "Once upon a time there was a little fox. She liked to play in the forest all day long. "
+
+
+async def empty(c):
+    await c.sees("Everything runs on this machine")
+
+
+async def reply(c):
+    c.engine.scripts.append(Script(TEXT, plain_tokens_per_second=70))
+    await c.ask("Why is [b]this[/b] exact?")
+    await c.sees("Never slower")
+
+
+async def streaming(c):
+    c.engine.scripts.append(Script(PROSE * 3, hold_at=12))
+    await c.ask_and_hold("Tell me a story.")
+    await c.type("And another one.")
+    await c.sees("sent next")
+
+
+async def coloured(c):
+    c.engine.scripts.append(Script(PROSE))
+    await c.ask("Tell me a story.")
+    await c.pilot.press("ctrl+t")
+    await c.sees("Once upon")
+
+
+async def token(c):
+    await coloured(c)
+    await c.pilot.press("alt+left", "alt+left")
+    await c.sees("p 0.750")
+
+
+async def details(c):
+    c.engine.scripts.append(Script(PROSE, plain_tokens_per_second=70))
+    await c.ask("Tell me a story.")
+    await c.pilot.press("f2")
+    await c.sees("draft 4.0, verify 15.0")
+
+
+async def compared(c):
+    c.engine.scripts += [Script(PROSE), Script(PROSE.replace("forest", "garden"))]
+    await c.ask("Tell me a story.")
+    await c.pilot.press("f3")
+    await c.sees("logits apart")
+
+
+async def helped(c):
+    await c.type("/help")
+    await c.sees("/quit")
+
+
+async def listed(c):
+    await c.type("/chats")
+    await c.sees("A list of animals")
+
+
+async def suggested(c):
+    await c.pilot.press("/", "c")
+    await c.sees("/compare")
+
+
+async def parked(c):
+    speculation = Speculation("parked", "plain decoding is faster here")
+    c.engine.scripts.append(Script(PROSE, speculation=speculation))
+    await c.ask("Tell me a story.")
+    await c.sees("parked")
+
+
+async def thought(c):
+    c.engine.scripts.append(Script("<think>\nfirst this\n</think>\n\nThe answer."))
+    await c.ask("Think.")
+    await c.sees("thought, ")
+
+
+async def dead(c):
+    c.engine.scripts.append(Script(PROSE, hold_at=4))
+    await c.ask_and_hold("Tell me a story.")
+    c.engine.die()
+    await c.sees("The conversation is kept")
+
+
+SCREENS = [
+    empty,
+    reply,
+    streaming,
+    coloured,
+    token,
+    details,
+    compared,
+    helped,
+    listed,
+    suggested,
+    parked,
+    thought,
+    dead,
+]
+
+
+@pytest.fixture
+def kept(tmp_path, monkeypatch):
+    """Two chats with times of their own, and a clock that stands still for the figures."""
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    monkeypatch.setattr("tui.meter.time", types.SimpleNamespace(monotonic=lambda: 0.0))
+    with ChatStore(tmp_path / "chats.db") as store:
+        for i, title in enumerate(["A list of animals", "What is 2 + 3?"]):
+            when = 1_760_000_000.0 + 86_400 * i
+            info = ChatInfo(f"{i}23456789a", title, True, None, "demo", None, when, when)
+            store.put_chat(Chat(info, (ChatMessage(i + 1, None, "user", title, when),)))
+    yield Kept(Saver(tmp_path / "chats.db"), "demo")
+    monkeypatch.undo()
+    time.tzset()
+
+
+async def still(c):
+    """Wait until nothing changes any more."""
+    before, same = "", 0
+    while same < 4:
+        await c.pilot.pause(0.06)
+        now = picture(c.app)
+        same, before = (same + 1 if now == before else 0), now
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("screen", SCREENS, ids=lambda screen: screen.__name__)
+async def test_a_screen_looks_as_it_did(chat, kept, screen, size, theme):
+    async with chat(engine=FakeEngine([]), size=SIZES[size], kept=kept) as c:
+        c.app.theme = THEMES[theme]
+        c.composer.cursor_blink = False
+        await screen(c)
+        await still(c)
+        different = compare(c.app, f"{screen.__name__}-{size}-{theme}")
+    assert different is None, different
+
+
+@pytest.mark.skipif(bool(os.environ.get(UPDATE)), reason="they are being made")
+def test_no_snapshot_is_left_over():
+    every = itertools.product(SCREENS, SIZES, THEMES)
+    names = {f"{screen.__name__}-{size}-{theme}.txt" for screen, size, theme in every}
+    assert {path.name for path in FOLDER.glob("*.txt")} == names
+
+
+async def test_a_changed_colour_and_a_missing_widget_are_seen(chat):
+    async with chat() as c:
+        c.composer.cursor_blink = False
+        await c.pilot.pause(0.1)
+        before = picture(c.app)
+        c.app.theme = "localspec-light"
+        await c.until(lambda: picture(c.app) != before)
+        light = picture(c.app)
+        await c.app.screen.query_one("StatsBar").remove()
+        await c.until(lambda: picture(c.app) != light)
