@@ -352,3 +352,41 @@ def write_assistant(
 def _first(wide: int) -> np.ndarray:
     """A mask of the first half."""
     return (np.arange(wide) < wide // 2).astype(np.float32)
+
+
+def write_medusa(
+    path: Path,
+    *,
+    heads: int = 3,
+    blocks: int = 1,
+    width: int = WIDTH,
+    n_vocab: int | None = None,
+    own: Sequence[int] = (),
+    kind: gguf.GGMLQuantizationType = gguf.GGMLQuantizationType.F32,
+    leave_out: Sequence[str] = (),
+    seed: int = 11,
+) -> Path:
+    """Medusa heads; those in ``own`` have output matrices of their own."""
+    writer, rng = gguf.GGUFWriter(path, "medusa"), np.random.default_rng(seed)
+    n_vocab = n_vocab or len(byte_vocabulary())
+    for key, value in {"heads": heads, "blocks": blocks, "vocab_size": n_vocab}.items():
+        writer.add_uint32(f"medusa.{key}", value)
+    writer.add_embedding_length(width)
+
+    def matrix(name: str, out: int, scale: float) -> None:
+        numbers = rng.normal(0, scale / np.sqrt(width), (out, width)).astype(np.float32)
+        writer.add_tensor(name, gguf.quantize(numbers, kind), raw_dtype=kind)
+
+    for k in range(heads):
+        for j in range(blocks):
+            matrix(f"medusa.{k}.res.{j}.weight", width, 1.0)
+            if f"medusa.{k}.res.{j}.bias" not in leave_out:
+                bias = rng.normal(0, 0.3, width).astype(np.float32)
+                writer.add_tensor(f"medusa.{k}.res.{j}.bias", bias)
+        if k in own:
+            matrix(f"medusa.{k}.output.weight", n_vocab, 2.0)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
