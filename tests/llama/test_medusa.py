@@ -79,7 +79,7 @@ def test_the_states_are_those_that_the_output_matrix_is_applied_to(target_file: 
     for at, (draft, path) in enumerate([(chain, [0, 1]), (tree(), [2, 3]), (chain, [])]):
         rows = [t.score([Work(0, pending, draft)])[0].logits.copy() for t in targets]
         np.testing.assert_array_equal(*rows)
-        first, end = features.span(0)
+        _first, end = features.span(0)
         states = features.rows(0, end - len(draft) - 1, end)
         np.testing.assert_allclose(states @ matrix.T, rows[0], atol=1e-3)
         kept = states[[0, *(1 + node for node in path)]].copy()
@@ -106,7 +106,7 @@ def test_a_pass_too_wide_for_states_goes_without(target_file: Path) -> None:
     target.score([Work(0, 7, no_draft("x"))])
     target.keep(0, [])
     assert features.span(0) == (4, 5)
-    target._owed[0] = [8, 9]  # noqa: SLF001 - as a recurrent state that went back leaves it
+    target._owed[0] = [8, 9]
     draft = chain_of([10] * (OUTPUTS - 1))
     (scores,) = target.score([Work(0, 10, draft)])
     assert scores.logits.shape[0] == OUTPUTS
