@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 
 from localspec.errors import LocalspecError
-from localspec.pairs import medusa, translation
+from localspec.pairs import medusa
 from localspec.pairs.check import vocabulary_mismatch
 from localspec.pairs.header import Header, read_header
 from localspec.pairs.sizes import shards
