@@ -1,4 +1,4 @@
-"""Medusa heads as a drafter: exact whatever they guess, in step with the target, refused by name."""
+"""Medusa heads: exact whatever they guess, in step with the target, refused by name."""
 
 from __future__ import annotations
 
