@@ -156,7 +156,7 @@ def opened_medusa(
 ) -> Opened:
     """A drafter from the Medusa heads of a file."""
     features, vocabulary = Features(tap), target.model.n_vocab
-    model = MedusaModel(computed, features, vocabulary, target.capacity)
+    model = MedusaModel(computed, features, vocabulary)
     timed = Timed(file, target.threads, partial(guess_seconds, computed, tap.width))
     return Opened(MedusaDrafter(model, favours), timed, features)
 

@@ -8,6 +8,7 @@ before its place, so q is the same for every node of a depth (but for penalties,
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -59,14 +60,16 @@ class _Held:
 class MedusaModel:
     """A `DraftModel` of the heads: the logits after a drafted token are those of the next head."""
 
-    def __init__(self, heads: Heads, states: States, vocabulary: int, capacity: int) -> None:
-        """``vocabulary`` are the ids that the target has; ``capacity`` is the target's."""
+    capacity = sys.maxsize
+    """There is no cache that could be full."""
+
+    def __init__(self, heads: Heads, states: States, vocabulary: int) -> None:
+        """``vocabulary`` are the ids that the target has."""
         self._heads = heads
         self._states = states
         self._held: dict[int, _Held] = {}
         self.count = heads.count
         self.vocabulary = min(vocabulary, heads.vocabulary)
-        self.capacity = capacity
 
     def begins(self, seq: int) -> int:
         """Index of the first token that can be guessed from the states at hand."""
