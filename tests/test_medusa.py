@@ -22,6 +22,8 @@ from localspec.errors import DraftIncompatibleError
 from localspec.loop import Request, decode_round
 from localspec.noise import Noise
 from localspec.pairs import heads
+from localspec.pairs.fit import fit_files
+from localspec.pairs.planning import Wishes
 from localspec.policy import Fixed
 from localspec.sampling import Processor
 from localspec.testing import TableTarget
@@ -197,6 +199,18 @@ def test_a_refusal_is_an_error_where_heads_were_named_and_a_notice_elsewhere(
         Runtime.open(Options(str(pair[0]), drafter=("medusa",)))
     with pytest.raises(DraftIncompatibleError, match="file of Medusa heads, not a model"):
         Runtime.open(options(pair, drafter=("model",), require_draft=True))
+
+
+def test_a_plan_counts_the_weights_and_the_copy_of_a_matrix_that_is_borrowed(
+    pair: tuple[Path, Path], tmp_path: Path
+) -> None:
+    own = head_files.write_medusa(tmp_path / "own.gguf", own=(0, 1, 2))
+    target = heads.read_whole(pair[0])
+    (matrix,) = [t.n_bytes for t in target.tensors if t.name == "token_embd.weight"]
+    for file, borrowed in ((own, 0), (pair[1], matrix)):
+        fit = fit_files(pair[0], file, Wishes())
+        assert fit.draft is not None
+        assert fit.draft.weights == heads.read_whole(file).weight_bytes + borrowed
 
 
 # -- on tables -------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from localspec.pairs.ggml_types import BLOCKS, type_name
 from localspec.pairs.header import Header, TensorInfo
+from localspec.pairs.sizes import Sizes
 
 ARCHITECTURE = "medusa"
 MOST_HEADS, MOST_BLOCKS = 63, 8
@@ -40,6 +41,31 @@ def borrowed(target: Header) -> str:
     """Name of the tensor that a target makes logits with: its own, or its embeddings again."""
     named = {tensor.name for tensor in target.tensors}
     return "output.weight" if "output.weight" in named else "token_embd.weight"
+
+
+def sizes(head: Header, target: Header) -> Sizes:
+    """What heads take beside a target; where they use its output matrix, they have a copy of it."""
+    count, _ = shape(head)
+    named = {tensor.name for tensor in head.tensors}
+    weights = head.weight_bytes
+    if not all(output(k) in named for k in range(count)):
+        theirs = {tensor.name: tensor.n_bytes for tensor in target.tensors}
+        weights += theirs.get(borrowed(target), 0)
+    return Sizes(
+        name=head.name,
+        layers=(),
+        inputs=0,
+        outputs=weights,
+        tied=False,
+        largest=0,
+        kv_width=(),
+        state=(),
+        n_vocab=head.of_model("vocab_size") or 0,
+        width=head.n_embd,
+        activations=0,
+        context=0,
+        head_size=0,
+    )
 
 
 def trouble(head: Header, target: Header) -> str | None:
@@ -89,5 +115,6 @@ __all__ = [
     "matrix",
     "output",
     "shape",
+    "sizes",
     "trouble",
 ]
