@@ -18,10 +18,12 @@ from localspec.events import Loading, ModelInfo, Speculation
 from localspec.gathering import BRANCHING, Gathering, branches, uses_draft, wanted
 from localspec.heading import Brought, brought
 from localspec.llama import library
-from localspec.llama.calibrate import Watchdog, choose_threads
+from localspec.llama.calibrate import Timed, Watchdog, choose_threads
 from localspec.llama.context import ROLLBACK, Context
 from localspec.llama.devices import backend, physical_cores
 from localspec.llama.heads import Head
+from localspec.llama.medusa import Medusa
+from localspec.llama.medusa import opened as opened_heads
 from localspec.llama.model import Model, check_file
 from localspec.llama.runners import LlamaTarget
 from localspec.llama.stop import StopFlag
@@ -35,6 +37,7 @@ from localspec.pairs.resolve import Resolved, resolve
 from localspec.verifiers import Verifier, verifier
 
 Progress = Callable[[Loading], None]
+Part = Context | Model | Medusa
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,7 @@ class Pairing:
     stop: StopFlag
     """Set, it aborts the running pass."""
     watchdog: Watchdog | None
-    parts: tuple[Context | Model, ...]
+    parts: tuple[Part, ...]
     """To be closed, in this order."""
 
     def close(self) -> None:
@@ -87,7 +90,7 @@ class _Assembly:
     files: Resolved
     on_event: Progress | None
     cancelled: Callable[[], bool] | None
-    parts: list[Context | Model] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
     stop: StopFlag = field(default_factory=StopFlag)
 
@@ -159,22 +162,22 @@ class _Assembly:
             load=lambda path, alone: self.model(path, fit.draft, alone=alone),
             open=lambda draft, kv_type, branches: self.context(draft, fit, kv_type, branches),
             open_head=lambda kind, head, kv_type: self.head(kind, head, context, fit, kv_type),
+            open_medusa=lambda path: (self.medusa(path, context, fit), context),
         )
         drafters = gathering.drafters()
-        draft = gathering.draft
         off = self.why_off(drafters)
-        control = self.control(context, drafters, gathering.contexts, off)
+        control = self.control(context, drafters, gathering.timed, off)
         on_cpu = options.threads is None and backend() == "cpu"
-        target, drafts = self.files.target, self.files.draft
+        target, drafts = self.files.target, self.files.draft if gathering.uses_file else None
         return Pairing(
             info=ModelInfo(
                 target=str(target),
-                draft=str(drafts) if draft is not None else None,
+                draft=str(drafts) if drafts else None,
                 backend=backend(),
                 context=context.capacity,
                 name=self.files.name,
                 target_bytes=target.stat().st_size,
-                draft_bytes=drafts.stat().st_size if drafts and draft else 0,
+                draft_bytes=drafts.stat().st_size if drafts else 0,
                 threads=context.threads,
                 speculation=Speculation("off", off) if off else Speculation("on"),
                 notices=tuple(self.notices),
@@ -266,6 +269,12 @@ class _Assembly:
         self.parts.insert(0, made)
         return made
 
+    def medusa(self, path: Path, target: Context, fit: Fit) -> Medusa:
+        on_gpu = fit.draft is not None and fit.draft.gpu_layers > 0
+        made = opened_heads(path, self.files.target, on_gpu=on_gpu, threads=target.threads)
+        self.parts.insert(0, made)
+        return made
+
     def why_off(self, drafters: list[Drafter]) -> str | None:
         if drafters:
             return None
@@ -280,7 +289,7 @@ class _Assembly:
         self,
         context: Context,
         drafters: list[Drafter],
-        drafting: dict[str, Context],
+        drafting: dict[str, Timed],
         reason: str | None,
     ) -> Control:
         if reason is not None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from localspec import config
 from localspec.llama import library
-from localspec.llama.calibrate import glance, pass_seconds, sweep
+from localspec.llama.calibrate import Timed, glance, sweep
 from localspec.llama.context import OUTPUTS, Context
 from localspec.llama.devices import devices
 from localspec.options import Options
@@ -60,11 +60,11 @@ def held(k: int, target: Context, branching: Mapping[str, Branching]) -> Control
 def automatic(
     options: Options,
     target: Context,
-    drafting: Mapping[str, Context],
+    drafting: Mapping[str, Timed],
     sources: list[str],
     branching: Mapping[str, Branching],
 ) -> Control:
-    """Whatever pays. ``drafting`` holds the contexts of drafters that compute, by name;
+    """Whatever pays. ``drafting`` holds the prices of drafters that compute, by name;
     ``branching`` those that draft trees.
     """
     file = _costs_file(options, target, drafting)
@@ -92,9 +92,9 @@ def _renew(knowledge: Knowledge, seen: Mapping[int, float], drafts: Mapping[str,
         knowledge.costs[bucket] = costs.renewed(here, drafts)
 
 
-def _draft_costs(drafting: Mapping[str, Context]) -> dict[str, float]:
+def _draft_costs(drafting: Mapping[str, Timed]) -> dict[str, float]:
     """Seconds for one token, of each drafter that computes."""
-    return {name: pass_seconds(context, 1) for name, context in drafting.items()}
+    return {name: timed.seconds() for name, timed in drafting.items()}
 
 
 def state_identity(options: Options, target: Context) -> str:
@@ -110,9 +110,9 @@ def state_identity(options: Options, target: Context) -> str:
     return name_of(facts).removesuffix(".json")
 
 
-def _costs_file(options: Options, target: Context, drafting: Mapping[str, Context]) -> Path:
+def _costs_file(options: Options, target: Context, drafting: Mapping[str, Timed]) -> Path:
     """Where measurements of this very setting are kept."""
-    drafts = {name: [fingerprint(c.model.path), c.threads] for name, c in drafting.items()}
+    drafts = {name: [fingerprint(t.path), t.threads] for name, t in drafting.items()}
     facts = {
         "target": fingerprint(target.model.path),
         "drafts": drafts,

@@ -20,15 +20,17 @@ from localspec.errors import (
     LocalspecError,
     OutOfMemoryError,
 )
-from localspec.heading import HEADS, Brought, opened
+from localspec.heading import HEADS, Brought, Opened, opened, opened_medusa
+from localspec.llama.calibrate import Timed, of_context
 from localspec.llama.context import Context
 from localspec.llama.features import Features
 from localspec.llama.heads import Head
+from localspec.llama.medusa import Medusa
 from localspec.llama.model import Model
 from localspec.llama.runners import LlamaDraftModel, LlamaTarget
 from localspec.options import Options
 from localspec.pairs.check import vocabulary_mismatch
-from localspec.pairs.heads import MODEL
+from localspec.pairs.heads import MEDUSA, MODEL
 from localspec.pairs.planning import Fit, draft_kv_type
 from localspec.pairs.resolve import NO_DRAFT
 from localspec.pairs.translation import Translation, too_little, translate
@@ -39,9 +41,13 @@ _WITH_A_MODEL = frozenset({"model", "tree"})
 _FROM_THE_TEXT = frozenset({"suffix", "ngram"})
 _BEFORE_A_MODEL = 4
 """Where a draft model waits, a match must be this long to be preferred."""
-_BRANCHES = {"tree": 8, "lookahead": 15}
+_BRANCHES = {"tree": 8, "lookahead": 15, "medusa": 8}
 """Leaves of a draft tree beyond the first, by drafter."""
-BRANCHING = {"tree": Branching(), "lookahead": Branching(leaves=4, least=2)}
+BRANCHING = {
+    "tree": Branching(),
+    "lookahead": Branching(leaves=4, least=2),
+    "medusa": Branching(),
+}
 """Drafters of trees."""
 
 
@@ -91,11 +97,15 @@ class Gathering:
     """Makes a context of (model, KV type, branches)."""
     open_head: Callable[[type[Head], Model, str], Head]
     """Makes a head's context."""
+    open_medusa: Callable[[Path], tuple[Medusa, Context]]
+    """Loads Medusa heads, beside the target's context."""
     draft: Model | None = None
+    uses_file: bool = False
+    """Whether something is drafted from the file."""
     features: Features | None = None
     """What the target is to keep for a head."""
-    contexts: dict[str, Context] = field(default_factory=dict)
-    """Of drafters that compute, by name."""
+    timed: dict[str, Timed] = field(default_factory=dict)
+    """Prices of drafters that compute, by name."""
     _translation: Translation | None = None
 
     def drafters(self) -> list[Drafter]:
@@ -109,6 +119,7 @@ class Gathering:
             self.options.require_draft and not HEADS & {*self.names}
         ):
             self.draft = self._draft_model()
+            self.uses_file = self.draft is not None
         found: list[Drafter] = []
         for name in self.names:
             if name in HEADS:
@@ -175,10 +186,12 @@ class Gathering:
         return [] if _FROM_THE_TEXT & {*self.names} else [self._suffix()]
 
     def _opened(self, name: str) -> Drafter:
+        if name == MEDUSA:
+            return self._computed_here()
         head = self.target
         if not self.files.in_target(name):
             assert self.file is not None  # its header was read
-            head = self.draft = self.load(self.file, False)
+            head = self.load(self.file, False)
         planned = self.fit.draft
         kv_type = planned.kv_type if planned else self._target_kv
         found = opened(
@@ -189,7 +202,18 @@ class Gathering:
             lambda kind, model: self.open_head(kind, model, kv_type),
             self.favours,
         )
-        self.features, self.contexts[name] = found.features, found.context
+        return self._taken(name, found)
+
+    def _computed_here(self) -> Drafter:
+        """Medusa heads: llama.cpp knows nothing of these."""
+        assert self.file is not None  # its header was read
+        heads, target = self.open_medusa(self.file)
+        found = opened_medusa(self.file, heads, target, self.files.tap, self.favours)
+        return self._taken(MEDUSA, found)
+
+    def _taken(self, name: str, found: Opened) -> Drafter:
+        self.features, self.timed[name] = found.features, found.timed
+        self.uses_file = self.uses_file or not self.files.in_target(name)
         return found.drafter
 
     def _suffix(self) -> Drafter:
@@ -218,12 +242,12 @@ class Gathering:
         kv_type = planned.kv_type if planned else draft_kv_type(None, self._target_kv)
         if name == "tree" and self._translation is None:
             context = self.open(draft, kv_type, branches(self.names, draft, self.notices))
-            self.contexts[name] = context
+            self.timed[name] = of_context(context)
             shared = min(draft.n_vocab, self.target.n_vocab)
             chains = ModelDrafter(LlamaDraftModel(context, shared), self.favours, name)
             return TreeDrafter(chains, LlamaTarget(context), shared, self.favours)
         context = self.open(draft, kv_type, 0)
-        self.contexts["model"] = context
+        self.timed["model"] = of_context(context)
         model: DraftModel = LlamaDraftModel(context, self.target.n_vocab)
         if self._translation is not None:
             model = TranslatedModel(LlamaDraftModel(context, draft.n_vocab), self._translation)

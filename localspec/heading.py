@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from localspec.drafters import Drafter
 from localspec.drafters.head import HeadDrafter, HeadModel
+from localspec.drafters.medusa import MedusaDrafter, MedusaModel
 from localspec.drafters.shared import SharedDrafter, SharedModel
 from localspec.errors import LocalspecError
 from localspec.llama import extension
-from localspec.llama.features import Features, LayerInputs, NextStates, Tap
+from localspec.llama.calibrate import Timed, guess_seconds, of_context
+from localspec.llama.context import Context
+from localspec.llama.features import Features, FinalStates, LayerInputs, NextStates, Tap
 from localspec.llama.heads import Eagle, Head, NextToken, NextTokens
+from localspec.llama.medusa import Medusa
 from localspec.llama.model import Model
 from localspec.llama.sharing import Assistant
 from localspec.options import Options
@@ -20,8 +26,10 @@ from localspec.pairs.header import Header
 from localspec.pairs.resolve import NO_DRAFT
 from localspec.values import Proposal
 
-HEADS = frozenset({heads.MTP, heads.EAGLE3})
+HEADS = frozenset({heads.MTP, heads.EAGLE3, heads.MEDUSA})
 """Drafters that read the target's hidden states."""
+_BY_EXTENSION = HEADS - {heads.MEDUSA}
+"""Those that llama.cpp computes, from states that its experimental calls give away."""
 _CALLED = {
     heads.MODEL: "a model of its own",
     heads.MTP: "a multi-token prediction layer",
@@ -75,6 +83,8 @@ class Brought:
     @property
     def tap(self) -> Tap:
         """Which hidden states of the target the head reads."""
+        if self.kind == heads.MEDUSA:
+            return FinalStates(self.target.n_embd)
         layers = () if self.draft is None else self.draft.metadata.get("eagle3.target_layers", ())
         if isinstance(layers, tuple) and layers:
             return LayerInputs(layers, self.target.n_embd)
@@ -83,7 +93,7 @@ class Brought:
     def trouble(self, drafter: str) -> str | None:
         """Why the head that a drafter is called after cannot be used; None if it can."""
         name = self.target.name
-        if extension.calls() is None:
+        if drafter in _BY_EXTENSION and extension.calls() is None:
             return "this build of llama.cpp does not give away the target's hidden states"
         if self.in_target(drafter):
             if not heads.promises_mtp(self.target):
@@ -116,8 +126,8 @@ def brought(target: Path, draft: Path | None) -> Brought:
 class Opened:
     """A head that is ready."""
 
-    drafter: HeadDrafter
-    context: Head
+    drafter: Drafter
+    timed: Timed
     features: Features
     """To be kept by the target."""
 
@@ -138,9 +148,19 @@ def opened(
     vocabulary = min(head.n_vocab, target.n_vocab)
     if isinstance(context, Assistant):
         shared = SharedModel(context, features, vocabulary)
-        return Opened(SharedDrafter(shared, favours, name), context, features)
+        return Opened(SharedDrafter(shared, favours, name), of_context(context), features)
     model = HeadModel(context, features, vocabulary)
-    return Opened(HeadDrafter(model, favours, name, model.depth), context, features)
+    return Opened(HeadDrafter(model, favours, name, model.depth), of_context(context), features)
 
 
-__all__ = ["HEADS", "Brought", "Opened", "brought", "opened"]
+def opened_medusa(
+    file: Path, computed: Medusa, target: Context, tap: Tap, favours: Proposal
+) -> Opened:
+    """A drafter from the Medusa heads of a file."""
+    features, vocabulary = Features(tap), target.model.n_vocab
+    model = MedusaModel(computed, features, vocabulary)
+    timed = Timed(file, target.threads, partial(guess_seconds, computed, tap.width))
+    return Opened(MedusaDrafter(model, favours), timed, features)
+
+
+__all__ = ["HEADS", "Brought", "Opened", "brought", "opened", "opened_medusa"]

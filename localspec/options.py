@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from localspec.errors import UsageError
 
-DRAFTERS = ("suffix", "ngram", "model", "mtp", "eagle3", "tree", "lookahead", "off")
+DRAFTERS = ("suffix", "ngram", "model", "mtp", "eagle3", "medusa", "tree", "lookahead", "off")
 """Names that ``--drafter`` takes."""
 VERIFIERS = ("match", "rejection")
 """Names that ``--verifier`` takes: those of `localspec.verifiers`, which needs numpy."""

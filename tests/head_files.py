@@ -403,3 +403,49 @@ def write_chained(
                 passes = np.hstack([passes, np.zeros((WIDTH, WIDTH))])
                 w.add_tensor(f"{b}.nextn.eh_proj.weight", passes.astype(np.float32))
     return m.done()
+
+
+def write_medusa(
+    path: Path,
+    *,
+    heads: int = 3,
+    blocks: int = 1,
+    width: int = WIDTH,
+    n_vocab: int | None = None,
+    own: Sequence[int] = (),
+    kind: gguf.GGMLQuantizationType = gguf.GGMLQuantizationType.F32,
+    bias_as: gguf.GGMLQuantizationType = gguf.GGMLQuantizationType.F32,
+    outputs: Sequence[np.ndarray] = (),
+    leave_out: Sequence[str] = (),
+    seed: int = 11,
+) -> Path:
+    """Medusa heads; those in ``own`` have random output matrices of their own.
+
+    With ``outputs``, the first heads have these, and no residual block does anything.
+    """
+    writer, rng = gguf.GGUFWriter(path, "medusa"), np.random.default_rng(seed)
+    n_vocab = n_vocab or len(byte_vocabulary())
+    for key, value in {"heads": heads, "blocks": blocks, "vocab_size": n_vocab}.items():
+        writer.add_uint32(f"medusa.{key}", value)
+    writer.add_embedding_length(width)
+
+    def matrix(name: str, out: int, scale: float) -> None:
+        numbers = rng.normal(0, scale / np.sqrt(width), (out, width)).astype(np.float32)
+        writer.add_tensor(name, gguf.quantize(numbers, kind), raw_dtype=kind)
+
+    for k in range(heads):
+        for j in range(blocks):
+            matrix(f"medusa.{k}.res.{j}.weight", width, 0.0 if outputs else 1.0)
+            if f"medusa.{k}.res.{j}.bias" not in leave_out:
+                bias = rng.normal(0, 0.0 if outputs else 0.3, width).astype(np.float32)
+                raw = bias if bias_as is gguf.GGMLQuantizationType.F32 else bias.astype(np.int8)
+                writer.add_tensor(f"medusa.{k}.res.{j}.bias", raw, raw_dtype=bias_as)
+        if k < len(outputs):
+            writer.add_tensor(f"medusa.{k}.output.weight", outputs[k])
+        elif k in own:
+            matrix(f"medusa.{k}.output.weight", n_vocab, 2.0)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path

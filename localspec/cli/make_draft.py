@@ -22,21 +22,66 @@ if TYPE_CHECKING:
 @click.option("--bits", type=click.IntRange(2, 4), help="Weights of about so many bits: 2, 3, 4.")
 @click.option("--layers", metavar="LIST", help="Keep only these, as 0-7 or 0,2,4-6.")
 @click.option("--search", is_flag=True, help="Measure which layers pay, and keep those.")
+@click.option(
+    "--medusa", type=Path, metavar="FILE", help="Write this checkpoint's Medusa heads instead."
+)
+@click.option("--type", "kind", type=click.Choice(["q8_0", "f16"]), help="Of Medusa heads: q8_0.")
 @click.option("-o", "--output", type=Path, metavar="FILE", help="Where to write it.")
 def command(
-    model: str, *, bits: int | None, layers: str | None, search: bool, output: Path | None
+    model: str,
+    *,
+    bits: int | None,
+    layers: str | None,
+    search: bool,
+    medusa: Path | None,
+    kind: str | None,
+    output: Path | None,
 ) -> int:
     """Make a draft of MODEL's own weights: fewer bits, or fewer of its layers.
 
     It speaks the target's vocabulary by nature. How much of it stands depends on the model; the
     controller drafts with it where that pays, and `localspec bench` shows what it gives.
+
+    With --medusa, the draft is the Medusa heads that somebody trained for MODEL, from a checkpoint
+    in safetensors.
     """
-    from localspec import self_draft
     from localspec.pairs.resolve import resolve
 
     if search and layers is not None:
         raise UsageError("--search finds the layers; leave --layers out")
+    if medusa is not None and (search or layers is not None or bits is not None):
+        raise UsageError("--medusa takes heads as they are; leave --bits, --layers, --search out")
+    if medusa is None and kind is not None:
+        raise UsageError("--type is for the heads of --medusa")
     source = resolve(model, "none").target
+    if medusa is None:
+        where = _of_itself(source, bits, layers, search=search, output=output)
+    else:
+        where = _of_heads(source, medusa, kind or "q8_0", output)
+    if where is None:
+        write("no set of its layers pays as a draft on this machine\n")
+        return 1
+    taken = size(where.stat().st_size)
+    click.echo(f"{taken}; use it with: localspec chat {model} -d FILE", err=True)
+    write(f"{where}\n")
+    return 0
+
+
+def _of_heads(source: Path, checkpoint: Path, kind: str, output: Path | None) -> Path:
+    from localspec import medusa_draft
+
+    where = output or medusa_draft.destination(source)
+    with CtrlC() as ctrl_c:
+        medusa_draft.make(source, checkpoint, where, kind=kind, cancelled=lambda: ctrl_c.pressed)
+    return where
+
+
+def _of_itself(
+    source: Path, bits: int | None, layers: str | None, *, search: bool, output: Path | None
+) -> Path | None:
+    """None where a search finds nothing that pays."""
+    from localspec import self_draft
+
     with CtrlC() as ctrl_c:
 
         def cancelled() -> bool:
@@ -49,15 +94,11 @@ def command(
                 found = self_draft.search(source, Path(folder), _show, cancelled)
             best = found[0] if found else None
             if best is None or best.gain <= 1:
-                write("no set of its layers pays as a draft on this machine\n")
-                return 1
+                return None
             kept = list(best.layers)
         where = output or self_draft.destination(source, bits, kept)
         self_draft.make(source, where, bits=bits, layers=kept, cancelled=cancelled)
-    taken = size(where.stat().st_size)
-    click.echo(f"{taken}; use it with: localspec chat {model} -d FILE", err=True)
-    write(f"{where}\n")
-    return 0
+    return where
 
 
 def _show(tried: Tried) -> None:

@@ -17,6 +17,7 @@ from localspec.noise import Stream
 from localspec.sampling import Processor, Sampling
 from localspec.values import (
     ROOT,
+    Budget,
     Distribution,
     Draft,
     Evidence,
@@ -54,7 +55,7 @@ class TreeModel(Protocol):
 
 
 @dataclass(slots=True)
-class _Growing:
+class Growing:
     """A tree in the making."""
 
     ask: Ask
@@ -108,7 +109,7 @@ class _Slot:
     score: float
 
 
-class TreeDrafter:
+class Trees:
     """Trees grown level by level, the most probable places first (Li et al. 2024, "EAGLE-2").
 
     What goes into a place follows the verifier: the best of q at temperature 0; for match at other
@@ -120,29 +121,38 @@ class TreeDrafter:
     alone. So a place never depends on the token in it, and rejection sampling stays exact.
 
     Where the budget is for a single leaf it drafts chains, as `ModelDrafter` does, which also keeps
-    the cache and looks. Every level reads the tree anew: that is one pass a level, and a pass over
-    several tokens is nearly free wherever trees pay.
+    the cache and looks.
     """
 
-    name = "tree"
-
     def __init__(
-        self, chains: ModelDrafter, model: TreeModel, vocabulary: int, favoured: Proposal
+        self, chains: ModelDrafter, vocabulary: int, favoured: Proposal, name: str
     ) -> None:
-        """``chains`` and ``model`` use the same KV cache. ``vocabulary`` are the ids that draft
-        and target share; ``favoured`` is the verifier's kind of proposal: COUPLED or SAMPLED.
+        """``vocabulary`` are the ids that draft and target share; ``favoured`` is the verifier's
+        kind of proposal: COUPLED or SAMPLED.
         """
+        self.name = name
         self._chains = chains
-        self._model = model
         self._vocabulary = vocabulary
         self._favoured = favoured
         self._rankings: dict[Sampling, Processor] = {}
-        self._trees: dict[int, _Growing] = {}
+        self._trees: dict[int, Growing] = {}
         """Trees that wait for their verdict."""
+
+    def _leaves(self, budget: Budget) -> int:
+        """That a tree may have."""
+        return budget.leaves
+
+    def _depth(self, ask: Ask) -> int:
+        """Levels that a tree may have."""
+        return min(ask.budget.depth, ask.budget.nodes)
+
+    def _distributions(self, tree: Growing, frontier: Sequence[int]) -> dict[int, Distribution]:
+        """q after each node of the last level."""
+        raise NotImplementedError
 
     def propose(self, asks: Sequence[Ask]) -> list[Draft]:
         """A tree for a single ask that has the budget for one; else chains."""
-        if len(asks) > 1 or asks[0].look or min(asks[0].budget.leaves, self._model.leaves) < 2:
+        if len(asks) > 1 or asks[0].look or self._leaves(asks[0].budget) < 2:
             return self._chains.propose(asks)
         return [self._one(asks[0])]
 
@@ -173,11 +183,10 @@ class TreeDrafter:
 
     def _one(self, ask: Ask) -> Draft:
         start = time.perf_counter()
-        room = self._model.capacity - len(ask.tokens)
-        depth = min(ask.budget.depth, ask.budget.nodes, room)
+        depth = self._depth(ask)
         if depth <= 0 or not self._chains.read(ask):
             return no_draft(self.name)
-        tree = _Growing(ask, self._proposal(ask))
+        tree = Growing(ask, self._proposal(ask))
         frontier = [ROOT]
         while frontier and len(tree.confidences) < depth:
             try:
@@ -207,22 +216,6 @@ class TreeDrafter:
             return Proposal.WITHOUT_REPLACEMENT
         return self._favoured
 
-    def _distributions(self, tree: _Growing, frontier: Sequence[int]) -> dict[int, Distribution]:
-        """q after each node of the last level."""
-        ask, so_far = tree.ask, tree.draft(self.name)
-        processor = self._ranking(ask.processor)
-        (scores,) = self._model.score([Work(ask.seq, ask.tokens[-1], so_far)])
-        logits = scores.logits[:, : self._vocabulary]
-        self._model.truncate(ask.seq, len(ask.tokens) - 1)
-        lookback = processor.lookback
-        before = ask.tokens[-lookback:] if lookback else []
-
-        def q(node: int) -> Distribution:
-            past = [*before, *so_far.prefix(node)] if lookback else before
-            return processor(logits[1 + node], past)
-
-        return {node: q(node) for node in frontier}
-
     def _ranking(self, processor: Processor) -> Processor:
         """At temperature 0 q is a single token; which ones come next is told at temperature 1."""
         sampling = processor.sampling
@@ -235,7 +228,7 @@ class TreeDrafter:
             self._rankings[sampling] = Processor(warm, known)
         return self._rankings[sampling]
 
-    def _slots(self, tree: _Growing, level: dict[int, Distribution], width: int) -> list[_Slot]:
+    def _slots(self, tree: Growing, level: dict[int, Distribution], width: int) -> list[_Slot]:
         """The most probable places for children, as many as the budget has."""
         budget = tree.ask.budget
         most = min(width, budget.nodes - len(tree.tokens))
@@ -245,7 +238,7 @@ class TreeDrafter:
             for rank, share in enumerate(np.sort(q.probs)[::-1][:_RANKS])
         ]
         offered.sort(key=lambda slot: (-slot.score, slot.parent, slot.rank))
-        leaves = min(budget.leaves, self._model.leaves)
+        leaves = self._leaves(budget)
         taken: list[_Slot] = []
         for slot in offered:
             if len(taken) == most:
@@ -258,7 +251,7 @@ class TreeDrafter:
         return taken
 
     def _fill(
-        self, tree: _Growing, level: dict[int, Distribution], slots: Sequence[_Slot]
+        self, tree: Growing, level: dict[int, Distribution], slots: Sequence[_Slot]
     ) -> list[int]:
         """Put tokens into the places; the new nodes."""
         ask, depth = tree.ask, len(tree.confidences) - 1
@@ -276,7 +269,7 @@ class TreeDrafter:
                 tree.scores.append(slot.score)
         return new
 
-    def _judged(self, tree: _Growing, news: Committed) -> list[Evidence]:
+    def _judged(self, tree: Growing, news: Committed) -> list[Evidence]:
         """Whether each level held the token that was emitted there."""
         found: list[Evidence] = []
         node = ROOT
@@ -293,7 +286,41 @@ class TreeDrafter:
         return found
 
 
-def _score(tree: _Growing, node: int) -> float:
+class TreeDrafter(Trees):
+    """Trees from a draft model. Every level reads the tree anew: that is one pass a level, and a
+    pass over several tokens is nearly free wherever trees pay.
+    """
+
+    def __init__(
+        self, chains: ModelDrafter, model: TreeModel, vocabulary: int, favoured: Proposal
+    ) -> None:
+        """``chains`` and ``model`` use the same KV cache; see `Trees`."""
+        super().__init__(chains, vocabulary, favoured, "tree")
+        self._model = model
+
+    def _leaves(self, budget: Budget) -> int:
+        return min(budget.leaves, self._model.leaves)
+
+    def _depth(self, ask: Ask) -> int:
+        return min(super()._depth(ask), self._model.capacity - len(ask.tokens))
+
+    def _distributions(self, tree: Growing, frontier: Sequence[int]) -> dict[int, Distribution]:
+        ask, so_far = tree.ask, tree.draft(self.name)
+        processor = self._ranking(ask.processor)
+        (scores,) = self._model.score([Work(ask.seq, ask.tokens[-1], so_far)])
+        logits = scores.logits[:, : self._vocabulary]
+        self._model.truncate(ask.seq, len(ask.tokens) - 1)
+        lookback = processor.lookback
+        before = ask.tokens[-lookback:] if lookback else []
+
+        def q(node: int) -> Distribution:
+            past = [*before, *so_far.prefix(node)] if lookback else before
+            return processor(logits[1 + node], past)
+
+        return {node: q(node) for node in frontier}
+
+
+def _score(tree: Growing, node: int) -> float:
     return 1.0 if node == ROOT else tree.scores[node]
 
 

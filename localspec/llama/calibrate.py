@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
 
 from localspec.events import Notice
 from localspec.llama.context import Context
 from localspec.llama.devices import physical_cores
+from localspec.llama.medusa import Medusa
 
 _WIDTHS = (1, 4, 8, 2, 16, 5, 3, 6, 12, 9, 32, 7, 10, 24, 14)
 """In the order of what is most worth knowing when time runs out."""
@@ -78,6 +84,32 @@ def pass_seconds(context: Context, width: int, tries: int = 5, budget_s: float =
         if len(seconds) > (not counts_first) and sum(seconds) > budget_s:
             break
     return statistics.median(seconds if counts_first else seconds[1:])
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """What a drafter computes with, as far as its price goes."""
+
+    path: Path
+    """Of its file."""
+    threads: int
+    seconds: Callable[[], float]
+    """Measures what a drafted token costs now."""
+
+
+def of_context(context: Context) -> Timed:
+    """Of a drafter that makes a pass for each token."""
+    return Timed(context.model.path, context.threads, partial(pass_seconds, context, 1))
+
+
+def guess_seconds(heads: Medusa, width: int, tries: int = 5) -> float:
+    """Median seconds of all Medusa heads in one computation, for each of the tokens they guess."""
+    states, seconds = np.zeros((1, width), np.float32), []
+    for _ in range(1 + tries):
+        began = time.perf_counter()
+        heads.guess(states, heads.count)
+        seconds.append(time.perf_counter() - began)
+    return statistics.median(seconds[1:]) / heads.count
 
 
 class Watchdog:

@@ -107,6 +107,7 @@ class Context:
         params.n_rs_seq = rollback
         params.n_outputs_max = self._outputs = min(n_batch, OUTPUTS * n_seq)
         params.no_perf = True
+        params.pooling_type = c_api.LLAMA_POOLING_TYPE_NONE  # states are of tokens
         self._adjust(params)
         library.errors_since(0)
         self._ptr: Any = c_api.llama_init_from_model(model.handle, params)
@@ -134,6 +135,7 @@ class Context:
         self.capacity = min(n_ctx, int(c_api.llama_n_ctx_seq(self._ptr)))
         self.threads = threads
         self.kv_type = kv_type
+        self._keeps_states = False
         self.rollback: int | None = None
         """Tokens of the last pass that can be forgotten, if not all; none of passes before."""
         if not model.partial_removal:
@@ -199,12 +201,22 @@ class Context:
         """Leaves that a tree may have beyond the first."""
         return len(self._shared)
 
-    def forward(self, work: Sequence[tuple[int, Tokens, int]]) -> list[Logits]:
+    @property
+    def outputs(self) -> int:
+        """Rows that a pass may have, see `forward`."""
+        return self._outputs
+
+    def forward(
+        self, work: Sequence[tuple[int, Tokens, int]], *, states: bool = False
+    ) -> list[Logits]:
         """Append tokens to sequences in one pass.
 
         ``work`` is (sequence, tokens, outputs): the last ``outputs`` tokens each yield a row.
         Returns (outputs, V) views for each, overwritten by the next pass. If it raises, nothing
         was appended (a recurrent model may then have forgotten the whole sequence).
+
+        With ``states``, llama.cpp keeps the final hidden states of all tokens, see
+        `localspec.llama.features`; each of them is then one of the rows that it makes.
 
         Raises:
             ContextFullError, Interrupted, DecodeError
@@ -221,37 +233,44 @@ class Context:
             batch.positions[n:end] = np.arange(start, start + len(tokens))
             batch.seqs[n:end, 0] = seq
             batch.seq_counts[n:end] = 1
-            batch.outputs[n:end] = 0
+            batch.outputs[n:end] = states
             if outputs:
                 batch.outputs[end - outputs : end] = 1
             n = end
         try:
-            self._decode(n, sum(outputs for _, _, outputs in work))
+            self._decode(n, n if states else sum(outputs for _, _, outputs in work), states)
         except LocalspecError:
             self._undo(seq for seq, _, _ in work)
             raise
         for seq, tokens, _ in work:
             self._lengths[seq] += len(tokens)
             self._revocable[seq] = len(tokens) - 1
+        if states:
+            rows = self._views([len(tokens) for _, tokens, _ in work])
+            return [r[len(r) - outputs :] for r, (_, _, outputs) in zip(rows, work, strict=True)]
         return self._views([outputs for _, _, outputs in work])
 
-    def _decode(self, n: int, outputs: int) -> None:
+    def _decode(self, n: int, outputs: int, states: bool = False) -> None:
         """The first n tokens of the batch."""
         batch = self._batch
         if n and not (batch.tokens[:n].min() >= 0 and batch.tokens[:n].max() < self.model.n_vocab):
             raise DecodeError(f"a token outside the vocabulary of {self.model.n_vocab}")
         if outputs > self._outputs:
             raise DecodeError(f"a pass with more than {self._outputs} rows of logits")
+        if states is not self._keeps_states:
+            # llama.cpp then makes an output of every token, whatever the batch says.
+            c_api.llama_set_embeddings(self._ptr, states)
+            self._keeps_states = states
         error = decode_error(c_api.llama_decode(self._ptr, batch.first(n)))
         if error is not None:
             raise error
 
-    def forward_tree(self, stem: Tokens, tree: Tree) -> Logits:
+    def forward_tree(self, stem: Tokens, tree: Tree, *, states: bool = False) -> Logits:
         """Append tokens to sequence 0 and a tree after them, in one pass.
 
         Returns (1 + n, V) rows, the first one after the stem. Until `truncate` is called, nothing
         else may be done: it takes sequence 0 back to the stem, or to a part of the tree's first
-        path. If it raises, nothing was appended.
+        path. If it raises, nothing was appended. ``states`` is as in `forward`.
 
         Raises:
             ContextFullError, Interrupted, DecodeError
@@ -267,7 +286,7 @@ class Context:
             self._share(branch, start)
         batch.tokens[:m], batch.tokens[m:n] = stem, tree.tokens
         batch.positions[:m], batch.positions[m:n] = np.arange(start, base), base + tree.depths
-        batch.outputs[: m - 1], batch.outputs[m - 1 : n] = 0, 1
+        batch.outputs[: m - 1], batch.outputs[m - 1 : n] = states, 1
         for i, seqs in enumerate((*[everywhere] * m, *tree.below)):
             batch.seqs[i, : len(seqs)] = seqs
             batch.seq_counts[i] = len(seqs)
@@ -275,13 +294,13 @@ class Context:
         for branch in everywhere[:-1]:
             self._shared[branch] = start + n
         try:
-            self._decode(n, n - m + 1)
+            self._decode(n, n if states else n - m + 1, states)
         except LocalspecError:
             self._lengths[0] = start + n
             self.truncate(0, start)
             raise
         self._lengths[0] = start + n  # an upper bound, until it is known what stays
-        return self._views([n - m + 1])[0]
+        return self._views([n])[0][m - 1 :] if states else self._views([n - m + 1])[0]
 
     def _share(self, branch: int, length: int) -> None:
         """Let a branch's sequence hold the first ``length`` tokens of sequence 0."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,11 @@ class Tap(Protocol):
         """Numbers for each token."""
         ...
 
+    @property
+    def of_outputs(self) -> bool:
+        """Whether they exist of tokens with logits alone: then not while a prompt is read."""
+        ...
+
     def open(self, context: Any) -> None:
         """Have llama.cpp keep them from the next pass of this context on."""
         ...
@@ -43,6 +48,7 @@ class LayerInputs:
 
     layers: tuple[int, ...]
     n_embd: int
+    of_outputs: ClassVar[bool] = False
 
     @property
     def width(self) -> int:
@@ -65,6 +71,7 @@ class NextStates:
     """What the target's own layer for multi-token prediction continues from."""
 
     n_embd: int
+    of_outputs: ClassVar[bool] = False
 
     @property
     def width(self) -> int:
@@ -86,6 +93,7 @@ class FinalStates:
     """What the output matrix is applied to, as Medusa's heads read it (Cai et al. 2024)."""
 
     n_embd: int
+    of_outputs: ClassVar[bool] = True
 
     @property
     def width(self) -> int:
@@ -93,8 +101,7 @@ class FinalStates:
         return self.n_embd
 
     def open(self, context: Any) -> None:
-        """See `Tap`."""
-        c_api.llama_set_embeddings(context, True)
+        """See `Tap`; a context switches these on pass by pass."""
 
     def rows(self, context: Any, n: int) -> Rows:
         """See `Tap`."""
@@ -167,7 +174,7 @@ class Features:
     def select(self, seq: int, position: int, nodes: Sequence[int]) -> None:
         """Of the rows from ``position`` on keep those with these numbers, in this order."""
         stored = self._stored.get(seq)
-        if stored is not None and position >= stored.first:
+        if stored is not None and 0 <= position - stored.first < stored.count:
             at = position - stored.first
             chosen = stored.rows[at:][list(nodes)]
             stored.count = at

@@ -93,8 +93,11 @@ class Head(Context):
         """(n, width) states for pairs, of (n, width of the tap) hidden states of the target."""
         return features
 
-    def forward(self, work: Sequence[tuple[int, Tokens, int]]) -> list[Logits]:
+    def forward(
+        self, work: Sequence[tuple[int, Tokens, int]], *, states: bool = False
+    ) -> list[Logits]:
         """As a context's, with states of zeros: for measuring what a pass costs."""
+        del states
         return [
             self.extend(
                 seq,

@@ -54,7 +54,7 @@ class LlamaTarget:
 
         def passed(so_far: int) -> None:
             nonlocal done
-            if self._features is not None:
+            if self._features is not None and not self._features.tap.of_outputs:
                 rows = self._features.tap.rows(self._context.handle, so_far - done)
                 self._features.put(seq, start + done, rows)
             done = so_far
@@ -77,27 +77,47 @@ class LlamaTarget:
             for w, stem in zip(work, stems, strict=True)
             if self._context.rollback is not None and len(w.draft) > self._context.rollback
         }
+        widths = [len(stem) + len(w.draft) for w, stem in zip(work, stems, strict=True)]
+        states = self._gives_states(sum(widths))
         broad = next((w for w in work if not w.draft.is_chain), None)
         if broad is not None:
-            rows = [self._context.forward_tree(stems[0], self._tree(broad, work))]
+            tree = self._tree(broad, work)
+            rows = [self._context.forward_tree(stems[0], tree, states=states)]
             self._scored[broad.seq] = broad
         else:
             rows = self._context.forward(
                 [
                     (w.seq, [*stem, *w.draft.tokens.tolist()], 1 + len(w.draft))
                     for w, stem in zip(work, stems, strict=True)
-                ]
+                ],
+                states=states,
             )
         for w, base in zip(work, bases, strict=True):
             self._base[w.seq] = base
             self._owed[w.seq] = []
-        if self._features is not None:
-            widths = [len(stem) + len(w.draft) for w, stem in zip(work, stems, strict=True)]
-            states = self._features.tap.rows(self._context.handle, sum(widths))
-            for w, start, width in zip(work, starts, widths, strict=True):
-                self._features.put(w.seq, start, states[:width])
-                states = states[width:]
+        self._take_states([w.seq for w in work], starts, widths, states)
         return [Scores(logits) for logits in rows]
+
+    def _gives_states(self, n: int) -> bool:
+        """Whether a pass over n tokens is to make outputs of all of them, for their states."""
+        features = self._features
+        return features is not None and features.tap.of_outputs and n <= self._context.outputs
+
+    def _take_states(
+        self, seqs: Sequence[int], starts: Sequence[int], widths: Sequence[int], made: bool
+    ) -> None:
+        """Store the states of the last pass; where it had none, forget those that it replaces."""
+        features = self._features
+        if features is None:
+            return
+        if features.tap.of_outputs and not made:
+            for seq, start in zip(seqs, starts, strict=True):
+                features.cut(seq, start)
+            return
+        states = features.tap.rows(self._context.handle, sum(widths))
+        for seq, start, width in zip(seqs, starts, widths, strict=True):
+            features.put(seq, start, states[:width])
+            states = states[width:]
 
     def _tree(self, broad: Work, work: Sequence[Work]) -> Tree:
         source, tree = broad.draft.source, tree_of(broad.draft)

@@ -80,8 +80,11 @@ class Assistant(Head):
         own = np.ctypeslib.as_array(self._calls.get_nextn(self.handle), (n, self.width))
         return logits, own
 
-    def forward(self, work: Sequence[tuple[int, Tokens, int]]) -> list[Logits]:
+    def forward(
+        self, work: Sequence[tuple[int, Tokens, int]], *, states: bool = False
+    ) -> list[Logits]:
         """As a context's, token by token and with states of zeros: for measuring."""
+        del states
         state = np.zeros(self.width, np.float32)
         found = []
         for seq, tokens, outputs in work:

@@ -13,8 +13,9 @@ from localspec.errors import (
     ModelNotFoundError,
     OutOfMemoryError,
 )
+from localspec.pairs import medusa
 from localspec.pairs.header import read_header
-from localspec.pairs.heads import MODEL, kind
+from localspec.pairs.heads import MEDUSA, MODEL, kind, read_whole
 from localspec.pairs.memory import Memory, free_cores, host_only, look
 from localspec.pairs.placement import BATCH, place
 from localspec.pairs.planning import (
@@ -84,7 +85,7 @@ def fit_files(target: Path, draft: Path | None, wishes: Wishes, *, measure: bool
     paths, pair = [target], [sizes_of(target)]
     if draft is not None:
         with contextlib.suppress(ModelNotFoundError, ModelFileError):
-            pair.append(sizes_of(draft))
+            pair.append(_draft_sizes(draft, target))
             paths.append(draft)
 
     def planned() -> Fit:
@@ -115,6 +116,13 @@ def fit_files(target: Path, draft: Path | None, wishes: Wishes, *, measure: bool
                 del pair[i]
         fit = planned()
     return fit if wishes.threads else replace(fit, threads=free_cores(_cores()))
+
+
+def _draft_sizes(draft: Path, target: Path) -> Sizes:
+    header = read_header(draft)
+    if kind(header) == MEDUSA:
+        return medusa.sizes(header, read_whole(target))
+    return sizes_of(draft)
 
 
 def _measured(

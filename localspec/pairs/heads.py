@@ -13,12 +13,13 @@ import re
 from pathlib import Path
 
 from localspec.errors import LocalspecError
+from localspec.pairs import medusa
 from localspec.pairs.check import ids_mismatch
 from localspec.pairs.header import Header, read_header
 from localspec.pairs.sizes import shards
 from localspec.pairs.vocabulary import HeaderVocabulary
 
-MODEL, MTP, EAGLE3, MEDUSA = "model", "mtp", "eagle3", "medusa"
+MODEL, MTP, EAGLE3, MEDUSA = "model", "mtp", "eagle3", medusa.ARCHITECTURE
 """Kinds of drafts, named as the drafters that use them."""
 
 _MTP_GRAPHS = frozenset(
@@ -277,16 +278,9 @@ def _cell(header: Header, layer: int) -> tuple[int, int]:
 
 
 def _medusa_trouble(head: Header, target: Header) -> str | None:
-    heads = head.of_model("heads") or 0
-    missing = _missing(head, tuple(f"medusa.{i}.res.0.weight" for i in range(max(1, heads))))
-    if missing:
-        return missing
     if head.n_embd != target.n_embd:
         return _other_size(head.n_embd, target)
-    stated = head.of_model("vocab_size")
-    if stated != target.n_vocab:
-        return f"it was made for {stated} tokens, and {target.name} has {target.n_vocab}"
-    return None
+    return medusa.trouble(head, target)
 
 
 def _other_size(size: int | None, target: Header) -> str:
