@@ -3,7 +3,7 @@
 An EAGLE-3 head keeps its own width and reads the states of the grown target, whose new places are
 zeros; it brings the small embeddings and output matrix, and feed-forward neurons that do nothing,
 so that it costs what one asks for. A block for multi-token prediction is as wide as its target, and
-grows as the target's layers do.
+grows as the target's layers do. Medusa heads are as wide as the target too.
 """
 
 from __future__ import annotations
@@ -96,6 +96,22 @@ def grow_block(block: Path, small: Path, big: Path, out: Path) -> None:
     _finish(writer, partial, out)
 
 
+def grow_medusa(heads: Path, width: int, out: Path) -> None:
+    """Medusa heads of a target, for it grown to ``width``: new places stay zero in every block."""
+    reader, partial = gguf.GGUFReader(heads), out.with_suffix(".partial")
+    writer = gguf.GGUFWriter(partial, "medusa")
+    _copy_keys(reader, writer, {"medusa.embedding_length": width})
+    for tensor in reader.tensors:
+        if tensor.name.endswith(".bias"):
+            bias = np.zeros(width, np.float32)
+            bias[: len(tensor.data)] = tensor.data
+            writer.add_tensor(tensor.name, bias)
+        else:
+            rows = width if ".res." in tensor.name else None
+            _put(writer, tensor.name, tensor, _padded(tensor, rows=rows, part=width))
+    _finish(writer, partial, out)
+
+
 _HEADS = "llama.attention.head_count"
 
 
@@ -155,17 +171,21 @@ def main() -> None:
     parser.add_argument("--small", type=Path, default=FOLDER / "target.gguf")
     parser.add_argument("--eagle", type=Path, default=data / "eagle3.gguf")
     parser.add_argument("--block", type=Path, default=data / "mtp-block.gguf")
+    parser.add_argument("--medusa", type=Path, default=data / "medusa.gguf")
     parser.add_argument("--head-gb", type=float, default=0.05, help="of the EAGLE-3 head")
     parser.add_argument("--out", type=Path, default=cache_dir() / "bench")
     a = parser.parse_args()
     width = _number(gguf.GGUFReader(a.big), "llama.embedding_length")
     eagle, block = a.out / f"{a.big.stem}-eagle3.gguf", a.out / f"{a.big.stem}-block.gguf"
     whole = a.out / f"{a.big.stem}-mtp.gguf"
+    medusa = a.out / f"{a.big.stem}-medusa.gguf"
     grow_eagle(a.eagle, a.small, width, int(a.head_gb * 1e9), eagle)
+    grow_medusa(a.medusa, width, medusa)
     grow_block(a.block, a.small, a.big, block)
     compose_mtp(a.big, block, whole)
     block.unlink()
     print(f"try: scripts/localspec bench {a.big} --draft {eagle}")
+    print(f"     scripts/localspec bench {a.big} --draft {medusa}")
     print(f"     scripts/localspec bench {whole}")
 
 
