@@ -19,9 +19,10 @@ from localspec.gathering import BRANCHING, Gathering, branches, uses_draft, want
 from localspec.heading import Brought, brought
 from localspec.llama import library
 from localspec.llama.calibrate import Timed, Watchdog, choose_threads
-from localspec.llama.context import ROLLBACK, Context
+from localspec.llama.context import Context
 from localspec.llama.devices import backend, physical_cores
 from localspec.llama.heads import Head
+from localspec.llama.limits import ROLLBACK
 from localspec.llama.medusa import Medusa
 from localspec.llama.medusa import opened as opened_heads
 from localspec.llama.model import Model, check_file

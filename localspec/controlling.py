@@ -10,8 +10,9 @@ from pathlib import Path
 from localspec import config
 from localspec.llama import library
 from localspec.llama.calibrate import Timed, glance, sweep
-from localspec.llama.context import OUTPUTS, Context
+from localspec.llama.context import Context
 from localspec.llama.devices import devices
+from localspec.llama.limits import OUTPUTS
 from localspec.options import Options
 from localspec.pairs.fingerprint import fingerprint
 from localspec.policy import Held, Plain, Policy

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from localspec.drafters import Drafter
+from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.lookahead import Lookahead
-from localspec.drafters.model import DraftModel, ModelDrafter
+from localspec.drafters.model import ModelDrafter
 from localspec.drafters.ngram import NGram
 from localspec.drafters.suffix import Suffix
 from localspec.drafters.translated import TranslatedModel

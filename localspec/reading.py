@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from localspec.assembly import Pairing
 from localspec.drafters import Committed, Drafter, Follows
-from localspec.drafters.model import common_prefix
+from localspec.drafters.draft_model import common_prefix
 from localspec.errors import DecodeError, LocalspecError
 from localspec.events import Event, Notice, Reading
 from localspec.loop import Work

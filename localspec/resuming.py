@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from localspec.chat import Transcript
-from localspec.drafters.model import common_prefix
+from localspec.drafters.draft_model import common_prefix
 from localspec.errors import DecodeError, LocalspecError
 from localspec.states import DamagedError, Saved, Shelf, remove
 

@@ -12,7 +12,7 @@ import pytest
 from gguf_tools import foreign_vocabulary
 
 from localspec import GREEDY, Finished, Message, Options, Reply, Runtime, Sampling
-from localspec.drafters.model import UnreadyError
+from localspec.drafters.draft_model import UnreadyError
 from localspec.drafters.shared import SharedDrafter, SharedModel
 from localspec.errors import DecodeError, DraftIncompatibleError
 from localspec.llama.context import Context

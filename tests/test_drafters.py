@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from localspec.drafters import Ask, Committed, Off
 from localspec.drafters.cascade import Cascade
-from localspec.drafters.model import ModelDrafter, common_prefix
+from localspec.drafters.draft_model import common_prefix
+from localspec.drafters.model import ModelDrafter
 from localspec.drafters.ngram import NGram
 from localspec.noise import Noise
 from localspec.sampling import GREEDY, Processor

@@ -21,9 +21,10 @@ from localspec.demo import FOLDER
 from localspec.drafters.head import HeadDrafter, HeadModel
 from localspec.errors import DecodeError, DraftIncompatibleError, UnsupportedModelError
 from localspec.llama import extension
-from localspec.llama.context import ROLLBACK, Context
+from localspec.llama.context import Context
 from localspec.llama.features import Features, LayerInputs, NextStates
 from localspec.llama.heads import Eagle, Head, NextToken
+from localspec.llama.limits import ROLLBACK
 from localspec.llama.model import Model
 from localspec.llama.runners import LlamaTarget
 from localspec.loop import Request, Work, decode_round

@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 
 from localspec import GREEDY, Finished, Message, Options, Reply, Runtime, Sampling
+from localspec.drafters.draft_model import UnreadyError
 from localspec.drafters.head import HeadDrafter, HeadModel
-from localspec.drafters.model import UnreadyError
 from localspec.errors import DecodeError, DraftIncompatibleError, Interrupted, ModelFileError
-from localspec.llama.context import OUTPUTS, Context
+from localspec.llama.context import Context
 from localspec.llama.features import Features, NextStates
 from localspec.llama.heads import Head, NextToken, NextTokens
+from localspec.llama.limits import OUTPUTS
 from localspec.llama.model import Model
 from localspec.llama.runners import LlamaTarget
 from localspec.loop import Request, decode_round

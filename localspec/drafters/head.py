@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localspec.drafters import Ask
-from localspec.drafters.model import DraftModel, ModelDrafter, UnreadyError
+from localspec.drafters.draft_model import DraftModel, UnreadyError
+from localspec.drafters.model import ModelDrafter
 from localspec.errors import ContextFullError
 from localspec.values import Logits, Proposal
 

@@ -16,8 +16,9 @@ from typing import Protocol
 import numpy as np
 
 from localspec.drafters import Ask
+from localspec.drafters.draft_model import UnreadyError
 from localspec.drafters.head import Rows, States
-from localspec.drafters.model import ModelDrafter, UnreadyError
+from localspec.drafters.model import ModelDrafter
 from localspec.drafters.tree import Growing, Trees
 from localspec.values import Distribution, Logits, Proposal
 

@@ -10,8 +10,9 @@ import numpy as np
 
 from localspec.drafters import Ask, Committed
 from localspec.drafters.choosing import confidence
+from localspec.drafters.draft_model import DraftModel, UnreadyError
 from localspec.drafters.head import HeadDrafter, Rows, States
-from localspec.drafters.model import CANNOT, Chain, DraftModel, UnreadyError
+from localspec.drafters.model import CANNOT, Chain
 from localspec.errors import ContextFullError
 from localspec.values import Evidence, Logits, Proposal
 

@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from localspec.drafters.model import common_prefix
+from localspec.drafters.draft_model import common_prefix
 
 SIZES = (12, 5, 2, 1)
 """Gram sizes, longest first: a match of any length is found by the longest that fits into it."""

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from localspec.drafters.model import DraftModel
+from localspec.drafters.draft_model import DraftModel
 from localspec.values import Ids, Logits
 
 

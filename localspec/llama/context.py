@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ from localspec.errors import (
     AuditError,
     ContextFullError,
     DecodeError,
-    Interrupted,
     LocalspecError,
     OutOfMemoryError,
     UsageError,
@@ -21,47 +19,11 @@ from localspec.errors import (
 from localspec.llama import library
 from localspec.llama.batch import Batch
 from localspec.llama.library import c_api
+from localspec.llama.limits import KV_TYPES, OUTPUTS, decode_error
 from localspec.llama.model import Model
 from localspec.llama.stop import StopFlag
 from localspec.llama.tree import Tree
 from localspec.values import Logits, Tokens
-
-KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "bf16": 30}
-"""ggml types that a KV cache can have."""
-OUTPUTS = 64
-"""Rows of logits of one sequence in a pass: the longest draft and one more. llama.cpp reserves
-memory for them; left alone it would for every token of a batch, which with a large vocabulary is
-hundreds of megabytes for rows that nobody asks for."""
-
-ROLLBACK = 7
-"""Tokens that a recurrent state can be taken back after a pass, where llama.cpp keeps the last
-states: each costs the memory of a whole one."""
-
-_SUCCESS, _NO_SLOT, _ABORTED, _BAD_BATCH = 0, 1, 2, -1
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """What a recurrent state was."""
-
-    length: int
-    """Tokens of the sequence."""
-    state: Any
-    """A ctypes array of bytes."""
-
-
-def decode_error(code: int) -> LocalspecError | None:
-    """The exception that a return code of llama_decode stands for; None for success."""
-    if code == _SUCCESS:
-        return None
-    if code == _NO_SLOT:
-        return ContextFullError("the context is full; start a new chat or raise --ctx")
-    if code == _ABORTED:
-        return Interrupted("interrupted")
-    reason = library.errors_since()[-1:] or ["no reason given; see the log"]
-    if code == _BAD_BATCH:
-        return DecodeError(f"llama.cpp refused a batch: {reason[0]}")
-    return DecodeError(f"llama.cpp failed to decode (code {code}): {reason[0]}")
 
 
 class Context:
@@ -351,52 +313,9 @@ class Context:
             if on_progress is not None:
                 on_progress(at + len(part))
 
-    def state_size(self, seq: int) -> int:
-        """Bytes of `state`."""
-        return int(c_api.llama_state_seq_get_size(self._ptr, seq))
-
-    def state(self, seq: int) -> memoryview:
-        """The sequence's part of the KV cache, to be restored into a context of the same kind."""
-        size = self.state_size(seq)
-        buffer = (ctypes.c_uint8 * size)()
-        written = int(c_api.llama_state_seq_get_data(self._ptr, buffer, size, seq))
-        return memoryview(buffer).cast("B")[:written]
-
-    def snapshot(self, seq: int) -> Snapshot:
-        """The recurrent part of the sequence's state, to `revert` to after the next pass."""
-        flags = c_api.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY
-        size = int(c_api.llama_state_seq_get_size_ext(self._ptr, seq, flags))
-        buffer = (ctypes.c_uint8 * size)()
-        c_api.llama_state_seq_get_data_ext(self._ptr, buffer, size, seq, flags)
-        return Snapshot(self._lengths[seq], buffer)
-
-    def revert(self, seq: int, snapshot: Snapshot) -> None:
-        """Forget all tokens that were appended since the snapshot.
-
-        Raises:
-            DecodeError: llama.cpp refuses it; the sequence is then empty.
-        """
-        flags, buffer = c_api.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY, snapshot.state
-        read = c_api.llama_state_seq_set_data_ext(self._ptr, buffer, len(buffer), seq, flags)
-        if not read or not c_api.llama_memory_seq_rm(self._memory, seq, snapshot.length, -1):
-            self.truncate(seq, 0)
-            raise DecodeError("this model's recurrent state cannot be taken back")
-        self._lengths[seq] = snapshot.length
-
-    def restore(self, seq: int, state: bytearray) -> None:
-        """Put a state back in place of what the sequence holds.
-
-        Raises:
-            DecodeError: it is damaged, or of another model or kind of context; the sequence is
-                then empty.
-        """
-        self.truncate(seq, 0)
-        buffer = (ctypes.c_uint8 * len(state)).from_buffer(state)
-        read = c_api.llama_state_seq_set_data(self._ptr, buffer, len(state), seq)
+    def adopt(self, seq: int) -> None:
+        """Take note of how long a sequence has become by other ways than passes."""
         self._lengths[seq] = self.length(seq)
-        if read == 0:
-            self.truncate(seq, 0)
-            raise DecodeError("this saved state is damaged or belongs to another model or setting")
 
     def audit(self) -> None:
         """Compare our lengths with llama.cpp's.

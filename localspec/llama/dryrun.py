@@ -10,8 +10,8 @@ from pathlib import Path
 
 from localspec.errors import OutOfMemoryError
 from localspec.llama import library
-from localspec.llama.context import KV_TYPES, OUTPUTS, ROLLBACK
 from localspec.llama.library import c_api
+from localspec.llama.limits import KV_TYPES, OUTPUTS, ROLLBACK
 from localspec.llama.model import check_file, load_error
 
 _MIB = 1 << 20

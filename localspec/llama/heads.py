@@ -15,9 +15,10 @@ import numpy as np
 from localspec.errors import ContextFullError, DecodeError, LocalspecError
 from localspec.llama import extension
 from localspec.llama.batch import Batch
-from localspec.llama.context import OUTPUTS, Context, decode_error
+from localspec.llama.context import Context
 from localspec.llama.features import Rows
 from localspec.llama.library import c_api
+from localspec.llama.limits import OUTPUTS, decode_error
 from localspec.llama.model import Model
 from localspec.llama.stop import StopFlag
 from localspec.values import Logits, Tokens

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from localspec.errors import ContextFullError, DecodeError
-from localspec.llama.context import Context, Snapshot
+from localspec.llama import saved
+from localspec.llama.context import Context
 from localspec.llama.features import Features
 from localspec.llama.tree import Tree, tree_of
 from localspec.loop import Work
@@ -30,7 +31,7 @@ class LlamaTarget:
         """Place of the pending token in the last pass."""
         self._scored: dict[int, Work] = {}
         """Trees that are not decided yet."""
-        self._reversible: dict[int, tuple[Snapshot, list[int]]] = {}
+        self._reversible: dict[int, tuple[saved.Snapshot, list[int]]] = {}
         """Recurrent states before the last pass, and what it read."""
         self._owed: dict[int, list[int]] = {}
         """Tokens that are kept and to be read in front of the next pass."""
@@ -73,7 +74,7 @@ class LlamaTarget:
         starts = [self._context.length(w.seq) for w in work]
         bases = [self.length(w.seq) for w in work]
         self._reversible = {
-            w.seq: (self._context.snapshot(w.seq), [*stem, *w.draft.tokens.tolist()])
+            w.seq: (saved.snapshot(self._context, w.seq), [*stem, *w.draft.tokens.tolist()])
             for w, stem in zip(work, stems, strict=True)
             if self._context.rollback is not None and len(w.draft) > self._context.rollback
         }
@@ -152,7 +153,7 @@ class LlamaTarget:
         if snapshot is None or rejected <= (self._context.rollback or 0):
             self._context.truncate(seq, length)
         else:
-            self._context.revert(seq, snapshot)
+            saved.revert(self._context, seq, snapshot)
             self._owed[seq] = read[: length - snapshot.length]
 
     def truncate(self, seq: int, length: int) -> None:
@@ -177,12 +178,12 @@ class LlamaTarget:
     def state(self, seq: int) -> memoryview:
         """The sequence's part of the KV cache."""
         self.read(seq, ())
-        return self._context.state(seq)
+        return saved.state(self._context, seq)
 
     def state_size(self, seq: int) -> int:
         """Bytes of it."""
         self.read(seq, ())
-        return self._context.state_size(seq)
+        return saved.state_size(self._context, seq)
 
     def restore(self, seq: int, state: bytearray) -> None:
         """Put one in its place.
@@ -191,7 +192,7 @@ class LlamaTarget:
             DecodeError: it is damaged or of another setting; the sequence is then empty.
         """
         self.truncate(seq, 0)
-        self._context.restore(seq, state)
+        saved.restore(self._context, seq, state)
 
 
 class LlamaDraftModel:

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from localspec.errors import DecodeError
-from localspec.llama.context import KV_TYPES, Context
+from localspec.llama.context import Context
 from localspec.llama.features import Rows
 from localspec.llama.heads import Head
 from localspec.llama.library import c_api
+from localspec.llama.limits import KV_TYPES
 from localspec.llama.model import Model
 from localspec.values import Logits, Tokens
 

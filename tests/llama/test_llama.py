@@ -24,7 +24,9 @@ from localspec.errors import (
     UsageError,
 )
 from localspec.llama import calibrate, devices, library
-from localspec.llama.context import Context, decode_error
+from localspec.llama import saved as states
+from localspec.llama.context import Context
+from localspec.llama.limits import decode_error
 from localspec.llama.model import Model, load_error
 from localspec.llama.runners import LlamaDraftModel, LlamaTarget
 from localspec.llama.stop import StopFlag
@@ -265,14 +267,14 @@ def test_unknown_kv_type_is_refused(model: Model) -> None:
 
 def test_a_state_continues_where_it_was_saved(context: Context) -> None:
     context.forward([(0, [5, 6, 7, 8], 1)])
-    saved = bytearray(context.state(0))
+    saved = bytearray(states.state(context, 0))
     expected = context.forward([(0, [9], 1)])[0].copy()
-    context.restore(1, saved)
+    states.restore(context, 1, saved)
     assert context.length(1) == 4
     np.testing.assert_allclose(context.forward([(1, [9], 1)])[0], expected, atol=1e-5)
     context.audit()
     with pytest.raises(DecodeError, match="damaged"):
-        context.restore(0, saved[: len(saved) // 2])
+        states.restore(context, 0, saved[: len(saved) // 2])
     assert context.length(0) == 0
     context.audit()
 

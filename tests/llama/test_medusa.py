@@ -11,8 +11,9 @@ from gguf_tools import write_llama
 from head_files import WIDTH, write_medusa
 
 from localspec.llama import ggml
-from localspec.llama.context import OUTPUTS, Context
+from localspec.llama.context import Context
 from localspec.llama.features import Features, FinalStates
+from localspec.llama.limits import OUTPUTS
 from localspec.llama.medusa import Computed, Reckoned, opened, parts
 from localspec.llama.model import Model
 from localspec.llama.runners import LlamaTarget

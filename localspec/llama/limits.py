@@ -1,0 +1,36 @@
+"""What a context may be asked for, and what its refusals mean."""
+
+from __future__ import annotations
+
+from localspec.errors import ContextFullError, DecodeError, Interrupted, LocalspecError
+from localspec.llama import library
+
+KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "bf16": 30}
+"""ggml types that a KV cache can have."""
+OUTPUTS = 64
+"""Rows of logits of one sequence in a pass: the longest draft and one more. llama.cpp reserves
+memory for them; left alone it would for every token of a batch, which with a large vocabulary is
+hundreds of megabytes for rows that nobody asks for."""
+
+ROLLBACK = 7
+"""Tokens that a recurrent state can be taken back after a pass, where llama.cpp keeps the last
+states: each costs the memory of a whole one."""
+
+_SUCCESS, _NO_SLOT, _ABORTED, _BAD_BATCH = 0, 1, 2, -1
+
+
+def decode_error(code: int) -> LocalspecError | None:
+    """The exception that a return code of llama_decode stands for; None for success."""
+    if code == _SUCCESS:
+        return None
+    if code == _NO_SLOT:
+        return ContextFullError("the context is full; start a new chat or raise --ctx")
+    if code == _ABORTED:
+        return Interrupted("interrupted")
+    reason = library.errors_since()[-1:] or ["no reason given; see the log"]
+    if code == _BAD_BATCH:
+        return DecodeError(f"llama.cpp refused a batch: {reason[0]}")
+    return DecodeError(f"llama.cpp failed to decode (code {code}): {reason[0]}")
+
+
+__all__ = ["KV_TYPES", "OUTPUTS", "ROLLBACK", "decode_error"]

@@ -1,0 +1,78 @@
+"""A sequence's state as bytes: to be kept, and put back."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import Any
+
+from localspec.errors import DecodeError
+from localspec.llama.context import Context
+from localspec.llama.library import c_api
+
+_RECURRENT = c_api.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What a recurrent state was."""
+
+    length: int
+    """Tokens of the sequence."""
+    state: Any
+    """A ctypes array of bytes."""
+
+
+def state_size(context: Context, seq: int) -> int:
+    """Bytes of `state`."""
+    return int(c_api.llama_state_seq_get_size(context.handle, seq))
+
+
+def state(context: Context, seq: int) -> memoryview:
+    """The sequence's part of the KV cache, to be restored into a context of the same kind."""
+    size = state_size(context, seq)
+    buffer = (ctypes.c_uint8 * size)()
+    written = int(c_api.llama_state_seq_get_data(context.handle, buffer, size, seq))
+    return memoryview(buffer).cast("B")[:written]
+
+
+def restore(context: Context, seq: int, saved: bytearray) -> None:
+    """Put a state back in place of what the sequence holds.
+
+    Raises:
+        DecodeError: it is damaged, or of another model or kind of context; the sequence is then
+            empty.
+    """
+    context.truncate(seq, 0)
+    buffer = (ctypes.c_uint8 * len(saved)).from_buffer(saved)
+    read = c_api.llama_state_seq_set_data(context.handle, buffer, len(saved), seq)
+    context.adopt(seq)
+    if read == 0:
+        context.truncate(seq, 0)
+        raise DecodeError("this saved state is damaged or belongs to another model or setting")
+
+
+def snapshot(context: Context, seq: int) -> Snapshot:
+    """The recurrent part of the sequence's state, to `revert` to after the next pass."""
+    size = int(c_api.llama_state_seq_get_size_ext(context.handle, seq, _RECURRENT))
+    buffer = (ctypes.c_uint8 * size)()
+    c_api.llama_state_seq_get_data_ext(context.handle, buffer, size, seq, _RECURRENT)
+    return Snapshot(context.length(seq), buffer)
+
+
+def revert(context: Context, seq: int, before: Snapshot) -> None:
+    """Forget all tokens that were appended since the snapshot.
+
+    Raises:
+        DecodeError: llama.cpp refuses it; the sequence is then empty.
+    """
+    handle, buffer = context.handle, before.state
+    read = c_api.llama_state_seq_set_data_ext(handle, buffer, len(buffer), seq, _RECURRENT)
+    memory = c_api.llama_get_memory(handle)
+    if not read or not c_api.llama_memory_seq_rm(memory, seq, before.length, -1):
+        context.truncate(seq, 0)
+        raise DecodeError("this model's recurrent state cannot be taken back")
+    context.adopt(seq)
+
+
+__all__ = ["Snapshot", "restore", "revert", "snapshot", "state", "state_size"]
