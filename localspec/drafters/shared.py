@@ -10,9 +10,9 @@ import numpy as np
 
 from localspec.drafters import Ask, Committed
 from localspec.drafters.choosing import confidence
-from localspec.drafters.draft_model import DraftModel, UnreadyError
+from localspec.drafters.draft_model import CANNOT, DraftModel, UnreadyError
 from localspec.drafters.head import HeadDrafter, Rows, States
-from localspec.drafters.model import CANNOT, Chain
+from localspec.drafters.model import Chain
 from localspec.errors import ContextFullError
 from localspec.values import Evidence, Logits, Proposal
 
