@@ -26,6 +26,8 @@ from heads.training import STEPS
 Log = Callable[[str], None]
 Array = NDArray[np.float32]
 _LENGTH = 320
+_AGREED = 0.01
+"""Logits that differ by less count as equal."""
 _STARTS = list(range(20, _LENGTH - 10, 15))
 """Rows behind which the later places are looked at too."""
 
@@ -107,9 +109,10 @@ def compare(name: str, want: list[Array], got: llama.Drafted, log: Log) -> float
         [want[step - 1][row].argmax() == logits.argmax() for step, row, logits in got.rows]
     )
     every = np.concatenate(gaps)
+    above = sum(gap.max() > _AGREED for gap in gaps)
     log(
         f"{name}: {len(gaps)} rows, largest logit difference {every.max():.5f}, "
-        f"mean {every.mean():.6f}, same argmax {same:.3f}"
+        f"in {above} rows above {_AGREED}, mean {every.mean():.6f}, same argmax {same:.3f}"
     )
     return float(every.max())
 

@@ -69,6 +69,8 @@ def export(args: Namespace, log: Log) -> None:
 
     from heads import export as out
 
+    if not any((args.work / f"{name}.pt").exists() for name in ("eagle3", "mtp", "medusa")):
+        raise ValueError(f"no trained head in {args.work}; train one first")
     args.heads.mkdir(parents=True, exist_ok=True)
     for kind, folder in ((Kind.Q8_0, args.heads), (Kind.F16, args.work), (Kind.F32, args.work)):
         mark = "" if kind == Kind.Q8_0 else f"-{kind.name.lower()}"
