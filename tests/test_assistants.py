@@ -330,7 +330,7 @@ def test_a_refused_assistant_is_named_and_the_text_drafts(folder: Path, tmp_path
 
 
 def test_an_assistant_cannot_run_alone(folder: Path) -> None:
-    with pytest.raises(UnsupportedModelError, match="gemma4-assistant.* cannot run alone"):
+    with pytest.raises(UnsupportedModelError, match=r"gemma4-assistant.* cannot run alone"):
         Runtime.open(Options(str(folder / "assistant.gguf")))
 
 
