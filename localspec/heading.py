@@ -11,7 +11,7 @@ from localspec.drafters import Drafter
 from localspec.drafters.head import HeadDrafter, HeadModel
 from localspec.drafters.medusa import MedusaDrafter, MedusaModel
 from localspec.drafters.shared import SharedDrafter, SharedModel
-from localspec.errors import LocalspecError
+from localspec.errors import LocalspecError, UnsupportedModelError
 from localspec.llama import extension
 from localspec.llama.calibrate import Timed, guess_seconds, of_context
 from localspec.llama.context import Context
@@ -112,14 +112,20 @@ def brought(target: Path, draft: Path | None) -> Brought:
 
     Raises:
         ModelNotFoundError, ModelFileError: the target is not there or damaged.
+        UnsupportedModelError: it is a head itself; loading one as a model may abort.
     """
-    header = None
+    model, header = heads.read_whole(target), None
+    if heads.kind(model) != heads.MODEL:
+        raise UnsupportedModelError(
+            f"{model.name} is a head ({model.architecture}) and cannot run alone; name the model "
+            "that it was made for, and it with --draft"
+        )
     if draft is not None:
         try:
             header = heads.read_whole(draft)
         except LocalspecError:  # loading it will say the same
             header = None
-    return Brought(heads.read_whole(target), header)
+    return Brought(model, header)
 
 
 @dataclass(frozen=True, slots=True)

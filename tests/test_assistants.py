@@ -14,7 +14,7 @@ from gguf_tools import foreign_vocabulary
 from localspec import GREEDY, Finished, Message, Options, Reply, Runtime, Sampling
 from localspec.drafters.draft_model import UnreadyError
 from localspec.drafters.shared import SharedDrafter, SharedModel
-from localspec.errors import DecodeError, DraftIncompatibleError
+from localspec.errors import DecodeError, DraftIncompatibleError, UnsupportedModelError
 from localspec.llama.context import Context
 from localspec.llama.features import Features, NextStates
 from localspec.llama.model import Model
@@ -327,6 +327,11 @@ def test_a_refused_assistant_is_named_and_the_text_drafts(folder: Path, tmp_path
     other = head_files.write_assistant(tmp_path / "other.gguf", target_width=96)
     with pytest.raises(DraftIncompatibleError, match=r"other\.gguf .* hidden size of 96"):
         Runtime.open(options(folder, draft=str(other)))
+
+
+def test_an_assistant_cannot_run_alone(folder: Path) -> None:
+    with pytest.raises(UnsupportedModelError, match=r"gemma4-assistant.* cannot run alone"):
+        Runtime.open(Options(str(folder / "assistant.gguf")))
 
 
 def test_an_assistant_needs_no_memory_for_a_cache(folder: Path) -> None:
