@@ -220,3 +220,21 @@ async def test_presets_are_completed(chat):
         await c.sees("Be brief.")
         await c.pilot.press("tab")
         assert c.composer.text == "/preset calm "
+
+
+async def test_a_preset_says_what_the_file_would_set_otherwise(chat):
+    path = config.config_dir() / "config.toml"
+    path.parent.mkdir(parents=True)
+    path.write_text("temperature = 0.3\n")
+    async with chat() as c:
+        await c.type("/preset save mine")
+        await c.until(lambda: "mine" in config.settings().get("presets", {}))
+        assert config.settings()["presets"]["mine"] == {"temperature": 0.8, "seed": 1}
+
+
+async def test_a_preset_of_nothing_is_not_saved(chat):
+    async with chat() as c:
+        await c.type("/seed")
+        await c.type("/preset save mine")
+        await c.until(lambda: "there is nothing to save" in c.stats)
+        assert not config.settings()

@@ -202,10 +202,15 @@ class ChoosingView(KeepingView):
         session = self.session
         usual = tuning.values(Settings(Sampling()), Options())
         held = tuning.values(session.settings, session.options)
+        named = config.settings()  # what the file sets otherwise has to be said as well
         values: dict[str, Saved] = {
-            key: None if value == usual[key] else value for key, value in held.items()
+            key: value if value != usual[key] or key in named else None
+            for key, value in held.items()
         }
         values["system"] = session.conversation.system
+        if not any(value is not None for value in values.values()):
+            self.hint("all is as usual here: there is nothing to save")
+            return
         path = await asyncio.to_thread(config_file.save, presets.to_save(name, values))
         self.hint(f"preset {name} saved in {path}")
 
