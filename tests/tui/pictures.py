@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import difflib
 import itertools
 import os
 from pathlib import Path
@@ -68,4 +69,7 @@ def compare(app, name: str) -> str | None:
         path.write_text(now, encoding="utf-8")
         return None
     kept = path.read_text(encoding="utf-8") if path.exists() else ""
-    return None if kept == now else f"{path.name} is not what is shown now:\n{now}"
+    if kept == now:
+        return None
+    lines = difflib.unified_diff(kept.splitlines(), now.splitlines(), path.name, "now", n=0)
+    return "\n".join(lines)

@@ -159,6 +159,7 @@ async def still(c):
     """Wait until nothing changes any more."""
     before, same = "", 0
     while same < 4:
+        c.app.screen.refresh(layout=True)
         await c.pilot.pause(0.06)
         now = picture(c.app)
         same, before = (same + 1 if now == before else 0), now
