@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from scipy import stats
 
 from localspec import GREEDY, Finished, Message, Options, Reply, Runtime, Sampling
 from localspec.drafters import Ask, Committed
-from localspec.drafters.medusa import MedusaChains, MedusaDrafter, MedusaModel
+from localspec.drafters.medusa import MedusaChains, MedusaDrafter, MedusaModel, best_first
 from localspec.errors import DraftIncompatibleError
 from localspec.loop import Request, decode_round
 from localspec.noise import Noise
@@ -201,6 +202,22 @@ def test_a_refusal_is_an_error_where_heads_were_named_and_a_notice_elsewhere(
         Runtime.open(options(pair, drafter=("model",), require_draft=True))
 
 
+def test_heads_that_compute_no_numbers_are_given_up_and_the_text_goes_on(
+    pair: tuple[Path, Path], tmp_path: Path
+) -> None:
+    rows = heads.read_whole(pair[0]).n_vocab
+    nothing = [np.full((rows, head_files.WIDTH), np.nan, np.float32)] * 3
+    broken = pair[0], head_files.write_medusa(tmp_path / "broken.gguf", outputs=nothing)
+    sampling = Sampling(temperature=1.0, logit_bias=ENDLESS)
+    with Runtime.open(options(broken)) as runtime:
+        said = [
+            last(runtime.reply(HELLO, sampling=sampling, seed=2, max_tokens=20, draft=draft))
+            for draft in (False, True)
+        ]
+    assert said[0].tokens == said[1].tokens
+    assert said[1].stats.drafted == 0
+
+
 def test_a_plan_counts_the_weights_and_the_copy_of_a_matrix_that_is_borrowed(
     pair: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -351,6 +368,21 @@ def test_a_tree_keeps_its_budget(budget: Budget, sampling: Sampling) -> None:
     assert 3 <= len(draft) <= budget.nodes
     assert len(set(range(len(draft))) - {int(p) for p in draft.parents}) <= budget.leaves
     assert max(len(draft.prefix(i)) for i in range(len(draft))) <= min(3, budget.depth)
+
+
+def test_nodes_go_to_the_most_probable_paths() -> None:
+    """Brute force over all trees of three ranks and three levels says the same."""
+    rng = np.random.default_rng(8)
+    for _ in range(20):
+        shares = [np.sort(rng.dirichlet(np.full(5, 0.5)))[::-1][:3].tolist() for _ in range(3)]
+        ranks = itertools.chain(*(itertools.product(range(3), repeat=n) for n in (1, 2, 3)))
+        paths = {path: np.prod([shares[i][r] for i, r in enumerate(path)]) for path in ranks}
+        best = sorted(paths, key=lambda path: -paths[path])[:9]
+        widths = [n for n in (sum(len(p) == level for p in best) for level in (1, 2, 3)) if n]
+        assert best_first(shares, 9, 99) == widths
+    assert best_first([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3]], 3, 1) == [1, 1, 1]
+    assert best_first([[0.4, 0.3, 0.2, 0.1], [0.2, 0.1]], 4, 4) == [4]
+    assert best_first([[0.4, 0.3, 0.2, 0.1], [0.2, 0.1]], 4, 2) == [2, 2]
 
 
 def test_penalties_see_the_tokens_drafted_before() -> None:

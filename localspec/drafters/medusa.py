@@ -8,6 +8,7 @@ before its place, so q is the same for every node of a depth (but for penalties,
 
 from __future__ import annotations
 
+import heapq
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from localspec.drafters import Ask
 from localspec.drafters.draft_model import UnreadyError
 from localspec.drafters.head import Rows, States
 from localspec.drafters.model import ModelDrafter
-from localspec.drafters.tree import Growing, Trees
+from localspec.drafters.tree import RANKS, Growing, Trees
 from localspec.values import Distribution, Logits, Proposal
 
 _BEHIND = 2
@@ -169,26 +170,61 @@ class MedusaChains(ModelDrafter):
 class MedusaDrafter(Trees):
     """Trees of the heads' guesses, the most probable paths first (Cai et al. 2024, 2.1.2, 2.3.3).
 
-    Where the budget is for a single leaf it drafts chains.
+    All heads have spoken before the first token is chosen, so the nodes go where they are worth
+    most, whatever the depth. Where the budget is for a single leaf it drafts chains.
     """
 
     def __init__(self, model: MedusaModel, favoured: Proposal, name: str = "medusa") -> None:
         """``favoured`` is the verifier's kind of proposal: COUPLED or SAMPLED."""
         super().__init__(MedusaChains(model, favoured, name), model.vocabulary, favoured, name)
         self._heads = model
+        self._said: list[Distribution] = []
+        """The q of each head for the tree in the making, before anything is drafted."""
 
     def _depth(self, ask: Ask) -> int:
         return min(super()._depth(ask), self._heads.count)
 
+    def _widths(self, ask: Ask, depth: int) -> Sequence[int]:
+        processor = self._ranking(ask.processor)
+        before = ask.tokens[-processor.lookback :] if processor.lookback else []
+        self._said = [
+            processor(self._heads.row(ask.seq, ask.position + i), before) for i in range(depth)
+        ]
+        shares = [np.sort(q.probs)[::-1][:RANKS].tolist() for q in self._said]
+        return best_first(shares, ask.budget.nodes, self._leaves(ask.budget))
+
     def _distributions(self, tree: Growing, frontier: Sequence[int]) -> dict[int, Distribution]:
         ask, depth = tree.ask, len(tree.confidences)
         processor = self._ranking(ask.processor)
-        logits = self._heads.row(ask.seq, ask.position + depth)
         lookback = processor.lookback
         if not lookback:
-            return dict.fromkeys(frontier, processor(logits, []))
+            return dict.fromkeys(frontier, self._said[depth])
+        logits = self._heads.row(ask.seq, ask.position + depth)
         before, so_far = ask.tokens[-lookback:], tree.draft(self.name)
         return {node: processor(logits, [*before, *so_far.prefix(node)]) for node in frontier}
 
 
-__all__ = ["Heads", "MedusaChains", "MedusaDrafter", "MedusaModel"]
+def best_first(shares: Sequence[Sequence[float]], nodes: int, leaves: int) -> list[int]:
+    """Nodes of each level of the tree whose paths are most probable; levels without any left out.
+
+    ``shares`` are the largest probabilities at each level, in order, the same for all parents. What
+    is taken depends on them alone, never on a token, so that rejection sampling stays exact.
+    """
+    widths, ends = [0] * len(shares), 1
+    waiting = [(-shares[0][0], 0, 0, 1.0)]  # probability of the path, level, rank, the same above
+    while waiting and sum(widths) < nodes:
+        negative, level, rank, above = heapq.heappop(waiting)
+        if rank and ends == leaves:
+            continue
+        ends += rank > 0
+        widths[level] += 1
+        if rank + 1 < len(shares[level]):
+            beside = -above * shares[level][rank + 1]
+            heapq.heappush(waiting, (beside, level, rank + 1, above))
+        if level + 1 < len(shares):
+            below = negative * shares[level + 1][0]
+            heapq.heappush(waiting, (below, level + 1, 0, -negative))
+    return [width for width in widths if width]
+
+
+__all__ = ["Heads", "MedusaChains", "MedusaDrafter", "MedusaModel", "best_first"]

@@ -26,7 +26,7 @@ from localspec.values import (
     no_draft,
 )
 
-_RANKS = 4
+RANKS = 4
 """Children of one node, at most."""
 _HEAD = 32
 """Tokens among which probability is shared out where q is only ranked by it."""
@@ -146,6 +146,10 @@ class Trees:
         """Levels that a tree may have."""
         return min(ask.budget.depth, ask.budget.nodes)
 
+    def _widths(self, ask: Ask, depth: int) -> Sequence[int]:
+        """Nodes of each level, none of them without any."""
+        return [max(1, ask.budget.nodes // depth)] * depth
+
     def _distributions(self, tree: Growing, frontier: Sequence[int]) -> dict[int, Distribution]:
         """q after each node of the last level."""
         raise NotImplementedError
@@ -187,27 +191,35 @@ class Trees:
         if depth <= 0 or not self._chains.read(ask):
             return no_draft(self.name)
         tree = Growing(ask, self._proposal(ask))
-        frontier = [ROOT]
-        while frontier and len(tree.confidences) < depth:
-            try:
-                level = self._distributions(tree, frontier)
-            except NotNumbersError:
-                self._chains.give_up()
-                return no_draft(self.name)
-            slots = self._slots(tree, level, max(1, ask.budget.nodes // depth))
-            above = sum(_score(tree, node) for node in frontier)
-            tree.confidences.append(min(1.0, sum(s.score for s in slots) / above))
-            if not slots or not ask.pace.more(tree.confidences):
-                break
-            frontier = self._fill(tree, level, slots)
-            if not ask.pace.further(tree.confidences):
-                break
+        try:
+            self._grow(tree, depth)
+        except NotNumbersError:
+            self._chains.give_up()
+            return no_draft(self.name)
         tree.best_path_first()
         self._trees[ask.seq] = tree
         seconds = time.perf_counter() - start
         if not tree.tokens:
             return no_draft(self.name, seconds, len(tree.confidences))
         return tree.draft(self.name, seconds)
+
+    def _grow(self, tree: Growing, depth: int) -> None:
+        """Level by level, as far as the pace goes along.
+
+        Raises:
+            NotNumbersError: the draft computes none.
+        """
+        frontier, pace = [ROOT], tree.ask.pace
+        for width in self._widths(tree.ask, depth):
+            level = self._distributions(tree, frontier)
+            slots = self._slots(tree, level, width)
+            above = sum(_score(tree, node) for node in frontier)
+            tree.confidences.append(min(1.0, sum(s.score for s in slots) / above))
+            if not slots or not pace.more(tree.confidences):
+                break
+            frontier = self._fill(tree, level, slots)
+            if not frontier or not pace.further(tree.confidences):
+                break
 
     def _proposal(self, ask: Ask) -> Proposal:
         if ask.processor.sampling.kind == "greedy":
@@ -235,7 +247,7 @@ class Trees:
         offered = [
             _Slot(node, rank, _score(tree, node) * float(share))
             for node, q in level.items()
-            for rank, share in enumerate(np.sort(q.probs)[::-1][:_RANKS])
+            for rank, share in enumerate(np.sort(q.probs)[::-1][:RANKS])
         ]
         offered.sort(key=lambda slot: (-slot.score, slot.parent, slot.rank))
         leaves = self._leaves(budget)
@@ -335,5 +347,5 @@ def _order(
     else:
         index = (ask.position << 16) + node + 2
         keys = np.log(q.probs) + ask.noise.gumbel(position, q.ids, Stream.DRAFT, index)
-    best: Sequence[int] = q.ids[np.argsort(-keys, kind="stable")[:_RANKS]].tolist()
+    best: Sequence[int] = q.ids[np.argsort(-keys, kind="stable")[:RANKS]].tolist()
     return best

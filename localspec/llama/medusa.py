@@ -16,65 +16,15 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from localspec.errors import DecodeError, OutOfMemoryError
+from localspec.errors import DecodeError, LocalspecError, OutOfMemoryError
 from localspec.llama import ggml as bindings
 from localspec.llama import library
 from localspec.llama.features import Rows
-from localspec.llama.weights import Matrix, Weight, mapped
-from localspec.pairs import heads, medusa
-from localspec.pairs.header import read_header
+from localspec.llama.medusa_parts import Parts, parts
+from localspec.llama.weights import Matrix, Weight
 from localspec.values import Logits
 
 _SUCCESS = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What the heads are made of."""
-
-    blocks: tuple[tuple[tuple[Weight, Weight], ...], ...]
-    """Of every head: matrix and bias of each of its residual blocks."""
-    outputs: tuple[Weight, ...]
-    """H of every head; one and the same object where heads share it."""
-
-    @property
-    def width(self) -> int:
-        """Of a hidden state."""
-        return self.outputs[0].shape[0]
-
-    @property
-    def vocabulary(self) -> int:
-        """Ids that they guess among."""
-        return self.outputs[0].shape[1]
-
-    @property
-    def weights(self) -> tuple[Weight, ...]:
-        """All of them, each once."""
-        found = {w.name: w for head in self.blocks for pair in head for w in pair}
-        return tuple((found | {w.name: w for w in self.outputs}).values())
-
-
-def parts(head: Path, target: Path) -> Parts:
-    """Of a file that was checked for this target, see `localspec.pairs.heads`.
-
-    Raises:
-        ModelNotFoundError, ModelFileError: a file is not there, damaged or cut short.
-    """
-    count, blocks = medusa.shape(read_header(head))
-    pairs = [
-        [(medusa.matrix(k, j), medusa.bias(k, j)) for j in range(blocks)] for k in range(count)
-    ]
-    outputs = [medusa.output(k) for k in range(count)]
-    found = mapped(
-        head, {*outputs, *(name for blocks in pairs for pair in blocks for name in pair)}
-    )
-    if not found.keys() >= {*outputs}:
-        name = medusa.borrowed(heads.read_whole(target))
-        found["borrowed"] = mapped(target, {name})[name]
-    return Parts(
-        tuple(tuple((found[w], found[b]) for w, b in blocks) for blocks in pairs),
-        tuple(found[name if name in found else "borrowed"] for name in outputs),
-    )
 
 
 class Medusa(Protocol):
@@ -146,6 +96,7 @@ class Computed:
 
         Raises:
             OutOfMemoryError: the weights do not fit.
+            DecodeError: the device fails.
         """
         ggml = bindings.calls()
         assert ggml is not None
@@ -169,6 +120,11 @@ class Computed:
         for w in made_of.weights:
             data = np.ascontiguousarray(w.data)
             ggml.backend_tensor_set(self._tensors[w.name], data.ctypes.data, 0, data.nbytes)
+        try:  # what is lacking shall be known now
+            self.guess(np.zeros((1, made_of.width), np.float32), self.count)
+        except LocalspecError:
+            self.close()
+            raise
 
     @property
     def device(self) -> str:
@@ -180,6 +136,7 @@ class Computed:
 
         Raises:
             DecodeError: the device failed.
+            OutOfMemoryError: what a larger computation needs is not there.
         """
         key = len(states), heads
         graph = self._graphs.get(key)
@@ -274,7 +231,7 @@ class Computed:
         if not ggml.gallocr_alloc_graph(allocator, graph):
             ggml.gallocr_free(allocator)
             ggml.free(context)
-            raise DecodeError("no room for computing the Medusa heads")
+            raise OutOfMemoryError("no room for computing the Medusa heads")
         logits = np.empty((heads, n, self.vocabulary), np.float32)
         return _Graph(context, graph, allocator, states, tuple(results), logits)
 
@@ -311,4 +268,4 @@ def opened(head: Path, target: Path, *, on_gpu: bool, threads: int) -> Medusa:
     return Computed(made_of, on_gpu=on_gpu, threads=threads)
 
 
-__all__ = ["Computed", "Medusa", "Parts", "Reckoned", "opened", "parts"]
+__all__ = ["Computed", "Medusa", "Reckoned", "opened"]

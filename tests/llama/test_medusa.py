@@ -14,7 +14,8 @@ from localspec.llama import ggml
 from localspec.llama.context import Context
 from localspec.llama.features import Features, FinalStates
 from localspec.llama.limits import OUTPUTS
-from localspec.llama.medusa import Computed, Reckoned, opened, parts
+from localspec.llama.medusa import Computed, Reckoned, opened
+from localspec.llama.medusa_parts import parts
 from localspec.llama.model import Model
 from localspec.llama.runners import LlamaTarget
 from localspec.loop import Work
