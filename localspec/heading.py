@@ -88,7 +88,7 @@ class Brought:
         layers = () if self.draft is None else self.draft.metadata.get("eagle3.target_layers", ())
         if isinstance(layers, tuple) and layers:
             return LayerInputs(layers, self.target.n_embd)
-        return NextStates(self.target.n_embd)
+        return NextStates(heads.state_width(self.target))
 
     def trouble(self, drafter: str) -> str | None:
         """Why the head that a drafter is called after cannot be used; None if it can."""
@@ -151,6 +151,12 @@ def opened(
         UnsupportedModelError, OutOfMemoryError
     """
     context, features = into(files.context(name), head), Features(files.tap)
+    fused = isinstance(context, Eagle)  # several states in one
+    if not fused and context.width != files.tap.width:  # llama.cpp would read beyond the rows
+        raise UnsupportedModelError(
+            f"{head.path.name} reads states of {context.width} numbers, and {target.path.name} "
+            f"gives {files.tap.width}"
+        )
     vocabulary = min(head.n_vocab, target.n_vocab)
     if isinstance(context, Assistant):
         shared = SharedModel(context, features, vocabulary)

@@ -23,6 +23,7 @@ from localspec.llama.runners import LlamaTarget
 from localspec.loop import Request, decode_round
 from localspec.noise import Noise
 from localspec.pairs import heads
+from localspec.pairs.header import Header
 from localspec.policy import Fixed
 from localspec.sampling import Processor
 from localspec.values import Proposal
@@ -299,3 +300,15 @@ def test_chains_that_cannot_run_are_named_before_anything_is_loaded(
     assert "promises 3 MTP layers, and blk.3.nextn.hnorm.weight is not" in trouble(lacking)
     with pytest.raises(ModelFileError, match=r"blk\.3\.nextn\.hnorm"):  # llama.cpp wants all of it
         Runtime.open(Options(str(lacking)))
+
+
+def test_states_of_several_streams_are_read_whole() -> None:
+    """Rows of another width than llama.cpp expects would be read beyond their end."""
+
+    def header(**metadata: int) -> Header:
+        facts = {f"deepseek4.{key.replace('__', '.')}": n for key, n in metadata.items()}
+        return Header("x", 3, {"general.architecture": "deepseek4", **facts}, (), 0, 0)
+
+    assert heads.state_width(header(embedding_length=64)) == 64
+    assert heads.state_width(header(embedding_length=64, hyper_connection__count=4)) == 256
+    assert heads.state_width(header(embedding_length=64, embedding_length_out=96)) == 96

@@ -191,6 +191,9 @@ class NextToken(Head):
     def _all_states(self) -> bool:
         return self.model.architecture in _ALL_STATES
 
+    def _width(self) -> int:
+        return int(c_api.llama_model_n_embd_out(self.model.handle))
+
 
 class NextTokens(NextToken):
     """Several such layers, each for the token one further ahead.

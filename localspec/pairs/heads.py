@@ -181,6 +181,14 @@ def beside(target: Path) -> Path | None:
     return next((fitting[what] for what in _BEST if what in fitting), None)
 
 
+def state_width(target: Header) -> int:
+    """Numbers of a state that layers for multi-token prediction continue from: the residual stream,
+    or all streams of a model with hyper-connections.
+    """
+    stated = target.of_model("embedding_length_out")
+    return stated or target.n_embd * (target.of_model("hyper_connection.count") or 1)
+
+
 def next_layers(header: Header) -> int:
     """Layers for multi-token prediction."""
     return header.of_model("nextn_predict_layers") or 0
@@ -316,5 +324,6 @@ __all__ = [
     "promises_mtp",
     "read_whole",
     "shares_cache",
+    "state_width",
     "why_apart",
 ]
