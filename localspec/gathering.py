@@ -20,6 +20,7 @@ from localspec.errors import (
     Interrupted,
     LocalspecError,
     OutOfMemoryError,
+    UnsupportedModelError,
 )
 from localspec.heading import HEADS, Brought, Opened, opened, opened_medusa
 from localspec.llama.calibrate import Timed, of_context
@@ -181,6 +182,8 @@ class Gathering:
                 return [self._opened(name)]
             except OutOfMemoryError as error:
                 refusal = f"the {name} head does not fit: {error}"
+            except UnsupportedModelError as error:
+                refusal = str(error)
         if insists or self.options.draft not in {None, NO_DRAFT}:
             raise DraftIncompatibleError(refusal)
         self.notices.append(f"{refusal}; drafting from n-grams instead")

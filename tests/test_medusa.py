@@ -16,10 +16,10 @@ import pytest
 import tables
 from scipy import stats
 
-from localspec import GREEDY, Finished, Message, Options, Reply, Runtime, Sampling
+from localspec import GREEDY, Finished, Message, Options, Reply, Runtime, Sampling, assembly
 from localspec.drafters import Ask, Committed
 from localspec.drafters.medusa import MedusaChains, MedusaDrafter, MedusaModel, best_first
-from localspec.errors import DraftIncompatibleError
+from localspec.errors import DraftIncompatibleError, OutOfMemoryError, UnsupportedModelError
 from localspec.loop import Request, decode_round
 from localspec.noise import Noise
 from localspec.pairs import heads
@@ -200,6 +200,33 @@ def test_a_refusal_is_an_error_where_heads_were_named_and_a_notice_elsewhere(
         Runtime.open(Options(str(pair[0]), drafter=("medusa",)))
     with pytest.raises(DraftIncompatibleError, match="file of Medusa heads, not a model"):
         Runtime.open(options(pair, drafter=("model",), require_draft=True))
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OutOfMemoryError("no room for Medusa heads of 2.00 GB"), "medusa head does not fit"),
+        (UnsupportedModelError("this build cannot"), "this build cannot"),
+    ],
+)
+def test_heads_beside_a_target_are_found_and_where_they_fail_the_text_drafts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, words: str
+) -> None:
+    target = gguf_tools.write_llama(tmp_path / "target.gguf", seed=3)
+    head = head_files.write_medusa(tmp_path / "target-medusa.gguf")
+    with Runtime.open(Options(str(target), draft_max=3)) as runtime:
+        assert runtime.info.draft == str(head)
+
+    def fails(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(assembly, "opened_heads", fails)
+    with Runtime.open(Options(str(target), draft_max=3)) as runtime:
+        assert any(words in n and "n-grams instead" in n for n in runtime.info.notices)
+        assert runtime.info.draft is None
+        assert last(runtime.reply(HELLO, sampling=WARM, seed=1, max_tokens=20)).tokens
+    with pytest.raises(DraftIncompatibleError, match=words):
+        Runtime.open(Options(str(target), str(head), draft_max=3))
 
 
 def test_heads_that_compute_no_numbers_are_given_up_and_the_text_goes_on(

@@ -16,12 +16,18 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from localspec.errors import DecodeError, LocalspecError, OutOfMemoryError
+from localspec.errors import (
+    DecodeError,
+    LocalspecError,
+    OutOfMemoryError,
+    UnsupportedModelError,
+)
 from localspec.llama import ggml as bindings
 from localspec.llama import library
 from localspec.llama.features import Rows
 from localspec.llama.medusa_parts import Parts, parts
 from localspec.llama.weights import Matrix, Weight
+from localspec.pairs.ggml_types import type_name
 from localspec.values import Logits
 
 _SUCCESS = 0
@@ -55,7 +61,7 @@ class Reckoned:
     """Heads computed by numpy: where ggml's calls are missing, and to compare with."""
 
     def __init__(self, made_of: Parts) -> None:
-        """Raises ModelFileError for types that need ggml."""
+        """Raises UnsupportedModelError for types that need ggml."""
         numbers = {w.name: w.numbers() for w in made_of.weights}
         self._blocks = [[(numbers[w.name], numbers[b.name]) for w, b in h] for h in made_of.blocks]
         self._outputs = [numbers[w.name] for w in made_of.outputs]
@@ -95,6 +101,7 @@ class Computed:
         """The call of ggml must be there; ``threads`` are those of a CPU.
 
         Raises:
+            UnsupportedModelError: a type that no device multiplies by.
             OutOfMemoryError: the weights do not fit.
             DecodeError: the device fails.
         """
@@ -190,7 +197,14 @@ class Computed:
                 if device and self._multiplies(device):
                     return device
             library.logger.warning("the Medusa heads are computed on the CPU")
-        return ggml.backend_dev_by_type(bindings.CPU)
+        device = ggml.backend_dev_by_type(bindings.CPU)
+        if not self._multiplies(device):  # to try all the same would abort the process
+            self.close()
+            kinds = sorted({type_name(w.ggml_type) for w in self._parts.weights})
+            raise UnsupportedModelError(
+                f"this build of ggml cannot compute Medusa heads of {', '.join(kinds)}"
+            )
+        return device
 
     def _multiplies(self, device: Any) -> bool:
         ggml, matrices = self._ggml, [w for w in self._parts.weights if len(w.shape) == 2]
@@ -258,6 +272,7 @@ def opened(head: Path, target: Path, *, on_gpu: bool, threads: int) -> Medusa:
     """The heads of a file that was checked for this target.
 
     Raises:
+        UnsupportedModelError: this build of ggml cannot compute them.
         OutOfMemoryError: they do not fit.
         ModelNotFoundError, ModelFileError: a file is not there, damaged or cut short.
     """

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.errors import ModelFileError
+from localspec.errors import ModelFileError, UnsupportedModelError
 from localspec.pairs.ggml_types import type_name
 from localspec.pairs.header import read_header
 from localspec.pairs.sizes import shards
@@ -33,11 +33,14 @@ class Weight:
         """(outputs, inputs) or (outputs,) float32.
 
         Raises:
-            ModelFileError: a type that is not read here.
+            UnsupportedModelError: a type that is not read here.
         """
         convert = _CONVERT.get(self.ggml_type)
         if convert is None:
-            raise ModelFileError(f"{self.name} is {type_name(self.ggml_type)}, which needs ggml")
+            raise UnsupportedModelError(
+                f"{self.name} is {type_name(self.ggml_type)}, and this build lacks the calls of "
+                "ggml that would compute with it"
+            )
         return convert(self.data).reshape(self.shape[::-1])
 
 

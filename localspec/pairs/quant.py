@@ -26,7 +26,7 @@ _QUANT = re.compile(
     r"|BF16|FP?16|FP?32))(?=$|[-._])",
     re.IGNORECASE,
 )
-_NO_MODEL = re.compile(r"mmproj|imatrix|^(?:mtp|eagle3|dflash|dspark)-", re.IGNORECASE)
+_NO_MODEL = re.compile(r"mmproj|imatrix|^(?:mtp|eagle3|medusa|dflash|dspark)-", re.IGNORECASE)
 PREFERENCE = (
     *("Q4_K_M", "UD-Q4_K_XL", "Q4_K_L", "UD-Q4_K_M", "Q4_K_S", "IQ4_XS", "IQ4_NL", "Q4_1", "Q4_0"),
     *("MXFP4", "MXFP4_MOE", "Q5_K_M", "UD-Q5_K_XL", "Q5_K_S", "Q5_1", "Q5_0", "Q6_K", "Q8_0"),

@@ -30,7 +30,7 @@ _ENDS_OF_TURN = (
 )
 """Texts by which llama.cpp knows the end of a turn that the header does not name."""
 _NOT_ALONE = frozenset(
-    {"clip", "eagle3", "dflash", "dflash-draft", "qwen35-dflash-draft", "dspark"}
+    {"clip", "eagle3", "medusa", "dflash", "dflash-draft", "qwen35-dflash-draft", "dspark"}
 )
 _PARTS = frozenset({"mmproj", "imatrix", "adapter"})
 
