@@ -8,11 +8,13 @@ from functools import partial
 from pathlib import Path
 
 from localspec.drafters import Drafter
+from localspec.drafters.block import BlockModel
 from localspec.drafters.head import HeadDrafter, HeadModel
 from localspec.drafters.medusa import MedusaDrafter, MedusaModel
 from localspec.drafters.shared import SharedDrafter, SharedModel
 from localspec.errors import LocalspecError, UnsupportedModelError
 from localspec.llama import extension
+from localspec.llama.blocks import Blocks, block_seconds
 from localspec.llama.calibrate import Timed, guess_seconds, of_context
 from localspec.llama.context import Context
 from localspec.llama.features import Features, FinalStates, LayerInputs, NextStates, Tap
@@ -26,7 +28,7 @@ from localspec.pairs.header import Header
 from localspec.pairs.resolve import NO_DRAFT
 from localspec.values import Proposal
 
-HEADS = frozenset({heads.MTP, heads.EAGLE3, heads.MEDUSA})
+HEADS = frozenset({heads.MTP, heads.EAGLE3, heads.DFLASH, heads.MEDUSA})
 """Drafters that read the target's hidden states."""
 _BY_EXTENSION = HEADS - {heads.MEDUSA}
 """Those that llama.cpp computes, from states that its experimental calls give away."""
@@ -34,8 +36,11 @@ _CALLED = {
     heads.MODEL: "a model of its own",
     heads.MTP: "a multi-token prediction layer",
     heads.EAGLE3: "an EAGLE-3 head",
+    heads.DFLASH: "a DFlash head",
     heads.MEDUSA: "a file of Medusa heads",
 }
+_CONTEXTS: dict[str, type[Head]] = {heads.EAGLE3: Eagle, heads.DFLASH: Blocks}
+"""What computes a head of which there is one kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +77,11 @@ class Brought:
 
     def context(self, drafter: str) -> type[Head]:
         """What computes that head."""
-        if drafter == heads.EAGLE3:
-            return Eagle
-        if self.draft is not None and heads.shares_cache(self.draft):
-            return Assistant
         beside = None if self.in_target(drafter) else self.draft
+        if drafter in _CONTEXTS:
+            return _CONTEXTS[drafter]
+        if beside is not None and heads.shares_cache(beside):
+            return Assistant
         layers = heads.next_layers(beside or self.target)
         return NextTokens if layers > 1 else NextToken
 
@@ -85,8 +90,8 @@ class Brought:
         """Which hidden states of the target the head reads."""
         if self.kind == heads.MEDUSA:
             return FinalStates(self.target.n_embd)
-        layers = () if self.draft is None else self.draft.metadata.get("eagle3.target_layers", ())
-        if isinstance(layers, tuple) and layers:
+        layers = () if self.draft is None else heads.target_layers(self.draft)
+        if layers:
             return LayerInputs(layers, self.target.n_embd)
         return NextStates(heads.state_width(self.target))
 
@@ -151,7 +156,7 @@ def opened(
         UnsupportedModelError, OutOfMemoryError
     """
     context, features = into(files.context(name), head), Features(files.tap)
-    fused = isinstance(context, Eagle)  # several states in one
+    fused = isinstance(context, Eagle | Blocks)  # several states in one
     if not fused and context.width != files.tap.width:  # llama.cpp would read beyond the rows
         raise UnsupportedModelError(
             f"{head.path.name} reads states of {context.width} numbers, and {target.path.name} "
@@ -161,6 +166,10 @@ def opened(
     if isinstance(context, Assistant):
         shared = SharedModel(context, features, vocabulary)
         return Opened(SharedDrafter(shared, favours, name), of_context(context), features)
+    if isinstance(context, Blocks):
+        blocks = BlockModel(context, features, vocabulary)
+        timed = Timed(head.path, context.threads, partial(block_seconds, context))
+        return Opened(HeadDrafter(blocks, favours, name, context.depth), timed, features)
     model = HeadModel(context, features, vocabulary)
     return Opened(HeadDrafter(model, favours, name, model.depth), of_context(context), features)
 

@@ -6,7 +6,18 @@ from dataclasses import dataclass
 
 from localspec.errors import UsageError
 
-DRAFTERS = ("suffix", "ngram", "model", "mtp", "eagle3", "medusa", "tree", "lookahead", "off")
+DRAFTERS = (
+    "suffix",
+    "ngram",
+    "model",
+    "mtp",
+    "eagle3",
+    "dflash",
+    "medusa",
+    "tree",
+    "lookahead",
+    "off",
+)
 """Names that ``--drafter`` takes."""
 VERIFIERS = ("match", "rejection")
 """Names that ``--verifier`` takes: those of `localspec.verifiers`, which needs numpy."""

@@ -449,3 +449,46 @@ def write_medusa(
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def write_dflash(
+    path: Path,
+    *,
+    layers: int = 2,
+    reads: Sequence[int] = (1, 3),
+    block: int = 6,
+    width: int = WIDTH,
+    seed: int = 19,
+    own: bool = False,
+    mask: int | None = 1,
+    also: str = "",
+    leave_out: str = "",
+) -> Path:
+    """A DFlash head for a dense target of four layers, with ``own`` embeddings and output or not.
+
+    A tensor can be there ``also``, or be left out.
+    """
+    m = Maker(path, "dflash", seed)
+    m.shape(layers)
+    w = m.writer
+    if width != WIDTH:
+        w.add_embedding_length(width)
+    w.add_array("dflash.target_layers", [int(i) for i in reads])
+    w.add_uint32("dflash.block_size", block)
+    if mask is not None:
+        w.add_mask_token_id(mask)
+    n_vocab = m.vocabulary()
+    m.matrix("fc.weight", width, len(reads) * width)
+    m.ones("enc.output_norm.weight", "output_norm.weight", width=width)
+    if own:
+        m.matrix("token_embd.weight", n_vocab, width)
+        m.matrix("output.weight", n_vocab, width)
+    if also:
+        m.ones(also)
+    for i in range(layers):
+        b = f"blk.{i}"
+        m.ones(*({f"{b}.attn_norm.weight", f"{b}.ffn_norm.weight"} - {leave_out}), width=width)
+        m.ones(f"{b}.attn_q_norm.weight", f"{b}.attn_k_norm.weight", width=WIDTH // HEADS)
+        m.attention(b)
+        m.feed_forward(b)
+    return m.done()

@@ -10,16 +10,19 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from localspec.errors import LocalspecError
-from localspec.pairs import medusa
+from localspec.pairs import assistants, dflash, medusa
 from localspec.pairs.check import ids_mismatch
 from localspec.pairs.header import Header, read_header
 from localspec.pairs.sizes import shards
+from localspec.pairs.unfit import missing, other_size, target_layers, unpublished
 from localspec.pairs.vocabulary import HeaderVocabulary
 
 MODEL, MTP, EAGLE3, MEDUSA = "model", "mtp", "eagle3", medusa.ARCHITECTURE
+DFLASH = dflash.ARCHITECTURE
 """Kinds of drafts, named as the drafters that use them."""
 
 _MTP_GRAPHS = frozenset(
@@ -37,16 +40,6 @@ _CHAINED: dict[str, tuple[str, ...]] = {
 }
 """Those whose graph has a layer for each of several tokens (elsewhere more than one aborts), and
 what these layers must have besides."""
-_ASSISTANT = "gemma4-assistant"
-_ASSISTED = "gemma4"
-_LAYER_INPUTS = frozenset(
-    {
-        *("bailingmoe3", "deepseek4", "gemma4", "gpt-oss", "hunyuan_vl", "lfm2", "llama", "mimo2"),
-        *("minimax-01", "minimax-m2", "muse-glimmer", "nanbeige", "nemotron_h", "nemotron_h_moe"),
-        *("qwen3", "qwen35", "qwen35moe", "qwen3moe", "qwen3next", "qwen4exp"),
-    }
-)
-"""Architectures that publish what enters their layers; on others asking for it aborts."""
 _EAGLE_LAYERS = 3
 _EAGLE_TENSORS = (
     *("fc.weight", "output_norm.weight", "blk.0.attn_norm.weight", "blk.0.attn_norm_2.weight"),
@@ -54,19 +47,10 @@ _EAGLE_TENSORS = (
     *("blk.0.attn_output.weight", "blk.0.ffn_norm.weight", "blk.0.ffn_gate.weight"),
     *("blk.0.ffn_up.weight", "blk.0.ffn_down.weight"),
 )
-_BEST = (MTP, EAGLE3, MEDUSA)
+_BEST = (MTP, EAGLE3, DFLASH, MEDUSA)
 """Kinds of heads that this version runs, those first that are right most often."""
-_HEAD_NAME = re.compile(r"mtp|eagle|medusa|assistant", re.IGNORECASE)
-_ASSISTANT_TENSORS = (
-    *("token_embd.weight", "output_norm.weight"),
-    *("nextn.pre_projection.weight", "nextn.post_projection.weight"),
-)
-_ASSISTANT_BLOCK = (
-    *("attn_norm", "attn_q", "attn_output", "attn_q_norm", "post_attention_norm"),
-    *("layer_output_scale", "ffn_norm", "ffn_gate", "ffn_up", "ffn_down", "post_ffw_norm"),
-)
+_HEAD_NAME = re.compile(r"mtp|eagle|dflash|medusa|assistant", re.IGNORECASE)
 _FOREIGN = {
-    "dflash": "a DFlash head, which drafts whole blocks",
     "dflash-draft": "a DFlash head of another program's",
     "qwen35-dflash-draft": "a DFlash head of another program's",
     "dspark": "a DSpark head",
@@ -91,7 +75,7 @@ def kind(header: Header) -> str:
     arch = header.architecture
     if shares_cache(header):
         return MTP
-    if arch in {EAGLE3, MEDUSA} or arch in _FOREIGN or arch.endswith("-assistant"):
+    if arch in {EAGLE3, DFLASH, MEDUSA} or arch in _FOREIGN or arch.endswith("-assistant"):
         return arch
     if promises_mtp(header) and not _has_trunk(header):
         return MTP
@@ -100,7 +84,7 @@ def kind(header: Header) -> str:
 
 def shares_cache(header: Header) -> bool:
     """Whether a head attends to the target's KV cache instead of one of its own."""
-    return header.architecture == _ASSISTANT
+    return header.architecture == assistants.ARCHITECTURE
 
 
 def promises_mtp(header: Header) -> bool:
@@ -139,16 +123,10 @@ def head_trouble(head: Header, target: Header) -> str | None:
         return f"it is {_FOREIGN[what]}; this version does not run those"
     if what.endswith("-assistant"):
         return f"it is a head that shares the target's cache ({what}); this version does not run it"
-    if shares_cache(head):
-        found = _assistant_trouble(head, target)
-    elif what == EAGLE3:
-        found = _eagle_trouble(head, target)
-    elif what == MTP:
-        found = _sidecar_trouble(head, target)
-    elif what == MEDUSA:
-        found = _medusa_trouble(head, target)
-    else:
+    check = assistants.trouble if shares_cache(head) else _CHECKS.get(what)
+    if check is None:
         return None
+    found = check(head, target)
     return found or _vocabulary_trouble(head, target)
 
 
@@ -202,19 +180,17 @@ def _eagle_trouble(head: Header, target: Header) -> str | None:
     layers = head.metadata.get("eagle3.target_layers")
     if not isinstance(layers, tuple) or len(layers) != _EAGLE_LAYERS:
         return f"it names {layers!r} as the target's layers; three are needed"
-    if target.architecture not in _LAYER_INPUTS:
-        return (
-            f"this llama.cpp does not give away what enters the layers of {target.name} "
-            f"({target.architecture})"
-        )
+    hidden = unpublished(target)
+    if hidden is not None:
+        return hidden
     trunk = target.n_layer - next_layers(target)
     if not all(isinstance(i, int) and 0 <= i < trunk for i in layers):
         shown = ", ".join(str(i) for i in layers)
         return f"it reads what enters the layers {shown}, and {target.name} has {trunk} layers"
     size = head.of_model("target_hidden_size")
     if size != target.n_embd:
-        return _other_size(size, target)
-    return _missing(head, _EAGLE_TENSORS) or _borrowing_trouble(head, target)
+        return other_size(size, target)
+    return missing(head, _EAGLE_TENSORS) or _borrowing_trouble(head, target)
 
 
 def _borrowing_trouble(head: Header, target: Header) -> str | None:
@@ -232,73 +208,14 @@ def _sidecar_trouble(head: Header, target: Header) -> str | None:
     if head.architecture != target.architecture:
         return f"it belongs to a model of {head.architecture}, not of {target.architecture}"
     if head.n_embd != target.n_embd:
-        return _other_size(head.n_embd, target)
+        return other_size(head.n_embd, target)
     return mtp_trouble(head)
-
-
-def _assistant_trouble(head: Header, target: Header) -> str | None:
-    """Gemma 4's assistants: llama.cpp lays their heads over keys and values of the target without
-    comparing sizes.
-    """
-    if target.architecture != _ASSISTED:
-        return f"it belongs to a model of {_ASSISTED}, not of {target.architecture}"
-    size, layers = head.of_model("embedding_length_out"), head.n_layer
-    if size != target.n_embd:
-        return _other_size(size, target)
-    if size == head.n_embd:
-        return f"its own width is that of {target.name}, {size}, which this llama.cpp refuses"
-    if not layers or next_layers(head) != layers:
-        return f"it has {layers} layers, {next_layers(head)} of them for prediction; all must be"
-    blocks = [f"blk.{i}.{part}.weight" for i in range(layers) for part in _ASSISTANT_BLOCK]
-    return _cells_trouble(head, target) or _missing(head, (*_ASSISTANT_TENSORS, *blocks))
-
-
-def _cells_trouble(head: Header, target: Header) -> str | None:
-    """Whether a head would see something else in the target's cache than is there.
-
-    Its sliding layers read what the last layer but one keeps, the others what the last one keeps.
-    """
-    ours, theirs = _sliding(head), _sliding(target)
-    if len(ours) != head.n_layer or theirs[-2:] != (True, False):
-        return "it does not say which of its layers slide as the last two of its target do"
-    for slides in sorted({*ours}):
-        mine, kept = _cell(head, ours.index(slides)), _cell(target, -2 if slides else -1)
-        if mine != kept:
-            return (
-                f"it reads {mine[0]} key heads of {mine[1]} from a layer, and {target.name} keeps "
-                f"{kept[0]} of {kept[1]}"
-            )
-    return None
-
-
-def _sliding(header: Header) -> tuple[bool, ...]:
-    """Which layers attend to a window only; empty where the header does not say so by layer."""
-    value = header.metadata.get(f"{header.architecture}.attention.sliding_window_pattern")
-    return tuple(bool(v) for v in value) if isinstance(value, tuple) else ()
-
-
-def _cell(header: Header, layer: int) -> tuple[int, int]:
-    """Heads and their width of a layer's keys."""
-    width = header.key_length
-    if _sliding(header)[layer]:
-        width = header.of_model("attention.key_length_swa") or width
-    return header.heads_kv()[layer], width
 
 
 def _medusa_trouble(head: Header, target: Header) -> str | None:
     if head.n_embd != target.n_embd:
-        return _other_size(head.n_embd, target)
+        return other_size(head.n_embd, target)
     return medusa.trouble(head, target)
-
-
-def _other_size(size: int | None, target: Header) -> str:
-    return f"it was made for a hidden size of {size}, and {target.name} has {target.n_embd}"
-
-
-def _missing(head: Header, names: tuple[str, ...]) -> str | None:
-    named = {tensor.name for tensor in head.tensors}
-    lacking = [name for name in names if name not in named]
-    return f"it lacks {lacking[0]}" if lacking else None
 
 
 def _vocabulary_trouble(head: Header, target: Header) -> str | None:
@@ -310,7 +227,16 @@ def _vocabulary_trouble(head: Header, target: Header) -> str | None:
     return ids_mismatch(HeaderVocabulary(target), HeaderVocabulary(head))
 
 
+_CHECKS: dict[str, Callable[[Header, Header], str | None]] = {
+    MTP: _sidecar_trouble,
+    EAGLE3: _eagle_trouble,
+    DFLASH: dflash.trouble,
+    MEDUSA: _medusa_trouble,
+}
+"""Of (head, target), by kind of head."""
+
 __all__ = [
+    "DFLASH",
     "EAGLE3",
     "MEDUSA",
     "MODEL",
@@ -325,5 +251,6 @@ __all__ = [
     "read_whole",
     "shares_cache",
     "state_width",
+    "target_layers",
     "why_apart",
 ]
