@@ -9,9 +9,10 @@ from pathlib import Path
 
 from localspec.drafters import Drafter
 from localspec.drafters.block import BlockModel
+from localspec.drafters.foreseeing import ForeseeingDrafter
 from localspec.drafters.head import HeadDrafter, HeadModel
 from localspec.drafters.medusa import MedusaDrafter, MedusaModel
-from localspec.drafters.shared import SharedDrafter, SharedModel
+from localspec.drafters.shared import SharedModel
 from localspec.errors import LocalspecError, UnsupportedModelError
 from localspec.llama import extension
 from localspec.llama.blocks import Blocks, block_seconds
@@ -165,11 +166,12 @@ def opened(
     vocabulary = min(head.n_vocab, target.n_vocab)
     if isinstance(context, Assistant):
         shared = SharedModel(context, features, vocabulary)
-        return Opened(SharedDrafter(shared, favours, name), of_context(context), features)
+        return Opened(ForeseeingDrafter(shared, favours, name), of_context(context), features)
     if isinstance(context, Blocks):
         blocks = BlockModel(context, features, vocabulary)
         timed = Timed(head.path, context.threads, partial(block_seconds, context))
-        return Opened(HeadDrafter(blocks, favours, name, context.depth), timed, features)
+        drafter = ForeseeingDrafter(blocks, favours, name, context.depth)
+        return Opened(drafter, timed, features)
     model = HeadModel(context, features, vocabulary)
     return Opened(HeadDrafter(model, favours, name, model.depth), of_context(context), features)
 

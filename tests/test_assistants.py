@@ -13,7 +13,8 @@ from gguf_tools import foreign_vocabulary
 
 from localspec import GREEDY, Finished, Message, Options, Reply, Runtime, Sampling
 from localspec.drafters.draft_model import UnreadyError
-from localspec.drafters.shared import SharedDrafter, SharedModel
+from localspec.drafters.foreseeing import ForeseeingDrafter
+from localspec.drafters.shared import SharedModel
 from localspec.errors import DecodeError, DraftIncompatibleError, UnsupportedModelError
 from localspec.llama.context import Context
 from localspec.llama.features import Features, NextStates
@@ -189,7 +190,7 @@ def test_guesses_that_are_cut_short_leave_no_trace(stack: Stack) -> None:
 
 def test_after_any_rounds_the_guesses_are_those_of_a_fresh_chain(stack: Stack) -> None:
     """Rounds that accept none, some or all, then a second turn with part of the prefix."""
-    drafter = SharedDrafter(stack.model, Proposal.COUPLED, "mtp")
+    drafter = ForeseeingDrafter(stack.model, Proposal.COUPLED, "mtp")
     tokens = prompt(30)
     stack.target.read(0, tokens[:-1])
     request = Request(
@@ -262,7 +263,7 @@ class Looking(Fixed):
 
 
 def test_a_look_is_judged_by_what_comes_next(stack: Stack) -> None:
-    drafter = SharedDrafter(stack.model, Proposal.COUPLED, "mtp")
+    drafter = ForeseeingDrafter(stack.model, Proposal.COUPLED, "mtp")
     tokens = prompt(20)
     stack.target.read(0, tokens[:-1])
     request = Request(0, tokens, Processor(GREEDY, stack.n_vocab), Noise(5), 100, lambda _: None)

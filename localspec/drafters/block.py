@@ -8,8 +8,8 @@ from typing import Protocol
 
 import numpy as np
 
+from localspec.drafters.draft_model import UnreadyError
 from localspec.drafters.head import Rows, States
-from localspec.drafters.model import UnreadyError
 from localspec.errors import ContextFullError
 from localspec.values import Logits
 

@@ -8,13 +8,10 @@ from typing import Protocol
 
 import numpy as np
 
-from localspec.drafters import Ask, Committed
-from localspec.drafters.choosing import confidence
-from localspec.drafters.draft_model import CANNOT, DraftModel, UnreadyError
-from localspec.drafters.head import HeadDrafter, Rows, States
-from localspec.drafters.model import Chain
+from localspec.drafters.draft_model import UnreadyError
+from localspec.drafters.head import Rows, States
 from localspec.errors import ContextFullError
-from localspec.values import Evidence, Logits, Proposal
+from localspec.values import Logits
 
 
 class Guesser(Protocol):
@@ -140,40 +137,4 @@ class SharedModel:
         return rows[:, : self.vocabulary]
 
 
-class SharedDrafter(HeadDrafter):
-    """Chains from such a head."""
-
-    def __init__(self, model: DraftModel, proposal: Proposal, name: str) -> None:
-        super().__init__(model, proposal, name)
-        self._foreseen: dict[int, Chain] = {}
-        """Looks that wait for what is said."""
-
-    def commit(self, news: Sequence[Committed]) -> list[Evidence]:
-        """See `Drafter`; what was foreseen in a look is judged too."""
-        evidence = super().commit(news)
-        for item in news:
-            look = self._foreseen.pop(item.seq, None)
-            if look is not None and look.ask.tokens is item.known:
-                evidence += self._judged(look, item)
-        return evidence
-
-    def _look(self, ask: Ask) -> None:
-        """Guess what comes next, to be compared when it is known: of what was said it is too late
-        to ask.
-        """
-        missing = self._catch_up(ask.seq, ask.tokens)
-        if not self._readable(missing):
-            return
-        try:
-            ((row,),) = self._model.extend([(ask.seq, missing, 1)])
-        except CANNOT:
-            return
-        self._caches[ask.seq].held.extend(missing)
-        lookback = ask.processor.lookback
-        q = ask.processor(row, ask.tokens[-lookback:] if lookback else [])
-        proposal = self.chooser.proposal(ask.processor.sampling)
-        look = Chain(ask, 0, proposal, ask.position, confidences=[confidence(q, row)], refused=q)
-        self._foreseen[ask.seq] = look
-
-
-__all__ = ["Guesser", "SharedDrafter", "SharedModel"]
+__all__ = ["Guesser", "SharedModel"]

@@ -1,0 +1,290 @@
+"""DFlash heads: blocks of tokens from one pass, exact, and in step with the target's cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import gguf_tools
+import head_files
+import numpy as np
+import pytest
+
+from localspec import GREEDY, Finished, Message, Options, Reply, Runtime, Sampling
+from localspec.drafters.block import BlockModel
+from localspec.drafters.draft_model import UnreadyError
+from localspec.drafters.foreseeing import ForeseeingDrafter
+from localspec.errors import DraftIncompatibleError, Interrupted, UnsupportedModelError
+from localspec.llama.blocks import Blocks, block_seconds
+from localspec.llama.context import Context
+from localspec.llama.features import Features, LayerInputs
+from localspec.llama.model import Model
+from localspec.llama.runners import LlamaTarget
+from localspec.loop import Request, decode_round
+from localspec.noise import Noise
+from localspec.pairs import heads
+from localspec.policy import Fixed
+from localspec.sampling import Processor
+from localspec.values import Proposal
+from localspec.verifiers import verifier
+
+WARM = Sampling(temperature=1.0)
+HELLO = [Message("user", "Hello there, hello there, hello")]
+BLOCK = 6
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dense target and two heads for it, of random weights."""
+    made = tmp_path_factory.mktemp("blocks")
+    gguf_tools.write_llama(made / "target.gguf", layers=4, seed=3, context=1024)
+    head_files.write_dflash(made / "borrowing.gguf", block=BLOCK)
+    head_files.write_dflash(made / "owning.gguf", block=BLOCK, own=True)
+    return made
+
+
+def options(folder: Path, head: str = "borrowing", **changes: object) -> Options:
+    settings = {"draft": str(folder / f"{head}.gguf"), "drafter": ("dflash",), "draft_max": 8}
+    return Options(str(folder / "target.gguf"), **settings | changes)
+
+
+def last(events: Iterator[object]) -> Reply:
+    *_, end = events
+    assert isinstance(end, Finished)
+    return end.reply
+
+
+@pytest.mark.parametrize("verifier", ["match", "rejection"])
+@pytest.mark.parametrize("head", ["borrowing", "owning"])
+def test_blocks_leave_greedy_text_alone(folder: Path, head: str, verifier: str) -> None:
+    with Runtime.open(options(folder, head, verifier=verifier)) as runtime:
+        plain = last(runtime.reply(HELLO, sampling=GREEDY, max_tokens=40, draft=False))
+        drafted = last(runtime.reply(HELLO, sampling=GREEDY, max_tokens=40))
+    assert list(drafted.tokens) == list(plain.tokens)
+    assert drafted.stats.drafted > 20
+    assert len(drafted.stats.per_position) <= BLOCK - 1
+    assert set(drafted.stats.by_drafter) == {"dflash"}
+
+
+@pytest.mark.parametrize("sampling", [WARM, Sampling(repeat_penalty=1.3)])
+def test_blocks_leave_sampled_text_alone(folder: Path, sampling: Sampling) -> None:
+    with Runtime.open(options(folder)) as runtime:
+        plain = last(runtime.reply(HELLO, sampling=sampling, seed=7, max_tokens=40, draft=False))
+        drafted = last(runtime.reply(HELLO, sampling=sampling, seed=7, max_tokens=40))
+    assert list(drafted.tokens) == list(plain.tokens)
+    assert drafted.stats.drafted > 20
+
+
+def test_a_head_beside_the_target_is_used_without_being_told(folder: Path) -> None:
+    with Runtime.open(options(folder, drafter=None)) as runtime:
+        reply = last(runtime.reply(HELLO, sampling=WARM, seed=1, max_tokens=30))
+    assert "dflash" in reply.stats.by_drafter
+
+
+def test_chats_with_blocks_go_on_after_anything(folder: Path) -> None:
+    """An interrupt, a second turn, the same again, an edit, and the end of the context."""
+
+    def chat(draft: bool) -> list[tuple[int, ...]]:
+        found, talk = [], list(HELLO)
+        with Runtime.open(options(folder, context=256)) as runtime:
+
+            def reply(said: list[Message], seed: int, most: int | None = 30) -> Reply:
+                return last(
+                    runtime.reply(said, sampling=WARM, seed=seed, max_tokens=most, draft=draft)
+                )
+
+            for event in runtime.reply(talk, sampling=WARM, seed=1, draft=draft):
+                if type(event).__name__ == "Token":
+                    runtime.interrupt()
+            for text in ("and then?", "no, this"):
+                found += [tuple(reply(talk, 2).tokens), tuple(reply(talk, 2).tokens)]
+                talk += [Message("assistant", "yes"), Message("user", text)]
+            edited = [*talk[:-1], Message("user", "something else")]
+            found.append(tuple(reply(edited, 3, None).tokens))
+        return found
+
+    assert chat(draft=True) == chat(draft=False)
+
+
+# -- in step with the target -----------------------------------------------------------------------
+
+
+@dataclass
+class Stack:
+    """Target, features, head and drafter, without a runtime."""
+
+    context: Context
+    target: LlamaTarget
+    features: Features
+    head: Blocks
+    model: BlockModel
+    drafter: ForeseeingDrafter
+    n_vocab: int
+
+    def read(self, tokens: list[int]) -> None:
+        """A prompt, as the runtime reads it."""
+        for at in range(self.target.length(0), len(tokens) - 1, 50):
+            self.target.read(0, tokens[at : min(at + 50, len(tokens) - 1)])
+            self.drafter.follow(0, tokens, self.target.length(0))
+
+    def rounds(self, tokens: list[int], n: int, temperature: float = 4.0, seed: int = 5) -> int:
+        """Some rounds after a prompt; returns the tokens accepted."""
+        sampling = Sampling(temperature=temperature)
+        request = Request(
+            0, tokens, Processor(sampling, self.n_vocab), Noise(seed), 500, lambda _: None
+        )
+        for _ in range(n):
+            decode_round([request], self.target, self.drafter, verifier("match"), Fixed(5))
+            self.context.audit()
+            self.head.audit()
+        return request.tally.accepted
+
+    def block(self, tokens: list[int]) -> np.ndarray:
+        """Logits after all but what the target has read, and after four more tokens."""
+        held = self.drafter.length(0)
+        rows = []
+        for new in (tokens[held:], [5], [6], [7], [8]):
+            ((row,),) = self.model.extend([(0, new, 1)])
+            rows.append(row.copy())
+        self.model.truncate(0, held)
+        return np.stack(rows)
+
+
+@pytest.fixture
+def stack(folder: Path) -> Iterator[Callable[..., Stack]]:
+    parts: list[Context | Model] = []
+
+    def build(n_ctx: int = 512) -> Stack:
+        model = Model(folder / "target.gguf")
+        context = Context(model, n_ctx=n_ctx, n_batch=64, threads=1)
+        own = Model(folder / "borrowing.gguf", alone=False)
+        head = Blocks(own, context, n_ctx=n_ctx, n_batch=64, threads=1)
+        features = Features(LayerInputs((1, 3), head_files.WIDTH), window=64)
+        parts.extend([head, context, own, model])
+        blocks = BlockModel(head, features, model.n_vocab)
+        drafter = ForeseeingDrafter(blocks, Proposal.COUPLED, "dflash", head.depth)
+        target = LlamaTarget(context, features)
+        return Stack(context, target, features, head, blocks, drafter, model.n_vocab)
+
+    yield build
+    for part in parts:
+        part.close()
+
+
+def prompt(n: int, seed: int = 0) -> list[int]:
+    return np.random.default_rng(seed).integers(3, 250, n).tolist()
+
+
+def test_after_any_rounds_a_block_is_that_of_a_fresh_head(stack: Callable[..., Stack]) -> None:
+    """Rounds that accept none, some or all, a second turn with part of the prefix, then more."""
+    used, tokens = stack(), prompt(30)
+    used.read(tokens)
+    assert used.rounds(tokens, 25)
+    second = [*tokens[:-6], *prompt(20, seed=1)]
+    used.target.truncate(0, len(tokens) - 6)
+    used.read(second)
+    used.rounds(second, 10, seed=9)
+    fresh = stack()
+    fresh.read(second)
+    row = used.drafter.logits(0, second)
+    assert row is not None
+    np.testing.assert_allclose(row, fresh.block(second)[0], atol=0.02)
+
+
+def test_a_block_depends_on_the_text_before_and_on_its_first_token_alone(
+    stack: Callable[..., Stack],
+) -> None:
+    made, tokens = stack(), prompt(20)
+    made.read(tokens)
+    block = made.block(tokens)
+    assert len(block) == BLOCK - 1
+    assert np.abs(np.diff(block, axis=0)).max() > 0.01  # places differ
+    again = stack()
+    again.read(tokens)
+    (rows,) = again.model.extend([(0, [tokens[-1], 9, 9, 9, 9], 5)])
+    np.testing.assert_allclose(rows, block, atol=0.02)
+    other = stack()
+    other.read([*prompt(19, seed=4), tokens[-1]])
+    assert np.abs(other.block([*prompt(19, seed=4), tokens[-1]]) - block).max() > 0.1
+
+
+def test_there_is_no_guess_beyond_the_block(stack: Callable[..., Stack]) -> None:
+    made, tokens = stack(), prompt(20)
+    made.read(tokens)
+    with pytest.raises(UnreadyError, match="ends before"):
+        made.model.extend([(0, [tokens[-1], *prompt(5)], 1)])
+    made.model.truncate(0, 18)
+    with pytest.raises(UnreadyError, match="not at hand"):
+        made.model.extend([(0, tokens[18:], 2)])  # one of them the target has read
+    made.model.extend([(0, [tokens[18]], 0)])
+    assert made.block(tokens).shape == (5, made.n_vocab)
+
+
+def test_where_states_are_gone_the_head_begins_later_and_goes_on(
+    stack: Callable[..., Stack],
+) -> None:
+    """As after a reply without drafts, or a cache that came from disk."""
+    made, tokens = stack(), prompt(300)
+    made.target.read(0, tokens[:-1])  # nobody followed
+    made.rounds(tokens, 5)
+    assert made.features.span(0)[0] > 0
+    assert made.head.length(0) >= 299
+    made.features.cut(0, 0)
+    made.rounds(tokens, 1)  # nothing to draft from
+    made.rounds(tokens, 5)
+
+
+def test_an_interrupted_block_can_be_made_again(stack: Callable[..., Stack]) -> None:
+    made, tokens = stack(), prompt(90)
+    made.target.read(0, tokens[:-1])
+    made.head.stop.set()
+    with pytest.raises(Interrupted):
+        made.model.extend([(0, tokens, 1)])
+    made.head.stop.clear()
+    found, fresh = made.block(tokens), stack()
+    fresh.target.read(0, tokens[:-1])
+    np.testing.assert_allclose(found, fresh.block(tokens), atol=0.02)
+
+
+def test_at_the_end_of_the_context_blocks_are_shorter(stack: Callable[..., Stack]) -> None:
+    made = stack(256)
+    tokens = prompt(254)
+    made.read(tokens)
+    assert made.head.fill(0, 253, 7).shape[0] == 2
+    assert made.head.length(0) == 253
+    assert block_seconds(made.head) > 0
+
+
+# -- refusals --------------------------------------------------------------------------------------
+
+
+def test_heads_that_cannot_draft_are_refused_by_name_and_numbers(
+    folder: Path, tmp_path: Path
+) -> None:
+    target = heads.read_whole(folder / "target.gguf")
+
+    def trouble(**changes: object) -> str:
+        head = head_files.write_dflash(tmp_path / "head.gguf", **changes)  # type: ignore[arg-type]
+        return heads.head_trouble(heads.read_whole(head), target) or ""
+
+    assert trouble() == ""
+    assert "the layers 1, 7, and target.gguf has 4 layers" in trouble(reads=(1, 7))
+    assert "hidden size of 96, and target.gguf has 64" in trouble(width=96)
+    assert "blocks of 1 tokens" in trouble(block=1)
+    assert "blocks of 65 tokens" in trouble(block=65)
+    assert "its mask is the token None" in trouble(mask=None)
+    assert "a DSpark head" in trouble(also="markov_w1.weight")
+    assert "a DFlash 2 head" in trouble(also="selector_hidden.weight")
+    assert "lacks blk.1.ffn_norm.weight" in trouble(leave_out="blk.1.ffn_norm.weight")
+    glm = heads.read_whole(head_files.write_mtp(tmp_path / "glm.gguf"))
+    found = heads.head_trouble(heads.read_whole(folder / "owning.gguf"), glm) or ""
+    assert "does not give away what enters the layers of glm.gguf (glm4moe)" in found
+    other = head_files.write_dflash(tmp_path / "other.gguf", reads=(1, 7))
+    with pytest.raises(DraftIncompatibleError, match=r"other\.gguf .* 4 layers"):
+        Runtime.open(options(folder, draft=str(other)))
+
+
+def test_a_head_of_blocks_cannot_run_alone(folder: Path) -> None:
+    with pytest.raises(UnsupportedModelError, match=r"dflash.* cannot run alone"):
+        Runtime.open(Options(str(folder / "owning.gguf")))
