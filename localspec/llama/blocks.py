@@ -10,10 +10,11 @@ import numpy as np
 
 from localspec.errors import ContextFullError, DecodeError, LocalspecError
 from localspec.llama.batch import Batch
-from localspec.llama.context import Context, decode_error
+from localspec.llama.context import Context
 from localspec.llama.features import Rows
 from localspec.llama.heads import Head
 from localspec.llama.library import c_api
+from localspec.llama.limits import decode_error
 from localspec.llama.model import Model
 from localspec.values import Logits
 
