@@ -42,7 +42,7 @@ class Kind(enum.Enum):
 
 
 _FROM = {
-    **dict.fromkeys(("model", "tree", "mtp", "eagle3", "medusa"), Kind.MODEL),
+    **dict.fromkeys(("model", "tree", "mtp", "eagle3", "dflash", "medusa"), Kind.MODEL),
     "lookahead": Kind.AHEAD,
 }
 """Accepted tokens by drafter; all others look the text up."""

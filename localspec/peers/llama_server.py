@@ -21,7 +21,12 @@ _START_S = 300.0
 _ANSWER_S = 600.0
 
 
-_TYPES = {"model": "draft-simple", "mtp": "draft-mtp", "eagle3": "draft-eagle3"}
+_TYPES = {
+    "model": "draft-simple",
+    "mtp": "draft-mtp",
+    "eagle3": "draft-eagle3",
+    "dflash": "draft-dflash",
+}
 """Its names for what drafts."""
 
 
