@@ -35,6 +35,8 @@ WARM = Sampling(temperature=1.0)
 ENDLESS = tuple((token, -100.0) for token in range(3))
 """A bias against the tokens that end a reply."""
 HELLO = [Message("user", "Hello there, hello there, hello")]
+TRAINED = Path(__file__).parent / "data" / "heads" / "medusa.gguf"
+"""On the demo target."""
 FALSE_ALARM = 1e-4
 """Rate at which a correct program would fail a frequency test if its seeds were changed."""
 
@@ -138,6 +140,23 @@ def knowing(path: Path, target: Path, text: Sequence[int]) -> Path:
         wanted = 20 * np.eye(len(after))[following]
         outputs.append(np.linalg.lstsq(states[known], wanted, rcond=None)[0].T.astype(np.float32))
     return head_files.write_medusa(path, outputs=outputs)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
+def test_heads_that_were_trained_are_often_right_and_change_nothing(temperature: float) -> None:
+    sampling = Sampling(temperature=temperature)
+    options = Options("demo", str(TRAINED), drafter=("medusa",), draft_max=4)
+    accepted = verified = 0
+    with Runtime.open(options) as runtime:
+        for text in ("Give me five tips for a good night's sleep.", "What is 12 + 30?"):
+            plain, found = (
+                last(runtime.reply([Message("user", text)], sampling=sampling, seed=5, draft=draft))
+                for draft in (False, True)
+            )
+            assert found.tokens == plain.tokens
+            accepted += found.stats.accepted
+            verified += found.stats.verified
+    assert accepted > 0.4 * verified > 20
 
 
 def test_chats_with_heads_go_on_after_anything(pair: tuple[Path, Path]) -> None:
