@@ -17,7 +17,7 @@ import tables
 from scipy import stats
 
 from localspec import GREEDY, Finished, Message, Options, Reply, Runtime, Sampling, assembly
-from localspec.drafters import Ask, Committed
+from localspec.drafters import Ask, Committed, Guesses
 from localspec.drafters.medusa import MedusaChains, MedusaDrafter, MedusaModel, best_first
 from localspec.errors import DraftIncompatibleError, OutOfMemoryError, UnsupportedModelError
 from localspec.loop import Request, decode_round
@@ -395,6 +395,17 @@ def test_head_k_guesses_k_places_after_the_pending_token() -> None:
     drafter, _ = medusa()
     (draft,) = drafter.propose([ask([0, 1, 2, 0], Budget.chain(5))])
     assert draft.tokens.tolist() == HEADS.logits[:, 1, 2].argmax(axis=1).tolist()
+
+
+def test_it_says_what_it_makes_of_a_place_whose_state_is_at_hand() -> None:
+    drafter, _ = medusa(first=1)
+    assert isinstance(drafter, Guesses)
+    for tokens in ([0, 1, 2, 0], [0, 1, 2]):
+        a, b = tokens[-3:-1]
+        row = drafter.logits(0, tokens)
+        assert row is not None
+        np.testing.assert_array_equal(row, HEADS.logits[0, a, b])
+    assert drafter.logits(0, [0, 1]) is None
 
 
 def test_one_computation_makes_a_draft_of_no_more_heads_than_it_may_be_deep() -> None:
