@@ -60,7 +60,7 @@ def make(
     Raises:
         ModelNotFoundError, ModelFileError: target or checkpoint are not there or damaged.
         DraftIncompatibleError: the heads are of another target; with the numbers.
-        UsageError: a type that the heads' width does not allow.
+        UsageError: a type that the heads' width does not allow, or no folder to write to.
         LocalspecError: no room on the disk.
         Interrupted
     """
@@ -189,6 +189,8 @@ def _as_q8_0(rows: NDArray[np.float32]) -> bytes:
 
 
 def _write(where: Path, metadata: Mapping[str, str | int], tensors: Sequence[Tensor]) -> None:
+    if not where.parent.is_dir():
+        raise UsageError(f"there is no folder {where.parent} to write {where.name} to")
     needed, free = total(tensors), shutil.disk_usage(where.parent).free
     if free < needed:
         raise LocalspecError(

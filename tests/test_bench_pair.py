@@ -64,7 +64,7 @@ def accepted(**files: Path) -> list[tuple[tuple[int, ...], int, int]]:
             *_, last = runtime.reply(message, sampling=GREEDY, max_tokens=40)
             assert isinstance(last, Finished)
             stats = last.reply.stats
-            assert not {"mtp", "eagle3"}.isdisjoint(stats.by_drafter)
+            assert not {"mtp", "eagle3", "medusa"}.isdisjoint(stats.by_drafter)
             found.append((tuple(last.reply.tokens), stats.drafted, stats.accepted))
     return found
 
@@ -78,6 +78,10 @@ def test_grown_heads_draft_what_the_small_ones_draft(tmp_path: Path) -> None:
     bench_heads.grow_eagle(HEADS / "eagle3.gguf", small, width, 8_000_000, eagle)
     assert eagle.stat().st_size == pytest.approx(8e6, rel=0.15)
     assert accepted(model=large, draft=eagle) == accepted(model=small, draft=HEADS / "eagle3.gguf")
+    medusa = tmp_path / "large-medusa.gguf"
+    bench_heads.grow_medusa(HEADS / "medusa.gguf", width, medusa)
+    small_heads = accepted(model=small, draft=HEADS / "medusa.gguf")
+    assert accepted(model=large, draft=medusa) == small_heads
     block, whole = tmp_path / "block.gguf", tmp_path / "large-mtp.gguf"
     bench_heads.grow_block(HEADS / "mtp-block.gguf", small, large, block)
     compose_mtp(large, block, whole)

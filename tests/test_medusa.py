@@ -17,7 +17,7 @@ import tables
 from scipy import stats
 
 from localspec import GREEDY, Finished, Message, Options, Reply, Runtime, Sampling, assembly
-from localspec.drafters import Ask, Committed
+from localspec.drafters import Ask, Committed, Guesses
 from localspec.drafters.medusa import MedusaChains, MedusaDrafter, MedusaModel, best_first
 from localspec.errors import DraftIncompatibleError, OutOfMemoryError, UnsupportedModelError
 from localspec.loop import Request, decode_round
@@ -35,6 +35,8 @@ WARM = Sampling(temperature=1.0)
 ENDLESS = tuple((token, -100.0) for token in range(3))
 """A bias against the tokens that end a reply."""
 HELLO = [Message("user", "Hello there, hello there, hello")]
+TRAINED = Path(__file__).parent / "data" / "heads" / "medusa.gguf"
+"""On the demo target."""
 FALSE_ALARM = 1e-4
 """Rate at which a correct program would fail a frequency test if its seeds were changed."""
 
@@ -138,6 +140,23 @@ def knowing(path: Path, target: Path, text: Sequence[int]) -> Path:
         wanted = 20 * np.eye(len(after))[following]
         outputs.append(np.linalg.lstsq(states[known], wanted, rcond=None)[0].T.astype(np.float32))
     return head_files.write_medusa(path, outputs=outputs)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
+def test_heads_that_were_trained_are_often_right_and_change_nothing(temperature: float) -> None:
+    sampling = Sampling(temperature=temperature)
+    options = Options("demo", str(TRAINED), drafter=("medusa",), draft_max=4)
+    accepted = verified = 0
+    with Runtime.open(options) as runtime:
+        for text in ("Give me five tips for a good night's sleep.", "What is 12 + 30?"):
+            plain, found = (
+                last(runtime.reply([Message("user", text)], sampling=sampling, seed=5, draft=draft))
+                for draft in (False, True)
+            )
+            assert found.tokens == plain.tokens
+            accepted += found.stats.accepted
+            verified += found.stats.verified
+    assert accepted > 0.4 * verified > 20
 
 
 def test_chats_with_heads_go_on_after_anything(pair: tuple[Path, Path]) -> None:
@@ -376,6 +395,17 @@ def test_head_k_guesses_k_places_after_the_pending_token() -> None:
     drafter, _ = medusa()
     (draft,) = drafter.propose([ask([0, 1, 2, 0], Budget.chain(5))])
     assert draft.tokens.tolist() == HEADS.logits[:, 1, 2].argmax(axis=1).tolist()
+
+
+def test_it_says_what_it_makes_of_a_place_whose_state_is_at_hand() -> None:
+    drafter, _ = medusa(first=1)
+    assert isinstance(drafter, Guesses)
+    for tokens in ([0, 1, 2, 0], [0, 1, 2]):
+        a, b = tokens[-3:-1]
+        row = drafter.logits(0, tokens)
+        assert row is not None
+        np.testing.assert_array_equal(row, HEADS.logits[0, a, b])
+    assert drafter.logits(0, [0, 1]) is None
 
 
 def test_one_computation_makes_a_draft_of_no_more_heads_than_it_may_be_deep() -> None:

@@ -260,6 +260,12 @@ def test_flags_that_do_not_go_together_are_refused(
         assert "--medusa" in capsys.readouterr().err
 
 
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path, target: Path) -> None:
+    source = save(tmp_path / "c.safetensors", checkpoint())
+    with pytest.raises(UsageError, match="no folder"):
+        make(target, source, tmp_path / "none" / "d.gguf", kind="f16", cancelled=never)
+
+
 def test_an_odd_width_needs_f16(tmp_path: Path) -> None:
     odd = tmp_path / "odd.gguf"
     gguf_tools.write_llama(odd, width=80)

@@ -21,6 +21,7 @@ from localspec.values import (
     Distribution,
     Draft,
     Evidence,
+    Logits,
     Proposal,
     Scores,
     no_draft,
@@ -173,6 +174,10 @@ class Trees:
     def trouble(self) -> str | None:
         """Why it drafts no more; see `Fallible`."""
         return self._chains.trouble
+
+    def logits(self, seq: int, tokens: Sequence[int]) -> Logits | None:
+        """(V,) what follows ``tokens`` by the draft; see `Guesses`."""
+        return self._chains.logits(seq, tokens)
 
     def length(self, seq: int) -> int:
         """Tokens of the sequence in the draft model's KV cache."""
