@@ -93,6 +93,8 @@ SPECS = {
     "branch": Spec("/branch [back]", "look at the next branch, or the one before", _back),
     "chats": Spec("/chats [WORDS]", "list the chats, or search them all", str),
     "resume": Spec("/resume [ID]", "go on with another chat; without ID, the last one", str),
+    "delete": Spec("/delete", "take this chat off the list, for 30 days with a way back", _nothing),
+    "undo": Spec("/undo", "bring back the chat that was deleted last", _nothing),
     "title": Spec("/title TEXT", "name this chat", _text),
     "export": Spec("/export FILE", "write this chat as Markdown, or JSON for .json", _text),
     "system": Spec("/system TEXT", "set the system prompt; without TEXT, remove it", str),

@@ -157,6 +157,33 @@ async def test_each_chat_is_saved_as_its_own(chat, tmp_path):
     ]
 
 
+async def test_a_chat_is_deleted_and_brought_back(chat, tmp_path):
+    path = tmp_path / "chats.db"
+    async with chat(Script("One."), kept=Kept(Saver(path, interval=0.02), "demo")) as c:
+        await c.type("/undo")
+        await c.until(lambda: "nothing was deleted" in c.stats)
+        await c.type("/delete")
+        await c.until(lambda: "nothing was said" in c.stats)
+        await c.ask("first")
+        await c.type("/delete")
+        await c.until(lambda: "deleted first; /undo" in c.stats)
+        assert not c.session.conversation.turns
+        assert await c.session.kept.chats() == []
+        await c.type("/undo")
+        await c.sees("One.")
+        assert len(await c.session.kept.chats()) == 1
+        assert len(c.session.chats.all) == 1
+
+
+async def test_a_chat_in_which_the_model_speaks_is_not_deleted(chat, tmp_path):
+    kept = Kept(Saver(tmp_path / "chats.db"), "demo")
+    async with chat(Script(LONG, hold_at=2), kept=kept) as c:
+        await c.ask_and_hold("first")
+        await c.type("/delete")
+        await c.until(lambda: "Esc stops it first" in c.stats)
+        assert c.session.conversation.turns
+
+
 async def test_another_model_answers_in_all_of_them(chat, known):
     second = FakeEngine([Script("B1."), Script("B2.")])
     async with chat(Script("A1."), Script("A2.")) as c:

@@ -73,6 +73,8 @@ class ChatScreen(ChoosingView):
             "preset": lambda words: self.preset(str(words)),
             "settings": lambda _: self.action_settings(),
             "set": lambda text: self.set(str(text)),
+            "delete": lambda _: self.delete(),
+            "undo": lambda _: self.undo(),
             "title": lambda title: self.rename(str(title)),
             "open": lambda words: self.open_chats(str(words)),
             "close": lambda _: self.close_chat(),

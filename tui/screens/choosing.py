@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -40,7 +41,13 @@ class ChoosingView(KeepingView):
 
     def action_models(self, query: str = "", *, drafts: bool = False) -> None:
         """Choose a model, or a draft for the present one."""
-        from tui.screens.models import ModelsScreen  # later than the first picture
+        self._open_models(query, drafts=drafts)
+
+    @work(exclusive=True, group="models")
+    async def _open_models(self, query: str, *, drafts: bool) -> None:
+        # The first time takes a tenth of a second, in which a reply should go on.
+        await asyncio.to_thread(importlib.import_module, "tui.screens.models")
+        from tui.screens.models import ModelsScreen
 
         session = self.session
         screen = ModelsScreen(session.options, session.info, query, drafts=drafts)

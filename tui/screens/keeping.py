@@ -20,6 +20,9 @@ _ID_SHOWN = 8
 class KeepingView(ChatView):
     """Again, otherwise, elsewhere."""
 
+    _deleted: str | None = None
+    """Id of the chat that was deleted last."""
+
     def ask(self, text: str) -> None:
         """Say something next, or in place of the question that is edited."""
         chat = self.session.chat
@@ -150,6 +153,40 @@ class KeepingView(ChatView):
         """Close this chat; it stays on the list of chats."""
         self.session.close()
         self._take_up()
+
+    async def delete(self) -> None:
+        """Take this chat off the list and close it; `undo` brings it back."""
+        chat = self.session.chat
+        if chat is self.session.answered:
+            self.hint("the model speaks here; Esc stops it first")
+            return
+        if not chat.conversation.turns:
+            self.hint("nothing was said here yet")
+            return
+        identity = chat.kept.info.id
+        try:
+            await chat.kept.remove(identity)
+        except LocalspecError as error:
+            await self._log.add(Note(str(error), error=True))
+            return
+        self._deleted = identity
+        if self.session.chat is not chat:  # the person has gone on meanwhile
+            return
+        self.close_chat()
+        self.hint(f"deleted {plain(chat.title)}; /undo brings it back")
+
+    async def undo(self) -> None:
+        """Bring back the chat that was deleted last."""
+        if self._deleted is None:
+            self.hint("nothing was deleted since the start; `localspec chats restore` does more")
+            return
+        identity, self._deleted = self._deleted, None
+        try:
+            await self.session.kept.restore(identity)
+        except LocalspecError as error:
+            await self._log.add(Note(str(error), error=True))
+        else:
+            await self.resume(identity)
 
     def rename(self, title: str) -> None:
         """Name this chat."""

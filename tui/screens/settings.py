@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from textual import on
 from textual.app import ComposeResult
-from textual.containers import Horizontal, VerticalScroll
+from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.events import DescendantFocus
 from textual.screen import ModalScreen
@@ -53,12 +53,10 @@ class SettingsScreen(ModalScreen[Change | None]):
             for name, value in self._held.items():
                 field = BY_NAME[name]
                 hints = SuggestFromList(field.choices) if field.choices else None
-                with Horizontal(classes="setting"):
-                    yield Static(name, markup=False, classes="name")
-                    yield Input(
-                        tuning.text_of(value), name=name, compact=True, suggester=hints, id=name
-                    )
-                    yield Static(field.help, markup=False, classes="help")
+                yield Static(name, markup=False, classes="name")
+                text = tuning.text_of(value)
+                yield Input(text, name=name, compact=True, suggester=hints, id=name)
+                yield Static(field.help, markup=False, classes="help")
         yield Static(markup=False, id="verdict")
         yield Footer(show_command_palette=False)
 

@@ -165,7 +165,7 @@ class ChatView(Screen[None]):
     def _tidy(self) -> None:
         """Once, when nothing has happened for a while."""
         self._rest.pause()
-        if self.session.idle:
+        if self.session.idle and self.app.screen is self:  # else the person is busy elsewhere
             garbage.collect()
 
     def _show_figures(self) -> None:
