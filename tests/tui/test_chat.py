@@ -222,7 +222,7 @@ async def test_a_new_chat_while_the_model_speaks(chat):
         await c.until(lambda: c.replies and c.replies[-1].text == "Clean.")
         await c.ready()
         assert c.engine.asked[-1] == (Message("user", "two"),)
-        assert len(c.app.screen.query(ReplyView)) == 1
+        await c.until(lambda: len(c.app.screen.query(ReplyView)) == 1)
 
 
 async def test_resizing_while_it_speaks(chat):
