@@ -547,6 +547,31 @@ async def test_a_cursor_over_tokens_shows_p_q_and_alternatives(chat):
         await c.until(lambda: "token 16/18" not in c.screen_text)
 
 
+async def test_a_click_on_a_token_moves_the_cursor_there(chat):
+    async with chat(Script(LONG), Script("Other words."), size=(110, 40)) as c:
+        await c.ask("Hello")
+        await c.ask("More")
+        await c.pilot.press("ctrl+t")
+        await c.sees("- a")
+        flow = c.app.screen.query(ReplyView).first().flow
+        await c.pilot.click(flow, offset=(LONG.index("four") + 1, 0))
+        await c.sees("token 4/18  ' four'  corrected  p 0.750")
+        await c.pilot.click(flow, offset=(LONG.index("five") + 1, 0))
+        await c.sees("token 5/18  ' five'  accepted from the text before  p 0.750  q 1, looked up")
+        await c.pilot.press("alt+right")
+        await c.sees("token 6/18")
+        await c.pilot.click(c.app.screen.query(ReplyView).last().flow, offset=(0, 0))
+        await c.sees("token 1/2")
+        marks = [
+            line.text[span.start : span.end]
+            for view in c.app.screen.query(ReplyView)
+            for line in view.flow.lines
+            for span in line.content.spans
+            if span.style == "reverse"
+        ]
+        assert marks == ["Other"]
+
+
 async def test_commands_are_suggested_and_completed(chat):
     async with chat() as c:
         await c.pilot.press("/", "c", "o")
