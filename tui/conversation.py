@@ -22,12 +22,21 @@ _ENDINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """How a reply of this session came about: enough to make it again."""
+    """How a reply came about: enough to make it again."""
 
     messages: tuple[Message, ...]
     sampling: Sampling
     max_tokens: int | None
     reply: Reply
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """With what a reply was asked for: kept on disk, so that a later session can make it again."""
+
+    sampling: Sampling
+    max_tokens: int | None
+    system: str | None
 
 
 @dataclass(slots=True)
@@ -47,8 +56,10 @@ class Turn:
     """The turn it follows; turns with the same one are branches."""
     created: float = field(default_factory=time.time)
     tokens: list[Token] = field(default_factory=list)
-    """Those of the reply, if it was made in this session."""
+    """Those of the reply, where they are known."""
     made: Made | None = None
+    how: How | None = None
+    """Of a reply of an earlier session."""
 
     def add(self, token: Token) -> None:
         """A token of the reply."""
@@ -137,6 +148,14 @@ class Conversation:
 
     def _look_at(self, leaf: int | None) -> None:
         self.turns[:] = [self._all[step] for step in self._tree.path(leaf)]
+        for place, turn in enumerate(self.turns):
+            if turn.how is not None and turn.made is None:
+                turn.made = _made(turn, turn.how, self.turns[:place])
+
+    def forget_how(self) -> None:
+        """Another model answers: how replies were made cannot be looked at any more."""
+        for turn in self._all.values():
+            turn.made = turn.how = None
 
     @property
     def last_reply(self) -> Turn | None:
@@ -149,13 +168,27 @@ class Conversation:
 
         Templates want the roles to alternate, so a question that got no answer joins the next.
         """
-        messages = [Message("system", self.system)] if self.system else []
-        for turn in self.turns:
-            if not turn.text:
-                continue
-            if messages and messages[-1].role == turn.role:
-                joined = f"{messages.pop().content}\n\n{turn.text}"
-                messages.append(Message(turn.role, joined))
-            else:
-                messages.append(Message(turn.role, turn.text))
-        return tuple(messages)
+        return _messages(self.system, self.turns)
+
+
+def _messages(system: str | None, turns: Iterable[Turn]) -> tuple[Message, ...]:
+    messages = [Message("system", system)] if system else []
+    for turn in turns:
+        if not turn.text:
+            continue
+        if messages and messages[-1].role == turn.role:
+            joined = f"{messages.pop().content}\n\n{turn.text}"
+            messages.append(Message(turn.role, joined))
+        else:
+            messages.append(Message(turn.role, turn.text))
+    return tuple(messages)
+
+
+def _made(turn: Turn, how: How, before: Iterable[Turn]) -> Made | None:
+    """What is known of a reply that was kept; None where that is not enough."""
+    if turn.stats is None or turn.seed is None or turn.end is None or turn.end == "failed":
+        return None
+    ids = tuple(token.token for token in turn.tokens)
+    origins = tuple(token.origin for token in turn.tokens)
+    reply = Reply(turn.text, ids, origins, turn.end, turn.stats, turn.seed)
+    return Made(_messages(how.system, before), how.sampling, how.max_tokens, reply)

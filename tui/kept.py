@@ -7,7 +7,7 @@ import dataclasses
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from localspec.chats import transfer
 from localspec.chats.saver import Saver
@@ -21,11 +21,9 @@ from localspec.chats.values import (
     started,
     title_of,
 )
-from localspec.engine import codec
 from localspec.errors import ChatsError
-from localspec.events import Stats
+from tui import remembered
 from tui.conversation import Conversation, Turn
-from tui.origins import Runs
 
 T = TypeVar("T")
 
@@ -64,10 +62,13 @@ class Kept:
 
     def resume(self, chat: Chat, conversation: Conversation) -> None:
         """Put a chat into the conversation and go on with it."""
+        same = self._model in (None, chat.info.model)
         self.info = dataclasses.replace(chat.info, model=self._model or chat.info.model)
         self._new = False
         conversation.system = chat.info.system
         conversation.load([_turn(m) for m in chat.messages], chat.info.leaf)
+        if not same:
+            conversation.forget_how()
 
     def look(self, conversation: Conversation) -> None:
         """Save which branch is looked at, and the system prompt."""
@@ -165,9 +166,7 @@ def _quietly(loop: asyncio.AbstractEventLoop, tell: Callable[[str], None], line:
 
 
 def _message(turn: Turn) -> ChatMessage:
-    details: dict[str, Any] | None = None
-    if turn.stats is not None:
-        details = {"seed": turn.seed, "stats": codec.encode(turn.stats)}
+    details = remembered.details(turn)
     return ChatMessage(turn.id, turn.parent, turn.role, turn.text, turn.created, turn.end, details)
 
 
@@ -175,18 +174,11 @@ def _turn(message: ChatMessage) -> Turn:
     turn = Turn(
         message.role,
         message.text,
-        Runs(),
         id=message.id,
         parent=message.parent,
         created=message.created,
     )
     if message.role == "assistant":
-        turn.runs.extend(message.text)
         turn.end = message.end or "failed"  # whoever wrote it was killed
-        details = message.details or {}
-        turn.seed = details.get("seed")
-        try:
-            turn.stats = codec.decode(Stats, details.get("stats"))
-        except codec.CodecError:  # none, or of another version; the text is what counts
-            turn.stats = None
+        remembered.restore(turn, message.details or {})
     return turn

@@ -67,5 +67,4 @@ class OpenChats:
     def forget_how(self) -> None:
         """How replies were made does not matter any more: the model is another."""
         for chat in self.all:
-            for turn in chat.conversation.turns:
-                turn.made = None
+            chat.conversation.forget_how()

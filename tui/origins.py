@@ -46,6 +46,8 @@ _FROM = {
     "lookahead": Kind.AHEAD,
 }
 """Accepted tokens by drafter; all others look the text up."""
+_LOOKED_UP = frozenset({"ngram", "suffix", "lookahead"})
+"""Drafters whose draft is fixed by the text before: q is 1 for its tokens and 0 for all others."""
 _OWN = {
     Origin.CORRECTED: Kind.CORRECTED,
     Origin.BONUS: Kind.BONUS,
@@ -58,6 +60,11 @@ def kind_of(token: Token) -> Kind:
     if token.origin is Origin.ACCEPTED:
         return _FROM.get(token.source or "", Kind.NGRAM)
     return _OWN[token.origin]
+
+
+def is_looked_up(token: Token) -> bool:
+    """Whether the draft that a token was accepted from had no choice."""
+    return token.origin is Origin.ACCEPTED and token.source in _LOOKED_UP
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,10 +61,24 @@ def printable(text: str, also: str = "") -> str:
     return "".join(c if c.isprintable() or c in also else "\ufffd" for c in text)
 
 
+_OBEYED = {
+    **dict.fromkeys((*range(32), *range(127, 160)), "\ufffd"),
+    ord("\n"): "\n",
+    ord("\t"): "\t",
+    ord("\r"): None,  # it would write over what stands in the line
+}
+
+
 def write(text: str) -> None:
-    """To stdout, at once; what a narrow encoding lacks is replaced."""
+    """To stdout, at once; what a narrow encoding lacks is replaced.
+
+    A model may emit anything, and files may hold anything: on a terminal control characters are
+    replaced, all but tab and line end. A pipe gets the text as it is.
+    """
     if not text:
         return
+    if sys.stdout.isatty():
+        text = text.translate(_OBEYED)
     encoding = sys.stdout.encoding or "utf-8"
     try:
         sys.stdout.buffer.write(text.encode(encoding, "replace"))

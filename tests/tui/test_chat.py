@@ -222,7 +222,7 @@ async def test_a_new_chat_while_the_model_speaks(chat):
         await c.until(lambda: c.replies and c.replies[-1].text == "Clean.")
         await c.ready()
         assert c.engine.asked[-1] == (Message("user", "two"),)
-        assert len(c.app.screen.query(ReplyView)) == 1
+        await c.until(lambda: len(c.app.screen.query(ReplyView)) == 1)
 
 
 async def test_resizing_while_it_speaks(chat):
@@ -545,6 +545,31 @@ async def test_a_cursor_over_tokens_shows_p_q_and_alternatives(chat):
         assert "".join(marked).strip() == "b"
         await c.pilot.press("ctrl+t")
         await c.until(lambda: "token 16/18" not in c.screen_text)
+
+
+async def test_a_click_on_a_token_moves_the_cursor_there(chat):
+    async with chat(Script(LONG), Script("Other words."), size=(110, 40)) as c:
+        await c.ask("Hello")
+        await c.ask("More")
+        await c.pilot.press("ctrl+t")
+        await c.sees("- a")
+        flow = c.app.screen.query(ReplyView).first().flow
+        await c.pilot.click(flow, offset=(LONG.index("four") + 1, 0))
+        await c.sees("token 4/18  ' four'  corrected  p 0.750")
+        await c.pilot.click(flow, offset=(LONG.index("five") + 1, 0))
+        await c.sees("token 5/18  ' five'  accepted from the text before  p 0.750  q 1, looked up")
+        await c.pilot.press("alt+right")
+        await c.sees("token 6/18")
+        await c.pilot.click(c.app.screen.query(ReplyView).last().flow, offset=(0, 0))
+        await c.sees("token 1/2")
+        marks = [
+            line.text[span.start : span.end]
+            for view in c.app.screen.query(ReplyView)
+            for line in view.flow.lines
+            for span in line.content.spans
+            if span.style == "reverse"
+        ]
+        assert marks == ["Other"]
 
 
 async def test_commands_are_suggested_and_completed(chat):

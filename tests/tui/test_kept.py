@@ -1,6 +1,7 @@
 """Chats that are kept: saved as they happen, resumed with their branches."""
 
 import asyncio
+import dataclasses
 import sqlite3
 
 import pytest
@@ -278,3 +279,52 @@ async def test_loading_can_be_stopped_and_begun_again(chat):
         assert c.session.phase is Phase.DEAD
         await c.pilot.press("ctrl+r")
         await c.sees("One.")
+
+
+async def test_a_reply_of_an_earlier_session_is_coloured_examined_and_compared(chat, path, kept):
+    said = "One two three four five."
+    async with chat(Script(said), Script("Fine."), kept=kept, system="Be kind") as c:
+        await c.ask("Hello")
+        await c.ask("And?")
+        made, tokens = [t.made for t in c.replies], [t.tokens for t in c.replies]
+    with ChatStore(path) as store:
+        saved = store.load(store.last().id)
+    again = Script("Fine."), Script(said)
+    async with chat(*again, kept=Kept(Saver(path), "demo"), resume=saved, size=(110, 40)) as c:
+        await c.sees("One two")
+        assert [t.tokens for t in c.replies] == tokens
+        assert [t.made for t in c.replies] == made
+        await c.pilot.press("alt+left")
+        await c.sees("token 1/1")
+        await c.until(lambda: c.engine.examined == [made[1].reply.tokens])
+        await c.pilot.press("f3")
+        await c.sees("identical: all 1 tokens are the same")
+        assert c.engine.asked == [made[1].messages]
+
+
+async def test_another_model_knows_the_tokens_of_a_chat_but_not_how_to_make_them(chat, path, kept):
+    async with chat(Script("One two."), kept=kept) as c:
+        await c.ask("Hello")
+    with ChatStore(path) as store:
+        saved = store.load(store.last().id)
+    async with chat(kept=Kept(Saver(path), "other"), resume=saved, size=(110, 40)) as c:
+        await c.pilot.press("alt+left")
+        await c.sees("token 2/2")
+        await c.sees("p and q are not known any more")
+        await c.pilot.press("f3")
+        await c.until(lambda: "there is no reply" in c.stats)
+
+
+async def test_what_another_version_kept_of_the_tokens_is_left_out(chat, path, kept):
+    async with chat(Script("One two."), kept=kept) as c:
+        await c.ask("Hello")
+    with ChatStore(path) as store:
+        saved = store.load(store.last().id)
+    question, reply = saved.messages
+    for odd in ({"ids": [1]}, {**reply.details["tokens"], "lengths": [99, 99]}, 7):
+        strange = dataclasses.replace(reply, details={**reply.details, "tokens": odd})
+        chat_then = dataclasses.replace(saved, messages=(question, strange))
+        async with chat(kept=Kept(Saver(path), "demo"), resume=chat_then) as c:
+            await c.sees("One two.")
+            assert c.replies[0].tokens == []
+            assert c.replies[0].made is None

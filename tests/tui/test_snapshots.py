@@ -75,8 +75,8 @@ async def token(c):
 
 async def details(c):
     c.engine.scripts.append(Script(PROSE, plain_tokens_per_second=70))
-    await c.ask("Tell me a story.")
     await c.pilot.press("f2")
+    await c.ask("Tell me a story.")
     await c.sees("draft 4.0, verify 15.0")
 
 

@@ -19,7 +19,7 @@ from tui.screens.compare import CompareScreen
 from tui.widgets.chat_log import ChatLog
 from tui.widgets.composer import Composer
 from tui.widgets.lines import Lines
-from tui.widgets.message import Columns, Note
+from tui.widgets.message import Columns, Note, ReplyView
 
 _REST_SECONDS = 0.12
 """How long the cursor rests on a token before the models are asked about it."""
@@ -142,6 +142,8 @@ class ChatScreen(ChoosingView):
             await self._log.set_colours(colours)
             if not colours:
                 self._token_bar.leave()
+                for view in self._log.query(ReplyView):
+                    view.unmark()
 
     def action_details(self) -> None:
         """Show or hide the details."""
@@ -162,16 +164,29 @@ class ChatScreen(ChoosingView):
         self.app.push_screen(CompareScreen(comparison, self._verifier), closed)
 
     async def action_token(self, step: int) -> None:
-        """Move the cursor over the tokens of the last reply."""
-        turn = self.session.conversation.last_reply
-        view = self._log.view_of(turn) if turn is not None else None
-        if turn is None or view is None or not turn.tokens or turn.end is None:
-            self.hint("there is no reply of this session to walk over")
+        """Move the cursor over the tokens of the reply it is in, or of the last one."""
+        turn = self._token_bar.turn or self.session.conversation.last_reply
+        if turn is None or self._log.view_of(turn) is None or not turn.tokens or turn.end is None:
+            self.hint("there is no reply here whose tokens are known")
             return
         if not self._log.colours:
             await self.action_colours()
         self._token_bar.move(turn, step)
-        view.mark(self._token_bar.span)
+        self._look_at_token(turn)
+
+    @on(ReplyView.TokenClicked)
+    def _token_clicked(self, event: ReplyView.TokenClicked) -> None:
+        if event.turn.end is not None:
+            self._token_bar.go(event.turn, event.index)
+            self._look_at_token(event.turn)
+
+    def _look_at_token(self, turn: Turn) -> None:
+        """Mark the token that the cursor is on, and ask about it."""
+        for view in self._log.query(ReplyView):
+            if view.turn is turn:
+                view.mark(self._token_bar.span)
+            else:
+                view.unmark()
         self.run_worker(self._examine(turn), group="examine", exclusive=True)
 
     async def _examine(self, turn: Turn) -> None:
@@ -182,7 +197,11 @@ class ChatScreen(ChoosingView):
         except LocalspecError as error:
             self.hint(str(error))
             return
-        if found is not None:
+        if self._token_bar.turn is not turn:
+            return  # left in the meantime
+        if found is None:
+            self._token_bar.unknown()
+        else:
             self._token_bar.fill(found)
 
     def action_restart(self) -> None:

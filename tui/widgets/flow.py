@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from textual import events
 from textual.content import Content
+from textual.message import Message
 
 from tui.lines import EMPTY, Line, lines_of
 from tui.widgets.lines import Lines
@@ -10,6 +12,14 @@ from tui.widgets.lines import Lines
 
 class TextFlow(Lines):
     """Text as it comes; never parsed as markup."""
+
+    class Pointed(Message):
+        """A character was clicked."""
+
+        def __init__(self, position: int) -> None:
+            super().__init__()
+            self.position = position
+            """In the text as it is shown."""
 
     def __init__(self, classes: str) -> None:
         super().__init__(classes=classes)
@@ -41,3 +51,11 @@ class TextFlow(Lines):
     def lines(self) -> tuple[Line, ...]:
         """The lines that are shown."""
         return tuple(entry for entry in self._entries if isinstance(entry, Line))
+
+    def on_click(self, event: events.Click) -> None:
+        """Tell which character was meant."""
+        place = event.style.meta.get("offset")
+        if place is not None:
+            column, line = place
+            before = sum(len(entry.text) + 1 for entry in self._entries[:line])
+            self.post_message(self.Pointed(before + column))

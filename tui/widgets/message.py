@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
+from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
+from textual.message import Message
 from textual.widgets import Static
 
 from tui.conversation import Turn
@@ -108,12 +111,21 @@ class ReplyView(Vertical):
     Both forms are fed from the turn by `sync`, the hidden one only when it is shown again.
     """
 
+    class TokenClicked(Message):
+        """A token of the coloured reply was clicked."""
+
+        def __init__(self, turn: Turn, index: int) -> None:
+            super().__init__()
+            self.turn = turn
+            self.index = index
+
     def __init__(self, turn: Turn, *, colours: bool) -> None:
         super().__init__()
         self.turn = turn
         self._colours = colours
         self._given = 0  # characters of the turn's text that the Markdown form has
         self._coloured = 0  # characters that the coloured form holds
+        self._marked = False
         self._captioned = ""
         self._thought: Thought | None = None
         self._thinking = ThoughtView()
@@ -145,7 +157,22 @@ class ReplyView(Vertical):
         """Show one stretch of the coloured text reversed."""
         text = styled(self.turn.runs.since(0))
         self._coloured = len(text)
+        self._marked = True
         self.flow.reset(text.stylize("reverse", *span))
+
+    def unmark(self) -> None:
+        """Show the coloured text without a mark."""
+        if self._marked:
+            self._marked = False
+            self.flow.reset(styled(self.turn.runs.since(0)))
+
+    @on(TextFlow.Pointed)
+    def _pointed(self, event: TextFlow.Pointed) -> None:
+        event.stop()
+        ends = itertools.accumulate(len(plain(token.text)) for token in self.turn.tokens)
+        index = next((i for i, end in enumerate(ends) if event.position < end), None)
+        if index is not None:
+            self.post_message(self.TokenClicked(self.turn, index))
 
     def _choose(self) -> None:
         self._thinking.display = not self._colours and self._thought is not None

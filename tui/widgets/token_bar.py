@@ -6,7 +6,7 @@ from textual.content import Content
 
 from localspec.events import Candidate, Examination
 from tui.conversation import Turn
-from tui.origins import kind_of
+from tui.origins import is_looked_up, kind_of
 from tui.stream import plain
 from tui.widgets.bars import Bar
 
@@ -19,6 +19,16 @@ class TokenBar(Bar):
         self._turn: Turn | None = None
         self.index = 0
         self.display = False
+
+    @property
+    def turn(self) -> Turn | None:
+        """The reply whose tokens are walked over."""
+        return self._turn
+
+    def go(self, turn: Turn, index: int) -> None:
+        """Stand on one token of a reply."""
+        self._turn, self.index = turn, index
+        self.move(turn, 0)
 
     def move(self, turn: Turn, step: int) -> None:
         """Step to another token; the first step goes to the last one."""
@@ -46,8 +56,12 @@ class TokenBar(Bar):
         others = [c for c in found.candidates if c.token != found.chosen.token]
         line = "else  " + "  ".join(f"{_quoted(c.text)} {_share(c.model)}" for c in others)
         self.show(
-            self._line(_probabilities(found.chosen)) + Content.assemble("\n", (line, "$quiet"))
+            self._line(self._probabilities(found.chosen)) + Content.assemble("\n", (line, "$quiet"))
         )
+
+    def unknown(self) -> None:
+        """Say that the models cannot be asked about it."""
+        self.show(self._line("p and q are not known any more"))
 
     def _line(self, rest: str) -> Content:
         assert self._turn is not None
@@ -62,6 +76,15 @@ class TokenBar(Bar):
             (f"  {rest}", "$quiet"),
         )
 
+    def _probabilities(self, chosen: Candidate) -> str:
+        assert self._turn is not None
+        token = self._turn.tokens[self.index]
+        if is_looked_up(token):
+            q = "1, looked up"
+        else:
+            q = "none" if chosen.q is None else f"{chosen.q:.3f}"
+        return f"p {chosen.p:.3f}  q {q}  before sampling settings {_share(chosen.model)}"
+
 
 def _quoted(text: str) -> str:
     """A token's text so that its spaces can be seen; parts of characters have none."""
@@ -70,8 +93,3 @@ def _quoted(text: str) -> str:
 
 def _share(value: float) -> str:
     return f"{100 * value:.1f}%"
-
-
-def _probabilities(chosen: Candidate) -> str:
-    q = "unknown" if chosen.q is None else f"{chosen.q:.3f}"
-    return f"p {chosen.p:.3f}  q {q}  before sampling settings {_share(chosen.model)}"
