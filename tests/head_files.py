@@ -302,14 +302,16 @@ def write_assistant(
     leave_out: str = "",
     eos: int = 2,
     words: Sequence[str] | None = None,
+    silent: bool = False,
 ) -> Path:
     """A head for `write_gemma` that shares its KV cache.
 
-    If it ``knows`` a target (a knowing one), it says what that one will say. ``nextn`` is a count
+    If it ``knows`` a target (a knowing one), it says what that one will say; if it is ``silent``,
+    its layers add nothing. ``nextn`` is a count
     of layers for prediction that is not that of all layers, and norms can be left out.
     """
     wide = width
-    m = Maker(path, "gemma4-assistant", seed, silent=knows is not None)
+    m = Maker(path, "gemma4-assistant", seed, silent=silent or knows is not None)
     w = m.writer
     w.add_context_length(1024)
     w.add_embedding_length(wide)
