@@ -463,12 +463,14 @@ def write_dflash(
     seed: int = 19,
     own: bool = False,
     mask: int | None = 1,
+    sections: bool = False,
     also: str = "",
     leave_out: str = "",
 ) -> Path:
     """A DFlash head for a dense target of four layers, with ``own`` embeddings and output or not.
 
-    A tensor can be there ``also``, or be left out.
+    With ``sections``, positions have several dimensions, as for targets that see images. A tensor
+    can be there ``also``, or be left out.
     """
     m = Maker(path, "dflash", seed)
     m.shape(layers)
@@ -479,6 +481,8 @@ def write_dflash(
     w.add_uint32("dflash.block_size", block)
     if mask is not None:
         w.add_mask_token_id(mask)
+    if sections:
+        w.add_rope_dimension_sections([WIDTH // HEADS // 2, 0, 0, 0])
     n_vocab = m.vocabulary()
     m.matrix("fc.weight", width, len(reads) * width)
     m.ones("enc.output_norm.weight", "output_norm.weight", width=width)
