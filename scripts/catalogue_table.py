@@ -24,6 +24,7 @@ _DRAFTING = {
     "mtp-embedded": "an MTP layer inside the file",
     "mtp-sidecar": "an MTP head beside it",
     "eagle3": "an EAGLE-3 head",
+    "dflash": "a DFlash head",
     "medusa": "Medusa heads",
     "ngram": "n-grams",
 }

@@ -302,14 +302,16 @@ def write_assistant(
     leave_out: str = "",
     eos: int = 2,
     words: Sequence[str] | None = None,
+    silent: bool = False,
 ) -> Path:
     """A head for `write_gemma` that shares its KV cache.
 
-    If it ``knows`` a target (a knowing one), it says what that one will say. ``nextn`` is a count
+    If it ``knows`` a target (a knowing one), it says what that one will say; if it is ``silent``,
+    its layers add nothing. ``nextn`` is a count
     of layers for prediction that is not that of all layers, and norms can be left out.
     """
     wide = width
-    m = Maker(path, "gemma4-assistant", seed, silent=knows is not None)
+    m = Maker(path, "gemma4-assistant", seed, silent=silent or knows is not None)
     w = m.writer
     w.add_context_length(1024)
     w.add_embedding_length(wide)
@@ -461,12 +463,14 @@ def write_dflash(
     seed: int = 19,
     own: bool = False,
     mask: int | None = 1,
+    sections: bool = False,
     also: str = "",
     leave_out: str = "",
 ) -> Path:
     """A DFlash head for a dense target of four layers, with ``own`` embeddings and output or not.
 
-    A tensor can be there ``also``, or be left out.
+    With ``sections``, positions have several dimensions, as for targets that see images. A tensor
+    can be there ``also``, or be left out.
     """
     m = Maker(path, "dflash", seed)
     m.shape(layers)
@@ -477,6 +481,8 @@ def write_dflash(
     w.add_uint32("dflash.block_size", block)
     if mask is not None:
         w.add_mask_token_id(mask)
+    if sections:
+        w.add_rope_dimension_sections([WIDTH // HEADS // 2, 0, 0, 0])
     n_vocab = m.vocabulary()
     m.matrix("fc.weight", width, len(reads) * width)
     m.ones("enc.output_norm.weight", "output_norm.weight", width=width)

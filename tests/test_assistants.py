@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import gguf
 import head_files
 import numpy as np
 import pytest
@@ -158,6 +159,37 @@ def stack(folder: Path, request: pytest.FixtureRequest) -> Iterator[Stack]:
 
 def prompt(n: int, seed: int = 0) -> list[int]:
     return np.random.default_rng(seed).integers(3, 250, n).tolist()
+
+
+def test_guesses_are_of_the_token_and_the_state_before_it(folder: Path, tmp_path: Path) -> None:
+    """Against numpy, with layers that add nothing: the target's state first, then the head's."""
+    path = head_files.write_assistant(tmp_path / "silent.gguf", silent=True)
+    weights = {t.name: np.array(t.data) for t in gguf.GGUFReader(path).tensors}
+    embedded = next(
+        np.array(t.data) * head_files.WIDTH**0.5
+        for t in gguf.GGUFReader(folder / "target.gguf").tensors
+        if t.name == "token_embd.weight"
+    )
+
+    def guess(token: int, state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        into = weights["nextn.pre_projection.weight"] @ np.concatenate([embedded[token], state])
+        normed = into / np.sqrt(np.mean(into**2) + 1e-5)
+        after = weights["nextn.post_projection.weight"] @ normed
+        return weights["token_embd.weight"] @ normed, after
+
+    model, own = Model(folder / "target.gguf"), Model(path, alone=False)
+    context = Context(model, n_ctx=256, n_batch=64, threads=1)
+    head, features = Assistant(own, context, n_ctx=256, threads=1), Features(NextStates(64))
+    target, tokens = LlamaTarget(context, features), prompt(30)
+    target.read(0, tokens[:-1])
+    shared = SharedModel(head, features, model.n_vocab)
+    state = features.rows(0, 28, 29)[0]
+    for i, token in enumerate((tokens[-1], 7, 8)):
+        ((row,),) = shared.extend([(0, [token] if i else tokens, 1)])
+        expected, state = guess(token, state)
+        np.testing.assert_allclose(row, expected, atol=0.02)
+    for part in (head, context, own, model):
+        part.close()
 
 
 def test_guesses_change_nothing_in_the_target(stack: Stack) -> None:

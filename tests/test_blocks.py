@@ -36,11 +36,12 @@ BLOCK = 6
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A dense target and two heads for it, of random weights."""
+    """A dense target and heads for it, of random weights."""
     made = tmp_path_factory.mktemp("blocks")
     gguf_tools.write_llama(made / "target.gguf", layers=4, seed=3, context=1024)
     head_files.write_dflash(made / "borrowing.gguf", block=BLOCK)
     head_files.write_dflash(made / "owning.gguf", block=BLOCK, own=True)
+    head_files.write_dflash(made / "sections.gguf", block=BLOCK, sections=True)
     return made
 
 
@@ -155,10 +156,10 @@ class Stack:
 def stack(folder: Path) -> Iterator[Callable[..., Stack]]:
     parts: list[Context | Model] = []
 
-    def build(n_ctx: int = 512) -> Stack:
+    def build(n_ctx: int = 512, file: str = "borrowing") -> Stack:
         model = Model(folder / "target.gguf")
         context = Context(model, n_ctx=n_ctx, n_batch=64, threads=1)
-        own = Model(folder / "borrowing.gguf", alone=False)
+        own = Model(folder / f"{file}.gguf", alone=False)
         head = Blocks(own, context, n_ctx=n_ctx, n_batch=64, threads=1)
         features = Features(LayerInputs((1, 3), head_files.WIDTH), window=64)
         parts.extend([head, context, own, model])
@@ -176,20 +177,33 @@ def prompt(n: int, seed: int = 0) -> list[int]:
     return np.random.default_rng(seed).integers(3, 250, n).tolist()
 
 
-def test_after_any_rounds_a_block_is_that_of_a_fresh_head(stack: Callable[..., Stack]) -> None:
+@pytest.mark.parametrize("file", ["borrowing", "sections"])
+def test_after_any_rounds_a_block_is_that_of_a_fresh_head(
+    stack: Callable[..., Stack], file: str
+) -> None:
     """Rounds that accept none, some or all, a second turn with part of the prefix, then more."""
-    used, tokens = stack(), prompt(30)
+    used, tokens = stack(file=file), prompt(30)
     used.read(tokens)
     assert used.rounds(tokens, 25)
     second = [*tokens[:-6], *prompt(20, seed=1)]
     used.target.truncate(0, len(tokens) - 6)
     used.read(second)
     used.rounds(second, 10, seed=9)
-    fresh = stack()
+    fresh = stack(file=file)
     fresh.read(second)
     row = used.drafter.logits(0, second)
     assert row is not None
     np.testing.assert_allclose(row, fresh.block(second)[0], atol=0.02)
+
+
+def test_several_dimensions_of_a_position_are_one_for_text(stack: Callable[..., Stack]) -> None:
+    """The same weights with and without: what is further back counts as such in both."""
+    blocks = []
+    for file in ("borrowing", "sections"):
+        made, tokens = stack(file=file), prompt(40)
+        made.read(tokens)
+        blocks.append(made.block(tokens))
+    np.testing.assert_allclose(blocks[1], blocks[0], atol=0.02)
 
 
 def test_a_block_depends_on_the_text_before_and_on_its_first_token_alone(

@@ -17,15 +17,22 @@ class Batch:
     """
 
     def __init__(
-        self, capacity: int, width: int = 1, *, states: int = 0, tokens: bool = True
+        self,
+        capacity: int,
+        width: int = 1,
+        *,
+        states: int = 0,
+        tokens: bool = True,
+        dimensions: int = 1,
     ) -> None:
         """With ``states``, each token comes with a hidden state of so many numbers, or is nothing
-        but one where there are no ``tokens``.
+        but one where there are no ``tokens``; llama.cpp then wants positions of all ``dimensions``,
+        one after the other.
         """
         self.capacity = capacity
         self.tokens = np.zeros(capacity, np.int32)
         self.states = np.zeros((capacity, states), np.float32)
-        self.positions = np.zeros(capacity, np.int32)
+        self.positions = np.zeros(capacity * dimensions, np.int32)
         self.outputs = np.zeros(capacity, np.int8)
         self.seqs = np.zeros((capacity, width), np.int32)
         self.seq_counts = np.ones(capacity, np.int32)

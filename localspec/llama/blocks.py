@@ -18,6 +18,9 @@ from localspec.llama.limits import decode_error
 from localspec.llama.model import Model
 from localspec.values import Logits
 
+_SEVERAL_DIMENSIONS = frozenset({8, 40})
+"""LLAMA_ROPE_TYPE_MROPE and LLAMA_ROPE_TYPE_IMROPE."""
+
 
 class Blocks(Head):
     """Layers that see the target's states of all its tokens, and fill in a block of masks.
@@ -36,6 +39,9 @@ class Blocks(Head):
         """Tokens of a block: the pending one, and masks."""
         self._mask = int(c_api.llama_vocab_mask(c_api.llama_model_get_vocab(model.handle)))
         c_api.llama_set_causal_attn(self.handle, facts.get("dflash.attention.causal") == "true")
+        several = c_api.llama_model_rope_type(model.handle) in _SEVERAL_DIMENSIONS
+        self._dimensions = 4 if several else 1
+        """Of a position: drafts for targets that also see images have those of images."""
         self._batch = Batch(self.n_batch)
         self._features: Batch | None = None
 
@@ -55,7 +61,9 @@ class Blocks(Head):
             ContextFullError, Interrupted, DecodeError
         """
         if self._features is None:
-            self._features = Batch(self.n_batch, states=features.shape[1], tokens=False)
+            self._features = Batch(
+                self.n_batch, states=features.shape[1], tokens=False, dimensions=self._dimensions
+            )
         if self._lengths[seq] == 0:
             self._lengths[seq] = position
         if self._lengths[seq] != position:
@@ -65,7 +73,9 @@ class Blocks(Head):
             part = features[at : at + self.n_batch]
             n, start = len(part), position + at
             batch.states[:n], batch.outputs[:n] = part, 0
-            batch.positions[:n] = np.arange(start, start + n)
+            for i in range(min(self._dimensions, 3)):  # of four the last one is not used
+                batch.positions[i * n : (i + 1) * n] = np.arange(start, start + n)
+            batch.positions[3 * n : self._dimensions * n] = 0
             batch.seqs[:n, 0], batch.seq_counts[:n] = seq, 1
             error = decode_error(c_api.llama_decode(self.handle, batch.first(n)))
             if error is not None:

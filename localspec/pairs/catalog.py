@@ -12,7 +12,7 @@ from localspec.pairs.quant import shard_names
 
 DRAFT_MODEL, MTP_EMBEDDED, NGRAM = "draft-model", "mtp-embedded", "ngram"
 NOT_STATED = "not stated"
-KINDS = (DRAFT_MODEL, MTP_EMBEDDED, "mtp-sidecar", "eagle3", "medusa", NGRAM)
+KINDS = (DRAFT_MODEL, MTP_EMBEDDED, "mtp-sidecar", "eagle3", "dflash", "medusa", NGRAM)
 """How a target can be drafted for."""
 
 
