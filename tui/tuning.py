@@ -102,7 +102,7 @@ FIELDS = (
     ),
     Field(
         "drafter",
-        f"names with commas: {', '.join(DRAFTERS)}",
+        "names with commas, the preferred first; off is plain decoding",
         _names,
         "names or auto",
         "drafter",

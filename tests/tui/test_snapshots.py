@@ -4,19 +4,25 @@ A widget that is gone or a colour that changed fails here. Where that was meant:
 ``UPDATE_SNAPSHOTS=1 python -m pytest tests/tui/test_snapshots.py``, then look at the difference.
 """
 
+import dataclasses
 import itertools
 import os
 import time
 import types
 
 import pytest
-from fake_engine import FakeEngine, Script
+from fake_engine import INFO, FakeEngine, Script
 from pictures import FOLDER, UPDATE, compare, picture
+from textual.widgets import Input
 
 from localspec.chats.saver import Saver
 from localspec.chats.store import ChatStore
 from localspec.chats.values import Chat, ChatInfo, ChatMessage
 from localspec.events import Speculation
+from localspec.options import Options
+from localspec.pairs import apart
+from localspec.pairs.memory import Memory
+from localspec.pairs.offers import Offer, Offers
 from tui.kept import Kept
 
 pytestmark = pytest.mark.skipif(not hasattr(time, "tzset"), reason="dates of one time zone")
@@ -122,7 +128,60 @@ async def dead(c):
     await c.sees("The conversation is kept")
 
 
+async def picked(c):
+    c.session.engines.options = Options()
+    await c.pilot.press("f4")
+    await c.sees("● demo")
+    await c.sees("by its header")
+    await unblinking(c)
+
+
+async def drafts(c):
+    c.session.engines.options = Options()
+    c.session.engines.info = dataclasses.replace(INFO, target_bytes=10**7)
+    await c.pilot.press("f4")
+    await c.sees("● demo")
+    await c.pilot.press("tab", "down", "down")
+    await c.sees("same vocabulary")
+    await unblinking(c)
+
+
+async def pullable(c):
+    await c.type("/models huge")
+    await c.sees("too big")
+    await c.pilot.press("enter")
+    await c.sees("Enter again")
+    await unblinking(c)
+
+
+async def settings(c):
+    c.session.engines.options = Options(drafter=("suffix", "model"))
+    await c.pilot.press("ctrl+s")
+    await c.sees("temperature")
+    await unblinking(c)
+    c.app.screen.query_one("#top_p", Input).value = "7"
+    await c.sees("top_p must be")
+
+
+async def several(c):
+    c.engine.scripts.append(Script(PROSE * 3, hold_at=12))
+    await c.ask_and_hold("Tell me a story.")
+    await c.pilot.press("ctrl+n")
+    await c.type("And here?")
+    await c.sees("sent after the reply in Tell me a story.")
+
+
+async def unblinking(c):
+    for field in c.app.screen.query(Input):
+        field.cursor_blink = False
+
+
 SCREENS = [
+    picked,
+    drafts,
+    pullable,
+    settings,
+    several,
     empty,
     reply,
     streaming,
@@ -137,6 +196,38 @@ SCREENS = [
     thought,
     dead,
 ]
+
+
+OFFERS = (
+    Offer("demo", "target.gguf", 3_288_192, "draft.gguf", 970_816, True, "a toy", "MIT"),
+    Offer("/models/my-own-7b-Q4_K_M.gguf", "/models/my-own-7b-Q4_K_M.gguf", 4_400_000_000),
+    Offer(
+        "huge",
+        "org/Huge-GGUF : huge.gguf",
+        43_000_000_000,
+        "org/Small-GGUF : small.gguf",
+        900_000_000,
+        about="larger than most machines",
+        licence="apache-2.0",
+        exact=False,
+        installed=False,
+        pullable=True,
+        traps=("its template needs a system message",),
+    ),
+)
+FACTS = {"description": "as it is by its header", "parameters": 5e6, "context": 768}
+SHOWN = {
+    "target": FACTS | {"licence": "mit"},
+    "draft": FACTS | {"kind": "model", "mismatch": None, "same_vocabulary": True},
+}
+
+
+@pytest.fixture(autouse=True)
+def _shelf(monkeypatch):
+    """The same models on every machine."""
+    monkeypatch.setattr("tui.screens.models.offers", lambda _: Offers(OFFERS))
+    monkeypatch.setattr(apart, "memory", lambda: Memory((), 16 * 10**9, 16 * 10**9))
+    monkeypatch.setattr(apart, "ask", lambda *_: SHOWN)
 
 
 @pytest.fixture
