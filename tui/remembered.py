@@ -30,8 +30,8 @@ def details(turn: Turn) -> dict[str, Any] | None:
     if turn.stats is None:
         return None
     kept: dict[str, Any] = {"seed": turn.seed, "stats": codec.encode(turn.stats)}
-    if turn.tokens:
-        kept["tokens"] = codec.encode(_tokens(turn.tokens))
+    if tokens := list(turn.tokens):  # a copy: it may grow while the saver's thread looks at it
+        kept["tokens"] = codec.encode(_tokens(tokens))
     if turn.made is not None:
         system = turn.made.messages[0]
         said = system.content if system.role == "system" else None

@@ -572,6 +572,28 @@ async def test_a_click_on_a_token_moves_the_cursor_there(chat):
         assert marks == ["Other"]
 
 
+async def test_the_token_under_the_cursor_is_scrolled_into_sight(chat):
+    async with chat(Script("\n".join(f"line {i}" for i in range(60))), size=(80, 24)) as c:
+        await c.ask("Hello")
+        await c.pilot.press("alt+left")
+        await c.sees("token 120/120")
+        c.app.screen._token_bar.go(c.replies[0], 20)
+        await c.pilot.press("alt+left")
+        await c.sees("token 20/120")
+        await c.sees("line 9")
+        assert "line 59" not in c.screen_text
+
+
+async def test_explanations_stay_in_their_column(chat):
+    async with chat(size=(60, 150)) as c:
+        await c.type("/help")
+        await c.sees("/quit")
+        lines = c.screen_text.splitlines()
+        start = next(line.index("have a stopped") for line in lines if "F9" in line)
+        after = lines[next(i for i, line in enumerate(lines) if "F9" in line) + 1]
+        assert len(after) - len(after.lstrip()) >= min(start, 29)
+
+
 async def test_commands_are_suggested_and_completed(chat):
     async with chat() as c:
         await c.pilot.press("/", "c", "o")

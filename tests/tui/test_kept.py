@@ -190,6 +190,28 @@ async def test_where_chats_cannot_be_saved_one_goes_on_and_knows(chat, path, mon
     assert texts(path) == [("user", "Hello"), ("assistant", "One.")]
 
 
+async def test_on_a_full_disk_one_goes_on_and_the_chat_is_saved_when_there_is_room(chat, path):
+    saver = Saver(path, interval=0.02)
+    pages = saver.call(lambda store: store._db.execute("PRAGMA page_count").fetchone()[0]).result(5)
+
+    def limit(pages):
+        return saver.call(
+            lambda store: store._db.execute(f"PRAGMA max_page_count = {pages}").fetchone()
+        )
+
+    limit(pages + 1).result(5)
+    long = "word " * 5000
+    async with chat(Script(long), Script("Still here."), kept=Kept(saver, "demo")) as c:
+        await c.ask("Hello")
+        await c.until(lambda: "is full; free some space" in " ".join(c.screen_text.split()))
+        await c.ask("And now?")
+        await c.sees("Still here.")
+        limit(pages + 1000).result(5)
+        await c.sees("saved again")
+    assert texts(path)[1] == ("assistant", long)
+    assert texts(path)[3] == ("assistant", "Still here.")
+
+
 async def test_a_damaged_file_is_told_at_the_end_as_well(chat, path):
     path.parent.mkdir()
     path.write_bytes(b"nothing of the kind" * 99)

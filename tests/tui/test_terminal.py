@@ -58,6 +58,12 @@ class Terminal:
     def type(self, keys):
         os.write(self.fd, keys.encode())
 
+    def resize(self, rows, columns):
+        import fcntl
+        import termios
+
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
     def engine(self):
         """The engine process."""
         [child] = psutil.Process(self.pid).children()
@@ -102,6 +108,57 @@ def test_a_chat_from_start_to_end():
     assert terminal.end() == 0
     assert not engine.is_running()
     assert b"\x1b[?1049l" in terminal.raw  # back to the ordinary screen
+
+
+def test_typing_stopping_comparing_and_quitting():
+    terminal = Terminal("-t", "0")
+    terminal.wait_for("ctx 0/")
+    terminal.type("Tell me a long story about a fox.\r")
+    terminal.wait_for(" tok/s")
+    terminal.type("\x1b")
+    terminal.wait_for(" tokens · ")  # stopped, or already at its end on a fast machine
+    terminal.type("What is 2 + 3?\r")
+    terminal.wait_for(" tokens · ")
+    terminal.type("\x1bOR")  # F3
+    terminal.wait_for("with drafting")
+    terminal.wait_for("identical: all ")
+    terminal.type("\x1b")
+    terminal.wait_for("Send")
+    terminal.type("/quit\r")
+    assert terminal.end() == 0
+    assert b"\x1b[?1049l" in terminal.raw
+
+
+def test_an_engine_killed_in_the_middle_of_a_reply_leaves_what_was_said():
+    terminal = Terminal("-t", "0")
+    terminal.wait_for("ctx 0/")
+    engine = terminal.engine()
+    terminal.type("Make a list of twenty animals.\r")
+    terminal.wait_for(" tok/s")
+    engine.send_signal(signal.SIGKILL)
+    terminal.wait_for("SIGKILL")
+    terminal.wait_for("Ctrl+R")
+    terminal.type("\x12")
+    terminal.wait_for("ctx ")
+    terminal.type("What is 2 + 3?\r")
+    terminal.wait_for(" tokens · ")
+    terminal.type("\x11")
+    assert terminal.end() == 0
+
+
+def test_a_terminal_that_is_resized_while_the_model_speaks():
+    terminal = Terminal("-t", "0")
+    terminal.wait_for("ctx 0/")
+    terminal.type("Make a list of twenty animals.\r")
+    terminal.wait_for(" tok/s")
+    for rows, columns in ((15, 60), (50, 200), (24, 80), (30, 120)):
+        terminal.resize(rows, columns)
+        terminal.wait_for("Message")
+    terminal.type("What is 2 + 3?\r")
+    terminal.wait_for("2 + 3 = 5.")
+    terminal.type("\x11")
+    assert terminal.end() == 0
+    assert b"Traceback" not in terminal.raw
 
 
 def test_quitting_in_the_middle_of_a_reply():

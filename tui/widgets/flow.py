@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+
 from textual import events
 from textual.content import Content
 from textual.message import Message
@@ -59,3 +61,13 @@ class TextFlow(Lines):
             column, line = place
             before = sum(len(entry.text) + 1 for entry in self._entries[:line])
             self.post_message(self.Pointed(before + column))
+
+    def row_at(self, position: int) -> int:
+        """The row in which a character of the text is drawn."""
+        for entry, end in zip(self._entries, self._ends, strict=False):
+            if position <= len(entry.text):
+                rows = entry.rows(self._measured)
+                starts = [row.start for row in rows]
+                return end - len(rows) + max(0, bisect_right(starts, position) - 1)
+            position -= len(entry.text) + 1
+        return self._ends[-1] - 1 if self._ends else 0

@@ -9,7 +9,9 @@ from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
+from textual.geometry import Region
 from textual.message import Message
+from textual.widget import Widget
 from textual.widgets import Static
 
 from tui.conversation import Turn
@@ -65,16 +67,20 @@ class Help(Lines):
         super().__init__(typeset(text))
 
 
-class Columns(Static):
+class Columns(Lines):
     """What the interface explains in two columns."""
 
     def __init__(self, rows: Sequence[tuple[str, str]]) -> None:
         width = max(len(left) for left, _ in rows) + 2
-        lines = [
-            Content.assemble((left.ljust(width), "$primary"), (right, "$quiet"))
+        indent = Content(" " * width)
+        super().__init__(
+            Line(
+                Content.styled(plain(right), "$quiet"),
+                Content.styled(left.ljust(width), "$primary"),
+                indent,
+            )
             for left, right in rows
-        ]
-        super().__init__(Content("\n").join(lines), markup=False)
+        )
 
 
 class ThoughtView(Static):
@@ -159,6 +165,18 @@ class ReplyView(Vertical):
         self._coloured = len(text)
         self._marked = True
         self.flow.reset(text.stylize("reverse", *span))
+        self.call_after_refresh(self._reveal, span[0])
+
+    def _reveal(self, position: int) -> None:
+        """Scroll to a character of the coloured text, if it is out of sight."""
+        log = self.parent
+        if not isinstance(log, Widget) or not self.flow.is_attached:
+            return
+        y = self.flow.region.y + self.flow.row_at(position)
+        if not log.content_region.y <= y < log.content_region.bottom:
+            log.release_anchor()
+            y += log.scroll_offset.y - log.content_region.y
+            log.scroll_to_region(Region(0, y, 1, 1), animate=False, force=True)
 
     def unmark(self) -> None:
         """Show the coloured text without a mark."""
