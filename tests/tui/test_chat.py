@@ -589,9 +589,12 @@ async def test_explanations_stay_in_their_column(chat):
         await c.type("/help")
         await c.sees("/quit")
         lines = c.screen_text.splitlines()
-        start = next(line.index("have a stopped") for line in lines if "F9" in line)
-        after = lines[next(i for i, line in enumerate(lines) if "F9" in line) + 1]
-        assert len(after) - len(after.lstrip()) >= min(start, 29)
+        place = next(i for i, line in enumerate(lines) if "F9" in line)
+        start = lines[place].index("have a stopped")
+        assert lines[place + 1][:start].isspace()
+        assert lines[place + 1][start:].strip()
+        place = next(i for i, line in enumerate(lines) if "Ctrl+J / Shift+Enter" in line)
+        assert lines[place + 1].strip() == "a new line"
 
 
 async def test_commands_are_suggested_and_completed(chat):

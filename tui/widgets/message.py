@@ -68,19 +68,21 @@ class Help(Lines):
 
 
 class Columns(Lines):
-    """What the interface explains in two columns."""
+    """What the interface explains in two columns; what is too long for the first has a row."""
+
+    _WIDEST = 24
 
     def __init__(self, rows: Sequence[tuple[str, str]]) -> None:
-        width = max(len(left) for left, _ in rows) + 2
+        width = min(self._WIDEST, max(len(left) for left, _ in rows)) + 2
         indent = Content(" " * width)
-        super().__init__(
-            Line(
-                Content.styled(plain(right), "$quiet"),
-                Content.styled(left.ljust(width), "$primary"),
-                indent,
-            )
-            for left, right in rows
-        )
+        lines = []
+        for left, right in rows:
+            label = Content.styled(left.ljust(width), "$primary")
+            if len(left) > width - 2:
+                lines.append(Line(label))
+                label = indent
+            lines.append(Line(Content.styled(plain(right), "$quiet"), label, indent))
+        super().__init__(lines)
 
 
 class ThoughtView(Static):
