@@ -420,6 +420,34 @@ async def test_ctrl_c_copies_a_selection(chat):
         assert c.app.is_running
 
 
+async def test_what_is_selected_with_the_mouse_in_a_reply_is_copied(chat):
+    text = "One two three.\n\n- first *item*\n- second\n\n```py\nx = 1\n```\n"
+    async with chat(Script(text)) as c:
+        await c.ask("Hello")
+        closed = c.app.screen.query_one(ReplyView).markdown.closed
+        await c.pilot.mouse_down(closed, offset=(4, 0))
+        await c.pilot.hover(closed, offset=(4, 5))
+        await c.pilot.mouse_up(closed, offset=(4, 5))
+        await c.pilot.press("ctrl+c")
+        await c.until(lambda: c.app.clipboard)
+        assert c.app.clipboard.startswith("two three.\n\nfirst item\nsecond\n\nx =")
+        assert c.app.is_running
+
+
+async def test_a_link_is_told_to_the_application_and_only_pages_are_opened(chat, monkeypatch):
+    text = "[page](https://example.org) [file](file:///etc/passwd)"
+    async with chat(Script(text)) as c:
+        opened = []
+        monkeypatch.setattr(c.app, "open_url", opened.append)
+        await c.ask("Hello")
+        closed = c.app.screen.query_one(ReplyView).markdown.closed
+        await c.pilot.click(closed, offset=(1, 0))
+        await c.pilot.click(closed, offset=(6, 0))
+        await c.until(lambda: opened)
+        await c.pilot.pause(0.1)
+        assert opened == ["https://example.org"]
+
+
 async def test_copy_the_last_reply(chat):
     async with chat(Script("Keep *this*.")) as c:
         await c.ask("Hello")
