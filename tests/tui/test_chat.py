@@ -550,7 +550,7 @@ async def test_an_engine_that_dies_in_a_comparison_is_said(chat):
 async def test_nothing_to_compare_is_said(chat):
     async with chat() as c:
         await c.pilot.press("f3")
-        await c.until(lambda: "no reply of this session" in c.stats)
+        await c.until(lambda: "no reply here" in c.stats)
 
 
 async def test_a_cursor_over_tokens_shows_p_q_and_alternatives(chat):

@@ -280,8 +280,8 @@ async def test_chats_are_listed_searched_resumed_named_and_exported_from_inside(
         await c.sees("/resume ID goes on with one")
         first = next(item for item in await kept.chats() if item.info.title == "Animals")
         await c.type(f"/resume {first.info.id[:8]}")
+        await c.until(lambda: "A bear." not in c.screen_text)
         await c.sees("A fox.")
-        assert "A bear." not in c.screen_text
         file = tmp_path / "animals.md"
         await c.type(f"/export {file}")
         await c.sees("written to")

@@ -154,7 +154,7 @@ class ChatScreen(ChoosingView):
         """Make the last reply again without drafting, beside it."""
         comparison = self.session.compare()
         if comparison is None:
-            self.hint("there is no reply of this session to compare, or the model is busy")
+            self.hint("there is no reply here that can be made again, or the model is busy")
             return
 
         def closed(_: None) -> None:
