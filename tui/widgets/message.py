@@ -67,20 +67,25 @@ class Help(Lines):
         super().__init__(typeset(text))
 
 
+_WIDEST_LEFT = 24
+"""More would leave the explanations less than half of a narrow terminal."""
+
+
 class Columns(Lines):
-    """What the interface explains in two columns."""
+    """What the interface explains in two columns; a long left side has a row of its own."""
 
     def __init__(self, rows: Sequence[tuple[str, str]]) -> None:
-        width = max(len(left) for left, _ in rows) + 2
-        indent = Content(" " * width)
-        super().__init__(
-            Line(
-                Content.styled(plain(right), "$quiet"),
-                Content.styled(left.ljust(width), "$primary"),
-                indent,
-            )
-            for left, right in rows
-        )
+        lefts = [len(left) for left, _ in rows]
+        width = max((n for n in lefts if n <= _WIDEST_LEFT), default=0) + 2
+        super().__init__(line for left, right in rows for line in self._row(left, right, width))
+
+    @staticmethod
+    def _row(left: str, right: str, width: int) -> list[Line]:
+        label, indent = Content.styled(left.ljust(width), "$primary"), Content(" " * width)
+        explained = Content.styled(plain(right), "$quiet")
+        if len(left) <= _WIDEST_LEFT:
+            return [Line(explained, label, indent)]
+        return [Line(label), Line(explained, indent, indent)]
 
 
 class ThoughtView(Static):
