@@ -67,22 +67,25 @@ class Help(Lines):
         super().__init__(typeset(text))
 
 
-class Columns(Lines):
-    """What the interface explains in two columns; what is too long for the first has a row."""
+_WIDEST_LEFT = 24
+"""More would leave the explanations less than half of a narrow terminal."""
 
-    _WIDEST = 24
+
+class Columns(Lines):
+    """What the interface explains in two columns; a long left side has a row of its own."""
 
     def __init__(self, rows: Sequence[tuple[str, str]]) -> None:
-        width = min(self._WIDEST, max(len(left) for left, _ in rows)) + 2
-        indent = Content(" " * width)
-        lines = []
-        for left, right in rows:
-            label = Content.styled(left.ljust(width), "$primary")
-            if len(left) > width - 2:
-                lines.append(Line(label))
-                label = indent
-            lines.append(Line(Content.styled(plain(right), "$quiet"), label, indent))
-        super().__init__(lines)
+        lefts = [len(left) for left, _ in rows]
+        width = max((n for n in lefts if n <= _WIDEST_LEFT), default=0) + 2
+        super().__init__(line for left, right in rows for line in self._row(left, right, width))
+
+    @staticmethod
+    def _row(left: str, right: str, width: int) -> list[Line]:
+        label, indent = Content.styled(left.ljust(width), "$primary"), Content(" " * width)
+        explained = Content.styled(plain(right), "$quiet")
+        if len(left) <= _WIDEST_LEFT:
+            return [Line(explained, label, indent)]
+        return [Line(label), Line(explained, indent, indent)]
 
 
 class ThoughtView(Static):
