@@ -128,8 +128,8 @@ class Replay:
         yield Finished(Reply(whole, ids, (Origin.ACCEPTED,) * len(ids), "stop", stats, 1))
 
     async def examine(self, *_: object, **__: object) -> Any:
-        """Never asked here."""
-        raise NotImplementedError
+        """Never asked here: nothing in the benchmark moves the token cursor."""
+        raise AssertionError("the benchmark examined a token")
 
     def interrupt(self) -> None:
         """Never asked here."""

@@ -10,6 +10,7 @@ import gguf_tools
 import head_files
 import numpy as np
 import pytest
+from stacks import Following
 
 from localspec import GREEDY, Finished, Message, Options, Reply, Runtime, Sampling
 from localspec.drafters.block import BlockModel
@@ -21,13 +22,8 @@ from localspec.llama.context import Context
 from localspec.llama.features import Features, LayerInputs
 from localspec.llama.model import Model
 from localspec.llama.runners import LlamaTarget
-from localspec.loop import Request, decode_round
-from localspec.noise import Noise
 from localspec.pairs import heads
-from localspec.policy import Fixed
-from localspec.sampling import Processor
 from localspec.values import Proposal
-from localspec.verifiers import verifier
 
 WARM = Sampling(temperature=1.0)
 HELLO = [Message("user", "Hello there, hello there, hello")]
@@ -112,34 +108,18 @@ def test_chats_with_blocks_go_on_after_anything(folder: Path) -> None:
 
 
 @dataclass
-class Stack:
-    """Target, features, head and drafter, without a runtime."""
+class Stack(Following):
+    """With a head that drafts blocks."""
 
-    context: Context
-    target: LlamaTarget
     features: Features
     head: Blocks
     model: BlockModel
-    drafter: ForeseeingDrafter
-    n_vocab: int
 
-    def read(self, tokens: list[int]) -> None:
-        """A prompt, as the runtime reads it."""
-        for at in range(self.target.length(0), len(tokens) - 1, 50):
-            self.target.read(0, tokens[at : min(at + 50, len(tokens) - 1)])
-            self.drafter.follow(0, tokens, self.target.length(0))
-
-    def rounds(self, tokens: list[int], n: int, temperature: float = 4.0, seed: int = 5) -> int:
+    def rounds(self, tokens: list[int], n: int, seed: int = 5) -> int:
         """Some rounds after a prompt; returns the tokens accepted."""
-        sampling = Sampling(temperature=temperature)
-        request = Request(
-            0, tokens, Processor(sampling, self.n_vocab), Noise(seed), 500, lambda _: None
-        )
-        for _ in range(n):
-            decode_round([request], self.target, self.drafter, verifier("match"), Fixed(5))
-            self.context.audit()
-            self.head.audit()
-        return request.tally.accepted
+        accepted = self.play(tokens, n, 5, Sampling(temperature=4.0), seed)
+        self.head.audit()
+        return accepted
 
     def block(self, tokens: list[int]) -> np.ndarray:
         """Logits after all but what the target has read, and after four more tokens."""
@@ -166,7 +146,7 @@ def stack(folder: Path) -> Iterator[Callable[..., Stack]]:
         blocks = BlockModel(head, features, model.n_vocab)
         drafter = ForeseeingDrafter(blocks, Proposal.COUPLED, "dflash", head.depth)
         target = LlamaTarget(context, features)
-        return Stack(context, target, features, head, blocks, drafter, model.n_vocab)
+        return Stack(context, target, drafter, model.n_vocab, features, head, blocks)
 
     yield build
     for part in parts:

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from heads.compose import compose_mtp
 from scipy import stats
+from stacks import Following
 
 from localspec import GREEDY, Finished, Message, Options, Reply, Runtime, Sampling
 from localspec.demo import FOLDER
@@ -27,16 +28,13 @@ from localspec.llama.heads import Eagle, Head, NextToken
 from localspec.llama.limits import ROLLBACK
 from localspec.llama.model import Model
 from localspec.llama.runners import LlamaTarget
-from localspec.loop import Request, Work, decode_round
-from localspec.noise import Noise
+from localspec.loop import Work
 from localspec.pairs import heads
 from localspec.pairs.header import Header
-from localspec.policy import Fixed
 from localspec.prompts import VERIFY
 from localspec.sampling import Processor
 from localspec.values import Distribution, Proposal, no_draft
 from localspec.verification import verify
-from localspec.verifiers import verifier
 
 WARM = Sampling(temperature=1.0)
 ENDLESS = tuple((token, -100.0) for token in range(3))
@@ -149,30 +147,15 @@ def test_a_head_beside_the_target_is_known_by_its_header(pairs: dict[str, Pair])
 
 
 @dataclass
-class Stack:
-    """Target, features, head and drafter, without a runtime."""
+class Stack(Following):
+    """With a head that has a cache of its own."""
 
-    target: LlamaTarget
-    context: Context
     head: Head
     features: Features
-    drafter: HeadDrafter
-    n_vocab: int
 
-    def read(self, tokens: list[int]) -> None:
-        """A prompt, as the runtime reads it."""
-        for at in range(self.target.length(0), len(tokens) - 1, 100):
-            self.target.read(0, tokens[at : min(at + 100, len(tokens) - 1)])
-            self.drafter.follow(0, tokens, self.target.length(0))
-
-    def rounds(self, tokens: list[int], n: int, sampling: Sampling = WARM, seed: int = 5) -> int:
+    def rounds(self, tokens: list[int], n: int, seed: int = 5) -> int:
         """Some rounds after a prompt; returns the tokens accepted."""
-        request = Request(
-            0, tokens, Processor(sampling, self.n_vocab), Noise(seed), 500, lambda _: None
-        )
-        for _ in range(n):
-            decode_round([request], self.target, self.drafter, verifier("match"), Fixed(3))
-        return request.tally.accepted
+        return self.play(tokens, n, 3, WARM, seed)
 
 
 @pytest.fixture
@@ -192,7 +175,7 @@ def stack(pairs: dict[str, Pair]) -> Iterator[Callable[[str], Stack]]:
         parts.extend([head, context, model] if own is model else [head, context, own, model])
         drafter = HeadDrafter(HeadModel(head, features, model.n_vocab), Proposal.COUPLED, "head")
         target = LlamaTarget(context, features)
-        return Stack(target, context, head, features, drafter, model.n_vocab)
+        return Stack(context, target, drafter, model.n_vocab, head, features)
 
     yield build
     for part in parts:

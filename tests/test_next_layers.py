@@ -9,6 +9,7 @@ from pathlib import Path
 import head_files
 import numpy as np
 import pytest
+from stacks import Following
 
 from localspec import GREEDY, Finished, Message, Options, Reply, Runtime, Sampling
 from localspec.drafters.draft_model import UnreadyError
@@ -20,14 +21,9 @@ from localspec.llama.heads import Head, NextToken, NextTokens
 from localspec.llama.limits import OUTPUTS
 from localspec.llama.model import Model
 from localspec.llama.runners import LlamaTarget
-from localspec.loop import Request, decode_round
-from localspec.noise import Noise
 from localspec.pairs import heads
 from localspec.pairs.header import Header
-from localspec.policy import Fixed
-from localspec.sampling import Processor
 from localspec.values import Proposal
-from localspec.verifiers import verifier
 
 Write = Callable[[Path], Path]
 WARM = Sampling(temperature=1.0)
@@ -128,32 +124,15 @@ def test_each_layer_drafts_the_token_at_its_place(
 
 
 @dataclass
-class Stack:
-    """Target, features, layers and drafter, without a runtime."""
+class Stack(Following):
+    """With a chain of layers."""
 
-    context: Context
-    target: LlamaTarget
     head: NextTokens
     model: HeadModel
-    drafter: HeadDrafter
-    n_vocab: int
 
-    def read(self, tokens: list[int]) -> None:
-        """A prompt, as the runtime reads it."""
-        for at in range(self.target.length(0), len(tokens) - 1, 50):
-            self.target.read(0, tokens[at : min(at + 50, len(tokens) - 1)])
-            self.drafter.follow(0, tokens, self.target.length(0))
-
-    def rounds(self, tokens: list[int], n: int, temperature: float = 4.0, seed: int = 5) -> int:
+    def rounds(self, tokens: list[int], n: int, seed: int = 5) -> int:
         """Some rounds after a prompt; returns the tokens accepted."""
-        sampling = Sampling(temperature=temperature)
-        request = Request(
-            0, tokens, Processor(sampling, self.n_vocab), Noise(seed), 500, lambda _: None
-        )
-        for _ in range(n):
-            decode_round([request], self.target, self.drafter, verifier("match"), Fixed(3))
-            self.context.audit()
-        return request.tally.accepted
+        return self.play(tokens, n, 3, Sampling(temperature=4.0), seed)
 
 
 @pytest.fixture
@@ -169,7 +148,7 @@ def stack(folder: Path) -> Iterator[Callable[[str], Stack]]:
         layers = HeadModel(head, features, model.n_vocab)
         drafter = HeadDrafter(layers, Proposal.COUPLED, "mtp", head.depth)
         target = LlamaTarget(context, features)
-        return Stack(context, target, head, layers, drafter, model.n_vocab)
+        return Stack(context, target, drafter, model.n_vocab, head, layers)
 
     yield build
     for part in parts:

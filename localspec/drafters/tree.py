@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -110,7 +111,7 @@ class _Slot:
     score: float
 
 
-class Trees:
+class Trees(abc.ABC):
     """Trees grown level by level, the most probable places first (Li et al. 2024, "EAGLE-2").
 
     What goes into a place follows the verifier: the best of q at temperature 0; for match at other
@@ -151,9 +152,9 @@ class Trees:
         """Nodes of each level, none of them without any."""
         return [max(1, ask.budget.nodes // depth)] * depth
 
+    @abc.abstractmethod
     def _distributions(self, tree: Growing, frontier: Sequence[int]) -> dict[int, Distribution]:
         """q after each node of the last level."""
-        raise NotImplementedError
 
     def propose(self, asks: Sequence[Ask]) -> list[Draft]:
         """A tree for a single ask that has the budget for one; else chains."""

@@ -161,7 +161,9 @@ class Engine:
                 try:
                     self._runtime.rest(lambda: not self._commands.empty())
                 except Exception:
-                    log.exception("resting failed")  # nobody waits for it
+                    # Nobody asked for it, and what it saves is read again where it is missing: no
+                    # reason to end the engine of a running chat.
+                    log.exception("resting failed")
         return self._commands.get()
 
     def listen(self, stream: BinaryIO) -> None:

@@ -1,0 +1,42 @@
+"""A target and a drafter that follows it, without a runtime: read a prompt, play some rounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from localspec.drafters.head import HeadDrafter
+from localspec.llama.context import Context
+from localspec.llama.runners import LlamaTarget
+from localspec.loop import Request, decode_round
+from localspec.noise import Noise
+from localspec.policy import Fixed
+from localspec.sampling import Processor, Sampling
+from localspec.verifiers import verifier
+
+_READ_AT_ONCE = 50
+
+
+@dataclass
+class Following:
+    """What the tests of heads have in common; heads with a context of their own add it."""
+
+    context: Context
+    target: LlamaTarget
+    drafter: HeadDrafter
+    n_vocab: int
+
+    def read(self, tokens: list[int]) -> None:
+        """A prompt, as the runtime reads it."""
+        for at in range(self.target.length(0), len(tokens) - 1, _READ_AT_ONCE):
+            self.target.read(0, tokens[at : min(at + _READ_AT_ONCE, len(tokens) - 1)])
+            self.drafter.follow(0, tokens, self.target.length(0))
+
+    def play(self, tokens: list[int], n: int, k: int, sampling: Sampling, seed: int = 5) -> int:
+        """Rounds of up to k drafted tokens after a prompt; returns the tokens accepted."""
+        request = Request(
+            0, tokens, Processor(sampling, self.n_vocab), Noise(seed), 500, lambda _: None
+        )
+        for _ in range(n):
+            decode_round([request], self.target, self.drafter, verifier("match"), Fixed(k))
+            self.context.audit()
+        return request.tally.accepted
