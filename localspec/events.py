@@ -116,7 +116,8 @@ class Stats:
     draft_seconds: float
     verify_seconds: float
     plain_tokens_per_second: float | None
-    """Measured plain rounds only; None where there were none."""
+    """What plain decoding would reach: from the measured seconds of a pass over one token, and what
+    each token of this reply took beside passes and drafts. None where neither is known."""
     speculation: Speculation
 
     @property

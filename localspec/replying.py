@@ -140,8 +140,13 @@ class Generation:
         self._ending.drain(final=True)
         tally, emitted = self._request.tally, self._request.emitted
         read = self._decoding > self._began
-        plain_seconds = policy.costs.verify(1) if policy.costs else None
-        if plain_seconds is None and tally.plain_rounds:
+        decode_seconds = now - self._decoding if read else 0.0
+        plain_seconds = None
+        if policy.costs and emitted:
+            # Sampling, events and the rest are paid for every token, drafted or not.
+            beside = decode_seconds - tally.draft_seconds - tally.verify_seconds
+            plain_seconds = policy.costs.verify(1) + max(0.0, beside) / len(emitted)
+        elif tally.plain_rounds:
             plain_seconds = tally.plain_seconds / tally.plain_rounds
         return Reply(
             text=self._ending.stream.text,
@@ -161,7 +166,7 @@ class Generation:
                 ),
                 by_drafter=dict(tally.by_drafter),
                 prompt_seconds=(self._decoding if read else now) - self._began,
-                decode_seconds=now - self._decoding if read else 0.0,
+                decode_seconds=decode_seconds,
                 draft_seconds=tally.draft_seconds,
                 verify_seconds=tally.verify_seconds,
                 plain_tokens_per_second=1 / plain_seconds if plain_seconds else None,

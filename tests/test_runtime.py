@@ -285,6 +285,17 @@ def test_a_draft_that_computes_no_numbers_is_left_alone_and_the_person_told(
     assert not [event for event in again if isinstance(event, Notice)]
 
 
+def test_the_speed_of_plain_decoding_counts_what_every_token_costs_beside_its_pass(
+    runtime: Runtime,
+) -> None:
+    """Else a small model would look slower with drafts than it is."""
+    stats = last(runtime.reply(HELLO, sampling=WARM, seed=1, max_tokens=30)).stats
+    costs = runtime.costs()
+    assert costs is not None
+    assert stats.plain_tokens_per_second is not None
+    assert 1 / stats.plain_tokens_per_second > costs.verify(1)
+
+
 def test_without_a_draft_ngrams_draft_alone(files: Files) -> None:
     with Runtime.open(options(files, draft="none")) as runtime:
         assert runtime.info.draft is None
