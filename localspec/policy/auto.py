@@ -48,6 +48,8 @@ _MISSES = 0.82
 at each depth, temperature 0 and 1 (docs/drafters.md)."""
 _HOPE = 0.4
 """What a machine might have become: of the extra time of wide passes, so much."""
+_CAME, _KNOWN = 1.0, 20.0
+"""Tokens of a confidence that show that there is such, and judgements before none says anything."""
 _QUIET = 48
 """Rounds without a draft after which the person is told that drafting rests."""
 
@@ -110,8 +112,7 @@ class Auto:
             cost = self.costs.draft(source) / self.costs.verify(1)
             survival = self.knowledge.survival.get((source, standing.sampling), Survival())
             if cost >= _CHEAP and most_gain(self._curve, cost) > _MARGIN:
-                worth = Worth(survival, self._curve, cost)
-                expected = expected or not _hopeless(worth, survival)
+                expected = expected or not _hopeless(survival, self._curve, cost)
             self._looks.has_read(standing.seq, source, standing.length if expected else 0)
         return expected
 
@@ -129,6 +130,9 @@ class Auto:
             if standing.emitted == 0:
                 self._stakes.new_reply()
                 self._looks.new_reply(self._round)
+                for source in self._sources:
+                    key = source, standing.sampling
+                    self.knowledge.survival.setdefault(key, Survival()).new_text()
             if standing.sampling not in plans:
                 plans[standing.sampling] = self._plan(standing.sampling)
         if self._round % _PLAIN_EVERY == 0:
@@ -174,9 +178,10 @@ class Auto:
                     self._trying.add(key)
                     continue
                 useless = most_gain(self._curve, cost) <= _MARGIN
-                hopeless = _hopeless(worth, survival)
-                if not useless and self._looks.due(key, self._round, self._lengths, cost, hopeless):
+                if not useless and self._looks.due(key, self._round, self._lengths, cost):
                     steps.append(Step(source, Budget(0, 0, 0), look=True))
+                    if _hopeless(survival, self._curve, cost):
+                        self._looks.seldom(key, self._round)
         self.speculation = Speculation("on") if drafting else Speculation("parked", reason)
         return Plan(tuple(steps))
 
@@ -269,9 +274,14 @@ def _emitted(stands: float) -> float:
     return sum(stands**i for i in range(_SHALLOW + 1))
 
 
-def _hopeless(worth: Worth, survival: Survival) -> bool:
-    """Whether even its surest tokens have never been worth drafting."""
-    return worth.gain() < -0.95 * worth.cost and survival.evidence > 0
+def _hopeless(survival: Survival, curve: Curve, cost: float) -> bool:
+    """Whether even a text whose tokens are all as sure as any that came would hardly be worth
+    drafting, with luck. Not whether the last text was any good: that tells little of the next one.
+    """
+    if not survival.evidence:
+        return False
+    pays = [most_gain(curve, cost, stands) > _MARGIN for stands in survival.hoped()]
+    return (survival.evidence >= _KNOWN and survival.judged[pays].sum() <= _CAME) or not any(pays)
 
 
 __all__ = ["K_MAX", "Auto", "bucket_of"]

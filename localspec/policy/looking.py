@@ -41,12 +41,9 @@ class Looks:
         """(Tries made, round of the next one)."""
 
     def new_reply(self, now: int) -> None:
-        """Another text, from round ``now`` on: begin early again, but not at once where the last
-        text ended parked.
-        """
+        """Another text, from round ``now`` on: begin early again."""
         for key, (made, _) in self._schedule.items():
-            again = min(made, 1)
-            self._schedule[key] = again, now + _AFTER[again]
+            self._schedule[key] = min(made, 1), now + _AFTER[0]
 
     def passed(self) -> None:
         """A round was made."""
@@ -76,18 +73,21 @@ class Looks:
             made = min(self._tries.get(key, (0, 0))[0] + 1, len(_TRY_AFTER) - 1)
             self._tries[key] = made, now + _TRY_AFTER[made]
 
-    def due(self, key: Key, now: int, lengths: dict[int, int], cost: float, hopeless: bool) -> bool:
+    def due(self, key: Key, now: int, lengths: dict[int, int], cost: float) -> bool:
         """Whether to look in round ``now``.
 
-        ``lengths`` are those of the sequences; ``cost`` that of a drafted token. Drafts that
-        never stand (``hopeless``) are looked at seldom.
+        ``lengths`` are those of the sequences; ``cost`` that of a drafted token.
         """
         made, due = self._schedule.setdefault(key, (0, now + _AFTER[0]))
         if now < due or self._expected(key[0], lengths, cost) > max(self._saved, _SMALL):
             return False
-        made = len(_AFTER) - 1 if hopeless else min(made + 1, len(_AFTER) - 1)
+        made = min(made + 1, len(_AFTER) - 1)
         self._schedule[key] = made, now + _AFTER[made]
         return True
+
+    def seldom(self, key: Key, now: int) -> None:
+        """Its drafts never stand: no look in this text for long."""
+        self._schedule[key] = len(_AFTER) - 1, now + _AFTER[-1]
 
     def _expected(self, source: str, lengths: dict[int, int], cost: float) -> float:
         missing = sum(n - self._read.get((seq, source), 0) for seq, n in lengths.items())

@@ -4,8 +4,9 @@ Confidence is a drafter's guess in [0, 1] that its next token will stand: the la
 q, the length of an n-gram match. It is raw, so it is calibrated on what happened: bins of
 confidence, each with decayed counts; one factor of trust, common to all bins, that follows the last
 ten judgements, since texts change their kind in the middle; and a little caution where few were
-seen. A draft model of random weights is unconfident and never used; one that is sure and wrong is
-found out after a handful of tokens.
+seen. Another text starts with the bins alone: what they learnt is about the drafter, the rest is
+about the text. A draft model of random weights is unconfident and never used; one that is sure and
+wrong is found out after a handful of tokens.
 """
 
 from __future__ import annotations
@@ -35,6 +36,10 @@ _CAUTION = 0.5
 """Standard errors that are taken off: unsure is less than sure."""
 _MOST = 0.995
 """No bin is believed beyond this."""
+_HOPE = 1.0
+"""Standard errors that are added where the question is whether it could be any good."""
+_CARRIED = 0.2
+"""Of how often there was which confidence, what is believed of the next text."""
 _UNKNOWN = 0.6
 """Survival of later tokens before anything was seen."""
 
@@ -77,6 +82,12 @@ class Survival:
             self.first *= _FIRST_DECAY
             self.first[b] += 1
 
+    def new_text(self) -> None:
+        """What comes may be of another kind than what was."""
+        self.first *= _CARRIED
+        self.lately *= _CARRIED
+        self.recent_stood = self.recent_expected = 0.0
+
     @property
     def evidence(self) -> float:
         """Judgements that still count."""
@@ -84,10 +95,19 @@ class Survival:
 
     def table(self) -> NDArray[np.float64]:
         """(BINS,) survival by bin of confidence, cautiously."""
-        s = (_WEIGHT * _MIDDLES + self.stood) / (_WEIGHT + self.judged)
+        s = self._calibrated()
         s *= min(1.0, (_TRUST_WEIGHT + self.recent_stood) / (_TRUST_WEIGHT + self.recent_expected))
         s -= _CAUTION * np.sqrt(s * (1 - s) / (_WEIGHT + self.judged))
         return s.clip(0.0, _MOST, out=s)
+
+    def hoped(self) -> NDArray[np.float64]:
+        """(BINS,) the same with good luck, in a text that it is made for."""
+        s = self._calibrated()
+        s += _HOPE * np.sqrt(s * (1 - s) / (_WEIGHT + self.judged))
+        return s.clip(0.0, _MOST, out=s)
+
+    def _calibrated(self) -> NDArray[np.float64]:
+        return (_WEIGHT * _MIDDLES + self.stood) / (_WEIGHT + self.judged)
 
     def mean(self, table: NDArray[np.float64]) -> float:
         """Survival of a token whose confidence is not known yet, by ``table``."""

@@ -59,10 +59,11 @@ class Worth:
         return float(self._firsts @ np.maximum(0.0, best)) - self.cost
 
 
-def most_gain(curve: Curve, cost: float) -> float:
-    """Tokens a round that a drafter would gain if all its tokens stood."""
+def most_gain(curve: Curve, cost: float, stands: float = 1.0) -> float:
+    """Tokens a round that a drafter would gain if each of its tokens stood so often."""
     lengths = np.arange(1, len(curve))
-    return float((1 + lengths - curve[1:] - lengths * cost).max(initial=-cost))
+    won = np.cumsum(stands**lengths) - (curve[1:] - 1) - lengths * cost
+    return float(won.max(initial=-cost))
 
 
 class Pace:
