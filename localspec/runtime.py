@@ -1,6 +1,6 @@
 """The runtime: a loaded pair that answers. This is the Python API.
 
-from localspec import Message, Runtime, Options, Sampling
+from localspec import Message, Options, Runtime, Sampling
 
 with Runtime.open(Options(model="demo")) as runtime:
 for event in runtime.reply([Message("user", "Hello!")], sampling=Sampling(), seed=1):
@@ -15,9 +15,9 @@ from types import TracebackType
 from typing import Self
 
 from localspec.assembly import Pairing, load
-from localspec.chat import PLAIN_STOP, PLAIN_TEMPLATE, Prompt, Template, Transcript, fit
-from localspec.drafters import Drafter, Fallible, Off
-from localspec.errors import ContextError, Interrupted, LocalspecError, UsageError
+from localspec.decoding import Decoding
+from localspec.drafters import Drafter, Off
+from localspec.errors import ContextError, LocalspecError, UsageError
 from localspec.events import (
     Event,
     Examination,
@@ -38,13 +38,9 @@ from localspec.replying import Ending, Generation, new_seed
 from localspec.resuming import Resuming
 from localspec.sampling import Processor, Sampling
 from localspec.states import Shelf
+from localspec.wording import Wording
 
 _SEQ = 0
-_RESERVE_FRACTION = 4
-"""A quarter of the context is kept free for the reply before old turns are dropped."""
-
-
-__all__ = ["Options", "Runtime"]
 
 
 class Runtime:
@@ -54,26 +50,10 @@ class Runtime:
         """Use `Runtime.open`."""
         self._loaded = pairing
         self._reader = Reader(pairing, _SEQ)
-        self._told_of_keeping = False
-        self._told_of: set[str] = set()
-        """Troubles of drafters that the person knows of."""
-        self._said: tuple[str, list[int]] = ("", [])
-        """What was said last, and the tokens it was made of."""
+        self._decoding = Decoding(pairing, self._reader)
+        self._wording = Wording(pairing.target_model, pairing.target.capacity)
         self._busy = threading.Lock()
         self._closed = False
-        model = pairing.target_model
-        specials = model.special_ids
-        bos, eos = model.marker(specials["bos"]), model.marker(specials["eos"])
-        self._template = Template(model.template or PLAIN_TEMPLATE, bos=bos, eos=eos)
-        self._template_stop = () if model.template else PLAIN_STOP
-        self._transcript = Transcript(
-            lambda text: model.tokenize(
-                text,
-                special=True,
-                bos=model.adds_bos and not (bos and text.startswith(bos)),
-            ),
-            lambda text: model.tokenize(text, special=True),
-        )
 
     @property
     def _parts(self) -> Pairing:
@@ -134,12 +114,12 @@ class Runtime:
 
     def render(self, messages: Sequence[Message]) -> str:
         """The prompt that `reply` would read, as text."""
-        return self._template.render(messages)
+        return self._wording.render(messages)
 
     def encode(self, messages: Sequence[Message]) -> list[int]:
         """Tokens of the prompt that `reply` would read."""
         self._require_open()
-        return self._transcript.encode(self.render(messages))
+        return self._wording.transcript.encode(self.render(messages))
 
     @property
     def info(self) -> ModelInfo:
@@ -169,18 +149,16 @@ class Runtime:
         capacity = self._parts.target.capacity
         if self._reader.resuming is not None:
             self._reader.resuming.prepare()
-        prompt = self._prompt(messages, max_tokens)
+        prompt = self._wording.chat(messages, max_tokens)
         if prompt.dropped:
             yield Notice(
                 f"the context of {capacity} tokens is full: the {prompt.dropped} oldest messages "
                 "were left out"
             )
-        ending = Ending(self._parts.target_model, (*stop, *self._template_stop))
+        ending = Ending(self._parts.target_model, (*stop, *self._wording.stop))
         reply = yield from self._generate(prompt.tokens, ending, sampling, seed, max_tokens, draft)
         if not ending.stream.stopped:  # else the tokens say more than the text
-            tokens = [*prompt.tokens, *self._without_end(reply.tokens)]
-            self._transcript.remember(prompt.text + reply.text, tokens)
-            self._said = prompt.text + reply.text, tokens
+            self._wording.remember(prompt, reply)
         yield Finished(reply)
 
     def complete(
@@ -195,15 +173,7 @@ class Runtime:
     ) -> Iterator[Event]:
         """What the model writes after ``text``, without a chat template. As `reply` otherwise."""
         model = self._parts.target_model
-        tokens = model.tokenize(text, special=True, bos=model.adds_bos)
-        if not tokens:
-            raise UsageError("the prompt is empty; give at least one character")
-        capacity = self._parts.target.capacity
-        if len(tokens) >= capacity:
-            raise ContextError(
-                f"the prompt has {len(tokens)} tokens and the context holds {capacity}; shorten "
-                "it, or raise --ctx"
-            )
+        tokens = self._wording.bare(text)
         ending = Ending(model, tuple(stop))
         reply = yield from self._generate(tokens, ending, sampling, seed, max_tokens, draft)
         yield Finished(reply)
@@ -232,7 +202,7 @@ class Runtime:
         n_vocab = pairing.target_model.n_vocab
         if not tokens or not all(0 <= t < n_vocab for t in (*tokens, rival or 0)):
             raise UsageError("these are no tokens of this model")
-        known = [*self._prompt(messages, max_tokens).tokens, *tokens[:-1]]
+        known = [*self._wording.chat(messages, max_tokens).tokens, *tokens[:-1]]
         if len(known) > pairing.target.capacity:
             raise ContextError("the context has no room for that place any more")
         if not self._busy.acquire(blocking=False):
@@ -272,7 +242,7 @@ class Runtime:
         """
         pairing = self._parts
         self._reader.resuming = Resuming(
-            shelf or Shelf(pairing.identity), pairing.target, self._transcript
+            shelf or Shelf(pairing.identity), pairing.target, self._wording.transcript
         )
 
     def rest(self, cancelled: Callable[[], bool] = lambda: False) -> None:
@@ -284,7 +254,7 @@ class Runtime:
         if resuming is None or not self._busy.acquire(blocking=False):
             return
         try:
-            resuming.keep(_SEQ, self._reader.held, *self._said, cancelled)
+            resuming.keep(_SEQ, self._reader.held, *self._wording.said, cancelled)
         finally:
             self._busy.release()
 
@@ -320,8 +290,7 @@ class Runtime:
         pairing = self._parts
         if max_tokens is not None and max_tokens < 1:
             raise UsageError(f"max_tokens must be at least 1, not {max_tokens}")
-        capacity = pairing.target.capacity
-        room = capacity - len(prompt) + 1
+        room = pairing.target.capacity - len(prompt) + 1
         seed = new_seed() if seed is None else seed
         drafter: Drafter = pairing.drafter if draft else Off()
         policy: Policy = pairing.control.policy if draft else Plain("switched off for this reply")
@@ -336,16 +305,7 @@ class Runtime:
         if not self._busy.acquire(blocking=False):
             raise UsageError("this runtime is answering already; one reply at a time")
         try:
-            pairing.stop.clear()
-            try:
-                yield from self._reader.read(generation, drafter, policy)
-                yield from self._decode(generation, drafter, policy)
-            except Interrupted:
-                generation.interrupt()
-            yield from self._keep()
-            if generation.finish == "length" and len(generation.tokens) > capacity:
-                yield Notice(f"the reply was cut: the context of {capacity} tokens is full")
-            return generation.reply(policy)
+            return (yield from self._decoding.reply(generation, drafter, policy))
         except LocalspecError:
             self._reader.forget()
             raise
@@ -355,41 +315,5 @@ class Runtime:
                 self._reader.keep(generation.tokens)
             self._busy.release()
 
-    def _prompt(self, messages: Sequence[Message], max_tokens: int | None) -> Prompt:
-        """What is read for a conversation."""
-        capacity = self._parts.target.capacity
-        reserve = max(1, min(max_tokens or capacity, capacity // _RESERVE_FRACTION))
-        return fit(messages, self._template, self._transcript.encode, capacity, reserve)
 
-    def _decode(self, generation: Generation, drafter: Drafter, policy: Policy) -> Iterator[Event]:
-        pairing = self._parts
-        while generation.finish is None:
-            yield from generation.round(pairing.target, drafter, pairing.verifier, policy)
-            yield from self._told(drafter)
-            if pairing.watchdog is not None:
-                yield from pairing.watchdog.look(generation.last_verify)
-            if pairing.stop.is_set() and generation.finish is None:
-                generation.interrupt()
-
-    def _told(self, drafter: Drafter) -> Iterator[Notice]:
-        """That a drafter has stopped, once."""
-        trouble = drafter.trouble if isinstance(drafter, Fallible) else None
-        if trouble is not None and trouble not in self._told_of:
-            self._told_of.add(trouble)
-            yield Notice(trouble)
-
-    def _keep(self) -> Iterator[Notice]:
-        """Keep what was measured; where that fails, say so once."""
-        try:
-            self._parts.control.keep()
-        except OSError as error:
-            if not self._told_of_keeping:
-                self._told_of_keeping = True
-                yield Notice(
-                    f"measured speeds cannot be kept for the next start: {error.strerror}; free "
-                    "some space, or set LOCALSPEC_HOME to a writable folder"
-                )
-
-    def _without_end(self, tokens: Sequence[int]) -> Sequence[int]:
-        ends = self._parts.target_model.end_ids
-        return tokens[:-1] if tokens and tokens[-1] in ends else tokens
+__all__ = ["Options", "Runtime"]

@@ -1,0 +1,73 @@
+"""From a prompt to a reply: reading, rounds, and what the person should know of them."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+
+from localspec.assembly import Pairing
+from localspec.drafters import Drafter, Fallible
+from localspec.errors import Interrupted
+from localspec.events import Event, Notice, Reply
+from localspec.policy import Policy
+from localspec.reading import Reader
+from localspec.replying import Generation
+
+
+class Decoding:
+    """Of one loaded pair; it remembers what it has told."""
+
+    def __init__(self, pairing: Pairing, reader: Reader) -> None:
+        self._pairing = pairing
+        self._reader = reader
+        self._told: set[str] = set()
+        """Troubles that the person knows of."""
+
+    def reply(
+        self, generation: Generation, drafter: Drafter, policy: Policy
+    ) -> Generator[Event, None, Reply]:
+        """The events of a reply, and the whole of it.
+
+        Raises:
+            LocalspecError: the caches are not to be trusted then.
+        """
+        self._pairing.stop.clear()
+        try:
+            yield from self._reader.read(generation, drafter, policy)
+            yield from self._decode(generation, drafter, policy)
+        except Interrupted:
+            generation.interrupt()
+        yield from self._keep()
+        capacity = self._pairing.target.capacity
+        if generation.finish == "length" and len(generation.tokens) > capacity:
+            yield Notice(f"the reply was cut: the context of {capacity} tokens is full")
+        return generation.reply(policy)
+
+    def _decode(self, generation: Generation, drafter: Drafter, policy: Policy) -> Iterator[Event]:
+        pairing = self._pairing
+        while generation.finish is None:
+            yield from generation.round(pairing.target, drafter, pairing.verifier, policy)
+            if isinstance(drafter, Fallible) and drafter.trouble is not None:
+                yield from self._tell(drafter.trouble)
+            if pairing.watchdog is not None:
+                yield from pairing.watchdog.look(generation.last_verify)
+            if pairing.stop.is_set() and generation.finish is None:
+                generation.interrupt()
+
+    def _keep(self) -> Iterator[Notice]:
+        """Keep what was measured for the next session."""
+        try:
+            self._pairing.control.keep()
+        except OSError as error:
+            yield from self._tell(
+                f"measured speeds cannot be kept for the next start: {error.strerror}; free some "
+                "space, or set LOCALSPEC_HOME to a writable folder",
+            )
+
+    def _tell(self, trouble: str) -> Iterator[Notice]:
+        """Once."""
+        if trouble not in self._told:
+            self._told.add(trouble)
+            yield Notice(trouble)
+
+
+__all__ = ["Decoding"]
