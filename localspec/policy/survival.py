@@ -32,7 +32,7 @@ _WEIGHT = 2.0
 _TRUST_DECAY = 0.9
 _TRUST_WEIGHT = 3.0
 """Judgements that the long experience counts for against the last ten."""
-_CAUTION = 0.5
+_CAUTION = 0.2
 """Standard errors that are taken off: unsure is less than sure."""
 _MOST = 0.995
 """No bin is believed beyond this."""
