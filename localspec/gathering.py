@@ -32,7 +32,7 @@ from localspec.llama.model import Model
 from localspec.llama.runners import LlamaDraftModel, LlamaTarget
 from localspec.options import Options
 from localspec.pairs.check import vocabulary_mismatch
-from localspec.pairs.heads import MEDUSA, MODEL
+from localspec.pairs.heads import EAGLE3, MEDUSA, MODEL, MTP
 from localspec.pairs.planning import Fit, draft_kv_type
 from localspec.pairs.resolve import NO_DRAFT
 from localspec.pairs.translation import Translation, too_little, translate
@@ -43,21 +43,43 @@ _WITH_A_MODEL = frozenset({"model", "tree"})
 _FROM_THE_TEXT = frozenset({"suffix", "ngram"})
 _BEFORE_A_MODEL = 4
 """Where a draft model waits, a match must be this long to be preferred."""
-_BRANCHES = {"tree": 8, "lookahead": 15, "medusa": 8}
+_BRANCHES = {"tree": 8, "lookahead": 15, "medusa": 8, "mtp": 8, "eagle3": 8}
 """Leaves of a draft tree beyond the first, by drafter."""
 BRANCHING = {
     "tree": Branching(),
     "lookahead": Branching(leaves=4, least=2),
     "medusa": Branching(),
+    "mtp": Branching(leaves=2),
+    "eagle3": Branching(leaves=2),
 }
 """Drafters of trees."""
 
 
 def wanted(options: Options, files: Brought) -> tuple[str, ...]:
-    """Names of drafters, in order of preference."""
+    """Names of drafters, in order of preference; a tree is of what the pair brings."""
     if options.draft_max == 0:
         return ("off",)
-    return options.drafter or ("suffix", files.best(options))
+    best = files.best(options)
+    if options.drafter is None:
+        return ("suffix", best)
+    trees = best if best in _BRANCHES else "tree"
+    return tuple(dict.fromkeys(trees if name == "tree" else name for name in options.drafter))
+
+
+def broad(options: Options, names: Sequence[str], context: Context) -> dict[str, Branching]:
+    """How those drafters spend a budget that may draft trees on this target.
+
+    A head drafts trees of a length that the person gave only where the person asked for a tree:
+    what a length costs should not be many times more with a head than with a draft model.
+    """
+    if not context.branches:
+        return {}
+    held = options.draft_max is not None and "tree" not in (options.drafter or ())
+    return {
+        name: BRANCHING[name]
+        for name in names
+        if name in BRANCHING and not (held and name in {MTP, EAGLE3})
+    }
 
 
 def uses_draft(names: Sequence[str], files: Brought) -> bool:
@@ -67,14 +89,24 @@ def uses_draft(names: Sequence[str], files: Brought) -> bool:
     )
 
 
-def branches(names: Sequence[str], model: Model, notices: list[str]) -> int:
-    """Sequences that the model's context needs for draft trees; none where nobody drafts them."""
-    most = max((_BRANCHES.get(name, 0) for name in names), default=0)
+def branches(
+    options: Options, names: Sequence[str], files: Brought, model: Model, notices: list[str]
+) -> int:
+    """Sequences that the model's context needs for draft trees; none where nobody drafts them.
+
+    Where trees were asked for and cannot be had, a notice says why.
+    """
+    able = [name for name in names if name not in HEADS or files.grows(name)]
+    most = max((_BRANCHES.get(name, 0) for name in able), default=0)
+    asked = {"tree", "lookahead", "medusa"} & {*names, *(options.drafter or ())}
     if most and not model.branching:
-        notices.append(
-            f"{model.path.name} keeps a cache that cannot branch: drafting chains, not trees"
-        )
+        if asked:
+            notices.append(
+                f"{model.path.name} keeps a cache that cannot branch: drafting chains, not trees"
+            )
         return 0
+    if asked and not most:
+        notices.append(f"this kind of {', '.join(names)} head drafts chains, not trees")
     return most
 
 
@@ -172,7 +204,7 @@ class Gathering:
     def _with_head(self, name: str) -> list[Drafter]:
         """The drafter from a head; with a notice, none or the text in its place."""
         refusal = self.files.trouble(name)
-        insists = self.options.require_draft or name in (self.options.drafter or ())
+        insists = self.options.require_draft or self.options.drafter is not None
         if refusal is None and self.features is not None:
             refusal = f"only one head drafts at a time, so {name} does not"
         if refusal is None and self.fit.left_out is not None and not self.files.in_target(name):
@@ -245,7 +277,8 @@ class Gathering:
         planned = self.fit.draft  # None where only llama.cpp could read its header
         kv_type = planned.kv_type if planned else draft_kv_type(None, self._target_kv)
         if name == "tree" and self._translation is None:
-            context = self.open(draft, kv_type, branches(self.names, draft, self.notices))
+            own = branches(self.options, self.names, self.files, draft, self.notices)
+            context = self.open(draft, kv_type, own)
             self.timed[name] = of_context(context)
             shared = min(draft.n_vocab, self.target.n_vocab)
             chains = ModelDrafter(LlamaDraftModel(context, shared), self.favours, name)
@@ -284,4 +317,4 @@ class Gathering:
         return self.file is not None and not _FROM_THE_TEXT & {*self.names}
 
 
-__all__ = ["BRANCHING", "Gathering", "branches", "uses_draft", "wanted"]
+__all__ = ["BRANCHING", "Gathering", "branches", "broad", "uses_draft", "wanted"]

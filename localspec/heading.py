@@ -11,6 +11,7 @@ from localspec.drafters import Drafter
 from localspec.drafters.block import BlockModel
 from localspec.drafters.foreseeing import ForeseeingDrafter
 from localspec.drafters.head import HeadDrafter, HeadModel
+from localspec.drafters.head_tree import HeadTreeDrafter, HeadTreeModel
 from localspec.drafters.medusa import MedusaDrafter, MedusaModel
 from localspec.drafters.shared import SharedModel
 from localspec.errors import LocalspecError, UnsupportedModelError
@@ -85,6 +86,10 @@ class Brought:
             return Assistant
         layers = heads.next_layers(beside or self.target)
         return NextTokens if layers > 1 else NextToken
+
+    def grows(self, drafter: str) -> bool:
+        """Whether that head can draft trees, for a target whose cache can branch."""
+        return drafter == heads.MEDUSA or self.context(drafter).grows
 
     @property
     def tap(self) -> Tap:
@@ -172,6 +177,10 @@ def opened(
         timed = Timed(head.path, context.threads, partial(block_seconds, context))
         drafter = ForeseeingDrafter(blocks, favours, name, context.depth)
         return Opened(drafter, timed, features)
+    if context.branches:
+        trees = HeadTreeModel(context, features, vocabulary)
+        drafter = HeadTreeDrafter(trees, favours, name, trees.depth)
+        return Opened(drafter, of_context(context), features)
     model = HeadModel(context, features, vocabulary)
     return Opened(HeadDrafter(model, favours, name, model.depth), of_context(context), features)
 

@@ -194,7 +194,7 @@ class Trees(abc.ABC):
     def _one(self, ask: Ask) -> Draft:
         start = time.perf_counter()
         depth = self._depth(ask)
-        if depth <= 0 or not self._chains.read(ask):
+        if depth <= 0 or not self._ready(ask):
             return no_draft(self.name)
         tree = Growing(ask, self._proposal(ask))
         try:
@@ -208,6 +208,10 @@ class Trees(abc.ABC):
         if not tree.tokens:
             return no_draft(self.name, seconds, len(tree.confidences))
         return tree.draft(self.name, seconds)
+
+    def _ready(self, ask: Ask) -> bool:
+        """Have read what a tree needs; False if that cannot be."""
+        return self._chains.read(ask)
 
     def _grow(self, tree: Growing, depth: int) -> None:
         """Level by level, as far as the pace goes along.

@@ -18,6 +18,7 @@ from localspec.llama.batch import Batch
 from localspec.llama.context import Context
 from localspec.llama.features import Rows
 from localspec.llama.library import c_api
+from localspec.llama.limbs import Limbs
 from localspec.llama.limits import OUTPUTS, decode_error
 from localspec.llama.model import Model
 from localspec.llama.stop import StopFlag
@@ -42,6 +43,8 @@ class Head(Context):
 
     what = "a drafting head"
     context_type = 0
+    grows = True
+    """Whether trees of guesses can grow on its pairs."""
 
     def __init__(
         self,
@@ -50,12 +53,16 @@ class Head(Context):
         *,
         n_ctx: int,
         n_seq: int = 1,
+        branches: int = 0,
         n_batch: int,
         threads: int,
         kv_type: str = "f16",
         stop: StopFlag | None = None,
     ) -> None:
         """``target`` lends what the head's own file lacks; it must be closed after this.
+
+        With ``branches``, trees with so many pairs at one position beyond the first can `grow` on
+        sequence 0; ``n_seq`` is then 1.
 
         Raises:
             UnsupportedModelError: this build of llama.cpp cannot do it.
@@ -67,11 +74,13 @@ class Head(Context):
             model,
             n_ctx=n_ctx,
             n_seq=n_seq,
+            branches=branches if self.grows else 0,
             n_batch=n_batch,
             threads=threads,
             kv_type=kv_type,
             stop=stop,
         )
+        self._limbs = Limbs(self._memory, self.branches)
         self.width = self._width()
         """Numbers of a state that a pair is made of."""
         self._batch = Batch(self.n_batch, states=self.width)
@@ -173,9 +182,44 @@ class Head(Context):
         if not outputs:
             return self._views([0])[0], np.empty((0, self.width), np.float32)
         (logits,) = self._views([flagged])
-        rows = n if self._all_states else flagged
-        own = np.ctypeslib.as_array(self._calls.get_nextn(self.handle), (rows, self.width))
+        own = self._own(n if self._all_states else flagged)
         return logits[-outputs:], own[-outputs:]
+
+    def _own(self, rows: int) -> Rows:
+        """States that the last pass guessed."""
+        return np.ctypeslib.as_array(self._calls.get_nextn(self.handle), (rows, self.width))
+
+    def grow(self, tokens: Tokens, states: Rows, above: Sequence[int]) -> tuple[Logits, Rows]:
+        """Append a level of a tree to sequence 0: pairs beside each other, at one position.
+
+        ``above`` are the numbers of those pairs of the level before that they follow; of the first
+        level all follow the sequence's last pair, number 0. Returns (n, V) and (n, width) views as
+        `extend`. Until `prune` is called, nothing else may be done. If it raises, the tree is gone.
+
+        Raises:
+            ContextFullError, Interrupted, DecodeError
+        """
+        n, batch, base = len(tokens), self._batch, self._lengths[0]
+        if not n <= 1 + self.branches:
+            raise DecodeError(f"{n} pairs beside each other; this head takes {1 + self.branches}")
+        if base + self._limbs.depth >= self.capacity:
+            raise ContextFullError("the head's context is full")
+        for branch in range(n - 1):
+            self._share(branch, base)
+        batch.tokens[:n], batch.states[:n] = tokens, states
+        batch.positions[:n] = base + self._limbs.depth
+        batch.seqs[:n, 0], batch.seq_counts[:n] = self._limbs.sprout(base, above), 1
+        batch.outputs[:n] = 1
+        try:
+            self._decode(n, n)
+        except LocalspecError:
+            self.prune()
+            raise
+        return self._views([n])[0], self._own(n)
+
+    def prune(self) -> None:
+        """Forget the tree, if there is one."""
+        self._limbs.cut(self._lengths[0])
 
 
 class NextToken(Head):
@@ -201,6 +245,8 @@ class NextTokens(NextToken):
     Every layer has a part of the KV cache. All of them read the pairs of the target's own states;
     the i-th one reads all guessed pairs before its token anew, since no other filled its part.
     """
+
+    grows = False
 
     def __init__(self, model: Model, target: Context, **settings: Any) -> None:
         """See `Head`."""
