@@ -178,9 +178,9 @@ def opened(
         drafter = ForeseeingDrafter(blocks, favours, name, context.depth)
         return Opened(drafter, timed, features)
     if context.branches:
-        trees = HeadTreeModel(context, features, vocabulary)
-        drafter = HeadTreeDrafter(trees, favours, name, trees.depth)
-        return Opened(drafter, of_context(context), features)
+        grows = HeadTreeModel(context, features, vocabulary)
+        trees = HeadTreeDrafter(grows, favours, name, grows.depth)
+        return Opened(trees, of_context(context), features)
     model = HeadModel(context, features, vocabulary)
     return Opened(HeadDrafter(model, favours, name, model.depth), of_context(context), features)
 

@@ -185,7 +185,40 @@ def test_each_level_is_judged_by_what_was_emitted() -> None:
     evidence = trees.commit([Committed(0, tokens, [stood, missing], {})])
     assert evidence[0].stood
     assert not any(e.stood for e in evidence[1:])
-    assert len(evidence) == (2 if below else 1)
+    assert len(evidence) == 2  # a path that ends before the tree does has missed too
+
+
+def test_a_level_that_was_decided_against_is_judged_by_what_it_would_have_been() -> None:
+    for sampling in (GREEDY, WARM):
+        for favoured in (Proposal.COUPLED, Proposal.SAMPLED):
+            (full,) = drafter().propose([ask([0, 1], Budget(12, 4, 3), sampling)])
+            first, below = full.children(-1)[0], [int(x) for x in full.tokens[full.children(0)]]
+            for levels in (0, 1):
+                trees, tokens = drafter(favoured), [0, 1]
+                asked = dataclasses.replace(
+                    ask(tokens, Budget(12, 4, 3), sampling), pace=_Levels(levels)
+                )
+                (draft,) = trees.propose([asked])
+                assert draft.considered == levels + 1
+                assert bool(len(draft)) is bool(levels)
+                said = [int(draft.tokens[0] if levels else full.tokens[first]), below[0]]
+                tokens += said
+                evidence = trees.commit([Committed(0, tokens, said, {})])
+                if favoured is Proposal.COUPLED or not levels:
+                    assert [e.stood for e in evidence] == [True] * (levels + 1)
+
+
+class _Levels:
+    """Allows for so many levels."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def more(self, confidences: Sequence[float]) -> bool:
+        return len(confidences) <= self.n
+
+    def further(self, confidences: Sequence[float]) -> bool:
+        return True
 
 
 def test_breadth_is_used_where_it_brings_more_than_it_costs_and_nowhere_else() -> None:

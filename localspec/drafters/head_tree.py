@@ -9,9 +9,9 @@ import numpy as np
 
 from localspec.drafters import Ask
 from localspec.drafters.draft_model import CANNOT
+from localspec.drafters.growing import Growing, Slot, ranked
 from localspec.drafters.head import HeadDrafter, HeadModel, PairReader, Rows, States
-from localspec.drafters.tree import RANKS, Growing, Trees, _order, _score
-from localspec.noise import Stream
+from localspec.drafters.tree import Trees
 from localspec.values import ROOT, Budget, Distribution, Draft, Logits, Proposal
 
 
@@ -77,20 +77,25 @@ class HeadTreeModel(HeadModel):
 class HeadTreeDrafter(Trees):
     """Trees grown by expansion, then cut to the best nodes of all (Li et al. 2024, "EAGLE-2").
 
-    Each level reads the nodes of the level before whose paths are most probable, and takes down
-    candidates for the children of each (section 4.1, expansion). When no level pays any more, the
-    candidates of largest path probability stay, as many as the levels have nodes (section 4.2,
-    reranking): a deep place is taken from a doubtful path, and given to a rival of a surer one.
+    Each level reads those nodes of the level before whose paths are most probable, and takes down
+    candidates for the children of each (section 4.1, expansion). When no further level pays, the
+    candidates of largest path probability stay, as many as there may be nodes (section 4.2,
+    reranking): a deep place is taken from a doubtful path and given to a rival on a surer one.
+
+    Reranking drops a node by the probability of its own token. Of tokens that were drawn from q
+    those that stay would no longer be distributed as q says, and rejection sampling would be
+    biased. So nothing is drawn: candidates are the best of q, the whole tree follows from the text,
+    and both verifiers are exact for it, whatever its shape. Trees of drawn or coupled tokens are
+    kept less often, too (measured, see docs/drafters.md).
     """
 
     def __init__(
         self, model: HeadTreeModel, favoured: Proposal, name: str, deepest: int | None = None
     ) -> None:
-        """See `HeadDrafter`."""
-        chains = HeadDrafter(model, favoured, name, deepest)
-        super().__init__(chains, model.vocabulary, favoured, name)
+        """See `HeadDrafter`, which drafts where the budget is for a single leaf."""
+        self._follower = HeadDrafter(model, favoured, name, deepest)
+        super().__init__(self._follower, model.vocabulary, favoured, name)
         self._head = model
-        self._follower = chains
         self._deepest = deepest
         self._root: Logits | None = None
         """(V,) what follows the text, of the tree in the making."""
@@ -105,15 +110,18 @@ class HeadTreeDrafter(Trees):
         return min(budget.leaves, self._head.breadth)
 
     def _depth(self, ask: Ask) -> int:
-        room = self._head.capacity - len(ask.tokens) + 1
-        depth = min(super()._depth(ask), room)
+        # The nodes of the last level are never read by the head itself.
+        depth = min(super()._depth(ask), self._head.capacity - len(ask.tokens) + 1)
         return depth if self._deepest is None else min(depth, self._deepest)
 
+    def _proposal(self, ask: Ask) -> Proposal:
+        del ask
+        return Proposal.DETERMINISTIC
+
     def _ready(self, ask: Ask) -> bool:
-        if self._chains.trouble is not None:
-            return False
-        self._root = self._chains.logits(ask.seq, ask.tokens)
-        return self._root is not None
+        if self.trouble is None:
+            self._root = self._chains.logits(ask.seq, ask.tokens)
+        return self.trouble is None and self._root is not None
 
     def _one(self, ask: Ask) -> Draft:
         try:
@@ -121,16 +129,48 @@ class HeadTreeDrafter(Trees):
         finally:
             self._head.prune()
 
+    def _grow(self, tree: Growing, depth: int) -> None:
+        frontier, pace = [ROOT], tree.ask.pace
+        width = tree.ask.budget.nodes // depth
+        for _ in range(depth):
+            try:
+                level = self._distributions(tree, frontier)
+            except CANNOT:
+                break
+            found = self._candidates(tree, level)
+            best, above = found[:width], sum(tree.score(node) for node in frontier)
+            tree.confidences.append(min(1.0, sum(slot.score for slot, _, _ in best) / above))
+            if not pace.more(tree.confidences):
+                tree.refused = [(slot.parent, token) for slot, token, _ in best]
+                break
+            frontier = tree.add(found)[: min(width, self._head.breadth)]
+            if not pace.further(tree.confidences):
+                break
+        tree.keep(best_of(tree, width * tree.levels, self._leaves(tree.ask.budget)))
+
+    def _candidates(
+        self, tree: Growing, level: dict[int, Distribution]
+    ) -> list[tuple[Slot, int, Distribution]]:
+        """Children for the nodes that were read, the most probable paths first."""
+        ask, found = tree.ask, []
+        for node, q in level.items():
+            order = ranked(q, ask, ask.position, node, tree.proposal)
+            shares = np.sort(q.probs)[::-1].tolist()
+            for rank, (token, share) in enumerate(zip(order, shares, strict=False)):
+                found.append((Slot(node, rank, tree.score(node) * share), token, q))
+        found.sort(key=lambda candidate: -candidate[0].score)
+        return found
+
     def _distributions(self, tree: Growing, frontier: Sequence[int]) -> dict[int, Distribution]:
         ask, so_far = tree.ask, tree.draft(self.name)
-        processor = self._ranking(ask.processor)
         if frontier == [ROOT]:
-            assert self._root is not None  # or it were not ready
+            assert self._root is not None  # or it was not ready
             rows = self._root[None]
         else:
             above = [self._read.index(tree.parents[node]) for node in frontier]
             rows = self._head.grow([tree.tokens[node] for node in frontier], above)
-        self._read = list(frontier)
+        self._read = [*frontier]
+        processor = self._ranking(ask.processor)
         lookback = processor.lookback
         before = ask.tokens[-lookback:] if lookback else []
         return {
@@ -138,75 +178,28 @@ class HeadTreeDrafter(Trees):
             for node, row in zip(frontier, rows, strict=True)
         }
 
-    def _grow(self, tree: Growing, depth: int) -> None:
-        import os
-        if tree.proposal is Proposal.WITHOUT_REPLACEMENT or os.environ.get("PLAINTREE"):
-            super()._grow(tree, depth)
-            return
-        pace, frontier = tree.ask.pace, [ROOT]
-        width = max(1, tree.ask.budget.nodes // depth)
-        for _ in range(depth):
-            try:
-                level = self._distributions(tree, frontier)
-            except CANNOT:
-                break
-            above = sum(_score(tree, node) for node in frontier)
-            here = self._candidates(tree, level)
-            here.sort(key=lambda c: -c[3])
-            tree.confidences.append(min(1.0, sum(c[3] for c in here[:width]) / above))
-            if not pace.more(tree.confidences):
-                break
-            first = len(tree.tokens)
-            for node, token, q, score in here:
-                tree.parents.append(node)
-                tree.tokens.append(token)
-                tree.q.append(q)
-                tree.scores.append(score)
-            frontier = list(range(first, min(first + min(width, self._head.breadth), len(tree.tokens))))
-            if not frontier or not pace.further(tree.confidences):
-                break
-        rerank(tree, width * len(tree.confidences), self._leaves(tree.ask.budget))
 
-    def _candidates(self, tree, level):
-        import os
-        S = float(os.environ.get("KEYS", "0"))
-        ask, found = tree.ask, []
-        position = ask.position + len(tree.confidences)
-        for node, q in level.items():
-            tokens = _order(q, ask, position, node, tree.proposal)
-            if S and tree.proposal is Proposal.COUPLED:
-                keys = (np.log(q.probs) + ask.noise.gumbel(position, q.ids, Stream.SAMPLE)) / S
-                keys = np.exp(keys - keys.max())
-                shares = np.sort(keys / keys.sum())[::-1][:RANKS]
-            else:
-                shares = np.sort(q.probs)[::-1][:RANKS]
-            found += [
-                (node, int(token), q, _score(tree, node) * float(share))
-                for token, share in zip(tokens, shares, strict=False)
-            ]
-        return found
+def best_of(tree: Growing, nodes: int, leaves: int) -> list[int]:
+    """The nodes of largest path probability, ascending; a tree of so many nodes and leaves.
 
-
-def rerank(tree: Growing, nodes: int, leaves: int) -> None:
-    order = sorted(range(len(tree.tokens)), key=lambda i: (-tree.scores[i], i))
+    No path is more probable than its beginning, so a node's parent always stays with it.
+    """
     kept: set[int] = set()
-    parents: set[int] = set()
-    ends = 1
-    for node in order:
+    inner = {ROOT}
+    ends = 0
+    for node in sorted(range(len(tree.tokens)), key=lambda i: (-tree.scores[i], i)):
         if len(kept) == nodes:
             break
         parent = tree.parents[node]
-        if parent != ROOT and parent not in kept:
+        if parent not in kept | {ROOT}:
+            continue  # there was a leaf too many above
+        grows = parent in inner
+        if grows and ends == leaves:
             continue
-        if parent in parents:
-            if ends == leaves:
-                continue
-            ends += 1
-        parents.add(parent)
+        ends += grows
+        inner.add(parent)
         kept.add(node)
-    stay = sorted(kept)
-    place = {node: i for i, node in enumerate(stay)} | {ROOT: ROOT}
-    tree.parents = [place[tree.parents[node]] for node in stay]
-    tree.tokens = [tree.tokens[node] for node in stay]
-    tree.q = [tree.q[node] for node in stay]
-    tree.scores = [tree.scores[node] for node in stay]
+    return sorted(kept)
+
+
+__all__ = ["HeadTreeDrafter", "HeadTreeModel", "TreeReader", "best_of"]
