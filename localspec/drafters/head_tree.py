@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from localspec.drafters import Ask
-from localspec.drafters.draft_model import CANNOT
+from localspec.drafters.draft_model import CANNOT, DraftModel
 from localspec.drafters.growing import Growing, Slot, ranked
 from localspec.drafters.head import HeadDrafter, HeadModel, PairReader, Rows, States
 from localspec.drafters.tree import Trees
@@ -34,20 +34,13 @@ class TreeReader(PairReader, Protocol):
         ...
 
 
-class HeadTreeModel(HeadModel):
-    """A head that can guess after several continuations of sequence 0 at once."""
-
-    def __init__(self, reader: TreeReader, states: States, vocabulary: int) -> None:
-        """See `HeadModel`."""
-        super().__init__(reader, states, vocabulary)
-        self._tree = reader
-        self._level: Rows | None = None
-        """(n, width) states guessed of the nodes of the last level."""
+class GrowingModel(DraftModel, Protocol):
+    """A draft model that reads several continuations of what sequence 0 holds, level by level."""
 
     @property
     def breadth(self) -> int:
         """Nodes of a level that it can read."""
-        return 1 + self._tree.branches
+        ...
 
     def grow(self, tokens: Sequence[int], above: Sequence[int]) -> Logits:
         """(n, V) what follows the nodes of the next level of a tree after what sequence 0 holds.
@@ -58,6 +51,30 @@ class HeadTreeModel(HeadModel):
         Raises:
             ContextFullError, Interrupted, DecodeError: the tree is then gone.
         """
+        ...
+
+    def prune(self) -> None:
+        """Forget the tree, if there is one."""
+        ...
+
+
+class HeadTreeModel(HeadModel):
+    """A `GrowingModel` of a head."""
+
+    def __init__(self, reader: TreeReader, states: States, vocabulary: int) -> None:
+        """See `HeadModel`."""
+        super().__init__(reader, states, vocabulary)
+        self._tree = reader
+        self._level: Rows | None = None
+        """(n, width) states guessed for the nodes of the last level."""
+
+    @property
+    def breadth(self) -> int:
+        """Nodes of a level that it can read."""
+        return 1 + self._tree.branches
+
+    def grow(self, tokens: Sequence[int], above: Sequence[int]) -> Logits:
+        """See `GrowingModel`."""
         if self._level is None:
             held = self._held[0]
             root: Rows = held.own[len(held.tokens) - 1]
@@ -90,7 +107,7 @@ class HeadTreeDrafter(Trees):
     """
 
     def __init__(
-        self, model: HeadTreeModel, favoured: Proposal, name: str, deepest: int | None = None
+        self, model: GrowingModel, favoured: Proposal, name: str, deepest: int | None = None
     ) -> None:
         """See `HeadDrafter`, which drafts where the budget is for a single leaf."""
         self._follower = HeadDrafter(model, favoured, name, deepest)
@@ -202,4 +219,4 @@ def best_of(tree: Growing, nodes: int, leaves: int) -> list[int]:
     return sorted(kept)
 
 
-__all__ = ["HeadTreeDrafter", "HeadTreeModel", "TreeReader", "best_of"]
+__all__ = ["GrowingModel", "HeadTreeDrafter", "HeadTreeModel", "TreeReader", "best_of"]
