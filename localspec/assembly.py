@@ -15,7 +15,7 @@ from localspec.errors import (
     OutOfMemoryError,
 )
 from localspec.events import Loading, ModelInfo, Speculation
-from localspec.gathering import Gathering, branches, broad, uses_draft, wanted
+from localspec.gathering import Gathering
 from localspec.heading import Brought, brought
 from localspec.llama import library
 from localspec.llama.calibrate import Timed, Watchdog, choose_threads
@@ -36,6 +36,7 @@ from localspec.pairs.placement import BATCH, Share
 from localspec.pairs.planning import Fit, Wishes, step_down
 from localspec.pairs.resolve import Resolved, resolve
 from localspec.verifiers import Verifier, verifier
+from localspec.wanting import branches, broad, uses_draft, wanted
 
 Progress = Callable[[Loading], None]
 Part = Context | Model | Medusa
@@ -297,7 +298,7 @@ class _Assembly:
         if reason is not None:
             return controlling.off(reason)
         names = [drafter.name for drafter in drafters]
-        branching = broad(self.options, names, context)
+        branching = broad(self.options, names, self.brought, context)
         if self.options.draft_max is not None:
             return controlling.held(self.options.draft_max, context, branching)
         return controlling.automatic(

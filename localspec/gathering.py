@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,82 +32,17 @@ from localspec.llama.model import Model
 from localspec.llama.runners import LlamaDraftModel, LlamaTarget
 from localspec.options import Options
 from localspec.pairs.check import vocabulary_mismatch
-from localspec.pairs.heads import EAGLE3, MEDUSA, MODEL, MTP
+from localspec.pairs.heads import MEDUSA, MODEL
 from localspec.pairs.planning import Fit, draft_kv_type
 from localspec.pairs.resolve import NO_DRAFT
 from localspec.pairs.translation import Translation, too_little, translate
 from localspec.remembering import remembered
-from localspec.values import Branching, Proposal
+from localspec.values import Proposal
+from localspec.wanting import WITH_A_MODEL, branches, uses_draft
 
-_WITH_A_MODEL = frozenset({"model", "tree"})
 _FROM_THE_TEXT = frozenset({"suffix", "ngram"})
 _BEFORE_A_MODEL = 4
 """Where a draft model waits, a match must be this long to be preferred."""
-_BRANCHES = {"tree": 8, "lookahead": 15, "medusa": 8, "mtp": 8, "eagle3": 8}
-"""Leaves of a draft tree beyond the first, by drafter."""
-BRANCHING = {
-    "tree": Branching(),
-    "lookahead": Branching(leaves=4, least=2),
-    "medusa": Branching(),
-    "mtp": Branching(leaves=2),
-    "eagle3": Branching(leaves=2),
-}
-"""Drafters of trees."""
-
-
-def wanted(options: Options, files: Brought) -> tuple[str, ...]:
-    """Names of drafters, in order of preference; a tree is of what the pair brings."""
-    if options.draft_max == 0:
-        return ("off",)
-    best = files.best(options)
-    if options.drafter is None:
-        return ("suffix", best)
-    trees = best if best in _BRANCHES else "tree"
-    return tuple(dict.fromkeys(trees if name == "tree" else name for name in options.drafter))
-
-
-def broad(options: Options, names: Sequence[str], context: Context) -> dict[str, Branching]:
-    """How those drafters spend a budget that may draft trees on this target.
-
-    A head drafts trees of a length that the person gave only where the person asked for a tree:
-    what a length costs should not be many times more with a head than with a draft model.
-    """
-    if not context.branches:
-        return {}
-    held = options.draft_max is not None and "tree" not in (options.drafter or ())
-    return {
-        name: BRANCHING[name]
-        for name in names
-        if name in BRANCHING and not (held and name in {MTP, EAGLE3})
-    }
-
-
-def uses_draft(names: Sequence[str], files: Brought) -> bool:
-    """Whether one of these drafters needs the draft file."""
-    return any(
-        name in _WITH_A_MODEL or (name in HEADS and not files.in_target(name)) for name in names
-    )
-
-
-def branches(
-    options: Options, names: Sequence[str], files: Brought, model: Model, notices: list[str]
-) -> int:
-    """Sequences that the model's context needs for draft trees; none where nobody drafts them.
-
-    Where trees were asked for and cannot be had, a notice says why.
-    """
-    able = [name for name in names if name not in HEADS or files.grows(name)]
-    most = max((_BRANCHES.get(name, 0) for name in able), default=0)
-    asked = {"tree", "lookahead", "medusa"} & {*names, *(options.drafter or ())}
-    if most and not model.branching:
-        if asked:
-            notices.append(
-                f"{model.path.name} keeps a cache that cannot branch: drafting chains, not trees"
-            )
-        return 0
-    if asked and not most:
-        notices.append(f"this kind of {', '.join(names)} head drafts chains, not trees")
-    return most
 
 
 @dataclass(slots=True)
@@ -149,7 +84,7 @@ class Gathering:
             DraftIncompatibleError: the draft model cannot be used, and the options insist on it.
             LocalspecError: a draft that the person named is not there or damaged.
         """
-        if _WITH_A_MODEL & {*self.names} or (
+        if WITH_A_MODEL & {*self.names} or (
             self.options.require_draft and not HEADS & {*self.names}
         ):
             self.draft = self._draft_model()
@@ -158,13 +93,13 @@ class Gathering:
         for name in self.names:
             if name in HEADS:
                 found += self._with_head(name)
-            elif name in _WITH_A_MODEL and self.draft is not None:
+            elif name in WITH_A_MODEL and self.draft is not None:
                 found.append(self._with_model(name, self.draft))
             elif name == "lookahead" and self.target.branching:
                 found.append(Lookahead())
             elif name == "ngram":
                 found.append(NGram(max(2, self._shortest)))
-            elif name == "suffix" or (name in _WITH_A_MODEL and self._falls_back):
+            elif name == "suffix" or (name in WITH_A_MODEL and self._falls_back):
                 found.append(self._suffix())
         return found
 
@@ -317,4 +252,4 @@ class Gathering:
         return self.file is not None and not _FROM_THE_TEXT & {*self.names}
 
 
-__all__ = ["BRANCHING", "Gathering", "branches", "broad", "uses_draft", "wanted"]
+__all__ = ["Gathering"]

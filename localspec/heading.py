@@ -20,9 +20,10 @@ from localspec.llama.blocks import Blocks, block_seconds
 from localspec.llama.calibrate import Timed, guess_seconds, of_context
 from localspec.llama.context import Context
 from localspec.llama.features import Features, FinalStates, LayerInputs, NextStates, Tap
-from localspec.llama.heads import Eagle, Head, NextToken, NextTokens
+from localspec.llama.heads import Eagle, Head, NextToken
 from localspec.llama.medusa import Medusa
 from localspec.llama.model import Model
+from localspec.llama.next_tokens import NextTokens
 from localspec.llama.sharing import Assistant
 from localspec.options import Options
 from localspec.pairs import heads

@@ -23,7 +23,6 @@ from localspec.drafters import Ask, Committed
 from localspec.drafters.growing import Growing, Slot, ranked
 from localspec.drafters.head_tree import HeadTreeDrafter, HeadTreeModel, best_of
 from localspec.errors import ContextFullError, DecodeError, DraftIncompatibleError, Interrupted
-from localspec.gathering import broad, wanted
 from localspec.heading import brought
 from localspec.llama.context import Context
 from localspec.llama.features import Features, LayerInputs, NextStates
@@ -37,6 +36,7 @@ from localspec.sampling import Processor
 from localspec.values import Budget, Distribution, Draft, Proposal
 from localspec.verification import verify
 from localspec.verifiers import Match, Rejection
+from localspec.wanting import broad, wanted
 
 WARM = Sampling(temperature=1.0)
 ENDLESS = tuple((token, -100.0) for token in range(3))
@@ -463,9 +463,11 @@ def test_a_given_length_means_chains_unless_a_tree_is_asked_for(pairs: dict[str,
 def test_without_a_given_length_breadth_is_left_to_the_controller(
     pairs: dict[str, Pair], stack: Callable[..., Stack]
 ) -> None:
-    context = stack("mtp").context
-    assert set(broad(Options(), ("suffix", "mtp"), context)) == {"mtp"}
-    assert broad(Options(draft_max=3), ("suffix", "mtp"), context) == {}
+    context, names = stack("mtp").context, ("suffix", "mtp")
+    files = brought(pairs["mtp"].target, None)
+    assert set(broad(Options(), names, files, context)) == {"mtp"}
+    assert broad(Options(draft_max=3), names, files, context) == {}
+    assert set(broad(pairs["mtp"].options(), names, files, context)) == {"mtp"}
 
 
 def test_a_target_that_cannot_branch_gets_chains_and_says_so_to_who_asked(
