@@ -323,7 +323,9 @@ def test_a_trained_head_leaves_the_distribution_alone(
     """
     full = Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
     said, counts = [Message("user", "Tell me something.")], Counter[tuple[int, ...]]()
-    options = trained[kind].options(draft_max=2, verifier="rejection", drafter=(drafter,))
+    options = trained[kind].options(
+        draft_max=2, verifier="rejection", drafter=(drafter,), threads=1
+    )
     with Runtime.open(options) as runtime:
         for seed in range(3000):
             reply = last(runtime.reply(said, sampling=full, seed=seed, max_tokens=3))
