@@ -19,8 +19,8 @@ BRANCHING = {
     "tree": Branching(),
     "lookahead": Branching(leaves=4, least=2),
     "medusa": Branching(),
-    "mtp": Branching(leaves=2),
-    "eagle3": Branching(leaves=2),
+    "mtp": Branching(leaves=2, misses=0.76),
+    "eagle3": Branching(leaves=2, misses=0.76),
 }
 """Drafters of trees."""
 

@@ -12,7 +12,7 @@ from localspec.noise import Stream
 from localspec.values import ROOT, Distribution, Draft, Proposal
 
 RANKS = 4
-"""Children of one node, at most."""
+"""Children of one node, at most, where nothing else is said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class Growing:
 
 
 def ranked(
-    q: Distribution, ask: Ask, position: int, node: int, proposal: Proposal
+    q: Distribution, ask: Ask, position: int, node: int, proposal: Proposal, most: int = RANKS
 ) -> Sequence[int]:
     """Tokens for the children of a node, in the order of their ranks."""
     if proposal is Proposal.DETERMINISTIC:
@@ -114,5 +114,5 @@ def ranked(
     else:
         index = (ask.position << 16) + node + 2
         keys = np.log(q.probs) + ask.noise.gumbel(position, q.ids, Stream.DRAFT, index)
-    best: Sequence[int] = q.ids[np.argsort(-keys, kind="stable")[:RANKS]].tolist()
+    best: Sequence[int] = q.ids[np.argsort(-keys, kind="stable")[:most]].tolist()
     return best

@@ -14,6 +14,9 @@ from localspec.drafters.head import HeadDrafter, HeadModel, PairReader, Rows, St
 from localspec.drafters.tree import Trees
 from localspec.values import ROOT, Budget, Distribution, Draft, Logits, Proposal
 
+_CANDIDATES = 8
+"""Children of one node among which reranking chooses."""
+
 
 class TreeReader(PairReader, Protocol):
     """A head on whose pairs trees can grow."""
@@ -171,8 +174,8 @@ class HeadTreeDrafter(Trees):
         """Children for the nodes that were read, the most probable paths first."""
         ask, found = tree.ask, []
         for node, q in level.items():
-            order = ranked(q, ask, ask.position, node, tree.proposal)
-            shares = np.sort(q.probs)[::-1].tolist()
+            order = ranked(q, ask, ask.position, node, tree.proposal, _CANDIDATES)
+            shares = np.sort(q.probs)[::-1][:_CANDIDATES].tolist()
             for rank, (token, share) in enumerate(zip(order, shares, strict=False)):
                 found.append((Slot(node, rank, tree.score(node) * share), token, q))
         found.sort(key=lambda candidate: -candidate[0].score)
