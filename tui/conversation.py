@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Literal
 
 from localspec.chats.tree import Tree
@@ -87,7 +88,8 @@ class Turn:
             if self.stats.verified:
                 parts.append(f"{self.stats.tokens_per_round:.1f} tok/round")
         if self.end in _ENDINGS:
-            parts.append(_ENDINGS[self.end])
+            unsaid = self.end == "failed" and not self.text
+            parts.append("not answered" if unsaid else _ENDINGS[self.end])
         return " · ".join(parts)
 
 
@@ -100,6 +102,7 @@ class Conversation:
         """The branch that is looked at, and that goes on."""
         self._all: dict[int, Turn] = {}
         self._tree = Tree()
+        self._place: tuple[int, int] | None = None
 
     def say(self, text: str) -> Turn:
         """The person's next message."""
@@ -119,6 +122,7 @@ class Conversation:
     def _put(self, turn: Turn) -> None:
         self._tree.add(turn.id, turn.parent)
         self._all[turn.id] = turn
+        self._place = None
 
     def clear(self) -> None:
         """Start anew; the system prompt stays."""
@@ -138,15 +142,27 @@ class Conversation:
         """Go back to before ``turn``: what is said next begins another branch beside it."""
         self._look_at(turn.parent)
 
-    def siblings(self, turn: Turn) -> list[Turn]:
-        """The turns that are said in this place, oldest first; ``turn`` is one of them."""
-        return [self._all[sibling] for sibling in self._tree.siblings(turn.id)]
+    @property
+    def place(self) -> tuple[int, int]:
+        """Which branch is looked at, counted from 1, and how many there are."""
+        if self._place is None:
+            leaves = self._tree.leaves()
+            last = self.turns[-1].id if self.turns else None
+            # One that was just left to begin another beside it is in between two branches.
+            at = leaves.index(last) if last in leaves else len(leaves) - 1
+            self._place = at + 1, len(leaves)
+        return self._place
 
-    def switch(self, turn: Turn) -> None:
-        """Look at the newest branch through ``turn``."""
-        self._look_at(self._tree.newest_leaf(turn.id))
+    def branch(self, step: int) -> bool:
+        """Look at another branch, ``step`` further; whether there is one."""
+        (place, count), leaves = self.place, self._tree.leaves()
+        if not 1 <= place + step <= count:
+            return False
+        self._look_at(leaves[place + step - 1])
+        return True
 
     def _look_at(self, leaf: int | None) -> None:
+        self._place = None
         self.turns[:] = [self._all[step] for step in self._tree.path(leaf)]
         for place, turn in enumerate(self.turns):
             if turn.how is not None and turn.made is None:
@@ -166,16 +182,20 @@ class Conversation:
     def messages(self) -> tuple[Message, ...]:
         """What the model is asked.
 
-        Templates want the roles to alternate, so a question that got no answer joins the next.
+        Templates want the roles to alternate, so a question that was stopped before its answer
+        joins the next. One whose answer failed is left out until it is asked once more.
         """
         return _messages(self.system, self.turns)
 
 
 def _messages(system: str | None, turns: Iterable[Turn]) -> tuple[Message, ...]:
     messages = [Message("system", system)] if system else []
-    for turn in turns:
-        if not turn.text:
+    said = list(turns)
+    for turn, answer in zip_longest(said, said[1:]):
+        if turn is None or not turn.text:
             continue
+        if answer is not None and answer.end == "failed" and not answer.text:
+            continue  # what could not be answered, too long a text say, would fail again and again
         if messages and messages[-1].role == turn.role:
             joined = f"{messages.pop().content}\n\n{turn.text}"
             messages.append(Message(turn.role, joined))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from localspec.events import Round
-from tui.meter import Meter
+from tui.meter import Meter, speculation_text
 
 _BARS = " ▁▂▃▄▅▆▇█"
 _POSITIONS = 12
@@ -38,6 +38,8 @@ def details(meter: Meter) -> list[tuple[str, str]]:
         *_drafters(meter),
         *_positions(meter),
     ]
+    if lines and meter.speculation is not None:
+        lines.insert(0, ("drafting", speculation_text(meter.speculation).removeprefix("drafting ")))
     return lines or [("details", "come with the first reply")]
 
 

@@ -144,6 +144,10 @@ class Figure:
 SEPARATOR = " · "
 _SETTING_RANKS = (4, 6, 8)
 """Context, setting and memory: what stands on the second line where there are two."""
+_NEEDED = 4
+"""Rank of what a long reason leaves room for: speed, acceptance, times plain decoding, context."""
+_LEAST_STATE = 32
+"""Characters that a reason gets all the same; the details have the whole of it."""
 
 
 def figures(meter: Meter, setting: str) -> list[Figure]:
@@ -215,12 +219,19 @@ def fitted(parts: list[Figure], width: int) -> str:
 def stats_line(meter: Meter, setting: str, width: int) -> tuple[str, str]:
     """The figures and the state of speculation, together at most ``width`` wide.
 
-    The state stays to the last, since a speculation that fails in silence helps nobody.
+    The state stays to the last, since a speculation that fails in silence helps nobody; but a long
+    reason is cut, rather than that the speed and what matters most beside it give way.
     """
     state = speculation_text(meter.speculation)
-    room = width - (len(state) + len(SEPARATOR) if state else 0)
-    line = fitted(figures(meter, setting), room)
-    return line, state if len(state) <= width else state[: width - 1] + "…"
+    parts = figures(meter, setting)
+    needed = SEPARATOR.join(part.short for part in parts if part.rank <= _NEEDED)
+    state = _cut(state, max(_LEAST_STATE, width - len(needed) - len(SEPARATOR)))
+    line = fitted(parts, width - (len(state) + len(SEPARATOR) if state else 0))
+    return line, _cut(state, width)
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"
 
 
 def stats_lines(meter: Meter, setting: str, width: int) -> tuple[str, str, str]:
@@ -230,4 +241,4 @@ def stats_lines(meter: Meter, setting: str, width: int) -> tuple[str, str, str]:
     room = width - (len(state) + len(SEPARATOR) if state else 0)
     first = fitted([part for part in parts if part.rank not in _SETTING_RANKS], width)
     second = fitted([part for part in parts if part.rank in _SETTING_RANKS], room)
-    return first, second, state if len(state) <= width else state[: width - 1] + "…"
+    return first, second, _cut(state, width)

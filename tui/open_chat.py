@@ -38,6 +38,8 @@ class OpenChat:
         """What the person had begun to write here."""
         self.editing: Turn | None = None
         """The question that what is typed will stand in place of."""
+        self.set_aside = ""
+        """What had been typed before a question was edited."""
         self._again = False
         """Whether the last question is to be answered once more."""
         self._onward = False
@@ -103,15 +105,28 @@ class OpenChat:
         self._onward = True
         return True
 
-    def branch(self, turn: Turn, step: int) -> bool:
-        """Look at the branch ``step`` places beside ``turn``; whether there is one."""
-        siblings = self.conversation.siblings(turn)
-        place = siblings.index(turn) + step
-        if not 0 <= place < len(siblings):
+    def branch(self, step: int) -> bool:
+        """Look at another branch, ``step`` further; whether there is one."""
+        if not self.conversation.branch(step):
             return False
-        self.conversation.switch(siblings[place])
         self.kept.look(self.conversation)
         return True
+
+    @property
+    def questions(self) -> list[Turn]:
+        """What the person said on this branch, oldest first."""
+        return [turn for turn in self.conversation.turns if turn.role == "user"]
+
+    def edit_before(self) -> Turn | None:
+        """Take the last question up to be edited, or the one before the one that is; the first
+        is followed by the last again. None where nothing was asked.
+        """
+        questions = self.questions
+        if not questions:
+            return None
+        at = questions.index(self.editing) if self.editing in questions else 0
+        self.editing = questions[at - 1]
+        return self.editing
 
     def system(self, text: str | None) -> None:
         """Another system prompt; it is kept with the chat."""

@@ -163,12 +163,16 @@ class Session:
         free = self.phase in (Phase.READY, Phase.REPLYING) and not self.speaking
         return self._turned(free and self.chat.go_on())
 
-    def switch(self, turn: Turn, step: int) -> bool:
-        """Look at the branch ``step`` places beside ``turn``; whether there is one."""
-        if not self.chat.branch(turn, step):
+    def branch(self, step: int) -> bool:
+        """Look at another branch, ``step`` further; whether there is one."""
+        if not self.chat.branch(step):
             return False
         self.stop()
         return self._turned(True)
+
+    def take_back(self) -> str | None:
+        """What was typed last and waits for the model, which now does not get it; or None."""
+        return self.queue.pop() if self.queue else None
 
     def _turned(self, done: bool) -> bool:
         if done:

@@ -53,3 +53,14 @@ class Tree:
         while children := self._children.get(id):
             id = children[-1]  # noqa: A001 - as above
         return id
+
+    def leaves(self) -> list[int]:
+        """The last message of every branch; those of one fork stand together, oldest first."""
+        found, waiting = [], self._children.get(None, [])[::-1]
+        while waiting:
+            id = waiting.pop()  # noqa: A001 - as above
+            children = self._children.get(id, [])
+            waiting += children[::-1]
+            if not children:
+                found.append(id)
+        return found

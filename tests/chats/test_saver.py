@@ -61,6 +61,12 @@ def stored(path, info):
         return [m.text for m in store.load(info.id).messages]
 
 
+def known(path, info):
+    """Whether the chat is in the file, which is there a moment before."""
+    with ChatStore(path) as store:
+        return info.id in [listed.info.id for listed in store.listed()]
+
+
 def test_what_was_saved_is_there_after_the_close(saver, path):
     info, question = started(), said("hello")
     saver.save(info, question)
@@ -79,7 +85,7 @@ def test_a_reply_is_saved_while_it_grows(saver, path):
         return info.id, grown
 
     saver.follow(growing)
-    until(path.exists)
+    until(lambda: path.exists() and known(path, info))
     for text in ("one", "one two"):
         grown = replace(reply, text=text)
         until(lambda text=text: stored(path, info)[-1] == text)

@@ -172,8 +172,16 @@ async def test_a_failed_reply_is_one_line_and_the_next_one_works(chat):
         await c.sees("context holds 4")
         await c.ask("Again")
         await c.sees("Fine.")
-        # Templates want the roles to alternate: the question without an answer joins the next.
-        assert c.engine.asked[1] == (Message("user", "Hello\n\nAgain"),)
+        assert c.engine.asked[1] == (Message("user", "Again"),)  # else it would be too long as well
+        await c.sees("not answered")
+
+
+async def test_a_question_that_failed_can_be_asked_once_more(chat):
+    async with chat(Script(error=ContextError("too long")), Script("Fine.")) as c:
+        await c.ask("Hello")
+        await c.pilot.press("f5")
+        await c.sees("Fine.")
+        assert c.engine.asked[1] == (Message("user", "Hello"),)
 
 
 async def test_what_cannot_be_opened_ends_the_interface_with_its_exit_code(chat):
@@ -202,7 +210,7 @@ async def test_sending_while_the_model_speaks_waits_in_line(chat):
         await c.type("two")
         await c.type("three")
         await c.sees("↳ three")
-        await c.sees("↳ two  (sent next)")
+        await c.sees("↳ two  (sent next")
         assert len(c.engine.asked) == 1
         c.engine.go.set()
         await c.until(lambda: len(c.replies) == 3 and c.replies[-1].end)
@@ -634,6 +642,39 @@ async def test_commands_are_suggested_and_completed(chat):
         await c.pilot.press("enter")
         await c.until(lambda: c.app.screen.query_one("ChatLog").colours)
         await c.until(lambda: "make the last reply again" not in c.screen_text)
+
+
+async def test_arrow_keys_choose_among_completions(chat):
+    async with chat() as c:
+        c.composer.insert("/co")
+        await c.sees("/compare")
+        await c.pilot.press("down", "down", "enter")
+        await c.until(lambda: c.composer.text == "/compare ")
+        c.composer.text = ""
+        c.composer.insert("/")
+        await c.pilot.press("up")
+        await c.sees("/quit")  # the last of more than are in sight
+        await c.pilot.press("tab")
+        assert c.composer.text == "/quit "
+
+
+async def test_what_waits_in_line_can_be_taken_back(chat):
+    async with chat(Script(LONG, hold_at=3), Script("Fine.")) as c:
+        await c.ask_and_hold("Hello")
+        await c.type("one")
+        await c.type("two")
+        await c.sees("takes the last back")
+        await c.pilot.press("up")
+        await c.until(lambda: c.composer.text == "two")
+        assert list(c.session.queue) == ["one"]
+
+
+async def test_a_hint_is_over_when_the_next_message_is_sent(chat):
+    async with chat(Script("Fine.")) as c:
+        await c.pilot.press("f3")
+        await c.until(lambda: "no reply here" in c.stats)
+        await c.ask("Hello")
+        assert "tok/s" in c.stats
 
 
 async def test_a_file_goes_along(chat, tmp_path, monkeypatch):

@@ -127,10 +127,10 @@ async def test_an_edit_and_another_reply_are_branches_one_can_switch_between(cha
         await c.until(lambda: turns and turns[-1].text == "D." and turns[-1].end)
         assert [t.text for t in turns] == ["How?", "D."]
         assert len(c.engine.asked[-1]) == 1
-        assert session.switch(turns[0], -1)
+        assert session.branch(-1)
         assert [t.text for t in turns] == ["Why?", "A.", "Really?", "C."]
-        assert not session.switch(turns[0], -1)
-        assert session.switch(turns[3], -1)
+        assert not session.branch(2)
+        assert session.branch(-1)
         await c.sees("B.")
         await c.until(lambda: "C." not in c.screen_text)
     with ChatStore(path) as store:
@@ -264,6 +264,59 @@ async def test_again_edit_and_the_way_back_between_branches(chat):
         await c.pilot.press("!", "enter")
         await c.sees("Three.")
         assert c.engine.asked[-1] == (Message("user", "Hello!"),)
+
+
+async def test_every_branch_can_be_reached_and_the_title_says_which_it_is(chat):
+    scripts = [Script("One."), Script("Two."), Script("Three.")]
+    async with chat(*scripts) as c:
+        await c.ask("Hello")
+        await c.pilot.press("f5")
+        await c.sees("Two.")
+        await c.ready()
+        await c.pilot.press("f8", "!", "enter")
+        await c.sees("Three.")
+        await c.ready()
+        await c.sees("branch 3 of 3")
+        for key, reply in [("up", "Two."), ("up", "One."), ("down", "Two."), ("down", "Three.")]:
+            await c.pilot.press(f"alt+{key}")
+            await c.until(lambda reply=reply: c.replies[-1].text == reply)
+        await c.pilot.press("alt+down")
+        await c.until(lambda: "this is the last branch" in c.stats)
+        await c.sees("branch 3 of 3")
+
+
+async def test_an_earlier_question_is_edited_and_its_branch_begins_there(chat):
+    scripts = [Script("One."), Script("Two."), Script("Three.")]
+    async with chat(*scripts) as c:
+        await c.ask("First")
+        await c.ask("Second")
+        c.composer.insert("begun")
+        await c.pilot.press("f8")
+        await c.until(lambda: c.composer.text == "Second")
+        await c.sees("editing question 2 of 2")
+        await c.pilot.press("f8")
+        await c.until(lambda: c.composer.text == "First")
+        await c.sees("editing question 1 of 2")
+        await c.pilot.press("!", "enter")
+        await c.sees("Three.")
+        assert c.engine.asked[-1] == (Message("user", "First!"),)
+        assert c.composer.text == "begun"
+        assert "editing" not in c.screen_text
+
+
+async def test_escape_leaves_an_edit_and_what_was_typed_before_comes_back(chat):
+    async with chat(Script("One."), Script("Two.")) as c:
+        await c.ask("First")
+        c.composer.insert("begun")
+        await c.pilot.press("f8", "x", "f8")
+        await c.until(lambda: "Enter asks what you changed" in c.stats)
+        assert c.composer.text == "Firstx"
+        await c.pilot.press("escape")
+        await c.until(lambda: c.composer.text == "begun")
+        assert "editing" not in c.screen_text
+        await c.pilot.press("enter")
+        await c.sees("Two.")
+        assert [turn.text for turn in c.session.conversation.turns][2] == "begun"
 
 
 async def test_chats_are_listed_searched_resumed_named_and_exported_from_inside(

@@ -81,6 +81,15 @@ def test_the_stats_line_fits_and_the_state_leaves_last(width, state, reason):
     assert shown.startswith(("drafting on", "parked: ", "off: "))
 
 
+def test_a_long_reason_is_cut_and_the_speed_stays():
+    reason = "plain decoding is faster here (100% of drafted tokens stand)"
+    meter = a_meter(speculation=Speculation("parked", reason))
+    line, shown = stats_line(meter, "match T 0.8", 76)
+    assert line.startswith("150 tok/s")
+    assert shown.startswith("parked: plain decoding")
+    assert dict(details(meter))["drafting"] == f"parked: {reason}"
+
+
 @given(st.integers(20, 200))
 def test_two_lines_of_figures_hold_no_less_than_one(width):
     meter = a_meter()
@@ -315,6 +324,6 @@ def test_the_end_of_a_reply_that_no_token_showed_is_not_lost():
 def test_an_unanswered_question_joins_the_next():
     conversation = Conversation("S")
     conversation.say("one")
-    conversation.answer().end = "failed"
+    conversation.answer().end = "interrupt"
     conversation.say("two")
     assert conversation.messages() == (Message("system", "S"), Message("user", "one\n\ntwo"))

@@ -38,6 +38,7 @@ class ChatScreen(ChoosingView):
         except (CommandError, AttachError) as error:
             self.hint(str(error))
             return
+        self.unhint()
         self._composer.accept()
         self._log.anchor()
         if command is None:
@@ -88,7 +89,7 @@ class ChatScreen(ChoosingView):
 
     @on(Composer.Suggested)
     def _suggested(self, event: Composer.Suggested) -> None:
-        self._suggest_bar.show(event.found)
+        self._suggest_bar.show(event.found, event.chosen)
 
     @on(Composer.Refused)
     def _refused(self, event: Composer.Refused) -> None:
@@ -124,14 +125,17 @@ class ChatScreen(ChoosingView):
         del parameters
         self._keyed_phase = phase = self.session.phase
         if action == "stop":
-            return self.session.speaking or phase is Phase.LOADING or self.pulling
+            busy = self.session.speaking or phase is Phase.LOADING or self.pulling
+            return busy or self.session.chat.editing is not None
         if action == "restart":
             return phase is Phase.DEAD
         return True
 
     def action_stop(self) -> None:
-        """Stop the reply and keep what was said; stop loading; stop a pull."""
-        if not (self.session.stop() or self.session.cancel_loading()):
+        """Leave a question that is edited; stop the reply and keep what was said, or loading."""
+        if self.session.chat.editing is not None:
+            self.leave_edit()
+        elif not (self.session.stop() or self.session.cancel_loading()):
             self.stop_pull()
 
     async def action_colours(self) -> None:

@@ -25,11 +25,11 @@ class KeepingView(ChatView):
 
     def ask(self, text: str) -> None:
         """Say something next, or in place of the question that is edited."""
-        chat = self.session.chat
-        turn, chat.editing = chat.editing, None
+        turn = self.session.chat.editing
         if turn is None:
             self.session.send(text)
         else:
+            self.leave_edit()
             self.session.edit(turn, text)
 
     def action_again(self) -> None:
@@ -43,28 +43,50 @@ class KeepingView(ChatView):
             self.hint("the last reply is whole; /again makes another")
 
     def action_edit(self) -> None:
-        """Take the last question back into the composer; what it led to stays as a branch."""
-        turns = self.session.conversation.turns
-        question = next((turn for turn in reversed(turns) if turn.role == "user"), None)
+        """Take a question into the composer, once more the one before; its branch stays."""
+        chat = self.session.chat
+        if chat.editing is None:
+            chat.set_aside = self._composer.text
+        elif self._composer.text != chat.editing.text:
+            self.hint("Enter asks what you changed here; Esc leaves it")
+            return
+        question = chat.edit_before()
         if question is None:
             self.hint("there is no question to edit yet")
             return
-        self.session.chat.editing = question
-        self._composer.text = question.text
-        self._composer.move_cursor(self._composer.document.end)
+        self._composer.put(question.text)
         self._composer.focus()
+        self._show_editing()
         self.hint("Enter asks this instead; the other branch is kept")
 
+    def leave_edit(self) -> None:
+        """Edit no question any more; what had been typed before comes back."""
+        chat = self.session.chat
+        chat.editing = None
+        self._composer.put(chat.set_aside)
+        chat.set_aside = ""
+        self._show_editing()
+
+    def _show_editing(self) -> None:
+        """Say which question is edited, as long as one is."""
+        chat = self.session.chat
+        self._log.mark(chat.editing)
+        title = None
+        if chat.editing is not None:
+            questions = chat.questions
+            place = questions.index(chat.editing) + 1 if chat.editing in questions else 0
+            title = f"question {place} of {len(questions)}" if place else "another branch"
+            title = f"editing {title}: Esc leaves, {self.key_of('chat.edit')} the one before"
+        self._composer.border_title = title
+        self.refresh_bindings()
+
     def action_branch(self, step: int = 1) -> None:
-        """Look at the next or the previous branch of the newest place that has several."""
-        conversation = self.session.conversation
-        forks = [t for t in conversation.turns if len(conversation.siblings(t)) > 1]
-        if not forks:
+        """Look at another branch of the chat."""
+        place, count = self.session.conversation.place
+        if count < 2:
             self.hint("this chat has one branch; /again and /edit make others")
-        elif self.session.switch(forks[-1], step):
-            siblings = conversation.siblings(forks[-1])
-            shown = next(i for i, t in enumerate(siblings) if t in conversation.turns)
-            self.hint(f"branch {shown + 1} of {len(siblings)}")
+        elif self.session.branch(step):
+            self.hint(f"branch {place + step} of {count}")
         else:
             self.hint(f"this is the {'last' if step > 0 else 'first'} branch")
 
@@ -102,10 +124,10 @@ class KeepingView(ChatView):
 
     def _take_up(self) -> None:
         if self._composer.text != self.session.chat.typed:
-            self._composer.text = self.session.chat.typed
-            self._composer.move_cursor(self._composer.document.end)
+            self._composer.put(self.session.chat.typed)
         self.session.chat.typed = ""
         self._composer.focus()
+        self._show_editing()
 
     def action_new(self) -> None:
         """Open a new chat; what the others wait for goes on."""

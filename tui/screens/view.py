@@ -41,7 +41,9 @@ from tui.widgets.token_bar import TokenBar
 
 LOOKS_PER_SECOND = 16
 """Often enough to read along; each look costs about a millisecond whatever came in between."""
-_HINT_SECONDS = 2.0
+_HINT_SECONDS = 1.5
+_READ_PER_SECOND = 30
+"""Characters of a hint that are read in a second."""
 _REST_SECONDS = 3.0
 """After a reply, before the time is used to tidy up."""
 TALL = 32
@@ -110,6 +112,7 @@ class ChatView(Screen[None]):
         self._legend = self.query_one(LegendBar)
         self._queue_bar = self.query_one(QueueBar)
         self._composer = self.query_one(Composer)
+        self._composer.take_back = self.session.take_back
         self._stats = self.query_one(StatsBar)
         self._strip = self.query_one(RoundStrip)
         self._token_bar = self.query_one(TokenBar)
@@ -152,7 +155,9 @@ class ChatView(Screen[None]):
         self._show_figures()
         chats = session.chats
         elsewhere = session.answered not in (None, chats.current)
-        self._title_bar.place(chats.place, len(chats.all), chats.current.title, busy=elsewhere)
+        chat = (chats.place, len(chats.all))
+        branch = session.conversation.place
+        self._title_bar.place(chat, chats.current.title, branch, busy=elsewhere)
         shown = (session.phase, chats.current)
         if shown != self._shown_phase or session.phase is not self._keyed_phase:
             self._shown_phase = shown
@@ -275,7 +280,16 @@ class ChatView(Screen[None]):
         await self._log.add(Note(line, error=True))
 
     def hint(self, text: str) -> None:
-        """Show a line for two seconds in place of the figures."""
-        self._hint_until = time.monotonic() + _HINT_SECONDS
+        """Show a line in place of the figures, for as long as it takes to read."""
+        self._hint_until = time.monotonic() + _HINT_SECONDS + len(text) / _READ_PER_SECOND
         self._stats.show_hint(text)
         self._timer.resume()
+
+    def unhint(self) -> None:
+        """The figures again: what was hinted at is over."""
+        self._hint_until = 0.0
+        self._timer.resume()
+
+    def key_of(self, name: str) -> str:
+        """The key with that id, as people write it."""
+        return keymap.shown(self._rebound.get(name, keymap.BY_ID[name].key))

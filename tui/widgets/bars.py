@@ -46,14 +46,22 @@ class TitleBar(Static):
         self._model = self._text(info.name, [*target, draft, f"{info.backend}, {threads}"])
         self.update(self._place + self._model)
 
-    def place(self, place: int, count: int, title: str, *, busy: bool) -> None:
-        """Say which chat is looked at, where several are open."""
+    def place(
+        self, chat: tuple[int, int], title: str, branch: tuple[int, int], *, busy: bool
+    ) -> None:
+        """Say which chat of those that are open is looked at, and which branch of it.
+
+        Each is a place, counted from 0 for chats and from 1 for branches, and how many there are.
+        """
+        (place, count), (at, branches) = chat, branch
         text = Content("")
         if count > 1:
             speaks = ("  the model speaks in another", "$text-warning") if busy else ""
             text = Content.assemble(
                 (f"[{place + 1}/{count}] ", "bold $text-accent"), plain(title), speaks, "  "
             )
+        if branches > 1:
+            text += Content.styled(f"branch {at} of {branches}  ", "$text-accent")
         if not text.is_same(self._place):
             self._place = text
             self.update(text + self._model)
@@ -79,16 +87,24 @@ class SuggestBar(Static):
 
     _MOST = 6
 
-    def show(self, found: list[Completion]) -> None:
-        """List the first of them."""
+    def show(self, found: list[Completion], chosen: int | None) -> None:
+        """List some of them, that at ``chosen`` marked and among them."""
         self.display = bool(found)
         width = max((len(f.text) for f in found), default=0) + 2
+        first = max(0, min((chosen or 0) - self._MOST // 2, len(found) - self._MOST))
         lines = [
-            Content.assemble((plain(f.text).ljust(width), "$primary"), (f.help, "$quiet"))
-            for f in found[: self._MOST]
+            Content.assemble(
+                (plain(f.text).ljust(width), "reverse" if at == chosen else "$primary"),
+                (plain(f.help), "$quiet"),
+            )
+            for at, f in list(enumerate(found))[first : first + self._MOST]
         ]
         if len(found) > self._MOST:
-            lines.append(Content.styled(f"and {len(found) - self._MOST} more", "$quiet"))
+            lines.append(
+                Content.styled(
+                    f"{first + 1} to {first + self._MOST} of {len(found)}, ↑ ↓", "$quiet"
+                )
+            )
         self.update(Content("\n").join(lines))
 
 
@@ -107,7 +123,7 @@ class QueueBar(Static):
         if len(waiting) > len(lines):
             lines[-1] += f"  (and {len(waiting) - len(lines)} more)"
         if lines:
-            lines[0] = f"{lines[0]}  ({why})"
+            lines[0] = f"{lines[0]}  ({why}; ↑ takes the last back)"
         self.update(Content("\n".join(f"↳ {line}" for line in lines)))
 
 

@@ -119,6 +119,18 @@ class ChatLog(VerticalScroll):
             lambda: self.scroll_to(y=self.virtual_size.height - below, animate=False)
         )
 
+    def mark(self, turn: Turn | None) -> None:
+        """Show which question is edited, and scroll there; None: none is."""
+        for view in self._views:
+            if isinstance(view, Question):
+                marked = view.turn is turn
+                view.set_class(marked, "-edited")
+                if marked:
+                    self.release_anchor()
+                    self.scroll_to_widget(view, animate=False)
+        if turn is None and self.reading_back:
+            self.anchor()
+
     async def set_colours(self, colours: bool) -> None:
         """Show origins, or Markdown, in every reply."""
         self.colours = colours

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from itertools import takewhile
 
 from textual import events
@@ -30,9 +31,11 @@ class Composer(TextArea):
     class Suggested(Message):
         """There are ways to go on with the word that is typed, or none any more."""
 
-        def __init__(self, found: list[Completion]) -> None:
+        def __init__(self, found: list[Completion], chosen: int | None) -> None:
             super().__init__()
             self.found = found
+            self.chosen = chosen
+            """Index of the one that the arrow keys stand on."""
 
     class Refused(Message):
         """Something cannot be done; the text is for the person."""
@@ -58,6 +61,9 @@ class Composer(TextArea):
         self._recalled: int | None = None
         self._pastes = Pastes()
         self._completions: list[Completion] = []
+        self._chosen: int | None = None
+        self.take_back: Callable[[], str | None] = lambda: None
+        """Takes the last message that waits for the model out of the line."""
 
     async def _on_paste(self, event: events.Paste) -> None:
         # A large text is not laid out and highlighted here: a mark stands for it until it is sent.
@@ -80,10 +86,18 @@ class Composer(TextArea):
             act()
 
     def action_send(self) -> None:
-        """Send the text and empty the composer."""
+        """Send the text and empty the composer; complete what the arrow keys stand on."""
+        if self._chosen is not None:
+            self.action_complete()
+            return
         text = self.text
         if text.strip():
             self.post_message(self.Sent(self._pastes.unfold(text)))
+
+    def put(self, text: str) -> None:
+        """Have this typed, the cursor at its end."""
+        self.text = text
+        self.move_cursor(self.document.end)
 
     def accept(self) -> None:
         """What was sent has been taken."""
@@ -107,8 +121,7 @@ class Composer(TextArea):
         except SuspendNotSupported:
             self.post_message(self.Refused("this terminal cannot be lent to an editor"))
         else:
-            self.text = text
-            self.move_cursor(self.document.end)
+            self.put(text)
 
     def action_complete(self) -> None:
         """Complete the word at the cursor, or move the focus on where there is nothing to do."""
@@ -118,8 +131,10 @@ class Composer(TextArea):
         first = self._completions[0]
         columns = zip(*(found.text for found in self._completions), strict=False)
         text = "".join(c[0] for c in takewhile(lambda c: len({*c}) == 1, columns))
-        if len(self._completions) == 1 or len(text) <= first.replaces:
-            text = first.text + ("" if first.text.endswith(os.sep) else " ")
+        chosen = self._chosen or 0
+        if self._chosen is not None or len(self._completions) == 1 or len(text) <= first.replaces:
+            text = self._completions[chosen].text
+            text += "" if text.endswith(os.sep) else " "
         row, column = self.cursor_location
         self.replace(text, (row, column - first.replaces), (row, column))
 
@@ -128,8 +143,17 @@ class Composer(TextArea):
         line = self.document.get_line(row)[:column]
         found = completions(line if row == 0 else f"\n{line}")
         if found != self._completions:
-            self._completions = found
-            self.post_message(self.Suggested(found))
+            self._completions, self._chosen = found, None
+            self.post_message(self.Suggested(found, None))
+
+    def _choose(self, step: int) -> bool:
+        """Stand on another completion; whether there are any, and none of a recalled message."""
+        if not self._completions or self._recalled is not None:
+            return False
+        before = self._chosen if self._chosen is not None else (-1 if step > 0 else 0)
+        self._chosen = (before + step) % len(self._completions)
+        self.post_message(self.Suggested(self._completions, self._chosen))
+        return True
 
     def action_page_up(self) -> None:
         """Scroll the conversation up."""
@@ -140,16 +164,22 @@ class Composer(TextArea):
         self.post_message(self.Paged(1))
 
     def action_cursor_up(self, select: bool = False) -> None:
-        """Up, or an earlier message where nothing else was typed."""
+        """Up; among completions; what waits in line; or an earlier message."""
+        if not select and self._choose(-1):
+            return
         untouched = not self.text or self._recalled is not None
-        if not select and untouched and self.cursor_location[0] == 0 and self._sent:
+        if not self.text and (waiting := self.take_back()) is not None:
+            self.put(self._pastes.fold(waiting))
+        elif not select and untouched and self.cursor_location[0] == 0 and self._sent:
             last = len(self._sent) if self._recalled is None else self._recalled
             self._recall(max(0, last - 1))
         else:
             super().action_cursor_up(select)
 
     def action_cursor_down(self, select: bool = False) -> None:
-        """Down, or a later message."""
+        """Down; among completions; or a later message."""
+        if not select and self._choose(1):
+            return
         at_end = self.cursor_location[0] == self.document.line_count - 1
         if not select and self._recalled is not None and at_end:
             self._recall(self._recalled + 1)
@@ -159,8 +189,7 @@ class Composer(TextArea):
     def _recall(self, index: int) -> None:
         if index < len(self._sent):
             self._recalled = index
-            self.text = self._sent[index]
-            self.move_cursor(self.document.end)
+            self.put(self._sent[index])
         else:
             self._recalled = None
             self.clear()

@@ -32,6 +32,7 @@ class Question(Lines):
     """What the person said, as it was typed; a long text is folded, a click unfolds it."""
 
     def __init__(self, turn: Turn) -> None:
+        self.turn = turn
         self._whole = plain(turn.text)
         lines = self._whole.split("\n")
         self._short = "\n".join(lines[:_FOLDED_LINES])[:_FOLDED_CHARACTERS]

@@ -45,7 +45,7 @@ class Details(Static):
             return
         self._shown = lines
         parts = [
-            Content.assemble((plain(label).ljust(_LABEL), "$primary"), (text, "$quiet"))
+            Content.assemble((plain(label).ljust(_LABEL), "$primary"), (plain(text), "$quiet"))
             for label, text in lines
         ]
         self.update(Content("\n").join(parts))
