@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 from textual import on
 from textual.app import App, SystemCommand
 from textual.screen import Screen
+from textual.theme import Theme
 
-from localspec import config
+from localspec import config, config_file
 from localspec.chats.saver import Saver
 from localspec.chats.values import Chat
 from localspec.engine.client import EngineClient
@@ -27,7 +28,7 @@ from tui.engine import Engine, Settings
 from tui.kept import Kept
 from tui.screens.chat import ChatScreen
 from tui.session import Session
-from tui.theme import DARK, LIGHT, OWN_VARIABLES
+from tui.theme import DARK, LIGHT, OWN_VARIABLES, wanted
 from tui.widgets.composer import Composer
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class ChatApp(App[None]):
         keys: Mapping[str, str] | None = None,
         options: Options | None = None,
         reopen: Callable[[Options], Engine] | None = None,
+        theme: str = DARK.name,
     ) -> None:
         """Go on with the chat ``resume``; its system prompt stays unless ``system`` is given.
 
@@ -77,10 +79,10 @@ class ChatApp(App[None]):
         """Why the interface could not start."""
         self.unsaved: str | None = None
         """Why the last messages could not be saved."""
-        for theme in (DARK, LIGHT):
-            self.register_theme(theme)
+        for own in (DARK, LIGHT):
+            self.register_theme(own)
         if "TEXTUAL_THEME" not in os.environ:
-            self.theme = DARK.name
+            self.theme = theme
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Our own colours, for themes that do not know of them."""
@@ -94,34 +96,30 @@ class ChatApp(App[None]):
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """What the command palette offers."""
         if isinstance(screen, ChatScreen):
-            yield SystemCommand("New chat", "The others stay open", screen.action_new)
-            yield SystemCommand("Next chat", "Of those that are open", screen.action_next_chat)
-            yield SystemCommand("Colours", "Show where each token came from", screen.action_colours)
-            yield SystemCommand("Details", "Where the time goes", screen.action_details)
-            yield SystemCommand("Compare", "Make the last reply plainly", screen.action_compare)
-            yield SystemCommand("Copy the last reply", "To the clipboard", screen.action_copy)
-            yield SystemCommand(
-                "Copy the last code block",
-                "To the clipboard",
-                lambda: screen.action_copy(code=True),
-            )
-            yield SystemCommand("Again", "Another answer, on a branch", screen.action_again)
-            yield SystemCommand("Edit", "Change the last question", screen.action_edit)
-            yield SystemCommand("Branch", "Look at the next branch", screen.action_branch)
-            yield SystemCommand("Models", "Choose a model or a draft", screen.action_models)
-            yield SystemCommand("Settings", "Sampling, drafting, K", screen.action_settings)
-            yield SystemCommand("Help", "Keys and commands", screen.action_help)
-            yield SystemCommand("Restart the engine", "After it died", screen.action_restart)
+            yield from (SystemCommand(*offer) for offer in screen.offers())
         yield SystemCommand("Theme", "Other colours", self.action_change_theme)
         yield SystemCommand("Quit", "Back to the shell", self.action_quit)
 
     async def on_mount(self) -> None:
         """Leave the terminal in order when told to end from outside."""
         self.session.kept.listen()
+        self.theme_changed_signal.subscribe(self, self._keep_theme)
         if sys.platform != "win32" and not self.is_headless:
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGHUP):
                 loop.add_signal_handler(number, self._told_to_end, number)
+
+    def _keep_theme(self, theme: Theme) -> None:
+        self.run_worker(self._save_theme(theme.name), group="theme", exclusive=True)
+
+    async def _save_theme(self, name: str) -> None:
+        """The person has chosen a theme, also for the next time."""
+        value = None if name == DARK.name else name
+        try:
+            await asyncio.to_thread(config_file.save, {("theme",): value})
+        except LocalspecError as error:
+            if isinstance(self.screen, ChatScreen):
+                self.screen.hint(f"this theme is not kept: {error}")
 
     def _told_to_end(self, number: signal.Signals) -> None:
         self.exit(return_code=128 + number)
@@ -169,6 +167,7 @@ def run(
 ) -> int:
     """Run the interface in this terminal; the exit code."""
     keys = keymap.overrides(config.settings())
+    theme = wanted(config.settings())
     engine = EngineClient(options, log_dir=config.state_dir())
     app = ChatApp(
         engine,
@@ -180,6 +179,7 @@ def run(
         resume=resume,
         keys=keys,
         options=options,
+        theme=theme,
         reopen=lambda other: EngineClient(other, log_dir=config.state_dir()),
     )
     with _window_title(f"localspec · {Path(options.model).name}"):

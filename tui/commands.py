@@ -16,6 +16,10 @@ class CommandError(ValueError):
     """A command that cannot be meant; the text is for the person."""
 
 
+class _MissingError(CommandError):
+    """Its argument is missing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Command:
     """A command and its argument, checked."""
@@ -72,7 +76,7 @@ def _back(text: str) -> bool:
 
 def _text(text: str) -> str:
     if not text:
-        raise CommandError("needs a word more")
+        raise _MissingError
     return text
 
 
@@ -97,11 +101,11 @@ SPECS = {
     "undo": Spec("/undo", "bring back the chat that was deleted last", _nothing),
     "title": Spec("/title TEXT", "name this chat", _text),
     "export": Spec("/export FILE", "write this chat as Markdown, or JSON for .json", _text),
-    "system": Spec("/system TEXT", "set the system prompt; without TEXT, remove it", str),
+    "system": Spec("/system [TEXT | none]", "see the system prompt, set it, or have none", str),
     "models": Spec("/models [WORDS]", "choose a model, or search for one", str),
-    "model": Spec("/model NAME [DRAFT]", "answer with another model; the chat stays", _text),
+    "model": Spec("/model [NAME [DRAFT]]", "answer with another model; the chat stays", str),
     "pull": Spec("/pull NAME [DRAFT]", "fetch a model from the Hub; one goes on chatting", _text),
-    "set": Spec("/set [NAME VALUE]", "list the settings, or change one", str),
+    "set": Spec("/set [NAME [VALUE]]", "list the settings, explain one, or change it", str),
     "preset": Spec("/preset [NAME | save NAME]", "list presets, use one, or save this as one", str),
     "settings": Spec("/settings", "see, change and save all settings", _nothing),
     "temp": Spec("/temp X", "sampling temperature; 0 is greedy", _temperature),
@@ -111,6 +115,7 @@ SPECS = {
     "details": Spec("/details", "show where the time goes and which drafts stand", _nothing),
     "colours": Spec("/colours", "show where each token came from", _nothing),
     "copy": Spec("/copy [code]", "copy the last reply, or its last code block", _code),
+    "theme": Spec("/theme [NAME]", "list the themes, or use one from now on", str),
     "quit": Spec("/quit", "leave", _nothing),
 }
 _ALIASES = {
@@ -137,5 +142,15 @@ def parse(text: str) -> Command | None:
         raise CommandError(f"there is no /{name}; /help lists the commands")
     try:
         return Command(name, spec.read((match[2] or "").strip()))
+    except _MissingError:
+        raise CommandError(f"{spec.usage}: {spec.help}") from None
     except CommandError as error:
         raise CommandError(f"/{name} {error}") from None
+
+
+_IN_THE_SHELL = re.compile(r"`localspec (models|pull [^-`][^`]*|chats list)`")
+
+
+def told_here(text: str) -> str:
+    """An error's advice with the commands of the chat in place of those of the shell."""
+    return _IN_THE_SHELL.sub(lambda found: "/" + found[1].removesuffix(" list"), text)

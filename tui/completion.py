@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 from localspec import config, presets
 from localspec.errors import UsageError
-from tui import commands
+from tui import commands, theme, tuning
 
 _COMMAND = re.compile(r"/([a-z]*)$")
 _PRESET = re.compile(r"/preset ([\w-]*)$")
+_THEME = re.compile(r"/theme ([\w-]*)$")
+_SETTING = re.compile(r"/set (\w*)$")
 _FILE = re.compile(r"(?:^|(?<=\s))@(\S*)$")
 _MOST = 200
 """Entries of a folder that are looked at; a person who has more types more."""
@@ -40,6 +43,10 @@ def completions(before: str) -> list[Completion]:
         ]
     if match := _PRESET.fullmatch(before):
         return _presets(match[1])
+    if match := _THEME.fullmatch(before):
+        return _starting(match[1], dict.fromkeys(theme.NAMES, ""))
+    if match := _SETTING.fullmatch(before):
+        return _starting(match[1], {name: field.help for name, field in tuning.BY_NAME.items()})
     if match := _FILE.search(before):
         return _files(match[1])
     return []
@@ -50,9 +57,13 @@ def _presets(typed: str) -> list[Completion]:
         found = presets.presets()
     except UsageError:  # the command itself says what is wrong
         return []
+    return _starting(typed, {name: preset.about for name, preset in found.items()})
+
+
+def _starting(typed: str, known: Mapping[str, str]) -> list[Completion]:
     return [
-        Completion(name, len(typed), preset.about)
-        for name, preset in found.items()
+        Completion(name, len(typed), about)
+        for name, about in known.items()
         if name.startswith(typed)
     ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from textual.binding import Binding, BindingType
 
@@ -17,6 +18,7 @@ def _key(id: str, keys: str, action: str, tooltip: str, label: str = "") -> Bind
 
 _CHAT = (
     _key("chat.stop", "escape", "stop", "stop the reply and keep what was said", "Stop"),
+    _key("chat.help", "f1", "help", "keys and commands", "Help"),
     _key("chat.colours", "ctrl+t", "colours", "show where each token came from", "Colours"),
     _key("chat.details", "f2", "details", "details of rounds, drafters and times", "Details"),
     _key("chat.compare", "f3", "compare", "make the last reply again by plain decoding", "Compare"),
@@ -34,7 +36,6 @@ _CHAT = (
     _key("chat.previous", "ctrl+pageup", "next_chat(-1)", "the open chat before"),
     _key("chat.restart", "ctrl+r", "restart", "start the engine again after it died", "Restart"),
     _key("chat.older", "ctrl+o", "older", "load older messages"),
-    _key("chat.help", "f1", "help", "keys and commands"),
 )
 _PRIORITY = tuple(
     Binding(keys, action, id=id, tooltip=tooltip, show=False, priority=True)
@@ -50,7 +51,7 @@ _PRIORITY = tuple(
     )
 )
 _COMPOSER = (
-    _key("composer.send", "enter", "send", "send; while the model speaks, wait in line", "Send"),
+    _key("composer.send", "enter", "send", "send; while the model speaks, wait in line"),
     _key("composer.newline", "ctrl+j,shift+enter,alt+enter", "newline", "a new line"),
     _key("composer.editor", "ctrl+g", "editor", "write in $EDITOR"),
     _key("composer.complete", "tab", "complete", "complete a /command or an @file"),
@@ -82,13 +83,25 @@ COMPARE: list[BindingType] = [_CLOSE]
 MODELS: list[BindingType] = [*_MODELS]
 SETTINGS: list[BindingType] = [*_SETTINGS]
 
-_ALL = (*_COMPOSER, *_CHAT, *_PRIORITY, _QUIT, _CLOSE, *_MODELS, *_SETTINGS)
+IN_THE_CHAT = (*_COMPOSER, *_CHAT, *_PRIORITY, _QUIT)
+"""The other screens name theirs at the bottom."""
+_ALL = (*IN_THE_CHAT, _CLOSE, *_MODELS, *_SETTINGS)
 BY_ID = {binding.id or "": binding for binding in _ALL}
 FIXED = (
     ("Up / Down", "earlier and later messages, in an empty composer"),
     ("Ctrl+P", "all commands, themes among them"),
 )
 """Keys of Textual's own, or with a meaning that depends on the place."""
+
+
+class Row(NamedTuple):
+    """A key as a page or a list has it."""
+
+    id: str
+    keys: str
+    """As people write them."""
+    does: str
+
 
 _NAMES = {
     "pageup": "PgUp",
@@ -136,9 +149,10 @@ def shown(keys: str) -> str:
     )
 
 
-def rows(changed: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    """Every key: (id, keys as people write them, what it does)."""
+def rows(changed: Mapping[str, str], bindings: Iterable[Binding] = _ALL) -> list[Row]:
+    """Every key, or those of ``bindings``."""
     return [
-        (name, shown(changed.get(name, binding.key)), binding.tooltip)
-        for name, binding in BY_ID.items()
+        Row(name, shown(changed.get(name, binding.key)), binding.tooltip)
+        for binding in bindings
+        if (name := binding.id) is not None
     ]

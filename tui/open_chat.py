@@ -128,6 +128,13 @@ class OpenChat:
         self.editing = questions[at - 1]
         return self.editing
 
+    def count_context(self) -> None:
+        """How much of the context the last reply filled, as far as its own figures tell."""
+        reply = self.conversation.last_reply
+        if self.speaking is None:
+            stats = reply.stats if reply is not None else None
+            self.meter.used = stats.prompt_tokens + stats.emitted if stats is not None else 0
+
     def system(self, text: str | None) -> None:
         """Another system prompt; it is kept with the chat."""
         self.conversation.system = text

@@ -213,9 +213,15 @@ class Session:
                 settings.draft = (not settings.draft) if value is None else bool(value)
                 return "drafting from now on" if settings.draft else "plain decoding from now on"
             case "system":
-                self.chat.system(str(value) or None)
-                return "system prompt set" if value else "no system prompt"
+                return self._system(str(value))
         raise AssertionError(command)
+
+    def _system(self, text: str) -> str:
+        if not text:
+            held = self.conversation.system
+            return f"system prompt: {held}" if held else "no system prompt; /system TEXT sets one"
+        self.chat.system(None if text == "none" else text)
+        return "no system prompt from now on" if text == "none" else "system prompt set"
 
     # -- which chat is looked at ---------------------------------------------------------------
 

@@ -1,8 +1,13 @@
-"""The two themes: dark and light, both calm, with the colours of the token origins."""
+"""Our two themes, dark and light, both calm, with the colours of the token origins; all names."""
 
 from __future__ import annotations
 
-from textual.theme import Theme
+import difflib
+from collections.abc import Mapping
+
+from textual.theme import BUILTIN_THEMES, Theme
+
+from localspec.errors import UsageError
 
 DARK = Theme(
     name="localspec-dark",
@@ -78,3 +83,22 @@ LIGHT = Theme(
 
 OWN_VARIABLES = ("quiet", *(name for name in DARK.variables if name.startswith("origin-")))
 """Variables that only our themes know; other themes are lent ours."""
+NAMES = (DARK.name, LIGHT.name, *BUILTIN_THEMES)
+
+
+def wanted(settings: Mapping[str, object]) -> str:
+    """The theme that config.toml names, else ours.
+
+    Raises:
+        UsageError: there is none of that name.
+    """
+    name = settings.get("theme", DARK.name)
+    if not isinstance(name, str) or name not in NAMES:
+        raise UsageError(f"config.toml: there is no theme {name!r}; {there_is(str(name))}")
+    return name
+
+
+def there_is(name: str) -> str:
+    """What may have been meant by a theme's name that is none."""
+    close = difflib.get_close_matches(name, NAMES, n=1)
+    return f"did you mean {close[0]}?" if close else f"there are {', '.join(NAMES)}"

@@ -153,7 +153,7 @@ def text_of(value: Value) -> str:
 
 def rows(settings: Settings, options: Options | None) -> list[tuple[str, str]]:
     """Every setting and its value, for people."""
-    again = ", loads the model again"
+    again = "  (another one loads the model again)"
     return [
         (name, text_of(value) + (again if BY_NAME[name].option is not None else ""))
         for name, value in values(settings, options).items()
@@ -161,17 +161,15 @@ def rows(settings: Settings, options: Options | None) -> list[tuple[str, str]]:
 
 
 def read(text: str) -> tuple[str, str]:
-    """Name and value of ``name value``.
+    """Name and value of ``name value``; the value may be missing.
 
     Raises:
-        SettingError: there is no such setting, or no value.
+        SettingError: there is no such setting.
     """
     name, _, value = text.replace("=", " ").strip().partition(" ")
     name, value = name.lower().replace("-", "_"), value.strip()
     if name not in BY_NAME:
         raise SettingError(f"there is no setting {name!r}; /set lists them")
-    if not value:
-        raise SettingError(f"/set {name} needs a value")
     return name, value
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from localspec.cli.flags import model_flags, sampling_flags, sort_flags
+from localspec.cli.flags import model_argument, model_flags, sampling_flags, sort_flags
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.texts import write
 from localspec.errors import Interrupted, UsageError
@@ -31,7 +31,7 @@ _PEER_LENGTH = 3
 
 
 @click.command("bench")
-@click.argument("model", required=False)
+@model_argument
 @click.option("--workload", "names", multiple=True, metavar="NAME", help="Only this; repeatable.")
 @click.option("--details", is_flag=True, help="Acceptance by position, lengths, formula.")
 @click.option("--history", is_flag=True, help="Compare with the last run of the same setting.")

@@ -13,6 +13,7 @@ from localspec.cli.chats import to_resume
 from localspec.cli.flags import (
     Asked,
     chosen_preset,
+    model_argument,
     model_flags,
     preset_flag,
     sampling_flags,
@@ -33,7 +34,7 @@ _INTERFACE = "tui.app"
 
 
 @click.command("chat")
-@click.argument("model", required=False)
+@model_argument
 @click.option("-s", "--system", metavar="TEXT", help="System message.")
 @click.option("-c", "--continue", "last", is_flag=True, help="Go on with the last chat.")
 @click.option("--resume", metavar="ID", help="Go on with a chat; `localspec chats` lists them.")

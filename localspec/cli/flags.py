@@ -5,6 +5,7 @@ Precedence: flag, ``LOCALSPEC_*`` variable, preset, the person's config.toml, de
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 from collections.abc import Callable
@@ -107,6 +108,19 @@ def chosen_preset() -> Preset | None:
     context = click.get_current_context(silent=True)
     found = context.meta.get(_PRESET) if context is not None else None
     return found if isinstance(found, Preset) else None
+
+
+def model_argument(function: Callable[..., int]) -> Callable[..., int]:
+    """MODEL, which may also be written as for ``run``: ``-m MODEL``."""
+
+    @functools.wraps(function)
+    def command(*args: Any, model: str | None, option: str | None, **rest: Any) -> int:
+        if model is not None and option is not None:
+            raise UsageError(f"the model is named twice, {model!r} and -m {option!r}; name one")
+        return function(*args, model=option if model is None else model, **rest)
+
+    option = click.option("-m", "--model", "option", hidden=True)
+    return click.argument("model", required=False)(option(command))
 
 
 def model_flags(function: _Function) -> _Function:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from localspec.cli.flags import model_flags, sort_flags
+from localspec.cli.flags import model_argument, model_flags, sort_flags
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.texts import write
 from localspec.errors import Interrupted, UsageError
@@ -19,7 +19,7 @@ _ACCEPTANCES = (0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
 
 
 @click.command("tune")
-@click.argument("model", required=False)
+@model_argument
 @click.option("--json", "as_json", is_flag=True, help="A JSON object instead of a table.")
 @model_flags
 def command(model: str | None, *, as_json: bool, **flags: Any) -> int:

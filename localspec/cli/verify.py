@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from localspec.cli.flags import model_flags, sampling_flags, sort_flags
+from localspec.cli.flags import model_argument, model_flags, sampling_flags, sort_flags
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.texts import decode, write, write_json
 from localspec.errors import Interrupted, UsageError
@@ -24,7 +24,7 @@ _DRAFT_LENGTH = 4
 
 
 @click.command("verify")
-@click.argument("model", required=False)
+@model_argument
 @click.option("--prompts", metavar="FILE", help="One prompt a line instead of the built-in ones.")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the first N prompts.")
 @click.option("--json", "as_json", is_flag=True, help="A JSON object instead of text.")

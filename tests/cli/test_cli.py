@@ -130,6 +130,8 @@ def test_raw_and_system_and_stop(files: Files, capfd: pytest.CaptureFixture[str]
         (["show", "nothing-at-all"], 3, "no model called"),
         (["verify", "--verifier", "rejection"], 2, "match"),
         (["verify", "--prompts", "/no/such/list"], 2, "/no/such/list"),
+        (["chat", "-m", "no-such-model"], 3, "no model called"),
+        (["bench", "demo", "-m", "other"], 2, "named twice"),
     ],
 )
 def test_bad_input_is_one_line_and_a_documented_code(

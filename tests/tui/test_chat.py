@@ -7,9 +7,12 @@ import pytest
 from fake_engine import FakeEngine, Script
 from textual import events
 
-from localspec.errors import ContextError, ModelFileError
+from localspec import config
+from localspec.errors import ContextError, ModelFileError, UsageError
 from localspec.events import Message, Speculation
+from tui.commands import SPECS, told_here
 from tui.engine import Phase
+from tui.theme import wanted
 from tui.widgets import chat_log
 from tui.widgets.message import Question, ReplyView
 
@@ -306,7 +309,7 @@ async def test_commands(chat):
             ("/seed 7", "seed 7 from now on"),
             ("/system You are a cat.", "system prompt set"),
             ("/draft off", "plain decoding from now on"),
-            ("/help", "sampling temperature"),
+            ("/help", "where it stopped"),
         ]:
             await c.type(text)
             await c.until(lambda seen=seen: seen in c.screen_text)
@@ -317,6 +320,38 @@ async def test_commands(chat):
         assert c.engine.asked[0][0] == Message("system", "You are a cat.")
         await c.type("/new")
         await c.until(lambda: not c.session.conversation.turns)
+
+
+async def test_the_system_prompt_is_shown_set_and_removed(chat):
+    async with chat() as c:
+        await c.type("/system")
+        await c.sees("no system prompt; /system TEXT sets one")
+        await c.type("/system You are a cat.")
+        await c.type("/system")
+        await c.sees("system prompt: You are a cat.")
+        assert c.session.conversation.system == "You are a cat."
+        await c.type("/system none")
+        await c.until(lambda: c.session.conversation.system is None)
+
+
+async def test_help_begins_at_its_beginning_and_names_no_keys_of_other_screens(chat):
+    async with chat(size=(80, 24)) as c:
+        await c.pilot.press("f1")
+        await c.sees("send; while the model speaks")
+        assert "/quit" not in c.screen_text
+        await c.pilot.press("ctrl+end")
+        await c.sees("/quit")
+        await c.type("/system You are a cat.")  # a line later on is followed again
+        await c.sees("system prompt set")
+        assert "the setting above" not in c.screen_text
+
+
+async def test_advice_for_the_shell_is_told_with_the_commands_of_the_chat():
+    told = told_here("no model called 'x'; `localspec models` lists all")
+    assert told == "no model called 'x'; /models lists all"
+    assert told_here("`localspec pull org/x` fetches it") == "/pull org/x fetches it"
+    assert told_here("no chat; `localspec chats list` shows them") == "no chat; /chats shows them"
+    assert told_here("`localspec pull --force x`") == "`localspec pull --force x`"
 
 
 async def test_a_wrong_command_stays_in_the_composer(chat):
@@ -476,7 +511,39 @@ async def test_idle_means_idle(chat):
 async def test_the_palette_offers_the_same_actions(chat):
     async with chat() as c:
         names = {command.title for command in c.app.get_system_commands(c.app.screen)}
-        assert {"New chat", "Colours", "Compare", "Details", "Theme", "Quit"} <= names
+        assert {
+            "New",
+            "Colours",
+            "Compare",
+            "Details",
+            "Theme",
+            "Quit",
+            "Continue",
+            "Stop",
+        } <= names
+        assert {name.capitalize() for name in SPECS} <= names
+        await c.pilot.press("ctrl+p")
+        await c.pilot.press(*"title")
+        await c.pilot.pause(0.3)
+        await c.pilot.press("enter")
+        await c.until(lambda: c.composer.text == "/title ")
+
+
+async def test_a_theme_is_kept_for_the_next_time(chat):
+    async with chat() as c:
+        await c.type("/theme")
+        await c.sees("localspec-light")
+        await c.type("/theme nord")
+        await c.until((config.config_dir() / "config.toml").is_file)
+        assert c.app.theme == "nord"
+    config.settings.cache_clear()
+    assert wanted(config.settings()) == "nord"
+    async with chat(theme=wanted(config.settings())) as c:
+        assert c.app.theme == "nord"
+        await c.type("/theme nrd")
+        await c.until(lambda: "did you mean nord?" in c.stats)
+    with pytest.raises(UsageError, match="no theme 'norf'"):
+        wanted({"theme": "norf"})
 
 
 async def test_details_on_a_key_below_or_beside(chat):

@@ -266,6 +266,26 @@ async def test_again_edit_and_the_way_back_between_branches(chat):
         assert c.engine.asked[-1] == (Message("user", "Hello!"),)
 
 
+async def test_a_search_finds_the_titles_that_a_person_gave(chat, kept):
+    async with chat(Script("A fox."), Script("A bear."), kept=kept) as c:
+        await c.ask("Tell me of a fox")
+        await c.type("/title Woods and Rivers")
+        await c.type("/new")
+        await c.type("/chats river wood")
+        await c.sees("Woods and Rivers")
+        await c.type("/chats lake")
+        await c.until(lambda: "no title or message holds this" in c.stats)
+
+
+async def test_a_resumed_chat_tells_how_full_the_context_is(chat, path, kept):
+    async with chat(Script("Hi there."), kept=kept) as c:
+        await c.ask("Hello, you")
+    with ChatStore(path) as store:
+        saved = store.load(store.last().id)
+    async with chat(kept=Kept(Saver(path), "demo"), resume=saved) as c:
+        await c.sees("ctx 12/2048")
+
+
 async def test_every_branch_can_be_reached_and_the_title_says_which_it_is(chat):
     scripts = [Script("One."), Script("Two."), Script("Three.")]
     async with chat(*scripts) as c:

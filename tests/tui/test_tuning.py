@@ -20,7 +20,7 @@ def test_settings_are_listed_with_their_values():
     rows = dict(tuning.rows(Settings(Sampling(top_k=7)), Options(drafter=("suffix", "model"))))
     assert rows["top_k"] == "7"
     assert rows["drafter"].startswith("suffix,model")
-    assert rows["draft_max"] == "auto, loads the model again"
+    assert rows["draft_max"] == "auto  (another one loads the model again)"
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 
 from textual import events, on
 
 from localspec.errors import LocalspecError
-from tui import commands, keymap
+from tui import commands, keymap, theme
 from tui.attaching import AttachError, attach
 from tui.commands import Command, CommandError, Value
 from tui.conversation import Turn
@@ -21,6 +22,8 @@ from tui.widgets.composer import Composer
 from tui.widgets.lines import Lines
 from tui.widgets.message import Columns, Note, ReplyView
 
+_ELSEWHERE = frozenset({"theme", "quit"})
+"""Commands that the palette offers from every screen."""
 _REST_SECONDS = 0.12
 """How long the cursor rests on a token before the models are asked about it."""
 
@@ -84,8 +87,45 @@ class ChatScreen(ChoosingView):
             "compare": lambda _: self.action_compare(),
             "details": lambda _: self.action_details(),
             "copy": lambda code: self.action_copy(code is True),
+            "theme": lambda name: self.use_theme(str(name)),
             "quit": lambda _: self.app.action_quit(),
         }
+
+    def offers(self) -> Iterable[tuple[str, str, Callable[[], object]]]:
+        """Every command for the palette: its name, what it does, and how to do it.
+
+        One that needs an argument is put into the composer.
+        """
+        for name, spec in commands.SPECS.items():
+            if name in _ELSEWHERE:
+                continue
+            yield name.capitalize(), spec.help, partial(self._offered, name)
+        yield "Code", "copy the last code block", partial(self.action_copy, code=True)
+        yield "Stop", keymap.BY_ID["chat.stop"].tooltip, self.action_stop
+        yield "Next chat", "of those that are open", self.action_next_chat
+        yield "Branch before", "look at the branch before", partial(self.action_branch, -1)
+        yield "Older", "load older messages", self.action_older
+        yield "Restart", "start the engine again after it died", self.action_restart
+
+    async def _offered(self, name: str) -> None:
+        try:
+            command = commands.parse(f"/{name}")
+        except CommandError:
+            self._composer.put(f"/{name} ")
+            self._composer.focus()
+            return
+        assert command is not None
+        await self._run_command(command)
+
+    async def use_theme(self, name: str) -> None:
+        """List the themes, or use one."""
+        if not name:
+            rows = [("●" if known == self.app.theme else "", known) for known in theme.NAMES]
+            await self._log.add_list(Columns([*rows, ("", "/theme NAME uses one")]))
+        elif name in theme.NAMES:
+            self.app.theme = name
+        else:
+            self.hint(f"there is no theme {name!r}; {theme.there_is(name)}")
 
     @on(Composer.Suggested)
     def _suggested(self, event: Composer.Suggested) -> None:
@@ -215,9 +255,8 @@ class ChatScreen(ChoosingView):
     async def action_help(self) -> None:
         """List keys and commands in the conversation."""
         typed = [(spec.usage, spec.help) for spec in commands.SPECS.values()]
-        keys = [(keys, does) for _, keys, does in keymap.rows(self._rebound)]
-        await self._log.add(Columns([*keys, *keymap.FIXED, ("", ""), *typed]))
-        self._log.anchor()
+        keys = [(row.keys, row.does) for row in keymap.rows(self._rebound, keymap.IN_THE_CHAT)]
+        await self._log.add_list(Columns([*keys, *keymap.FIXED, ("", ""), *typed]))
 
     def action_copy(self, code: bool = False) -> None:
         """Copy the last reply, or its last code block, to the clipboard."""

@@ -113,7 +113,10 @@ class ChoosingView(KeepingView):
     # -- models and settings -------------------------------------------------------------------
 
     def use_model(self, names: str) -> None:
-        """Answer with another model from now on."""
+        """Answer with another model from now on; without a name, choose one."""
+        if not names:
+            self.action_models()
+            return
         model, _, draft = names.partition(" ")
         self._look_and_load({"model": model, "draft": draft.strip() or None})
 
@@ -129,11 +132,14 @@ class ChoosingView(KeepingView):
         """List the settings, or change one."""
         session = self.session
         if not text:
-            await self._log.add(Columns(tuning.rows(session.settings, session.options)))
-            self._log.anchor()
+            await self._log.add_list(Columns(tuning.rows(session.settings, session.options)))
             return
         try:
             name, typed = tuning.read(text)
+            if not typed:
+                held = tuning.values(session.settings, session.options).get(name)
+                self.hint(f"{name} is {tuning.text_of(held)}: {tuning.BY_NAME[name].help}")
+                return
             wanted = {name: tuning.BY_NAME[name].value(typed)}
             change = tuning.change(wanted, session.settings, session.options)
         except (tuning.SettingError, LocalspecError) as error:
@@ -172,6 +178,8 @@ class ChoosingView(KeepingView):
         try:
             if not words:
                 await self._list_presets()
+            elif words == "save":
+                self.hint("/preset save NAME: the preset needs a name")
             elif first == "save":
                 await self._save_preset(name.strip())
             else:
@@ -183,8 +191,7 @@ class ChoosingView(KeepingView):
         found = presets.presets()
         listed = [(preset.name, plain(preset.about)) for preset in found.values()]
         hint = "/preset NAME uses one" if found else "there are none; /preset save NAME makes one"
-        await self._log.add(Columns([*listed, ("", hint)]))
-        self._log.anchor()
+        await self._log.add_list(Columns([*listed, ("", hint)]))
 
     def _use_preset(self, preset: Preset) -> None:
         session = self.session
@@ -202,7 +209,7 @@ class ChoosingView(KeepingView):
         if "model" in others and "draft" not in preset.values:
             others["draft"] = None
         if preset.system is not None:
-            session.change(Command("system", preset.system))
+            session.chat.system(preset.system or None)
         self.apply(replace(change, options={**change.options, **others}), f"preset {preset.name}")
 
     async def _save_preset(self, name: str) -> None:
@@ -230,6 +237,7 @@ class ChoosingView(KeepingView):
         model = changes.get("model", options.model if options is not None else None)
         draft = changes.get("draft", options.draft if options is not None else None)
         words = [str(model), *(("--draft", str(draft)) if draft is not None else ())]
+        self.hint(f"looking into {' with '.join(words[::2])} …")
         try:
             if model is not None:
                 facts = await asyncio.to_thread(apart.ask, "localspec", *_SHOW, *words)
@@ -238,7 +246,9 @@ class ChoosingView(KeepingView):
         except LocalspecError as error:
             async with self._changing:
                 await self._log.add(Note(str(error), error=True))
+            self.unhint()
             return
+        self.unhint()
         self._load(**changes)
 
     def _load(self, **changes: object) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Awaitable
 from typing import TypeVar
 
 from localspec import config
+from localspec.chats.values import Listed
+from localspec.chats.words import terms
 from localspec.errors import LocalspecError
 from tui.screens.view import ChatView
 from tui.stream import plain
@@ -94,18 +96,19 @@ class KeepingView(ChatView):
         """List the chats used last, or the messages that hold the words of ``query``."""
         kept = self.session.kept
         if query:
+            called = [i.info for i in await self._asked(kept.chats()) or () if _is_called(i, query)]
             hits = await self._asked(kept.search(query))
-            found = [(hit.info, f"{hit.info.title}: {hit.excerpt}") for hit in hits or ()]
+            found = [(info, _described(info.title, info.updated)) for info in called]
+            found += [(hit.info, f"{hit.info.title}: {hit.excerpt}") for hit in hits or ()]
         else:
             listed = await self._asked(kept.chats())
             found = [(i.info, _described(i.info.title, i.info.updated)) for i in listed or ()]
         if found:
             rows = [(info.id[:_ID_SHOWN], text) for info, text in found[:_LISTED]]
             more = [("", f"and {len(found) - _LISTED} more")] if len(found) > _LISTED else []
-            await self._log.add(Columns([*rows, *more, ("", "/resume ID goes on with one")]))
-            self._log.anchor()
+            await self._log.add_list(Columns([*rows, *more, ("", "/resume ID goes on with one")]))
         else:
-            self.hint("no message holds these words" if query else "there are no chats yet")
+            self.hint("no title or message holds this" if query else "there are no chats yet")
 
     async def resume(self, start: str) -> None:
         """Go on with another chat."""
@@ -154,8 +157,7 @@ class KeepingView(ChatView):
         """List the open chats, or look at one of them."""
         chats = self.session.chats
         if not words:
-            await self._log.add(Columns([*self._opened(), ("", "/open N looks at one")]))
-            self._log.anchor()
+            await self._log.add_list(Columns([*self._opened(), ("", "/open N looks at one")]))
         elif words.isdecimal() and 1 <= int(words) <= len(chats.all):
             self._look_at(int(words) - 1)
         else:
@@ -223,7 +225,7 @@ class KeepingView(ChatView):
         except LocalspecError as error:
             await self._log.add(Note(str(error), error=True))
         else:
-            await self._log.add(Note(f"written to {path}"))
+            await self._log.add(Note(f"written to {path.absolute()}"))
         self._log.anchor()
 
     async def _asked(self, answer: Awaitable[T]) -> T | None:
@@ -235,6 +237,12 @@ class KeepingView(ChatView):
             self._log.anchor()
             return None
         return found
+
+
+def _is_called(listed: Listed, query: str) -> bool:
+    """Whether a title that a person gave holds all words of a search."""
+    title, words = listed.info.title.casefold(), terms(query.casefold())
+    return listed.info.named and bool(words) and all(word in title for word in words)
 
 
 def _described(title: str, updated: float) -> str:

@@ -14,6 +14,7 @@ from textual.widgets import Footer
 
 from localspec.errors import LocalspecError
 from tui import garbage, keymap
+from tui.commands import told_here
 from tui.conversation import Turn
 from tui.engine import Phase
 from tui.happenings import (
@@ -228,6 +229,7 @@ class ChatView(Screen[None]):
     async def _show(self, happening: Happening) -> None:
         match happening:
             case Opened(info):
+                self.session.chat.count_context()
                 self._title_bar.opened(info)
                 for notice in info.notices:
                     await self._log.add(Note(notice))
@@ -251,6 +253,7 @@ class ChatView(Screen[None]):
         """All that was said in the chat that is looked at now, and what is just being said."""
         chat = self.session.chat
         await self._log.show_turns(chat.conversation.turns)
+        chat.count_context()
         if not chat.conversation.turns:
             await self._log.add(Help(WELCOME))
         if chat.speaking is not None:
@@ -282,7 +285,7 @@ class ChatView(Screen[None]):
     def hint(self, text: str) -> None:
         """Show a line in place of the figures, for as long as it takes to read."""
         self._hint_until = time.monotonic() + _HINT_SECONDS + len(text) / _READ_PER_SECOND
-        self._stats.show_hint(text)
+        self._stats.show_hint(told_here(text))
         self._timer.resume()
 
     def unhint(self) -> None:

@@ -93,6 +93,17 @@ class ChatLog(VerticalScroll):
         self._others.append(widget)
         await self.mount(widget)
 
+    async def add_list(self, widget: Widget) -> None:
+        """Show something that is read from its beginning, even where it is longer than the log."""
+        await self.add(widget)
+        self.anchor()
+        self.call_after_refresh(self._show_beginning, widget)
+
+    def _show_beginning(self, widget: Widget) -> None:
+        if widget.is_attached and widget.outer_size.height > self.content_size.height:
+            self.release_anchor()
+            self.scroll_to_widget(widget, animate=False, top=True)
+
     async def clear(self) -> None:
         """Forget everything."""
         self._turns.clear()

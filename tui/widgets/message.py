@@ -14,6 +14,7 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static
 
+from tui.commands import told_here
 from tui.conversation import Turn
 from tui.lines import Line, lines_of
 from tui.markdown import typeset
@@ -58,6 +59,7 @@ class Note(Static):
     """A line of the interface itself."""
 
     def __init__(self, text: str, *, error: bool = False) -> None:
+        text = told_here(text) if error else text
         super().__init__(plain(text), markup=False, classes="-error" if error else "")
 
 
