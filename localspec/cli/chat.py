@@ -150,5 +150,6 @@ def _input_lines(ctrl_c: CtrlC, voice: Silent) -> Iterator[bytes]:
         except OSError as error:
             raise LocalspecError(f"cannot read stdin: {error.strerror}") from None
         if not line:
+            voice.leaves()
             return
         yield line

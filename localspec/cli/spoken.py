@@ -25,6 +25,9 @@ class Silent:
     def asks(self) -> None:
         """A message is waited for."""
 
+    def leaves(self) -> None:
+        """No more messages come."""
+
     def answers(self) -> None:
         """A reply begins."""
 
@@ -42,6 +45,10 @@ class Spoken(Silent):
     def asks(self) -> None:
         """The person's turn."""
         click.echo("You: ", err=True, nl=False)
+
+    def leaves(self) -> None:
+        """The line that was begun for the person ends."""
+        click.echo(err=True)
 
     def answers(self) -> None:
         """The model's turn."""

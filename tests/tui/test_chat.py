@@ -179,6 +179,18 @@ async def test_a_failed_reply_is_one_line_and_the_next_one_works(chat):
         await c.sees("not answered")
 
 
+async def test_why_a_reply_cannot_go_on_now_is_said(chat):
+    async with chat(Script(LONG, hold_at=3)) as c:
+        await c.ask_and_hold("Hello")
+        await c.pilot.press("f9")
+        await c.until(lambda: "when the model is loaded and free" in c.stats)
+        c.engine.go.set()
+        await c.ready()
+        c.engine.die()
+        await c.pilot.press("f9")
+        await c.until(lambda: "when the model is loaded and free" in c.stats)
+
+
 async def test_a_question_that_failed_can_be_asked_once_more(chat):
     async with chat(Script(error=ContextError("too long")), Script("Fine.")) as c:
         await c.ask("Hello")

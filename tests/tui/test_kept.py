@@ -266,6 +266,29 @@ async def test_again_edit_and_the_way_back_between_branches(chat):
         assert c.engine.asked[-1] == (Message("user", "Hello!"),)
 
 
+async def test_a_disk_that_is_slow_holds_up_no_key_and_what_follows_keeps_its_order(
+    chat, kept, monkeypatch
+):
+    go = asyncio.Event()
+    listed = kept.chats
+
+    async def slow(**more):
+        await go.wait()
+        return await listed(**more)
+
+    monkeypatch.setattr(kept, "chats", slow)
+    async with chat(Script("One."), Script("Two."), kept=kept) as c:
+        await c.ask("First")
+        await c.type("/chats")
+        await c.type("Second")
+        await c.pilot.press("f2")
+        await c.sees("first token")  # the details, while the list is waited for
+        assert len(c.replies) == 1
+        go.set()
+        await c.sees("/resume ID goes on with one")
+        await c.until(lambda: len(c.replies) == 2)
+
+
 async def test_a_search_finds_the_titles_that_a_person_gave(chat, kept):
     async with chat(Script("A fox."), Script("A bear."), kept=kept) as c:
         await c.ask("Tell me of a fox")

@@ -42,12 +42,32 @@ async def test_a_pair_is_pulled_while_one_chats_and_can_be_used(chat, hub, pair)
         await c.until(lambda: "pulling tiny" in c.screen_text and "% of" in c.screen_text, 20)
         await c.ask("Hello")
         await c.sees("One.")
-        await c.type("/pull other")
-        await c.until(lambda: "tiny is being pulled" in c.stats)
+        await c.type("/pull tiny")
+        await c.until(lambda: "tiny is being pulled already" in c.stats)
         hub.delay = 0
         await c.until(lambda: "tiny is here" in c.screen_text, 20)
         assert "pulling" not in c.screen_text
     assert hf_cache.find_file(TARGET, TARGET_FILE) is not None
+
+
+async def test_a_second_pull_waits_for_the_first_and_begins_when_it_has_ended(
+    chat, hub, pair, models
+):
+    other = "org/Other-GGUF"
+    hub.repo(other, {"Other-Q8_0.gguf": models.draft})
+    hub.delay = 0.03
+    async with chat() as c:
+        await c.type("/pull tiny")
+        await c.until(lambda: hf_cache.partials(TARGET), 20)
+        await c.type(f"/pull {other}")
+        await c.until(lambda: f"{other} is pulled next, after tiny" in c.stats)
+        await c.sees("1 of 2: pulling tiny")
+        assert not hf_cache.partials(other)
+        await c.pilot.press("escape")
+        await c.until(lambda: "/pull tiny continues from there" in c.screen_text, 20)
+        hub.delay = 0
+        await c.until(lambda: f"{other} is here" in c.screen_text, 20)
+        assert "pulling" not in c.screen_text
 
 
 async def test_a_pull_that_is_stopped_goes_on_where_it_stopped(chat, hub, pair):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 
 from textual import events, on
+from textual.worker import Worker
 
 from localspec.errors import LocalspecError
 from tui import commands, keymap, theme
@@ -17,6 +18,7 @@ from tui.engine import Phase
 from tui.markdown import code_blocks
 from tui.screens.choosing import ChoosingView
 from tui.screens.compare import CompareScreen
+from tui.session import Session
 from tui.widgets.chat_log import ChatLog
 from tui.widgets.composer import Composer
 from tui.widgets.lines import Lines
@@ -31,10 +33,18 @@ _REST_SECONDS = 0.12
 class ChatScreen(ChoosingView):
     """The chat, with its keys and commands."""
 
+    def __init__(
+        self, session: Session, name: str, verifier: str, rebound: Mapping[str, str]
+    ) -> None:
+        super().__init__(session, name, verifier, rebound)
+        self._to_do: asyncio.Queue[str | Command] = asyncio.Queue()
+        """What was sent and commanded, in its order."""
+        self._doing: Worker[None] | None = None
+
     # -- what the person does ------------------------------------------------------------------
 
     @on(Composer.Sent)
-    async def _sent(self, event: Composer.Sent) -> None:
+    def _sent(self, event: Composer.Sent) -> None:
         try:
             command = commands.parse(event.text.strip())
             text = attach(event.text.strip("\n")) if command is None else ""
@@ -44,10 +54,22 @@ class ChatScreen(ChoosingView):
         self.unhint()
         self._composer.accept()
         self._log.anchor()
-        if command is None:
-            self.ask(text)
-        else:
-            await self._run_command(command)
+        self._do(text if command is None else command)
+
+    def _do(self, what: str | Command) -> None:
+        """Say something, or obey a command, after all that came before."""
+        self._to_do.put_nowait(what)
+        if self._doing is None or self._doing.is_finished:
+            self._doing = self.run_worker(self._do_all(), group="doing")
+
+    async def _do_all(self) -> None:
+        # Not in the handler of a message: a disk that is slow would hold up the drawing as well.
+        while not self._to_do.empty():
+            what = self._to_do.get_nowait()
+            if isinstance(what, str):
+                self.ask(what)
+            else:
+                await self._run_command(what)
 
     async def _run_command(self, command: Command) -> None:
         does = self._commands().get(command.name)
@@ -107,7 +129,7 @@ class ChatScreen(ChoosingView):
         yield "Older", "load older messages", self.action_older
         yield "Restart", "start the engine again after it died", self.action_restart
 
-    async def _offered(self, name: str) -> None:
+    def _offered(self, name: str) -> None:
         try:
             command = commands.parse(f"/{name}")
         except CommandError:
@@ -115,7 +137,7 @@ class ChatScreen(ChoosingView):
             self._composer.focus()
             return
         assert command is not None
-        await self._run_command(command)
+        self._do(command)
 
     async def use_theme(self, name: str) -> None:
         """List the themes, or use one."""

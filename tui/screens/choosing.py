@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+from collections import deque
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from textual import work
 from textual.content import Content
+from textual.worker import Worker
 
 from localspec import config, config_file, presets
 from localspec.config_file import Value as Saved
@@ -28,6 +30,17 @@ if TYPE_CHECKING:
     from tui.picking import Picked
     from tui.pulling import Puller
 
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A pull that was asked for."""
+
+    name: str
+    draft: str | None
+    force: bool
+    """Even if it is too big for this machine."""
+
+
 _SHOW = ("show", "--json", "--offline")
 _OTHER_OPTIONS = {"model", "draft", "kv_type", "gpu_layers", "draft_gpu_layers"}
 """What a preset may hold beside the settings of the panel, and a load may change."""
@@ -38,6 +51,9 @@ class ChoosingView(KeepingView):
 
     _puller: Puller | None = None
     """Made for the first pull."""
+    _pulls: deque[Wanted]
+    """What is pulled after the present one."""
+    _pulling: Worker[None] | None = None
 
     def action_models(self, query: str = "", *, drafts: bool = False) -> None:
         """Choose a model, or a draft for the present one."""
@@ -76,29 +92,39 @@ class ChoosingView(KeepingView):
         from tui.pulling import Puller  # later than the first picture
 
         if self._puller is None:
-            self._puller = Puller()
+            self._puller, self._pulls = Puller(), deque()
             self._puller.on_change = self._show_pull
-        if self._puller.name is not None:
-            self.hint(f"{self._puller.name} is being pulled; Esc stops that")
-            return
         name, _, draft = names.partition(" ")
-        self._pull(self._puller, name, draft.strip() or None, force=force)
+        wanted = Wanted(name, draft.strip() or None, force)
+        if name == self._puller.name or wanted in self._pulls:
+            self.hint(f"{name} is being pulled already; Esc stops that")
+            return
+        self._pulls.append(wanted)
+        if self._pulling is None or self._pulling.is_finished:
+            self._pulling = self._pull_all(self._puller)
+        else:
+            self.hint(f"{name} is pulled next, after {self._puller.name}")
+            self._show_pull()
 
     @work(group="pull")
-    async def _pull(self, puller: Puller, name: str, draft: str | None, *, force: bool) -> None:
-        outcome = await puller.run(name, draft, force=force)
-        async with self._changing:
-            for line in outcome.lines:
-                await self._log.add(Note(line, error=outcome.error))
+    async def _pull_all(self, puller: Puller) -> None:
+        """One after the other: two at once would only share the line."""
+        while self._pulls:
+            wanted = self._pulls.popleft()
+            outcome = await puller.run(wanted.name, wanted.draft, force=wanted.force)
+            async with self._changing:
+                for line in outcome.lines:
+                    await self._log.add(Note(line, error=outcome.error))
 
     def stop_pull(self) -> None:
-        """End the pull; what has arrived is kept."""
+        """End the pull; what has arrived is kept. What was to follow is pulled next."""
         if self._puller is not None:
             self._puller.stop()
 
     async def on_unmount(self) -> None:
         """A pull ends with the interface; the next one goes on where it stopped."""
         if self._puller is not None:
+            self._pulls.clear()
             await self._puller.close()
 
     def _show_pull(self) -> None:
@@ -108,7 +134,9 @@ class ChoosingView(KeepingView):
         if bool(line) is not self._pull_bar.display:
             self._pull_bar.display = bool(line)
             self.refresh_bindings()
-        self._pull_bar.show(Content(plain(f"{line}  (Esc stops)" if line else "")))
+        first = f"1 of {1 + len(self._pulls)}: " if self._pulls else ""
+        line = f"{first}{line}  (Esc stops)" if line else ""
+        self._pull_bar.show(Content(plain(line)))
 
     # -- models and settings -------------------------------------------------------------------
 

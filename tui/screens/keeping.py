@@ -10,6 +10,7 @@ from localspec import config
 from localspec.chats.values import Listed
 from localspec.chats.words import terms
 from localspec.errors import LocalspecError
+from tui.engine import Phase
 from tui.screens.view import ChatView
 from tui.stream import plain
 from tui.widgets.message import Columns, Note
@@ -41,7 +42,9 @@ class KeepingView(ChatView):
 
     def action_continue(self) -> None:
         """Have the last reply go on where it was stopped."""
-        if not self.session.go_on():
+        if self.session.speaking or self.session.phase in (Phase.LOADING, Phase.DEAD):
+            self.hint("a reply goes on when the model is loaded and free")
+        elif not self.session.go_on():
             self.hint("the last reply is whole; /again makes another")
 
     def action_edit(self) -> None:
