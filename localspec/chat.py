@@ -170,8 +170,14 @@ def fit(
     if low < steady < len(cuts):
         prompt = without(cuts[steady])
     if len(prompt.tokens) >= capacity:
-        raise ContextError(
-            f"the message is too long: with its frame it has {len(prompt.tokens)} tokens, and the "
-            f"context holds {capacity}; shorten it, or raise --ctx"
-        )
+        raise _too_long(len(prompt.tokens), capacity, goes_on=turns[-1].role == "assistant")
     return prompt
+
+
+def _too_long(tokens: int, capacity: int, *, goes_on: bool) -> ContextError:
+    size = f"{tokens} tokens, and the context holds {capacity}"
+    if goes_on:
+        return ContextError(f"the reply cannot go on: with its question it has {size}; raise --ctx")
+    return ContextError(
+        f"the message is too long: with its frame it has {size}; shorten it, or raise --ctx"
+    )

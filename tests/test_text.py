@@ -119,6 +119,11 @@ def test_one_message_too_long_is_refused_with_numbers() -> None:
         fit([words(100)], TEMPLATE, WORDS.encode, 50, 10)
 
 
+def test_a_reply_that_cannot_go_on_is_not_called_a_message_that_is_too_long() -> None:
+    with pytest.raises(ContextError, match="the reply cannot go on: with its question it has"):
+        fit([words(5), words(60, "assistant")], TEMPLATE, WORDS.encode, 50, 10)
+
+
 def test_a_last_message_that_fits_alone_is_kept_though_the_reserve_is_not() -> None:
     prompt = fit([words(5), words(40)], TEMPLATE, WORDS.encode, 50, 25)
     assert prompt.dropped == 1

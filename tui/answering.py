@@ -79,7 +79,7 @@ class Answering:
         question = None if work.text is None else conversation.say(work.text)
         messages = conversation.messages()
         reply = work.unfinished or conversation.answer()
-        said, reply.made = reply.text, None
+        said, made, reply.made = reply.text, reply.made, None
         ended = chat.kept.follow(conversation, question, reply)
         chat.meter.start()
         self.chat, chat.speaking = chat, reply
@@ -104,6 +104,8 @@ class Answering:
                     reply.made = Made(messages, settings.sampling, settings.max_tokens, event.reply)
         except LocalspecError as error:
             reply.end = "failed"
+            if work.unfinished is not None and reply.text == said:
+                reply.end, reply.made = work.ended, made
             if self._engines.phase is Phase.REPLYING:  # else its death has been told
                 self._tell(chat, Failed(error))
         finally:

@@ -6,7 +6,9 @@ import re
 
 from localspec import config
 
-_NAME = re.compile(r"(?:^|(?<=\s))@(\S+)")
+_NAME = re.compile(r'(?:^|(?<=\s))@(?:"([^"\n]+)"|(\S+))')
+"""A name with spaces stands in quotes."""
+_AFTER = ".,;:!?)'\""
 _LARGEST = 1 << 20
 """Bytes of a file; more fits no context that runs here."""
 
@@ -22,10 +24,15 @@ def attach(text: str) -> str:
         AttachError: a file that is too large, not text, or not readable.
     """
     parts = [text]
-    for name in dict.fromkeys(_NAME.findall(text)):
+    for name in dict.fromkeys(quoted or bare for quoted, bare in _NAME.findall(text)):
+        if f"\n\n{name.rstrip(_AFTER)}:\n```" in text:
+            continue  # a message that is edited holds it already
         path = config.expand(name)
         try:
             if not path.is_file():
+                name = name.rstrip(_AFTER)  # noqa: PLW2901 - what ends a sentence ends no name
+                path = config.expand(name)
+            if not name or not path.is_file():
                 continue
             if path.stat().st_size > _LARGEST:
                 raise AttachError(f"{name} is larger than 1 MB; attach a part of it")

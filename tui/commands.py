@@ -153,4 +153,5 @@ _IN_THE_SHELL = re.compile(r"`localspec (models|pull [^-`][^`]*|chats list)`")
 
 def told_here(text: str) -> str:
     """An error's advice with the commands of the chat in place of those of the shell."""
+    text = text.replace("raise --ctx", "take more with /set ctx N")
     return _IN_THE_SHELL.sub(lambda found: "/" + found[1].removesuffix(" list"), text)

@@ -17,7 +17,7 @@ _COMMAND = re.compile(r"/([a-z]*)$")
 _PRESET = re.compile(r"/preset ([\w-]*)$")
 _THEME = re.compile(r"/theme ([\w-]*)$")
 _SETTING = re.compile(r"/set (\w*)$")
-_FILE = re.compile(r"(?:^|(?<=\s))@(\S*)$")
+_FILE = re.compile(r'(?:^|(?<=\s))@(?:"([^"\n]*)|([^\s"]\S*|))$')
 _MOST = 200
 """Entries of a folder that are looked at; a person who has more types more."""
 
@@ -48,7 +48,7 @@ def completions(before: str) -> list[Completion]:
     if match := _SETTING.fullmatch(before):
         return _starting(match[1], {name: field.help for name, field in tuning.BY_NAME.items()})
     if match := _FILE.search(before):
-        return _files(match[1])
+        return _files(match[1] or match[2] or "", length=len(match[0]))
     return []
 
 
@@ -68,7 +68,8 @@ def _starting(typed: str, known: Mapping[str, str]) -> list[Completion]:
     ]
 
 
-def _files(typed: str) -> list[Completion]:
+def _files(typed: str, length: int) -> list[Completion]:
+    """Files whose path goes on so; ``length`` characters have been typed for it."""
     folder, name = os.path.split(typed)
     before = typed.removesuffix(name)
     try:
@@ -81,7 +82,15 @@ def _files(typed: str) -> list[Completion]:
     except OSError:  # no such folder, or not ours to read: nothing to offer
         return []
     return [
-        Completion(f"@{before}{entry}{os.sep if is_folder else ''}", len(typed) + 1)
+        Completion(_named(before + entry, is_folder=is_folder), length)
         for entry, is_folder in sorted(found)
-        if not re.search(r"\s", entry)
+        if not re.search(r'["\n]', entry)
     ]
+
+
+def _named(path: str, *, is_folder: bool) -> str:
+    """As it is written in a message; the quotes of a folder are still open."""
+    end = os.sep if is_folder else ""
+    if not re.search(r"\s", path):
+        return f"@{path}{end}"
+    return f'@"{path}{end}' + ("" if is_folder else '"')

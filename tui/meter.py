@@ -146,8 +146,9 @@ _SETTING_RANKS = (4, 6, 8)
 """Context, setting and memory: what stands on the second line where there are two."""
 _NEEDED = 4
 """Rank of what a long reason leaves room for: speed, acceptance, times plain decoding, context."""
-_LEAST_STATE = 32
-"""Characters that a reason gets all the same; the details have the whole of it."""
+_LEAST_STATE = {"on": 11, "parked": 20, "off": 32}
+"""Characters that a reason gets all the same; the details have the whole of it. That of being
+parked is mostly the same one."""
 
 
 def figures(meter: Meter, setting: str) -> list[Figure]:
@@ -177,7 +178,8 @@ def figures(meter: Meter, setting: str) -> list[Figure]:
         if meter.drafted and finished is None:
             parts.append(Figure(f"K {meter.drafted}", f"K {meter.drafted}", 7))
     if meter.context:
-        context = f"ctx {meter.used}/{meter.context}"
+        # The last token of a reply that filled it was never read.
+        context = f"ctx {min(meter.used, meter.context)}/{meter.context}"
         parts.append(Figure(context, context, 4))
     if meter.memory is not None:
         memory = size_text(meter.memory)
@@ -225,7 +227,8 @@ def stats_line(meter: Meter, setting: str, width: int) -> tuple[str, str]:
     state = speculation_text(meter.speculation)
     parts = figures(meter, setting)
     needed = SEPARATOR.join(part.short for part in parts if part.rank <= _NEEDED)
-    state = _cut(state, max(_LEAST_STATE, width - len(needed) - len(SEPARATOR)))
+    least = _LEAST_STATE.get(meter.speculation.state, 0) if meter.speculation else 0
+    state = _cut(state, max(least, width - len(needed) - len(SEPARATOR)))
     line = fitted(parts, width - (len(state) + len(SEPARATOR) if state else 0))
     return line, _cut(state, width)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
+from localspec.chats.values import End
 from tui.conversation import Conversation, Turn
 from tui.happenings import Happening
 from tui.kept import Kept
@@ -19,6 +20,8 @@ class Work:
     """What the person says; None where what is there already is answered."""
     unfinished: Turn | None = None
     """The reply that is to go on."""
+    ended: End | None = None
+    """How it had ended; so it has again if it cannot go on."""
 
 
 class OpenChat:
@@ -42,8 +45,8 @@ class OpenChat:
         """What had been typed before a question was edited."""
         self._again = False
         """Whether the last question is to be answered once more."""
-        self._onward = False
-        """Whether the last reply is to go on where it stopped."""
+        self._onward: End | None = None
+        """How the last reply, which is to go on, had ended."""
 
     @property
     def title(self) -> str:
@@ -68,16 +71,16 @@ class OpenChat:
             self._again = False
             return Work()
         if self._onward:
-            self._onward = False
-            return Work(unfinished=self.conversation.turns[-1])
+            ended, self._onward = self._onward, None
+            return Work(unfinished=self.conversation.turns[-1], ended=ended)
         return Work(self.queue.popleft())
 
     def forget_plans(self) -> None:
         """Nothing is to be answered any more."""
         self.queue.clear()
         if self._onward:
-            self.conversation.turns[-1].end = "interrupt"
-        self._again = self._onward = False
+            self.conversation.turns[-1].end = self._onward
+        self._again, self._onward = False, None
 
     def edit(self, turn: Turn, text: str) -> None:
         """Say something else in place of ``turn``, on a branch beside it."""
@@ -101,8 +104,7 @@ class OpenChat:
         stopped = turns and turns[-1].role == "assistant" and turns[-1].text
         if not stopped or turns[-1].end in (None, "stop"):
             return False
-        turns[-1].end = None
-        self._onward = True
+        self._onward, turns[-1].end = turns[-1].end, None
         return True
 
     def branch(self, step: int) -> bool:

@@ -765,6 +765,16 @@ async def test_a_file_goes_along(chat, tmp_path, monkeypatch):
         await c.pilot.press("enter")
         await c.until(lambda: c.engine.asked)
         assert c.engine.asked[0][0].content.endswith("notes.txt:\n```\nremember\n```")
+        await c.pilot.press("f8", "enter")  # asked once more, it does not go along twice
+        await c.until(lambda: len(c.engine.asked) == 2)
+        assert c.engine.asked[1][-1].content.count("remember") == 1
+        await c.ready()
+        (tmp_path / "my notes.txt").write_text("spaces\n", encoding="utf-8")
+        await c.pilot.press(*"see @my", "tab")
+        assert c.composer.text == 'see @"my notes.txt" '
+        await c.pilot.press(*"and (@notes.txt).", "enter")
+        await c.until(lambda: len(c.engine.asked) == 3)
+        assert "spaces" in c.engine.asked[2][-1].content
         (tmp_path / "bad").write_bytes(b"\xff")
         await c.ready()
         await c.pilot.press(*"see @bad", "enter")
@@ -890,6 +900,20 @@ async def test_another_answer_after_help_is_shown_once(chat):
         await c.sees("second answer")
         assert c.screen_text.count("second answer") == 1
         assert "first answer" not in c.screen_text
+
+
+async def test_a_reply_that_cannot_go_on_is_what_it_was(chat):
+    full = ContextError("the reply cannot go on: 9 tokens, and the context holds 9; raise --ctx")
+    async with chat(Script(LONG, hold_at=2), Script(error=full)) as c:
+        await c.ask_and_hold("Hello")
+        await c.pilot.press("escape")
+        await c.ready()
+        made = c.replies[-1].made
+        await c.pilot.press("f9")
+        await c.sees("take more with /set ctx N")
+        await c.sees("stopped by you")
+        assert c.replies[-1].end == "interrupt"
+        assert c.replies[-1].made is made
 
 
 async def test_a_stopped_reply_goes_on_where_it_stopped(chat):
