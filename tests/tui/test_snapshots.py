@@ -95,7 +95,7 @@ async def compared(c):
 
 async def helped(c):
     await c.type("/help")
-    await c.sees("/quit")
+    await c.sees("keys and commands")
 
 
 async def listed(c):
