@@ -36,7 +36,9 @@ _COMMANDS = """
 ## Commands
 
 A line that is one word of letters after a slash is a command; Tab completes it. A space before the
-slash sends it to the model. `@path` in a message attaches a text file; Tab completes the path.
+slash sends it to the model. `@path` in a message attaches a text file; Tab completes the path, and a
+name with spaces stands in quotes: `@"my notes.txt"`. In `chat --plain` there are `/help`, `/new`,
+`/system`, `/temp`, `/seed` and `/quit`.
 
 | Command | Does |
 |---|---|

@@ -121,6 +121,9 @@ SPECS = {
 _ALIASES = {
     "colors": "colours",
     "exit": "quit",
+    "bye": "quit",
+    "load": "model",
+    "regen": "again",
     "clear": "new",
     "temperature": "temp",
     "regenerate": "again",

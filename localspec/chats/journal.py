@@ -40,6 +40,20 @@ class Journal:
             info, system=info.system if system is None else system, model=model or info.model
         )
 
+    @property
+    def system(self) -> str | None:
+        """The system prompt."""
+        return self._info.system
+
+    @system.setter
+    def system(self, text: str | None) -> None:
+        self._info = dataclasses.replace(self._info, system=text)
+
+    def renew(self) -> None:
+        """Begin another chat, with the same system prompt; what was said is kept where it is."""
+        self._said = []
+        self._info = started(self._info.system, self._info.model)
+
     def messages(self, question: str) -> list[Message]:
         """What the model is asked, with a new question at the end."""
         system = [Message("system", self._info.system)] if self._info.system else []

@@ -20,6 +20,7 @@ from localspec.cli.flags import (
     sort_flags,
 )
 from localspec.cli.interrupt import CtrlC
+from localspec.cli.lines import Leaving, Talk
 from localspec.cli.spoken import Silent, speaker
 from localspec.cli.texts import decode, write
 from localspec.errors import LocalspecError, UsageError
@@ -101,18 +102,24 @@ def _answer_lines(asked: Asked, journal: Journal) -> int:
                 _tell(notice)
             voice = speaker()
             voice.welcome()
+            talk = Talk(journal, asked.sampling, asked.seed)
             for number, line in enumerate(_input_lines(ctrl_c, voice), 1):
-                text = decode(line, f"line {number} of stdin").strip()
+                said = decode(line, f"line {number} of stdin").rstrip("\r\n")
+                text = said.strip()
                 if not text:
                     continue
                 try:
+                    if voice.obeys(said, talk):
+                        continue
                     events = runtime.reply(
                         journal.messages(text),
-                        sampling=asked.sampling,
-                        seed=asked.seed,
+                        sampling=talk.sampling,
+                        seed=talk.seed,
                         max_tokens=asked.max_tokens,
                     )
                     _stream(events, text, journal, voice)
+                except Leaving:
+                    return 0
                 except UsageError as error:  # this message cannot be answered; the next one may
                     _tell(str(error))
                 if ctrl_c.pressed:

@@ -11,6 +11,7 @@ import sys
 
 import click
 
+from localspec.cli.lines import Talk
 from localspec.events import Reply
 
 _ENDINGS = {"stop": "", "length": ", stopped at the limit", "interrupt": ", stopped by you"}
@@ -28,6 +29,11 @@ class Silent:
     def leaves(self) -> None:
         """No more messages come."""
 
+    def obeys(self, line: str, talk: Talk) -> bool:
+        """Whether a line was a command, which has been done now. See `Talk.obey` for errors."""
+        del line, talk
+        return False
+
     def answers(self) -> None:
         """A reply begins."""
 
@@ -40,7 +46,7 @@ class Spoken(Silent):
 
     def welcome(self) -> None:
         """How to use it."""
-        click.echo("Type a message and press Enter. Ctrl+C or the end of input leaves.", err=True)
+        click.echo("Type a message and press Enter. /help lists commands, /quit leaves.", err=True)
 
     def asks(self) -> None:
         """The person's turn."""
@@ -49,6 +55,13 @@ class Spoken(Silent):
     def leaves(self) -> None:
         """The line that was begun for the person ends."""
         click.echo(err=True)
+
+    def obeys(self, line: str, talk: Talk) -> bool:
+        """Say what the command did."""
+        told = talk.obey(line)
+        if told is not None:
+            click.echo(told, err=True)
+        return told is not None
 
     def answers(self) -> None:
         """The model's turn."""

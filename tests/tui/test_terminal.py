@@ -197,6 +197,12 @@ def test_a_chat_in_lines_names_who_speaks_and_never_places_the_cursor():
     terminal.wait_for("Model: ")
     terminal.wait_for("tokens per second, ")
     terminal.wait_for("You: ")
+    terminal.type("/nonsense\r")
+    terminal.wait_for("there is no /nonsense here; /help lists the commands")
+    terminal.wait_for("You: ")
+    terminal.type("/system Be brief.\r")
+    terminal.wait_for("system prompt: Be brief.")
+    terminal.wait_for("You: ")
     terminal.type("\x04")  # Ctrl+D
     assert terminal.end() == 0
     assert b"\x1b" not in terminal.raw

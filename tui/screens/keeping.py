@@ -70,6 +70,7 @@ class KeepingView(ChatView):
         chat.editing = None
         self._composer.put(chat.set_aside)
         chat.set_aside = ""
+        self.unhint()
         self._show_editing()
 
     def _show_editing(self) -> None:
