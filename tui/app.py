@@ -23,7 +23,7 @@ from localspec.chats.values import Chat
 from localspec.engine.client import EngineClient
 from localspec.errors import LocalspecError
 from localspec.parameters import Sampling
-from tui import keymap
+from tui import keymap, terminal_keys
 from tui.engine import Engine, Settings
 from tui.kept import Kept
 from tui.screens.chat import ChatScreen
@@ -65,6 +65,7 @@ class ChatApp(App[None]):
         ``keys`` binds ids of `tui.keymap` to other keys.
         """
         super().__init__()
+        terminal_keys.teach()
         self._rebound = dict(keys or {})
         self.set_keymap(self._rebound)
         self.session = Session(engine, settings, system, kept, options=options, reopen=reopen)

@@ -6,6 +6,7 @@ import contextlib
 import pytest
 from fake_engine import FakeEngine, Script
 from textual import events
+from textual._xterm_parser import XTermParser
 
 from localspec import config
 from localspec.errors import ContextError, ModelFileError, UsageError
@@ -285,6 +286,17 @@ async def test_the_composer_grows_and_enter_sends_it_all(chat):
         assert c.engine.asked[0] == (Message("user", "a\nb\nc"),)
         await c.ready()
         assert c.composer.region.height == 3
+
+
+@pytest.mark.parametrize("sent", ["\x1b\r", "\x1b[27;2;13~", "\x1b[13;2u"])
+async def test_a_new_line_whatever_the_terminal_sends_for_it(chat, sent):
+    """Alt+Enter of old, Shift+Enter of xterm and tmux, and of the Kitty protocol."""
+    async with chat() as c:
+        c.composer.insert("one")
+        for event in XTermParser().feed(sent):
+            c.composer.post_message(event)
+        await c.until(lambda: c.composer.text == "one\n")
+        assert not c.engine.asked
 
 
 async def test_earlier_messages_come_back_with_up(chat):

@@ -14,6 +14,7 @@ from textual.widgets import TextArea
 from tui import editing, keymap
 from tui.completion import Completion, completions
 from tui.pasting import Pastes
+from tui.terminal_keys import named
 
 
 class Composer(TextArea):
@@ -76,10 +77,14 @@ class Composer(TextArea):
     async def _on_key(self, event: events.Key) -> None:
         # A priority binding would overtake the letters typed just before, an ordinary one be
         # overtaken by those typed just after.
-        active = self.screen.active_bindings.get(event.key)
+        active = self.screen.active_bindings.get(named(event.key))
         if active is None or active.node is not self:
             return
-        does = {"send": self.action_send, "complete": self.action_complete}
+        does = {
+            "send": self.action_send,
+            "complete": self.action_complete,
+            "newline": self.action_newline,
+        }
         if (act := does.get(active.binding.action)) is not None:
             event.stop()
             event.prevent_default()

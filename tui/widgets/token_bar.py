@@ -5,6 +5,7 @@ from __future__ import annotations
 from textual.content import Content
 
 from localspec.events import Candidate, Examination
+from localspec.origin import Origin
 from tui.conversation import Turn
 from tui.origins import is_looked_up, kind_of
 from tui.stream import plain
@@ -82,7 +83,8 @@ class TokenBar(Bar):
         if is_looked_up(token):
             q = "1, looked up"
         else:
-            q = "none" if chosen.q is None else f"{chosen.q:.3f}"
+            unknown = "not known" if token.origin is Origin.ACCEPTED else "none"
+            q = unknown if chosen.q is None else f"{chosen.q:.3f}"
         return f"p {chosen.p:.3f}  q {q}  before sampling settings {_share(chosen.model)}"
 
 
