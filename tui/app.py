@@ -23,7 +23,7 @@ from localspec.chats.values import Chat
 from localspec.engine.client import EngineClient
 from localspec.errors import LocalspecError
 from localspec.parameters import Sampling
-from tui import keymap, terminal_keys
+from tui import clipboard, keymap, terminal_keys
 from tui.engine import Engine, Settings
 from tui.kept import Kept
 from tui.screens.chat import ChatScreen
@@ -125,6 +125,10 @@ class ChatApp(App[None]):
     def _told_to_end(self, number: signal.Signals) -> None:
         self.exit(return_code=128 + number)
 
+    @on(ChatScreen.Copied)
+    def _copied(self, event: ChatScreen.Copied) -> None:
+        self.copy(event.text, event.what)
+
     @on(ChatScreen.CannotStart)
     def _cannot_start(self, event: ChatScreen.CannotStart) -> None:
         self.failure = event.error
@@ -139,6 +143,17 @@ class ChatApp(App[None]):
         """End the interface; `on_unmount` ends the engine."""
         self.exit()
 
+    def copy(self, text: str, what: str) -> None:
+        """Copy by the terminal and by programs, and say so."""
+        self.copy_to_clipboard(text)
+        self.run_worker(self._copy(text, what), group="copy", exclusive=True)
+
+    async def _copy(self, text: str, what: str) -> None:
+        program = await asyncio.to_thread(clipboard.copy, text)
+        how = "" if program else " by the terminal (OSC 52), if it can"
+        if isinstance(self.screen, ChatScreen):
+            self.screen.hint(f"copied {what}{how}")
+
     def action_copy_or_quit(self) -> None:
         """Copy what is selected; else stop the reply, and the second time quit."""
         selected = self.screen.get_selected_text()
@@ -146,7 +161,7 @@ class ChatApp(App[None]):
         if not selected and isinstance(focused, Composer):
             selected = focused.selected_text
         if selected:
-            self.copy_to_clipboard(selected)
+            self.copy(selected, "the selection")
             return
         now = time.monotonic()
         if now - self._last_ctrl_c < _TWICE_SECONDS:

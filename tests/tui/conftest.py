@@ -11,6 +11,7 @@ from fake_engine import FakeEngine
 
 from localspec.pairs import apart
 from localspec.sampling import Sampling
+from tui import clipboard
 from tui.app import ChatApp
 from tui.engine import Phase, Settings
 
@@ -77,6 +78,12 @@ class Chat:
         strips = self.app.screen._compositor.render_strips()
         lines = ["".join(segment.text for segment in strip).rstrip() for strip in strips]
         return "\n".join(lines)
+
+
+@pytest.fixture(autouse=True)
+def _no_clipboard(monkeypatch):
+    """What the person who runs the tests has in the clipboard stays there."""
+    monkeypatch.setattr(clipboard, "copy", lambda _: None)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 
 from textual import events, on
+from textual.message import Message
 from textual.worker import Worker
 
 from localspec.errors import LocalspecError
@@ -32,6 +33,14 @@ _REST_SECONDS = 0.12
 
 class ChatScreen(ChoosingView):
     """The chat, with its keys and commands."""
+
+    class Copied(Message):
+        """The person wants something in the clipboard."""
+
+        def __init__(self, text: str, what: str) -> None:
+            super().__init__()
+            self.text = text
+            self.what = what
 
     def __init__(
         self, session: Session, name: str, verifier: str, rebound: Mapping[str, str]
@@ -289,8 +298,8 @@ class ChatScreen(ChoosingView):
         elif code and not blocks:
             self.hint("the last reply has no code block")
         else:
-            self.app.copy_to_clipboard(blocks[-1] if code else reply.text)
-            self.hint("copied the last code block" if code else "copied the last reply")
+            text = blocks[-1] if code else reply.text
+            self.post_message(self.Copied(text, f"the last {'code block' if code else 'reply'}"))
 
     def action_scroll_home(self) -> None:
         """To the oldest message."""
