@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
@@ -13,10 +13,11 @@ from localspec import config, presets
 from localspec.errors import UsageError
 from tui import commands, theme, tuning
 
-_COMMAND = re.compile(r"/([a-z]*)$")
-_PRESET = re.compile(r"/preset ([\w-]*)$")
-_THEME = re.compile(r"/theme ([\w-]*)$")
-_SETTING = re.compile(r"/set (\w*)$")
+_COMMAND = re.compile(r"^/([a-z]*)$")
+_PRESET = re.compile(r"^/preset ([\w-]*)$")
+_PATH = re.compile(r"^/(?:export|import) (\S*)$")
+_THEME = re.compile(r"^/theme ([\w-]*)$")
+_SETTING = re.compile(r"^/set (\w*)$")
 _FILE = re.compile(r'(?:^|(?<=\s))@(?:"([^"\n]*)|([^\s"]\S*|))$')
 _MOST = 200
 """Entries of a folder that are looked at; a person who has more types more."""
@@ -35,29 +36,45 @@ class Completion:
 
 def completions(before: str) -> list[Completion]:
     """Ways to go on after ``before``, the whole text up to the cursor."""
-    if match := _COMMAND.fullmatch(before):
-        return [
-            Completion(f"/{name}", len(before), spec.help)
-            for name, spec in commands.SPECS.items()
-            if name.startswith(match[1])
-        ]
-    if match := _PRESET.fullmatch(before):
-        return _presets(match[1])
-    if match := _THEME.fullmatch(before):
-        return _starting(match[1], dict.fromkeys(theme.NAMES, ""))
-    if match := _SETTING.fullmatch(before):
-        return _starting(match[1], {name: field.help for name, field in tuning.BY_NAME.items()})
-    if match := _FILE.search(before):
-        return _files(match[1] or match[2] or "", length=len(match[0]))
+    for pattern, find in _FINDS.items():
+        if match := pattern.search(before):
+            return find(match)
     return []
 
 
-def _presets(typed: str) -> list[Completion]:
+def _commands(match: re.Match[str]) -> list[Completion]:
+    return [
+        Completion(f"/{name}", len(match[0]), spec.help)
+        for name, spec in commands.SPECS.items()
+        if name.startswith(match[1])
+    ]
+
+
+def _settings(match: re.Match[str]) -> list[Completion]:
+    return _starting(match[1], {name: field.help for name, field in tuning.BY_NAME.items()})
+
+
+def _themes(match: re.Match[str]) -> list[Completion]:
+    return _starting(match[1], dict.fromkeys(theme.NAMES, ""))
+
+
+def _paths(match: re.Match[str]) -> list[Completion]:
+    # A command takes the rest of its line: no quotes.
+    return [
+        replace(found, text=found.text[1:].strip('"')) for found in _files(match[1], len(match[1]))
+    ]
+
+
+def _attached(match: re.Match[str]) -> list[Completion]:
+    return _files(match[1] or match[2] or "", length=len(match[0]))
+
+
+def _presets(match: re.Match[str]) -> list[Completion]:
     try:
         found = presets.presets()
     except UsageError:  # the command itself says what is wrong
         return []
-    return _starting(typed, {name: preset.about for name, preset in found.items()})
+    return _starting(match[1], {name: preset.about for name, preset in found.items()})
 
 
 def _starting(typed: str, known: Mapping[str, str]) -> list[Completion]:
@@ -94,3 +111,14 @@ def _named(path: str, *, is_folder: bool) -> str:
     if not re.search(r"\s", path):
         return f"@{path}{end}"
     return f'@"{path}{end}' + ("" if is_folder else '"')
+
+
+_FINDS = {
+    _COMMAND: _commands,
+    _PRESET: _presets,
+    _THEME: _themes,
+    _SETTING: _settings,
+    _PATH: _paths,
+    _FILE: _attached,
+}
+"""What the text before the cursor looks like, and how it may go on."""

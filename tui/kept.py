@@ -14,6 +14,7 @@ from localspec.chats.saver import Saver
 from localspec.chats.store import ChatStore
 from localspec.chats.values import (
     Chat,
+    ChatInfo,
     ChatMessage,
     Hit,
     Listed,
@@ -150,10 +151,30 @@ class Kept:
         text = transfer.to_json([chat]) if as_json else transfer.to_markdown(chat)
         await asyncio.to_thread(transfer.write, path, text)
 
+    async def import_chats(self, path: Path) -> list[ChatInfo]:
+        """Add the chats of a JSON export; they get new ids.
+
+        Raises:
+            LocalspecError: it cannot be read, is no such file, or they cannot be saved.
+        """
+        text = await asyncio.to_thread(_text_of, path)
+        chats = await asyncio.to_thread(transfer.from_json, text)
+        await self._ask(lambda store: store.put_chats(chats))
+        return [chat.info for chat in chats]
+
     async def _ask(self, function: Callable[[ChatStore], T]) -> T:
         if self._saver is None:
             raise ChatsError("chats are not kept here")
         return await asyncio.wrap_future(self._saver.call(function))
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ChatsError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ChatsError(f"{path} is not UTF-8; an export of localspec is") from None
 
 
 def _silent(line: str) -> None:

@@ -13,11 +13,16 @@ class Pastes:
         self._texts: dict[str, str] = {}
         self._count = 0
 
+    @staticmethod
+    def is_large(text: str) -> bool:
+        """Whether a mark stands for it."""
+        return text.count("\n") >= _LINES or len(text) > _CHARACTERS
+
     def fold(self, text: str) -> str:
         """A mark for a large text; a small one is itself."""
-        lines = text.count("\n") + 1
-        if lines <= _LINES and len(text) <= _CHARACTERS:
+        if not self.is_large(text):
             return text
+        lines = text.count("\n") + 1
         self._count += 1
         size = f"{lines} lines" if lines > 1 else f"{len(text)} characters"
         mark = f"[pasted text {self._count}, {size}]"

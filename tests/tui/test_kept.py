@@ -300,6 +300,34 @@ async def test_a_search_finds_the_titles_that_a_person_gave(chat, kept):
         await c.until(lambda: "no title or message holds this" in c.stats)
 
 
+async def test_chats_are_imported_from_inside_and_one_is_looked_at(chat, kept, tmp_path):
+    file = tmp_path / "one.json"
+    async with chat(Script("A fox."), kept=kept) as c:
+        await c.ask("Tell me of a fox")
+        await c.type(f"/export {file}")
+        await c.sees("written to")
+        await c.type("/new")
+        await c.until(lambda: not c.session.conversation.turns)
+        await c.type(f"/import {file}")
+        await c.sees("A fox.")
+        assert len(await kept.chats()) == 2
+        file.write_text("{}", encoding="utf-8")
+        await c.type(f"/import {file}")
+        await c.sees("not an export of localspec")
+        await c.type(f"/import {tmp_path}/nothing")
+        await c.sees("cannot read")
+
+
+async def test_up_brings_back_what_was_asked_in_an_earlier_session(chat, path, kept):
+    async with chat(Script("Hi there."), kept=kept) as c:
+        await c.ask("Hello, you")
+    with ChatStore(path) as store:
+        saved = store.load(store.last().id)
+    async with chat(kept=Kept(Saver(path), "demo"), resume=saved) as c:
+        await c.pilot.press("up")
+        await c.until(lambda: c.composer.text == "Hello, you")
+
+
 async def test_a_resumed_chat_tells_how_full_the_context_is(chat, path, kept):
     async with chat(Script("Hi there."), kept=kept) as c:
         await c.ask("Hello, you")

@@ -101,6 +101,7 @@ class ChatScreen(ChoosingView):
             "chats": lambda query: self.list_chats(str(query)),
             "resume": lambda start: self.resume(str(start)),
             "export": lambda name: self.export(str(name)),
+            "import": lambda name: self.import_chats(str(name)),
             "models": lambda words: self.action_models(str(words)),
             "draft": self.use_draft,
             "model": lambda names: self.use_model(str(names)),

@@ -232,6 +232,17 @@ class KeepingView(ChatView):
             await self._log.add(Note(f"written to {path.absolute()}"))
         self._log.anchor()
 
+    async def import_chats(self, name: str) -> None:
+        """Add the chats of an export; look at it if it is one."""
+        found = await self._asked(self.session.kept.import_chats(config.expand(name)))
+        if not found:
+            return
+        if len(found) == 1:
+            await self.resume(found[0].id)
+            return
+        rows = [(info.id[:_ID_SHOWN], _described(info.title, info.updated)) for info in found]
+        await self._log.add_list(Columns([*rows, ("", "imported; /resume ID goes on with one")]))
+
     async def _asked(self, answer: Awaitable[T]) -> T | None:
         """What is answered; None, and a line that says why, where it cannot be."""
         try:

@@ -125,6 +125,7 @@ class ChatView(Screen[None]):
         self._queue_bar.display = self._pull_bar.display = False
         if self.session.conversation.turns:
             await self._log.show_turns(self.session.conversation.turns)
+            self._composer.remember(turn.text for turn in self.session.chat.questions)
         else:
             await self._log.add(Help(WELCOME))
         self._timer = self.set_interval(1 / LOOKS_PER_SECOND, self._tick)
@@ -254,6 +255,7 @@ class ChatView(Screen[None]):
         chat = self.session.chat
         await self._log.show_turns(chat.conversation.turns)
         chat.count_context()
+        self._composer.remember(question.text for question in chat.questions)
         if not chat.conversation.turns:
             await self._log.add(Help(WELCOME))
         if chat.speaking is not None:

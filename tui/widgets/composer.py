@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import takewhile
 
 from textual import events
@@ -98,6 +98,13 @@ class Composer(TextArea):
         text = self.text
         if text.strip():
             self.post_message(self.Sent(self._pastes.unfold(text)))
+
+    def remember(self, texts: Iterable[str]) -> None:
+        """What was said in earlier sessions, oldest first: Up finds it after what was sent now."""
+        new = [text for text in texts if text not in self._sent and not self._pastes.is_large(text)]
+        self._sent[:0] = new
+        if self._recalled is not None:
+            self._recalled += len(new)
 
     def put(self, text: str) -> None:
         """Have this typed, the cursor at its end."""
