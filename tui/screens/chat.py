@@ -10,28 +10,24 @@ from textual import events, on
 from textual.message import Message
 from textual.worker import Worker
 
-from localspec.errors import LocalspecError
 from tui import commands, keymap, theme
 from tui.attaching import AttachError, attach
 from tui.commands import Command, CommandError, Value
-from tui.conversation import Turn
 from tui.engine import Phase
 from tui.markdown import code_blocks
-from tui.screens.choosing import ChoosingView
 from tui.screens.compare import CompareScreen
+from tui.screens.tokens import TokensView
 from tui.session import Session
 from tui.widgets.chat_log import ChatLog
 from tui.widgets.composer import Composer
 from tui.widgets.lines import Lines
-from tui.widgets.message import Columns, Note, ReplyView
+from tui.widgets.message import Columns, Note
 
 _ELSEWHERE = frozenset({"theme", "quit"})
 """Commands that the palette offers from every screen."""
-_REST_SECONDS = 0.12
-"""How long the cursor rests on a token before the models are asked about it."""
 
 
-class ChatScreen(ChoosingView):
+class ChatScreen(TokensView):
     """The chat, with its keys and commands."""
 
     class Copied(Message):
@@ -210,17 +206,6 @@ class ChatScreen(ChoosingView):
         elif not (self.session.stop() or self.session.cancel_loading()):
             self.stop_pull()
 
-    async def action_colours(self) -> None:
-        """Show where each token came from, or Markdown again."""
-        async with self._changing:
-            colours = not self._log.colours
-            self._legend.display = colours
-            await self._log.set_colours(colours)
-            if not colours:
-                self._token_bar.leave()
-                for view in self._log.query(ReplyView):
-                    view.unmark()
-
     def action_details(self) -> None:
         """Show or hide the details."""
         self._detailed = not self._detailed
@@ -238,47 +223,6 @@ class ChatScreen(ChoosingView):
                 self.session.stop()
 
         self.app.push_screen(CompareScreen(comparison, self._verifier), closed)
-
-    async def action_token(self, step: int) -> None:
-        """Move the cursor over the tokens of the reply it is in, or of the last one."""
-        turn = self._token_bar.turn or self.session.conversation.last_reply
-        if turn is None or self._log.view_of(turn) is None or not turn.tokens or turn.end is None:
-            self.hint("there is no reply here whose tokens are known")
-            return
-        if not self._log.colours:
-            await self.action_colours()
-        self._token_bar.move(turn, step)
-        self._look_at_token(turn)
-
-    @on(ReplyView.TokenClicked)
-    def _token_clicked(self, event: ReplyView.TokenClicked) -> None:
-        if event.turn.end is not None:
-            self._token_bar.go(event.turn, event.index)
-            self._look_at_token(event.turn)
-
-    def _look_at_token(self, turn: Turn) -> None:
-        """Mark the token that the cursor is on, and ask about it."""
-        for view in self._log.query(ReplyView):
-            if view.turn is turn:
-                view.mark(self._token_bar.span)
-            else:
-                view.unmark()
-        self.run_worker(self._examine(turn), group="examine", exclusive=True)
-
-    async def _examine(self, turn: Turn) -> None:
-        """Fill in the probabilities of the token that the cursor rests on."""
-        await asyncio.sleep(_REST_SECONDS)
-        try:
-            found = await self.session.examine(turn, self._token_bar.index)
-        except LocalspecError as error:
-            self.hint(str(error))
-            return
-        if self._token_bar.turn is not turn:
-            return  # left in the meantime
-        if found is None:
-            self._token_bar.unknown()
-        else:
-            self._token_bar.fill(found)
 
     def action_restart(self) -> None:
         """Start the engine again."""

@@ -7,6 +7,7 @@ import importlib
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from textual import work
@@ -191,9 +192,12 @@ class ChoosingView(KeepingView):
         """See and change all settings."""
         from tui.screens.settings import SettingsScreen  # later than the first picture
 
-        def closed(change: tuning.Change | None) -> None:
-            if change is not None:
+        def closed(chosen: tuple[tuning.Change, Path | None] | None) -> None:
+            if chosen is not None:
+                change, path = chosen
                 self.apply(change, "settings from the next reply on")
+                if path is not None:
+                    self.hint(f"used from the next reply on, and saved in {path}")
 
         self.app.push_screen(SettingsScreen(self.session.settings, self.session.options), closed)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from textual import on
@@ -32,8 +33,8 @@ _LINES = {
 }
 
 
-class SettingsScreen(ModalScreen[Change | None]):
-    """See, change and save settings."""
+class SettingsScreen(ModalScreen[tuple[Change, Path | None] | None]):
+    """See, change and save settings; gives what changes, and where it was saved if it was."""
 
     BINDINGS = keymap.SETTINGS
     CSS_PATH = "settings.tcss"
@@ -112,7 +113,7 @@ class SettingsScreen(ModalScreen[Change | None]):
         """Use these settings."""
         change = self._check()
         if change is not None:
-            self.dismiss(change)
+            self.dismiss((change, None))
 
     async def action_save(self) -> None:
         """Use them, now and in chats to come."""
@@ -124,8 +125,7 @@ class SettingsScreen(ModalScreen[Change | None]):
         except LocalspecError as error:
             self._verdict.update(Content.styled(plain(f"not saved: {error}"), "$text-error"))
             return
-        self.app.notify(f"saved in {path}", markup=False)
-        self.dismiss(change)
+        self.dismiss((change, path))
 
     def _defaults(self) -> dict[config_file.Place, Value]:
         """What config.toml is to say: nothing of what is so anyway."""
