@@ -39,7 +39,7 @@ def details(meter: Meter) -> list[tuple[str, str]]:
         *_positions(meter),
     ]
     if lines and meter.speculation is not None:
-        lines.insert(0, ("drafting", speculation_text(meter.speculation).removeprefix("drafting ")))
+        lines.append(("drafting", speculation_text(meter.speculation).removeprefix("drafting ")))
     return lines or [("details", "come with the first reply")]
 
 

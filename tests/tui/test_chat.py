@@ -749,6 +749,24 @@ async def test_arrow_keys_choose_among_completions(chat):
         assert c.composer.text == "/quit "
 
 
+async def test_a_click_on_a_suggestion_takes_it(chat):
+    async with chat(size=(80, 24)) as c:
+        c.composer.insert("/co")
+        await c.sees("/compare")
+        bar = c.app.screen.query_one("SuggestBar")
+        await c.pilot.click(bar, offset=(4, 1))
+        await c.until(lambda: c.composer.text == "/compare ")
+
+
+async def test_ctrl_d_quits_from_an_empty_composer_only(chat):
+    async with chat() as c:
+        c.composer.insert("ab")
+        await c.pilot.press("home", "ctrl+d")
+        await c.until(lambda: c.composer.text == "b")
+        await c.pilot.press("ctrl+d", "ctrl+d")
+        await c.until(lambda: not c.app.is_running)
+
+
 async def test_what_waits_in_line_can_be_taken_back(chat):
     async with chat(Script(LONG, hold_at=3), Script("Fine.")) as c:
         await c.ask_and_hold("Hello")

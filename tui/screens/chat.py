@@ -18,6 +18,7 @@ from tui.markdown import code_blocks
 from tui.screens.compare import CompareScreen
 from tui.screens.tokens import TokensView
 from tui.session import Session
+from tui.widgets.bars import SuggestBar
 from tui.widgets.chat_log import ChatLog
 from tui.widgets.composer import Composer
 from tui.widgets.lines import Lines
@@ -158,6 +159,10 @@ class ChatScreen(TokensView):
     @on(Composer.Suggested)
     def _suggested(self, event: Composer.Suggested) -> None:
         self._suggest_bar.show(event.found, event.chosen)
+
+    @on(SuggestBar.Picked)
+    def _suggestion_picked(self, event: SuggestBar.Picked) -> None:
+        self._composer.take(event.index)
 
     @on(Composer.Refused)
     def _refused(self, event: Composer.Refused) -> None:

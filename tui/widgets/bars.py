@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from textual.content import Content
+from textual.events import Click
+from textual.message import Message
 from textual.widgets import Static
 
 from localspec.events import Loading, ModelInfo, Speculation
@@ -86,12 +88,27 @@ class SuggestBar(Static):
     """Ways to complete the word that is typed."""
 
     _MOST = 6
+    _first = 0
+    """Index of the one that is listed first."""
+
+    class Picked(Message):
+        """One was clicked."""
+
+        def __init__(self, index: int) -> None:
+            super().__init__()
+            self.index = index
+
+    def on_click(self, event: Click) -> None:
+        """Take the one that is clicked."""
+        if event.y < self._MOST:
+            self.post_message(self.Picked(self._first + event.y))
 
     def show(self, found: list[Completion], chosen: int | None) -> None:
         """List some of them, that at ``chosen`` marked and among them."""
         self.display = bool(found)
         width = max((len(f.text) for f in found), default=0) + 2
         first = max(0, min((chosen or 0) - self._MOST // 2, len(found) - self._MOST))
+        self._first = first
         lines = [
             Content.assemble(
                 (plain(f.text).ljust(width), "reverse" if at == chosen else "$primary"),

@@ -122,6 +122,13 @@ class Composer(TextArea):
         """A new line at the cursor."""
         self.insert("\n")
 
+    def action_leave(self) -> None:
+        """Quit where nothing is typed; else delete the next character."""
+        if self.text:
+            self.action_delete_right()
+        else:
+            self.app.exit()
+
     def action_editor(self) -> None:
         """Write in the person's own editor."""
         try:
@@ -149,6 +156,13 @@ class Composer(TextArea):
             text += "" if text.endswith(os.sep) else " "
         row, column = self.cursor_location
         self.replace(text, (row, column - first.replaces), (row, column))
+
+    def take(self, index: int) -> None:
+        """Complete with one of what was suggested."""
+        if index < len(self._completions):
+            self._chosen = index
+            self.action_complete()
+        self.focus()
 
     def _suggest(self) -> None:
         row, column = self.cursor_location
