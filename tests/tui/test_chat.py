@@ -758,6 +758,22 @@ async def test_a_click_on_a_suggestion_takes_it(chat):
         await c.until(lambda: c.composer.text == "/compare ")
 
 
+async def test_keys_that_come_at_once_keep_their_order(chat):
+    async with chat() as c:
+        for key in ["a", "b", "backspace", "c", "left", "d", "ctrl+u", "e"]:
+            c.composer.post_message(events.Key(key, key if len(key) == 1 else None))
+        await c.until(lambda: c.composer.text == "ec")
+
+
+async def test_what_is_typed_right_after_enter_is_not_lost_and_nothing_is_sent_twice(chat):
+    async with chat(Script("One."), Script("Two.")) as c:
+        for key in ["h", "i", "enter", "enter", "y", "o"]:
+            c.composer.post_message(events.Key(key, key if len(key) == 1 else None))
+        await c.until(lambda: c.composer.text == "yo")
+        await c.ready()
+        assert [asked[-1].content for asked in c.engine.asked] == ["hi"]
+
+
 async def test_ctrl_d_quits_from_an_empty_composer_only(chat):
     async with chat() as c:
         c.composer.insert("ab")

@@ -55,6 +55,7 @@ class ChatScreen(TokensView):
             command = commands.parse(event.text.strip())
             text = attach(event.text.strip("\n")) if command is None else ""
         except (CommandError, AttachError) as error:
+            self._composer.refuse()
             self.hint(str(error))
             return
         self.unhint()

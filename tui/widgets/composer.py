@@ -60,6 +60,8 @@ class Composer(TextArea):
         )
         self._sent: list[str] = []
         self._recalled: int | None = None
+        self._sending: str | None = None
+        """What was sent and is not taken yet."""
         self._pastes = Pastes()
         self._completions: list[Completion] = []
         self._chosen: int | None = None
@@ -76,19 +78,14 @@ class Composer(TextArea):
 
     async def _on_key(self, event: events.Key) -> None:
         # A priority binding would overtake the letters typed just before, an ordinary one be
-        # overtaken by those typed just after.
+        # overtaken by those typed just after: keys of our own are obeyed here, in their order.
         active = self.screen.active_bindings.get(named(event.key))
         if active is None or active.node is not self:
             return
-        does = {
-            "send": self.action_send,
-            "complete": self.action_complete,
-            "newline": self.action_newline,
-        }
-        if (act := does.get(active.binding.action)) is not None:
-            event.stop()
-            event.prevent_default()
-            act()
+        event.stop()
+        event.prevent_default()
+        if active.enabled:
+            await self.app.run_action(active.binding.action, self)
 
     def action_send(self) -> None:
         """Send the text and empty the composer; complete what the arrow keys stand on."""
@@ -96,7 +93,8 @@ class Composer(TextArea):
             self.action_complete()
             return
         text = self.text
-        if text.strip():
+        if text.strip() and self._sending is None:
+            self._sending = text
             self.post_message(self.Sent(self._pastes.unfold(text)))
 
     def remember(self, texts: Iterable[str]) -> None:
@@ -112,11 +110,19 @@ class Composer(TextArea):
         self.move_cursor(self.document.end)
 
     def accept(self) -> None:
-        """What was sent has been taken."""
-        if not self._sent or self._sent[-1] != self.text:
-            self._sent.append(self.text)
+        """What was sent has been taken; what was typed since stays."""
+        sent, self._sending = self._sending or self.text, None
+        if not self._sent or self._sent[-1] != sent:
+            self._sent.append(sent)
         self._recalled = None
-        self.clear()
+        if self.text.startswith(sent):
+            self.put(self.text.removeprefix(sent))
+        else:
+            self.clear()
+
+    def refuse(self) -> None:
+        """What was sent has not been taken, and stays."""
+        self._sending = None
 
     def action_newline(self) -> None:
         """A new line at the cursor."""
