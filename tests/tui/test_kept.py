@@ -300,6 +300,13 @@ async def test_a_search_finds_the_titles_that_a_person_gave(chat, kept):
         await c.until(lambda: "no title or message holds this" in c.stats)
 
 
+async def test_a_chat_in_which_nothing_was_said_is_not_exported(chat, kept, tmp_path):
+    async with chat(kept=kept) as c:
+        await c.type(f"/export {tmp_path / 'x.md'}")
+        await c.until(lambda: "nothing was said here yet" in c.stats)
+        assert not (tmp_path / "x.md").exists()
+
+
 async def test_chats_are_imported_from_inside_and_one_is_looked_at(chat, kept, tmp_path):
     file = tmp_path / "one.json"
     async with chat(Script("A fox."), kept=kept) as c:

@@ -232,7 +232,8 @@ class ChatScreen(TokensView):
 
     def action_restart(self) -> None:
         """Start the engine again."""
-        self.session.restart()
+        if not self.session.restart():
+            self.hint("the engine is running")
 
     async def action_help(self) -> None:
         """List keys and commands in the conversation."""

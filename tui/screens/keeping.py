@@ -223,6 +223,9 @@ class KeepingView(ChatView):
 
     async def export(self, name: str) -> None:
         """Write this chat to a file."""
+        if not self.session.conversation.turns:
+            self.hint("nothing was said here yet")
+            return
         path = config.expand(name)
         try:
             await self.session.kept.export(path)
