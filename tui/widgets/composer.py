@@ -82,10 +82,10 @@ class Composer(TextArea):
         active = self.screen.active_bindings.get(named(event.key))
         if active is None or active.node is not self:
             return
-        event.stop()
-        event.prevent_default()
-        if active.enabled:
-            await self.app.run_action(active.binding.action, self)
+        # What there is nothing to do for goes on to the keys of the screen.
+        if active.enabled and await self.app.run_action(active.binding.action, self):
+            event.stop()
+            event.prevent_default()
 
     def action_send(self) -> None:
         """Send the text and empty the composer; complete what the arrow keys stand on."""
