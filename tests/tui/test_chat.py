@@ -527,7 +527,7 @@ async def test_idle_means_idle(chat):
         await c.ask("Hello")
         looks = []
         screen = c.app.screen
-        screen._stats.show_figures = lambda *arguments: looks.append(arguments)
+        screen._stats.show_figures = lambda *arguments, **_: looks.append(arguments)
         await asyncio.sleep(0.3)
         assert len(looks) <= 1
 
