@@ -123,7 +123,7 @@ def test_typing_stopping_comparing_and_quitting():
     terminal.wait_for("with drafting")
     terminal.wait_for("identical: all ")
     terminal.type("\x1b")
-    terminal.wait_for("Send")
+    terminal.wait_for("Help")
     terminal.type("/quit\r")
     assert terminal.end() == 0
     assert b"\x1b[?1049l" in terminal.raw
