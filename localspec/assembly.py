@@ -15,7 +15,7 @@ from localspec.errors import (
     OutOfMemoryError,
 )
 from localspec.events import Loading, ModelInfo, Speculation
-from localspec.gathering import BRANCHING, Gathering, branches, uses_draft, wanted
+from localspec.gathering import BRANCHING, Gathering, branches
 from localspec.heading import Brought, brought
 from localspec.llama import library
 from localspec.llama.calibrate import Timed, Watchdog, choose_threads
@@ -36,6 +36,7 @@ from localspec.pairs.placement import BATCH, Share
 from localspec.pairs.planning import Fit, Wishes, step_down
 from localspec.pairs.resolve import Resolved, resolve
 from localspec.verifiers import Verifier, verifier
+from localspec.wanting import must_fit, uses_draft, wanted
 
 Progress = Callable[[Loading], None]
 Part = Context | Model | Medusa
@@ -126,7 +127,7 @@ class _Assembly:
             draft_gpu_layers=options.draft_gpu_layers,
             kv_type=options.kv_type,
             threads=options.threads,
-            require_draft=options.require_draft or options.draft is not None,
+            require_draft=must_fit(options, self.brought),
         )
         draft = self.files.draft if uses_draft(self.names, self.brought) else None
         return fit_files(self.files.target, draft, wishes)

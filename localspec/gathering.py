@@ -19,6 +19,7 @@ from localspec.errors import (
     DraftIncompatibleError,
     Interrupted,
     LocalspecError,
+    ModelFileError,
     OutOfMemoryError,
     UnsupportedModelError,
 )
@@ -32,14 +33,15 @@ from localspec.llama.model import Model
 from localspec.llama.runners import LlamaDraftModel, LlamaTarget
 from localspec.options import Options
 from localspec.pairs.check import vocabulary_mismatch
+from localspec.pairs.header import read_header
 from localspec.pairs.heads import MEDUSA, MODEL
 from localspec.pairs.planning import Fit, draft_kv_type
 from localspec.pairs.resolve import NO_DRAFT
 from localspec.pairs.translation import Translation, too_little, translate
 from localspec.remembering import remembered
 from localspec.values import Branching, Proposal
+from localspec.wanting import WITH_A_MODEL, insists_on, uses_draft
 
-_WITH_A_MODEL = frozenset({"model", "tree"})
 _FROM_THE_TEXT = frozenset({"suffix", "ngram"})
 _BEFORE_A_MODEL = 4
 """Where a draft model waits, a match must be this long to be preferred."""
@@ -51,20 +53,6 @@ BRANCHING = {
     "medusa": Branching(),
 }
 """Drafters of trees."""
-
-
-def wanted(options: Options, files: Brought) -> tuple[str, ...]:
-    """Names of drafters, in order of preference."""
-    if options.draft_max == 0:
-        return ("off",)
-    return options.drafter or ("suffix", files.best(options))
-
-
-def uses_draft(names: Sequence[str], files: Brought) -> bool:
-    """Whether one of these drafters needs the draft file."""
-    return any(
-        name in _WITH_A_MODEL or (name in HEADS and not files.in_target(name)) for name in names
-    )
 
 
 def branches(names: Sequence[str], model: Model, notices: list[str]) -> int:
@@ -117,7 +105,7 @@ class Gathering:
             DraftIncompatibleError: the draft model cannot be used, and the options insist on it.
             LocalspecError: a draft that the person named is not there or damaged.
         """
-        if _WITH_A_MODEL & {*self.names} or (
+        if WITH_A_MODEL & {*self.names} or (
             self.options.require_draft and not HEADS & {*self.names}
         ):
             self.draft = self._draft_model()
@@ -126,13 +114,13 @@ class Gathering:
         for name in self.names:
             if name in HEADS:
                 found += self._with_head(name)
-            elif name in _WITH_A_MODEL and self.draft is not None:
+            elif name in WITH_A_MODEL and self.draft is not None:
                 found.append(self._with_model(name, self.draft))
             elif name == "lookahead" and self.target.branching:
                 found.append(Lookahead())
             elif name == "ngram":
                 found.append(NGram(max(2, self._shortest)))
-            elif name == "suffix" or (name in _WITH_A_MODEL and self._falls_back):
+            elif name == "suffix" or (name in WITH_A_MODEL and self._falls_back):
                 found.append(self._suffix())
         return found
 
@@ -157,6 +145,8 @@ class Gathering:
         if refusal is not None:
             return None, refusal
         try:
+            if self.files.draft is None:  # llama.cpp may abort on what we could not read
+                read_header(self.file)
             draft = self.load(self.file, True)
         except Interrupted:
             raise
@@ -166,26 +156,32 @@ class Gathering:
             return None, str(error)
         mismatch = self._mismatch(draft)
         if mismatch is None:
+            self._look_at(draft)
             return draft, None
         return None, f"draft {draft.path.name} cannot draft for {self.target.path.name}: {mismatch}"
 
     def _with_head(self, name: str) -> list[Drafter]:
         """The drafter from a head; with a notice, none or the text in its place."""
+        insists = insists_on(name, self.options)
+        named = insists or self.options.draft not in {None, NO_DRAFT}
         refusal = self.files.trouble(name)
-        insists = self.options.require_draft or name in (self.options.drafter or ())
         if refusal is None and self.features is not None:
             refusal = f"only one head drafts at a time, so {name} does not"
-        if refusal is None and self.fit.left_out is not None and not self.files.in_target(name):
+        if refusal is not None and named:
+            raise DraftIncompatibleError(refusal)
+        if refusal is None and not self.files.in_target(name):
             refusal = self.fit.left_out
         if refusal is None:
             try:
                 return [self._opened(name)]
             except OutOfMemoryError as error:
+                if insists:
+                    raise
                 refusal = f"the {name} head does not fit: {error}"
-            except UnsupportedModelError as error:
+            except ModelFileError as error:
+                if named:
+                    raise _as_named(error) from None
                 refusal = str(error)
-        if insists or self.options.draft not in {None, NO_DRAFT}:
-            raise DraftIncompatibleError(refusal)
         self.notices.append(f"{refusal}; drafting from n-grams instead")
         return [] if _FROM_THE_TEXT & {*self.names} else [self._suffix()]
 
@@ -198,6 +194,7 @@ class Gathering:
             head = self.load(self.file, False)
         planned = self.fit.draft
         kv_type = planned.kv_type if planned else self._target_kv
+        self._look_at(head)
         found = opened(
             name,
             head,
@@ -207,6 +204,15 @@ class Gathering:
             self.favours,
         )
         return self._taken(name, found)
+
+    def _look_at(self, draft: Model) -> None:
+        """Take note of a draft that was trained for less than the chat may hold."""
+        trained, room = draft.n_ctx_train, min(self.fit.context, self.target.n_ctx_train)
+        if draft is not self.target and 0 < trained < room:
+            self.notices.append(
+                f"{draft.path.name} was trained for {trained} tokens, and the context has {room}: "
+                "beyond that fewer of its drafts may stand"
+            )
 
     def _computed_here(self) -> Drafter:
         """Medusa heads: llama.cpp knows nothing of these."""
@@ -284,4 +290,10 @@ class Gathering:
         return self.file is not None and not _FROM_THE_TEXT & {*self.names}
 
 
-__all__ = ["BRANCHING", "Gathering", "branches", "uses_draft", "wanted"]
+def _as_named(error: ModelFileError) -> LocalspecError:
+    """What to say of a head that was named: one that this build cannot run is no damaged file."""
+    unsupported = isinstance(error, UnsupportedModelError)
+    return DraftIncompatibleError(str(error)) if unsupported else error
+
+
+__all__ = ["BRANCHING", "Gathering", "branches"]

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from localspec.drafters import Drafter
 from localspec.drafters.block import BlockModel
 from localspec.drafters.foreseeing import ForeseeingDrafter
 from localspec.drafters.head import HeadDrafter, HeadModel
 from localspec.drafters.medusa import MedusaDrafter, MedusaModel
 from localspec.drafters.shared import SharedModel
-from localspec.errors import LocalspecError, UnsupportedModelError
+from localspec.errors import LocalspecError, ModelFileError, UnsupportedModelError
 from localspec.llama import extension
 from localspec.llama.blocks import Blocks, block_seconds
 from localspec.llama.calibrate import Timed, guess_seconds, of_context
@@ -23,6 +25,7 @@ from localspec.llama.heads import Eagle, Head, NextToken, NextTokens
 from localspec.llama.medusa import Medusa
 from localspec.llama.model import Model
 from localspec.llama.sharing import Assistant
+from localspec.llama.weights import mapped
 from localspec.options import Options
 from localspec.pairs import heads
 from localspec.pairs.header import Header
@@ -154,9 +157,10 @@ def opened(
     """A drafter from a head whose file was checked.
 
     Raises:
-        UnsupportedModelError, OutOfMemoryError
+        UnsupportedModelError, ModelFileError, OutOfMemoryError
     """
     context, features = into(files.context(name), head), Features(files.tap)
+    _check_words(head.path, target.n_vocab)
     fused = isinstance(context, Eagle | Blocks)  # several states in one
     if not fused and context.width != files.tap.width:  # llama.cpp would read beyond the rows
         raise UnsupportedModelError(
@@ -174,6 +178,25 @@ def opened(
         return Opened(drafter, timed, features)
     model = HeadModel(context, features, vocabulary)
     return Opened(HeadDrafter(model, favours, name, model.depth), of_context(context), features)
+
+
+def _check_words(head: Path, vocabulary: int) -> None:
+    """See that each word of a reduced vocabulary is one of the target's: others abort a pass.
+
+    Raises:
+        ModelFileError: one is not, or stands there twice.
+    """
+    words = mapped(head, {heads.WORDS}).get(heads.WORDS)
+    if words is None:
+        return
+    ids = words.data.view("<i8")
+    if len(ids) and not 0 <= ids.min() <= ids.max() < vocabulary:
+        raise ModelFileError(
+            f"{head.name} is damaged: its {heads.WORDS} names tokens {ids.min()} to {ids.max()}, "
+            f"and the target has {vocabulary}"
+        )
+    if len(np.unique(ids)) != len(ids):
+        raise ModelFileError(f"{head.name} is damaged: its {heads.WORDS} names a token twice")
 
 
 def opened_medusa(
