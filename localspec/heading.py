@@ -124,11 +124,7 @@ def brought(target: Path, draft: Path | None) -> Brought:
         UnsupportedModelError: it is a head itself; loading one as a model may abort.
     """
     model, header = heads.read_whole(target), None
-    if heads.kind(model) != heads.MODEL:
-        raise UnsupportedModelError(
-            f"{model.name} is a head ({model.architecture}) and cannot run alone; name the model "
-            "that it was made for, and it with --draft"
-        )
+    heads.require_model(model)
     if draft is not None:
         try:
             header = heads.read_whole(draft)

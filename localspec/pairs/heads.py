@@ -12,6 +12,7 @@ import itertools
 from collections.abc import Callable
 from pathlib import Path
 
+from localspec.errors import UnsupportedModelError
 from localspec.pairs import assistants, dflash, medusa
 from localspec.pairs.check import ids_mismatch
 from localspec.pairs.ggml_types import type_name
@@ -79,6 +80,19 @@ def kind(header: Header) -> str:
     if promises_mtp(header) and not _has_trunk(header):
         return MTP
     return MODEL
+
+
+def require_model(header: Header) -> None:
+    """See that a file is no head, which loaded as a model may abort the process.
+
+    Raises:
+        UnsupportedModelError: it is.
+    """
+    if kind(header) != MODEL:
+        raise UnsupportedModelError(
+            f"{header.name} is a head ({header.architecture}) and cannot run alone; name the model "
+            "that it was made for, and it with --draft"
+        )
 
 
 def shares_cache(header: Header) -> bool:
@@ -247,6 +261,7 @@ __all__ = [
     "next_layers",
     "promises_mtp",
     "read_whole",
+    "require_model",
     "shares_cache",
     "state_width",
     "target_layers",
