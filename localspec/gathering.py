@@ -218,7 +218,7 @@ class Gathering:
         """Medusa heads: llama.cpp knows nothing of these."""
         assert self.file is not None  # its header was read
         heads, target = self.open_medusa(self.file)
-        found = opened_medusa(self.file, heads, target, self.files.tap, self.favours)
+        found = opened_medusa(self.file, heads, target, self.files.tap(MEDUSA), self.favours)
         return self._taken(MEDUSA, found)
 
     def _taken(self, name: str, found: Opened) -> Drafter:

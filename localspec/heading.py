@@ -89,12 +89,12 @@ class Brought:
         layers = heads.next_layers(beside or self.target)
         return NextTokens if layers > 1 else NextToken
 
-    @property
-    def tap(self) -> Tap:
-        """Which hidden states of the target the head reads."""
-        if self.kind == heads.MEDUSA:
+    def tap(self, drafter: str) -> Tap:
+        """Which hidden states of the target that head reads."""
+        if drafter == heads.MEDUSA:
             return FinalStates(self.target.n_embd)
-        layers = () if self.draft is None else heads.target_layers(self.draft)
+        beside = None if self.in_target(drafter) else self.draft
+        layers = () if beside is None else heads.target_layers(beside)
         if layers:
             return LayerInputs(layers, self.target.n_embd)
         return NextStates(heads.state_width(self.target))
@@ -155,13 +155,14 @@ def opened(
     Raises:
         UnsupportedModelError, ModelFileError, OutOfMemoryError
     """
-    context, features = into(files.context(name), head), Features(files.tap)
+    tap = files.tap(name)
+    context, features = into(files.context(name), head), Features(tap)
     _check_words(head.path, target.n_vocab)
     fused = isinstance(context, Eagle | Blocks)  # several states in one
-    if not fused and context.width != files.tap.width:  # llama.cpp would read beyond the rows
+    if not fused and context.width != tap.width:  # llama.cpp would read beyond the rows
         raise UnsupportedModelError(
             f"{head.path.name} reads states of {context.width} numbers, and {target.path.name} "
-            f"gives {files.tap.width}"
+            f"gives {tap.width}"
         )
     vocabulary = min(head.n_vocab, target.n_vocab)
     if isinstance(context, Assistant):

@@ -177,6 +177,16 @@ def test_a_layer_for_prediction_that_is_not_whole_is_left_alone(
     assert f"{name} is not in it" in (heads.mtp_trouble(heads.read_whole(path)) or "")
 
 
+def test_a_layer_for_prediction_with_norms_of_16_bits_is_left_alone(
+    made: Path, tmp_path: Path
+) -> None:
+    glm = made / "carrying" / "glm.gguf"
+    bad = altered(glm, tmp_path / "glm.gguf", tensors={"blk.2.nextn.enorm.weight": halved})
+    with Runtime.open(Options(str(bad), draft_max=3)) as runtime:
+        assert any("enorm.weight is F16; it must be F32" in n for n in runtime.info.notices)
+        assert last(runtime.reply(HELLO, sampling=GREEDY, max_tokens=5)).tokens
+
+
 @pytest.mark.parametrize("count", [9, 2**31 - 1])
 def test_more_layers_for_prediction_than_layers_are_damage(
     made: Path, tmp_path: Path, count: int
@@ -228,6 +238,31 @@ def test_of_several_heads_the_one_that_drafts_is_named(made: Path, tmp_path: Pat
             "of the heads beside target.gguf eagle.gguf drafts, not dflash.gguf, medusa.gguf; "
             "--draft FILE takes another"
         ) in runtime.info.notices
+
+
+def test_a_head_is_shown_as_one(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.call(["show", str(made / "heads" / "assistant.gguf")]) == 0
+    said = capsys.readouterr().out
+    assert "kind      mtp: drafts for the model it was made for, cannot run alone" in said
+    assert "draft  " not in said  # not what lies beside it
+    promised = head_files.write_mtp(tmp_path / "promised.gguf", block=False)
+    assert cli.call(["show", str(promised)]) == 0
+    assert "promises an MTP layer, and blk.2.nextn.eh_proj.weight" in capsys.readouterr().out
+
+
+def test_the_layer_of_the_target_drafts_though_another_head_is_named(made: Path) -> None:
+    """Each reads other states of the target."""
+    eagle, glm = made / "heads" / "eagle.gguf", made / "carrying" / "glm.gguf"
+    options = Options(str(glm), str(eagle), drafter=("mtp",), draft_max=3)
+    with Runtime.open(options) as runtime:
+        plain, drafted = (
+            last(runtime.reply(HELLO, sampling=GREEDY, max_tokens=30, draft=draft))
+            for draft in (False, True)
+        )
+    assert drafted.tokens == plain.tokens
+    assert drafted.stats.by_drafter["mtp"].drafted
 
 
 # -- room -----------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from localspec.pairs.check import ids_mismatch
 from localspec.pairs.ggml_types import type_name
 from localspec.pairs.header import Header, read_header
 from localspec.pairs.sizes import shards
-from localspec.pairs.sound import cut_short, unsound
+from localspec.pairs.sound import coarse_vector, cut_short, unsound
 from localspec.pairs.unfit import missing, other_size, target_layers, unpublished
 from localspec.pairs.vocabulary import HeaderVocabulary
 
@@ -130,7 +130,9 @@ def mtp_trouble(header: Header) -> str | None:
     if missing:
         what = "an MTP layer" if layers == 1 else f"{layers} MTP layers"
         return f"{name} promises {what}, and {missing[0]} is not in it"
-    return None
+    theirs = tuple(f"blk.{block}." for block in blocks)
+    coarse = coarse_vector(t for t in header.tensors if t.name.startswith(theirs))
+    return None if coarse is None else f"the MTP layer of {name} cannot run: {coarse}"
 
 
 def head_trouble(head: Header, target: Header) -> str | None:

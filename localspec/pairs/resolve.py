@@ -69,8 +69,9 @@ def draft_file(name: str) -> Path:
 def _with_head(name: str, target: Path) -> Resolved:
     """A model, and where it carries no head the best one that lies in its folder."""
     try:
-        own = heads.carries_mtp(heads.read_whole(target))
-        found = [] if own else heads_beside(target)
+        header = heads.read_whole(target)
+        needs_one = heads.kind(header) == heads.MODEL and not heads.carries_mtp(header)
+        found = heads_beside(target) if needs_one else []
     except LocalspecError:  # loading the target will say it better
         found = []
     if not found:
