@@ -97,6 +97,8 @@ class Context:
         self.capacity = min(n_ctx, int(c_api.llama_n_ctx_seq(self._ptr)))
         self.threads = threads
         self.kv_type = kv_type
+        self.window = model.window if model.partial_removal else 0
+        """Tokens that sliding layers see, and that must be there before what is kept; 0: all."""
         self._keeps_states = False
         self.rollback: int | None = None
         """Tokens of the last pass that can be forgotten, if not all; none of passes before."""
@@ -137,6 +139,9 @@ class Context:
         if length > 0 and self._lengths[seq] - length > self._taken_back(seq):
             # llama.cpp would take the state back further than it kept it, to something else.
             raise DecodeError("this model's recurrent state cannot be taken back so far")
+        if length > 0 and self._begins(seq) > max(0, length + 1 - self.window):
+            # A state from disk has no more of sliding layers than the last token saw.
+            raise DecodeError("what this model's sliding layers would see is gone")
         if not c_api.llama_memory_seq_rm(self._memory, seq, length, -1):
             raise DecodeError("this model's cache cannot be truncated")
         self._lengths[seq] = length
@@ -146,6 +151,12 @@ class Context:
             if shared > common:
                 c_api.llama_memory_seq_rm(self._memory, 1 + branch, common, -1)
                 self._shared[branch] = common
+
+    def _begins(self, seq: int) -> int:
+        """First token that all layers still have, which only sliding ones may not."""
+        if not self.window:
+            return 0
+        return int(c_api.llama_memory_seq_pos_min(self._memory, seq))
 
     def _taken_back(self, seq: int) -> int:
         """By how many tokens the sequence can be taken back now; with a recurrent state, once."""
