@@ -15,7 +15,7 @@ from localspec.errors import (
     OutOfMemoryError,
 )
 from localspec.events import Loading, ModelInfo, Speculation
-from localspec.gathering import BRANCHING, Gathering, branches
+from localspec.gathering import BRANCHING, Gathering
 from localspec.heading import Brought, brought
 from localspec.llama import library
 from localspec.llama.calibrate import Timed, Watchdog, choose_threads
@@ -36,7 +36,7 @@ from localspec.pairs.placement import BATCH, Share
 from localspec.pairs.planning import Fit, Wishes, step_down
 from localspec.pairs.resolve import Resolved, resolve
 from localspec.verifiers import Verifier, verifier
-from localspec.wanting import must_fit, uses_draft, wanted
+from localspec.wanting import branches, must_fit, uses_draft, wanted
 
 Progress = Callable[[Loading], None]
 Part = Context | Model | Medusa
@@ -163,7 +163,8 @@ class _Assembly:
             notices=self.notices,
             load=lambda path, alone: self.model(path, fit.draft, alone=alone),
             open=lambda draft, kv_type, branches: self.context(draft, fit, kv_type, branches),
-            open_head=lambda kind, head, kv_type: self.head(kind, head, context, fit, kv_type),
+            open_head=lambda kv_type, kind, head: self.head(kind, head, context, fit, kv_type),
+            unload=self.unload,
             open_medusa=lambda path: (self.medusa(path, context, fit), context),
         )
         drafters = gathering.drafters()
@@ -201,6 +202,13 @@ class _Assembly:
         for part in self.parts:
             part.close()
         self.parts.clear()
+
+    def unload(self, model: Model) -> None:
+        """Free a model that is not used after all, its contexts first."""
+        for part in list(self.parts):
+            if part is model or (isinstance(part, Context) and part.model is model):
+                part.close()
+                self.parts.remove(part)
 
     def model(
         self, path: Path, share: Share | None, *, next_layers: bool = False, alone: bool = True

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from localspec.drafters import Drafter
@@ -40,30 +41,17 @@ from localspec.pairs.resolve import NO_DRAFT
 from localspec.pairs.translation import Translation, too_little, translate
 from localspec.remembering import remembered
 from localspec.values import Branching, Proposal
-from localspec.wanting import WITH_A_MODEL, insists_on, uses_draft
+from localspec.wanting import WITH_A_MODEL, branches, insists_on, uses_draft
 
 _FROM_THE_TEXT = frozenset({"suffix", "ngram"})
 _BEFORE_A_MODEL = 4
 """Where a draft model waits, a match must be this long to be preferred."""
-_BRANCHES = {"tree": 8, "lookahead": 15, "medusa": 8}
-"""Leaves of a draft tree beyond the first, by drafter."""
 BRANCHING = {
     "tree": Branching(),
     "lookahead": Branching(leaves=4, least=2),
     "medusa": Branching(),
 }
 """Drafters of trees."""
-
-
-def branches(names: Sequence[str], model: Model, notices: list[str]) -> int:
-    """Sequences that the model's context needs for draft trees; none where nobody drafts them."""
-    most = max((_BRANCHES.get(name, 0) for name in names), default=0)
-    if most and not model.branching:
-        notices.append(
-            f"{model.path.name} keeps a cache that cannot branch: drafting chains, not trees"
-        )
-        return 0
-    return most
 
 
 @dataclass(slots=True)
@@ -85,8 +73,10 @@ class Gathering:
     """Loads a file, a model that can run alone or a head."""
     open: Callable[[Model, str, int], Context]
     """Makes a context of (model, KV type, branches)."""
-    open_head: Callable[[type[Head], Model, str], Head]
-    """Makes a head's context."""
+    open_head: Callable[[str, type[Head], Model], Head]
+    """Makes a head's context of a KV type."""
+    unload: Callable[[Model], None]
+    """Frees what was loaded and is not used."""
     open_medusa: Callable[[Path], tuple[Medusa, Context]]
     """Loads Medusa heads, beside the target's context."""
     draft: Model | None = None
@@ -194,15 +184,14 @@ class Gathering:
             head = self.load(self.file, False)
         planned = self.fit.draft
         kv_type = planned.kv_type if planned else self._target_kv
+        into = partial(self.open_head, kv_type)
+        try:
+            found = opened(name, head, self.target, self.files, into, self.favours)
+        except LocalspecError:
+            if head is not self.target:
+                self.unload(head)
+            raise
         self._look_at(head)
-        found = opened(
-            name,
-            head,
-            self.target,
-            self.files,
-            lambda kind, model: self.open_head(kind, model, kv_type),
-            self.favours,
-        )
         return self._taken(name, found)
 
     def _look_at(self, draft: Model) -> None:
@@ -296,4 +285,4 @@ def _as_named(error: ModelFileError) -> LocalspecError:
     return DraftIncompatibleError(str(error)) if unsupported else error
 
 
-__all__ = ["BRANCHING", "Gathering", "branches"]
+__all__ = ["BRANCHING", "Gathering"]

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from localspec.heading import HEADS, Brought
+from localspec.llama.model import Model
 from localspec.options import Options
 
 WITH_A_MODEL = frozenset({"model", "tree"})
 """Drafters that use a draft model."""
+_BRANCHES = {"tree": 8, "lookahead": 15, "medusa": 8}
+"""Leaves of a draft tree beyond the first, by drafter."""
 
 
 def wanted(options: Options, files: Brought) -> tuple[str, ...]:
@@ -39,4 +42,15 @@ def insists_on(name: str, options: Options) -> bool:
     return options.require_draft or name in (options.drafter or ())
 
 
-__all__ = ["WITH_A_MODEL", "insists_on", "must_fit", "uses_draft", "wanted"]
+def branches(names: Sequence[str], model: Model, notices: list[str]) -> int:
+    """Sequences that the model's context needs for draft trees; none where nobody drafts them."""
+    most = max((_BRANCHES.get(name, 0) for name in names), default=0)
+    if most and not model.branching:
+        notices.append(
+            f"{model.path.name} keeps a cache that cannot branch: drafting chains, not trees"
+        )
+        return 0
+    return most
+
+
+__all__ = ["WITH_A_MODEL", "branches", "insists_on", "must_fit", "uses_draft", "wanted"]
