@@ -266,6 +266,17 @@ def test_the_layer_of_the_target_drafts_though_another_head_is_named(made: Path)
     assert drafted.stats.by_drafter["mtp"].drafted
 
 
+def test_of_several_heads_of_a_kind_the_one_called_like_the_target_drafts(
+    made: Path, tmp_path: Path
+) -> None:
+    for name in ("model-9b.gguf", "model-4b.gguf"):
+        target = shutil.copy(made / "dense" / "target.gguf", tmp_path / name)
+        shutil.copy(made / "heads" / "eagle.gguf", tmp_path / f"{target.stem}-head.gguf")
+    for name in ("model-9b", "model-4b"):
+        found = resolve(str(tmp_path / f"{name}.gguf"), None)
+        assert found.draft == tmp_path / f"{name}-head.gguf"
+
+
 # -- room -----------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 from localspec.errors import LocalspecError
@@ -14,7 +15,8 @@ _OF_HEADS = frozenset({heads.EAGLE3, heads.DFLASH, heads.MEDUSA, assistants.ARCH
 
 
 def heads_beside(target: Path) -> list[Path]:
-    """The heads for this target in its folder, the best first; their names do not matter.
+    """The heads for this target in its folder, the best first. Their names do not matter, but of
+    several of a kind the one called most like the target is first.
 
     Raises:
         LocalspecError: the target cannot be read.
@@ -27,12 +29,19 @@ def heads_beside(target: Path) -> list[Path]:
     if not likely:
         return []
     header = heads.read_whole(target)
-    fitting: dict[Path, tuple[int, Path]] = {}
+    fitting: dict[Path, tuple[int, int, Path]] = {}
     for path in likely:
         kind = _kind(path, header)
         if kind is not None:  # a cache has links to its files
-            fitting.setdefault(path.resolve(), (_BEST.index(kind), path))
-    return [path for _, path in sorted(fitting.values())]
+            order = _BEST.index(kind), -_alike(path.name, target.name), path
+            fitting.setdefault(path.resolve(), order)
+    return [path for *_, path in sorted(fitting.values())]
+
+
+def _alike(one: str, other: str) -> int:
+    """Letters that two names begin with."""
+    pairs = zip(one, other, strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def _may_be_head(path: Path) -> bool:
