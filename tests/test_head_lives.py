@@ -26,7 +26,7 @@ HEADS = Path(__file__).parent / "data" / "heads"
 TRAINED = ("trained mtp", "trained eagle3", "trained medusa")
 RANDOM = (
     *("mtp", "hybrid", "eagle3", "medusa", "medusa on a recurrent target", "dflash", "assistant"),
-    *("hy_v3", "step35", "mimo2"),
+    *("hy_v3", "step35", "mimo2", "mtp beside a hybrid", "hy_v3 beside its target"),
 )
 
 
@@ -49,12 +49,19 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, Path
     dflash = head_files.write_dflash(inside("dflash"), own=True)
     gemma = head_files.write_gemma(inside("gemma"))
     assistant = head_files.write_assistant(inside("assistant"))
+    hybrid, hy = head_files.write_hybrid(inside("hybrid")), inside("hy_v3")
+    head_files.write_chained(hy, "hy_v3")
+    head_files.split(hybrid, h_trunk := inside("h trunk"), h_layer := inside("h layer"))
+    head_files.split(hy, c_trunk := inside("c trunk"), c_layers := inside("c layers"))
     return {
         "trained mtp": ("mtp", folder / "trained" / "m.gguf", None),
         "trained eagle3": ("eagle3", demo, HEADS / "eagle3.gguf"),
         "trained medusa": ("medusa", demo, HEADS / "medusa.gguf"),
         "mtp": ("mtp", head_files.write_mtp(inside("glm")), None),
-        "hybrid": ("mtp", head_files.write_hybrid(inside("hybrid")), None),
+        "hybrid": ("mtp", hybrid, None),
+        "mtp beside a hybrid": ("mtp", h_trunk, h_layer),
+        "hy_v3": ("mtp", hy, None),
+        "hy_v3 beside its target": ("mtp", c_trunk, c_layers),
         "eagle3": ("eagle3", dense, eagle),
         "medusa": ("medusa", dense, medusa),
         "medusa on a recurrent target": ("medusa", mamba, medusa),
@@ -62,7 +69,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, Path
         "assistant": ("mtp", gemma, assistant),
         **{
             name: ("mtp", head_files.write_chained(inside(name), name), None)
-            for name in ("hy_v3", "step35", "mimo2")
+            for name in ("step35", "mimo2")
         },
     }
 

@@ -31,6 +31,7 @@ from localspec.llama.runners import LlamaTarget
 from localspec.loop import Work
 from localspec.pairs import heads
 from localspec.pairs.header import Header
+from localspec.pairs.sizes import sizes_of
 from localspec.prompts import VERIFY
 from localspec.sampling import Processor
 from localspec.values import Distribution, Proposal, no_draft
@@ -141,6 +142,31 @@ def test_a_head_beside_the_target_is_known_by_its_header(pairs: dict[str, Pair])
         reply = last(runtime.reply(HELLO, sampling=WARM, seed=1, max_tokens=40))
         assert runtime.info.draft == str(pair.head)
     assert "eagle3" in reply.stats.by_drafter
+
+
+def test_layers_in_a_file_beside_the_target_draft_as_inside_it(tmp_path: Path) -> None:
+    """And they are found without being named."""
+    for write in (head_files.write_mtp, head_files.write_hybrid, head_files.write_chained):
+        folder = tmp_path / write.__name__
+        folder.mkdir()
+        whole, trunk, beside = (tmp_path / "whole.gguf", folder / "a.gguf", folder / "b.gguf")
+        head_files.split(write(whole), trunk, beside)
+        found = []
+        for target in (whole, trunk):
+            with Runtime.open(Options(str(target), drafter=("mtp",), draft_max=3)) as runtime:
+                reply = last(runtime.reply(HELLO, sampling=WARM, seed=4, max_tokens=40))
+                stats = reply.stats.by_drafter["mtp"]
+                found.append((reply.tokens, stats.drafted, stats.accepted, runtime.info.draft))
+        assert found[0][:3] == found[1][:3]
+        assert [draft for *_, draft in found] == [None, str(beside)]
+
+
+def test_layers_beside_a_target_are_planned_as_what_they_are(tmp_path: Path) -> None:
+    whole, trunk, beside = (tmp_path / f"{name}.gguf" for name in ("whole", "trunk", "beside"))
+    head_files.split(head_files.write_hybrid(whole), trunk, beside)
+    alone, with_trunk = sizes_of(beside), sizes_of(whole)
+    assert alone.kv_all(512, "f16") * alone.n_layer < with_trunk.kv_all(512, "f16")
+    assert not alone.doubts
 
 
 # -- in step with the target -----------------------------------------------------------------------

@@ -45,7 +45,9 @@ def _alike(one: str, other: str) -> int:
 
 
 def _may_be_head(path: Path) -> bool:
-    """By what stands before the vocabulary, which is long: folders hold many models."""
+    """By what stands before the vocabulary, which is long: folders hold many models, and whatever
+    writes a model writes its parameters first.
+    """
     opening = read_opening(path)
     architecture = opening.get("general.architecture")
     ahead = opening.get(f"{architecture}.nextn_predict_layers", 0)
