@@ -20,7 +20,12 @@ from stacks import Following
 from localspec import GREEDY, Finished, Message, Options, Reply, Runtime, Sampling
 from localspec.demo import FOLDER
 from localspec.drafters.head import HeadDrafter, HeadModel
-from localspec.errors import DecodeError, DraftIncompatibleError, UnsupportedModelError
+from localspec.errors import (
+    DecodeError,
+    DraftIncompatibleError,
+    Interrupted,
+    UnsupportedModelError,
+)
 from localspec.llama import extension
 from localspec.llama.context import Context
 from localspec.llama.features import Features, LayerInputs, NextStates
@@ -427,6 +432,35 @@ def test_a_recurrent_state_is_never_taken_back_further_than_it_was_kept(
     finally:
         context.close()
         model.close()
+
+
+@pytest.mark.parametrize("tokens", [1, 5, 40])
+def test_stopping_does_not_leave_a_recurrent_state_halfway(
+    pairs: dict[str, Pair], tokens: int
+) -> None:
+    """llama.cpp takes what a stopped pass began for a state that can be taken back."""
+    model = Model(pairs["mtp on a hybrid"].target)
+    contexts = [Context(model, n_ctx=512, threads=1, rollback=ROLLBACK) for _ in range(2)]
+    try:
+        stopped, fresh = contexts
+        stopped.read(0, prompt(30))
+        stopped.stop.set()
+        stopped.forward([(0, prompt(tokens, seed=1), 1)])  # short: it runs to its end
+        with pytest.raises(Interrupted):
+            stopped.forward([(0, prompt(200, seed=2), 0)])
+        assert stopped.length(0) == 0  # long: nothing is left
+        stopped.stop.clear()
+        for context in contexts:
+            context.read(0, prompt(30))
+        stopped.stop.set()
+        rows = [c.forward([(0, prompt(tokens, seed=1), 1)])[0].copy() for c in contexts]
+        stopped.stop.clear()
+        rows += [context.forward([(0, [9], 1)])[0].copy() for context in contexts]
+        np.testing.assert_allclose(rows[0], rows[1], atol=1e-3)
+        np.testing.assert_allclose(rows[2], rows[3], atol=1e-3)
+    finally:
+        for part in (*contexts, model):
+            part.close()
 
 
 # -- refusals --------------------------------------------------------------------------------------

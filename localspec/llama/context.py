@@ -25,6 +25,9 @@ from localspec.llama.stop import StopFlag
 from localspec.llama.tree import Tree
 from localspec.values import Logits, Tokens
 
+_NEVER = c_api.ggml_abort_callback()
+"""Lets passes run to their end."""
+
 
 class Context:
     """Sequences in a KV cache, extended at their ends and truncated, never edited."""
@@ -186,7 +189,8 @@ class Context:
 
         ``work`` is (sequence, tokens, outputs): the last ``outputs`` tokens each yield a row.
         Returns (outputs, V) views for each, overwritten by the next pass. If it raises, nothing
-        was appended (a recurrent model may then have forgotten the whole sequence).
+        was appended (a recurrent model has then forgotten the whole sequence; so its short passes
+        are not stopped).
 
         With ``states``, llama.cpp keeps the final hidden states of all tokens, see
         `localspec.llama.features`; each of them is then one of the rows that it makes.
@@ -234,7 +238,13 @@ class Context:
             # llama.cpp then makes an output of every token, whatever the batch says.
             c_api.llama_set_embeddings(self._ptr, states)
             self._keeps_states = states
+        # A pass that is stopped leaves a recurrent state halfway, and llama.cpp would go on from it.
+        whole = self.rollback is not None and n <= OUTPUTS
+        if whole:
+            c_api.llama_set_abort_callback(self._ptr, _NEVER, None)
         error = decode_error(c_api.llama_decode(self._ptr, batch.first(n)))
+        if whole:
+            c_api.llama_set_abort_callback(self._ptr, self.stop.callback, self.stop.data)
         if error is not None:
             raise error
 
@@ -285,8 +295,10 @@ class Context:
     def _undo(self, seqs: Iterable[int]) -> None:
         """Forget what a failed pass may have left behind."""
         for seq in seqs:
-            if not c_api.llama_memory_seq_rm(self._memory, seq, self._lengths[seq], -1):
-                self.truncate(seq, 0)  # a recurrent state knows no way back but to nothing
+            lost = self.rollback is not None  # a recurrent state knows no way back but to nothing
+            if lost or not c_api.llama_memory_seq_rm(self._memory, seq, self._lengths[seq], -1):
+                self._lengths[seq] = max(1, self._lengths[seq])
+                self.truncate(seq, 0)
 
     def _views(self, outputs: list[int]) -> list[Logits]:
         total = sum(outputs)
