@@ -442,7 +442,7 @@ def test_stopping_does_not_leave_a_recurrent_state_halfway(
     model = Model(pairs["mtp on a hybrid"].target)
     contexts = [Context(model, n_ctx=512, threads=1, rollback=ROLLBACK) for _ in range(2)]
     try:
-        stopped, fresh = contexts
+        stopped = contexts[0]
         stopped.read(0, prompt(30))
         stopped.stop.set()
         stopped.forward([(0, prompt(tokens, seed=1), 1)])  # short: it runs to its end

@@ -238,7 +238,7 @@ class Context:
             # llama.cpp then makes an output of every token, whatever the batch says.
             c_api.llama_set_embeddings(self._ptr, states)
             self._keeps_states = states
-        # A pass that is stopped leaves a recurrent state halfway, and llama.cpp would go on from it.
+        # A stopped pass leaves a recurrent state halfway, and llama.cpp would go on from there.
         whole = self.rollback is not None and n <= OUTPUTS
         if whole:
             c_api.llama_set_abort_callback(self._ptr, _NEVER, None)
