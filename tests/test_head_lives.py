@@ -91,7 +91,7 @@ class Life:
 
     def __post_init__(self) -> None:
         # Both then read a reply of before as the tokens that it was made of.
-        self.plain._transcript = self.runtime._transcript
+        self.plain._wording = self.runtime._wording
 
     def ask(
         self,

@@ -246,7 +246,7 @@ def press_ctrl_c() -> None:
         "localspec.llama.model.check_file",
         "localspec.llama.context.Context.__init__",
         "localspec.llama.calibrate.pass_seconds",
-        "localspec.runtime.fit",
+        "localspec.wording.fit",
         "localspec.llama.context.Context.read",
         "localspec.drafters.model.ModelDrafter.propose",
         "localspec.replying.Generation._event",
