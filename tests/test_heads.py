@@ -26,7 +26,7 @@ from localspec.errors import (
     Interrupted,
     UnsupportedModelError,
 )
-from localspec.llama import extension
+from localspec.llama import extension, saved
 from localspec.llama.context import Context
 from localspec.llama.features import Features, LayerInputs, NextStates
 from localspec.llama.heads import Eagle, Head, NextToken
@@ -429,6 +429,25 @@ def test_a_recurrent_state_is_never_taken_back_further_than_it_was_kept(
         context.truncate(0, 22)
         with pytest.raises(DecodeError, match="taken back"):  # once
             context.truncate(0, 21)
+    finally:
+        context.close()
+        model.close()
+
+
+def test_a_state_that_was_put_back_is_not_taken_back_by_what_came_after(
+    pairs: dict[str, Pair],
+) -> None:
+    """As a short reply is tried again whose last draft was long and did not stand."""
+    model = Model(pairs["mtp on a hybrid"].target)
+    context = Context(model, n_ctx=256, threads=1, rollback=ROLLBACK)
+    try:
+        context.read(0, prompt(30))
+        before = saved.snapshot(context, 0)
+        context.forward([(0, prompt(12, seed=1), 1)])
+        saved.revert(context, 0, before)
+        assert context.length(0) == 30
+        with pytest.raises(DecodeError, match="taken back"):
+            context.truncate(0, 28)
     finally:
         context.close()
         model.close()

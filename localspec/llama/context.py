@@ -339,6 +339,7 @@ class Context:
     def adopt(self, seq: int) -> None:
         """Take note of how long a sequence has become by other ways than passes."""
         self._lengths[seq] = self.length(seq)
+        self._revocable.pop(seq, None)  # the states before are those of another pass
 
     def audit(self) -> None:
         """Compare our lengths with llama.cpp's.
