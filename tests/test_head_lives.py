@@ -150,18 +150,27 @@ def live(life: Life) -> list[Message]:
     return longer
 
 
+LONG_DRAFTS = ("hybrid", "medusa on a recurrent target", "dflash")
+"""Longer than a recurrent state can be taken back."""
+
+
 @pytest.mark.parametrize(
-    "kind", [*RANDOM, *(pytest.param(kind, marks=pytest.mark.slow) for kind in TRAINED)]
+    ("kind", "k"),
+    [
+        *((kind, 3) for kind in RANDOM),
+        *((kind, 12) for kind in LONG_DRAFTS),
+        *(pytest.param(kind, 3, marks=pytest.mark.slow) for kind in TRAINED),
+    ],
 )
 def test_whatever_happens_in_a_chat_with_a_head_the_text_is_that_of_plain_decoding(
-    pairs: dict[str, tuple[str, Path, Path | None]], kind: str
+    pairs: dict[str, tuple[str, Path, Path | None]], kind: str, k: int
 ) -> None:
     drafter, target, head = pairs[kind]
     options = Options(
         str(target),
         None if head is None else str(head),
         drafter=(drafter,),
-        draft_max=3,
+        draft_max=k,
         context=300,
         threads=1,
     )
