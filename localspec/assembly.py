@@ -15,7 +15,7 @@ from localspec.errors import (
     OutOfMemoryError,
 )
 from localspec.events import Loading, ModelInfo, Speculation
-from localspec.gathering import BRANCHING, Gathering
+from localspec.gathering import Gathering
 from localspec.heading import Brought, brought
 from localspec.llama import library
 from localspec.llama.calibrate import Timed, Watchdog, choose_threads
@@ -36,7 +36,7 @@ from localspec.pairs.placement import BATCH, Share
 from localspec.pairs.planning import Fit, Wishes, step_down
 from localspec.pairs.resolve import Resolved, resolve
 from localspec.verifiers import Verifier, verifier
-from localspec.wanting import branches, must_fit, uses_draft, wanted
+from localspec.wanting import branches, broad, must_fit, uses_draft, wanted
 
 Progress = Callable[[Loading], None]
 Part = Context | Model | Medusa
@@ -149,7 +149,7 @@ class _Assembly:
         carried = in_target and carries_mtp(self.brought.target)
         model = self.model(self.files.target, fit.target, next_layers=carried)
         self.look_at(model, fit.context)
-        own = branches(self.names, model, self.notices)
+        own = branches(options, self.names, self.brought, model, self.notices)
         context = self.context(model, fit, fit.target.kv_type, own, rollback=self.rollback)
         judge = verifier(options.verifier)
         gathering = Gathering(
@@ -271,6 +271,7 @@ class _Assembly:
             model,
             target,
             n_ctx=fit.context,
+            branches=target.branches if model.branching else 0,
             n_batch=BATCH,
             threads=target.threads,
             kv_type=kv_type,
@@ -305,7 +306,7 @@ class _Assembly:
         if reason is not None:
             return controlling.off(reason)
         names = [drafter.name for drafter in drafters]
-        branching = {name: BRANCHING[name] for name in names if name in BRANCHING}
+        branching = broad(self.options, names, self.brought, context)
         if self.options.draft_max is not None:
             return controlling.held(self.options.draft_max, context, branching)
         return controlling.automatic(

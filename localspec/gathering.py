@@ -40,18 +40,12 @@ from localspec.pairs.planning import Fit, draft_kv_type
 from localspec.pairs.resolve import NO_DRAFT
 from localspec.pairs.translation import Translation, too_little, translate
 from localspec.remembering import remembered
-from localspec.values import Branching, Proposal
+from localspec.values import Proposal
 from localspec.wanting import WITH_A_MODEL, branches, insists_on, uses_draft
 
 _FROM_THE_TEXT = frozenset({"suffix", "ngram"})
 _BEFORE_A_MODEL = 4
 """Where a draft model waits, a match must be this long to be preferred."""
-BRANCHING = {
-    "tree": Branching(),
-    "lookahead": Branching(leaves=4, least=2),
-    "medusa": Branching(),
-}
-"""Drafters of trees."""
 
 
 @dataclass(slots=True)
@@ -152,7 +146,7 @@ class Gathering:
 
     def _with_head(self, name: str) -> list[Drafter]:
         """The drafter from a head; with a notice, none or the text in its place."""
-        insists = insists_on(name, self.options)
+        insists = insists_on(self.options)
         named = insists or self.options.draft not in {None, NO_DRAFT}
         refusal = self.files.trouble(name)
         if refusal is None and self.features is not None:
@@ -240,7 +234,8 @@ class Gathering:
         planned = self.fit.draft  # None where only llama.cpp could read its header
         kv_type = planned.kv_type if planned else draft_kv_type(None, self._target_kv)
         if name == "tree" and self._translation is None:
-            context = self.open(draft, kv_type, branches(self.names, draft, self.notices))
+            own = branches(self.options, self.names, self.files, draft, self.notices)
+            context = self.open(draft, kv_type, own)
             self.timed[name] = of_context(context)
             shared = min(draft.n_vocab, self.target.n_vocab)
             chains = ModelDrafter(LlamaDraftModel(context, shared), self.favours, name)
@@ -285,4 +280,4 @@ def _as_named(error: ModelFileError) -> LocalspecError:
     return DraftIncompatibleError(str(error)) if unsupported else error
 
 
-__all__ = ["BRANCHING", "Gathering"]
+__all__ = ["Gathering"]

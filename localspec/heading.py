@@ -13,6 +13,7 @@ from localspec.drafters import Drafter
 from localspec.drafters.block import BlockModel
 from localspec.drafters.foreseeing import ForeseeingDrafter
 from localspec.drafters.head import HeadDrafter, HeadModel
+from localspec.drafters.head_tree import HeadTreeDrafter, HeadTreeModel
 from localspec.drafters.medusa import MedusaDrafter, MedusaModel
 from localspec.drafters.shared import SharedModel
 from localspec.errors import LocalspecError, ModelFileError, UnsupportedModelError
@@ -21,9 +22,10 @@ from localspec.llama.blocks import Blocks, block_seconds
 from localspec.llama.calibrate import Timed, guess_seconds, of_context
 from localspec.llama.context import Context
 from localspec.llama.features import Features, FinalStates, LayerInputs, NextStates, Tap
-from localspec.llama.heads import Eagle, Head, NextToken, NextTokens
+from localspec.llama.heads import Eagle, Head, NextToken
 from localspec.llama.medusa import Medusa
 from localspec.llama.model import Model
+from localspec.llama.next_tokens import NextTokens
 from localspec.llama.sharing import Assistant
 from localspec.llama.weights import mapped
 from localspec.options import Options
@@ -88,6 +90,10 @@ class Brought:
             return Assistant
         layers = heads.next_layers(beside or self.target)
         return NextTokens if layers > 1 else NextToken
+
+    def grows(self, drafter: str) -> bool:
+        """Whether that head can draft trees, for a target whose cache can branch."""
+        return drafter == heads.MEDUSA or self.context(drafter).grows
 
     def tap(self, drafter: str) -> Tap:
         """Which hidden states of the target that head reads."""
@@ -173,6 +179,10 @@ def opened(
         timed = Timed(head.path, context.threads, partial(block_seconds, context))
         drafter = ForeseeingDrafter(blocks, favours, name, context.depth)
         return Opened(drafter, timed, features)
+    if context.branches:
+        grows = HeadTreeModel(context, features, vocabulary)
+        trees = HeadTreeDrafter(grows, favours, name, grows.depth)
+        return Opened(trees, of_context(context), features)
     model = HeadModel(context, features, vocabulary)
     return Opened(HeadDrafter(model, favours, name, model.depth), of_context(context), features)
 

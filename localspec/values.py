@@ -148,6 +148,9 @@ class Branching:
     """For each node that there may be at one depth."""
     least: int = 1
     """Nodes at each depth below which it drafts nothing."""
+    misses: float = 0.82
+    """Of the misses of a chain, those that remain with breadth: measured on the demo pair, three
+    nodes at each depth, temperature 0 and 1 (docs/drafters.md)."""
 
 
 class Pace(Protocol):

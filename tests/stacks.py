@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from localspec.drafters.head import HeadDrafter
+from localspec.drafters.head_tree import HeadTreeDrafter
 from localspec.llama.context import Context
 from localspec.llama.runners import LlamaTarget
 from localspec.loop import Request, decode_round
@@ -22,7 +23,7 @@ class Following:
 
     context: Context
     target: LlamaTarget
-    drafter: HeadDrafter
+    drafter: HeadDrafter | HeadTreeDrafter
     n_vocab: int
 
     def read(self, tokens: list[int]) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from localspec.drafters import Ask, Committed
+from localspec.drafters.head_tree import HeadTreeDrafter
 from localspec.drafters.model import ModelDrafter
 from localspec.drafters.tree import TreeDrafter as Branching
 from localspec.events import Speculation
@@ -186,6 +187,35 @@ def branching(table: Table, favoured: Proposal) -> Branching:
     chains, trees = TableModel(table), TableTarget(table)
     trees.cache = chains.cache
     return Branching(ModelDrafter(chains, favoured, "tree"), trees, chains.vocabulary, favoured)
+
+
+class GrowingTable(TableModel):
+    """A `GrowingModel` that looks its logits up; it reads levels of up to nine nodes."""
+
+    breadth = 9
+
+    def __init__(self, table: Table, capacity: int = 1 << 20) -> None:
+        super().__init__(table, capacity)
+        self.level: list[list[int]] | None = None
+        """The paths to the nodes of the last level."""
+
+    def grow(self, tokens: Sequence[int], above: Sequence[int]) -> np.ndarray:
+        assert len(tokens) <= self.breadth
+        paths = [[]] * len(tokens) if self.level is None else [self.level[i] for i in above]
+        self.level = [[*path, token] for path, token in zip(paths, tokens, strict=True)]
+        return np.array([self.table([*self.cache[0], *path]) for path in self.level])
+
+    def prune(self) -> None:
+        self.level = None
+
+    def extend(self, work: Sequence[tuple[int, Sequence[int], int]]) -> list[np.ndarray]:
+        assert self.level is None, "a tree is still there"
+        return super().extend(work)
+
+
+def growing(table: Table, favoured: Proposal) -> HeadTreeDrafter:
+    """The drafter of a head's trees, with a table for the head."""
+    return HeadTreeDrafter(GrowingTable(table), favoured, "head")
 
 
 class Broad:

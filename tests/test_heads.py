@@ -342,15 +342,22 @@ def test_trained_heads_are_exact_and_mostly_right(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["mtp", "eagle3"])
-def test_a_trained_head_leaves_the_distribution_alone(trained: dict[str, Pair], kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "drafter"), [("mtp", "mtp"), ("eagle3", "eagle3"), ("eagle3", "tree")]
+)
+def test_a_trained_head_leaves_the_distribution_alone(
+    trained: dict[str, Pair], kind: str, drafter: str
+) -> None:
     """3,000 draws of two tokens under rejection against the target's own distribution of them.
 
     The test alarms falsely with a probability of 1e-4.
     """
     full = Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
     said, counts = [Message("user", "Tell me something.")], Counter[tuple[int, ...]]()
-    with Runtime.open(trained[kind].options(draft_max=2, verifier="rejection")) as runtime:
+    options = trained[kind].options(
+        draft_max=2, verifier="rejection", drafter=(drafter,), threads=1
+    )
+    with Runtime.open(options) as runtime:
         for seed in range(3000):
             reply = last(runtime.reply(said, sampling=full, seed=seed, max_tokens=3))
             counts[tuple(reply.tokens[:2])] += 1

@@ -18,7 +18,6 @@ from localspec.drafters.lookahead import Lookahead
 from localspec.drafters.pool import Pool
 from localspec.drafters.suffix import Suffix
 from localspec.events import Speculation
-from localspec.gathering import BRANCHING
 from localspec.loop import Request, decode_round
 from localspec.noise import Noise
 from localspec.policy.auto import Auto
@@ -27,6 +26,7 @@ from localspec.policy.stored import Knowledge
 from localspec.sampling import GREEDY, Processor, Sampling
 from localspec.values import ANY, Budget, Draft, Logits, Plan, Standing, Step, Tokens
 from localspec.verifiers import Match, Rejection, Verifier
+from localspec.wanting import BRANCHING
 
 V = 40
 COUNTING = tables.random_table(3, v=5)

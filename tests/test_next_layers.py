@@ -17,9 +17,10 @@ from localspec.drafters.head import HeadDrafter, HeadModel
 from localspec.errors import DecodeError, DraftIncompatibleError, Interrupted, ModelFileError
 from localspec.llama.context import Context
 from localspec.llama.features import Features, NextStates
-from localspec.llama.heads import Head, NextToken, NextTokens
+from localspec.llama.heads import Head, NextToken
 from localspec.llama.limits import OUTPUTS
 from localspec.llama.model import Model
+from localspec.llama.next_tokens import NextTokens
 from localspec.llama.runners import LlamaTarget
 from localspec.pairs import heads
 from localspec.pairs.header import Header

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from policy_world import CPU, GPU
 
 from localspec.drafters import Ask, Committed
 from localspec.drafters.model import ModelDrafter
-from localspec.drafters.tree import TreeDrafter
+from localspec.drafters.tree import TreeDrafter, Trees
 from localspec.loop import Request, decode_round
 from localspec.noise import Noise, Stream
 from localspec.policy.auto import Auto
@@ -142,15 +142,18 @@ def test_ids_and_lengths_beyond_the_draft_model_end_drafting_and_nothing_else() 
     assert lengths == [6, 6, 3, 0, 0, 0]
 
 
-def test_the_controller_comes_to_draft_trees_from_nothing_known() -> None:
+@pytest.mark.parametrize("make", [tables.branching, tables.growing])
+def test_the_controller_comes_to_draft_trees_from_nothing_known(
+    make: Callable[[tables.Table, Proposal], Trees],
+) -> None:
     """It looks first, as with any unknown draft, then drafts as broad as the machine allows."""
     for curve, broad in ((CPU, False), ({1: 1.0, 64: 1.0}, True)):
-        knowledge = Knowledge({0: Costs(curve, {"tree": 0.02 * curve[1]})})
-        policy = _Timeless(knowledge, ["tree"], branching={"tree": Branching()})
+        trees, shapes = make(TABLE, Proposal.COUPLED), []
+        knowledge = Knowledge({0: Costs(curve, {trees.name: 0.02 * curve[1]})})
+        policy = _Timeless(knowledge, [trees.name], branching={trees.name: Branching()})
         target = tables.TableTarget(TABLE)
         target.read(0, [0])
         request = Request(0, [0, 1], Processor(GREEDY, 6), Noise(1), 150, lambda _t: None)
-        trees, shapes = drafter(), []
         while request.finish is None:
             (turn,) = decode_round([request], target, trees, Match(), policy)
             shapes.append(leaves(turn.draft))
@@ -185,7 +188,40 @@ def test_each_level_is_judged_by_what_was_emitted() -> None:
     evidence = trees.commit([Committed(0, tokens, [stood, missing], {})])
     assert evidence[0].stood
     assert not any(e.stood for e in evidence[1:])
-    assert len(evidence) == (2 if below else 1)
+    assert len(evidence) == 2  # a path that ends before the tree does has missed too
+
+
+def test_a_level_that_was_decided_against_is_judged_by_what_it_would_have_been() -> None:
+    for sampling in (GREEDY, WARM):
+        for favoured in (Proposal.COUPLED, Proposal.SAMPLED):
+            (full,) = drafter().propose([ask([0, 1], Budget(12, 4, 3), sampling)])
+            first, below = full.children(-1)[0], [int(x) for x in full.tokens[full.children(0)]]
+            for levels in (0, 1):
+                trees, tokens = drafter(favoured), [0, 1]
+                asked = dataclasses.replace(
+                    ask(tokens, Budget(12, 4, 3), sampling), pace=_Levels(levels)
+                )
+                (draft,) = trees.propose([asked])
+                assert draft.considered == levels + 1
+                assert bool(len(draft)) is bool(levels)
+                said = [int(draft.tokens[0] if levels else full.tokens[first]), below[0]]
+                tokens += said
+                evidence = trees.commit([Committed(0, tokens, said, {})])
+                if favoured is Proposal.COUPLED or not levels:
+                    assert [e.stood for e in evidence] == [True] * (levels + 1)
+
+
+class _Levels:
+    """Allows for so many levels."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def more(self, confidences: Sequence[float]) -> bool:
+        return len(confidences) <= self.n
+
+    def further(self, confidences: Sequence[float]) -> bool:
+        return True
 
 
 def test_breadth_is_used_where_it_brings_more_than_it_costs_and_nowhere_else() -> None:

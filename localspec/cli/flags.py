@@ -121,7 +121,7 @@ def model_flags(function: _Function) -> _Function:
             _option(
                 "--drafter",
                 metavar="NAMES",
-                help="suffix, ngram, model, tree, lookahead (commas); or off.",
+                help="suffix, model, mtp, eagle3, tree, ... (docs/drafters.md); or off.",
             ),
             _option("--draft-max", type=_AutoInt(), help="Draft length K, or auto: what pays."),
             _option("--gpu-layers", type=_AutoInt(), help="Target layers on the GPU; all."),

@@ -5,16 +5,16 @@ from __future__ import annotations
 import abc
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
 
 from localspec.drafters import Ask, Committed
+from localspec.drafters.growing import RANKS, Growing, Slot, ranked
 from localspec.drafters.model import ModelDrafter
 from localspec.errors import NotNumbersError
 from localspec.loop import Work
-from localspec.noise import Stream
 from localspec.sampling import Processor, Sampling
 from localspec.values import (
     ROOT,
@@ -28,8 +28,6 @@ from localspec.values import (
     no_draft,
 )
 
-RANKS = 4
-"""Children of one node, at most."""
 _HEAD = 32
 """Tokens among which probability is shared out where q is only ranked by it."""
 
@@ -54,61 +52,6 @@ class TreeModel(Protocol):
     def truncate(self, seq: int, length: int) -> None:
         """Keep the first ``length`` tokens."""
         ...
-
-
-@dataclass(slots=True)
-class Growing:
-    """A tree in the making."""
-
-    ask: Ask
-    proposal: Proposal
-    tokens: list[int] = field(default_factory=list)
-    parents: list[int] = field(default_factory=list)
-    q: list[Distribution] = field(default_factory=list)
-    scores: list[float] = field(default_factory=list)
-    """By the draft's own reckoning, the probability that the path to the node stands."""
-    confidences: list[float] = field(default_factory=list)
-    """One a level: that one of its nodes stands, if one of the level above does."""
-    leaves: int = 1
-
-    def best_path_first(self) -> None:
-        """Renumber the nodes as a walk finds them that goes down before it goes on: then the path
-        that is kept most often lies in one piece in the KV cache.
-        """
-        below: dict[int, list[int]] = {}
-        for node, parent in enumerate(self.parents):
-            below.setdefault(parent, []).append(node)
-        order: list[int] = []
-        waiting = below.get(ROOT, [])[::-1]
-        while waiting:
-            order.append(waiting.pop())
-            waiting += below.get(order[-1], [])[::-1]
-        place = {node: i for i, node in enumerate(order)} | {ROOT: ROOT}
-        self.parents = [place[self.parents[node]] for node in order]
-        self.tokens = [self.tokens[node] for node in order]
-        self.q = [self.q[node] for node in order]
-        self.scores = [self.scores[node] for node in order]
-
-    def draft(self, source: str, seconds: float = 0.0) -> Draft:
-        known = self.proposal is Proposal.WITHOUT_REPLACEMENT
-        return Draft(
-            np.array(self.tokens, np.int32),
-            np.array(self.parents, np.int32),
-            self.proposal,
-            tuple(self.q) if known else None,
-            source,
-            seconds,
-            len(self.confidences),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _Slot:
-    """A place for a child: the rank-th of a node."""
-
-    parent: int
-    rank: int
-    score: float
 
 
 class Trees(abc.ABC):
@@ -194,7 +137,7 @@ class Trees(abc.ABC):
     def _one(self, ask: Ask) -> Draft:
         start = time.perf_counter()
         depth = self._depth(ask)
-        if depth <= 0 or not self._chains.read(ask):
+        if depth <= 0 or not self._ready(ask):
             return no_draft(self.name)
         tree = Growing(ask, self._proposal(ask))
         try:
@@ -209,6 +152,10 @@ class Trees(abc.ABC):
             return no_draft(self.name, seconds, len(tree.confidences))
         return tree.draft(self.name, seconds)
 
+    def _ready(self, ask: Ask) -> bool:
+        """Have read what a tree needs; False if that cannot be."""
+        return self._chains.read(ask)
+
     def _grow(self, tree: Growing, depth: int) -> None:
         """Level by level, as far as the pace goes along.
 
@@ -219,11 +166,13 @@ class Trees(abc.ABC):
         for width in self._widths(tree.ask, depth):
             level = self._distributions(tree, frontier)
             slots = self._slots(tree, level, width)
-            above = sum(_score(tree, node) for node in frontier)
+            above = sum(tree.score(node) for node in frontier)
             tree.confidences.append(min(1.0, sum(s.score for s in slots) / above))
             if not slots or not pace.more(tree.confidences):
+                likely = self._chosen(tree, level, slots, drawn=False)
+                tree.refused = [(slot.parent, token) for slot, token, _ in likely]
                 break
-            frontier = self._fill(tree, level, slots)
+            frontier = tree.add(self._chosen(tree, level, slots))
             if not frontier or not pace.further(tree.confidences):
                 break
 
@@ -246,18 +195,18 @@ class Trees(abc.ABC):
             self._rankings[sampling] = Processor(warm, known)
         return self._rankings[sampling]
 
-    def _slots(self, tree: Growing, level: dict[int, Distribution], width: int) -> list[_Slot]:
+    def _slots(self, tree: Growing, level: dict[int, Distribution], width: int) -> list[Slot]:
         """The most probable places for children, as many as the budget has."""
         budget = tree.ask.budget
         most = min(width, budget.nodes - len(tree.tokens))
         offered = [
-            _Slot(node, rank, _score(tree, node) * float(share))
+            Slot(node, rank, tree.score(node) * float(share))
             for node, q in level.items()
             for rank, share in enumerate(np.sort(q.probs)[::-1][:RANKS])
         ]
         offered.sort(key=lambda slot: (-slot.score, slot.parent, slot.rank))
         leaves = self._leaves(budget)
-        taken: list[_Slot] = []
+        taken: list[Slot] = []
         for slot in offered:
             if len(taken) == most:
                 break
@@ -268,39 +217,40 @@ class Trees(abc.ABC):
         taken.sort(key=lambda slot: (slot.parent, slot.rank))
         return taken
 
-    def _fill(
-        self, tree: Growing, level: dict[int, Distribution], slots: Sequence[_Slot]
-    ) -> list[int]:
-        """Put tokens into the places; the new nodes."""
-        ask, depth = tree.ask, len(tree.confidences) - 1
-        new = []
+    def _chosen(
+        self,
+        tree: Growing,
+        level: dict[int, Distribution],
+        slots: Sequence[Slot],
+        *,
+        drawn: bool = True,
+    ) -> list[tuple[Slot, int, Distribution]]:
+        """Tokens for the places, and the q of each. Where none are to be ``drawn`` for rejection,
+        coupled ones stand for them, see `Chooser.likely`.
+        """
+        ask, depth, proposal = tree.ask, len(tree.confidences) - 1, tree.proposal
+        if not drawn and proposal is Proposal.WITHOUT_REPLACEMENT:
+            proposal = Proposal.COUPLED
+        chosen: list[tuple[Slot, int, Distribution]] = []
         for node, q in level.items():
             here = [slot for slot in slots if slot.parent == node]
-            if not here:
-                continue
-            order = _order(q, ask, ask.position + depth, node, tree.proposal)
-            for slot, token in zip(here, order, strict=False):
-                new.append(len(tree.tokens))
-                tree.tokens.append(int(token))
-                tree.parents.append(node)
-                tree.q.append(q)
-                tree.scores.append(slot.score)
-        return new
+            if here:
+                order = ranked(q, ask, ask.position + depth, node, proposal)
+                chosen += [(slot, x, q) for slot, x in zip(here, order, strict=False)]
+        return chosen
 
     def _judged(self, tree: Growing, news: Committed) -> list[Evidence]:
         """Whether each level held the token that was emitted there."""
         found: list[Evidence] = []
         node = ROOT
-        for level, confidence in enumerate(tree.confidences):
-            if level >= len(news.tokens):
+        for level, confidence in enumerate(tree.confidences[: len(news.tokens)]):
+            children, token = tree.children(node, level), news.tokens[level]
+            if level and level == tree.levels and not children:
+                break  # nothing was going to be drafted there
+            found.append(Evidence(news.seq, self.name, level, confidence, token in children))
+            if token not in children:
                 break
-            children = [i for i, parent in enumerate(tree.parents) if parent == node]
-            hits = [i for i in children if tree.tokens[i] == news.tokens[level]]
-            if children or level == 0:
-                found.append(Evidence(news.seq, self.name, level, confidence, bool(hits)))
-            if not hits:
-                break
-            node = hits[0]
+            node = children[token]
         return found
 
 
@@ -336,22 +286,3 @@ class TreeDrafter(Trees):
             return processor(logits[1 + node], past)
 
         return {node: q(node) for node in frontier}
-
-
-def _score(tree: Growing, node: int) -> float:
-    return 1.0 if node == ROOT else tree.scores[node]
-
-
-def _order(
-    q: Distribution, ask: Ask, position: int, node: int, proposal: Proposal
-) -> Sequence[int]:
-    """Tokens for the children of a node, in the order of their ranks."""
-    if proposal is Proposal.DETERMINISTIC:
-        keys = np.array(q.probs)
-    elif proposal is Proposal.COUPLED:
-        keys = np.log(q.probs) + ask.noise.gumbel(position, q.ids, Stream.SAMPLE)
-    else:
-        index = (ask.position << 16) + node + 2
-        keys = np.log(q.probs) + ask.noise.gumbel(position, q.ids, Stream.DRAFT, index)
-    best: Sequence[int] = q.ids[np.argsort(-keys, kind="stable")[:RANKS]].tolist()
-    return best

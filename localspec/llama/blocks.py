@@ -30,6 +30,7 @@ class Blocks(Head):
     """
 
     what = "a DFlash head"
+    grows = False
 
     def __init__(self, model: Model, target: Context, **settings: Any) -> None:
         """See `Head`; the head's file must have been checked."""

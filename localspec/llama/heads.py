@@ -7,7 +7,6 @@ the target's state of the token at i, and guess the token at i + 2.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from localspec.llama.batch import Batch
 from localspec.llama.context import Context
 from localspec.llama.features import Rows
 from localspec.llama.library import c_api
+from localspec.llama.limbs import Limbs
 from localspec.llama.limits import OUTPUTS, decode_error
 from localspec.llama.model import Model
 from localspec.llama.stop import StopFlag
@@ -42,6 +42,8 @@ class Head(Context):
 
     what = "a drafting head"
     context_type = 0
+    grows = True
+    """Whether trees of guesses can grow on its pairs."""
 
     def __init__(
         self,
@@ -50,12 +52,16 @@ class Head(Context):
         *,
         n_ctx: int,
         n_seq: int = 1,
+        branches: int = 0,
         n_batch: int,
         threads: int,
         kv_type: str = "f16",
         stop: StopFlag | None = None,
     ) -> None:
         """``target`` lends what the head's own file lacks; it must be closed after this.
+
+        With ``branches``, trees with so many pairs at one position beyond the first can `grow` on
+        sequence 0; ``n_seq`` is then 1.
 
         Raises:
             UnsupportedModelError: this build of llama.cpp cannot do it.
@@ -67,11 +73,13 @@ class Head(Context):
             model,
             n_ctx=n_ctx,
             n_seq=n_seq,
+            branches=branches if self.grows else 0,
             n_batch=n_batch,
             threads=threads,
             kv_type=kv_type,
             stop=stop,
         )
+        self._limbs = Limbs(self._memory, self.branches)
         self.width = self._width()
         """Numbers of a state that a pair is made of."""
         self._batch = Batch(self.n_batch, states=self.width)
@@ -174,9 +182,44 @@ class Head(Context):
         if not outputs:
             return self._views([0])[0], np.empty((0, self.width), np.float32)
         (logits,) = self._views([flagged])
-        rows = n if self._all_states else flagged
-        own = np.ctypeslib.as_array(self._calls.get_nextn(self.handle), (rows, self.width))
+        own = self._own(n if self._all_states else flagged)
         return logits[-outputs:], own[-outputs:]
+
+    def _own(self, rows: int) -> Rows:
+        """States that the last pass guessed."""
+        return np.ctypeslib.as_array(self._calls.get_nextn(self.handle), (rows, self.width))
+
+    def grow(self, tokens: Tokens, states: Rows, above: Sequence[int]) -> tuple[Logits, Rows]:
+        """Append a level of a tree to sequence 0: pairs beside each other, at one position.
+
+        ``above`` are the numbers of those pairs of the level before that they follow; of the first
+        level all follow the sequence's last pair, number 0. Returns (n, V) and (n, width) views as
+        `extend`. Until `prune` is called, nothing else may be done. If it raises, the tree is gone.
+
+        Raises:
+            ContextFullError, Interrupted, DecodeError
+        """
+        n, batch, base = len(tokens), self._batch, self._lengths[0]
+        if not n <= 1 + self.branches:
+            raise DecodeError(f"{n} pairs beside each other; this head takes {1 + self.branches}")
+        if base + self._limbs.depth >= self.capacity:
+            raise ContextFullError("the head's context is full")
+        for branch in range(n - 1):
+            self._share(branch, base)
+        batch.tokens[:n], batch.states[:n] = tokens, states
+        batch.positions[:n] = base + self._limbs.depth
+        batch.seqs[:n, 0], batch.seq_counts[:n] = self._limbs.sprout(base, above), 1
+        batch.outputs[:n] = 1
+        try:
+            self._decode(n, n)
+        except LocalspecError:
+            self.prune()
+            raise
+        return self._views([n])[0], self._own(n)
+
+    def prune(self) -> None:
+        """Forget the tree, if there is one."""
+        self._limbs.cut(self._lengths[0])
 
 
 class NextToken(Head):
@@ -194,69 +237,6 @@ class NextToken(Head):
 
     def _width(self) -> int:
         return int(c_api.llama_model_n_embd_out(self.model.handle))
-
-
-class NextTokens(NextToken):
-    """Several such layers, each for the token one further ahead.
-
-    Every layer has a part of the KV cache. All of them read the pairs of the target's own states;
-    the i-th one reads all guessed pairs before its token anew, since no other filled its part.
-    """
-
-    def __init__(self, model: Model, target: Context, **settings: Any) -> None:
-        """See `Head`."""
-        super().__init__(model, target, **settings)
-        self._layers = int(c_api.llama_model_n_layer_nextn(model.handle))
-        self._guessed: dict[int, _Guessed] = {}
-
-    @property
-    def depth(self) -> int:
-        """As many tokens as layers."""
-        return self._layers
-
-    def extend(
-        self, seq: int, position: int, tokens: Tokens, states: Rows, outputs: int
-    ) -> tuple[Logits, Rows]:
-        """As a head's: append pairs to the parts of all layers; logits are of the first one."""
-        for layer in range(self._layers - 1, 0, -1):
-            self._calls.set_nextn_offset(self.handle, layer)
-            super().extend(seq, position, tokens, states, 0)
-            self.truncate(seq, position)
-        self._calls.set_nextn_offset(self.handle, 0)
-        found = super().extend(seq, position, tokens, states, outputs)
-        self._guessed[seq] = _Guessed(position + len(tokens))
-        return found
-
-    def guess(self, seq: int, position: int, token: int, state: Rows) -> tuple[Logits, Rows]:
-        """As a head's, by the layer for that place."""
-        guessed = self._guessed[seq]
-        layer, start = 1 + len(guessed.tokens), guessed.start
-        if layer >= self._layers or position != start + len(guessed.tokens):
-            raise DecodeError(f"a guess at {position} for layer {layer} of {self._layers}")
-        tokens, states = (*guessed.tokens, token), (*guessed.states, state)
-        super().truncate(seq, start)
-        self._calls.set_nextn_offset(self.handle, layer)
-        found = super().extend(seq, start, tokens, np.stack(states), 1)
-        self._guessed[seq] = _Guessed(start, tokens, states)
-        return found
-
-    def truncate(self, seq: int, length: int) -> None:
-        """See `Context`."""
-        super().truncate(seq, length)
-        guessed = self._guessed.get(seq, _Guessed(length))
-        kept = max(0, length - guessed.start)
-        self._guessed[seq] = _Guessed(
-            min(guessed.start, length), guessed.tokens[:kept], guessed.states[:kept]
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _Guessed:
-    """Pairs of one sequence with states that were guessed, from position ``start`` on."""
-
-    start: int
-    tokens: tuple[int, ...] = ()
-    states: tuple[Rows, ...] = ()
 
 
 class Eagle(Head):
@@ -293,4 +273,4 @@ class Eagle(Head):
         return np.ctypeslib.as_array(self._calls.get_nextn(self.handle), (n, self.width)).copy()
 
 
-__all__ = ["Eagle", "Head", "NextToken", "NextTokens"]
+__all__ = ["Eagle", "Head", "NextToken"]

@@ -30,6 +30,7 @@ class Assistant(Head):
     """
 
     what = "an assistant that shares the target's cache"
+    grows = False
 
     def __init__(self, model: Model, target: Context, **settings: Any) -> None:
         """``target`` must be empty: sharing its cells clears them.

@@ -43,9 +43,6 @@ _SHALLOW = 4
 """Depth at which the cost of breadth is looked at."""
 _FREE = 1.2
 """Breadth may make a pass so much longer where nothing is drafted without it."""
-_MISSES = 0.82
-"""Of the misses of a chain, those that remain with breadth: measured on the demo pair, three nodes
-at each depth, temperature 0 and 1 (docs/drafters.md)."""
 _HOPE = 0.4
 """What a machine might have become: of the extra time of wide passes, so much."""
 _CAME, _KNOWN = 1.0, 20.0
@@ -187,14 +184,14 @@ class Auto:
 
     def _breadth(self, key: Key) -> int:
         """Nodes at each depth: the most whose extra time is less than the tokens they bring."""
-        source, _ = key
-        if source not in self._branching:
+        branching = self._branching.get(key[0])
+        if branching is None:
             return 1
         worth = _FREE
-        if self._branching[source].least == 1:
+        if branching.least == 1:
             survival = self.knowledge.survival.get(key, Survival())
             stands = survival.mean(survival.table())
-            worth = _emitted(1 - _MISSES * (1 - stands)) / _emitted(stands)
+            worth = _emitted(1 - branching.misses * (1 - stands)) / _emitted(stands)
         chain = self._curve[min(_SHALLOW, self._k_max)]
         paying = [
             b for b in _BREADTHS if self._curve[min(b * _SHALLOW, self._k_max)] <= worth * chain
