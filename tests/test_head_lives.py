@@ -154,22 +154,27 @@ LONG_DRAFTS = ("hybrid", "medusa on a recurrent target", "dflash")
 """Longer than a recurrent state can be taken back."""
 
 
+TREES = ("mtp", "eagle3", "medusa")
+
+
 @pytest.mark.parametrize(
-    ("kind", "k"),
+    ("kind", "k", "asked"),
     [
-        *((kind, 3) for kind in RANDOM),
-        *((kind, 12) for kind in LONG_DRAFTS),
-        *(pytest.param(kind, 3, marks=pytest.mark.slow) for kind in TRAINED),
+        *((kind, 3, None) for kind in RANDOM),
+        *((kind, 12, None) for kind in LONG_DRAFTS),
+        *((kind, 6, "tree") for kind in TREES),
+        *(pytest.param(kind, 3, None, marks=pytest.mark.slow) for kind in TRAINED),
+        *(pytest.param(f"trained {k}", 6, "tree", marks=pytest.mark.slow) for k in TREES),
     ],
 )
 def test_whatever_happens_in_a_chat_with_a_head_the_text_is_that_of_plain_decoding(
-    pairs: dict[str, tuple[str, Path, Path | None]], kind: str, k: int
+    pairs: dict[str, tuple[str, Path, Path | None]], kind: str, k: int, asked: str | None
 ) -> None:
     drafter, target, head = pairs[kind]
     options = Options(
         str(target),
         None if head is None else str(head),
-        drafter=(drafter,),
+        drafter=(asked or drafter,),
         draft_max=k,
         context=300,
         threads=1,
