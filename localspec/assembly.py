@@ -36,7 +36,7 @@ from localspec.pairs.placement import BATCH, Share
 from localspec.pairs.planning import Fit, Wishes, step_down
 from localspec.pairs.resolve import Resolved, resolve
 from localspec.verifiers import Verifier, verifier
-from localspec.wanting import branches, broad, uses_draft, wanted
+from localspec.wanting import branches, broad, must_fit, uses_draft, wanted
 
 Progress = Callable[[Loading], None]
 Part = Context | Model | Medusa
@@ -127,7 +127,7 @@ class _Assembly:
             draft_gpu_layers=options.draft_gpu_layers,
             kv_type=options.kv_type,
             threads=options.threads,
-            require_draft=options.require_draft or options.draft is not None,
+            require_draft=must_fit(options, self.brought),
         )
         draft = self.files.draft if uses_draft(self.names, self.brought) else None
         return fit_files(self.files.target, draft, wishes)
@@ -163,7 +163,8 @@ class _Assembly:
             notices=self.notices,
             load=lambda path, alone: self.model(path, fit.draft, alone=alone),
             open=lambda draft, kv_type, branches: self.context(draft, fit, kv_type, branches),
-            open_head=lambda kind, head, kv_type: self.head(kind, head, context, fit, kv_type),
+            open_head=lambda kv_type, kind, head: self.head(kind, head, context, fit, kv_type),
+            unload=self.unload,
             open_medusa=lambda path: (self.medusa(path, context, fit), context),
         )
         drafters = gathering.drafters()
@@ -201,6 +202,13 @@ class _Assembly:
         for part in self.parts:
             part.close()
         self.parts.clear()
+
+    def unload(self, model: Model) -> None:
+        """Free a model that is not used after all, its contexts first."""
+        for part in list(self.parts):
+            if part is model or (isinstance(part, Context) and part.model is model):
+                part.close()
+                self.parts.remove(part)
 
     def model(
         self, path: Path, share: Share | None, *, next_layers: bool = False, alone: bool = True

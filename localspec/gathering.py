@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from localspec.drafters import Drafter
@@ -19,6 +20,7 @@ from localspec.errors import (
     DraftIncompatibleError,
     Interrupted,
     LocalspecError,
+    ModelFileError,
     OutOfMemoryError,
     UnsupportedModelError,
 )
@@ -32,13 +34,14 @@ from localspec.llama.model import Model
 from localspec.llama.runners import LlamaDraftModel, LlamaTarget
 from localspec.options import Options
 from localspec.pairs.check import vocabulary_mismatch
+from localspec.pairs.header import read_header
 from localspec.pairs.heads import MEDUSA, MODEL
 from localspec.pairs.planning import Fit, draft_kv_type
 from localspec.pairs.resolve import NO_DRAFT
 from localspec.pairs.translation import Translation, too_little, translate
 from localspec.remembering import remembered
 from localspec.values import Proposal
-from localspec.wanting import WITH_A_MODEL, branches, uses_draft
+from localspec.wanting import WITH_A_MODEL, branches, insists_on, uses_draft
 
 _FROM_THE_TEXT = frozenset({"suffix", "ngram"})
 _BEFORE_A_MODEL = 4
@@ -64,8 +67,10 @@ class Gathering:
     """Loads a file, a model that can run alone or a head."""
     open: Callable[[Model, str, int], Context]
     """Makes a context of (model, KV type, branches)."""
-    open_head: Callable[[type[Head], Model, str], Head]
-    """Makes a head's context."""
+    open_head: Callable[[str, type[Head], Model], Head]
+    """Makes a head's context of a KV type."""
+    unload: Callable[[Model], None]
+    """Frees what was loaded and is not used."""
     open_medusa: Callable[[Path], tuple[Medusa, Context]]
     """Loads Medusa heads, beside the target's context."""
     draft: Model | None = None
@@ -124,6 +129,8 @@ class Gathering:
         if refusal is not None:
             return None, refusal
         try:
+            if self.files.draft is None:  # llama.cpp may abort on what we could not read
+                read_header(self.file)
             draft = self.load(self.file, True)
         except Interrupted:
             raise
@@ -133,26 +140,32 @@ class Gathering:
             return None, str(error)
         mismatch = self._mismatch(draft)
         if mismatch is None:
+            self._look_at(draft)
             return draft, None
         return None, f"draft {draft.path.name} cannot draft for {self.target.path.name}: {mismatch}"
 
     def _with_head(self, name: str) -> list[Drafter]:
         """The drafter from a head; with a notice, none or the text in its place."""
+        insists = insists_on(self.options)
+        named = insists or self.options.draft not in {None, NO_DRAFT}
         refusal = self.files.trouble(name)
-        insists = self.options.require_draft or self.options.drafter is not None
         if refusal is None and self.features is not None:
             refusal = f"only one head drafts at a time, so {name} does not"
-        if refusal is None and self.fit.left_out is not None and not self.files.in_target(name):
+        if refusal is not None and named:
+            raise DraftIncompatibleError(refusal)
+        if refusal is None and not self.files.in_target(name):
             refusal = self.fit.left_out
         if refusal is None:
             try:
                 return [self._opened(name)]
             except OutOfMemoryError as error:
+                if insists:
+                    raise
                 refusal = f"the {name} head does not fit: {error}"
-            except UnsupportedModelError as error:
+            except ModelFileError as error:
+                if named:
+                    raise _as_named(error) from None
                 refusal = str(error)
-        if insists or self.options.draft not in {None, NO_DRAFT}:
-            raise DraftIncompatibleError(refusal)
         self.notices.append(f"{refusal}; drafting from n-grams instead")
         return [] if _FROM_THE_TEXT & {*self.names} else [self._suffix()]
 
@@ -165,21 +178,30 @@ class Gathering:
             head = self.load(self.file, False)
         planned = self.fit.draft
         kv_type = planned.kv_type if planned else self._target_kv
-        found = opened(
-            name,
-            head,
-            self.target,
-            self.files,
-            lambda kind, model: self.open_head(kind, model, kv_type),
-            self.favours,
-        )
+        into = partial(self.open_head, kv_type)
+        try:
+            found = opened(name, head, self.target, self.files, into, self.favours)
+        except LocalspecError:
+            if head is not self.target:
+                self.unload(head)
+            raise
+        self._look_at(head)
         return self._taken(name, found)
+
+    def _look_at(self, draft: Model) -> None:
+        """Take note of a draft that was trained for less than the chat may hold."""
+        trained, room = draft.n_ctx_train, min(self.fit.context, self.target.n_ctx_train)
+        if draft is not self.target and 0 < trained < room:
+            self.notices.append(
+                f"{draft.path.name} was trained for {trained} tokens, and the context has {room}: "
+                "beyond that fewer of its drafts may stand"
+            )
 
     def _computed_here(self) -> Drafter:
         """Medusa heads: llama.cpp knows nothing of these."""
         assert self.file is not None  # its header was read
         heads, target = self.open_medusa(self.file)
-        found = opened_medusa(self.file, heads, target, self.files.tap, self.favours)
+        found = opened_medusa(self.file, heads, target, self.files.tap(MEDUSA), self.favours)
         return self._taken(MEDUSA, found)
 
     def _taken(self, name: str, found: Opened) -> Drafter:
@@ -250,6 +272,12 @@ class Gathering:
         too.
         """
         return self.file is not None and not _FROM_THE_TEXT & {*self.names}
+
+
+def _as_named(error: ModelFileError) -> LocalspecError:
+    """What to say of a head that was named: one that this build cannot run is no damaged file."""
+    unsupported = isinstance(error, UnsupportedModelError)
+    return DraftIncompatibleError(str(error)) if unsupported else error
 
 
 __all__ = ["Gathering"]

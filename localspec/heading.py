@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from localspec.drafters import Drafter
 from localspec.drafters.block import BlockModel
 from localspec.drafters.foreseeing import ForeseeingDrafter
@@ -14,7 +16,7 @@ from localspec.drafters.head import HeadDrafter, HeadModel
 from localspec.drafters.head_tree import HeadTreeDrafter, HeadTreeModel
 from localspec.drafters.medusa import MedusaDrafter, MedusaModel
 from localspec.drafters.shared import SharedModel
-from localspec.errors import LocalspecError, UnsupportedModelError
+from localspec.errors import LocalspecError, ModelFileError, UnsupportedModelError
 from localspec.llama import extension
 from localspec.llama.blocks import Blocks, block_seconds
 from localspec.llama.calibrate import Timed, guess_seconds, of_context
@@ -25,6 +27,7 @@ from localspec.llama.medusa import Medusa
 from localspec.llama.model import Model
 from localspec.llama.next_tokens import NextTokens
 from localspec.llama.sharing import Assistant
+from localspec.llama.weights import mapped
 from localspec.options import Options
 from localspec.pairs import heads
 from localspec.pairs.header import Header
@@ -92,12 +95,12 @@ class Brought:
         """Whether that head can draft trees, for a target whose cache can branch."""
         return drafter == heads.MEDUSA or self.context(drafter).grows
 
-    @property
-    def tap(self) -> Tap:
-        """Which hidden states of the target the head reads."""
-        if self.kind == heads.MEDUSA:
+    def tap(self, drafter: str) -> Tap:
+        """Which hidden states of the target that head reads."""
+        if drafter == heads.MEDUSA:
             return FinalStates(self.target.n_embd)
-        layers = () if self.draft is None else heads.target_layers(self.draft)
+        beside = None if self.in_target(drafter) else self.draft
+        layers = () if beside is None else heads.target_layers(beside)
         if layers:
             return LayerInputs(layers, self.target.n_embd)
         return NextStates(heads.state_width(self.target))
@@ -127,11 +130,7 @@ def brought(target: Path, draft: Path | None) -> Brought:
         UnsupportedModelError: it is a head itself; loading one as a model may abort.
     """
     model, header = heads.read_whole(target), None
-    if heads.kind(model) != heads.MODEL:
-        raise UnsupportedModelError(
-            f"{model.name} is a head ({model.architecture}) and cannot run alone; name the model "
-            "that it was made for, and it with --draft"
-        )
+    heads.require_model(model)
     if draft is not None:
         try:
             header = heads.read_whole(draft)
@@ -160,14 +159,16 @@ def opened(
     """A drafter from a head whose file was checked.
 
     Raises:
-        UnsupportedModelError, OutOfMemoryError
+        UnsupportedModelError, ModelFileError, OutOfMemoryError
     """
-    context, features = into(files.context(name), head), Features(files.tap)
+    tap = files.tap(name)
+    context, features = into(files.context(name), head), Features(tap)
+    _check_words(head.path, target.n_vocab)
     fused = isinstance(context, Eagle | Blocks)  # several states in one
-    if not fused and context.width != files.tap.width:  # llama.cpp would read beyond the rows
+    if not fused and context.width != tap.width:  # llama.cpp would read beyond the rows
         raise UnsupportedModelError(
             f"{head.path.name} reads states of {context.width} numbers, and {target.path.name} "
-            f"gives {files.tap.width}"
+            f"gives {tap.width}"
         )
     vocabulary = min(head.n_vocab, target.n_vocab)
     if isinstance(context, Assistant):
@@ -184,6 +185,25 @@ def opened(
         return Opened(trees, of_context(context), features)
     model = HeadModel(context, features, vocabulary)
     return Opened(HeadDrafter(model, favours, name, model.depth), of_context(context), features)
+
+
+def _check_words(head: Path, vocabulary: int) -> None:
+    """See that each word of a reduced vocabulary is one of the target's: others abort a pass.
+
+    Raises:
+        ModelFileError: one is not, or stands there twice.
+    """
+    words = mapped(head, {heads.WORDS}).get(heads.WORDS)
+    if words is None:
+        return
+    ids = words.data.view("<i8")
+    if len(ids) and not 0 <= ids.min() <= ids.max() < vocabulary:
+        raise ModelFileError(
+            f"{head.name} is damaged: its {heads.WORDS} names tokens {ids.min()} to {ids.max()}, "
+            f"and the target has {vocabulary}"
+        )
+    if len(np.unique(ids)) != len(ids):
+        raise ModelFileError(f"{head.name} is damaged: its {heads.WORDS} names a token twice")
 
 
 def opened_medusa(

@@ -1,12 +1,17 @@
 """A draft from a public Medusa checkpoint: the same heads, in a GGUF of ours.
 
 Checkpoints (Cai et al. 2024) name the j-th residual block of head k ``k.j.linear.weight`` and
-``k.j.linear.bias``, and its output matrix ``k.n.weight``, n being the number of blocks.
+``k.j.linear.bias``, and its output matrix ``k.n.weight``, n being the number of blocks. Those that
+were trained together with their model (Medusa-2) are parts of it, ``medusa_head.`` before the names
+and perhaps in several files. vLLM calls the same ``blocks.k.layers.j.weight`` and
+``lm_heads.k.weight``, and its heads need have no biases.
 """
 
 from __future__ import annotations
 
 import errno
+import json
+import math
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,6 +39,10 @@ TYPES = {"f16": 1, "q8_0": 8}
 _F32, _BLOCK = 0, 32
 _ROWS = 1024
 """Of a matrix, converted at once."""
+_PREFIX = re.compile(r"^(model\.)?medusa_heads?\.")
+_OURS = re.compile(r"^(\d{1,4})\.(\d{1,4})\.(linear\.weight|linear\.bias|weight)$")
+_VLLM = re.compile(r"^blocks\.(\d{1,4})\.layers\.(\d{1,4})\.(weight|bias)$")
+_VLLM_OUTPUT = re.compile(r"^lm_heads\.(\d{1,4})\.weight$")
 _BLOCK_NAME = re.compile(r"^(\d{1,4})\.(\d{1,4})\.linear\.weight$")
 _LARGEST = float(np.finfo(np.float16).max)
 _WHOLE = "medusa_lm_head.safetensors"
@@ -65,8 +74,9 @@ def make(
         Interrupted
     """
     header = heads.read_whole(target)
-    source = _file(checkpoint)
-    found = _sorted(read_safetensors(source), source.name)
+    source, parts = _files(checkpoint)
+    stored = [read_safetensors(part, lambda name: _usual(name) is not None) for part in parts]
+    found = _sorted({name: part[name] for part in stored for name in part}, source.name)
     _check(found, source.name, header.n_embd, header.n_vocab, header.name)
     if kind == "q8_0" and header.n_embd % _BLOCK:
         raise UsageError(f"q8_0 needs a width that {_BLOCK} divides, not {header.n_embd}: use f16")
@@ -87,29 +97,65 @@ def make(
     _write(where, metadata, tensors)
 
 
-def _file(checkpoint: Path) -> Path:
-    """The file of the heads, where a folder is named."""
+def _usual(name: str) -> str | None:
+    """What a tensor of a head is called as a rule; None for other tensors."""
+    bare = _PREFIX.sub("", name)
+    if _OURS.match(bare) or _VLLM_OUTPUT.match(bare):
+        return bare
+    same = _VLLM.match(bare)
+    return f"{same[1]}.{same[2]}.linear.{same[3]}" if same else None
+
+
+def _files(checkpoint: Path) -> tuple[Path, list[Path]]:
+    """What to call a checkpoint, and the files with its heads, where a folder is named."""
     if not checkpoint.is_dir():
-        return checkpoint
+        return checkpoint, [checkpoint]
     inside = sorted(checkpoint.glob("*.safetensors"))
     named = [path for path in inside if path.name == _WHOLE] or inside
     if len(named) == 1:
-        return named[0]
+        return named[0], named
     if not named:
         raise ModelNotFoundError(f"no .safetensors file in {checkpoint}")
-    raise UsageError(f"{checkpoint} has {len(named)} .safetensors files; name the one with heads")
+    listed = [path for index in checkpoint.glob("*.index.json") for path in _listed(index)]
+    if not listed:
+        raise UsageError(
+            f"{checkpoint} has {len(named)} .safetensors files; name the one with heads"
+        )
+    return checkpoint, sorted({*listed})
+
+
+def _listed(index: Path) -> list[Path]:
+    """The files that hold heads by the index of a model in several files."""
+    try:
+        places = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        files = {file for name, file in places.items() if _usual(name) is not None}
+        inside = all(Path(file).name == file for file in files)
+    except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        inside = False
+    if not inside:
+        raise ModelFileError(f"{index.name} does not say which file has what")
+    return [index.parent / file for file in files]
 
 
 def _sorted(stored: Mapping[str, Stored], file: str) -> Heads:
     """The tensors by head, under our names; what belongs to no head is left out."""
-    theirs = {name.removeprefix("medusa_head."): tensor for name, tensor in stored.items()}
+    theirs = {_usual(name) or name: tensor for name, tensor in stored.items()}
     places = [(int(m[1]), int(m[2])) for m in map(_BLOCK_NAME.match, theirs) if m]
     if not places:
         raise ModelFileError(f"{file} holds no Medusa heads: no 0.0.linear.weight")
     count, blocks = (1 + max(numbers) for numbers in zip(*places, strict=True))
     if count > medusa.MOST_HEADS or blocks > medusa.MOST_BLOCKS:
         raise ModelFileError(f"{file} holds {count} heads of {blocks} blocks, which is too many")
+    if not any(name.endswith(".bias") for name in theirs):
+        theirs |= {f"{k}.{j}.linear.bias": _nothing(theirs, k, j) for k, j in places}
     return [_head(theirs, k, blocks, file) for k in range(count)]
+
+
+def _nothing(theirs: Mapping[str, Stored], k: int, j: int) -> Stored:
+    """A bias of zeros."""
+    rows = theirs[f"{k}.{j}.linear.weight"].shape[:1]
+    zeros = np.zeros(4 * math.prod(rows), np.uint8)
+    return Stored(f"{k}.{j}.linear.bias", "F32", rows, zeros)
 
 
 def _head(theirs: Mapping[str, Stored], k: int, blocks: int, file: str) -> dict[str, Stored]:
@@ -120,7 +166,7 @@ def _head(theirs: Mapping[str, Stored], k: int, blocks: int, file: str) -> dict[
             if name not in theirs:
                 raise ModelFileError(f"{file} lacks {name}")
             found[f"res.{j}.{part}"] = theirs[name]
-    output = theirs.get(f"{k}.{blocks}.weight")
+    output = theirs.get(f"{k}.{blocks}.weight") or theirs.get(f"lm_heads.{k}.weight")
     return found if output is None else found | {"output.weight": output}
 
 
@@ -129,10 +175,10 @@ def _blocks(head: Mapping[str, Stored]) -> int:
 
 
 def _check(found: Heads, file: str, width: int, n_vocab: int, target: str) -> None:
-    size = found[0]["res.0.weight"].shape[0]
-    if size != width:
+    first = found[0]["res.0.weight"].shape
+    if len(first) == 2 and first[0] == first[1] != width:
         raise DraftIncompatibleError(
-            f"{file} was made for a hidden size of {size}, and {target} has {width}"
+            f"{file} was made for a hidden size of {first[0]}, and {target} has {width}"
         )
     for k, head in enumerate(found):
         for name, tensor in head.items():
@@ -144,7 +190,7 @@ def _check(found: Heads, file: str, width: int, n_vocab: int, target: str) -> No
                         f"{file} was made for {tensor.shape[0]} tokens, and {target} has {n_vocab}"
                     )
             if tensor.shape != right:
-                shown, wanted = ("x".join(map(str, s)) for s in (tensor.shape, right))
+                shown, wanted = ("x".join(map(str, s or (1,))) for s in (tensor.shape, right))
                 raise ModelFileError(f"{name} of head {k} in {file} is {shown}, not {wanted}")
 
 

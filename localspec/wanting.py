@@ -61,6 +61,20 @@ def uses_draft(names: Sequence[str], files: Brought) -> bool:
     )
 
 
+def insists_on(options: Options) -> bool:
+    """Whether it is an error if a head cannot draft; else the text does."""
+    return options.require_draft or options.drafter is not None
+
+
+def must_fit(options: Options, files: Brought) -> bool:
+    """Whether it is an error if there is no memory for the draft file: a model that was named, or a
+    head that was insisted on.
+    """
+    if files.kind in HEADS:
+        return insists_on(options)
+    return options.require_draft or options.draft is not None
+
+
 def branches(
     options: Options, names: Sequence[str], files: Brought, model: Model, notices: list[str]
 ) -> int:
@@ -86,4 +100,13 @@ def _growing(names: Sequence[str], files: Brought) -> list[str]:
     return [name for name in names if name not in HEADS or files.grows(name)]
 
 
-__all__ = ["BRANCHING", "WITH_A_MODEL", "branches", "broad", "uses_draft", "wanted"]
+__all__ = [
+    "BRANCHING",
+    "WITH_A_MODEL",
+    "branches",
+    "broad",
+    "insists_on",
+    "must_fit",
+    "uses_draft",
+    "wanted",
+]

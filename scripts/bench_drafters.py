@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,25 +57,25 @@ def settings(folder: Path, size: str, draft: str) -> Iterator[Setting]:
         yield Setting("mtp", Options(str(whole), drafter=("mtp",)))
 
 
-def speeds(found: dict[str, Bench]) -> Iterator[str]:
+def speeds(found: dict[str, Bench], temperatures: Sequence[float]) -> Iterator[str]:
     """Speed by plain decoding, a row a drafter."""
     names = [w.name for w in WORKLOADS]
     yield "| drafter | T | " + " | ".join(names) + " | mean |"
     yield "|---" * (len(names) + 3) + "|"
     for name, result in found.items():
-        for t in _TEMPERATURES:
+        for t in temperatures:
             ratios = [m.ratio for m in result.results if m.temperature == t]
             cells = [f"{ratio:.2f}" for ratio in ratios]
             mean = statistics.geometric_mean(ratios)
             yield f"| `{name}` | {t:g} | " + " | ".join(cells) + f" | {mean:.2f} |"
 
 
-def acceptance(found: dict[str, Bench]) -> Iterator[str]:
+def acceptance(found: dict[str, Bench], temperatures: Sequence[float]) -> Iterator[str]:
     """Accepted of verified and tokens per round, over all work."""
     yield "| drafter | T | accepted of verified | tokens per round | spread of plain |"
     yield "|---|---|---|---|---|"
     for name, result in found.items():
-        for t in _TEMPERATURES:
+        for t in temperatures:
             here = [m for m in result.results if m.temperature == t]
             drafting = [m.acceptance for m in here if any(m.lengths.get(k) for k in m.lengths if k)]
             accepted = f"{statistics.mean(drafting):.0%}" if drafting else "parked"
@@ -93,7 +93,16 @@ def main() -> int:
     parser.add_argument("--draft-gb", default="0.06", help="of the draft model")
     parser.add_argument("-n", type=int, default=48, help="tokens of a reply, at most")
     parser.add_argument("--only", help="one drafter by name")
+    parser.add_argument(
+        "-t",
+        "--temperature",
+        type=float,
+        action="append",
+        dest="temperatures",
+        help="0 and 1 if not given; may be repeated",
+    )
     arguments = parser.parse_args()
+    temperatures = tuple(arguments.temperatures or _TEMPERATURES)
     found: dict[str, Bench] = {}
     for setting in settings(arguments.folder, arguments.gb, arguments.draft_gb):
         if arguments.only not in {None, setting.name}:
@@ -105,7 +114,7 @@ def main() -> int:
                 found[setting.name] = bench(
                     runtime,
                     WORKLOADS,
-                    _TEMPERATURES,
+                    temperatures,
                     max_tokens=arguments.n,
                     on_progress=lambda what, name=setting.name: print(  # type: ignore[misc]
                         f"\r{name}: {what:<50}", end="", file=sys.stderr
@@ -115,7 +124,7 @@ def main() -> int:
             print(f"{setting.name}: {error}", file=sys.stderr)
             return 1
         print(file=sys.stderr)
-    print("\n".join([*speeds(found), "", *acceptance(found)]))
+    print("\n".join([*speeds(found, temperatures), "", *acceptance(found, temperatures)]))
     return 0
 
 

@@ -152,6 +152,41 @@ def write_mtp(
     return m.done()
 
 
+def split(whole: Path, trunk: Path, beside: Path) -> None:
+    """A target and its layers for prediction in two files, as llama.cpp's converter parts them."""
+    reader = gguf.GGUFReader(whole)
+    fields = {name: field.contents() for name, field in reader.fields.items()}
+    arch = fields["general.architecture"]
+    layers, ahead = fields[f"{arch}.block_count"], fields[f"{arch}.nextn_predict_layers"]
+
+    def layer(tensor: gguf.ReaderTensor) -> int | None:
+        first, _, rest = tensor.name.partition(".")
+        return int(rest.split(".")[0]) if first == "blk" else None
+
+    for path in (trunk, beside):
+        writer = gguf.GGUFWriter(path, arch)
+        changed = {f"{arch}.block_count": layers - ahead, f"{arch}.nextn_predict_layers": 0}
+        for field in reader.fields.values():
+            if field.name.startswith("GGUF.") or field.name == "general.architecture":
+                continue
+            value = changed.get(field.name, fields[field.name]) if path is trunk else None
+            sub = field.types[1] if field.types[0] == gguf.GGUFValueType.ARRAY else None
+            writer.add_key_value(
+                field.name,
+                fields[field.name] if value is None else value,
+                field.types[0],
+                sub_type=sub,
+            )
+        for tensor in reader.tensors:
+            at = layer(tensor)
+            if at is None or (at < layers - ahead) == (path is trunk):
+                writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+
+
 def write_eagle(
     path: Path,
     *,
@@ -376,12 +411,13 @@ def write_chained(
     """
     m = Maker(path, architecture, seed, silent=knowing is not None)
     m.shape(layers + ahead, context)
-    w, size, n_vocab = m.writer, WIDTH // HEADS, m.vocabulary()
+    w, size = m.writer, WIDTH // HEADS
     w.add_nextn_predict_layers(ahead)
     w.add_expert_feed_forward_length(HIDDEN)
     if architecture != "hy_v3":
         w.add_sliding_window(16)
         w.add_sliding_window_pattern([i % 2 == 1 for i in range(layers + ahead)])
+    n_vocab = m.vocabulary()
     m.matrix("token_embd.weight", n_vocab, WIDTH)
     m.matrix("output.weight", n_vocab, WIDTH)
     m.ones("output_norm.weight")

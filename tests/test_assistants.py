@@ -332,7 +332,9 @@ def test_assistants_of_another_target_are_refused_by_numbers(folder: Path, tmp_p
 
     assert trouble() == ""
     assert "hidden size of 96, and target.gguf has 64" in trouble(target_width=96)
-    assert "1 key heads of 64 from a layer, and target.gguf keeps 1 of 32" in trouble(key_length=64)
+    assert "reads 1 key heads of 64 from a layer, and target.gguf keeps 1 key heads of 32" in (
+        trouble(key_length=64)
+    )
     assert "2 key heads of 32" in trouble(heads_kv=2)
     assert "its own width is that of target.gguf, 64" in trouble(width=64)
     assert "2 layers, 1 of them for prediction" in trouble(nextn=1)

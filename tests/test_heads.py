@@ -20,8 +20,13 @@ from stacks import Following
 from localspec import GREEDY, Finished, Message, Options, Reply, Runtime, Sampling
 from localspec.demo import FOLDER
 from localspec.drafters.head import HeadDrafter, HeadModel
-from localspec.errors import DecodeError, DraftIncompatibleError, UnsupportedModelError
-from localspec.llama import extension
+from localspec.errors import (
+    DecodeError,
+    DraftIncompatibleError,
+    Interrupted,
+    UnsupportedModelError,
+)
+from localspec.llama import extension, saved
 from localspec.llama.context import Context
 from localspec.llama.features import Features, LayerInputs, NextStates
 from localspec.llama.heads import Eagle, Head, NextToken
@@ -31,6 +36,7 @@ from localspec.llama.runners import LlamaTarget
 from localspec.loop import Work
 from localspec.pairs import heads
 from localspec.pairs.header import Header
+from localspec.pairs.sizes import sizes_of
 from localspec.prompts import VERIFY
 from localspec.sampling import Processor
 from localspec.values import Distribution, Proposal, no_draft
@@ -141,6 +147,31 @@ def test_a_head_beside_the_target_is_known_by_its_header(pairs: dict[str, Pair])
         reply = last(runtime.reply(HELLO, sampling=WARM, seed=1, max_tokens=40))
         assert runtime.info.draft == str(pair.head)
     assert "eagle3" in reply.stats.by_drafter
+
+
+def test_layers_in_a_file_beside_the_target_draft_as_inside_it(tmp_path: Path) -> None:
+    """And they are found without being named."""
+    for write in (head_files.write_mtp, head_files.write_hybrid, head_files.write_chained):
+        folder = tmp_path / write.__name__
+        folder.mkdir()
+        whole, trunk, beside = (tmp_path / "whole.gguf", folder / "a.gguf", folder / "b.gguf")
+        head_files.split(write(whole), trunk, beside)
+        found = []
+        for target in (whole, trunk):
+            with Runtime.open(Options(str(target), drafter=("mtp",), draft_max=3)) as runtime:
+                reply = last(runtime.reply(HELLO, sampling=WARM, seed=4, max_tokens=40))
+                stats = reply.stats.by_drafter["mtp"]
+                found.append((reply.tokens, stats.drafted, stats.accepted, runtime.info.draft))
+        assert found[0][:3] == found[1][:3]
+        assert [draft for *_, draft in found] == [None, str(beside)]
+
+
+def test_layers_beside_a_target_are_planned_as_what_they_are(tmp_path: Path) -> None:
+    whole, trunk, beside = (tmp_path / f"{name}.gguf" for name in ("whole", "trunk", "beside"))
+    head_files.split(head_files.write_hybrid(whole), trunk, beside)
+    alone, with_trunk = sizes_of(beside), sizes_of(whole)
+    assert alone.kv_all(512, "f16") * alone.n_layer < with_trunk.kv_all(512, "f16")
+    assert not alone.doubts
 
 
 # -- in step with the target -----------------------------------------------------------------------
@@ -408,6 +439,54 @@ def test_a_recurrent_state_is_never_taken_back_further_than_it_was_kept(
     finally:
         context.close()
         model.close()
+
+
+def test_a_state_that_was_put_back_is_not_taken_back_by_what_came_after(
+    pairs: dict[str, Pair],
+) -> None:
+    """As a short reply is tried again whose last draft was long and did not stand."""
+    model = Model(pairs["mtp on a hybrid"].target)
+    context = Context(model, n_ctx=256, threads=1, rollback=ROLLBACK)
+    try:
+        context.read(0, prompt(30))
+        before = saved.snapshot(context, 0)
+        context.forward([(0, prompt(12, seed=1), 1)])
+        saved.revert(context, 0, before)
+        assert context.length(0) == 30
+        with pytest.raises(DecodeError, match="taken back"):
+            context.truncate(0, 28)
+    finally:
+        context.close()
+        model.close()
+
+
+@pytest.mark.parametrize("tokens", [1, 5, 40])
+def test_stopping_does_not_leave_a_recurrent_state_halfway(
+    pairs: dict[str, Pair], tokens: int
+) -> None:
+    """llama.cpp takes what a stopped pass began for a state that can be taken back."""
+    model = Model(pairs["mtp on a hybrid"].target)
+    contexts = [Context(model, n_ctx=512, threads=1, rollback=ROLLBACK) for _ in range(2)]
+    try:
+        stopped = contexts[0]
+        stopped.read(0, prompt(30))
+        stopped.stop.set()
+        stopped.forward([(0, prompt(tokens, seed=1), 1)])  # short: it runs to its end
+        with pytest.raises(Interrupted):
+            stopped.forward([(0, prompt(200, seed=2), 0)])
+        assert stopped.length(0) == 0  # long: nothing is left
+        stopped.stop.clear()
+        for context in contexts:
+            context.read(0, prompt(30))
+        stopped.stop.set()
+        rows = [c.forward([(0, prompt(tokens, seed=1), 1)])[0].copy() for c in contexts]
+        stopped.stop.clear()
+        rows += [context.forward([(0, [9], 1)])[0].copy() for context in contexts]
+        np.testing.assert_allclose(rows[0], rows[1], atol=1e-3)
+        np.testing.assert_allclose(rows[2], rows[3], atol=1e-3)
+    finally:
+        for part in (*contexts, model):
+            part.close()
 
 
 # -- refusals --------------------------------------------------------------------------------------

@@ -215,8 +215,10 @@ def test_a_refusal_is_an_error_where_heads_were_named_and_a_notice_elsewhere(
     wide = pair[0], head_files.write_medusa(tmp_path / "wide.gguf", width=96)
     with pytest.raises(DraftIncompatibleError, match="hidden size of 96"):
         Runtime.open(options(wide))
+    (tmp_path / "alone").mkdir()
+    alone = gguf_tools.write_llama(tmp_path / "alone" / "target.gguf", layers=2, seed=3)
     with pytest.raises(DraftIncompatibleError, match="no medusa head"):
-        Runtime.open(Options(str(pair[0]), drafter=("medusa",)))
+        Runtime.open(Options(str(alone), drafter=("medusa",)))
     with pytest.raises(DraftIncompatibleError, match="file of Medusa heads, not a model"):
         Runtime.open(options(pair, drafter=("model",), require_draft=True))
 
@@ -244,8 +246,10 @@ def test_heads_beside_a_target_are_found_and_where_they_fail_the_text_drafts(
         assert any(words in n and "n-grams instead" in n for n in runtime.info.notices)
         assert runtime.info.draft is None
         assert last(runtime.reply(HELLO, sampling=WARM, seed=1, max_tokens=20)).tokens
-    with pytest.raises(DraftIncompatibleError, match=words):
-        Runtime.open(Options(str(target), str(head), draft_max=3))
+    insisting = Options(str(target), str(head), drafter=("medusa",), draft_max=3)
+    kind = OutOfMemoryError if isinstance(error, OutOfMemoryError) else DraftIncompatibleError
+    with pytest.raises(kind, match=r"no room|cannot"):
+        Runtime.open(insisting)
 
 
 def test_heads_that_compute_no_numbers_are_given_up_and_the_text_goes_on(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import gguf_tools
+import head_files
 import numpy as np
 import pytest
 
@@ -93,8 +94,7 @@ def test_the_numbers_of_a_checkpoint_arrive(
     header = read_header(where)
     assert heads.kind(header) == "medusa"
     assert heads.head_trouble(header, heads.read_whole(target)) is None
-    names = {tensor.name for tensor in header.tensors}
-    found = {name: weight.numbers() for name, weight in mapped(where, names).items()}
+    found = arrived(where)
     assert len(found) == len(tensors)
     rounded = 1e-2 if dtype == "BF16" else 0.0
     for k in range(3):
@@ -109,6 +109,97 @@ def test_the_numbers_of_a_checkpoint_arrive(
         np.testing.assert_allclose(
             found[f"medusa.{k}.output.weight"], wanted, atol=near, rtol=near + rounded
         )
+
+
+def arrived(where: Path) -> Numbers:
+    """The numbers of a draft."""
+    names = {tensor.name for tensor in read_header(where).tensors}
+    return {name: weight.numbers() for name, weight in mapped(where, names).items()}
+
+
+def vllm(count: int, blocks: int) -> Numbers:
+    """The same heads as `checkpoint` under the names of vLLM."""
+    renamed = {}
+    for name, numbers in checkpoint(count, blocks).items():
+        k, j, *rest = name.split(".")
+        block = f"blocks.{k}.layers.{j}.{rest[-1]}"
+        renamed[block if len(rest) == 2 else f"lm_heads.{k}.weight"] = numbers
+    return {f"medusa_heads.{name}": numbers for name, numbers in renamed.items()}
+
+
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_names_of_other_programs_are_the_same_heads(
+    tmp_path: Path, target: Path, blocks: int
+) -> None:
+    found = []
+    for name, tensors in (("a", checkpoint(2, blocks)), ("b", vllm(2, blocks))):
+        source = save(tmp_path / f"{name}.safetensors", tensors)
+        make(target, source, tmp_path / f"{name}.gguf", kind="f16", cancelled=never)
+        found.append((tmp_path / f"{name}.gguf").read_bytes())
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("tensors", [checkpoint(2, 2), vllm(2, 2)])
+def test_heads_without_biases_have_biases_of_nothing(
+    tmp_path: Path, target: Path, tensors: Numbers
+) -> None:
+    bare = {name: numbers for name, numbers in tensors.items() if not name.endswith(".bias")}
+    where = tmp_path / "heads.gguf"
+    make(target, save(tmp_path / "c.safetensors", bare), where, kind="f16", cancelled=never)
+    assert heads.head_trouble(read_header(where), heads.read_whole(target)) is None
+    biases = [numbers for name, numbers in arrived(where).items() if name.endswith(".bias")]
+    assert len(biases) == 4
+    assert not np.concatenate(biases).any()
+
+
+def test_heads_are_found_in_a_whole_model_in_several_files(tmp_path: Path, target: Path) -> None:
+    """As those are published that were trained with their model (Medusa-2)."""
+    folder, tensors = tmp_path / "model", checkpoint(prefix="medusa_head.")
+    folder.mkdir()
+    names = list(tensors)
+    places = {}
+    for n, part in enumerate((names[:2], names[2:]), 1):
+        file = f"model-0000{n}-of-00003.safetensors"
+        save(folder / file, {name: tensors[name] for name in part} | {f"model.{n}": np.ones(3)})
+        places |= dict.fromkeys([*part, f"model.{n}"], file)
+    others = {"model.ids": {"dtype": "I64", "shape": [1], "data_offsets": [0, 8]}}
+    raw_file(folder / "model-00003-of-00003.safetensors", others, bytes(8))
+    places["model.ids"] = "model-00003-of-00003.safetensors"
+    with pytest.raises(UsageError, match="has 3"):
+        make(target, folder, tmp_path / "heads.gguf", kind="f16", cancelled=never)
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"metadata": {}, "weight_map": places}))
+    make(target, folder, tmp_path / "heads.gguf", kind="f16", cancelled=never)
+    whole = save(tmp_path / "c.safetensors", tensors)
+    make(target, whole, tmp_path / "whole.gguf", kind="f16", cancelled=never)
+    assert (tmp_path / "heads.gguf").read_bytes() == (tmp_path / "whole.gguf").read_bytes()
+    for bad in ("{", "[]", '{"weight_map": {"0.0.linear.weight": "../c.safetensors"}}'):
+        index.write_text(bad)
+        with pytest.raises(ModelFileError, match="does not say which file"):
+            make(target, folder, tmp_path / "heads.gguf", kind="f16", cancelled=never)
+
+
+def test_other_types_beside_the_heads_do_not_matter(tmp_path: Path, target: Path) -> None:
+    source = save(tmp_path / "c.safetensors", checkpoint())
+    content = source.read_bytes()
+    (size,) = struct.unpack("<Q", content[:8])
+    header, body = json.loads(content[8 : 8 + size]), content[8 + size :]
+    ends = [len(body), len(body) + 8]
+    header["model.ids"] = {"dtype": "I64", "shape": [1], "data_offsets": ends}
+    header["model.nothing"] = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
+    raw_file(source, header, body + bytes(8))
+    make(target, source, tmp_path / "heads.gguf", kind="f16", cancelled=never)
+    assert "medusa.1.output.weight" in arrived(tmp_path / "heads.gguf")
+
+
+def test_a_head_is_no_model_to_make_a_draft_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    head = str(head_files.write_eagle(tmp_path / "eagle.gguf"))
+    source = str(save(tmp_path / "c.safetensors", checkpoint()))
+    for flags in (["--medusa", source], ["--bits", "4"], []):
+        assert cli.call(["make-draft", head, *flags]) == 7
+        assert "eagle.gguf is a head (eagle3)" in capsys.readouterr().err
 
 
 def test_the_draft_is_used_without_being_told_and_changes_no_text(
@@ -190,6 +281,18 @@ BAD: dict[str, tuple[Callable[[Path], Path], type[LocalspecError], str]] = {
         lambda p: raw_file(p, _entry([0, 8], [2], "F8_E4M3"), bytes(8)),
         ModelFileError,
         "F8_E4M3",
+    ),
+    "a single number": (
+        lambda p: raw_file(
+            p,
+            {
+                f"0.0.linear.{part}": {"dtype": "F32", "shape": [], "data_offsets": [0, 4]}
+                for part in ("weight", "bias")
+            },
+            bytes(4),
+        ),
+        ModelFileError,
+        "is 1, not 64x64",
     ),
     "no heads": (
         lambda p: save(p, {"lm_head.weight": np.ones((2, 2))}),

@@ -9,11 +9,17 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import head_files
+import numpy as np
 import pytest
 from conftest import Files
 
 from localspec import Finished, Message, Options, Runtime, Sampling, resuming, states
+from localspec.errors import DecodeError
 from localspec.events import Notice, Reading
+from localspec.llama import saved as llama_saved
+from localspec.llama.context import Context
+from localspec.llama.model import Model
 from localspec.states import DamagedError, Shelf
 
 STATE = memoryview(os.urandom(5000))
@@ -152,6 +158,48 @@ def test_a_resumed_chat_goes_on_as_if_it_had_never_ended(
         assert found.reply.tokens == expected.reply.tokens
         assert found.reply.stats.cached_tokens == expected.reply.stats.cached_tokens > 100
         assert any(isinstance(e, Reading) and e.cached > 100 for e in events)
+
+
+@pytest.mark.usefixtures("_always_worth_it")
+def test_where_layers_slide_another_end_of_a_resumed_chat_is_read_anew(tmp_path: Path) -> None:
+    """What sliding layers saw before the last tokens is not in a saved state."""
+    model = head_files.write_gemma(tmp_path / "slides.gguf", window=16)
+    with Runtime.open(Options(str(model))) as runtime:
+        runtime.keep_states()
+        first, _ = ask(runtime, LONG)
+        runtime.rest()
+        other = [*LONG, Message("assistant", first.reply.text[:3]), Message("user", "No.")]
+        expected = [ask(runtime, said)[0].reply.tokens for said in (LONG, other)]
+    for said, right in zip((LONG, other), expected, strict=True):
+        with Runtime.open(Options(str(model))) as runtime:
+            runtime.keep_states()
+            assert ask(runtime, said)[0].reply.tokens == right
+            assert ask(runtime, said)[0].reply.stats.cached_tokens > 100
+
+
+def test_a_restored_sequence_is_not_cut_where_a_sliding_layer_would_miss_something(
+    tmp_path: Path,
+) -> None:
+    loaded = Model(head_files.write_gemma(tmp_path / "slides.gguf", window=16))
+    context, other = (Context(loaded, n_ctx=256, threads=1) for _ in range(2))
+    try:
+        tokens = np.random.default_rng(0).integers(3, 250, 100).tolist()
+        context.read(0, tokens)
+        llama_saved.restore(other, 0, bytearray(llama_saved.state(context, 0)))
+        with pytest.raises(DecodeError, match="sliding"):
+            other.truncate(0, 90)
+        rows = []
+        for made in (context, other):
+            made.forward([(0, [5, 6, 7, 8], 1)])
+            made.truncate(0, 101)  # a draft that did not stand
+            rows.append(made.forward([(0, [9], 1)])[0].copy())
+        np.testing.assert_allclose(rows[0], rows[1], atol=0.01)
+        other.truncate(0, 0)
+        other.read(0, tokens)
+        other.truncate(0, 20)  # nothing is missing in what was read here
+    finally:
+        for made in (context, other, loaded):
+            made.close()
 
 
 @pytest.mark.usefixtures("_always_worth_it")

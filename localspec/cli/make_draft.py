@@ -45,6 +45,7 @@ def command(
     With --medusa, the draft is the Medusa heads that somebody trained for MODEL, from a checkpoint
     in safetensors.
     """
+    from localspec.pairs import heads
     from localspec.pairs.resolve import resolve
 
     if search and layers is not None:
@@ -54,6 +55,7 @@ def command(
     if medusa is None and kind is not None:
         raise UsageError("--type is for the heads of --medusa")
     source = resolve(model, "none").target
+    heads.require_model(heads.read_whole(source))
     if medusa is None:
         where = _of_itself(source, bits, layers, search=search, output=output)
     else:

@@ -47,7 +47,10 @@ def command(name: str, draft: str | None, *, offline: bool, as_json: bool) -> No
         facts = _facts(name, files.target, files.draft)
         if pair is not None:
             facts = describe(pair) | facts
-        lines = [*_lines(facts, pair), *_placement(facts, files.target, files.draft)]
+        if facts["kind"] == "model":
+            lines = [*_lines(facts, pair), *_placement(facts, files.target, files.draft)]
+        else:
+            lines = _head_lines(facts)
     if as_json:
         write_json(facts)
         return
@@ -126,7 +129,9 @@ def _facts(name: str, target: Path, draft: Path | None) -> dict[str, Any]:
         "draft": None,
         "end_tokens": [token.decode("utf-8", "replace") for token in end_tokens(header)],
         "chat_template": header.template is not None,
+        "kind": heads.kind(header),
         "own_head": heads.MTP if heads.carries_mtp(header) else None,
+        "own_head_trouble": heads.mtp_trouble(header) if heads.promises_mtp(header) else None,
     }
     if draft is not None:
         other = heads.read_whole(draft)
@@ -175,6 +180,8 @@ def _lines(facts: dict[str, Any], pair: Pair | None) -> list[str]:
         if facts["draft"]["kind"] != "model":
             found = f"yes: a head for this target ({facts['draft']['kind']})"
         lines.append(f"match     {'no: ' + mismatch if mismatch else found}")
+    if facts.get("own_head_trouble"):
+        lines += labelled("note", facts["own_head_trouble"])
     if pair is not None:
         lines += _pair_lines(pair, facts)
     if "chat_template" in facts:
@@ -187,6 +194,18 @@ def _lines(facts: dict[str, Any], pair: Pair | None) -> list[str]:
         if not pair.installed:
             lines.append(f"get it    localspec pull {pair.name}")
     return lines
+
+
+def _head_lines(facts: dict[str, Any]) -> list[str]:
+    """Of a file that is no model, but drafts for one."""
+    file = facts["target"]
+    return [
+        facts["name"],
+        *_file_lines("head", file),
+        f"kind      {facts['kind']}: drafts for the model it was made for, cannot run alone",
+        f"use it    localspec chat MODEL --draft {file['path']}",
+        f"licence   {file['licence'] or 'not stated'}",
+    ]
 
 
 def _file_lines(role: str, facts: dict[str, Any] | None) -> list[str]:

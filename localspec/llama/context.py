@@ -25,6 +25,9 @@ from localspec.llama.stop import StopFlag
 from localspec.llama.tree import Tree
 from localspec.values import Logits, Tokens
 
+_NEVER = c_api.ggml_abort_callback()
+"""Lets passes run to their end."""
+
 
 class Context:
     """Sequences in a KV cache, extended at their ends and truncated, never edited."""
@@ -97,6 +100,8 @@ class Context:
         self.capacity = min(n_ctx, int(c_api.llama_n_ctx_seq(self._ptr)))
         self.threads = threads
         self.kv_type = kv_type
+        self.window = model.window if model.partial_removal else 0
+        """Tokens that sliding layers see, and that must be there before what is kept; 0: all."""
         self._keeps_states = False
         self.rollback: int | None = None
         """Tokens of the last pass that can be forgotten, if not all; none of passes before."""
@@ -137,6 +142,9 @@ class Context:
         if length > 0 and self._lengths[seq] - length > self._taken_back(seq):
             # llama.cpp would take the state back further than it kept it, to something else.
             raise DecodeError("this model's recurrent state cannot be taken back so far")
+        if length > 0 and self._begins(seq) > max(0, length + 1 - self.window):
+            # A state from disk has no more of sliding layers than the last token saw.
+            raise DecodeError("what this model's sliding layers would see is gone")
         if not c_api.llama_memory_seq_rm(self._memory, seq, length, -1):
             raise DecodeError("this model's cache cannot be truncated")
         self._lengths[seq] = length
@@ -146,6 +154,12 @@ class Context:
             if shared > common:
                 c_api.llama_memory_seq_rm(self._memory, 1 + branch, common, -1)
                 self._shared[branch] = common
+
+    def _begins(self, seq: int) -> int:
+        """First token that all layers still have, which only sliding ones may not."""
+        if not self.window:
+            return 0
+        return int(c_api.llama_memory_seq_pos_min(self._memory, seq))
 
     def _taken_back(self, seq: int) -> int:
         """By how many tokens the sequence can be taken back now; with a recurrent state, once."""
@@ -175,7 +189,8 @@ class Context:
 
         ``work`` is (sequence, tokens, outputs): the last ``outputs`` tokens each yield a row.
         Returns (outputs, V) views for each, overwritten by the next pass. If it raises, nothing
-        was appended (a recurrent model may then have forgotten the whole sequence).
+        was appended (a recurrent model has then forgotten the whole sequence; so its short passes
+        are not stopped).
 
         With ``states``, llama.cpp keeps the final hidden states of all tokens, see
         `localspec.llama.features`; each of them is then one of the rows that it makes.
@@ -223,7 +238,13 @@ class Context:
             # llama.cpp then makes an output of every token, whatever the batch says.
             c_api.llama_set_embeddings(self._ptr, states)
             self._keeps_states = states
+        # A stopped pass leaves a recurrent state halfway, and llama.cpp would go on from there.
+        whole = self.rollback is not None and n <= OUTPUTS
+        if whole:
+            c_api.llama_set_abort_callback(self._ptr, _NEVER, None)
         error = decode_error(c_api.llama_decode(self._ptr, batch.first(n)))
+        if whole:
+            c_api.llama_set_abort_callback(self._ptr, self.stop.callback, self.stop.data)
         if error is not None:
             raise error
 
@@ -274,8 +295,10 @@ class Context:
     def _undo(self, seqs: Iterable[int]) -> None:
         """Forget what a failed pass may have left behind."""
         for seq in seqs:
-            if not c_api.llama_memory_seq_rm(self._memory, seq, self._lengths[seq], -1):
-                self.truncate(seq, 0)  # a recurrent state knows no way back but to nothing
+            lost = self.rollback is not None  # a recurrent state knows no way back but to nothing
+            if lost or not c_api.llama_memory_seq_rm(self._memory, seq, self._lengths[seq], -1):
+                self._lengths[seq] = max(1, self._lengths[seq])
+                self.truncate(seq, 0)
 
     def _views(self, outputs: list[int]) -> list[Logits]:
         total = sum(outputs)
@@ -316,6 +339,7 @@ class Context:
     def adopt(self, seq: int) -> None:
         """Take note of how long a sequence has become by other ways than passes."""
         self._lengths[seq] = self.length(seq)
+        self._revocable.pop(seq, None)  # the states before are those of another pass
 
     def audit(self) -> None:
         """Compare our lengths with llama.cpp's.

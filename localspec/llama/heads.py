@@ -85,6 +85,7 @@ class Head(Context):
         self._batch = Batch(self.n_batch, states=self.width)
         self._calls.set_nextn(self.handle, True, not self._all_states)
         self.rollback = None  # its one layer is attention, whatever the target's are
+        self.window = 0  # where its cache begins late it drafts worse, never wrongly
 
     def _adjust(self, params: Any) -> None:
         params.ctx_type = self.context_type

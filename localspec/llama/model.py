@@ -236,7 +236,12 @@ class Model:
 
         A window of attention forgets cells on its own, so branches would come to differ.
         """
-        return self.partial_removal and int(c_api.llama_model_n_swa(self._ptr)) == 0
+        return self.partial_removal and self.window == 0
+
+    @functools.cached_property
+    def window(self) -> int:
+        """Tokens that layers with sliding attention see; 0 if all layers see all."""
+        return int(c_api.llama_model_n_swa(self._ptr))
 
     @functools.cached_property
     def end_ids(self) -> frozenset[int]:

@@ -47,10 +47,7 @@ def _cells_trouble(head: Header, target: Header) -> str | None:
     for slides in sorted({*ours}):
         mine, kept = _cell(head, ours.index(slides)), _cell(target, -2 if slides else -1)
         if mine != kept:
-            return (
-                f"it reads {mine[0]} key heads of {mine[1]} from a layer, and {target.name} keeps "
-                f"{kept[0]} of {kept[1]}"
-            )
+            return f"it reads {_shown(mine)} from a layer, and {target.name} keeps {_shown(kept)}"
     return None
 
 
@@ -60,12 +57,18 @@ def _sliding(header: Header) -> tuple[bool, ...]:
     return tuple(bool(v) for v in value) if isinstance(value, tuple) else ()
 
 
-def _cell(header: Header, layer: int) -> tuple[int, int]:
-    """Heads and their width of a layer's keys."""
-    width = header.key_length
+def _cell(header: Header, layer: int) -> tuple[int, int, int]:
+    """Heads of a layer, the width of their keys, and of their values."""
+    keys, values = header.key_length, header.value_length
     if _sliding(header)[layer]:
-        width = header.of_model("attention.key_length_swa") or width
-    return header.heads_kv()[layer], width
+        keys = header.of_model("attention.key_length_swa") or keys
+        values = header.of_model("attention.value_length_swa") or values
+    return header.heads_kv()[layer], keys, values
+
+
+def _shown(cell: tuple[int, int, int]) -> str:
+    heads, keys, values = cell
+    return f"{heads} key heads of {keys}" + (f", values of {values}" if values != keys else "")
 
 
 __all__ = ["ARCHITECTURE", "trouble"]

@@ -9,9 +9,11 @@ there, so a damaged one ends in a ModelFileError and never in a huge allocation.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -23,7 +25,9 @@ from localspec.pairs.gguf_source import Fetch, RawTensor, Source
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
 _ALIGNMENT = 32
-_MAX_LAYERS = 1 << 14
+MOST_LAYERS = 512
+"""LLAMA_MAX_LAYERS."""
+_EPSILONS = ("attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon")
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +168,26 @@ def read_header(path: Path) -> Header:
         ModelNotFoundError: nothing there.
         ModelFileError: not a GGUF, cut short, damaged, or unreadable.
     """
+    with _opened(path) as (fetch, size):
+        return parse_header(fetch, size, name=path.name)
+
+
+def read_opening(path: Path) -> Mapping[str, object]:
+    """The metadata of a local file up to its vocabulary; empty where there is none to be read."""
+    metadata: dict[str, object] = {}
+    with contextlib.suppress(ModelFileError, ModelNotFoundError), _opened(path) as (fetch, size):
+        source = Source(fetch, size, path.name)
+        *_, n_pairs = _counts(source, size, path.name)
+        for _ in range(n_pairs):
+            key = source.key()
+            if key.startswith("tokenizer."):
+                break
+            metadata[key] = source.value(source.number("I"))
+    return metadata
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[tuple[Fetch, int]]:
     try:
         if path.exists() and not path.is_file() and not path.is_dir():
             raise ModelFileError(f"{path} is a pipe or a device; give a .gguf file")
@@ -174,7 +198,7 @@ def read_header(path: Path) -> Header:
                 file.seek(start)
                 return file.read(end - start)
 
-            return parse_header(fetch, size, name=path.name)
+            yield fetch, size
     except FileNotFoundError:
         raise ModelNotFoundError(f"no model file at {path}") from None
     except OSError as error:
@@ -189,12 +213,7 @@ def parse_header(fetch: Fetch, size: int, name: str = "the file") -> Header:
         LocalspecError: whatever ``fetch`` raises.
     """
     source = Source(fetch, size, name)
-    if size < 4 or source.take(4) != _MAGIC:
-        raise ModelFileError(f"{name} is not a GGUF file")
-    version = source.number("I")
-    if version not in _VERSIONS:
-        raise ModelFileError(f"{name} has version {version} of GGUF; localspec reads 2 and 3")
-    n_tensors, n_pairs = source.count(24), source.count(12)
+    version, n_tensors, n_pairs = _counts(source, size, name)
     metadata: dict[str, object] = {}
     for _ in range(n_pairs):
         key = source.key()
@@ -212,9 +231,34 @@ def parse_header(fetch: Fetch, size: int, name: str = "the file") -> Header:
         data_offset=data_offset,
         size=size,
     )
-    if header.n_layer > _MAX_LAYERS:  # whoever plans for each layer should not have to doubt it
-        raise source.damaged(f"it promises {header.n_layer} layers")
+    doubt = _doubt(header)
+    if doubt is not None:
+        raise source.damaged(doubt)
     return header
+
+
+def _doubt(header: Header) -> str | None:
+    """What no model states: llama.cpp aborts on it, and plans need not doubt it then."""
+    layers, ahead = header.of_model("block_count"), header.of_model("nextn_predict_layers") or 0
+    if layers is not None and not 1 <= layers <= MOST_LAYERS:
+        return f"it promises {layers} layers"
+    if layers is not None and not 0 <= ahead <= layers:
+        return f"it promises {ahead} layers for prediction of {layers}"
+    for key in _EPSILONS:
+        value = header.metadata.get(f"{header.architecture}.{key}")
+        if isinstance(value, float) and not 0 <= value < math.inf:
+            return f"its {key} is {value}"
+    return None
+
+
+def _counts(source: Source, size: int, name: str) -> tuple[int, int, int]:
+    """Version, tensors, and entries of the metadata."""
+    if size < 4 or source.take(4) != _MAGIC:
+        raise ModelFileError(f"{name} is not a GGUF file")
+    version = source.number("I")
+    if version not in _VERSIONS:
+        raise ModelFileError(f"{name} has version {version} of GGUF; localspec reads 2 and 3")
+    return version, source.count(24), source.count(12)
 
 
 def _sized(raw: list[RawTensor], available: int, source: Source) -> tuple[TensorInfo, ...]:

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import re
 from collections.abc import Callable
 from pathlib import Path
 
-from localspec.errors import LocalspecError
+from localspec.errors import UnsupportedModelError
 from localspec.pairs import assistants, dflash, medusa
 from localspec.pairs.check import ids_mismatch
+from localspec.pairs.ggml_types import type_name
 from localspec.pairs.header import Header, read_header
 from localspec.pairs.sizes import shards
+from localspec.pairs.sound import coarse_vector, cut_short, unsound
 from localspec.pairs.unfit import missing, other_size, target_layers, unpublished
 from localspec.pairs.vocabulary import HeaderVocabulary
 
@@ -47,9 +48,8 @@ _EAGLE_TENSORS = (
     *("blk.0.attn_output.weight", "blk.0.ffn_norm.weight", "blk.0.ffn_gate.weight"),
     *("blk.0.ffn_up.weight", "blk.0.ffn_down.weight"),
 )
-_BEST = (MTP, EAGLE3, DFLASH, MEDUSA)
-"""Kinds of heads that this version runs, those first that are right most often."""
-_HEAD_NAME = re.compile(r"mtp|eagle|dflash|medusa|assistant", re.IGNORECASE)
+WORDS = "d2t"
+"""Tensor of the target's ids that a head with a reduced vocabulary guesses among."""
 _FOREIGN = {
     "dflash-draft": "a DFlash head of another program's",
     "qwen35-dflash-draft": "a DFlash head of another program's",
@@ -82,6 +82,19 @@ def kind(header: Header) -> str:
     return MODEL
 
 
+def require_model(header: Header) -> None:
+    """See that a file is no head, which loaded as a model may abort the process.
+
+    Raises:
+        UnsupportedModelError: it is.
+    """
+    if kind(header) != MODEL:
+        raise UnsupportedModelError(
+            f"{header.name} is a head ({header.architecture}) and cannot run alone; name the model "
+            "that it was made for, and it with --draft"
+        )
+
+
 def shares_cache(header: Header) -> bool:
     """Whether a head attends to the target's KV cache instead of one of its own."""
     return header.architecture == assistants.ARCHITECTURE
@@ -109,11 +122,17 @@ def mtp_trouble(header: Header) -> str | None:
     blocks = range(header.n_layer - layers, header.n_layer)
     wanted = [f"blk.{block}.{part}.weight" for block in blocks for part in parts]
     named = {tensor.name for tensor in header.tensors}
+    for block in blocks:  # a dense part is taken for whole if it begins
+        dense = [f"blk.{block}.{part}.weight" for part in ("ffn_up", "ffn_down")]
+        if named & {f"blk.{block}.ffn_gate.weight", *dense}:
+            wanted += dense
     missing = [n for n in wanted if n not in named]
     if missing:
         what = "an MTP layer" if layers == 1 else f"{layers} MTP layers"
         return f"{name} promises {what}, and {missing[0]} is not in it"
-    return None
+    theirs = tuple(f"blk.{block}." for block in blocks)
+    coarse = coarse_vector(t for t in header.tensors if t.name.startswith(theirs))
+    return None if coarse is None else f"the MTP layer of {name} cannot run: {coarse}"
 
 
 def head_trouble(head: Header, target: Header) -> str | None:
@@ -126,37 +145,17 @@ def head_trouble(head: Header, target: Header) -> str | None:
     check = assistants.trouble if shares_cache(head) else _CHECKS.get(what)
     if check is None:
         return None
-    found = check(head, target)
-    return found or _vocabulary_trouble(head, target)
+    found = unsound(head) if what in {EAGLE3, DFLASH} or shares_cache(head) else None
+    return found or check(head, target) or _vocabulary_trouble(head, target)
 
 
 def why_apart(target: Header, draft: Header) -> str | None:
     """Why a file, model or head, cannot draft for a target; None if it can."""
     if kind(draft) != MODEL:
-        return head_trouble(draft, target)
+        return cut_short(draft) or head_trouble(draft, target)
     from localspec.pairs import translation  # it needs numpy, lists of models do not
 
     return translation.why_apart(HeaderVocabulary(target), HeaderVocabulary(draft))
-
-
-def beside(target: Path) -> Path | None:
-    """A head for this target in the same folder, as repositories hold them.
-
-    Only files whose names say that they are heads are looked into; what decides is the header.
-    """
-    named = sorted(p for p in target.parent.glob("*.gguf") if _HEAD_NAME.search(p.name))
-    if not named:
-        return None
-    header = read_whole(target)
-    fitting: dict[str, Path] = {}
-    for path in named:
-        try:
-            head = read_whole(path)
-        except LocalspecError:  # a damaged neighbour is not what was asked for
-            continue
-        if path != target and kind(head) in _BEST and head_trouble(head, header) is None:
-            fitting.setdefault(kind(head), path)
-    return next((fitting[what] for what in _BEST if what in fitting), None)
 
 
 def state_width(target: Header) -> int:
@@ -190,7 +189,22 @@ def _eagle_trouble(head: Header, target: Header) -> str | None:
     size = head.of_model("target_hidden_size")
     if size != target.n_embd:
         return other_size(size, target)
-    return missing(head, _EAGLE_TENSORS) or _borrowing_trouble(head, target)
+    lacking = missing(head, _EAGLE_TENSORS)
+    return lacking or _borrowing_trouble(head, target) or _words_trouble(head)
+
+
+def _words_trouble(head: Header) -> str | None:
+    """Whether the words of a reduced vocabulary are not those that it has logits for."""
+    named = {tensor.name: tensor for tensor in head.tensors}
+    words, output = named.get(WORDS), named.get("output.weight")
+    if words is None:
+        return None
+    if output is None:
+        return f"it has {WORDS} for a vocabulary of its own, and lacks output.weight"
+    if type_name(words.ggml_type) != "I64" or words.shape != output.shape[1:]:
+        rows = "x".join(map(str, output.shape[1:]))
+        return f"it has logits for {rows} tokens, and {WORDS} does not name so many"
+    return None
 
 
 def _borrowing_trouble(head: Header, target: Header) -> str | None:
@@ -241,7 +255,7 @@ __all__ = [
     "MEDUSA",
     "MODEL",
     "MTP",
-    "beside",
+    "WORDS",
     "carries_mtp",
     "head_trouble",
     "kind",
@@ -249,6 +263,7 @@ __all__ = [
     "next_layers",
     "promises_mtp",
     "read_whole",
+    "require_model",
     "shares_cache",
     "state_width",
     "target_layers",

@@ -9,6 +9,7 @@ from pathlib import Path
 from localspec import config
 from localspec.errors import LocalspecError, ModelNotFoundError, UsageError
 from localspec.pairs import heads, hf_cache, quant
+from localspec.pairs.beside import heads_beside
 from localspec.pairs.catalog import HubFile, ModelFile, Pair, catalog
 
 NO_DRAFT = "none"
@@ -34,17 +35,12 @@ def resolve(model: str, draft: str | None) -> Resolved:
             gets it.
     """
     pair = pair_called(model)
+    target = _single(model) if pair is None else _here(pair, pair.target)
+    if draft is not None:
+        return Resolved(model, target, None if draft == NO_DRAFT else draft_file(draft))
     if pair is None:
-        target, own_draft = _single(model), None
-        if draft is None:
-            own_draft = _head_of(target)
-    else:
-        target = _here(pair, pair.target)
-        drafting = pair.draft if draft is None else None
-        own_draft = None if drafting is None else _here(pair, drafting)
-    if draft is None:
-        return Resolved(model, target, own_draft)
-    return Resolved(model, target, None if draft == NO_DRAFT else draft_file(draft))
+        return _with_head(model, target)
+    return Resolved(model, target, None if pair.draft is None else _here(pair, pair.draft))
 
 
 def pair_called(name: str) -> Pair | None:
@@ -70,12 +66,20 @@ def draft_file(name: str) -> Path:
     return _here(pair, pair.draft or pair.target)
 
 
-def _head_of(target: Path) -> Path | None:
-    """A head in the folder of a model that carries none; None where the model is no GGUF."""
+def _with_head(name: str, target: Path) -> Resolved:
+    """A model, and where it carries no head the best one that lies in its folder."""
     try:
-        return None if heads.carries_mtp(heads.read_whole(target)) else heads.beside(target)
+        header = heads.read_whole(target)
+        needs_one = heads.kind(header) == heads.MODEL and not heads.carries_mtp(header)
+        found = heads_beside(target) if needs_one else []
     except LocalspecError:  # loading the target will say it better
-        return None
+        found = []
+    if not found:
+        return Resolved(name, target, None)
+    best, *others = (path.name for path in found)
+    notice = f"of the heads beside {target.name} {best} drafts, not {', '.join(others)}"
+    notices = (f"{notice}; --draft FILE takes another",) if others else ()
+    return Resolved(name, target, found[0], notices)
 
 
 def unknown(name: str) -> ModelNotFoundError:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,8 +47,10 @@ class Stored:
         return part.view("<f4" if self.dtype == "F32" else "<f2").astype(np.float32).reshape(shape)
 
 
-def read_safetensors(path: Path) -> Mapping[str, Stored]:
-    """The tensors of a file, by name.
+def read_safetensors(
+    path: Path, wanted: Callable[[str], bool] = lambda _: True
+) -> Mapping[str, Stored]:
+    """The tensors of a file, by name; of a whole model's only those ``wanted``.
 
     Raises:
         ModelNotFoundError: nothing there.
@@ -77,7 +79,7 @@ def read_safetensors(path: Path) -> Mapping[str, Stored]:
     return {
         name: _stored(path.name, name, entry, content)
         for name, entry in header.items()
-        if name != "__metadata__"
+        if name != "__metadata__" and wanted(name)
     }
 
 

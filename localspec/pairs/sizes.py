@@ -163,6 +163,13 @@ def sizes(headers: Sequence[Header]) -> Sizes:
     named = {t.name for header in headers for t in header.tensors}
     tied = "output.weight" not in named
     kv_width, state, doubts = _kept(first)
+    ahead = first.of_model("nextn_predict_layers") or 0
+    if 0 < ahead < n_layer and not any(layers[:-ahead]):  # layers for prediction alone
+        kv_width, state, doubts = (
+            (*(0,) * (n_layer - ahead), *kv_width[-ahead:]),
+            (0,) * n_layer,
+            (),
+        )
     return Sizes(
         name=first.name,
         layers=tuple(layers),

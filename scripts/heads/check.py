@@ -22,6 +22,7 @@ from heads import frozen, llama
 from heads.compose import compose_mtp, value
 from heads.frozen import Seen
 from heads.training import STEPS
+from heads.widen import widen
 
 Log = Callable[[str], None]
 Array = NDArray[np.float32]
@@ -38,24 +39,6 @@ def held_out_ids(data: Path, length: int = _LENGTH) -> list[int]:
     entries = json.loads((data / "heldout.json").read_text(encoding="utf-8"))
     talk = [(m["role"], m["content"]) for e in entries[::7] for m in e["messages"]]
     return list(coder.encode(tok.render(talk)).ids[:length])
-
-
-def write_plain(source: Path, goal: Path) -> None:
-    """The same model with all weights in float32."""
-    reader = gguf.GGUFReader(source)
-    writer = gguf.GGUFWriter(goal, "llama")
-    for field in reader.fields.values():
-        if field.name.startswith("GGUF.") or field.name == "general.architecture":
-            continue
-        sub = field.types[1] if field.types[0] == gguf.GGUFValueType.ARRAY else None
-        kept = field.contents() if field.name != "general.file_type" else gguf.LlamaFileType.ALL_F32
-        writer.add_key_value(field.name, kept, field.types[0], sub_type=sub)
-    for tensor in reader.tensors:
-        writer.add_tensor(tensor.name, dequantize(tensor.data, tensor.tensor_type))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
 
 
 @torch.no_grad()
@@ -132,7 +115,7 @@ def check_files(
     """
     ids = held_out_ids(data)
     plain = work / "target-f32.gguf"
-    write_plain(target, plain)
+    widen(target, plain)
     model = frozen.load(target)
     for kind in (Kind.F32, Kind.F16, Kind.Q8_0):
         kept = kind == Kind.Q8_0

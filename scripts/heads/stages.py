@@ -128,6 +128,13 @@ def check(args: Namespace, log: Log) -> None:
     )
 
 
+def record(args: Namespace, log: Log) -> None:
+    """PyTorch's draft logits of the kept files, for the tests."""
+    from heads import record as out
+
+    out.record(args.heads, args.target, args.data, lambda name: trained(name, args), log)
+
+
 def compose(args: Namespace, log: Log) -> None:
     from heads.compose import compose_mtp
 

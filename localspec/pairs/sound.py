@@ -1,0 +1,38 @@
+"""Heads that llama.cpp would abort on: what it takes for granted about a file, looked at before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from localspec.pairs.ggml_types import type_name
+from localspec.pairs.header import Header, TensorInfo
+
+_FLOATS = frozenset({"F16", "BF16", "F64"})
+
+
+def unsound(head: Header) -> str | None:
+    """Why a head cannot be what it says, whatever its target is; None if nothing speaks against."""
+    if not head.n_layer:
+        return "it does not state how many layers it has"
+    turned = head.of_model("rope.dimension_count")
+    if turned is not None and (turned < 2 or turned % 2 or turned > head.key_length):
+        return f"it turns {turned} numbers of keys that have {head.key_length}"
+    return coarse_vector(head.tensors)
+
+
+def coarse_vector(tensors: Iterable[TensorInfo]) -> str | None:
+    """The first norm or bias that is not F32, as llama.cpp's processor code wants it."""
+    for tensor in tensors:
+        if len(tensor.shape) == 1 and type_name(tensor.ggml_type) in _FLOATS:
+            return f"{tensor.name} is {type_name(tensor.ggml_type)}; it must be F32"
+    return None
+
+
+def cut_short(header: Header) -> str | None:
+    """That a file ends before its tensors do; None if not, or if it is one of several."""
+    if header.shards > 1 or header.size >= header.end:
+        return None
+    return f"{header.name} is cut short: {header.size} of {header.end} bytes; fetch it again"
+
+
+__all__ = ["coarse_vector", "cut_short", "unsound"]
