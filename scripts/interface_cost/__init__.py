@@ -1,0 +1,1 @@
+"""What the interface costs, measured: the parts of `scripts/bench_interface`."""

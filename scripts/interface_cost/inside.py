@@ -1,0 +1,123 @@
+"""The real interface in this terminal, watched while it does what is to be measured."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from interface_cost.decoding import PROMPT, asked, cpu
+from interface_cost.moments import moments
+from interface_cost.replay import HISTORY, KINDS, Replay
+from interface_cost.watch import Stacks, Watch
+
+STACKS = "BENCH_INTERFACE_STACKS"
+"""Names a file for what the loop was doing in its longest stalls."""
+
+Found = Mapping[str, Any]
+
+
+def watch() -> Watch:
+    """Notes stalls; with stacks if these are wanted."""
+    return Stacks() if STACKS in os.environ else Watch()
+
+
+def tell(watched: Watch, name: str) -> None:
+    """Write down what the loop was doing, if that is wanted."""
+    if isinstance(watched, Stacks):
+        with Path(os.environ[STACKS]).open("a", encoding="utf-8") as file:
+            file.write(f"== {name}\n{watched.report()}\n")
+
+
+async def ready(app: Any) -> None:
+    """Wait until one could send something."""
+    from tui.engine import Phase
+
+    while app.session.phase is not Phase.READY or not app.is_running:  # noqa: ASYNC110 - from outside
+        await asyncio.sleep(0.02)
+    await asyncio.sleep(1.0)  # let mounting and first pictures pass
+
+
+async def streaming(app: Any, name: str) -> Found:
+    """Send a prompt and note what the reply costs."""
+    await ready(app)
+    turns = app.session.conversation.turns
+    before = len(turns)
+    engine = app.session.engine.pid
+    with watch() as watched:
+        own, engines = time.process_time(), cpu(engine)
+        app.session.send(PROMPT)
+        while len(turns) < before + 2 or turns[-1].end is None:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.05)
+        engines = cpu(engine) - engines
+        await asyncio.sleep(0.3)
+        own = time.process_time() - own
+    tell(watched, name)
+    stats = turns[-1].stats
+    return {
+        "cpu_ms": 1000 * own / stats.emitted,
+        "engine_cpu_ms": 1000 * engines / stats.emitted,
+        "stall_ms": watched.longest,
+        "p99_ms": watched.p99,
+        "memory_mb": psutil.Process().memory_info().rss / 1e6,
+        "tokens_per_second": stats.tokens_per_second,
+    }
+
+
+async def at_once(app: Any) -> Found:
+    """Do what shows much at once, one thing after another."""
+    await ready(app)
+    found = {}
+    for name, does in moments(app).items():
+        await asyncio.sleep(1.0)
+        with watch() as watched:
+            start = time.perf_counter()
+            await does()
+            took = time.perf_counter() - start
+            await asyncio.sleep(0.3)
+        tell(watched, name)
+        memory = psutil.Process().memory_info().rss / 1e6
+        found[name] = {"stall_ms": watched.longest, "seconds": took, "memory_mb": memory}
+    return found
+
+
+def run(kind: str, history: int, model: str, result: Path) -> None:
+    """Run the interface in this terminal and write down what was measured."""
+    from localspec.engine.client import EngineClient
+    from tui.app import ChatApp
+    from tui.engine import Settings
+
+    wanted = asked(model or "demo")
+    engine: Any = Replay(KINDS[kind]() if kind in KINDS else ())
+    if kind == "real":
+        engine = EngineClient(wanted.options, log_dir=result.parent)
+    settings = Settings(wanted.sampling, wanted.max_tokens, wanted.seed)
+    app = ChatApp(engine, settings, name=model or "replay", options=wanted.options)
+    conversation = app.session.conversation
+    for _ in range(history // 2):
+        conversation.say("An earlier question")
+        turn = conversation.answer()
+        turn.text, turn.end = HISTORY, "stop"
+        turn.runs.extend(HISTORY)
+    measure = (
+        (lambda: at_once(app)) if kind == "moments" else lambda: streaming(app, f"{kind} {history}")
+    )
+    asyncio.run(_watched(app, measure, result))
+
+
+async def _watched(app: Any, measure: Callable[[], Awaitable[Found]], result: Path) -> None:
+    async def measuring() -> None:
+        try:
+            result.write_text(json.dumps(await measure()), encoding="utf-8")  # noqa: ASYNC240 - all is over
+        finally:
+            app.exit()
+
+    task = asyncio.ensure_future(measuring())
+    await app.run_async()
+    await task
