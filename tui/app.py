@@ -41,7 +41,10 @@ class ChatApp(App[None]):
     """localspec's terminal interface."""
 
     TITLE = "localspec"
-    CSS_PATH = "screens/chat.tcss"
+    CSS_PATH = [  # noqa: RUF012 - Textual's own type
+        f"screens/{name}.tcss" for name in ("chat", "settings", "models", "compare")
+    ]
+    """All of them: a sheet that comes later has Textual read every other one again."""
     BINDINGS = keymap.APP
     ENABLE_COMMAND_PALETTE = True
 

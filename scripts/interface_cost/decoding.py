@@ -64,7 +64,7 @@ async def _of_engine(model: str) -> Sample:
             seed=wanted.seed,
             max_tokens=wanted.max_tokens,
         )
-        stats = [event.reply.stats async for event in events if isinstance(event, Finished)][0]
+        (stats,) = [event.reply.stats async for event in events if isinstance(event, Finished)]
         engine_ms = 1000 * (cpu(engine.pid) - before) / stats.emitted
         await engine.close()
     return {"speed": stats.tokens_per_second, "engine CPU ms": engine_ms}

@@ -23,8 +23,14 @@ STACKS = "BENCH_INTERFACE_STACKS"
 Found = Mapping[str, Any]
 
 
-def watch() -> Watch:
-    """Notes stalls; with stacks if these are wanted."""
+def watch(*, decoding: bool = False) -> Watch:
+    """Notes stalls; with stacks if these are wanted.
+
+    Looking 200 times a second takes a core that a real engine would use, so beside one the looks
+    are rare, and no figure of stalls is printed.
+    """
+    if decoding:
+        return Watch(every=0.25)
     return Stacks() if STACKS in os.environ else Watch()
 
 
@@ -50,7 +56,7 @@ async def streaming(app: Any, name: str) -> Found:
     turns = app.session.conversation.turns
     before = len(turns)
     engine = app.session.engine.pid
-    with watch() as watched:
+    with watch(decoding=engine is not None) as watched:
         own, engines = time.process_time(), cpu(engine)
         app.session.send(PROMPT)
         while len(turns) < before + 2 or turns[-1].end is None:  # noqa: ASYNC110 - as above

@@ -10,6 +10,7 @@ import time
 import traceback
 from collections import Counter
 from types import TracebackType
+from typing import Self
 
 _BEAT = 0.005
 """Seconds between two looks at whether the loop is late."""
@@ -21,12 +22,13 @@ _LOOK = 0.001
 class Watch:
     """Notes how late the loop comes to a task that sleeps, between entering and leaving."""
 
-    def __init__(self) -> None:
+    def __init__(self, every: float = _BEAT) -> None:
         self.late: list[float] = []
         """Seconds, beat by beat."""
+        self._every = every
         self._beaten = time.perf_counter()
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> Self:
         self._task = asyncio.create_task(self._beat())
         return self
 
@@ -41,8 +43,8 @@ class Watch:
     async def _beat(self) -> None:
         while True:
             before = self._beaten = time.perf_counter()
-            await asyncio.sleep(_BEAT)
-            self.late.append(time.perf_counter() - before - _BEAT)
+            await asyncio.sleep(self._every)
+            self.late.append(time.perf_counter() - before - self._every)
 
     @property
     def longest(self) -> float:
@@ -58,7 +60,7 @@ class Watch:
 class Stacks(Watch):
     """Also what the loop was doing in its longest stall, which costs time of its own."""
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> Self:
         self._loop_thread = threading.get_ident()
         self._stalls: list[tuple[float, Counter[str]]] = []
         self._over = threading.Event()

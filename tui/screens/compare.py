@@ -11,6 +11,7 @@ from textual.widgets import Footer
 from tui import keymap
 from tui.comparison import Comparison
 from tui.origins import styled
+from tui.screens.sizes import SizedScreen
 from tui.stream import plain
 from tui.widgets.bars import Bar
 from tui.widgets.flow import TextFlow
@@ -18,11 +19,10 @@ from tui.widgets.flow import TextFlow
 _LOOKS_PER_SECOND = 16
 
 
-class CompareScreen(ModalScreen[None]):
+class CompareScreen(SizedScreen[None], ModalScreen[None]):
     """Shows a comparison while it is made."""
 
     BINDINGS = keymap.COMPARE
-    CSS_PATH = "compare.tcss"
     HORIZONTAL_BREAKPOINTS = [(0, "-stacked"), (100, "-beside")]  # noqa: RUF012 - Textual's type
 
     def __init__(self, comparison: Comparison, verifier: str) -> None:
@@ -33,6 +33,7 @@ class CompareScreen(ModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         """The verdict above the two replies."""
+        self.take_size(self.app.size)
         yield Bar(markup=False, id="verdict")
         with Container(id="sides"):
             with Vertical():

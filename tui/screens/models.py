@@ -23,17 +23,17 @@ from localspec.pairs.memory import Memory
 from localspec.pairs.offers import Offer, Offers, offers, with_back
 from tui import keymap, picking
 from tui.picking import Picked, Pull, Use, UseDraft
+from tui.screens.sizes import SizedScreen
 from tui.stream import plain
 
 _REST_SECONDS = 0.3
 """How long the cursor rests on a model before its file is looked into."""
 
 
-class ModelsScreen(ModalScreen[Picked | None]):
+class ModelsScreen(SizedScreen[Picked | None], ModalScreen[Picked | None]):
     """Choose a target, or with Tab a draft for the present one."""
 
     BINDINGS = keymap.MODELS
-    CSS_PATH = "models.tcss"
     AUTO_FOCUS = "Input"
     VERTICAL_BREAKPOINTS = [(0, "-low"), (20, "-high")]  # noqa: RUF012 - Textual's type
 
@@ -56,6 +56,7 @@ class ModelsScreen(ModalScreen[Picked | None]):
 
     def compose(self) -> ComposeResult:
         """A search, the list, and more about the one under the cursor."""
+        self.take_size(self.app.size)
         yield Static(markup=False, id="title")
         yield Input(self._query, placeholder="search, a path, or user/repo of the Hub", id="query")
         yield Static(markup=False, id="columns")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from textual import on
 from textual.app import ComposeResult
-from textual.containers import VerticalScroll
+from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.events import DescendantFocus
 from textual.screen import ModalScreen
@@ -21,6 +21,7 @@ from localspec.errors import LocalspecError
 from localspec.options import Options
 from localspec.parameters import Sampling
 from tui import keymap, tuning
+from tui.screens.sizes import SizedScreen
 from tui.stream import plain
 from tui.tuning import BY_NAME, Change, SettingError
 
@@ -33,11 +34,13 @@ _LINES = {
 }
 
 
-class SettingsScreen(ModalScreen[tuple[Change, Path | None] | None]):
+_Closed = tuple[Change, Path | None] | None
+
+
+class SettingsScreen(SizedScreen[_Closed], ModalScreen[_Closed]):
     """See, change and save settings; gives what changes, and where it was saved if it was."""
 
     BINDINGS = keymap.SETTINGS
-    CSS_PATH = "settings.tcss"
     AUTO_FOCUS = "Input"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (76, "-wide")]  # noqa: RUF012 - Textual's type
     VERTICAL_BREAKPOINTS = [(0, "-low"), (20, "-high")]  # noqa: RUF012 - as above
@@ -49,15 +52,19 @@ class SettingsScreen(ModalScreen[tuple[Change, Path | None] | None]):
 
     def compose(self) -> ComposeResult:
         """A line for each setting, and one that says what is wrong or what will happen."""
+        self.take_size(self.app.size)
         yield Static("Settings", markup=False, id="title")
+        # What is only read is one widget a column: three a setting were felt when the panel opened.
         with VerticalScroll(can_focus=False):
-            for name, value in self._held.items():
-                field = BY_NAME[name]
-                hints = SuggestFromList(field.choices) if field.choices else None
-                yield Static(name, markup=False, classes="name")
-                text = tuning.text_of(value)
-                yield Input(text, name=name, compact=True, suggester=hints, id=name)
-                yield Static(field.help, markup=False, classes="help")
+            yield Static("\n".join(self._held), markup=False, classes="names")
+            with Vertical():
+                for name, value in self._held.items():
+                    choices = BY_NAME[name].choices
+                    hints = SuggestFromList(choices) if choices else None
+                    text = tuning.text_of(value)
+                    yield Input(text, name=name, compact=True, suggester=hints, id=name)
+            helps = "\n".join(BY_NAME[name].help for name in self._held)
+            yield Static(helps, markup=False, classes="helps")
         yield Static(markup=False, id="verdict")
         yield Footer(show_command_palette=False)
 

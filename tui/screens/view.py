@@ -6,10 +6,10 @@ import asyncio
 import time
 from collections.abc import Mapping
 
+from textual import events
 from textual.app import ComposeResult
 from textual.containers import Container
 from textual.message import Message
-from textual.screen import Screen
 from textual.widgets import Footer
 
 from localspec.errors import LocalspecError
@@ -30,6 +30,7 @@ from tui.happenings import (
 )
 from tui.memory import MemoryGauge
 from tui.open_chat import OpenChat
+from tui.screens.sizes import SizedScreen
 from tui.session import Session
 from tui.stream import plain
 from tui.welcome import WELCOME
@@ -57,7 +58,7 @@ class Body(Container):
     """The conversation and, below or beside it, the details."""
 
 
-class ChatView(Screen[None]):
+class ChatView(SizedScreen[None]):
     """Title, conversation, composer, figures."""
 
     BINDINGS = keymap.CHAT
@@ -92,6 +93,7 @@ class ChatView(Screen[None]):
 
     def compose(self) -> ComposeResult:
         """From top to bottom."""
+        self.take_size(self.app.size)
         yield TitleBar(self._model_name)
         with Body():
             yield ChatLog()
@@ -118,6 +120,7 @@ class ChatView(Screen[None]):
         self._strip = self.query_one(RoundStrip)
         self._token_bar = self.query_one(TokenBar)
         self._details = self.query_one(Details)
+        self._body = self.query_one(Body)
         self._details.display = self._strip.display = False
         self._suggest_bar = self.query_one(SuggestBar)
         self._legend.display = self._suggest_bar.display = False
@@ -197,9 +200,12 @@ class ChatView(Screen[None]):
     def _tall(self) -> bool:
         return self.app.size.height >= TALL
 
-    def on_resize(self) -> None:
-        """Show what there is room for."""
-        self.query_one(Footer).compact = self.app.size.width < 90
+    def on_resize(self, event: events.Resize) -> None:
+        """Show what there is room for; this comes before the layout."""
+        if self.take_size(event.size):
+            sized = (self._title_bar, self._body, self._details, self._composer, self._stats)
+            self.app.stylesheet.update_nodes((self, *sized))
+        self.query_one(Footer).compact = event.size.width < 90
         self._show_parts()
 
     def _show_parts(self) -> None:
