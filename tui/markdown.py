@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Iterable, MutableMapping
 from typing import Any
 
@@ -25,10 +26,21 @@ _HEADINGS = ("bold underline $primary", "bold $primary", "bold", "bold", "bold $
 _CODE = "on $surface"
 _INLINE = {"em": "italic", "strong": "bold", "s": "strike"}
 _INLINE_CODE = "$text-warning on $surface"
+_LANGUAGE = re.compile(
+    r"^[ >]*(?:[-+*]|\d{1,9}[.)])?[ ]*(?:`{3,}|~{3,})[ \t]*([^\s`]+)", re.MULTILINE
+)
 _LONGEST_HIGHLIGHTED = 200_000
 """Characters of code that get colours; more would take seconds."""
 
 Theme = type[HighlightTheme]
+
+_known: set[str] = set()
+"""Languages whose code has been set; the first time takes as long as setting thousands of lines."""
+
+
+def has_new_language(text: str) -> bool:
+    """Whether Markdown holds code in a language that was not met before."""
+    return any(name not in _known for name in _LANGUAGE.findall(text))
 
 
 @functools.cache
@@ -139,6 +151,7 @@ class _Setter:
         language = node.info.split(maxsplit=1)[0] if node.info.strip() else ""
         if language and len(code) <= _LONGEST_HIGHLIGHTED:
             content = highlight(code, language=language, theme=self._theme)
+            _known.add(language)
         else:
             content = Content(code)
         space = Content(" ")

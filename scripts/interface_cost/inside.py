@@ -70,6 +70,7 @@ async def streaming(app: Any, name: str) -> Found:
         "cpu_ms": 1000 * own / stats.emitted,
         "engine_cpu_ms": 1000 * engines / stats.emitted,
         "stall_ms": watched.longest,
+        "work_ms": watched.work,
         "p99_ms": watched.p99,
         "memory_mb": psutil.Process().memory_info().rss / 1e6,
         "tokens_per_second": stats.tokens_per_second,
@@ -89,7 +90,12 @@ async def at_once(app: Any) -> Found:
             await asyncio.sleep(0.3)
         tell(watched, name)
         memory = psutil.Process().memory_info().rss / 1e6
-        found[name] = {"stall_ms": watched.longest, "seconds": took, "memory_mb": memory}
+        found[name] = {
+            "stall_ms": watched.longest,
+            "work_ms": watched.work,
+            "seconds": took,
+            "memory_mb": memory,
+        }
     return found
 
 

@@ -25,6 +25,8 @@ class Watch:
     def __init__(self, every: float = _BEAT) -> None:
         self.late: list[float] = []
         """Seconds, beat by beat."""
+        self.worked: list[float] = []
+        """CPU seconds of the loop's thread, beat by beat: what a stall is on an idle machine."""
         self._every = every
         self._beaten = time.perf_counter()
 
@@ -42,14 +44,21 @@ class Watch:
 
     async def _beat(self) -> None:
         while True:
-            before = self._beaten = time.perf_counter()
+            before, worked = time.perf_counter(), time.thread_time()
+            self._beaten = before
             await asyncio.sleep(self._every)
+            self.worked.append(time.thread_time() - worked)
             self.late.append(time.perf_counter() - before - self._every)
 
     @property
     def longest(self) -> float:
         """The longest stall in milliseconds."""
         return 1000 * max(self.late, default=0.0)
+
+    @property
+    def work(self) -> float:
+        """The most that the loop's thread worked between two beats, in milliseconds."""
+        return 1000 * max(self.worked, default=0.0)
 
     @property
     def p99(self) -> float:

@@ -58,7 +58,8 @@ class ModelsScreen(SizedScreen[Picked | None], ModalScreen[Picked | None]):
         """A search, the list, and more about the one under the cursor."""
         self.take_size(self.app.size)
         yield Static(markup=False, id="title")
-        yield Input(self._query, placeholder="search, a path, or user/repo of the Hub", id="query")
+        hint = "search, a path, or user/repo of the Hub"
+        yield Input(self._query, placeholder=hint, id="query", validate_on=())
         yield Static(markup=False, id="columns")
         yield OptionList(markup=False, compact=True, id="list")
         yield Static(markup=False, id="about")

@@ -62,7 +62,15 @@ class SettingsScreen(SizedScreen[_Closed], ModalScreen[_Closed]):
                     choices = BY_NAME[name].choices
                     hints = SuggestFromList(choices) if choices else None
                     text = tuning.text_of(value)
-                    yield Input(text, name=name, compact=True, suggester=hints, id=name)
+                    with self.prevent(Input.Changed):  # each would have all of them checked
+                        field = Input(
+                            text,
+                            name=name,
+                            suggester=hints,
+                            id=name,
+                            validate_on=(),  # or each works out its styles again as it is made
+                        )
+                    yield field
             helps = "\n".join(BY_NAME[name].help for name in self._held)
             yield Static(helps, markup=False, classes="helps")
         yield Static(markup=False, id="verdict")

@@ -11,7 +11,7 @@ from textual.containers import Vertical
 from textual.content import Content
 
 from tui.lines import Entry
-from tui.markdown import code_theme, typeset
+from tui.markdown import code_theme, has_new_language, typeset
 from tui.stream import BlockSplitter
 from tui.widgets.flow import TextFlow
 from tui.widgets.lines import Lines
@@ -104,7 +104,8 @@ class StreamedMarkdown(Vertical):
             return
         if len(self._coming) <= _PIECE:
             self._take()
-        if self._coming or sum(map(len, self._waiting)) > _AT_ONCE:
+        much = self._coming or sum(map(len, self._waiting)) > _AT_ONCE
+        if much or any(map(has_new_language, self._waiting)):
             self._busy = True
             self.run_worker(self._catch_up())
             return
