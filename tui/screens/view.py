@@ -6,9 +6,9 @@ import asyncio
 import time
 from collections.abc import Mapping
 
-from textual import events
 from textual.app import ComposeResult
 from textual.containers import Container
+from textual.geometry import Size
 from textual.message import Message
 from textual.widgets import Footer
 
@@ -200,12 +200,13 @@ class ChatView(SizedScreen[None]):
     def _tall(self) -> bool:
         return self.app.size.height >= TALL
 
-    def on_resize(self, event: events.Resize) -> None:
-        """Show what there is room for; this comes before the layout."""
-        if self.take_size(event.size):
+    def fit(self, size: Size) -> None:
+        """Show what there is room for."""
+        if self.take_size(size):
+            # These alone have styles that go by it; all of the messages would take a while.
             sized = (self._title_bar, self._body, self._details, self._composer, self._stats)
-            self.app.stylesheet.update_nodes((self, *sized))
-        self.query_one(Footer).compact = event.size.width < 90
+            self.app.stylesheet.update_nodes(sized)
+        self.query_one(Footer).compact = size.width < 90
         self._show_parts()
 
     def _show_parts(self) -> None:
