@@ -119,13 +119,17 @@ def _cuts(text: str, room: int, fold: bool) -> list[int]:
 
     Between words, unless ``fold``; a row may then end with spaces that go beyond the room.
     """
-    if text.isascii() and fold:
+    narrow = text.isascii()
+    if narrow and fold:
         return list(range(room, len(text), room))
-    ends = range(len(text) + 1) if text.isascii() else _ends(text)
+    ends = range(len(text) + 1) if narrow else _ends(text)
     cuts, start, end = [], 0, len(text)
     while ends[end] - ends[start] > room:
-        at = bisect_right(ends, ends[start] + room, lo=start + 1) - 1
-        at = max(at, start + 1)  # one character at least
+        if narrow:
+            at = start + room
+        else:
+            at = bisect_right(ends, ends[start] + room, lo=start + 1) - 1
+            at = max(at, start + 1)  # one character at least
         if not fold and (space := text.rfind(" ", start, at + 1)) > start:
             at = space + 1
         while not fold and at < end and text[at] == " ":

@@ -101,22 +101,26 @@ async def at_once(app: Any) -> Found:
 
 def run(kind: str, history: int, model: str, result: Path) -> None:
     """Run the interface in this terminal and write down what was measured."""
+    from localspec.chats.saver import Saver
     from localspec.engine.client import EngineClient
     from tui.app import ChatApp
     from tui.engine import Settings
+    from tui.kept import Kept
 
     wanted = asked(model or "demo")
     engine: Any = Replay(KINDS[kind]() if kind in KINDS else ())
     if kind == "real":
         engine = EngineClient(wanted.options, log_dir=result.parent)
+    kept = Kept(Saver(result.with_name("chats.db")))
     settings = Settings(wanted.sampling, wanted.max_tokens, wanted.seed)
-    app = ChatApp(engine, settings, name=model or "replay", options=wanted.options)
+    name = model or "replay"
+    app = ChatApp(engine, settings, name=name, options=wanted.options, kept=kept)
     conversation = app.session.conversation
     for _ in range(history // 2):
-        conversation.say("An earlier question")
-        turn = conversation.answer()
+        question, turn = conversation.say("An earlier question"), conversation.answer()
         turn.text, turn.end = HISTORY, "stop"
         turn.runs.extend(HISTORY)
+        kept.follow(conversation, question, turn)()
     measure = (
         (lambda: at_once(app)) if kind == "moments" else lambda: streaming(app, f"{kind} {history}")
     )

@@ -9,66 +9,75 @@ from typing import Any
 from interface_cost.replay import HISTORY
 from interface_cost.terminal import COLUMNS, resize
 
+_CODE = "```python\n" + "total = add(first, second)  # sum\n" * 10_000 + "```\n"
+_PROSE = ("The little fox went into the *forest* and met the old bear. " * 4 + "\n\n") * 2000
+
 
 def moments(app: Any) -> dict[str, Callable[[], Awaitable[None]]]:
     """What is done, by the name it has in the table, in this order."""
-    from tui.conversation import Turn
-    from tui.widgets.chat_log import ChatLog
-    from tui.widgets.document import StreamedMarkdown
+    person = _Person(app)
+    return {
+        "switch to a chat of 300 messages": lambda: person.switches(HISTORY, 150),
+        "resize it, three times": person.resizes,
+        "show the help": person.asks_for_help,
+        "open the settings, the first time": lambda: person.opens("ctrl+s"),
+        "leave them": person.leaves,
+        "open them again": lambda: person.opens("ctrl+s"),
+        "leave them again": person.leaves,
+        "open the picker, the first time": lambda: person.opens("f4"),
+        "leave it": person.leaves,
+        "open it again": lambda: person.opens("f4"),
+        "leave it again": person.leaves,
+        "open a reply of 10,000 lines of code": lambda: person.switches(_CODE),
+        "resize that, three times": person.resizes,
+        "open a reply of 2,000 paragraphs": lambda: person.switches(_PROSE),
+        "resize this, three times": person.resizes,
+    }
 
-    chat = app.screen
-    log = chat.query_one(ChatLog)
 
-    def reply(text: str) -> Turn:
-        turn = Turn("assistant", text, end="stop")
-        turn.runs.extend(text)
-        return turn
+class _Person:
+    """Does things in the chat and waits until they are shown."""
 
-    async def show(*turns: Turn) -> None:
-        with app._context():  # noqa: SLF001 - as if a key had been pressed
-            await log.show_turns(turns)
+    def __init__(self, app: Any) -> None:
+        self._app = app
+        self._chat = app.screen
+
+    async def switches(self, reply: str, times: int = 1) -> None:
+        """To a chat of so many questions and replies."""
+        from tui.conversation import Turn
+        from tui.widgets.chat_log import ChatLog
+        from tui.widgets.document import StreamedMarkdown
+
+        answer = Turn("assistant", reply, end="stop")
+        answer.runs.extend(reply)
+        with self._app._context():  # noqa: SLF001 - as if a key had been pressed
+            log = self._chat.query_one(ChatLog)
+            await log.show_turns([Turn("user", "An earlier question"), answer] * times)
         await asyncio.sleep(0.1)
-        while not all(part.settled for part in chat.query(StreamedMarkdown)):  # noqa: ASYNC110
+        while not all(part.settled for part in self._chat.query(StreamedMarkdown)):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
-    async def sizes() -> None:
+    async def resizes(self) -> None:
+        """Across the width from which details stand beside the conversation, and back."""
         for columns in (100, 80, COLUMNS):
             resize(columns)
             await asyncio.sleep(0.4)
 
-    async def opened(key: str) -> None:
-        app.simulate_key(key)
-        while app.screen is chat:  # noqa: ASYNC110 - from outside
+    async def opens(self, key: str) -> None:
+        """Another screen."""
+        self._app.simulate_key(key)
+        while self._app.screen is self._chat:  # noqa: ASYNC110 - from outside
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.3)
 
-    async def left() -> None:
-        app.simulate_key("escape")
-        while app.screen is not chat:  # noqa: ASYNC110 - as above
+    async def leaves(self) -> None:
+        """The other screen."""
+        self._app.simulate_key("escape")
+        while self._app.screen is not self._chat:  # noqa: ASYNC110 - as above
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.3)
 
-    async def helped() -> None:
-        app.simulate_key("f1")
+    async def asks_for_help(self) -> None:
+        """In the conversation."""
+        self._app.simulate_key("f1")
         await asyncio.sleep(0.4)
-
-    code = "```python\n" + "total = add(first, second)  # sum\n" * 10_000 + "```\n"
-    prose = "The little fox went into the *forest* and met the old bear. " * 4 + "\n\n"
-    long = [Turn("user", "An earlier question"), reply(HISTORY)] * 150
-    return {
-        "switch to a chat of 300 messages": lambda: show(*long),
-        "resize it, three times": sizes,
-        "show the help": helped,
-        "open the settings, the first time": lambda: opened("ctrl+s"),
-        "leave them": left,
-        "open them again": lambda: opened("ctrl+s"),
-        "leave them again": left,
-        "open the picker, the first time": lambda: opened("f4"),
-        "leave it": left,
-        "open it again": lambda: opened("f4"),
-        "leave it again": left,
-        "open a reply of 10,000 lines of code": lambda: show(reply(code)),
-        "resize that, three times": sizes,
-        "open a reply of 2,000 paragraphs": lambda: show(reply(prose * 2000)),
-        "resize this, three times": sizes,
-    }

@@ -10,6 +10,7 @@ from typing import Any
 from textual import on, work
 from textual.app import ComposeResult
 from textual.content import Content
+from textual.geometry import Size
 from textual.screen import ModalScreen
 from textual.widgets import Footer, Input, OptionList, Static
 from textual.widgets.option_list import Option
@@ -283,7 +284,8 @@ class ModelsScreen(SizedScreen[Picked | None], ModalScreen[Picked | None]):
         if self._shown:
             self._list.highlighted = max(0, min(len(self._shown) - 1, at))
 
-    def on_resize(self) -> None:
+    def fit(self, size: Size) -> None:
         """Use the columns that there are."""
-        self.query_one(Footer).compact = self.app.size.width < 90
+        super().fit(size)
+        self.query_one(Footer).compact = size.width < 90
         self.call_after_refresh(self._fill)

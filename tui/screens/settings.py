@@ -11,6 +11,7 @@ from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.events import DescendantFocus
+from textual.geometry import Size
 from textual.screen import ModalScreen
 from textual.suggester import SuggestFromList
 from textual.widgets import Footer, Input, Static
@@ -81,9 +82,10 @@ class SettingsScreen(SizedScreen[_Closed], ModalScreen[_Closed]):
         self._verdict = self.query_one("#verdict", Static)
         self._check()
 
-    def on_resize(self) -> None:
+    def fit(self, size: Size) -> None:
         """Use the footer that fits."""
-        self.query_one(Footer).compact = self.app.size.width < 90
+        super().fit(size)
+        self.query_one(Footer).compact = size.width < 90
 
     @on(Input.Changed)
     @on(DescendantFocus)

@@ -10,9 +10,11 @@ from textual.app import ComposeResult
 from textual.containers import Container
 from textual.geometry import Size
 from textual.message import Message
+from textual.timer import Timer
 from textual.widgets import Footer
 
 from localspec.errors import LocalspecError
+from localspec.events import ModelInfo
 from tui import garbage, keymap
 from tui.commands import told_here
 from tui.conversation import Turn
@@ -30,6 +32,7 @@ from tui.happenings import (
 )
 from tui.memory import MemoryGauge
 from tui.open_chat import OpenChat
+from tui.pace import FIGURES_SECONDS, looks_per_second
 from tui.screens.sizes import SizedScreen
 from tui.session import Session
 from tui.stream import plain
@@ -41,8 +44,6 @@ from tui.widgets.message import Help, Note, ReplyView
 from tui.widgets.panel import Details, RoundStrip
 from tui.widgets.token_bar import TokenBar
 
-LOOKS_PER_SECOND = 16
-"""Often enough to read along; each look costs about a millisecond whatever came in between."""
 _HINT_SECONDS = 1.5
 _READ_PER_SECOND = 30
 """Characters of a hint that are read in a second."""
@@ -84,7 +85,7 @@ class ChatView(SizedScreen[None]):
         self._live: ReplyView | None = None
         self._looking = False
         self._changing = asyncio.Lock()  # keys may act while a look waits for a mount
-        self._hint_until = 0.0
+        self._hint_until = self._figures_due = 0.0
         self._memory = MemoryGauge()
         self._detailed = False
         self._shown_phase: tuple[Phase, OpenChat] | None = None
@@ -131,13 +132,20 @@ class ChatView(SizedScreen[None]):
             self._composer.remember(turn.text for turn in self.session.chat.questions)
         else:
             await self._log.add(Help(WELCOME))
-        self._timer = self.set_interval(1 / LOOKS_PER_SECOND, self._tick)
+        self._timer = self._looks(None)
         self._rest = self.set_interval(_REST_SECONDS, self._tidy, pause=True)
-        self.session.on_activity = self._timer.resume
+        self.session.on_activity = self._wake
         garbage.postpone()
         self.run_worker(self.session.run(), name="session")
 
     # -- looking -------------------------------------------------------------------------------
+
+    def _looks(self, info: ModelInfo | None) -> Timer:
+        """As often as is well while this model answers."""
+        return self.set_interval(1 / looks_per_second(info), self._tick)
+
+    def _wake(self) -> None:
+        self._timer.resume()
 
     def _tick(self) -> None:
         # A timer's task is cancelled when the screen closes, and cancelling a mount halfway would
@@ -179,9 +187,11 @@ class ChatView(SizedScreen[None]):
             garbage.collect()
 
     def _show_figures(self) -> None:
-        session = self.session
-        if time.monotonic() < self._hint_until:
+        session, now = self.session, time.monotonic()
+        speaking = session.phase is Phase.REPLYING
+        if now < self._hint_until or (speaking and now < self._figures_due):
             return
+        self._figures_due = now + FIGURES_SECONDS
         if session.phase is Phase.LOADING:
             self._stats.show_loading(session.loading)
         elif session.phase is Phase.DEAD:
@@ -238,6 +248,8 @@ class ChatView(SizedScreen[None]):
         match happening:
             case Opened(info):
                 self.session.chat.count_context()
+                self._timer.stop()
+                self._timer = self._looks(info)
                 self._title_bar.opened(info)
                 for notice in info.notices:
                     await self._log.add(Note(notice))
