@@ -17,8 +17,15 @@ import psutil
 from interface_cost.terminal import ROOT, measured
 from localspec.cli.flags import Asked, model_flags, sampling_flags, sort_flags
 
-PROMPT = "Make a list of twenty animals, then write a function that adds two numbers."
-_FLAGS = ("-t", "0", "-n", "128", "--seed", "1")
+_THINGS = (
+    "dog cat horse cow sheep goat pig hen duck goose bird fish frog fox bear wolf lion tiger mouse "
+    "rabbit tree house river stone door window table chair lamp book bread apple milk water salt "
+    "sugar king queen boy girl town road bridge ship boat train car wheel clock bell song game ball "
+    "hat coat shoe ring cup plate spoon fork knife garden flower grass leaf hill lake sea sky star"
+)
+PROMPT = f"Turn this into a numbered list: {', '.join(_THINGS.split())}"
+"""A reply of some 200 tokens, about as long as a usual one, from a model that else is brief."""
+_FLAGS = ("-t", "0", "-n", "256", "--seed", "1")
 
 Sample = Mapping[str, float]
 """Tokens per second, and CPU milliseconds per token of each process."""
