@@ -18,13 +18,14 @@ from interface_cost.terminal import ROOT, measured
 from localspec.cli.flags import Asked, model_flags, sampling_flags, sort_flags
 
 _THINGS = (
-    "dog cat horse cow sheep goat pig hen duck goose bird fish frog fox bear wolf lion tiger mouse "
-    "rabbit tree house river stone door window table chair lamp book bread apple milk water salt "
-    "sugar king queen boy girl town road bridge ship boat train car wheel clock bell song game ball "
-    "hat coat shoe ring cup plate spoon fork knife garden flower grass leaf hill lake sea sky star"
+    "dog cat horse cow sheep goat pig hen duck goose bird fish frog fox bear wolf lion tiger "
+    "mouse rabbit tree house river stone door window table chair lamp book bread apple milk "
+    "water salt sugar king queen boy girl town road bridge ship boat train car wheel clock "
+    "bell song game ball hat coat shoe ring cup plate spoon fork knife garden flower grass "
+    "leaf hill lake sea sky star"
 )
 PROMPT = f"Turn this into a numbered list: {', '.join(_THINGS.split())}"
-"""A reply of some 200 tokens, about as long as a usual one, from a model that else is brief."""
+"""The embedded model is brief; this makes it say a hundred tokens."""
 _FLAGS = ("-t", "0", "-n", "256", "--seed", "1")
 
 Sample = Mapping[str, float]
