@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from localspec.options import Options
 
 _TWICE_SECONDS = 2.0
+_GIVE_WAY_SECONDS = 0.001
+"""How soon threads that set text or save let the event loop go on; Python's own is five times that,
+and the loop may have to wait several times in a row."""
 
 
 class ChatApp(App[None]):
@@ -106,6 +109,7 @@ class ChatApp(App[None]):
 
     async def on_mount(self) -> None:
         """Leave the terminal in order when told to end from outside."""
+        sys.setswitchinterval(_GIVE_WAY_SECONDS)
         self.session.kept.listen()
         self.theme_changed_signal.subscribe(self, self._keep_theme)
         if sys.platform != "win32" and not self.is_headless:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import threading
 from collections.abc import Callable, Iterable, MutableMapping
 from typing import Any
 
@@ -36,6 +37,9 @@ Theme = type[HighlightTheme]
 
 _known: set[str] = set()
 """Languages whose code has been set; the first time takes as long as setting thousands of lines."""
+
+_learning = threading.Lock()
+"""One thread learns a language, the others wait for it rather than do the same work beside it."""
 
 
 def has_new_language(text: str) -> bool:
@@ -150,8 +154,7 @@ class _Setter:
         code = node.content.rstrip()
         language = node.info.split(maxsplit=1)[0] if node.info.strip() else ""
         if language and len(code) <= _LONGEST_HIGHLIGHTED:
-            content = highlight(code, language=language, theme=self._theme)
-            _known.add(language)
+            content = self._highlighted(code, language)
         else:
             content = Content(code)
         space = Content(" ")
@@ -159,6 +162,14 @@ class _Setter:
             Line(line, space, space, style=_CODE, fold=True)
             for line in content.split(allow_blank=True)
         ]
+
+    def _highlighted(self, code: str, language: str) -> Content:
+        if language in _known:
+            return highlight(code, language=language, theme=self._theme)
+        with _learning:
+            content = highlight(code, language=language, theme=self._theme)
+        _known.add(language)
+        return content
 
     def _table(self, node: SyntaxTreeNode) -> list[Entry]:
         rows = [row for part in node.children for row in part.children]
