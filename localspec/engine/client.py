@@ -9,33 +9,32 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import os
-import signal
-import sys
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import localspec
 from localspec.engine import protocol
-from localspec.engine.protocol import (
-    BatchEvent,
+from localspec.engine.child import epitaph, spawn
+from localspec.engine.commands import (
     CloseCommand,
     Command,
-    EngineEvent,
     ExamineCommand,
+    InterruptCommand,
+    OpenCommand,
+    ReplyCommand,
+)
+from localspec.engine.inbox import Inbox
+from localspec.engine.reports import (
+    BatchEvent,
+    EngineEvent,
     ExaminedEvent,
     FailedEvent,
     FinishedEvent,
     HelloEvent,
-    InterruptCommand,
     LoadingEvent,
     NoticeEvent,
-    OpenCommand,
     OpenedEvent,
     ReadingEvent,
-    ReplyCommand,
 )
 from localspec.errors import EngineError, Interrupted, LocalspecError
 from localspec.events import (
@@ -60,45 +59,7 @@ ReplyEvent = Reading | Token | Round | Notice | Finished
 """What a reply is made of."""
 
 LOG_NAME = "engine.log"
-_LOG_BYTES = 1 << 20
 _CLOSE_SECONDS = 1.5
-_WAITING_MESSAGES = 256
-_HOME = str(Path(localspec.__file__).resolve().parent.parent)
-
-
-class _Inbox:
-    """The events of one reply between the reader and the one who asked; bounded."""
-
-    def __init__(self) -> None:
-        self._events: deque[EngineEvent | EngineError] = deque()
-        self._changed = asyncio.Event()
-        self._left = False
-
-    async def get(self) -> EngineEvent | EngineError:
-        while not self._events:
-            self._changed.clear()
-            await self._changed.wait()
-        self._changed.set()
-        return self._events.popleft()
-
-    async def put(self, event: EngineEvent) -> None:
-        while len(self._events) >= _WAITING_MESSAGES and not self._left:
-            self._changed.clear()
-            await self._changed.wait()
-        if not self._left:
-            self._events.append(event)
-            self._changed.set()
-
-    def fail(self, error: EngineError) -> None:
-        """Put the last event, room or no room."""
-        self._events.append(error)
-        self._left = True
-        self._changed.set()
-
-    def leave(self) -> None:
-        """Nobody will get any more."""
-        self._left = True
-        self._changed.set()
 
 
 def _reply_events(event: EngineEvent | EngineError) -> Sequence[ReplyEvent]:
@@ -143,7 +104,7 @@ class EngineClient:
         self._process: Process | None = None
         self._reader: asyncio.Task[None] | None = None
         self._opening: asyncio.Queue[EngineEvent | LocalspecError] = asyncio.Queue()
-        self._replies: dict[int, _Inbox] = {}
+        self._replies: dict[int, Inbox] = {}
         self._next_id = 1
         self._closing = False
 
@@ -165,7 +126,7 @@ class EngineClient:
         """
         await self.close()
         self._opening = asyncio.Queue()
-        self._process = await self._spawn()
+        self._process = await spawn(self._log, self._runtime)
         self._reader = asyncio.create_task(self._read(self._process), name="engine reader")
         self._send(OpenCommand(self._options))
         while True:
@@ -256,13 +217,13 @@ class EngineClient:
             del self._replies[id]
             inbox.leave()
 
-    def _ask(self) -> tuple[int, _Inbox]:
+    def _ask(self) -> tuple[int, Inbox]:
         """A new id, and where its events come in."""
         if not self.alive:
             raise EngineError("the engine is not running")
         id = self._next_id  # noqa: A001 - the protocol's field
         self._next_id += 1
-        inbox = self._replies[id] = _Inbox()
+        inbox = self._replies[id] = Inbox()
         return id, inbox
 
     def interrupt(self) -> None:
@@ -301,39 +262,6 @@ class EngineClient:
         if process is not None and process.stdin is not None and not process.stdin.is_closing():
             process.stdin.write(protocol.encode(command))
 
-    async def _spawn(self) -> Process:
-        try:
-            self._log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise EngineError(
-                f"cannot make {self._log.parent} for the engine's log: {error.strerror}; "
-                "set LOCALSPEC_HOME to a writable folder"
-            ) from None
-        with contextlib.suppress(OSError):
-            if self._log.stat().st_size > _LOG_BYTES:
-                self._log.replace(self._log.with_suffix(".log.1"))
-        # -P and an explicit path: a folder called localspec in the working directory is not ours.
-        command = [sys.executable, "-P", "-m", "localspec.engine", "--log", str(self._log)]
-        if self._runtime is not None:
-            command += ["--runtime", self._runtime]
-        inherited = os.environ.get("PYTHONPATH")
-        path = os.pathsep.join([_HOME, inherited] if inherited else [_HOME])
-        try:
-            with self._log.open("ab") as log:
-                return await asyncio.create_subprocess_exec(
-                    *command,
-                    stdin=asyncio.subprocess.PIPE,
-                    stdout=asyncio.subprocess.PIPE,
-                    stderr=log,
-                    env=os.environ | {"PYTHONPATH": path},
-                    limit=protocol.MAX_LINE,
-                    start_new_session=True,  # keys and hang-ups of the terminal are not for it
-                )
-        except OSError as error:
-            raise EngineError(
-                f"the engine could not be started: {error.strerror or error}"
-            ) from None
-
     async def _read(self, process: Process) -> None:
         """Deliver events until the process is gone, then tell everyone who waits."""
         assert process.stdout is not None
@@ -351,7 +279,7 @@ class EngineClient:
         if process.stdin is not None:
             process.stdin.close()
         status = await process.wait()
-        end = broken or EngineError(self._epitaph(status))
+        end = broken or EngineError(epitaph(status, self._log))
         self._opening.put_nowait(Interrupted("loading was stopped") if self._closing else end)
         if not self._closing:
             self._replies_fail(end)
@@ -368,12 +296,3 @@ class EngineClient:
     def _replies_fail(self, error: EngineError) -> None:
         for inbox in self._replies.values():
             inbox.fail(error)
-
-    def _epitaph(self, status: int) -> str:
-        if status < 0:
-            try:
-                name = f", {signal.Signals(-status).name}"
-            except ValueError:
-                name = ""
-            return f"the engine stopped (signal {-status}{name}); its log is {self._log}"
-        return f"the engine stopped (exit status {status}); its log is {self._log}"

@@ -11,7 +11,7 @@ from collections import deque
 from typing import BinaryIO
 
 from localspec.engine import protocol
-from localspec.engine.protocol import BatchEvent, EngineEvent
+from localspec.engine.reports import BatchEvent, EngineEvent
 from localspec.events import Round, Token
 
 INTERVAL = 0.02

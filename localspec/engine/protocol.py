@@ -51,188 +51,39 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from dataclasses import fields
+from typing import Any
 
-from localspec import errors
 from localspec.engine import codec
+from localspec.engine.commands import (
+    CloseCommand,
+    Command,
+    ExamineCommand,
+    InterruptCommand,
+    OpenCommand,
+    ReplyCommand,
+)
+from localspec.engine.reports import (
+    BatchEvent,
+    EngineEvent,
+    ExaminedEvent,
+    FailedEvent,
+    FinishedEvent,
+    HelloEvent,
+    LoadingEvent,
+    NoticeEvent,
+    OpenedEvent,
+    ReadingEvent,
+)
 from localspec.errors import EngineError, LocalspecError, UsageError
-from localspec.events import Examination, Message, ModelInfo, Reply, Round, Token
+from localspec.events import Round, Token
 from localspec.origin import Origin
-from localspec.parameters import Sampling
 
 VERSION = 2
 """2 added examine and examined."""
 
 MAX_LINE = 16 * 1024 * 1024
 """Bytes of the longest line either side accepts."""
-
-
-@dataclass(frozen=True, slots=True)
-class OpenCommand:
-    """Load a model."""
-
-    type: ClassVar[str] = "open"
-    options: dict[str, Any]
-    """Checked by the engine against localspec.options.Options, so that a client needs not import
-    the runtime."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReplyCommand:
-    """Answer a conversation."""
-
-    type: ClassVar[str] = "reply"
-    id: int
-    messages: tuple[Message, ...]
-    sampling: Sampling
-    seed: int | None = None
-    max_tokens: int | None = None
-    stop: tuple[str, ...] = ()
-    draft: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class ExamineCommand:
-    """Look at one place of a reply again."""
-
-    type: ClassVar[str] = "examine"
-    id: int
-    messages: tuple[Message, ...]
-    tokens: tuple[int, ...]
-    sampling: Sampling
-    seed: int
-    max_tokens: int | None = None
-    rival: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class InterruptCommand:
-    """End a reply."""
-
-    type: ClassVar[str] = "interrupt"
-    id: int
-
-
-@dataclass(frozen=True, slots=True)
-class CloseCommand:
-    """Unload and exit."""
-
-    type: ClassVar[str] = "close"
-
-
-Command = OpenCommand | ReplyCommand | ExamineCommand | InterruptCommand | CloseCommand
-
-
-@dataclass(frozen=True, slots=True)
-class HelloEvent:
-    """The first line."""
-
-    type: ClassVar[str] = "hello"
-    version: int
-    pid: int
-
-
-@dataclass(frozen=True, slots=True)
-class LoadingEvent:
-    """A model file is being loaded."""
-
-    type: ClassVar[str] = "loading"
-    name: str
-    fraction: float
-
-
-@dataclass(frozen=True, slots=True)
-class OpenedEvent:
-    """The model is ready."""
-
-    type: ClassVar[str] = "opened"
-    info: ModelInfo
-
-
-@dataclass(frozen=True, slots=True)
-class ReadingEvent:
-    """The prompt is being read."""
-
-    type: ClassVar[str] = "reading"
-    id: int
-    done: int
-    total: int
-    cached: int
-
-
-@dataclass(frozen=True, slots=True)
-class BatchEvent:
-    """Tokens and rounds in the order they happened."""
-
-    type: ClassVar[str] = "batch"
-    id: int
-    items: tuple[Token | Round, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class NoticeEvent:
-    """One line that the person should know."""
-
-    type: ClassVar[str] = "notice"
-    id: int
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class FinishedEvent:
-    """The whole reply."""
-
-    type: ClassVar[str] = "finished"
-    id: int
-    reply: Reply
-
-
-@dataclass(frozen=True, slots=True)
-class ExaminedEvent:
-    """What stood behind a token."""
-
-    type: ClassVar[str] = "examined"
-    id: int
-    examination: Examination
-
-
-@dataclass(frozen=True, slots=True)
-class FailedEvent:
-    """A command failed."""
-
-    type: ClassVar[str] = "failed"
-    id: int | None
-    error: str
-    message: str
-    exit_code: int
-
-    @classmethod
-    def of(cls, id: int | None, error: LocalspecError) -> FailedEvent:  # noqa: A002 - the field
-        """The event that reports ``error``."""
-        return cls(id, type(error).__name__, str(error), error.exit_code)
-
-    def exception(self) -> LocalspecError:
-        """The error again, of its own class where that is one of ours."""
-        kind = getattr(errors, self.error, None)
-        if not (isinstance(kind, type) and issubclass(kind, LocalspecError)):
-            kind = EngineError
-        error = kind(self.message)
-        error.exit_code = self.exit_code
-        return error
-
-
-EngineEvent = (
-    HelloEvent
-    | LoadingEvent
-    | OpenedEvent
-    | ReadingEvent
-    | BatchEvent
-    | NoticeEvent
-    | FinishedEvent
-    | ExaminedEvent
-    | FailedEvent
-)
 
 _COMMANDS: dict[str, type[Command]] = {
     kind.type: kind

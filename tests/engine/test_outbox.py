@@ -5,7 +5,7 @@ import time
 
 from localspec.engine import protocol
 from localspec.engine.outbox import INTERVAL, Outbox
-from localspec.engine.protocol import BatchEvent, NoticeEvent
+from localspec.engine.reports import BatchEvent, NoticeEvent
 from localspec.events import Token
 from localspec.values import Origin
 

@@ -12,21 +12,23 @@ from hypothesis import strategies as st
 
 from localspec import errors
 from localspec.engine import codec, protocol
-from localspec.engine.protocol import (
-    BadCommandError,
-    BatchEvent,
+from localspec.engine.commands import (
     CloseCommand,
     ExamineCommand,
+    InterruptCommand,
+    OpenCommand,
+    ReplyCommand,
+)
+from localspec.engine.protocol import BadCommandError
+from localspec.engine.reports import (
+    BatchEvent,
     FailedEvent,
     FinishedEvent,
     HelloEvent,
-    InterruptCommand,
     LoadingEvent,
     NoticeEvent,
-    OpenCommand,
     OpenedEvent,
     ReadingEvent,
-    ReplyCommand,
 )
 from localspec.errors import EngineError, LocalspecError, UsageError
 from localspec.events import (

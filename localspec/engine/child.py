@@ -1,0 +1,71 @@
+"""The engine process as the interface starts it, and what its end means."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from asyncio.subprocess import Process
+from pathlib import Path
+
+import localspec
+from localspec.engine import protocol
+from localspec.errors import EngineError
+
+_LOG_BYTES = 1 << 20
+_HOME = str(Path(localspec.__file__).resolve().parent.parent)
+
+
+async def spawn(log_path: Path, runtime: str | None) -> Process:
+    """Start the process, its log in ``log_path``; ``runtime`` names another MODULE:FACTORY.
+
+    Raises:
+        EngineError: it could not be started, or there is no place for its log.
+    """
+    _make_room(log_path)
+    # -P and an explicit path: a folder called localspec in the working directory is not ours.
+    command = [sys.executable, "-P", "-m", "localspec.engine", "--log", str(log_path)]
+    if runtime is not None:
+        command += ["--runtime", runtime]
+    inherited = os.environ.get("PYTHONPATH")
+    path = os.pathsep.join([_HOME, inherited] if inherited else [_HOME])
+    try:
+        with log_path.open("ab") as log:
+            return await asyncio.create_subprocess_exec(
+                *command,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log,
+                env=os.environ | {"PYTHONPATH": path},
+                limit=protocol.MAX_LINE,
+                start_new_session=True,  # keys and hang-ups of the terminal are not for it
+            )
+    except OSError as error:
+        raise EngineError(f"the engine could not be started: {error.strerror or error}") from None
+
+
+def _make_room(log_path: Path) -> None:
+    """A folder for the log, and an old log out of the way."""
+    try:
+        log_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise EngineError(
+            f"cannot make {log_path.parent} for the engine's log: {error.strerror}; "
+            "set LOCALSPEC_HOME to a writable folder"
+        ) from None
+    with contextlib.suppress(OSError):
+        if log_path.stat().st_size > _LOG_BYTES:
+            log_path.replace(log_path.with_suffix(".log.1"))
+
+
+def epitaph(status: int, log: Path) -> str:
+    """What to say of a process that ended with ``status`` and should not have."""
+    if status < 0:
+        try:
+            name = f", {signal.Signals(-status).name}"
+        except ValueError:
+            name = ""
+        return f"the engine stopped (signal {-status}{name}); its log is {log}"
+    return f"the engine stopped (exit status {status}); its log is {log}"
