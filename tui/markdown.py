@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 import threading
@@ -10,12 +11,14 @@ from typing import Any
 
 from markdown_it import MarkdownIt
 from markdown_it.tree import SyntaxTreeNode
+from pygments.lexer import Lexer  # type: ignore[import-untyped]
+from pygments.lexers import get_lexer_by_name  # type: ignore[import-untyped]
+from pygments.util import ClassNotFound  # type: ignore[import-untyped]
 from textual.content import Content, Span
 from textual.highlight import (
     ANSIDarkHighlightTheme,
     ANSILightHighlightTheme,
     HighlightTheme,
-    highlight,
 )
 from textual.style import Style
 
@@ -47,6 +50,25 @@ def has_new_language(text: str) -> bool:
     return any(name not in _known for name in _LANGUAGE.findall(text))
 
 
+def _lexer(language: str) -> Lexer | None:
+    with contextlib.nullcontext() if language in _known else _learning:
+        try:
+            return get_lexer_by_name(language, stripnl=False)
+        except ClassNotFound:
+            return None
+        finally:
+            _known.add(language)
+
+
+def _code_style(theme: Theme, kind: Any) -> str | None:
+    """Of a kind of token, or of the nearest kind above it that has one."""
+    while kind is not None:
+        if (style := theme.STYLES.get(kind)) is not None:
+            return style
+        kind = kind.parent
+    return None
+
+
 @functools.cache
 def parser() -> MarkdownIt:
     """GitHub's Markdown, but tags are text: a model that says <b> means to show it."""
@@ -67,16 +89,21 @@ def code_theme(*, ansi: bool, dark: bool) -> Theme:
 
 
 def typeset(
-    text: str, theme: Theme = HighlightTheme, links: MutableMapping[str, Any] | None = None
+    text: str,
+    theme: Theme = HighlightTheme,
+    links: MutableMapping[str, Any] | None = None,
+    rest: Callable[[], None] = lambda: None,
 ) -> list[Entry]:
     """The lines of whole top-level blocks, each block with a blank line after it.
 
-    ``links`` remembers link definitions from one part of a text to the next.
+    ``links`` remembers link definitions from one part of a text to the next. ``rest`` is called
+    now and then, so that a thread can give way.
     """
     root = SyntaxTreeNode(parser().parse(text, links if links is not None else {}))
-    setter = _Setter(theme)
+    setter = _Setter(theme, rest)
     lines: list[Entry] = []
     for node in root.children:
+        rest()
         lines += setter.block(node)
         lines.append(BLANK)
     return lines
@@ -85,8 +112,8 @@ def typeset(
 class _Setter:
     """Sets the nodes of a syntax tree."""
 
-    def __init__(self, theme: Theme) -> None:
-        self._theme = theme
+    def __init__(self, theme: Theme, rest: Callable[[], None]) -> None:
+        self._theme, self._rest = theme, rest
         self._depth = 0  # of bullet lists
         self._kinds: dict[str, Callable[[SyntaxTreeNode], list[Entry]]] = {
             "heading": self._heading,
@@ -164,12 +191,16 @@ class _Setter:
         ]
 
     def _highlighted(self, code: str, language: str) -> Content:
-        if language in _known:
-            return highlight(code, language=language, theme=self._theme)
-        with _learning:
-            content = highlight(code, language=language, theme=self._theme)
-        _known.add(language)
-        return content
+        lexer = _lexer(language)
+        spans: list[Span] = []
+        start = 0
+        for kind, text in lexer.get_tokens(code) if lexer is not None else ():
+            self._rest()
+            end = min(start + len(text), len(code))
+            if style := _code_style(self._theme, kind):
+                spans.append(Span(start, end, style))
+            start = end
+        return Content(code, spans).stylize_before("$text")
 
     def _table(self, node: SyntaxTreeNode) -> list[Entry]:
         rows = [row for part in node.children for row in part.children]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 from localspec.events import ModelInfo
 
@@ -14,6 +15,24 @@ and the others wait: at sixteen the model lost a twentieth of its speed."""
 FIGURES_SECONDS = 0.25
 """Between two pictures of the figures: nobody reads them faster, and they lie far from the text, so
 that with them most of the screen is gone through."""
+
+
+_WORK_SECONDS, _REST_SECONDS = 0.001, 0.003
+"""What a thread that sets text does in turn. Without rests it would take half of the time that the
+event loop wants, and each of the loop's stalls would be twice as long."""
+
+
+class Rests:
+    """Called often by a thread that works for long, it lets it rest now and then."""
+
+    def __init__(self) -> None:
+        self._since = time.perf_counter()
+
+    def __call__(self) -> None:
+        """Rest if it is time to."""
+        if time.perf_counter() - self._since >= _WORK_SECONDS:
+            time.sleep(_REST_SECONDS)
+            self._since = time.perf_counter()
 
 
 def looks_per_second(info: ModelInfo | None) -> int:

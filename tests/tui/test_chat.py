@@ -492,6 +492,7 @@ async def test_what_is_selected_with_the_mouse_in_a_reply_is_copied(chat):
     async with chat(Script(text)) as c:
         await c.ask("Hello")
         closed = c.app.screen.query_one(ReplyView).markdown.closed
+        await c.pilot.pause(0.1)  # the strip appears and moves it
         await c.pilot.mouse_down(closed, offset=(4, 0))
         await c.pilot.hover(closed, offset=(4, 5))
         await c.pilot.mouse_up(closed, offset=(4, 5))
@@ -508,6 +509,7 @@ async def test_a_link_is_told_to_the_application_and_only_pages_are_opened(chat,
         monkeypatch.setattr(c.app, "open_url", opened.append)
         await c.ask("Hello")
         closed = c.app.screen.query_one(ReplyView).markdown.closed
+        await c.pilot.pause(0.1)  # the strip appears and moves it
         await c.pilot.click(closed, offset=(1, 0))
         await c.pilot.click(closed, offset=(6, 0))
         await c.until(lambda: opened)

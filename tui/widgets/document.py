@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from textual.app import ComposeResult
@@ -12,6 +13,7 @@ from textual.content import Content
 
 from tui.lines import Entry
 from tui.markdown import code_theme, has_new_language, typeset
+from tui.pace import Rests
 from tui.stream import BlockSplitter
 from tui.widgets.flow import TextFlow
 from tui.widgets.lines import Lines
@@ -133,17 +135,17 @@ class StreamedMarkdown(Vertical):
                     await asyncio.sleep(0)
                     continue
                 text, links = self._waiting[0], self._links
-                lines = await asyncio.to_thread(self._set, text)
+                lines = await asyncio.to_thread(self._set, text, Rests())
                 if links is self._links:  # else it was cleared in the meantime
                     self._waiting.popleft()
                     self._show(text, lines)
         finally:
             self._busy = False
 
-    def _set(self, text: str) -> list[Entry]:
+    def _set(self, text: str, rest: Callable[[], None] = lambda: None) -> list[Entry]:
         app = self.app
         theme = code_theme(ansi=app.native_ansi_color, dark=app.current_theme.dark)
-        return typeset(text, theme, self._links)
+        return typeset(text, theme, self._links, rest)
 
     def _show(self, text: str, lines: list[Entry]) -> None:
         """Put set lines in place of their text; together, or the text would jump."""
