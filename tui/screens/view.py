@@ -15,7 +15,7 @@ from textual.widgets import Footer
 
 from localspec.errors import LocalspecError
 from localspec.events import ModelInfo
-from tui import garbage, keymap
+from tui import garbage, keymap, waiting
 from tui.commands import told_here
 from tui.conversation import Turn
 from tui.engine import Phase
@@ -35,7 +35,6 @@ from tui.open_chat import OpenChat
 from tui.pace import FIGURES_SECONDS, looks_per_second
 from tui.screens.sizes import SizedScreen
 from tui.session import Session
-from tui.stream import plain
 from tui.welcome import WELCOME
 from tui.widgets.bars import Bar, LegendBar, QueueBar, StatsBar, SuggestBar, TitleBar
 from tui.widgets.chat_log import ChatLog
@@ -163,8 +162,8 @@ class ChatView(SizedScreen[None]):
                 await self._show(happening)
             # While the person reads further up, nothing is drawn below; it is caught up with later.
             if self._live is not None and not self._log.reading_back:
-                await self._live.sync(self._waiting())
-        self._queue_bar.show(list(session.queue), self._why_waiting())
+                await self._live.sync(waiting.for_text(session))
+        self._queue_bar.show(list(session.queue), waiting.in_line(session))
         self._show_figures()
         chats = session.chats
         elsewhere = session.answered not in (None, chats.current)
@@ -225,24 +224,6 @@ class ChatView(SizedScreen[None]):
         if shown is not self._strip.display:
             self._strip.display = shown
         self._timer.resume()
-
-    def _waiting(self) -> str:
-        reading = self.session.reading
-        if reading is not None and reading.total - reading.cached > 1:
-            return f"reading {reading.done}/{reading.total}"
-        return "…"
-
-    def _why_waiting(self) -> str:
-        match self.session.phase:
-            case Phase.LOADING:
-                return "sent when the model is ready"
-            case Phase.DEAD:
-                return "sent when the engine runs again"
-            case _:
-                answered = self.session.answered
-                if answered in (None, self.session.chat):
-                    return "sent next"
-                return f"sent after the reply in {plain(answered.title)}"
 
     async def _show(self, happening: Happening) -> None:
         match happening:

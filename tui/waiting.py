@@ -1,0 +1,28 @@
+"""What to say while something is waited for."""
+
+from __future__ import annotations
+
+from tui.engine import Phase
+from tui.session import Session
+from tui.stream import plain
+
+
+def for_text(session: Session) -> str:
+    """Where the reply will begin."""
+    reading = session.reading
+    if reading is not None and reading.total - reading.cached > 1:
+        return f"reading {reading.done}/{reading.total}"
+    return "…"
+
+
+def in_line(session: Session) -> str:
+    """Why what was typed is not sent yet."""
+    match session.phase:
+        case Phase.LOADING:
+            return "sent when the model is ready"
+        case Phase.DEAD:
+            return "sent when the engine runs again"
+    answered = session.answered
+    if answered is None or answered is session.chat:
+        return "sent next"
+    return f"sent after the reply in {plain(answered.title)}"
