@@ -35,7 +35,14 @@ class Chat:
         await wait_until(self.pilot, predicate, seconds)
 
     async def ready(self):
-        await self.until(lambda: self.session.phase is Phase.READY and self.session.idle)
+        """Nothing happens any more, and what happened last is shown and laid out."""
+        changing = self.app.screen_stack[0]._changing
+        await self.until(
+            lambda: (
+                self.session.phase is Phase.READY and self.session.idle and not changing.locked()
+            )
+        )
+        await self.pilot.pause()
 
     async def sees(self, text):
         """Wait until a text stands on the screen."""

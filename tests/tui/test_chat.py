@@ -491,7 +491,6 @@ async def test_what_is_selected_with_the_mouse_in_a_reply_is_copied(chat):
     text = "One two three.\n\n- first *item*\n- second\n\n```py\nx = 1\n```\n"
     async with chat(Script(text)) as c:
         await c.ask("Hello")
-        await c.sees("page")
         await c.pilot.pause(0.1)  # the strip appears and moves it
         closed = c.app.screen.query_one(ReplyView).markdown.closed
         await c.pilot.mouse_down(closed, offset=(4, 0))
@@ -509,7 +508,6 @@ async def test_a_link_is_told_to_the_application_and_only_pages_are_opened(chat,
         opened = []
         monkeypatch.setattr(c.app, "open_url", opened.append)
         await c.ask("Hello")
-        await c.sees("page")
         await c.pilot.pause(0.1)  # the strip appears and moves it
         closed = c.app.screen.query_one(ReplyView).markdown.closed
         await c.pilot.click(closed, offset=(1, 0))
