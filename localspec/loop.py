@@ -85,6 +85,10 @@ class Tally:
     verify_seconds: float = 0.0
     plain_rounds: int = 0
     plain_seconds: float = 0.0
+    plain_verify_seconds: float = 0.0
+    """Of the rounds without a draft, the target's passes."""
+    beside_seconds: float = 0.0
+    """What plain decoding would not do: planning, asking drafters, learning."""
 
     def add(self, draft: Draft, verdict: Verdict, verify_seconds: float, seconds: float) -> None:
         """Count one round."""
@@ -98,6 +102,7 @@ class Tally:
         if not len(draft):
             self.plain_rounds += 1
             self.plain_seconds += seconds
+            self.plain_verify_seconds += verify_seconds
             return
         was = self.by_drafter.get(draft.source, DrafterStats())
         self.by_drafter[draft.source] = DrafterStats(
@@ -280,10 +285,13 @@ def decode_round(
         seconds = time.perf_counter() - start
         turns.append(Turn(r, d, verdict, emitted, p.along(verdict.path), verify_s, seconds))
 
+    learning = time.perf_counter()
     evidence = drafter.commit([t.committed(s) for t, s in zip(turns, scores, strict=True)])
     policy.learn([t.outcome() for t in turns], evidence)
+    beside_s = scoring - start + time.perf_counter() - learning
     for t in turns:
         t.request.tally.add(t.draft, t.verdict, verify_s, t.seconds)
+        t.request.tally.beside_seconds += beside_s
     audit(requests, target, drafter)
     return turns
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import time
 from collections.abc import Iterator
@@ -16,6 +17,10 @@ from localspec.sampling import Processor
 from localspec.textstream import TextStream
 from localspec.values import Standing
 from localspec.verifiers import Verifier
+
+
+_ENOUGH = 4
+"""Rounds without a draft that say how long a pass over one token takes."""
 
 
 def new_seed() -> int:
@@ -133,8 +138,18 @@ class Generation:
             speculation=speculation,
         )
 
-    def reply(self, policy: Policy) -> Reply:
-        """The whole of it."""
+    @property
+    def plain_pass(self) -> float | None:
+        """Seconds of the target's pass over one token, as seen in this reply; None if too seldom.
+
+        What a policy books for such a pass has its own work in it, which plain decoding is spared.
+        """
+        tally = self._request.tally
+        enough = tally.plain_rounds >= _ENOUGH
+        return tally.plain_verify_seconds / tally.plain_rounds if enough else None
+
+    def reply(self, policy: Policy, plain_pass: float | None = None) -> Reply:
+        """The whole of it; ``plain_pass`` as seen in this reply or an earlier one."""
         speculation = policy.speculation
         now = time.perf_counter()
         self._ending.drain(final=True)
@@ -143,9 +158,10 @@ class Generation:
         decode_seconds = now - self._decoding if read else 0.0
         plain_seconds = None
         if policy.costs and emitted:
+            one = min(policy.costs.verify(1), plain_pass or math.inf)
             # Sampling, events and the rest are paid for every token, drafted or not.
-            beside = decode_seconds - tally.draft_seconds - tally.verify_seconds
-            plain_seconds = policy.costs.verify(1) + max(0.0, beside) / len(emitted)
+            rest = decode_seconds - tally.beside_seconds - tally.verify_seconds
+            plain_seconds = one + max(0.0, rest) / len(emitted)
         elif tally.plain_rounds:
             plain_seconds = tally.plain_seconds / tally.plain_rounds
         return Reply(
