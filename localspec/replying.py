@@ -18,7 +18,6 @@ from localspec.textstream import TextStream
 from localspec.values import Standing
 from localspec.verifiers import Verifier
 
-
 _ENOUGH = 4
 """Rounds without a draft that say how long a pass over one token takes."""
 

@@ -132,9 +132,9 @@ class Engine:
             if self._runtime is not None:
                 try:
                     self._runtime.rest(lambda: not self._commands.empty())
-                except Exception:
-                    # Nobody asked for it, and what it saves is read again where it is missing: no
-                    # reason to end the engine of a running chat.
+                except (LocalspecError, OSError, MemoryError):
+                    # Nobody asked for it, and what it saves is read again where it is missing: a
+                    # full disk or memory is no reason to end the engine of a running chat.
                     log.exception("resting failed")
         return self._commands.get()
 

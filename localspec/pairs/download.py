@@ -227,7 +227,7 @@ def _alone(job: Job, progress: Progress, cancel: threading.Event) -> Iterator[No
     """Hold the lock of a file; another pull of it is waited for, and has then done the work."""
     path = hf_cache.lock(job.repo, job.entry.etag)
     path.parent.mkdir(parents=True, exist_ok=True)
-    lock: filelock.BaseFileLock = filelock.FileLock(path, mode=0o664)
+    lock = filelock.FileLock(path, mode=0o664)
     progress.state = "waiting"
     while True:
         try:
@@ -236,8 +236,6 @@ def _alone(job: Job, progress: Progress, cancel: threading.Event) -> Iterator[No
         except filelock.Timeout:
             if cancel.is_set():
                 raise Interrupted("interrupted") from None
-        except NotImplementedError:  # a file system without locks of this kind
-            lock = filelock.SoftFileLock(path, mode=0o664)
     try:
         yield
     finally:
