@@ -19,6 +19,8 @@ class Past:
 
     when: str
     """Date and time, UTC."""
+    threads: int | None
+    """CPU threads it ran on; None: not noted."""
     ratios: Mapping[tuple[str, float], float]
     """(Workload, temperature) -> ratio to plain decoding."""
 
@@ -38,14 +40,15 @@ def last(path: Path, setting: str) -> Past | None:
                 (str(r["workload"]), float(r["temperature"])): float(r["ratio"])
                 for r in run["results"]
             }
-            return Past(str(run["when"]), ratios)
+            threads = run.get("threads")
+            return Past(str(run["when"]), threads if isinstance(threads, int) else None, ratios)
         except (ValueError, KeyError, TypeError):
             continue
     return None
 
 
-def add(path: Path, setting: str, result: Bench) -> None:
-    """Append a run.
+def add(path: Path, setting: str, result: Bench, *, threads: int) -> None:
+    """Append a run; ``threads`` beside the setting, as a measured number may differ each time.
 
     Raises:
         OSError: it cannot be written.
@@ -55,6 +58,7 @@ def add(path: Path, setting: str, result: Bench) -> None:
         "format": FORMAT,
         "when": now.strftime("%Y-%m-%d %H:%M"),
         "setting": setting,
+        "threads": threads,
         "results": [
             {"workload": m.workload, "temperature": m.temperature, "ratio": round(m.ratio, 4)}
             for m in result.results

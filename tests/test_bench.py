@@ -101,16 +101,26 @@ def test_a_restless_machine_concludes_nothing() -> None:
 def test_a_run_is_compared_with_the_last_one_of_its_setting(tmp_path: Path) -> None:
     book = tmp_path / "history.jsonl"
     assert bench_history.last(book, "a") is None
-    bench_history.add(book, "a", BENCH)
-    bench_history.add(book, "b", dataclasses.replace(BENCH, results=()))
+    bench_history.add(book, "a", BENCH, threads=2)
+    bench_history.add(book, "b", dataclasses.replace(BENCH, results=()), threads=1)
     with book.open("a", encoding="utf-8") as file:
         file.write('{"format": 1, "setting": "a"\nnonsense\n{"format": 99, "setting": "a"}\n')
     past = bench_history.last(book, "a")
     assert past is not None
     assert past.ratios == {("json", 0.0): 1.3}
     faster = dataclasses.replace(MEASURED, ratios=(1.43,))
-    lines = bench_report.changes(dataclasses.replace(BENCH, results=(faster,)), past)
+    lines = bench_report.changes(dataclasses.replace(BENCH, results=(faster,)), past, 2)
+    assert lines[0] == f"against the run of {past.when} UTC:"
     assert lines[1].split() == ["json", "0", "1.30", "->", "1.43", "+10%"]
+
+
+def test_a_run_on_other_threads_is_compared_and_said(tmp_path: Path) -> None:
+    """The number of threads is measured at each start, so it is not a part of the setting."""
+    book = tmp_path / "history.jsonl"
+    bench_history.add(book, "a", BENCH, threads=2)
+    past = bench_history.last(book, "a")
+    assert past is not None
+    assert "on 2 threads (now 1)" in bench_report.changes(BENCH, past, 1)[0]
 
 
 def test_a_picture_is_drawn_and_one_that_cannot_be_is_said(

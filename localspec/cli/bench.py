@@ -111,7 +111,7 @@ def command(
         if details:
             lines += ["", *bench_report.details(result)]
         if history:
-            lines += ["", *(bench_report.changes(result, past) if past else ["no earlier run"])]
+            lines += ["", *bench_report.changes(result, past, info.threads)]
         for line in [*lines, *bench_report.peers(compared)]:
             write(line + "\n")
     if plot is not None:
@@ -159,10 +159,10 @@ def _past(options: Options, info: ModelInfo, max_tokens: int, result: Any) -> Pa
 
     book = config.state_dir() / "bench" / "history.jsonl"
     asked = dataclasses.replace(options, model=info.target, draft=info.draft)
-    setting = f"{asked} {info.backend} {info.threads} threads, {max_tokens} tokens"
+    setting = f"{asked} {info.backend}, {max_tokens} tokens"
     past = bench_history.last(book, setting)
     try:
-        bench_history.add(book, setting, result)
+        bench_history.add(book, setting, result, threads=info.threads)
     except OSError as error:
         click.echo(f"localspec: this run cannot be kept for --history: {error.strerror}", err=True)
     return past

@@ -35,6 +35,7 @@ def report(
         if past is None
         else {
             "when": past.when,
+            "threads": past.threads,
             "ratios": [
                 {"workload": w, "temperature": t, "ratio": ratio}
                 for (w, t), ratio in past.ratios.items()
@@ -86,9 +87,13 @@ def details(result: Bench) -> list[str]:
     return lines
 
 
-def changes(result: Bench, past: Past) -> list[str]:
+def changes(result: Bench, past: Past | None, threads: int) -> list[str]:
     """Against the last run, one line a workload that both have."""
-    lines = [f"against the run of {past.when} UTC:"]
+    if past is None:
+        return ["no earlier run"]
+    other = f", on {past.threads} threads (now {threads})"
+    differs = past.threads not in {None, threads}
+    lines = [f"against the run of {past.when} UTC{other if differs else ''}:"]
     for m in result.results:
         was = past.ratios.get((m.workload, m.temperature))
         if was is not None:
