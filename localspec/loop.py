@@ -179,6 +179,7 @@ class Request:
             self.processor,
             pace=first.pace,
             look=first.look,
+            prompt=len(self.tokens) - len(self.emitted),
             plan=plan,
         )
 

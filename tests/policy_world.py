@@ -57,7 +57,7 @@ def play(
         step = plan.steps[0] if plan.steps else None
         if step is not None and step.look:
             played.looks += 1
-            seen = [says(i) for i in range(max(read, at - 16), at)]
+            seen = [says(i) for i in range(max(read, at - 16, 0), at)]
             evidence = [Evidence(0, step.source, 0, c, s) for c, s in seen]
             draft_s, read = cost * (1 + 0.3 * (at - read)), at
         elif step is not None and step.budget.nodes:

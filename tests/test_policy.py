@@ -231,6 +231,15 @@ def test_several_tokens_never_cost_less_than_one() -> None:
     assert costs.verify(4) >= costs.verify(1)
 
 
+def test_a_sweep_on_a_busy_machine_does_not_park_a_draft_for_good() -> None:
+    """Passes over several tokens came out twice as dear as they are: the first replies show it."""
+    policy = auto({n: 2 * ms if n > 1 else ms for n, ms in CPU.items()}, 1.6)
+    for seed in range(4):
+        play(policy, steady(0.98, seed=seed), CPU, 1.6)
+    played = play(policy, steady(0.98, seed=9), CPU, 1.6)
+    assert plain_seconds(CPU) / played.seconds > 1.15
+
+
 def test_a_draft_that_was_parked_on_a_bad_day_comes_back_on_a_good_one() -> None:
     """Wide passes were dear when they were measured; only trying again can show that they are not.
 

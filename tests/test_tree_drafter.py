@@ -132,6 +132,17 @@ def test_a_look_is_answered_and_several_requests_get_chains() -> None:
     assert all(d.is_chain and d.source == "tree" for d in trees.propose(both))
 
 
+def test_a_look_compares_with_what_the_target_chose_and_not_with_the_prompt() -> None:
+    trees = drafter()
+    known = [0, 1, 2, 3, 4]
+    look = dataclasses.replace(ask(known, Budget(0, 0, 0)), look=True, prompt=3)
+    trees.propose([look])
+    assert len(trees.commit([Committed(0, known, [4], {})])) == 2
+    trees = drafter()
+    trees.propose([dataclasses.replace(look, prompt=5)])
+    assert trees.commit([Committed(0, known, [4], {})]) == []
+
+
 def test_ids_and_lengths_beyond_the_draft_model_end_drafting_and_nothing_else() -> None:
     trees = drafter()
     assert len(trees.propose([ask([0, 77, 1], Budget(6, 2, 3))])[0]) == 0

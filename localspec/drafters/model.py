@@ -257,9 +257,9 @@ class ModelDrafter:
         missing = self._catch_up(ask.seq, ask.tokens)[:-1]
         if not missing or self.trouble is not None or not self._readable(missing):
             return
-        if len(ask.tokens) > self._model.capacity:
+        rows = min(_LOOK_AT, len(missing), len(ask.tokens) - ask.prompt)
+        if rows < 1 or len(ask.tokens) > self._model.capacity:
             return
-        rows = min(_LOOK_AT, len(missing))
         try:
             (logits,) = self._model.extend([(ask.seq, missing, rows)])
         except CANNOT:

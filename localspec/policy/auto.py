@@ -157,7 +157,7 @@ class Auto:
             if self._breadth(key) < self._branching.get(source, Branching()).least:
                 reason = "nothing to gain on this machine: several guesses at once cost too much"
                 continue
-            worth = Worth(survival, self._affordable(key, cost), cost)
+            worth = Worth(survival, self._affordable(key, self._curve, cost), cost)
             if cost < _CHEAP or worth.gain() > _MARGIN:
                 self._looks.drafts(key)
                 # Where nothing is affordable the pace refuses, but what it refused is judged.
@@ -168,13 +168,14 @@ class Auto:
                     drafting = True
             else:
                 reason = self._why_parked(survival, cost)
-                hopeful = Worth(survival, 1 + _HOPE * (worth.curve - 1), cost)
+                better = 1 + _HOPE * (self._curve - 1)
+                hopeful = Worth(survival, self._affordable(key, better, cost), cost)
                 if hopeful.gain() > _MARGIN and self._looks.may_try(key, self._round):
-                    budget = self._budget(key, len(worth.curve) - 1)
+                    budget = self._budget(key, len(hopeful.curve) - 1)
                     steps.insert(0, Step(source, budget, Pace(hopeful, 1.0)))
                     self._trying.add(key)
                     continue
-                useless = most_gain(self._curve, cost) <= _MARGIN
+                useless = most_gain(better, cost) <= _MARGIN
                 if not useless and self._looks.due(key, self._round, self._lengths, cost):
                     steps.append(Step(source, Budget(0, 0, 0), look=True))
                     if _hopeless(survival, self._curve, cost):
@@ -205,9 +206,9 @@ class Auto:
         leaves = breadth * self._branching[key[0]].leaves
         return Budget(nodes=breadth * depth, depth=depth, leaves=leaves)
 
-    def _affordable(self, key: Key, cost: float) -> Curve:
-        """The curve by depth, up to the deepest draft whose complete loss the stake would bear."""
-        curve = self._curve[:: self._breadth(key)]
+    def _affordable(self, key: Key, curve: Curve, cost: float) -> Curve:
+        """``curve`` by depth, up to the deepest draft whose complete loss the stake would bear."""
+        curve = curve[:: self._breadth(key)]
         loss = curve - 1 + np.arange(len(curve)) * cost
         longest = int(np.flatnonzero(loss[1:] <= self._stakes.of(key)).max(initial=-1)) + 1
         return curve[: longest + 1]

@@ -218,6 +218,27 @@ def test_threads_and_widths_are_measured(context: Context) -> None:
     assert context.length(0) == 0
 
 
+def test_a_curve_keeps_its_shape_while_other_programs_come_and_go() -> None:
+    """Every third visit is disturbed: the least of several is what the machine can do."""
+    true = {1: 1.0, 4: 2.7, 8: 5.3, 2: 1.9}
+    visits = iter(range(100))
+
+    def visit(width: int) -> float:
+        return true[width] * (4.0 if next(visits) % 3 == 0 else 1.0)
+
+    assert calibrate.least_seconds(visit, list(true), 60.0) == true
+
+
+def test_a_pass_over_several_tokens_is_never_taken_for_dearer_than_one_each() -> None:
+    seconds = {1: 1.0, 4: 9.0, 2: 1.5}
+    found = calibrate.least_seconds(seconds.__getitem__, list(seconds), 60.0)
+    assert found == {1: 1.0, 4: 4.0, 2: 1.5}
+
+
+def test_a_slow_model_is_measured_at_two_widths_at_least() -> None:
+    assert calibrate.least_seconds(lambda n: n * 0.5, [1, 4, 8], 0.0) == {1: 0.5, 4: 2.0}
+
+
 def test_the_watchdog_halves_threads_only_when_passes_stay_slow(context: Context) -> None:
     context.set_threads(4)
     watchdog = calibrate.Watchdog(context)
