@@ -39,7 +39,7 @@ async def until(pilot: Pilot[None], predicate: Callable[[], bool], seconds: floa
 
 async def take(arguments: argparse.Namespace, log_dir: Path) -> str:
     """Ask the questions and return the picture."""
-    options = Options(model=arguments.model)
+    options = Options(model=arguments.model, threads=arguments.threads)
     sampling = Sampling(temperature=arguments.temperature)
     engine = EngineClient(options, log_dir=log_dir)
     settings = Settings(sampling, arguments.max_tokens, arguments.seed)
@@ -84,6 +84,7 @@ def main() -> None:
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--max-tokens", type=int, default=None)
+    parser.add_argument("--threads", type=int, default=None, help="measured by default")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as log_dir:
         picture = asyncio.run(take(arguments, Path(log_dir)))
