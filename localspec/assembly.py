@@ -61,7 +61,8 @@ class Pairing:
     """To be closed, in this order."""
 
     def close(self) -> None:
-        """Free everything."""
+        """Free everything; a reply that is being made ends before its next pass."""
+        self.stop.set()
         for part in self.parts:
             part.close()
 

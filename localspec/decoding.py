@@ -49,13 +49,13 @@ class Decoding:
     def _decode(self, generation: Generation, drafter: Drafter, policy: Policy) -> Iterator[Event]:
         pairing = self._pairing
         while generation.finish is None:
+            if pairing.stop.is_set():  # asked for before each pass: there may be no model any more
+                raise Interrupted("the reply was stopped")
             yield from generation.round(pairing.target, drafter, pairing.verifier, policy)
             if isinstance(drafter, Fallible) and drafter.trouble is not None:
                 yield from self._tell(drafter.trouble)
-            if pairing.watchdog is not None:
+            if pairing.watchdog is not None and not pairing.stop.is_set():
                 yield from pairing.watchdog.look(generation.last_verify)
-            if pairing.stop.is_set() and generation.finish is None:
-                generation.interrupt()
 
     def _keep(self) -> Iterator[Notice]:
         """Keep what was measured for the next session."""

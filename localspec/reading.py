@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from localspec.assembly import Pairing
 from localspec.drafters import Committed, Drafter, Follows
 from localspec.drafters.draft_model import common_prefix
-from localspec.errors import DecodeError, LocalspecError
+from localspec.errors import DecodeError, Interrupted, LocalspecError
 from localspec.events import Event, Notice, Reading
 from localspec.loop import Work
 from localspec.policy import Policy
@@ -41,11 +41,14 @@ class Reader:
         target, seq, prompt = self._pairing.target, self._seq, generation.tokens
         if self.resuming is not None:
             self.held = self.resuming.restore(seq, self.held, prompt)
-            yield from map(Notice, self.resuming.take_notices())
         cached = self._cut(prompt)
+        if self.resuming is not None:
+            yield from map(Notice, self.resuming.take_notices())
         generation.start_reading(cached)
         for at in range(cached, len(prompt) - 1, _READ_AT_ONCE):
             yield Reading(at, len(prompt), cached)
+            if self._pairing.stop.is_set():  # there may be no model any more
+                raise Interrupted("the reply was stopped")
             start = time.perf_counter()
             target.read(seq, prompt[at : min(at + _READ_AT_ONCE, len(prompt) - 1)])
             self.keep(prompt)

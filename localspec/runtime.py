@@ -1,16 +1,19 @@
 """The runtime: a loaded pair that answers. This is the Python API.
 
-from localspec import Message, Options, Runtime, Sampling
+As it is used::
 
-with Runtime.open(Options(model="demo")) as runtime:
-for event in runtime.reply([Message("user", "Hello!")], sampling=Sampling(), seed=1):
-...  # Reading, Notice, Token, Round and, last, Finished
+    from localspec import Message, Options, Runtime, Sampling
+
+    with Runtime.open(Options(model="demo")) as runtime:
+        for event in runtime.reply([Message("user", "Hello!")], sampling=Sampling(), seed=1):
+            ...  # Reading, Notice, Token, Round and, last, Finished
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
@@ -205,9 +208,7 @@ class Runtime:
         known = [*self._wording.chat(messages, max_tokens).tokens, *tokens[:-1]]
         if len(known) > pairing.target.capacity:
             raise ContextError("the context has no room for that place any more")
-        if not self._busy.acquire(blocking=False):
-            raise UsageError("this runtime is answering already; one reply at a time")
-        try:
+        with self._alone():
             pairing.stop.clear()
             return examination(
                 self._reader.row_after(known),
@@ -220,11 +221,6 @@ class Runtime:
                 noise=Noise(seed),
                 text=self._reads,
             )
-        except LocalspecError:
-            self._reader.forget()
-            raise
-        finally:
-            self._busy.release()
 
     def _reads(self, token: int) -> str:
         """A token as text; control tokens by their name."""
@@ -259,7 +255,9 @@ class Runtime:
             self._busy.release()
 
     def close(self) -> None:
-        """Free everything. May be called twice, and in the middle of a reply."""
+        """Free everything. May be called twice, and between two events of a reply, which then ends
+        as if interrupted.
+        """
         self._closed = True
         self._loaded.close()
 
@@ -302,17 +300,30 @@ class Runtime:
             limit=min(max_tokens or room, room),
             ending=ending,
         )
+        with self._alone():
+            try:
+                return (yield from self._decoding.reply(generation, drafter, policy))
+            finally:
+                # Also where the reader stops reading in the middle of a reply.
+                if not self._closed:
+                    self._reader.keep(generation.tokens)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Nothing else is computed meanwhile; after a failure the caches are not trusted.
+
+        Raises:
+            UsageError: something else is.
+        """
         if not self._busy.acquire(blocking=False):
             raise UsageError("this runtime is answering already; one reply at a time")
         try:
-            return (yield from self._decoding.reply(generation, drafter, policy))
+            yield
         except LocalspecError:
-            self._reader.forget()
+            if not self._closed:
+                self._reader.forget()
             raise
         finally:
-            # Also where the reader stops reading in the middle of a reply.
-            if not self._closed:
-                self._reader.keep(generation.tokens)
             self._busy.release()
 
 

@@ -154,6 +154,16 @@ def test_a_closed_runtime_says_so(files: Files) -> None:
         list(runtime.reply(HELLO))
 
 
+@pytest.mark.parametrize("events_before", [1, 2, 4, 8])
+def test_closing_between_two_events_ends_the_reply(files: Files, events_before: int) -> None:
+    runtime = Runtime.open(options(files))
+    events = runtime.reply(HELLO, sampling=GREEDY, seed=1)
+    for _ in range(events_before):
+        next(events)
+    runtime.close()
+    assert last(events).finish_reason == "interrupt"
+
+
 def test_a_reply_that_was_cut_goes_on_as_if_it_had_not_been(runtime: Runtime) -> None:
     whole = last(runtime.reply(HELLO, sampling=GREEDY, max_tokens=30)).tokens
     begun = last(runtime.reply(HELLO, sampling=GREEDY, max_tokens=11))
