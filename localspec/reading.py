@@ -11,10 +11,10 @@ from localspec.drafters import Committed, Drafter, Follows
 from localspec.drafters.draft_model import common_prefix
 from localspec.errors import DecodeError, Interrupted, LocalspecError
 from localspec.events import Event, Notice, Reading
-from localspec.loop import Work
 from localspec.policy import Policy
 from localspec.replying import Generation
 from localspec.resuming import Resuming
+from localspec.target import Work
 from localspec.values import Logits, no_draft
 
 _READ_AT_ONCE = 256

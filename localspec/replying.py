@@ -10,10 +10,12 @@ from typing import Protocol
 
 from localspec.drafters import Drafter
 from localspec.events import Event, FinishReason, Reply, Round, Speculation, Stats, Token
-from localspec.loop import Request, Target, Turn, decode_round
+from localspec.loop import Turn, decode_round
 from localspec.noise import Noise
 from localspec.policy import Policy
+from localspec.request import Request
 from localspec.sampling import Processor
+from localspec.target import Target
 from localspec.textstream import TextStream
 from localspec.values import Standing
 from localspec.verifiers import Verifier

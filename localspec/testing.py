@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from localspec.loop import Work
+from localspec.target import Work
 from localspec.values import Logits, Scores, Tokens
 
 Table = Callable[[Tokens], Logits]

@@ -17,10 +17,10 @@ import numpy as np
 
 from localspec.choice import Choice
 from localspec.events import Finished, Message, Reply
-from localspec.loop import Work
 from localspec.noise import Noise
 from localspec.runtime import Runtime
 from localspec.sampling import Sampling
+from localspec.target import Work
 from localspec.values import Draft, Logits, Proposal, chain_parents, no_draft
 
 _SEQ = 0

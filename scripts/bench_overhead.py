@@ -15,10 +15,12 @@ import numpy as np
 
 from localspec.drafters import Drafter, Off
 from localspec.drafters.model import ModelDrafter
-from localspec.loop import Request, Work, decode_round
+from localspec.loop import decode_round
 from localspec.noise import Noise
 from localspec.policy import Fixed, Plain, Policy
+from localspec.request import Request
 from localspec.sampling import Processor, Sampling
+from localspec.target import Work
 from localspec.values import Logits, Scores
 from localspec.verifiers import verifier
 

@@ -21,13 +21,15 @@ from localspec import Options, Runtime, Sampling
 from localspec.drafters import Ask, Committed, Drafter
 from localspec.drafters.ngram import NGram
 from localspec.drafters.suffix import Suffix
-from localspec.loop import Request, Work, decode_round
+from localspec.loop import decode_round
 from localspec.noise import Noise
 from localspec.policy import Fixed, Policy
 from localspec.policy.auto import Auto
 from localspec.policy.costs import Costs
 from localspec.policy.stored import Knowledge
+from localspec.request import Request
 from localspec.sampling import Processor
+from localspec.target import Work
 from localspec.values import (
     Draft,
     Evidence,

@@ -8,9 +8,10 @@ from localspec.drafters.head import HeadDrafter
 from localspec.drafters.head_tree import HeadTreeDrafter
 from localspec.llama.context import Context
 from localspec.llama.runners import LlamaTarget
-from localspec.loop import Request, decode_round
+from localspec.loop import decode_round
 from localspec.noise import Noise
 from localspec.policy import Fixed
+from localspec.request import Request
 from localspec.sampling import Processor, Sampling
 from localspec.verifiers import verifier
 

@@ -12,9 +12,10 @@ from localspec.drafters.head_tree import HeadTreeDrafter
 from localspec.drafters.model import ModelDrafter
 from localspec.drafters.tree import TreeDrafter as Branching
 from localspec.events import Speculation
-from localspec.loop import Request, decode_round
+from localspec.loop import decode_round
 from localspec.noise import Noise, Stream
 from localspec.policy import Fixed
+from localspec.request import Request
 from localspec.sampling import Processor, Sampling
 from localspec.testing import Table, TableModel, TableTarget
 from localspec.values import (

@@ -22,12 +22,14 @@ from localspec.llama.features import Features, NextStates
 from localspec.llama.model import Model
 from localspec.llama.runners import LlamaTarget
 from localspec.llama.sharing import Assistant
-from localspec.loop import Request, Work, decode_round
+from localspec.loop import decode_round
 from localspec.noise import Noise
 from localspec.pairs import heads
 from localspec.pairs.sizes import sizes_of
 from localspec.policy import Fixed
+from localspec.request import Request
 from localspec.sampling import Processor
+from localspec.target import Work
 from localspec.values import (
     ANY,
     Budget,

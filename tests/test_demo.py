@@ -13,11 +13,13 @@ from tokenizers import Tokenizer
 from localspec import GREEDY, Finished, Message, Options, Reply, Runtime, Sampling
 from localspec.demo import FOLDER
 from localspec.llama.model import Model
-from localspec.loop import Request, Work, decode_round
+from localspec.loop import decode_round
 from localspec.noise import Noise
 from localspec.policy import Fixed
 from localspec.prompts import VERIFY
+from localspec.request import Request
 from localspec.sampling import Processor
+from localspec.target import Work
 from localspec.values import no_draft
 from localspec.verification import verify
 

@@ -29,9 +29,10 @@ from localspec.llama.features import Features, LayerInputs, NextStates
 from localspec.llama.heads import Eagle, Head, NextToken
 from localspec.llama.model import Model
 from localspec.llama.runners import LlamaTarget
-from localspec.loop import Request, decode_round
+from localspec.loop import decode_round
 from localspec.noise import Noise
 from localspec.prompts import VERIFY
+from localspec.request import Request
 from localspec.sampling import Processor
 from localspec.values import Budget, Distribution, Draft, Proposal
 from localspec.verification import verify

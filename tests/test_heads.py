@@ -33,12 +33,12 @@ from localspec.llama.heads import Eagle, Head, NextToken
 from localspec.llama.limits import ROLLBACK
 from localspec.llama.model import Model
 from localspec.llama.runners import LlamaTarget
-from localspec.loop import Work
 from localspec.pairs import heads
 from localspec.pairs.header import Header
 from localspec.pairs.sizes import sizes_of
 from localspec.prompts import VERIFY
 from localspec.sampling import Processor
+from localspec.target import Work
 from localspec.values import Distribution, Proposal, no_draft
 from localspec.verification import verify
 

@@ -26,7 +26,7 @@ from localspec.llama.heads import Eagle, Head, NextToken
 from localspec.llama.medusa_parts import parts
 from localspec.llama.model import Model
 from localspec.llama.runners import LlamaTarget
-from localspec.loop import Work
+from localspec.target import Work
 from localspec.values import no_draft
 
 HEADS = Path(__file__).parent / "data" / "heads"

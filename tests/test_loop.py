@@ -8,9 +8,10 @@ import tables
 from localspec.drafters.model import ModelDrafter
 from localspec.errors import AuditError
 from localspec.events import FinishReason
-from localspec.loop import Request, decode_round
+from localspec.loop import decode_round
 from localspec.noise import Noise
 from localspec.policy import Fixed
+from localspec.request import Request
 from localspec.sampling import GREEDY, Processor
 from localspec.testing import TableModel, TableTarget
 from localspec.values import Origin, Proposal

@@ -20,12 +20,13 @@ from localspec import GREEDY, Finished, Message, Options, Reply, Runtime, Sampli
 from localspec.drafters import Ask, Committed, Guesses
 from localspec.drafters.medusa import MedusaChains, MedusaDrafter, MedusaModel, best_first
 from localspec.errors import DraftIncompatibleError, OutOfMemoryError, UnsupportedModelError
-from localspec.loop import Request, decode_round
+from localspec.loop import decode_round
 from localspec.noise import Noise
 from localspec.pairs import heads
 from localspec.pairs.fit import fit_files
 from localspec.pairs.planning import Wishes
 from localspec.policy import Fixed
+from localspec.request import Request
 from localspec.sampling import Processor
 from localspec.testing import TableTarget
 from localspec.values import Budget, Proposal

@@ -13,12 +13,13 @@ from policy_world import CPU, GPU
 from localspec.drafters import Ask, Committed
 from localspec.drafters.model import ModelDrafter
 from localspec.drafters.tree import TreeDrafter, Trees
-from localspec.loop import Request, decode_round
+from localspec.loop import decode_round
 from localspec.noise import Noise, Stream
 from localspec.policy.auto import Auto
 from localspec.policy.costs import Costs
 from localspec.policy.stored import Knowledge
 from localspec.policy.survival import Survival
+from localspec.request import Request
 from localspec.sampling import GREEDY, Processor, Sampling
 from localspec.testing import TableModel
 from localspec.values import Branching, Budget, Draft, Evidence, Outcome, Proposal, Standing

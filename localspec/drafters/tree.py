@@ -14,8 +14,8 @@ from localspec.drafters import Ask, Committed
 from localspec.drafters.growing import RANKS, Growing, Slot, ranked
 from localspec.drafters.model import ModelDrafter
 from localspec.errors import NotNumbersError
-from localspec.loop import Work
 from localspec.sampling import Processor, Sampling
+from localspec.target import Work
 from localspec.values import (
     ROOT,
     Budget,

@@ -9,7 +9,7 @@ from localspec.llama import saved
 from localspec.llama.context import Context
 from localspec.llama.features import Features
 from localspec.llama.tree import Tree, tree_of
-from localspec.loop import Work
+from localspec.target import Work
 from localspec.values import Logits, Scores, Tokens
 
 

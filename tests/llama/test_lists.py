@@ -11,9 +11,10 @@ from localspec.drafters.ngram import NGram
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.runners import LlamaDraftModel, LlamaTarget
-from localspec.loop import Request, decode_round
+from localspec.loop import decode_round
 from localspec.noise import Noise
 from localspec.policy import Fixed
+from localspec.request import Request
 from localspec.sampling import Processor
 from localspec.values import Proposal
 from localspec.verifiers import Match

@@ -30,8 +30,8 @@ from localspec.llama.limits import decode_error
 from localspec.llama.model import Model, load_error
 from localspec.llama.runners import LlamaDraftModel, LlamaTarget
 from localspec.llama.stop import StopFlag
-from localspec.loop import Work
 from localspec.pairs.check import vocabulary_mismatch
+from localspec.target import Work
 from localspec.values import Draft, Proposal, chain_parents, no_draft
 
 

@@ -18,7 +18,7 @@ from localspec.llama.medusa import Computed, Reckoned, opened
 from localspec.llama.medusa_parts import parts
 from localspec.llama.model import Model
 from localspec.llama.runners import LlamaTarget
-from localspec.loop import Work
+from localspec.target import Work
 from localspec.values import Draft, Proposal, no_draft
 
 TYPES = (

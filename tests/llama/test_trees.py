@@ -21,7 +21,7 @@ from localspec.llama.model import Model
 from localspec.llama.runners import LlamaTarget
 from localspec.llama.stop import StopFlag
 from localspec.llama.tree import tree_of
-from localspec.loop import Work
+from localspec.target import Work
 from localspec.values import Draft, Proposal, chain_parents, no_draft
 
 TOLERANCE = 0.02
