@@ -15,11 +15,11 @@ from localspec.llama.devices import devices
 from localspec.llama.limits import OUTPUTS
 from localspec.options import Options
 from localspec.pairs.fingerprint import fingerprint
+from localspec.plan import Branching
 from localspec.policy import Held, Plain, Policy
 from localspec.policy.auto import Auto
 from localspec.policy.costs import Costs
 from localspec.policy.stored import Knowledge, load, name_of, save
-from localspec.values import Branching
 
 _GLANCE_S = 0.1
 """Seconds for measuring passes where the draft length is given."""

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 from localspec.drafters import Committed, Drafter
 from localspec.errors import AuditError
+from localspec.plan import Outcome
 from localspec.policy import Policy
 from localspec.request import Request
 from localspec.target import Target, Work
-from localspec.values import Distribution, Draft, Emitted, Outcome, Scores, Verdict
+from localspec.values import Distribution, Draft, Emitted, Scores, Verdict
 from localspec.verifiers import Verifier, require_exact
 
 

@@ -12,12 +12,12 @@ from localspec.drafters import Drafter
 from localspec.events import Event, FinishReason, Reply, Round, Speculation, Stats, Token
 from localspec.loop import Turn, decode_round
 from localspec.noise import Noise
+from localspec.plan import Standing
 from localspec.policy import Policy
 from localspec.request import Request
 from localspec.sampling import Processor
 from localspec.target import Target
 from localspec.textstream import TextStream
-from localspec.values import Standing
 from localspec.verifiers import Verifier
 
 _ENOUGH = 4

@@ -8,23 +8,11 @@ from dataclasses import dataclass, field
 from localspec.drafters import Ask
 from localspec.events import FinishReason
 from localspec.noise import Noise
+from localspec.plan import ANY, Budget, Plan, Standing, Step
 from localspec.sampling import Processor
 from localspec.tally import Tally
 from localspec.target import Target
-from localspec.values import (
-    ANY,
-    Budget,
-    Distribution,
-    Draft,
-    Emitted,
-    Plan,
-    Rows,
-    Scores,
-    Standing,
-    Step,
-    Verdict,
-    origins,
-)
+from localspec.values import Distribution, Draft, Emitted, Rows, Scores, Verdict, origins
 
 
 class SeenRows:

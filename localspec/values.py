@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Protocol
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +20,9 @@ Probs = NDArray[np.float64]
 """Probabilities."""
 Logits = NDArray[np.float32]
 """One row of logits (V,) or several (rows, V)."""
+
+Tokens = Sequence[int]
+"""Any sequence of token ids."""
 
 ROOT = -1
 """The parent of a node that directly follows the pending token."""
@@ -122,129 +124,6 @@ def no_draft(source: str, seconds: float = 0.0, considered: int = 0) -> Draft:
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
-    """How much a drafter may propose now; ``nodes == 0`` is plain decoding."""
-
-    nodes: int
-    depth: int
-    leaves: int
-
-    @classmethod
-    def chain(cls, k: int) -> Budget:
-        """A chain of at most k tokens."""
-        return cls(nodes=k, depth=k, leaves=1 if k else 0)
-
-    def within(self, depth: int, leaves: int) -> Budget:
-        """The same budget, no deeper than ``depth`` and no broader than ``leaves``."""
-        depth = max(0, min(self.depth, depth))
-        return Budget(self.nodes, depth, min(self.leaves, leaves)) if depth else Budget(0, 0, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class Branching:
-    """How a drafter of trees spends a budget."""
-
-    leaves: int = 1
-    """For each node that there may be at one depth."""
-    least: int = 1
-    """Nodes at each depth below which it drafts nothing."""
-    misses: float = 0.82
-    """Of the misses of a chain, those that remain with breadth: measured on the demo pair, three
-    nodes at each depth, temperature 0 and 1 (docs/drafters.md)."""
-
-
-class Pace(Protocol):
-    """Decides while a draft grows whether it should grow further."""
-
-    def more(self, confidences: Sequence[float]) -> bool:
-        """Whether the token whose confidence comes last is worth including.
-
-        ``confidences`` are the drafter's raw guesses in [0, 1] that each token will stand if those
-        before it do. Ask before the token is drawn: for SAMPLED proposals a confidence may depend
-        on q and the tokens before, never on the token itself, or the tokens that are included
-        would no longer be distributed as q says.
-        """
-        ...
-
-    def further(self, confidences: Sequence[float]) -> bool:
-        """Whether computing one more q is expected to pay; all so far were included."""
-        ...
-
-
-class Eager:
-    """As long as the budget allows."""
-
-    def more(self, confidences: Sequence[float]) -> bool:
-        """Always."""
-        del confidences
-        return True
-
-    def further(self, confidences: Sequence[float]) -> bool:
-        """Always."""
-        del confidences
-        return True
-
-
-ANY = "*"
-"""In a step: whichever drafter has something to propose, in the cascade's own order."""
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """What one drafter may do in the next round."""
-
-    source: str
-    """Its name, or ANY."""
-    budget: Budget
-    pace: Pace = Eager()  # noqa: RUF009 - it has no state
-    look: bool = False
-    """Propose nothing, but read what is missing and judge yourself on it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Who may draft in the next round, in order of preference; the first draft is taken."""
-
-    steps: tuple[Step, ...] = ()
-
-    def within(self, depth: int, leaves: int) -> Plan:
-        """The same plan, no deeper and no broader than there is room for."""
-        return Plan(
-            tuple(replace(step, budget=step.budget.within(depth, leaves)) for step in self.steps)
-        )
-
-
-PLAIN = Plan()
-"""No drafting in the next round."""
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """What a policy may know of a sequence before a round."""
-
-    seq: int
-    length: int
-    """Tokens known."""
-    emitted: int
-    """Of them, those of the reply so far."""
-    sampling: str
-    """The kind of sampling: survival of drafts differs between them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """A drafter's token against the one that was emitted there, whether it was verified or not."""
-
-    seq: int
-    source: str
-    index: int
-    """Place in its draft; those before it stood."""
-    confidence: float
-    """In [0, 1], as `Pace.more` was told."""
-    stood: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Scores:
     """What the target says of one sequence's pending token and draft."""
 
@@ -273,22 +152,6 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What the policy learns from one sequence's round."""
-
-    seq: int
-    source: str
-    proposed: int
-    verified: int
-    accepted: int
-    considered: int
-    """As in `Draft`."""
-    draft_s: float
-    round_s: float
-    """Seconds of the whole round, drafting included (shared by all sequences in it)."""
-
-
-@dataclass(frozen=True, slots=True)
 class Emitted:
     """One token given to the reader."""
 
@@ -311,7 +174,3 @@ def origins(draft: Draft, verdict: Verdict) -> list[Emitted]:
     else:
         origin = Origin.BONUS
     return [*accepted, Emitted(verdict.token, origin, None)]
-
-
-Tokens = Sequence[int]
-"""Any sequence of token ids."""

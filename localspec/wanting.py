@@ -9,7 +9,7 @@ from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.options import Options
 from localspec.pairs.heads import EAGLE3, MTP
-from localspec.values import Branching
+from localspec.plan import Branching
 
 WITH_A_MODEL = frozenset({"model", "tree"})
 """Drafters that need a draft model."""

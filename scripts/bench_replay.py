@@ -23,6 +23,7 @@ from localspec.drafters.ngram import NGram
 from localspec.drafters.suffix import Suffix
 from localspec.loop import decode_round
 from localspec.noise import Noise
+from localspec.plan import Evidence, Outcome, Plan, Standing
 from localspec.policy import Fixed, Policy
 from localspec.policy.auto import Auto
 from localspec.policy.costs import Costs
@@ -30,16 +31,7 @@ from localspec.policy.stored import Knowledge
 from localspec.request import Request
 from localspec.sampling import Processor
 from localspec.target import Work
-from localspec.values import (
-    Draft,
-    Evidence,
-    Outcome,
-    Plan,
-    Proposal,
-    Scores,
-    Standing,
-    chain_parents,
-)
+from localspec.values import Draft, Proposal, Scores, chain_parents
 from localspec.verifiers import Match
 
 _CURVE = "1:28.5,2:54,3:76,4:73,8:142,16:212,32:420"

@@ -6,10 +6,10 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from localspec.plan import Evidence, Outcome, Standing
 from localspec.policy.auto import Auto
 from localspec.policy.costs import Costs
 from localspec.policy.stored import Knowledge
-from localspec.values import Evidence, Outcome, Standing
 
 CPU = {1: 28.5, 2: 54, 3: 76.5, 4: 73.5, 5: 99, 6: 124, 8: 142, 16: 212, 32: 420}
 """Milliseconds by width, as measured on two cores with Q4_0: steps of four, and steep."""

@@ -14,21 +14,12 @@ from localspec.drafters.tree import TreeDrafter as Branching
 from localspec.events import Speculation
 from localspec.loop import decode_round
 from localspec.noise import Noise, Stream
+from localspec.plan import ANY, Budget, Evidence, Plan, Standing, Step
 from localspec.policy import Fixed
 from localspec.request import Request
 from localspec.sampling import Processor, Sampling
 from localspec.testing import Table, TableModel, TableTarget
-from localspec.values import (
-    ANY,
-    Budget,
-    Distribution,
-    Draft,
-    Evidence,
-    Plan,
-    Proposal,
-    Standing,
-    Step,
-)
+from localspec.values import Distribution, Draft, Proposal
 from localspec.verifiers import Verifier
 
 WARM = Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)

@@ -26,21 +26,12 @@ from localspec.loop import decode_round
 from localspec.noise import Noise
 from localspec.pairs import heads
 from localspec.pairs.sizes import sizes_of
+from localspec.plan import ANY, Budget, Evidence, Outcome, Plan, Standing, Step
 from localspec.policy import Fixed
 from localspec.request import Request
 from localspec.sampling import Processor
 from localspec.target import Work
-from localspec.values import (
-    ANY,
-    Budget,
-    Evidence,
-    Outcome,
-    Plan,
-    Proposal,
-    Standing,
-    Step,
-    no_draft,
-)
+from localspec.values import Proposal, no_draft
 from localspec.verifiers import verifier
 
 WARM = Sampling(temperature=1.0)

@@ -14,9 +14,10 @@ from localspec.drafters.draft_model import common_prefix
 from localspec.drafters.model import ModelDrafter
 from localspec.drafters.ngram import NGram
 from localspec.noise import Noise
+from localspec.plan import ANY, Budget, Plan, Step
 from localspec.sampling import GREEDY, Processor
 from localspec.testing import TableModel
-from localspec.values import ANY, Budget, Plan, Proposal, Step
+from localspec.values import Proposal
 
 TABLE = tables.random_table(5, v=4)
 

@@ -31,10 +31,11 @@ from localspec.llama.model import Model
 from localspec.llama.runners import LlamaTarget
 from localspec.loop import decode_round
 from localspec.noise import Noise
+from localspec.plan import Budget
 from localspec.prompts import VERIFY
 from localspec.request import Request
 from localspec.sampling import Processor
-from localspec.values import Budget, Distribution, Draft, Proposal
+from localspec.values import Distribution, Draft, Proposal
 from localspec.verification import verify
 from localspec.verifiers import Match, Rejection
 from localspec.wanting import broad, wanted

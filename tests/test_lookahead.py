@@ -20,12 +20,13 @@ from localspec.drafters.suffix import Suffix
 from localspec.events import Speculation
 from localspec.loop import decode_round
 from localspec.noise import Noise
+from localspec.plan import ANY, Budget, Plan, Standing, Step
 from localspec.policy.auto import Auto
 from localspec.policy.costs import Costs
 from localspec.policy.stored import Knowledge
 from localspec.request import Request
 from localspec.sampling import GREEDY, Processor, Sampling
-from localspec.values import ANY, Budget, Draft, Logits, Plan, Standing, Step, Tokens
+from localspec.values import Draft, Logits, Tokens
 from localspec.verifiers import Match, Rejection, Verifier
 from localspec.wanting import BRANCHING
 

@@ -25,11 +25,12 @@ from localspec.noise import Noise
 from localspec.pairs import heads
 from localspec.pairs.fit import fit_files
 from localspec.pairs.planning import Wishes
+from localspec.plan import Budget
 from localspec.policy import Fixed
 from localspec.request import Request
 from localspec.sampling import Processor
 from localspec.testing import TableTarget
-from localspec.values import Budget, Proposal
+from localspec.values import Proposal
 from localspec.verifiers import Match, Rejection, Verifier
 
 WARM = Sampling(temperature=1.0)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from policy_world import CPU, GPU, auto, plain_seconds, play, steady
 
+from localspec.plan import Standing
 from localspec.policy import stored
 from localspec.policy.auto import bucket_of
 from localspec.policy.costs import Costs
@@ -16,7 +17,6 @@ from localspec.policy.stakes import Stakes
 from localspec.policy.stored import Knowledge
 from localspec.policy.survival import Survival
 from localspec.policy.worth import Pace, Worth
-from localspec.values import Standing
 
 BAD = {
     "a draft of random weights": steady(0.001, confidence=0.004),

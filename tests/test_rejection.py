@@ -23,24 +23,12 @@ from localspec.drafters.model import ModelDrafter
 from localspec.errors import ProposalError
 from localspec.events import Speculation
 from localspec.noise import Noise, Stream
+from localspec.plan import ANY, Budget, Evidence, Plan, Standing, Step
 from localspec.policy.auto import Auto
 from localspec.policy.costs import Costs
 from localspec.policy.stored import Knowledge
 from localspec.testing import TableModel
-from localspec.values import (
-    ANY,
-    Budget,
-    Distribution,
-    Draft,
-    Evidence,
-    Plan,
-    Proposal,
-    Rows,
-    Standing,
-    Step,
-    Verdict,
-    no_draft,
-)
+from localspec.values import Distribution, Draft, Proposal, Rows, Verdict, no_draft
 from localspec.verifiers import Match, Rejection, Verifier
 from localspec.verifiers.rejection import residual
 

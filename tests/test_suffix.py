@@ -16,8 +16,9 @@ from localspec.drafters import Ask, Committed
 from localspec.drafters.suffix import Suffix
 from localspec.drafters.suffixes import SIZES, Match, Suffixes
 from localspec.noise import Noise
+from localspec.plan import ANY, Budget, Plan, Step
 from localspec.sampling import GREEDY, Processor
-from localspec.values import ANY, Budget, Plan, Proposal, Step
+from localspec.values import Proposal
 
 TEXTS = st.lists(st.integers(0, 2), max_size=60)
 

@@ -18,10 +18,11 @@ from localspec.drafters.model import ModelDrafter
 from localspec.drafters.translated import TranslatedModel
 from localspec.errors import ContextFullError
 from localspec.noise import Noise
+from localspec.plan import Budget
 from localspec.policy import Fixed
 from localspec.sampling import Processor, Sampling
 from localspec.testing import Table, TableModel
-from localspec.values import Budget, Ids, Proposal
+from localspec.values import Ids, Proposal
 from localspec.verifiers import Match, Rejection
 
 V = 5

@@ -15,6 +15,7 @@ from localspec.drafters.model import ModelDrafter
 from localspec.drafters.tree import TreeDrafter, Trees
 from localspec.loop import decode_round
 from localspec.noise import Noise, Stream
+from localspec.plan import Branching, Budget, Evidence, Outcome, Standing
 from localspec.policy.auto import Auto
 from localspec.policy.costs import Costs
 from localspec.policy.stored import Knowledge
@@ -22,7 +23,7 @@ from localspec.policy.survival import Survival
 from localspec.request import Request
 from localspec.sampling import GREEDY, Processor, Sampling
 from localspec.testing import TableModel
-from localspec.values import Branching, Budget, Draft, Evidence, Outcome, Proposal, Standing
+from localspec.values import Draft, Proposal
 from localspec.verifiers import Match
 
 TABLE = tables.random_table(5, v=6)

@@ -10,19 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localspec.noise import Noise
+from localspec.plan import PLAIN, Budget, Eager, Evidence, Pace, Plan
 from localspec.sampling import Processor
-from localspec.values import (
-    PLAIN,
-    Budget,
-    Distribution,
-    Draft,
-    Eager,
-    Evidence,
-    Logits,
-    Pace,
-    Plan,
-    no_draft,
-)
+from localspec.values import Distribution, Draft, Logits, no_draft
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 
 from localspec.drafters import Ask, Committed, Drafter, Fallible, Follows, Guesses
-from localspec.values import ANY, Draft, Evidence, Logits, Step, no_draft
+from localspec.plan import ANY, Evidence, Step
+from localspec.values import Draft, Logits, no_draft
 
 
 class Cascade:

@@ -9,7 +9,8 @@ from localspec.drafters.choosing import confidence
 from localspec.drafters.draft_model import CANNOT, DraftModel
 from localspec.drafters.head import HeadDrafter
 from localspec.drafters.model import Chain
-from localspec.values import Evidence, Proposal
+from localspec.plan import Evidence
+from localspec.values import Proposal
 
 
 class ForeseeingDrafter(HeadDrafter):

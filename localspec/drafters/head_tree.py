@@ -12,7 +12,8 @@ from localspec.drafters.draft_model import CANNOT, DraftModel
 from localspec.drafters.growing import Growing, Slot, ranked
 from localspec.drafters.head import HeadDrafter, HeadModel, PairReader, Rows, States
 from localspec.drafters.tree import Trees
-from localspec.values import ROOT, Budget, Distribution, Draft, Logits, Proposal
+from localspec.plan import Budget
+from localspec.values import ROOT, Distribution, Draft, Logits, Proposal
 
 _CANDIDATES = 8
 """Children of one node among which reranking chooses."""

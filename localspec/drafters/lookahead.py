@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 
 from localspec.drafters import Ask, Committed
 from localspec.drafters.pool import Pool
-from localspec.values import ROOT, Draft, Evidence, Logits, Proposal, no_draft
+from localspec.plan import Evidence
+from localspec.values import ROOT, Draft, Logits, Proposal, no_draft
 
 _DEEPEST = 4
 """Tokens of an n-gram after its first: N = 5 in the paper."""

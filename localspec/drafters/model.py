@@ -13,15 +13,8 @@ from localspec.drafters import Ask, Committed, judge
 from localspec.drafters.choosing import Chooser, confidence
 from localspec.drafters.draft_model import CANNOT, DraftModel, common_prefix
 from localspec.errors import NotNumbersError
-from localspec.values import (
-    Distribution,
-    Draft,
-    Evidence,
-    Logits,
-    Proposal,
-    chain_parents,
-    no_draft,
-)
+from localspec.plan import Evidence
+from localspec.values import Distribution, Draft, Logits, Proposal, chain_parents, no_draft
 
 _LOOK_AT = 16
 """Tokens that a look compares at most: rows of logits cost memory and time."""

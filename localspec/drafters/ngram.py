@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from localspec.drafters import Ask, Committed, judge
-from localspec.values import Draft, Evidence, Proposal, chain_parents, no_draft
+from localspec.plan import Evidence
+from localspec.values import Draft, Proposal, chain_parents, no_draft
 
 _LONGEST = 32
 """Matches are not measured beyond that."""

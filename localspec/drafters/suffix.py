@@ -10,7 +10,8 @@ import numpy as np
 
 from localspec.drafters import Ask, Committed, judge
 from localspec.drafters.suffixes import Suffixes
-from localspec.values import Draft, Evidence, Proposal, chain_parents, no_draft
+from localspec.plan import Evidence
+from localspec.values import Draft, Proposal, chain_parents, no_draft
 
 _PLACES = 12
 """Occurrences that vote."""

@@ -14,19 +14,10 @@ from localspec.drafters import Ask, Committed
 from localspec.drafters.growing import RANKS, Growing, Slot, ranked
 from localspec.drafters.model import ModelDrafter
 from localspec.errors import NotNumbersError
+from localspec.plan import Budget, Evidence
 from localspec.sampling import Processor, Sampling
 from localspec.target import Work
-from localspec.values import (
-    ROOT,
-    Budget,
-    Distribution,
-    Draft,
-    Evidence,
-    Logits,
-    Proposal,
-    Scores,
-    no_draft,
-)
+from localspec.values import ROOT, Distribution, Draft, Logits, Proposal, Scores, no_draft
 
 _HEAD = 32
 """Tokens among which probability is shared out where q is only ranked by it."""

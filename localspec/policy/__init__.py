@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from localspec.events import Speculation
+from localspec.plan import ANY, PLAIN, Budget, Evidence, Outcome, Plan, Standing, Step
 from localspec.policy.costs import Costs
-from localspec.values import ANY, PLAIN, Budget, Evidence, Outcome, Plan, Standing, Step
 
 
 class Policy(Protocol):

@@ -20,13 +20,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from localspec.events import Speculation
+from localspec.plan import PLAIN, Branching, Budget, Evidence, Outcome, Plan, Standing, Step
 from localspec.policy.costs import Costs
 from localspec.policy.looking import Looks
 from localspec.policy.stakes import Key, Stakes
 from localspec.policy.stored import Knowledge
 from localspec.policy.survival import Survival
 from localspec.policy.worth import Curve, Pace, Worth, most_gain
-from localspec.values import PLAIN, Branching, Budget, Evidence, Outcome, Plan, Standing, Step
 
 K_MAX = 31
 """The longest draft: 32 rows in a pass."""
