@@ -7,6 +7,7 @@ from pathlib import Path
 
 import gguf_tools
 import pytest
+from head_pairs import Pair, write_pairs
 from hypothesis import settings
 
 from localspec import config
@@ -44,3 +45,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
     target = gguf_tools.write_llama(folder / "target.gguf", layers=2, seed=3)
     draft = gguf_tools.write_llama(folder / "draft.gguf", layers=1, seed=3)
     return Files(target, draft, folder)
+
+
+@pytest.fixture(scope="session")
+def head_pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pair]:
+    """Targets with heads, of random weights."""
+    return write_pairs(tmp_path_factory.mktemp("heads"))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from localspec.drafters.head import HeadDrafter
 from localspec.drafters.head_tree import HeadTreeDrafter
 from localspec.llama.context import Context
@@ -16,6 +18,11 @@ from localspec.sampling import Processor, Sampling
 from localspec.verifiers import verifier
 
 _READ_AT_ONCE = 50
+
+
+def prompt(n: int, seed: int = 0, below: int = 250) -> list[int]:
+    """Ids of n words, none of those that end a text."""
+    return np.random.default_rng(seed).integers(3, below, n).tolist()
 
 
 @dataclass

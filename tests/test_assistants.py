@@ -11,8 +11,10 @@ import head_files
 import numpy as np
 import pytest
 from gguf_tools import foreign_vocabulary
+from replies import ENDLESS, HELLO, WARM, last
+from stacks import prompt
 
-from localspec import GREEDY, Finished, Message, Options, Reply, Runtime, Sampling
+from localspec import GREEDY, Message, Options, Runtime, Sampling
 from localspec.drafters.draft_model import UnreadyError
 from localspec.drafters.foreseeing import ForeseeingDrafter
 from localspec.drafters.shared import SharedModel
@@ -34,11 +36,6 @@ from localspec.target import Work
 from localspec.values import Proposal, no_draft
 from localspec.verifiers import verifier
 
-WARM = Sampling(temperature=1.0)
-ENDLESS = tuple((token, -100.0) for token in range(3))
-"""A bias against the tokens that end a reply."""
-HELLO = [Message("user", "Hello there, hello there, hello")]
-
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -52,12 +49,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def options(folder: Path, **changes: object) -> Options:
     settings = {"draft": str(folder / "assistant.gguf"), "drafter": ("mtp",), "draft_max": 3}
     return Options(str(folder / "target.gguf"), **settings | changes)
-
-
-def last(events: Iterator[object]) -> Reply:
-    *_, end = events
-    assert isinstance(end, Finished)
-    return end.reply
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, WARM, Sampling(repeat_penalty=1.3)])
@@ -95,30 +86,6 @@ def test_a_head_beside_the_target_is_used_without_being_told(folder: Path) -> No
     assert "mtp" in reply.stats.by_drafter
 
 
-def test_chats_with_an_assistant_go_on_after_anything(folder: Path) -> None:
-    """An interrupt, a second turn, the same again, an edit, and the end of the context."""
-
-    def chat(draft: bool) -> list[tuple[int, ...]]:
-        found, talk = [], list(HELLO)
-        with Runtime.open(options(folder, context=256)) as runtime:
-            for event in runtime.reply(talk, sampling=WARM, seed=1, draft=draft):
-                if type(event).__name__ == "Token":
-                    runtime.interrupt()
-            for text in ("and then?", "and then?", "no, this"):
-                for _ in range(2):
-                    events = runtime.reply(talk, sampling=WARM, seed=2, max_tokens=30, draft=draft)
-                    reply = last(events)
-                    found.append(tuple(reply.tokens))
-                talk += [Message("assistant", reply.text), Message("user", text)]
-            edited = [*talk[:-1], Message("user", "something else")]
-            found.append(
-                tuple(last(runtime.reply(edited, sampling=GREEDY, seed=3, draft=draft)).tokens)
-            )
-        return found
-
-    assert chat(draft=True) == chat(draft=False)
-
-
 # -- the target's cache ----------------------------------------------------------------------------
 
 
@@ -148,10 +115,6 @@ def stack(folder: Path, request: pytest.FixtureRequest) -> Iterator[Stack]:
     yield Stack(context, target, features, shared, head, model.n_vocab)
     for part in (head, context, own, model):
         part.close()
-
-
-def prompt(n: int, seed: int = 0) -> list[int]:
-    return np.random.default_rng(seed).integers(3, 250, n).tolist()
 
 
 def test_guesses_are_of_the_token_and_the_state_before_it(folder: Path, tmp_path: Path) -> None:

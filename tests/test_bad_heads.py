@@ -5,7 +5,7 @@ for does not stop a run.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import gguf
@@ -13,8 +13,9 @@ import gguf_tools
 import head_files
 import numpy as np
 import pytest
+from replies import HELLO, last
 
-from localspec import GREEDY, Finished, Message, Options, Reply, Runtime, cli
+from localspec import GREEDY, Options, Runtime, cli
 from localspec.errors import (
     DraftIncompatibleError,
     ModelFileError,
@@ -25,7 +26,6 @@ from localspec.llama.model import Model
 from localspec.pairs import heads
 from localspec.pairs.resolve import resolve
 
-HELLO = [Message("user", "Hello there, hello there, hello")]
 Change = Callable[[np.ndarray], np.ndarray | None]
 
 
@@ -80,12 +80,6 @@ def gone(_: np.ndarray) -> None:
 
 def halved(data: np.ndarray) -> np.ndarray:
     return data.astype(np.float16)
-
-
-def last(events: Iterator[object]) -> Reply:
-    *_, end = events
-    assert isinstance(end, Finished)
-    return end.reply
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,10 @@ import gguf_tools
 import head_files
 import numpy as np
 import pytest
-from stacks import Following
+from replies import HELLO, WARM, last
+from stacks import Following, prompt
 
-from localspec import GREEDY, Finished, Message, Options, Reply, Runtime, Sampling
+from localspec import GREEDY, Options, Runtime, Sampling
 from localspec.drafters.block import BlockModel
 from localspec.drafters.draft_model import UnreadyError
 from localspec.drafters.foreseeing import ForeseeingDrafter
@@ -25,8 +26,6 @@ from localspec.llama.runners import LlamaTarget
 from localspec.pairs import heads
 from localspec.values import Proposal
 
-WARM = Sampling(temperature=1.0)
-HELLO = [Message("user", "Hello there, hello there, hello")]
 BLOCK = 6
 
 
@@ -44,12 +43,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def options(folder: Path, head: str = "borrowing", **changes: object) -> Options:
     settings = {"draft": str(folder / f"{head}.gguf"), "drafter": ("dflash",), "draft_max": 8}
     return Options(str(folder / "target.gguf"), **settings | changes)
-
-
-def last(events: Iterator[object]) -> Reply:
-    *_, end = events
-    assert isinstance(end, Finished)
-    return end.reply
 
 
 @pytest.mark.parametrize("verifier", ["match", "rejection"])
@@ -77,31 +70,6 @@ def test_a_head_beside_the_target_is_used_without_being_told(folder: Path) -> No
     with Runtime.open(options(folder, drafter=None)) as runtime:
         reply = last(runtime.reply(HELLO, sampling=WARM, seed=1, max_tokens=30))
     assert "dflash" in reply.stats.by_drafter
-
-
-def test_chats_with_blocks_go_on_after_anything(folder: Path) -> None:
-    """An interrupt, a second turn, the same again, an edit, and the end of the context."""
-
-    def chat(draft: bool) -> list[tuple[int, ...]]:
-        found, talk = [], list(HELLO)
-        with Runtime.open(options(folder, context=256)) as runtime:
-
-            def reply(said: list[Message], seed: int, most: int | None = 30) -> Reply:
-                return last(
-                    runtime.reply(said, sampling=WARM, seed=seed, max_tokens=most, draft=draft)
-                )
-
-            for event in runtime.reply(talk, sampling=WARM, seed=1, draft=draft):
-                if type(event).__name__ == "Token":
-                    runtime.interrupt()
-            for text in ("and then?", "no, this"):
-                found += [tuple(reply(talk, 2).tokens), tuple(reply(talk, 2).tokens)]
-                talk += [Message("assistant", "yes"), Message("user", text)]
-            edited = [*talk[:-1], Message("user", "something else")]
-            found.append(tuple(reply(edited, 3, None).tokens))
-        return found
-
-    assert chat(draft=True) == chat(draft=False)
 
 
 # -- in step with the target -----------------------------------------------------------------------
@@ -151,10 +119,6 @@ def stack(folder: Path) -> Iterator[Callable[..., Stack]]:
     yield build
     for part in parts:
         part.close()
-
-
-def prompt(n: int, seed: int = 0) -> list[int]:
-    return np.random.default_rng(seed).integers(3, 250, n).tolist()
 
 
 @pytest.mark.parametrize("file", ["borrowing", "sections"])

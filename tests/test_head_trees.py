@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,22 +14,20 @@ import head_files
 import numpy as np
 import pytest
 import tables
+from head_pairs import Pair, loaded
 from heads.compose import compose_mtp
+from replies import ENDLESS, HELLO, WARM, last
 from scipy import stats
-from stacks import Following
+from stacks import Following, prompt
 
-from localspec import GREEDY, Finished, Message, Options, Reply, Runtime, Sampling
+from localspec import GREEDY, Message, Options, Runtime, Sampling
 from localspec.demo import FOLDER
 from localspec.drafters import Ask, Committed
 from localspec.drafters.growing import Growing, Slot, ranked
 from localspec.drafters.head_tree import HeadTreeDrafter, HeadTreeModel, best_of
 from localspec.errors import ContextFullError, DecodeError, DraftIncompatibleError, Interrupted
 from localspec.heading import brought
-from localspec.llama.context import Context
-from localspec.llama.features import Features, LayerInputs, NextStates
-from localspec.llama.heads import Eagle, Head, NextToken
-from localspec.llama.model import Model
-from localspec.llama.runners import LlamaTarget
+from localspec.llama.heads import Head
 from localspec.loop import decode_round
 from localspec.noise import Noise
 from localspec.plan import Budget
@@ -40,49 +39,17 @@ from localspec.verification import verify
 from localspec.verifiers import Match, Rejection
 from localspec.wanting import broad, wanted
 
-WARM = Sampling(temperature=1.0)
-ENDLESS = tuple((token, -100.0) for token in range(3))
-"""A bias against the tokens that end a reply."""
 FEW = Sampling(temperature=1.0, logit_bias=tuple((token, 50.0) for token in range(3, 9)))
 """Six tokens alone: whatever is drafted is often right, and on any branch."""
-HELLO = [Message("user", "Hello there, hello there, hello")]
 KINDS = ("mtp", "eagle3, borrowing", "eagle3, few words")
 BRANCHES = 8
+WORDS = 115
+"""Ids that the head of few words has, too."""
 
 
-@dataclass(frozen=True)
-class Pair:
-    """A target, and the file of its head where that is apart."""
-
-    name: str
-    target: Path
-    head: Path | None = None
-
-    def options(self, **changes: object) -> Options:
-        draft = None if self.head is None else str(self.head)
-        settings = {"drafter": ("tree",), "draft_max": 3} | changes
-        return Options(str(self.target), draft, **settings)
-
-
-@pytest.fixture(scope="session")
-def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pair]:
-    """Targets with heads, of random weights."""
-    folder = tmp_path_factory.mktemp("trees")
-    dense = gguf_tools.write_llama(folder / "dense.gguf", layers=4, seed=3, context=1024)
-    borrowing = head_files.write_eagle(folder / "eagle.gguf")
-    few = head_files.write_eagle(folder / "few.gguf", ids=[*range(3, 120)])
-    return {
-        "mtp": Pair("mtp", head_files.write_mtp(folder / "mtp.gguf")),
-        "mtp on a hybrid": Pair("mtp", head_files.write_hybrid(folder / "hybrid.gguf")),
-        "eagle3, borrowing": Pair("eagle3", dense, borrowing),
-        "eagle3, few words": Pair("eagle3", dense, few),
-    }
-
-
-def last(events: Iterator[object]) -> Reply:
-    *_, end = events
-    assert isinstance(end, Finished)
-    return end.reply
+def with_trees(pair: Pair, **changes: object) -> Options:
+    """Its options, with trees asked for."""
+    return pair.options(**{"drafter": ("tree",)} | changes)
 
 
 # -- exact -----------------------------------------------------------------------------------------
@@ -91,16 +58,16 @@ def last(events: Iterator[object]) -> Reply:
 @pytest.mark.parametrize("sampling", [GREEDY, WARM, FEW, Sampling(repeat_penalty=1.3)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_trees_of_a_head_leave_the_text_alone(
-    pairs: dict[str, Pair], kind: str, sampling: Sampling
+    head_pairs: dict[str, Pair], kind: str, sampling: Sampling
 ) -> None:
     if sampling is not FEW:
         sampling = dataclasses.replace(sampling, logit_bias=ENDLESS)
-    with Runtime.open(pairs[kind].options()) as runtime:
+    with Runtime.open(with_trees(head_pairs[kind])) as runtime:
         plain = last(runtime.reply(HELLO, sampling=sampling, seed=7, max_tokens=48, draft=False))
         drafted = last(runtime.reply(HELLO, sampling=sampling, seed=7, max_tokens=48))
     assert list(drafted.tokens) == list(plain.tokens)
     assert drafted.stats.drafted > 6 * drafted.stats.rounds
-    assert set(drafted.stats.by_drafter) == {pairs[kind].name}
+    assert set(drafted.stats.by_drafter) == {head_pairs[kind].drafter}
 
 
 @pytest.mark.parametrize("verifier", ["match", "rejection"])
@@ -110,7 +77,7 @@ def test_a_layer_that_knows_what_comes_is_always_right_with_trees_too(
     """A token or a state out of place by one would leave nothing of this."""
     sampling = Sampling(temperature=0.0, logit_bias=ENDLESS)
     pair = Pair("mtp", head_files.write_mtp(tmp_path / "knowing.gguf", knowing=True))
-    with Runtime.open(pair.options(draft_max=4, verifier=verifier)) as runtime:
+    with Runtime.open(with_trees(pair, draft_max=4, verifier=verifier)) as runtime:
         for turn in ("one", "two"):
             said = [Message("user", turn)]
             reply = last(runtime.reply(said, sampling=sampling, seed=3, max_tokens=60))
@@ -279,38 +246,22 @@ class Trees(tables.Broad):
 
 
 @pytest.fixture
-def stack(pairs: dict[str, Pair]) -> Iterator[Callable[..., Stack]]:
-    parts: list[Context | Model] = []
+def stack(head_pairs: dict[str, Pair]) -> Iterator[Callable[..., Stack]]:
+    with contextlib.ExitStack() as closing:
 
-    def build(kind: str, n_ctx: int = 1024) -> Stack:
-        pair = pairs[kind]
-        model = Model(pair.target, next_layers=True)
-        context = Context(model, n_ctx=n_ctx, n_batch=64, threads=1, branches=BRANCHES)
-        own = model if pair.head is None else Model(pair.head, alone=False)
-        into = NextToken if pair.head is None else Eagle
-        head = into(own, context, n_ctx=n_ctx, n_batch=64, threads=1, branches=BRANCHES)
-        width = head_files.WIDTH
-        tap = NextStates(width) if pair.head is None else LayerInputs((1, 2, 3), width)
-        features = Features(tap, window=128)
-        parts.extend([head, context, model] if own is model else [head, context, own, model])
-        grows = HeadTreeModel(head, features, model.n_vocab)
-        drafter = HeadTreeDrafter(grows, Proposal.COUPLED, "head")
-        target = LlamaTarget(context, features)
-        return Stack(context, target, drafter, model.n_vocab, head, grows)
+        def build(kind: str, n_ctx: int = 1024) -> Stack:
+            at = closing.enter_context(loaded(head_pairs[kind], n_ctx, BRANCHES))
+            model = HeadTreeModel(at.head, at.features, at.model.n_vocab)
+            drafter = HeadTreeDrafter(model, Proposal.COUPLED, "head")
+            return Stack(at.context, at.target, drafter, at.model.n_vocab, at.head, model)
 
-    yield build
-    for part in parts:
-        part.close()
-
-
-def prompt(n: int, seed: int = 0) -> list[int]:
-    return np.random.default_rng(seed).integers(3, 115, n).tolist()
+        yield build
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_node_is_read_as_its_path_would_be_alone(stack: Callable[..., Stack], kind: str) -> None:
     """Sequences are parted, ended and used again: the fourth level hangs on a side branch."""
-    made, tokens, random = stack(kind), prompt(40), np.random.default_rng(4)
+    made, tokens, random = stack(kind), prompt(40, below=WORDS), np.random.default_rng(4)
     made.read(tokens)
     levels = [[0, 0, 0], [0, 0, 2, 1], [3, 3, 3, 0, 1], [4, 2, 2, 2, 2, 0], [5, 1, 1]]
     levels += [[2] * 9, [8, 8, 8, 7, 0]]
@@ -319,7 +270,7 @@ def test_a_node_is_read_as_its_path_would_be_alone(stack: Callable[..., Stack], 
         paths: list[list[int]] = [[]] * 9
         grown: list[tuple[list[int], np.ndarray]] = []
         for above in levels:
-            new = random.integers(3, 115, len(above)).tolist()
+            new = random.integers(3, WORDS, len(above)).tolist()
             paths = [[*paths[i], token] for i, token in zip(above, new, strict=True)]
             rows = made.model.grow(new, above)
             grown += [(path, row.copy()) for path, row in zip(paths, rows, strict=True)]
@@ -338,10 +289,10 @@ def test_after_any_rounds_the_head_knows_what_a_fresh_one_would(
     stack: Callable[..., Stack], kind: str
 ) -> None:
     """Rounds that accept none, some or all, on any branch, then a turn with part of the prefix."""
-    used, tokens = stack(kind), prompt(30)
+    used, tokens = stack(kind), prompt(30, below=WORDS)
     used.read(tokens)
     assert used.rounds(tokens, 25) > 12
-    second = [*tokens[:-6], *prompt(20, seed=1)]
+    second = [*tokens[:-6], *prompt(20, seed=1, below=WORDS)]
     used.target.truncate(0, len(tokens) - 6)
     used.read(second)
     used.rounds(second, 15, seed=9, depth=5)
@@ -356,7 +307,7 @@ def test_after_any_rounds_the_head_knows_what_a_fresh_one_would(
 
 
 def test_chains_and_trees_take_turns_on_one_cache(stack: Callable[..., Stack]) -> None:
-    made, tokens = stack("mtp"), prompt(30)
+    made, tokens = stack("mtp"), prompt(30, below=WORDS)
     made.read(tokens)
     for turn in range(6):
         made.rounds(tokens, 3, seed=turn)
@@ -367,7 +318,7 @@ def test_chains_and_trees_take_turns_on_one_cache(stack: Callable[..., Stack]) -
 
 
 def test_an_interrupted_tree_is_gone_and_the_next_one_grows(stack: Callable[..., Stack]) -> None:
-    made, tokens = stack("mtp"), prompt(30)
+    made, tokens = stack("mtp"), prompt(30, below=WORDS)
     made.read(tokens)
     request = ask(tokens, Budget(12, 4, 6))
     request = dataclasses.replace(request, processor=Processor(GREEDY, made.n_vocab))
@@ -392,7 +343,7 @@ def test_an_interrupted_tree_is_gone_and_the_next_one_grows(stack: Callable[...,
 
 
 def test_trees_go_on_to_the_last_token_of_a_context(stack: Callable[..., Stack]) -> None:
-    made, tokens = stack("eagle3, borrowing", n_ctx=256), prompt(200)
+    made, tokens = stack("eagle3, borrowing", n_ctx=256), prompt(200, below=WORDS)
     made.read(tokens)
     while len(tokens) < made.target.capacity:
         made.rounds(tokens, 1)
@@ -402,7 +353,7 @@ def test_trees_go_on_to_the_last_token_of_a_context(stack: Callable[..., Stack])
 def test_more_nodes_or_tokens_than_there_is_room_for_are_refused(
     stack: Callable[..., Stack],
 ) -> None:
-    made, tokens = stack("mtp", n_ctx=256), prompt(250)
+    made, tokens = stack("mtp", n_ctx=256), prompt(250, below=WORDS)
     made.read(tokens)
     made.drafter.logits(0, tokens)
     with pytest.raises(DecodeError, match="10 pairs"):
@@ -416,69 +367,48 @@ def test_more_nodes_or_tokens_than_there_is_room_for_are_refused(
     made.head.audit()
 
 
-@pytest.mark.parametrize("kind", ["mtp", "eagle3, few words"])
-def test_chats_with_trees_go_on_after_anything(pairs: dict[str, Pair], kind: str) -> None:
-    """An interrupt, a second turn, the same again, an edit, and the end of the context."""
-
-    def chat(draft: bool) -> list[tuple[int, ...]]:
-        found, talk = [], list(HELLO)
-        with Runtime.open(pairs[kind].options(context=256)) as runtime:
-            for event in runtime.reply(talk, sampling=FEW, seed=1, draft=draft):
-                if type(event).__name__ == "Token":
-                    runtime.interrupt()
-            for text in ("and then?", "and then?", "no, this"):
-                for _ in range(2):
-                    reply = last(
-                        runtime.reply(talk, sampling=FEW, seed=2, max_tokens=30, draft=draft)
-                    )
-                    found.append(tuple(reply.tokens))
-                talk += [Message("assistant", reply.text), Message("user", text)]
-            edited = [*talk[:-1], Message("user", "something else")]
-            found.append(
-                tuple(last(runtime.reply(edited, sampling=GREEDY, seed=3, draft=draft)).tokens)
-            )
-        return found
-
-    assert chat(draft=True) == chat(draft=False)
-
-
 # -- asked for -------------------------------------------------------------------------------------
 
 
-def test_a_tree_is_of_what_the_pair_brings(pairs: dict[str, Pair]) -> None:
+def test_a_tree_is_of_what_the_pair_brings(head_pairs: dict[str, Pair]) -> None:
     for kind in KINDS:
-        pair = pairs[kind]
+        pair = head_pairs[kind]
         files = brought(pair.target, pair.head)
-        assert wanted(pair.options(), files) == (pair.name,)
-        assert wanted(pair.options(drafter=("suffix", "tree")), files) == ("suffix", pair.name)
-    plain = pairs["eagle3, borrowing"].target
+        assert wanted(with_trees(pair), files) == (pair.drafter,)
+        assert wanted(with_trees(pair, drafter=("suffix", "tree")), files) == (
+            "suffix",
+            pair.drafter,
+        )
+    plain = head_pairs["eagle3, borrowing"].target
     assert wanted(Options(str(plain), drafter=("tree",)), brought(plain, None)) == ("tree",)
 
 
-def test_a_given_length_means_chains_unless_a_tree_is_asked_for(pairs: dict[str, Pair]) -> None:
+def test_a_given_length_means_chains_unless_a_tree_is_asked_for(
+    head_pairs: dict[str, Pair],
+) -> None:
     for drafter, trees in ((("mtp",), False), (None, False), (("tree",), True)):
-        with Runtime.open(pairs["mtp"].options(drafter=drafter)) as runtime:
+        with Runtime.open(with_trees(head_pairs["mtp"], drafter=drafter)) as runtime:
             reply = last(runtime.reply(HELLO, sampling=WARM, seed=1, max_tokens=30))
             drafted = reply.stats.by_drafter["mtp"].drafted
             assert (drafted > 4 * reply.stats.rounds) is trees
 
 
 def test_without_a_given_length_breadth_is_left_to_the_controller(
-    pairs: dict[str, Pair], stack: Callable[..., Stack]
+    head_pairs: dict[str, Pair], stack: Callable[..., Stack]
 ) -> None:
     context, names = stack("mtp").context, ("suffix", "mtp")
-    files = brought(pairs["mtp"].target, None)
+    files = brought(head_pairs["mtp"].target, None)
     assert set(broad(Options(), names, files, context)) == {"mtp"}
     assert broad(Options(draft_max=3), names, files, context) == {}
-    assert set(broad(pairs["mtp"].options(), names, files, context)) == {"mtp"}
+    assert set(broad(with_trees(head_pairs["mtp"]), names, files, context)) == {"mtp"}
 
 
 def test_a_target_that_cannot_branch_gets_chains_and_says_so_to_who_asked(
-    pairs: dict[str, Pair],
+    head_pairs: dict[str, Pair],
 ) -> None:
-    pair = pairs["mtp on a hybrid"]
+    pair = head_pairs["mtp on a hybrid"]
     for drafter, told in ((("tree",), True), (None, False)):
-        with Runtime.open(pair.options(drafter=drafter)) as runtime:
+        with Runtime.open(with_trees(pair, drafter=drafter)) as runtime:
             assert any("cannot branch" in n for n in runtime.info.notices) is told
             reply = last(runtime.reply(HELLO, sampling=WARM, seed=1, max_tokens=30))
             assert "mtp" in reply.stats.by_drafter
@@ -509,7 +439,7 @@ def test_trees_of_trained_heads_are_exact_and_longer_than_chains(tmp_path: Path,
     asked = [Sampling(temperature=t) for t in (0.0, 0.7, 1.0)]
     emitted: dict[str, float] = {}
     for drafter in (kind, "tree"):
-        with Runtime.open(pair.options(drafter=(drafter,), draft_max=4)) as runtime:
+        with Runtime.open(with_trees(pair, drafter=(drafter,), draft_max=4)) as runtime:
             result = verify(runtime, VERIFY, asked, max_tokens=64, seed=1)
             assert result.exact
             emitted[drafter] = sum(found.tokens / found.rounds for found in result.comparisons)

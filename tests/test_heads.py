@@ -4,6 +4,7 @@ name and numbers where they belong to another target.
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,11 +14,13 @@ import gguf_tools
 import head_files
 import numpy as np
 import pytest
+from head_pairs import Pair, loaded
 from heads.compose import compose_mtp
+from replies import ENDLESS, HELLO, WARM, last
 from scipy import stats
-from stacks import Following
+from stacks import Following, prompt
 
-from localspec import GREEDY, Finished, Message, Options, Reply, Runtime, Sampling
+from localspec import GREEDY, Message, Options, Runtime, Sampling
 from localspec.demo import FOLDER
 from localspec.drafters.head import HeadDrafter, HeadModel
 from localspec.errors import (
@@ -28,11 +31,10 @@ from localspec.errors import (
 )
 from localspec.llama import extension, saved
 from localspec.llama.context import Context
-from localspec.llama.features import Features, LayerInputs, NextStates
-from localspec.llama.heads import Eagle, Head, NextToken
+from localspec.llama.features import Features
+from localspec.llama.heads import Head
 from localspec.llama.limits import ROLLBACK
 from localspec.llama.model import Model
-from localspec.llama.runners import LlamaTarget
 from localspec.pairs import heads
 from localspec.pairs.header import Header
 from localspec.pairs.sizes import sizes_of
@@ -42,74 +44,30 @@ from localspec.target import Work
 from localspec.values import Distribution, Proposal, no_draft
 from localspec.verification import verify
 
-WARM = Sampling(temperature=1.0)
-ENDLESS = tuple((token, -100.0) for token in range(3))
-"""A bias against the tokens that end a reply."""
-HELLO = [Message("user", "Hello there, hello there, hello")]
-
-
-@dataclass(frozen=True)
-class Pair:
-    """A target, and the file of its head where that is apart."""
-
-    drafter: str
-    target: Path
-    head: Path | None = None
-
-    def options(self, **changes: object) -> Options:
-        draft = None if self.head is None else str(self.head)
-        settings = {"model": str(self.target), "draft": draft, "draft_max": 3} | changes
-        return Options(**{"drafter": (self.drafter,), **settings})
-
-
-@pytest.fixture(scope="session")
-def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pair]:
-    """Targets with heads, of random weights."""
-    folder = tmp_path_factory.mktemp("heads")
-    dense = gguf_tools.write_llama(folder / "dense.gguf", layers=4, seed=3, context=1024)
-    eagle = {
-        "borrowing": head_files.write_eagle(folder / "eagle.gguf"),
-        "owning": head_files.write_eagle(folder / "own.gguf", own=True),
-        "normed": head_files.write_eagle(folder / "normed.gguf", norms=True),
-        "few words": head_files.write_eagle(folder / "few.gguf", ids=[*range(3, 120)]),
-    }
-    return {
-        "mtp": Pair("mtp", head_files.write_mtp(folder / "mtp.gguf")),
-        "mtp on a hybrid": Pair("mtp", head_files.write_hybrid(folder / "hybrid.gguf")),
-        **{f"eagle3, {name}": Pair("eagle3", dense, path) for name, path in eagle.items()},
-    }
-
-
 KINDS = (
     *("mtp", "mtp on a hybrid", "eagle3, borrowing", "eagle3, owning", "eagle3, normed"),
     "eagle3, few words",
 )
 
 
-def last(events: Iterator[object]) -> Reply:
-    *_, end = events
-    assert isinstance(end, Finished)
-    return end.reply
-
-
 @pytest.mark.parametrize("sampling", [GREEDY, WARM, Sampling(repeat_penalty=1.3)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_head_leaves_the_text_alone(
-    pairs: dict[str, Pair], kind: str, sampling: Sampling
+    head_pairs: dict[str, Pair], kind: str, sampling: Sampling
 ) -> None:
-    with Runtime.open(pairs[kind].options()) as runtime:
+    with Runtime.open(head_pairs[kind].options()) as runtime:
         plain = last(runtime.reply(HELLO, sampling=sampling, seed=7, max_tokens=48, draft=False))
         drafted = last(runtime.reply(HELLO, sampling=sampling, seed=7, max_tokens=48))
     assert list(drafted.tokens) == list(plain.tokens)
     assert drafted.stats.drafted > 20
-    assert set(drafted.stats.by_drafter) == {pairs[kind].drafter}
+    assert set(drafted.stats.by_drafter) == {head_pairs[kind].drafter}
 
 
 @pytest.mark.parametrize("kind", ["mtp", "eagle3, few words"])
 def test_a_head_drafts_under_rejection_with_real_probabilities(
-    pairs: dict[str, Pair], kind: str
+    head_pairs: dict[str, Pair], kind: str
 ) -> None:
-    with Runtime.open(pairs[kind].options(verifier="rejection")) as runtime:
+    with Runtime.open(head_pairs[kind].options(verifier="rejection")) as runtime:
         sampling = Sampling(temperature=1.0, logit_bias=ENDLESS)
         reply = last(runtime.reply(HELLO, sampling=sampling, seed=1, max_tokens=40))
     assert len(reply.tokens) == 40
@@ -131,18 +89,21 @@ def test_a_layer_that_knows_what_comes_is_always_right(
             assert reply.stats.accepted == reply.stats.verified > 20
 
 
-def test_a_file_that_carries_a_layer_uses_it_without_being_told(pairs: dict[str, Pair]) -> None:
-    options = Options(model=str(pairs["mtp"].target), draft_max=3)
+def test_a_file_that_carries_a_layer_uses_it_without_being_told(
+    head_pairs: dict[str, Pair],
+) -> None:
+    target = str(head_pairs["mtp"].target)
+    options = Options(model=target, draft_max=3)
     with Runtime.open(options) as runtime:
         reply = last(runtime.reply(HELLO, sampling=WARM, seed=1, max_tokens=40))
     assert "mtp" in reply.stats.by_drafter
-    with Runtime.open(Options(model=str(pairs["mtp"].target), draft="none", draft_max=3)) as none:
+    with Runtime.open(Options(model=target, draft="none", draft_max=3)) as none:
         reply = last(none.reply(HELLO, sampling=WARM, seed=1, max_tokens=40))
     assert "mtp" not in reply.stats.by_drafter
 
 
-def test_a_head_beside_the_target_is_known_by_its_header(pairs: dict[str, Pair]) -> None:
-    pair = pairs["eagle3, owning"]
+def test_a_head_beside_the_target_is_known_by_its_header(head_pairs: dict[str, Pair]) -> None:
+    pair = head_pairs["eagle3, owning"]
     with Runtime.open(Options(str(pair.target), str(pair.head), draft_max=3)) as runtime:
         reply = last(runtime.reply(HELLO, sampling=WARM, seed=1, max_tokens=40))
         assert runtime.info.draft == str(pair.head)
@@ -190,31 +151,17 @@ class Stack(Following):
 
 
 @pytest.fixture
-def stack(pairs: dict[str, Pair]) -> Iterator[Callable[[str], Stack]]:
-    parts: list[Context | Model] = []
+def stack(head_pairs: dict[str, Pair]) -> Iterator[Callable[[str], Stack]]:
+    with contextlib.ExitStack() as closing:
 
-    def build(kind: str) -> Stack:
-        pair = pairs[kind]
-        model = Model(pair.target, next_layers=True)
-        context = Context(model, n_ctx=1024, n_batch=64, threads=1, rollback=ROLLBACK)
-        own = model if pair.head is None else Model(pair.head, alone=False)
-        into = NextToken if pair.head is None else Eagle
-        head = into(own, context, n_ctx=1024, n_batch=64, threads=1)
-        width = head_files.WIDTH
-        tap = NextStates(width) if pair.head is None else LayerInputs((1, 2, 3), width)
-        features = Features(tap, window=128)
-        parts.extend([head, context, model] if own is model else [head, context, own, model])
-        drafter = HeadDrafter(HeadModel(head, features, model.n_vocab), Proposal.COUPLED, "head")
-        target = LlamaTarget(context, features)
-        return Stack(context, target, drafter, model.n_vocab, head, features)
+        def build(kind: str) -> Stack:
+            at = closing.enter_context(loaded(head_pairs[kind], rollback=ROLLBACK))
+            model = HeadModel(at.head, at.features, at.model.n_vocab)
+            drafter = HeadDrafter(model, Proposal.COUPLED, "head")
+            n_vocab = at.model.n_vocab
+            return Stack(at.context, at.target, drafter, n_vocab, at.head, at.features)
 
-    yield build
-    for part in parts:
-        part.close()
-
-
-def prompt(n: int, seed: int = 0) -> list[int]:
-    return np.random.default_rng(seed).integers(3, 250, n).tolist()
+        yield build
 
 
 def guess(stack: Stack, tokens: list[int]) -> np.ndarray:
@@ -287,32 +234,6 @@ def test_an_interrupted_prompt_leaves_both_caches_in_step(
     fresh = stack("mtp")
     fresh.read(tokens)
     np.testing.assert_allclose(guess(made, tokens), guess(fresh, tokens), atol=0.02)
-
-
-@pytest.mark.parametrize("kind", ["mtp", "eagle3, few words", "mtp on a hybrid"])
-def test_chats_with_a_head_go_on_after_anything(pairs: dict[str, Pair], kind: str) -> None:
-    """An interrupt, a second turn, the same again, an edit, and the end of the context."""
-    pair = pairs[kind]
-
-    def chat(draft: bool) -> list[tuple[int, ...]]:
-        found, talk = [], list(HELLO)
-        with Runtime.open(pair.options(context=256)) as runtime:
-            for event in runtime.reply(talk, sampling=WARM, seed=1, draft=draft):
-                if type(event).__name__ == "Token":
-                    runtime.interrupt()
-            for text in ("and then?", "and then?", "no, this"):
-                reply = last(runtime.reply(talk, sampling=WARM, seed=2, max_tokens=30, draft=draft))
-                found.append(tuple(reply.tokens))
-                again = last(runtime.reply(talk, sampling=WARM, seed=2, max_tokens=30, draft=draft))
-                found.append(tuple(again.tokens))
-                talk += [Message("assistant", reply.text), Message("user", text)]
-            edited = [*talk[:-1], Message("user", "something else")]
-            found.append(
-                tuple(last(runtime.reply(edited, sampling=GREEDY, seed=3, draft=draft)).tokens)
-            )
-        return found
-
-    assert chat(draft=True) == chat(draft=False)
 
 
 # -- trained heads ---------------------------------------------------------------------------------
@@ -399,9 +320,9 @@ def joint(
 @pytest.mark.parametrize("k", [3, 12])
 @pytest.mark.parametrize("drafter", ["suffix", "mtp", "suffix,mtp"])
 def test_a_hybrid_target_is_exact_whether_states_are_kept_or_put_back(
-    pairs: dict[str, Pair], drafter: str, k: int
+    head_pairs: dict[str, Pair], drafter: str, k: int
 ) -> None:
-    options = pairs["mtp on a hybrid"].options(drafter=tuple(drafter.split(",")), draft_max=k)
+    options = head_pairs["mtp on a hybrid"].options(drafter=tuple(drafter.split(",")), draft_max=k)
     with Runtime.open(options) as runtime:
         for sampling in (GREEDY, WARM):
             plain = last(
@@ -422,10 +343,10 @@ def test_a_target_without_any_attention_is_drafted_for_too(tmp_path: Path) -> No
 
 
 def test_a_recurrent_state_is_never_taken_back_further_than_it_was_kept(
-    pairs: dict[str, Pair],
+    head_pairs: dict[str, Pair],
 ) -> None:
     """llama.cpp would do it and go on from another state."""
-    model = Model(pairs["mtp on a hybrid"].target)
+    model = Model(head_pairs["mtp on a hybrid"].target)
     context = Context(model, n_ctx=256, n_batch=64, threads=1, rollback=ROLLBACK)
     try:
         context.forward([(0, prompt(20), 0)])
@@ -442,10 +363,10 @@ def test_a_recurrent_state_is_never_taken_back_further_than_it_was_kept(
 
 
 def test_a_state_that_was_put_back_is_not_taken_back_by_what_came_after(
-    pairs: dict[str, Pair],
+    head_pairs: dict[str, Pair],
 ) -> None:
     """As a short reply is tried again whose last draft was long and did not stand."""
-    model = Model(pairs["mtp on a hybrid"].target)
+    model = Model(head_pairs["mtp on a hybrid"].target)
     context = Context(model, n_ctx=256, threads=1, rollback=ROLLBACK)
     try:
         context.read(0, prompt(30))
@@ -462,10 +383,10 @@ def test_a_state_that_was_put_back_is_not_taken_back_by_what_came_after(
 
 @pytest.mark.parametrize("tokens", [1, 5, 40])
 def test_stopping_does_not_leave_a_recurrent_state_halfway(
-    pairs: dict[str, Pair], tokens: int
+    head_pairs: dict[str, Pair], tokens: int
 ) -> None:
     """llama.cpp takes what a stopped pass began for a state that can be taken back."""
-    model = Model(pairs["mtp on a hybrid"].target)
+    model = Model(head_pairs["mtp on a hybrid"].target)
     contexts = [Context(model, n_ctx=512, threads=1, rollback=ROLLBACK) for _ in range(2)]
     try:
         stopped = contexts[0]
@@ -493,22 +414,22 @@ def test_stopping_does_not_leave_a_recurrent_state_halfway(
 
 
 def test_heads_of_another_target_are_refused_by_numbers(
-    pairs: dict[str, Pair], tmp_path: Path
+    head_pairs: dict[str, Pair], tmp_path: Path
 ) -> None:
-    dense = heads.read_whole(pairs["eagle3, owning"].target)
+    dense = heads.read_whole(head_pairs["eagle3, owning"].target)
 
     def trouble(head: Path, target: Header = dense) -> str:
         return heads.head_trouble(heads.read_whole(head), target) or ""
 
-    assert trouble(pairs["eagle3, owning"].head) == ""
+    assert trouble(head_pairs["eagle3, owning"].head) == ""
     far = head_files.write_eagle(tmp_path / "far.gguf", layers=(1, 2, 9))
     assert "layers 1, 2, 9" in trouble(far)
     assert "has 4 layers" in trouble(far)
     wide = head_files.write_eagle(tmp_path / "wide.gguf", target_width=128)
     assert "hidden size of 128" in trouble(wide)
     assert "has 64" in trouble(wide)
-    glm = heads.read_whole(pairs["mtp"].target)
-    assert "glm4moe" in trouble(pairs["eagle3, owning"].head, glm)
+    glm = heads.read_whole(head_pairs["mtp"].target)
+    assert "glm4moe" in trouble(head_pairs["eagle3, owning"].head, glm)
     two = head_files.write_eagle(tmp_path / "two.gguf", layers=(1, 2))
     assert "three are needed" in trouble(two)
 
@@ -526,8 +447,8 @@ def test_a_layer_that_is_only_promised_is_named_and_the_text_drafts(tmp_path: Pa
     assert set(reply.stats.by_drafter) <= {"suffix"}
 
 
-def test_what_is_asked_for_must_be_what_the_file_is(pairs: dict[str, Pair]) -> None:
-    eagle, mtp = pairs["eagle3, owning"], pairs["mtp"]
+def test_what_is_asked_for_must_be_what_the_file_is(head_pairs: dict[str, Pair]) -> None:
+    eagle, mtp = head_pairs["eagle3, owning"], head_pairs["mtp"]
     with pytest.raises(DraftIncompatibleError, match="EAGLE-3 head, not a model"):
         Runtime.open(
             Options(str(eagle.target), str(eagle.head), drafter=("model",), require_draft=True)
@@ -538,16 +459,16 @@ def test_what_is_asked_for_must_be_what_the_file_is(pairs: dict[str, Pair]) -> N
         Runtime.open(Options(str(mtp.target), drafter=("eagle3",)))
 
 
-def test_a_head_cannot_run_alone(pairs: dict[str, Pair]) -> None:
+def test_a_head_cannot_run_alone(head_pairs: dict[str, Pair]) -> None:
     with pytest.raises(UnsupportedModelError):
-        Runtime.open(Options(str(pairs["eagle3, owning"].head)))
+        Runtime.open(Options(str(head_pairs["eagle3, owning"].head)))
 
 
 def test_a_build_that_gives_no_states_is_told_from_one_that_does(
-    pairs: dict[str, Pair], monkeypatch: pytest.MonkeyPatch
+    head_pairs: dict[str, Pair], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert extension.calls() is not None
     monkeypatch.setattr(extension, "calls", lambda: None)
-    with Runtime.open(Options(str(pairs["mtp"].target), draft_max=3)) as runtime:
+    with Runtime.open(Options(str(head_pairs["mtp"].target), draft_max=3)) as runtime:
         assert any("does not give away" in notice for notice in runtime.info.notices)
         assert last(runtime.reply(HELLO, sampling=GREEDY, max_tokens=10)).tokens

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import gguf
@@ -14,9 +14,10 @@ import head_files
 import numpy as np
 import pytest
 import tables
+from replies import ENDLESS, HELLO, WARM, last
 from scipy import stats
 
-from localspec import GREEDY, Finished, Message, Options, Reply, Runtime, Sampling, assembly
+from localspec import GREEDY, Message, Options, Runtime, Sampling, assembly
 from localspec.drafters import Ask, Committed, Guesses
 from localspec.drafters.medusa import MedusaChains, MedusaDrafter, MedusaModel, best_first
 from localspec.errors import DraftIncompatibleError, OutOfMemoryError, UnsupportedModelError
@@ -33,20 +34,10 @@ from localspec.testing import TableTarget
 from localspec.values import Proposal
 from localspec.verifiers import Match, Rejection, Verifier
 
-WARM = Sampling(temperature=1.0)
-ENDLESS = tuple((token, -100.0) for token in range(3))
-"""A bias against the tokens that end a reply."""
-HELLO = [Message("user", "Hello there, hello there, hello")]
 TRAINED = Path(__file__).parent / "data" / "heads" / "medusa.gguf"
 """On the demo target."""
 FALSE_ALARM = 1e-4
 """Rate at which a correct program would fail a frequency test if its seeds were changed."""
-
-
-def last(events: Iterator[object]) -> Reply:
-    *_, end = events
-    assert isinstance(end, Finished)
-    return end.reply
 
 
 @pytest.fixture(scope="module")
@@ -159,29 +150,6 @@ def test_heads_that_were_trained_are_often_right_and_change_nothing(temperature:
             accepted += found.stats.accepted
             verified += found.stats.verified
     assert accepted > 0.4 * verified > 20
-
-
-def test_chats_with_heads_go_on_after_anything(pair: tuple[Path, Path]) -> None:
-    """An interrupt, a second turn, the same again, an edit, and the end of the context."""
-
-    def chat(draft: bool) -> list[tuple[int, ...]]:
-        found, talk = [], list(HELLO)
-        with Runtime.open(options(pair, context=256)) as runtime:
-            for event in runtime.reply(talk, sampling=WARM, seed=1, draft=draft):
-                if type(event).__name__ == "Token":
-                    runtime.interrupt()
-            for text in ("and then?", "and then?", "no, this"):
-                reply = last(runtime.reply(talk, sampling=WARM, seed=2, max_tokens=30, draft=draft))
-                found.append(tuple(reply.tokens))
-                again = last(runtime.reply(talk, sampling=WARM, seed=2, max_tokens=30, draft=draft))
-                found.append(tuple(again.tokens))
-                talk += [Message("assistant", reply.text), Message("user", text)]
-            edited = [*talk[:-1], Message("user", "something else")]
-            sampling = Sampling(temperature=0.0, logit_bias=ENDLESS)  # up to the context's end
-            found.append(tuple(last(runtime.reply(edited, sampling=sampling, draft=draft)).tokens))
-        return found
-
-    assert chat(draft=True) == chat(draft=False)
 
 
 def test_a_file_of_heads_is_used_without_being_told(pair: tuple[Path, Path]) -> None:

@@ -9,9 +9,10 @@ from pathlib import Path
 import head_files
 import numpy as np
 import pytest
-from stacks import Following
+from replies import ENDLESS, HELLO, WARM, last
+from stacks import Following, prompt
 
-from localspec import GREEDY, Finished, Message, Options, Reply, Runtime, Sampling
+from localspec import GREEDY, Message, Options, Runtime, Sampling
 from localspec.drafters.draft_model import UnreadyError
 from localspec.drafters.head import HeadDrafter, HeadModel
 from localspec.errors import DecodeError, DraftIncompatibleError, Interrupted, ModelFileError
@@ -27,10 +28,6 @@ from localspec.pairs.header import Header
 from localspec.values import Proposal
 
 Write = Callable[[Path], Path]
-WARM = Sampling(temperature=1.0)
-ENDLESS = tuple((token, -100.0) for token in range(3))
-"""A bias against the tokens that end a reply."""
-HELLO = [Message("user", "Hello there, hello there, hello")]
 CHAINED = ("hy_v3", "mimo2", "step35")
 
 
@@ -41,16 +38,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for architecture in CHAINED:
         head_files.write_chained(made / f"{architecture}.gguf", architecture)
     return made
-
-
-def last(events: Iterator[object]) -> Reply:
-    *_, end = events
-    assert isinstance(end, Finished)
-    return end.reply
-
-
-def prompt(n: int, seed: int = 0) -> list[int]:
-    return np.random.default_rng(seed).integers(3, 250, n).tolist()
 
 
 @pytest.mark.parametrize("write", [head_files.write_mtp, head_files.write_hybrid])
@@ -230,34 +217,6 @@ def test_interrupted_guesses_can_be_made_again(stack: Callable[[str], Stack]) ->
         made.model.extend([(0, [6], 1)])
     made.head.stop.clear()
     np.testing.assert_allclose(made.model.extend([(0, [6], 1)])[0], expected, atol=0.01)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("architecture", ["hy_v3", "step35"])
-def test_chats_with_a_chain_go_on_after_anything(folder: Path, architecture: str) -> None:
-    """An interrupt, a second turn, the same again, an edit, and the end of the context."""
-    path = str(folder / f"{architecture}.gguf")
-
-    def chat(draft: bool) -> list[tuple[int, ...]]:
-        found, talk = [], list(HELLO)
-        with Runtime.open(Options(path, drafter=("mtp",), draft_max=3, context=256)) as runtime:
-
-            def reply(said: list[Message], seed: int, most: int | None = 30) -> Reply:
-                return last(
-                    runtime.reply(said, sampling=WARM, seed=seed, max_tokens=most, draft=draft)
-                )
-
-            for event in runtime.reply(talk, sampling=WARM, seed=1, draft=draft):
-                if type(event).__name__ == "Token":
-                    runtime.interrupt()
-            for text in ("and then?", "no, this"):
-                found += [tuple(reply(talk, 2).tokens), tuple(reply(talk, 2).tokens)]
-                talk += [Message("assistant", "yes"), Message("user", text)]
-            edited = [*talk[:-1], Message("user", "something else")]
-            found.append(tuple(reply(edited, 3, None).tokens))
-        return found
-
-    assert chat(draft=True) == chat(draft=False)
 
 
 # -- refusals --------------------------------------------------------------------------------------

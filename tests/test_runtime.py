@@ -11,6 +11,7 @@ import gguf_tools
 import numpy as np
 import pytest
 from conftest import Files
+from replies import HELLO, WARM, last
 
 from localspec import (
     GREEDY,
@@ -36,9 +37,6 @@ from localspec.errors import (
     UsageError,
 )
 
-WARM = Sampling(temperature=1.0)
-HELLO = [Message("user", "Hello there, hello there, hello")]
-
 
 def options(files: Files, **changes: object) -> Options:
     settings = {"model": str(files.target), "draft": str(files.draft), "draft_max": 3} | changes
@@ -49,12 +47,6 @@ def options(files: Files, **changes: object) -> Options:
 def runtime(files: Files) -> Iterator[Runtime]:
     with Runtime.open(options(files)) as opened:
         yield opened
-
-
-def last(events: Iterator[object]) -> Reply:
-    *_, end = events
-    assert isinstance(end, Finished)
-    return end.reply
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, WARM, Sampling(repeat_penalty=1.3)])

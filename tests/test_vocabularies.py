@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import gguf_tools
 import pytest
 from conftest import Files
+from replies import last
 
-from localspec import GREEDY, Finished, Message, Options, Reply, Runtime, Sampling
+from localspec import GREEDY, Message, Options, Runtime, Sampling
 from localspec.errors import DraftIncompatibleError
 
 WARM = Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
@@ -43,12 +43,6 @@ def draft_of(files: Files, rows: list[int], layers: int = 2) -> str:
 def opened(files: Files, draft: str, **settings: object) -> Runtime:
     chosen = {"drafter": ("model",), "draft_max": 3, "threads": 1} | settings
     return Runtime.open(Options(model=str(files.target), draft=draft, **chosen))
-
-
-def last(events: Iterator[object]) -> Reply:
-    *_, end = events
-    assert isinstance(end, Finished)
-    return end.reply
 
 
 @pytest.mark.parametrize("rows", ROWS)
