@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterator
 from localspec.assembly import Pairing
 from localspec.drafters import Drafter, Fallible
 from localspec.errors import Interrupted
-from localspec.events import Event, Notice, Reply
+from localspec.events import Notice, Reply, ReplyEvent
 from localspec.policy import Policy
 from localspec.reading import Reader
 from localspec.replying import Generation
@@ -27,7 +27,7 @@ class Decoding:
 
     def reply(
         self, generation: Generation, drafter: Drafter, policy: Policy
-    ) -> Generator[Event, None, Reply]:
+    ) -> Generator[ReplyEvent, None, Reply]:
         """The events of a reply, and the whole of it.
 
         Raises:
@@ -46,7 +46,9 @@ class Decoding:
         self._plain_pass = generation.plain_pass or self._plain_pass
         return generation.reply(policy, self._plain_pass)
 
-    def _decode(self, generation: Generation, drafter: Drafter, policy: Policy) -> Iterator[Event]:
+    def _decode(
+        self, generation: Generation, drafter: Drafter, policy: Policy
+    ) -> Iterator[ReplyEvent]:
         pairing = self._pairing
         while generation.finish is None:
             if pairing.stop.is_set():  # asked for before each pass: there may be no model any more

@@ -182,7 +182,8 @@ class Examination:
     logits; infinite beyond 32, None where no rival was named."""
 
 
-Event = Loading | Reading | Token | Round | Notice | Finished
+ReplyEvent = Reading | Token | Round | Notice | Finished
+"""What a reply is made of; the last one is `Finished`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from localspec.assembly import Pairing
 from localspec.drafters import Committed, Drafter, Follows
 from localspec.drafters.draft_model import common_prefix
 from localspec.errors import DecodeError, Interrupted, LocalspecError
-from localspec.events import Event, Notice, Reading
+from localspec.events import Notice, Reading, ReplyEvent
 from localspec.policy import Policy
 from localspec.replying import Generation
 from localspec.resuming import Resuming
@@ -32,7 +32,9 @@ class Reader:
         self.resuming: Resuming | None = None
         """Caches of earlier sessions, if they are to be used."""
 
-    def read(self, generation: Generation, drafter: Drafter, policy: Policy) -> Iterator[Event]:
+    def read(
+        self, generation: Generation, drafter: Drafter, policy: Policy
+    ) -> Iterator[ReplyEvent]:
         """Read what the KV cache does not hold yet of the prompt, all but its last token.
 
         Raises:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from localspec.drafters import Drafter
-from localspec.events import Event, FinishReason, Reply, Round, Speculation, Stats, Token
+from localspec.events import FinishReason, Reply, ReplyEvent, Round, Speculation, Stats, Token
 from localspec.loop import Turn, decode_round
 from localspec.noise import Noise
 from localspec.plan import Standing
@@ -116,7 +116,7 @@ class Generation:
 
     def round(
         self, target: Target, drafter: Drafter, verifier: Verifier, policy: Policy
-    ) -> Iterator[Event]:
+    ) -> Iterator[ReplyEvent]:
         """One round and its events."""
         (turn,) = decode_round([self._request], target, drafter, verifier, policy)
         self.last_verify = (1 + len(turn.draft), turn.verify_seconds)

@@ -22,7 +22,6 @@ from localspec.decoding import Decoding
 from localspec.drafters import Drafter, Off
 from localspec.errors import ContextError, LocalspecError, UsageError
 from localspec.events import (
-    Event,
     Examination,
     Finished,
     Loading,
@@ -30,6 +29,7 @@ from localspec.events import (
     ModelInfo,
     Notice,
     Reply,
+    ReplyEvent,
 )
 from localspec.examining import examination
 from localspec.noise import Noise
@@ -138,7 +138,7 @@ class Runtime:
         max_tokens: int | None = None,
         stop: Sequence[str] = (),
         draft: bool = True,
-    ) -> Iterator[Event]:
+    ) -> Iterator[ReplyEvent]:
         """The next assistant turn of a conversation, as a stream of events.
 
         The whole conversation is given each time; what the KV cache holds of it is not read
@@ -173,7 +173,7 @@ class Runtime:
         max_tokens: int | None = None,
         stop: Sequence[str] = (),
         draft: bool = True,
-    ) -> Iterator[Event]:
+    ) -> Iterator[ReplyEvent]:
         """What the model writes after ``text``, without a chat template. As `reply` otherwise."""
         model = self._parts.target_model
         tokens = self._wording.bare(text)
@@ -284,7 +284,7 @@ class Runtime:
         seed: int | None,
         max_tokens: int | None,
         draft: bool,
-    ) -> Generator[Event, None, Reply]:
+    ) -> Generator[ReplyEvent, None, Reply]:
         pairing = self._parts
         if max_tokens is not None and max_tokens < 1:
             raise UsageError(f"max_tokens must be at least 1, not {max_tokens}")

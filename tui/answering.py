@@ -7,10 +7,10 @@ import dataclasses
 from collections.abc import Callable
 
 from localspec.errors import LocalspecError
-from localspec.events import Finished, Notice, Reading, Round, Token
+from localspec.events import Finished, Notice, Reading, ReplyEvent, Round, Token
 from tui.comparison import Comparison
 from tui.conversation import Made, Turn
-from tui.engine import Phase, ReplyEvent, Settings
+from tui.engine import Phase, Settings
 from tui.engines import Engines
 from tui.happenings import Asked, Ended, Failed, Happening, Told
 from tui.open_chat import OpenChat, Work

@@ -3,51 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from localspec.errors import LocalspecError
-from localspec.events import (
-    Examination,
-    Finished,
-    Message,
-    Notice,
-    Reading,
-    Reply,
-    Round,
-    Token,
-)
-from localspec.parameters import Sampling
+from localspec.events import Examination, Finished, Reply, Round, Token
 from tui.conversation import Made, Turn
+from tui.engine import Answers
 from tui.stream import plain
-
-
-class Answers(Protocol):
-    """What a comparison needs of the engine."""
-
-    def reply(
-        self,
-        messages: Sequence[Message],
-        *,
-        sampling: Sampling,
-        seed: int | None = None,
-        max_tokens: int | None = None,
-        draft: bool = True,
-    ) -> AsyncIterator[Reading | Token | Round | Notice | Finished]: ...
-
-    async def examine(
-        self,
-        messages: Sequence[Message],
-        tokens: Sequence[int],
-        *,
-        sampling: Sampling,
-        seed: int,
-        max_tokens: int | None = None,
-        rival: int | None = None,
-    ) -> Examination: ...
-
-    def interrupt(self) -> None: ...
 
 
 async def examine(

@@ -8,31 +8,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from localspec.errors import EngineError
-from localspec.events import (
-    Examination,
-    Finished,
-    Loading,
-    Message,
-    ModelInfo,
-    Notice,
-    Reading,
-    Round,
-    Token,
-)
+from localspec.events import Examination, Loading, Message, ModelInfo, ReplyEvent
 from localspec.parameters import Sampling
 
-ReplyEvent = Reading | Token | Round | Notice | Finished
 
-
-class Engine(Protocol):
-    """What the interface needs of localspec.engine.client.EngineClient."""
-
-    on_death: Callable[[EngineError], None] | None
-
-    @property
-    def pid(self) -> int | None: ...
-
-    async def open(self, on_loading: Callable[[Loading], None] | None = None) -> ModelInfo: ...
+class Answers(Protocol):
+    """What a model that is loaded can be asked; see localspec.runtime.Runtime."""
 
     def reply(
         self,
@@ -57,6 +38,17 @@ class Engine(Protocol):
     ) -> Examination: ...
 
     def interrupt(self) -> None: ...
+
+
+class Engine(Answers, Protocol):
+    """What the interface needs of localspec.engine.client.EngineClient."""
+
+    on_death: Callable[[EngineError], None] | None
+
+    @property
+    def pid(self) -> int | None: ...
+
+    async def open(self, on_loading: Callable[[Loading], None] | None = None) -> ModelInfo: ...
 
     async def close(self) -> None: ...
 

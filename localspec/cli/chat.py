@@ -24,7 +24,7 @@ from localspec.cli.lines import Leaving, Talk
 from localspec.cli.spoken import Silent, speaker
 from localspec.cli.texts import decode, write
 from localspec.errors import LocalspecError, UsageError
-from localspec.events import Event, Finished, Notice, Token
+from localspec.events import Finished, Notice, ReplyEvent, Token
 
 if TYPE_CHECKING:
     from localspec.chats.journal import Journal
@@ -127,7 +127,7 @@ def _answer_lines(asked: Asked, journal: Journal) -> int:
     return 0
 
 
-def _stream(events: Iterator[Event], question: str, journal: Journal, voice: Silent) -> None:
+def _stream(events: Iterator[ReplyEvent], question: str, journal: Journal, voice: Silent) -> None:
     shown = 0
     begun = False
     for event in events:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -12,7 +13,7 @@ from localspec.cli.flags import chosen_preset, model_flags, preset_flag, samplin
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.texts import read_stdin, require_text, summary, write, write_json
 from localspec.errors import UsageError
-from localspec.events import Event, Finished, Message, ModelInfo, Notice, Reply, Token
+from localspec.events import Finished, Message, ModelInfo, Notice, Reply, ReplyEvent, Token
 
 
 @click.command("run", context_settings={"ignore_unknown_options": False})
@@ -76,10 +77,9 @@ def command(
     return 130 if reply.finish_reason == "interrupt" else 0
 
 
-def _follow(events: Any, ctrl_c: CtrlC, *, show: bool) -> Reply:
+def _follow(events: Iterator[ReplyEvent], ctrl_c: CtrlC, *, show: bool) -> Reply:
     """Stream a reply to stdout, or only wait for its end."""
     shown = 0
-    event: Event
     for event in events:
         if isinstance(event, Token) and show:
             write(event.text)

@@ -45,8 +45,7 @@ from localspec.events import (
     ModelInfo,
     Notice,
     Reading,
-    Round,
-    Token,
+    ReplyEvent,
 )
 from localspec.parameters import Sampling
 
@@ -54,9 +53,6 @@ if TYPE_CHECKING:
     from asyncio.subprocess import Process
 
     from localspec.options import Options
-
-ReplyEvent = Reading | Token | Round | Notice | Finished
-"""What a reply is made of."""
 
 LOG_NAME = "engine.log"
 _CLOSE_SECONDS = 1.5

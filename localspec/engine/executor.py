@@ -33,7 +33,6 @@ from localspec.engine.reports import (
 )
 from localspec.errors import EngineError, LocalspecError
 from localspec.events import (
-    Event,
     Examination,
     Finished,
     Loading,
@@ -41,6 +40,7 @@ from localspec.events import (
     ModelInfo,
     Notice,
     Reading,
+    ReplyEvent,
     Round,
     Token,
 )
@@ -73,7 +73,7 @@ class EngineRuntime(Protocol):
         max_tokens: int | None = None,
         stop: Sequence[str] = (),
         draft: bool = True,
-    ) -> Iterator[Event]: ...
+    ) -> Iterator[ReplyEvent]: ...
 
     def examine(
         self,
@@ -255,7 +255,7 @@ class Engine:
         )
         self._outbox.send(ExaminedEvent(command.id, found))
 
-    def _report(self, id: int, event: Event) -> None:  # noqa: A002 - the protocol's field
+    def _report(self, id: int, event: ReplyEvent) -> None:  # noqa: A002 - the protocol's field
         match event:
             case Token() | Round():
                 self._outbox.add(id, event)
@@ -265,8 +265,6 @@ class Engine:
                 self._outbox.send(NoticeEvent(id, text))
             case Finished(reply):
                 self._outbox.send(FinishedEvent(id, reply))
-            case Loading(name, fraction):
-                self._outbox.send(LoadingEvent(name, fraction))
 
 
 def _read_line(stream: BinaryIO) -> bytes:
