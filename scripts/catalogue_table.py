@@ -18,7 +18,7 @@ from localspec.pairs.catalog import HubFile, Pair, shipped  # noqa: E402
 from localspec.pairs.catalog_file import Document  # noqa: E402
 
 BEGIN, END = "<!-- catalogue: begin -->", "<!-- catalogue: end -->"
-_HEAD = ("Name", "For", "Download", "Drafted for by", "Context", "Memory", "Licence")
+_HEAD = ("Name", "For", "Download", "Drafter", "Context", "Memory", "Licence")
 _DRAFTING = {
     "draft-model": "a draft model",
     "mtp-embedded": "an MTP layer inside the file",
