@@ -11,20 +11,15 @@ from localspec import config, controlling
 from localspec.controlling import Control
 from localspec.drafters import Drafter, Off
 from localspec.drafters.cascade import Cascade
-from localspec.errors import (
-    OutOfMemoryError,
-)
-from localspec.events import Loading, ModelInfo, Speculation
+from localspec.errors import OutOfMemoryError
+from localspec.events import ModelInfo, Speculation
 from localspec.gathering import Gathering
 from localspec.heading import Brought, brought
 from localspec.llama import library
-from localspec.llama.calibrate import Timed, Watchdog, choose_threads
+from localspec.llama.calibrate import Timed, Watchdog
 from localspec.llama.context import Context
 from localspec.llama.devices import backend, physical_cores
-from localspec.llama.heads import Head
 from localspec.llama.limits import ROLLBACK
-from localspec.llama.medusa import Medusa
-from localspec.llama.medusa import opened as opened_heads
 from localspec.llama.model import Model, check_file
 from localspec.llama.runners import LlamaTarget
 from localspec.llama.stop import StopFlag
@@ -32,14 +27,11 @@ from localspec.options import Options
 from localspec.pairs.explain import needs
 from localspec.pairs.fit import fit_files
 from localspec.pairs.heads import carries_mtp
-from localspec.pairs.placement import BATCH, Share
 from localspec.pairs.planning import Fit, Wishes, step_down
 from localspec.pairs.resolve import Resolved, resolve
+from localspec.parts import Parts, Progress
 from localspec.verifiers import Verifier, verifier
 from localspec.wanting import branches, broad, must_fit, uses_draft, wanted
-
-Progress = Callable[[Loading], None]
-Part = Context | Model | Medusa
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +49,13 @@ class Pairing:
     stop: StopFlag
     """Set, it aborts the running pass."""
     watchdog: Watchdog | None
-    parts: tuple[Part, ...]
-    """To be closed, in this order."""
+    parts: Parts
+    """All that is loaded."""
 
     def close(self) -> None:
         """Free everything; a reply that is being made ends before its next pass."""
         self.stop.set()
-        for part in self.parts:
-            part.close()
+        self.parts.close()
 
 
 def load(
@@ -77,12 +68,7 @@ def load(
     """
     library.log_to(config.make(config.state_dir()) / "llama.log")
     files = resolve(options.model, options.draft)
-    assembly = _Assembly(options, files, on_event, cancelled, notices=list(files.notices))
-    try:
-        return assembly.pairing()
-    except BaseException:
-        assembly.close()
-        raise
+    return _Assembly(options, files, on_event, cancelled, list(files.notices)).pairing()
 
 
 @dataclass
@@ -93,8 +79,7 @@ class _Assembly:
     files: Resolved
     on_event: Progress | None
     cancelled: Callable[[], bool] | None
-    parts: list[Part] = field(default_factory=list)
-    notices: list[str] = field(default_factory=list)
+    notices: list[str]
     stop: StopFlag = field(default_factory=StopFlag)
 
     def pairing(self) -> Pairing:
@@ -102,6 +87,7 @@ class _Assembly:
 
         Raises:
             OutOfMemoryError: nothing fits; with the numbers.
+            LocalspecError: as `load`.
         """
         fit = self.planned()
         try:
@@ -111,7 +97,6 @@ class _Assembly:
             if smaller is None:
                 raise OutOfMemoryError(f"{error} ({needs(fit)})") from None
             what = str(error).split(";")[0]
-        self.close()
         self.notices[:] = [f"memory was refused ({what}); loaded with less: {needs(smaller)}"]
         try:
             return self.loaded(smaller)
@@ -144,48 +129,42 @@ class _Assembly:
         return wanted(self.options, self.brought)
 
     def loaded(self, fit: Fit) -> Pairing:
-        options = self.options
+        """Loaded by this plan; if that fails, nothing stays loaded."""
+        parts = Parts(fit, self.options.threads, self.stop, self.on_event, self.cancelled)
+        try:
+            return self.put_together(parts)
+        except BaseException:
+            parts.close()
+            raise
+
+    def put_together(self, parts: Parts) -> Pairing:
+        """The target, then what drafts for it, then who decides about that."""
+        options, fit = self.options, parts.fit
         self.notices.extend(fit.notes)
         in_target = any(self.brought.in_target(name) for name in self.names)
         carried = in_target and carries_mtp(self.brought.target)
-        model = self.model(self.files.target, fit.target, next_layers=carried)
+        model = parts.model(self.files.target, fit.target, next_layers=carried)
         self.look_at(model, fit.context)
         own = branches(options, self.names, self.brought, model, self.notices)
-        context = self.context(model, fit, fit.target.kv_type, own, rollback=self.rollback)
+        context = parts.context(model, fit.target.kv_type, own, rollback=self.rollback)
         judge = verifier(options.verifier)
         gathering = Gathering(
             options=options,
             names=self.names,
             file=self.files.draft,
             files=self.brought,
-            target=model,
-            fit=fit,
+            target=context,
+            parts=parts,
             favours=judge.favours,
             notices=self.notices,
-            load=lambda path, alone: self.model(path, fit.draft, alone=alone),
-            open=lambda draft, kv_type, branches: self.context(draft, fit, kv_type, branches),
-            open_head=lambda kv_type, kind, head: self.head(kind, head, context, fit, kv_type),
-            unload=self.unload,
-            open_medusa=lambda path: (self.medusa(path, context, fit), context),
         )
         drafters = gathering.drafters()
         off = self.why_off(drafters)
         control = self.control(context, drafters, gathering.timed, off)
         on_cpu = options.threads is None and backend() == "cpu"
-        target, drafts = self.files.target, self.files.draft if gathering.uses_file else None
         return Pairing(
-            info=ModelInfo(
-                target=str(target),
-                draft=str(drafts) if drafts else None,
-                backend=backend(),
-                context=context.capacity,
-                name=self.files.name,
-                target_bytes=target.stat().st_size,
-                draft_bytes=drafts.stat().st_size if drafts else 0,
-                threads=context.threads,
-                speculation=Speculation("off", off) if off else Speculation("on"),
-                notices=tuple(self.notices),
-                drafters=tuple(drafter.name for drafter in drafters),
+            info=self.info(
+                context, drafters, self.files.draft if gathering.uses_file else None, off
             ),
             target_model=model,
             target=LlamaTarget(context, gathering.features),
@@ -195,40 +174,27 @@ class _Assembly:
             identity=controlling.state_identity(options, context),
             stop=self.stop,
             watchdog=Watchdog(context, physical_cores()) if on_cpu else None,
-            parts=tuple(self.parts),
+            parts=parts,
         )
 
-    def close(self) -> None:
-        """Free what is loaded so far."""
-        for part in self.parts:
-            part.close()
-        self.parts.clear()
-
-    def unload(self, model: Model) -> None:
-        """Free a model that is not used after all, its contexts first."""
-        for part in list(self.parts):
-            if part is model or (isinstance(part, Context) and part.model is model):
-                part.close()
-                self.parts.remove(part)
-
-    def model(
-        self, path: Path, share: Share | None, *, next_layers: bool = False, alone: bool = True
-    ) -> Model:
-        def progress(fraction: float) -> None:
-            if self.on_event is not None:
-                self.on_event(Loading(path.name, fraction))
-
-        layers = share.gpu_layers if share is not None else 0
-        loaded = Model(
-            path,
-            gpu_layers=layers,
-            next_layers=next_layers or not alone,
-            alone=alone,
-            on_progress=progress,
-            cancelled=self.cancelled,
+    def info(
+        self, context: Context, drafters: list[Drafter], draft: Path | None, off: str | None
+    ) -> ModelInfo:
+        """What callers are told; ``draft`` is the file that is drafted from, if one is."""
+        target = self.files.target
+        return ModelInfo(
+            target=str(target),
+            draft=str(draft) if draft else None,
+            backend=backend(),
+            context=context.capacity,
+            name=self.files.name,
+            target_bytes=target.stat().st_size,
+            draft_bytes=draft.stat().st_size if draft else 0,
+            threads=context.threads,
+            speculation=Speculation("off", off) if off else Speculation("on"),
+            notices=tuple(self.notices),
+            drafters=tuple(drafter.name for drafter in drafters),
         )
-        self.parts.append(loaded)
-        return loaded
 
     def look_at(self, model: Model, context: int) -> None:
         """Take note of what the person should know about the target."""
@@ -249,45 +215,8 @@ class _Assembly:
         """Tokens that a recurrent state is to be taken back by."""
         return 0 if "off" in self.names else ROLLBACK
 
-    def context(
-        self, model: Model, fit: Fit, kv_type: str, branches: int = 0, rollback: int = 0
-    ) -> Context:
-        made = Context(
-            model,
-            n_ctx=fit.context,
-            branches=branches,
-            rollback=rollback,
-            n_batch=BATCH,
-            threads=fit.threads,
-            kv_type=kv_type,
-            stop=self.stop,
-        )
-        self.parts.insert(0, made)  # contexts are freed before the models they use
-        if self.options.threads is None and backend() == "cpu":
-            choose_threads(made)
-        return made
-
-    def head(self, kind: type[Head], model: Model, target: Context, fit: Fit, kv_type: str) -> Head:
-        made = kind(
-            model,
-            target,
-            n_ctx=fit.context,
-            branches=target.branches if model.branching else 0,
-            n_batch=BATCH,
-            threads=target.threads,
-            kv_type=kv_type,
-            stop=self.stop,
-        )
-        self.parts.insert(0, made)
-        return made
-
-    def medusa(self, path: Path, target: Context, fit: Fit) -> Medusa:
-        on_gpu = fit.draft is not None and fit.draft.gpu_layers > 0
-        made = opened_heads(path, self.files.target, on_gpu=on_gpu, threads=target.threads)
-        self.parts.insert(0, made)
-        return made
-
     def why_off(self, drafters: list[Drafter]) -> str | None:
+        """Why nothing drafts; None where something does."""
         if drafters:
             return None
         names = self.names
@@ -304,6 +233,7 @@ class _Assembly:
         drafting: dict[str, Timed],
         reason: str | None,
     ) -> Control:
+        """The policy: none where nothing drafts, a fixed length where one was asked for."""
         if reason is not None:
             return controlling.off(reason)
         names = [drafter.name for drafter in drafters]

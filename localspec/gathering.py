@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 from localspec.drafters import Drafter
@@ -29,7 +27,6 @@ from localspec.llama.calibrate import Timed, of_context
 from localspec.llama.context import Context
 from localspec.llama.features import Features
 from localspec.llama.heads import Head
-from localspec.llama.medusa import Medusa
 from localspec.llama.model import Model
 from localspec.llama.runners import LlamaDraftModel, LlamaTarget
 from localspec.options import Options
@@ -39,6 +36,7 @@ from localspec.pairs.heads import MEDUSA, MODEL
 from localspec.pairs.planning import Fit, draft_kv_type
 from localspec.pairs.resolve import NO_DRAFT
 from localspec.pairs.translation import Translation, too_little, translate
+from localspec.parts import Parts
 from localspec.remembering import remembered
 from localspec.values import Proposal
 from localspec.wanting import WITH_A_MODEL, branches, insists_on, uses_draft
@@ -58,21 +56,14 @@ class Gathering:
     file: Path | None
     """Of the draft model, or of the head."""
     files: Brought
-    target: Model
-    fit: Fit
+    target: Context
+    """Of the target model."""
+    parts: Parts
+    """Loads what is missing."""
     favours: Proposal
     """The kind of proposal that the verifier favours."""
     notices: list[str]
-    load: Callable[[Path, bool], Model]
-    """Loads a file, a model that can run alone or a head."""
-    open: Callable[[Model, str, int], Context]
-    """Makes a context of (model, KV type, branches)."""
-    open_head: Callable[[str, type[Head], Model], Head]
-    """Makes a head's context of a KV type."""
-    unload: Callable[[Model], None]
-    """Frees what was loaded and is not used."""
-    open_medusa: Callable[[Path], tuple[Medusa, Context]]
-    """Loads Medusa heads, beside the target's context."""
+    """Where what the person should know is added."""
     draft: Model | None = None
     uses_file: bool = False
     """Whether something is drafted from the file."""
@@ -100,7 +91,7 @@ class Gathering:
                 found += self._with_head(name)
             elif name in WITH_A_MODEL and self.draft is not None:
                 found.append(self._with_model(name, self.draft))
-            elif name == "lookahead" and self.target.branching:
+            elif name == "lookahead" and self._model.branching:
                 found.append(Lookahead())
             elif name == "ngram":
                 found.append(NGram(max(2, self._shortest)))
@@ -123,7 +114,7 @@ class Gathering:
             return None, None
         if self.file is None:
             return None, "there is no draft model"
-        refusal = self.fit.left_out
+        refusal = self._fit.left_out
         if self.files.kind not in {None, MODEL}:
             refusal = self.files.trouble(MODEL)
         if refusal is not None:
@@ -131,7 +122,7 @@ class Gathering:
         try:
             if self.files.draft is None:  # llama.cpp may abort on what we could not read
                 read_header(self.file)
-            draft = self.load(self.file, True)
+            draft = self.parts.model(self.file, self._fit.draft)
         except Interrupted:
             raise
         except LocalspecError as error:
@@ -142,7 +133,7 @@ class Gathering:
         if mismatch is None:
             self._look_at(draft)
             return draft, None
-        return None, f"draft {draft.path.name} cannot draft for {self.target.path.name}: {mismatch}"
+        return None, f"draft {draft.path.name} cannot draft for {self._model.path.name}: {mismatch}"
 
     def _with_head(self, name: str) -> list[Drafter]:
         """The drafter from a head; with a notice, none or the text in its place."""
@@ -154,7 +145,7 @@ class Gathering:
         if refusal is not None and named:
             raise DraftIncompatibleError(refusal)
         if refusal is None and not self.files.in_target(name):
-            refusal = self.fit.left_out
+            refusal = self._fit.left_out
         if refusal is None:
             try:
                 return [self._opened(name)]
@@ -172,26 +163,29 @@ class Gathering:
     def _opened(self, name: str) -> Drafter:
         if name == MEDUSA:
             return self._computed_here()
-        head = self.target
+        head = self._model
         if not self.files.in_target(name):
             assert self.file is not None  # its header was read
-            head = self.load(self.file, False)
-        planned = self.fit.draft
+            head = self.parts.model(self.file, self._fit.draft, alone=False)
+        planned = self._fit.draft
         kv_type = planned.kv_type if planned else self._target_kv
-        into = partial(self.open_head, kv_type)
+
+        def into(kind: type[Head], model: Model) -> Head:
+            return self.parts.head(kind, model, self.target, kv_type)
+
         try:
-            found = opened(name, head, self.target, self.files, into, self.favours)
+            found = opened(name, head, self._model, self.files, into, self.favours)
         except LocalspecError:
-            if head is not self.target:
-                self.unload(head)
+            if head is not self._model:
+                self.parts.unload(head)
             raise
         self._look_at(head)
         return self._taken(name, found)
 
     def _look_at(self, draft: Model) -> None:
         """Take note of a draft that was trained for less than the chat may hold."""
-        trained, room = draft.n_ctx_train, min(self.fit.context, self.target.n_ctx_train)
-        if draft is not self.target and 0 < trained < room:
+        trained, room = draft.n_ctx_train, min(self._fit.context, self._model.n_ctx_train)
+        if draft is not self._model and 0 < trained < room:
             self.notices.append(
                 f"{draft.path.name} was trained for {trained} tokens, and the context has {room}: "
                 "beyond that fewer of its drafts may stand"
@@ -200,8 +194,8 @@ class Gathering:
     def _computed_here(self) -> Drafter:
         """Medusa heads: llama.cpp knows nothing of these."""
         assert self.file is not None  # its header was read
-        heads, target = self.open_medusa(self.file)
-        found = opened_medusa(self.file, heads, target, self.files.tap(MEDUSA), self.favours)
+        heads = self.parts.medusa(self.file, self.target)
+        found = opened_medusa(self.file, heads, self.target, self.files.tap(MEDUSA), self.favours)
         return self._taken(MEDUSA, found)
 
     def _taken(self, name: str, found: Opened) -> Drafter:
@@ -216,10 +210,10 @@ class Gathering:
         """Why the draft cannot serve the target; None if it can, by translation if need be."""
         if not draft.partial_removal:
             return "it keeps a recurrent state that cannot forget rejected tokens"
-        mismatch = vocabulary_mismatch(self.target, draft)
+        mismatch = vocabulary_mismatch(self._model, draft)
         if mismatch is None:
             return None
-        translation = translate(self.target, draft)
+        translation = translate(self._model, draft)
         too_foreign = too_little(translation, mismatch)
         if too_foreign is not None:
             return too_foreign
@@ -231,18 +225,18 @@ class Gathering:
         return None
 
     def _with_model(self, name: str, draft: Model) -> Drafter:
-        planned = self.fit.draft  # None where only llama.cpp could read its header
+        planned = self._fit.draft  # None where only llama.cpp could read its header
         kv_type = planned.kv_type if planned else draft_kv_type(None, self._target_kv)
         if name == "tree" and self._translation is None:
             own = branches(self.options, self.names, self.files, draft, self.notices)
-            context = self.open(draft, kv_type, own)
+            context = self.parts.context(draft, kv_type, own)
             self.timed[name] = of_context(context)
-            shared = min(draft.n_vocab, self.target.n_vocab)
+            shared = min(draft.n_vocab, self._model.n_vocab)
             chains = ModelDrafter(LlamaDraftModel(context, shared), self.favours, name)
             return TreeDrafter(chains, LlamaTarget(context), shared, self.favours)
-        context = self.open(draft, kv_type, 0)
+        context = self.parts.context(draft, kv_type)
         self.timed["model"] = of_context(context)
-        model: DraftModel = LlamaDraftModel(context, self.target.n_vocab)
+        model: DraftModel = LlamaDraftModel(context, self._model.n_vocab)
         if self._translation is not None:
             model = TranslatedModel(LlamaDraftModel(context, draft.n_vocab), self._translation)
         return ModelDrafter(model, self.favours)
@@ -252,14 +246,23 @@ class Gathering:
         if not self.options.remember:
             return []
         try:
-            return remembered(lambda text: self.target.tokenize(text, special=False, bos=False))
+            return remembered(lambda text: self._model.tokenize(text, special=False, bos=False))
         except ChatsError as error:
             self.notices.append(f"{error}; drafting without earlier chats")
             return []
 
     @property
+    def _model(self) -> Model:
+        """The target's."""
+        return self.target.model
+
+    @property
+    def _fit(self) -> Fit:
+        return self.parts.fit
+
+    @property
     def _target_kv(self) -> str:
-        return self.fit.target.kv_type
+        return self._fit.target.kv_type
 
     @property
     def _shortest(self) -> int:

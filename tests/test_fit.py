@@ -474,9 +474,9 @@ def test_a_draft_that_cannot_be_loaded_is_left_to_loading(files: Files, tmp_path
 
 def refuse(monkeypatch: pytest.MonkeyPatch, times: int) -> list[int]:
     """Let llama.cpp refuse so many contexts; returns the sizes that were asked for."""
-    from localspec import assembly
+    from localspec import parts
 
-    real, asked = assembly.Context, []
+    real, asked = parts.Context, []
 
     def context(model, *, n_ctx, **rest):
         asked.append(n_ctx)
@@ -484,7 +484,7 @@ def refuse(monkeypatch: pytest.MonkeyPatch, times: int) -> list[int]:
             raise OutOfMemoryError(f"no context of {n_ctx} tokens: refused")
         return real(model, n_ctx=n_ctx, **rest)
 
-    monkeypatch.setattr(assembly, "Context", context)
+    monkeypatch.setattr(parts, "Context", context)
     return asked
 
 
@@ -534,11 +534,11 @@ def test_a_draft_without_room_leaves_ngrams(
 def test_refused_layers_are_fewer_the_second_time(
     files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from localspec import assembly
+    from localspec import parts
 
     tiny = Memory((Gpu("CUDA0", "a card", 30_000_000, 10**9),), 60 * GB, 70 * GB)
     monkeypatch.setattr(fitting, "look", lambda: tiny)
-    real, asked = assembly.Model, []
+    real, asked = parts.Model, []
 
     def model(path, *, gpu_layers, **rest):
         asked.append((path.name, gpu_layers))
@@ -546,7 +546,7 @@ def test_refused_layers_are_fewer_the_second_time(
             raise OutOfMemoryError("target.gguf does not fit into memory")
         return real(path, gpu_layers=gpu_layers, **rest)
 
-    monkeypatch.setattr(assembly, "Model", model)
+    monkeypatch.setattr(parts, "Model", model)
     options = Options(model=str(files.target), draft=str(files.draft), draft_max=2)
     with Runtime.open(options) as runtime:
         assert "does not fit" in runtime.info.notices[0]

@@ -17,7 +17,7 @@ import tables
 from replies import ENDLESS, HELLO, WARM, last
 from scipy import stats
 
-from localspec import GREEDY, Message, Options, Runtime, Sampling, assembly
+from localspec import GREEDY, Message, Options, Runtime, Sampling, parts
 from localspec.drafters import Ask, Committed, Guesses
 from localspec.drafters.medusa import MedusaChains, MedusaDrafter, MedusaModel, best_first
 from localspec.errors import DraftIncompatibleError, OutOfMemoryError, UnsupportedModelError
@@ -211,7 +211,7 @@ def test_heads_beside_a_target_are_found_and_where_they_fail_the_text_drafts(
     def fails(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(assembly, "opened_heads", fails)
+    monkeypatch.setattr(parts, "opened", fails)
     with Runtime.open(Options(str(target), draft_max=3)) as runtime:
         assert any(words in n and "n-grams instead" in n for n in runtime.info.notices)
         assert runtime.info.draft is None
