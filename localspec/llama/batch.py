@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from localspec.llama.library import c_api
+from localspec.values import Tokens
 
 
 class Batch:
@@ -50,6 +51,18 @@ class Batch:
             seq_id=_pointer(self._seq_pointers, ctypes.POINTER(c_api.llama_seq_id)),
             logits=_pointer(self.outputs, ctypes.c_int8),
         )
+
+    def place(self, at: int, seq: int, position: int, tokens: Tokens, outputs: int) -> None:
+        """Put a run of one sequence's tokens, the first at ``position``, into the rows from ``at``
+        on; the last ``outputs`` of them yield logits.
+        """
+        end = at + len(tokens)
+        self.tokens[at:end] = tokens
+        self.positions[at:end] = np.arange(position, position + len(tokens))
+        self.seqs[at:end, 0] = seq
+        self.seq_counts[at:end] = 1
+        self.outputs[at : end - outputs] = 0
+        self.outputs[end - outputs : end] = 1
 
     def first(self, n: int) -> Any:
         """The C struct over the first n tokens."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -20,6 +19,7 @@ from localspec.llama import library
 from localspec.llama.batch import Batch
 from localspec.llama.library import c_api
 from localspec.llama.limits import KV_TYPES, OUTPUTS, decode_error
+from localspec.llama.logits import LastLogits
 from localspec.llama.model import Model
 from localspec.llama.stop import StopFlag
 from localspec.llama.tree import Tree
@@ -95,8 +95,7 @@ class Context:
         """Where the tree of the last pass begins, until `truncate`."""
         self._revocable: dict[int, int] = {}
         """Tokens of the last pass that a recurrent state could be taken back by, once."""
-        self._rows: dict[tuple[int, int], Logits] = {}
-        """Arrays over llama.cpp's buffer by address and rows: looking up is cheaper."""
+        self._logits = LastLogits(self._ptr, model.n_vocab)
         self.capacity = min(n_ctx, int(c_api.llama_n_ctx_seq(self._ptr)))
         self.threads = threads
         self.kv_type = kv_type
@@ -206,13 +205,7 @@ class Context:
             start = self._lengths[seq]
             if start + len(tokens) > self.capacity:
                 raise ContextFullError("the context is full; start a new chat or raise --ctx")
-            batch.tokens[n:end] = tokens
-            batch.positions[n:end] = np.arange(start, start + len(tokens))
-            batch.seqs[n:end, 0] = seq
-            batch.seq_counts[n:end] = 1
-            batch.outputs[n:end] = states
-            if outputs:
-                batch.outputs[end - outputs : end] = 1
+            batch.place(n, seq, start, tokens, len(tokens) if states else outputs)
             n = end
         try:
             self._decode(n, n if states else sum(outputs for _, _, outputs in work), states)
@@ -223,9 +216,9 @@ class Context:
             self._lengths[seq] += len(tokens)
             self._revocable[seq] = len(tokens) - 1
         if states:
-            rows = self._views([len(tokens) for _, tokens, _ in work])
+            rows = self._logits.views([len(tokens) for _, tokens, _ in work])
             return [r[len(r) - outputs :] for r, (_, _, outputs) in zip(rows, work, strict=True)]
-        return self._views([outputs for _, _, outputs in work])
+        return self._logits.views([outputs for _, _, outputs in work])
 
     def _decode(self, n: int, outputs: int, states: bool = False) -> None:
         """The first n tokens of the batch."""
@@ -283,7 +276,7 @@ class Context:
             self.truncate(0, start)
             raise
         self._lengths[0] = start + n  # an upper bound, until it is known what stays
-        return self._views([n])[0][m - 1 :] if states else self._views([n - m + 1])[0]
+        return self._logits.views([n])[0][m - 1 :] if states else self._logits.views([n - m + 1])[0]
 
     def _share(self, branch: int, length: int) -> None:
         """Let a branch's sequence hold the first ``length`` tokens of sequence 0."""
@@ -299,25 +292,6 @@ class Context:
             if lost or not c_api.llama_memory_seq_rm(self._memory, seq, self._lengths[seq], -1):
                 self._lengths[seq] = max(1, self._lengths[seq])
                 self.truncate(seq, 0)
-
-    def _views(self, outputs: list[int]) -> list[Logits]:
-        total = sum(outputs)
-        if total == 0:
-            return [np.empty((0, self.model.n_vocab), np.float32) for _ in outputs]
-        # Waits for the device; llama_decode alone may return before a GPU is done.
-        pointer = c_api.llama_get_logits(self._ptr)
-        key = (ctypes.addressof(pointer.contents), total)
-        rows = self._rows.get(key)
-        if rows is None:
-            if len(self._rows) > 256:  # llama.cpp moved its buffer often: drop the old places
-                self._rows.clear()
-            rows = np.ctypeslib.as_array(pointer, shape=(total, self.model.n_vocab))
-            self._rows[key] = rows
-        views, at = [], 0
-        for count in outputs:
-            views.append(rows[at : at + count])
-            at += count
-        return views
 
     def read(
         self, seq: int, tokens: Tokens, on_progress: Callable[[int], None] | None = None

@@ -167,10 +167,8 @@ class Head(Context):
         # Many of the graphs compute the states of all rows. Where logits of only some are asked
         # for, llama.cpp gives the states of the first rows instead of those.
         flagged = outputs if self._all_states else n if outputs else 0
-        batch.tokens[:n], batch.states[:n] = tokens, states
-        batch.positions[:n] = np.arange(position, position + n)
-        batch.seqs[:n, 0], batch.seq_counts[:n] = seq, 1
-        batch.outputs[: n - flagged], batch.outputs[n - flagged : n] = 0, 1
+        batch.place(0, seq, position, tokens, flagged)
+        batch.states[:n] = states
         try:
             self._decode(n, flagged)
         except LocalspecError:
@@ -180,8 +178,8 @@ class Head(Context):
             raise
         self._lengths[seq] += n
         if not outputs:
-            return self._views([0])[0], np.empty((0, self.width), np.float32)
-        (logits,) = self._views([flagged])
+            return self._logits.views([0])[0], np.empty((0, self.width), np.float32)
+        (logits,) = self._logits.views([flagged])
         own = self._own(n if self._all_states else flagged)
         return logits[-outputs:], own[-outputs:]
 
@@ -215,7 +213,7 @@ class Head(Context):
         except LocalspecError:
             self.prune()
             raise
-        return self._views([n])[0], self._own(n)
+        return self._logits.views([n])[0], self._own(n)
 
     def prune(self) -> None:
         """Forget the tree, if there is one."""

@@ -78,7 +78,7 @@ class Assistant(Head):
             batch.positions[i], batch.seqs[i, 0] = self.length(seq), seq
         batch.seq_counts[:n], batch.outputs[:n] = 1, 1
         self._decode(n, n)
-        (logits,) = self._views([n])
+        (logits,) = self._logits.views([n])
         own = np.ctypeslib.as_array(self._calls.get_nextn(self.handle), (n, self.width))
         return logits, own
 

@@ -1,0 +1,49 @@
+"""The logits of a context's last pass, as arrays over llama.cpp's own buffer."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from localspec.llama.library import c_api
+from localspec.values import Logits
+
+_PLACES = 256
+"""Arrays remembered; llama.cpp moves its buffer now and then."""
+
+
+class LastLogits:
+    """Views of a context's rows; the next pass overwrites them."""
+
+    def __init__(self, context: Any, n_vocab: int) -> None:
+        """``context`` is the llama_context pointer."""
+        self._context = context
+        self._n_vocab = n_vocab
+        self._arrays: dict[tuple[int, int], Logits] = {}
+        """By address and rows: looking up is cheaper than making one."""
+
+    def views(self, counts: Sequence[int]) -> list[Logits]:
+        """The rows of the pass in order, as (count, V) views of so many rows each."""
+        total = sum(counts)
+        if total == 0:
+            return [np.empty((0, self._n_vocab), np.float32) for _ in counts]
+        # Waits for the device; llama_decode alone may return before a GPU is done.
+        pointer = c_api.llama_get_logits(self._context)
+        key = (ctypes.addressof(pointer.contents), total)
+        rows = self._arrays.get(key)
+        if rows is None:
+            if len(self._arrays) > _PLACES:
+                self._arrays.clear()
+            rows = np.ctypeslib.as_array(pointer, shape=(total, self._n_vocab))
+            self._arrays[key] = rows
+        views, at = [], 0
+        for count in counts:
+            views.append(rows[at : at + count])
+            at += count
+        return views
+
+
+__all__ = ["LastLogits"]
