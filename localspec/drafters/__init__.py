@@ -33,7 +33,7 @@ class Ask:
     """Propose nothing; read what is missing and judge yourself on it. To be ignored by drafters
     that judge themselves anyway."""
     prompt: int = 0
-    """Of them the prompt's: not the target's choice, so nothing to be judged by."""
+    """How many of ``tokens`` are the prompt's: not the target's choice, so no look judges by them."""
     plan: Plan = PLAIN
     """For cascades, which make of it one ask a drafter."""
 

@@ -37,14 +37,13 @@ class ForeseeingDrafter(HeadDrafter):
         """Guess what comes next, to be compared when it is known: of what was said it is too late
         to ask.
         """
-        missing = self._catch_up(ask.seq, ask.tokens)
-        if not self._readable(missing):
+        missing = self._books.missing(ask.seq, ask.tokens)
+        if not self._books.readable(missing):
             return
         try:
-            ((row,),) = self._model.extend([(ask.seq, missing, 1)])
+            ((row,),) = self._books.extend([(ask.seq, missing, 1)])
         except CANNOT:
             return
-        self._caches[ask.seq].held.extend(missing)
         lookback = ask.processor.lookback
         q = ask.processor(row, ask.tokens[-lookback:] if lookback else [])
         proposal = self.chooser.proposal(ask.processor.sampling)

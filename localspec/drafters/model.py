@@ -10,24 +10,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from localspec.drafters import Ask, Committed, judge
+from localspec.drafters.books import Books
 from localspec.drafters.choosing import Chooser, confidence
-from localspec.drafters.draft_model import CANNOT, DraftModel, common_prefix
+from localspec.drafters.draft_model import CANNOT, DraftModel
 from localspec.errors import NotNumbersError
 from localspec.plan import Evidence
 from localspec.values import Distribution, Draft, Logits, Proposal, chain_parents, no_draft
 
 _LOOK_AT = 16
 """Tokens that a look compares at most: rows of logits cost memory and time."""
-
-
-@dataclass(slots=True)
-class _Cache:
-    """What the draft model's KV cache holds of one sequence."""
-
-    held: list[int] = field(default_factory=list)
-    """Its tokens, the rejected ones only between propose and commit."""
-    of: Sequence[int] | None = None
-    """The token list that ``held`` is known to be a prefix of."""
 
 
 @dataclass(slots=True)
@@ -65,9 +56,8 @@ class ModelDrafter:
     def __init__(self, model: DraftModel, proposal: Proposal, name: str = "model") -> None:
         """``proposal`` is what the verifier favours: COUPLED or SAMPLED."""
         self.name = name
-        self._model = model
+        self._books = Books(model)
         self.chooser = Chooser(proposal)
-        self._caches: dict[int, _Cache] = {}
         self._chains: dict[int, Chain] = {}
         """Drafts that wait for their verdict."""
         self._looked: list[Evidence] = []
@@ -87,19 +77,18 @@ class ModelDrafter:
             for ask in asks
         ]
         active = [c for c in chains if c.depth > 0]
-        feed = [self._catch_up(c.ask.seq, c.ask.tokens) for c in active]
+        feed = [self._books.missing(c.ask.seq, c.ask.tokens) for c in active]
         while active:
             work = [(c.ask.seq, new, 1) for c, new in zip(active, feed, strict=True)]
             try:
-                rows = self._model.extend(work)
+                rows = self._books.extend(work)
             except CANNOT:
                 break
-            for c, new, row in zip(active, feed, rows, strict=True):
-                self._caches[c.ask.seq].held.extend(new)
-                try:
+            try:
+                for c, row in zip(active, rows, strict=True):
                     self._draw(c, row[0])
-                except NotNumbersError:
-                    self.give_up()
+            except NotNumbersError:
+                self.give_up()
             if self.trouble is not None:
                 break
             active = [c for c in active if c.open and c.ask.pace.further(c.confidences)]
@@ -108,9 +97,9 @@ class ModelDrafter:
             self._chains[c.ask.seq] = c
             if c.ask.look:
                 self._look(c.ask)
-        total = sum(c.passes for c in chains) or 1
         seconds = time.perf_counter() - start
-        return [self._draft(c, seconds * (c.passes or c.ask.look) / max(total, 1)) for c in chains]
+        each = seconds / max(1, sum(c.passes for c in chains))
+        return [self._draft(c, each * max(c.passes, int(c.ask.look))) for c in chains]
 
     def commit(self, news: Sequence[Committed]) -> list[Evidence]:
         """Drop what the target rejected from the cache; read a whole prompt, as the target did.
@@ -119,52 +108,47 @@ class ModelDrafter:
         """
         evidence, self._looked = self._looked, []
         for item in news:
-            cache = self._caches.setdefault(item.seq, _Cache())
             chain = self._chains.pop(item.seq, None)
-            if cache.of is item.known:
-                self._cut(item.seq, cache, self._standing(cache, item))
+            if self._books.follows(item.seq, item.known):
+                self._books.keep(item)
                 if chain is not None:
                     evidence += self._judged(chain, item)
             elif len(item.tokens) == len(item.known):  # a prompt
                 self._announced(item.seq, item.known, len(item.known) - 1)
             else:  # another request than the cache is of
-                self._catch_up(item.seq, item.known)
+                self._books.missing(item.seq, item.known)
         return evidence
 
     def _announced(self, seq: int, tokens: Sequence[int], upto: int) -> None:
         """Have the first ``upto`` tokens of a prompt in the cache, if they can be read."""
-        missing = self._catch_up(seq, tokens)
+        missing = self._books.missing(seq, tokens)
         missing = missing[: max(0, len(missing) - (len(tokens) - upto))]
-        if missing and self._readable(missing):
+        if missing and self._books.readable(missing):
             with contextlib.suppress(*CANNOT):
-                self._model.extend([(seq, missing, 0)])
-                self._caches[seq].held.extend(missing)
+                self._books.extend([(seq, missing, 0)])
 
     def logits(self, seq: int, tokens: Sequence[int]) -> Logits | None:
         """(V,) what follows ``tokens`` by the draft model; see `Guesses`."""
-        if len(tokens) > self._model.capacity:
+        if len(tokens) > self._books.capacity:
             return None
-        missing = self._catch_up(seq, tokens)
-        if not self._readable(missing):
+        missing = self._books.missing(seq, tokens)
+        if not self._books.readable(missing):
             return None
         try:
-            (rows,) = self._model.extend([(seq, missing, 1)])
+            (rows,) = self._books.extend([(seq, missing, 1)])
         except CANNOT:
             return None
         row: Logits = rows[0].copy()
-        self._caches[seq].held.extend(missing)
         return row
 
     def length(self, seq: int) -> int:
         """Tokens of the sequence in the draft model's KV cache."""
-        cache = self._caches.get(seq)
-        return len(cache.held) if cache else 0
+        return self._books.length(seq)
 
     def close(self, seq: int) -> None:
         """Forget the sequence."""
         self._chains.pop(seq, None)
-        if self._caches.pop(seq, None) is not None:
-            self._model.truncate(seq, 0)
+        self._books.close(seq)
 
     # -- drafting ------------------------------------------------------------------------------
 
@@ -180,28 +164,25 @@ class ModelDrafter:
 
         False if that cannot be.
         """
-        missing = self._catch_up(ask.seq, ask.tokens)[:-1]
-        if self.trouble is not None or len(ask.tokens) > self._model.capacity:
+        missing = self._books.missing(ask.seq, ask.tokens)[:-1]
+        if self.trouble is not None or len(ask.tokens) > self._books.capacity:
             return False
-        if not self._readable([*missing, ask.tokens[-1]]):
+        if not self._books.readable([*missing, ask.tokens[-1]]):
             return False
         if missing:
             try:
-                self._model.extend([(ask.seq, missing, 0)])
+                self._books.extend([(ask.seq, missing, 0)])
             except CANNOT:
                 return False
-            self._caches[ask.seq].held.extend(missing)
         return True
 
     def _depth(self, ask: Ask) -> int:
-        if self.trouble is not None or not self._readable(self._catch_up(ask.seq, ask.tokens)):
+        if self.trouble is not None:
+            return 0
+        if not self._books.readable(self._books.missing(ask.seq, ask.tokens)):
             return 0
         # The last drafted token is never read by the draft model itself.
-        return min(ask.budget.nodes, ask.budget.depth, self._model.capacity - len(ask.tokens) + 1)
-
-    def _readable(self, tokens: Sequence[int]) -> bool:
-        """Whether the draft model has all these ids; padded vocabularies differ in size."""
-        return all(token < self._model.vocabulary for token in tokens)
+        return min(ask.budget.nodes, ask.budget.depth, self._books.capacity - len(ask.tokens) + 1)
 
     def _draw(self, chain: Chain, row: Logits) -> None:
         ask = chain.ask
@@ -247,19 +228,17 @@ class ModelDrafter:
 
     def _look(self, ask: Ask) -> None:
         """Read what is missing in one pass and compare own choices with what was said."""
-        missing = self._catch_up(ask.seq, ask.tokens)[:-1]
-        if not missing or self.trouble is not None or not self._readable(missing):
+        missing = self._books.missing(ask.seq, ask.tokens)[:-1]
+        if not missing or self.trouble is not None or not self._books.readable(missing):
             return
         rows = min(_LOOK_AT, len(missing), len(ask.tokens) - ask.prompt)
-        if rows < 1 or len(ask.tokens) > self._model.capacity:
+        if rows < 1 or len(ask.tokens) > self._books.capacity:
             return
         try:
-            (logits,) = self._model.extend([(ask.seq, missing, rows)])
+            (logits,) = self._books.extend([(ask.seq, missing, rows)])
         except CANNOT:
             return
-        held = self._caches[ask.seq].held
-        held.extend(missing)
-        first = len(held) - rows
+        first = self._books.length(ask.seq) - rows
         lookback = ask.processor.lookback
         for i, row in enumerate(logits):
             known = ask.tokens[: first + i + 1]
@@ -271,28 +250,3 @@ class ModelDrafter:
             guess = self.chooser.likely(q, ask, first + i + 1)
             stood = guess == ask.tokens[first + i + 1]
             self._looked.append(Evidence(ask.seq, self.name, 0, confidence(q, row), stood))
-
-    # -- the cache -----------------------------------------------------------------------------
-
-    @staticmethod
-    def _standing(cache: _Cache, item: Committed) -> int:
-        """How many tokens of the cache are still those of the request."""
-        stands = len(item.known) - len(item.tokens)
-        end = min(len(item.known), len(cache.held))
-        while stands < end and cache.held[stands] == item.known[stands]:
-            stands += 1
-        return stands
-
-    def _catch_up(self, seq: int, tokens: Sequence[int]) -> Sequence[int]:
-        """Make the cache a proper prefix of the request's tokens; returns those missing."""
-        cache = self._caches.setdefault(seq, _Cache())
-        if cache.of is not tokens:
-            self._cut(seq, cache, common_prefix(cache.held, tokens))
-            cache.of = tokens
-        self._cut(seq, cache, len(tokens) - 1)
-        return tokens[len(cache.held) :]
-
-    def _cut(self, seq: int, cache: _Cache, length: int) -> None:
-        if length < len(cache.held):
-            self._model.truncate(seq, length)
-            del cache.held[length:]
