@@ -33,7 +33,7 @@ class Ask:
     """Propose nothing; read what is missing and judge yourself on it. To be ignored by drafters
     that judge themselves anyway."""
     prompt: int = 0
-    """How many of ``tokens`` are the prompt's: not the target's choice, so no look judges by them."""
+    """How many of ``tokens`` are the prompt's: nobody is judged by what the target did not say."""
     plan: Plan = PLAIN
     """For cascades, which make of it one ask a drafter."""
 

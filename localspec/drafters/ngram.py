@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-import numpy as np
-
-from localspec.drafters import Ask, Committed, judge
+from localspec.drafters import Ask, Committed
+from localspec.drafters.copying import InMind, copied
 from localspec.plan import Evidence
-from localspec.values import Draft, Proposal, chain_parents, no_draft
+from localspec.values import Draft, no_draft
 
 _LONGEST = 32
 """Matches are not measured beyond that."""
@@ -58,14 +56,6 @@ def _confidence(length: int) -> float:
     return length / (length + 1.5)
 
 
-@dataclass(frozen=True, slots=True)
-class _Guess:
-    """What this drafter had in mind for the round: what it drafted and, last, what it did not."""
-
-    tokens: list[int]
-    confidences: list[float]
-
-
 class NGram:
     """n-gram drafts, longest match first (Saxena 2023, "Prompt lookup decoding")."""
 
@@ -76,7 +66,7 @@ class NGram:
             raise ValueError("n-gram lengths need 1 <= min_match <= max_match")
         self._min, self._max = min_match, max_match
         self._indexes: dict[int, _Index] = {}
-        self._guesses: dict[int, _Guess] = {}
+        self._in_mind = InMind(self.name)
 
     def propose(self, asks: Sequence[Ask]) -> list[Draft]:
         """The continuation of the last occurrence of the last tokens, if there is one."""
@@ -103,16 +93,8 @@ class NGram:
             tokens.append(ask.tokens[at] if at < len(ask.tokens) else tokens[at - len(ask.tokens)])
         if length:
             expected = ask.tokens[end + len(tokens) :][:1] if len(confidences) > len(tokens) else ()
-            self._guesses[ask.seq] = _Guess([*tokens, *expected], confidences)
-        return Draft(
-            tokens=np.array(tokens, np.int32),
-            parents=chain_parents(len(tokens)),
-            proposal=Proposal.DETERMINISTIC,
-            probs=None,
-            source=self.name,
-            seconds=time.perf_counter() - start,
-            considered=len(confidences),
-        )
+            self._in_mind.note(ask.seq, [*tokens, *expected], confidences)
+        return copied(tokens, self.name, time.perf_counter() - start, len(confidences))
 
     def commit(self, news: Sequence[Committed]) -> list[Evidence]:
         """Forget another request's tokens; of this one the next draft reads what is new."""
@@ -121,9 +103,7 @@ class NGram:
             index = self._indexes.get(item.seq)
             if index is not None and index.of is not item.known:
                 self.close(item.seq)
-            guess = self._guesses.pop(item.seq, None)
-            if guess is not None:
-                evidence += judge(item, self.name, guess.tokens, guess.confidences)
+            evidence += self._in_mind.judged(item)
         return evidence
 
     def length(self, seq: int) -> int:
@@ -134,4 +114,4 @@ class NGram:
     def close(self, seq: int) -> None:
         """Forget the sequence."""
         self._indexes.pop(seq, None)
-        self._guesses.pop(seq, None)
+        self._in_mind.forget(seq)

@@ -6,12 +6,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from localspec.drafters import Ask, Committed, judge
+from localspec.drafters import Ask, Committed
+from localspec.drafters.copying import InMind, copied
 from localspec.drafters.suffixes import Suffixes
 from localspec.plan import Evidence
-from localspec.values import Draft, Proposal, chain_parents, no_draft
+from localspec.values import Draft, no_draft
 
 _PLACES = 12
 """Occurrences that vote."""
@@ -21,14 +20,6 @@ _POWER = 3
 """Of a match's length, for its weight."""
 _DOUBT = 1.5
 """A match of this length stands as often as not."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Guess:
-    """What this drafter had in mind for the round: what it drafted and, last, what it did not."""
-
-    tokens: list[int]
-    confidences: list[float]
 
 
 @dataclass(slots=True)
@@ -61,7 +52,7 @@ class Suffix:
         self._spare: list[Suffixes] = [Suffixes(earlier=self._earlier)] if earlier else []
         """Indexes of the earlier texts alone: making one takes long."""
         self._texts: dict[int, Suffixes] = {}
-        self._guesses: dict[int, _Guess] = {}
+        self._in_mind = InMind(self.name)
 
     def propose(self, asks: Sequence[Ask]) -> list[Draft]:
         """The continuation that most places agree on, as far as the pace allows."""
@@ -97,16 +88,8 @@ class Suffix:
             votes = _agreeing(votes, token, text.text, tokens)
             tokens.append(token)
         if confidences:
-            self._guesses[ask.seq] = _Guess([*tokens, *refused], confidences)
-        return Draft(
-            tokens=np.array(tokens, np.int32),
-            parents=chain_parents(len(tokens)),
-            proposal=Proposal.DETERMINISTIC,
-            probs=None,
-            source=self.name,
-            seconds=time.perf_counter() - start,
-            considered=len(confidences),
-        )
+            self._in_mind.note(ask.seq, [*tokens, *refused], confidences)
+        return copied(tokens, self.name, time.perf_counter() - start, len(confidences))
 
     def commit(self, news: Sequence[Committed]) -> list[Evidence]:
         """How the last guesses did; the next draft reads what is new."""
@@ -115,9 +98,7 @@ class Suffix:
             text = self._texts.get(item.seq)
             if text is not None and len(text) > len(item.known):
                 text.follow(item.known)
-            guess = self._guesses.pop(item.seq, None)
-            if guess is not None:
-                evidence += judge(item, self.name, guess.tokens, guess.confidences)
+            evidence += self._in_mind.judged(item)
         return evidence
 
     def length(self, seq: int) -> int:
@@ -131,7 +112,7 @@ class Suffix:
         if text is not None and self._earlier:
             text.follow(())
             self._spare.append(text)
-        self._guesses.pop(seq, None)
+        self._in_mind.forget(seq)
 
 
 def _count(
