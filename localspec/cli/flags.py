@@ -150,63 +150,28 @@ def model_flags(function: _Function) -> _Function:
     )
 
 
+def _of_sampling(*names: str, help: str) -> Callable[[_Function], _Function]:  # noqa: A002 - as click
+    """A flag of a field of `Sampling`, whose type and default it has."""
+    field = names[-1].removeprefix("--").replace("-", "_")
+    default = getattr(_DEFAULTS, field)
+    metavar = "N" if isinstance(default, int) else None
+    text = f"{help}; default {default}."
+    return _option(*names, type=type(default), default=default, metavar=metavar, help=text)
+
+
 def sampling_flags(function: _Function) -> _Function:
     """How to sample."""
-    d = _DEFAULTS
     return _apply(
         function,
         [
-            _option(
-                "-t",
-                "--temperature",
-                type=float,
-                default=d.temperature,
-                help=f"0: always the likeliest token; default {d.temperature}.",
-            ),
-            _option(
-                "--top-k",
-                type=int,
-                default=d.top_k,
-                metavar="N",
-                help=f"Only the N likeliest tokens, 0: all; default {d.top_k}.",
-            ),
-            _option(
-                "--top-p",
-                type=float,
-                default=d.top_p,
-                help=f"The likeliest tokens of this probability in all; default {d.top_p}.",
-            ),
-            _option(
-                "--min-p",
-                type=float,
-                default=d.min_p,
-                help=f"Tokens of this fraction of the best one's probability; default {d.min_p}.",
-            ),
-            _option(
-                "--repeat-penalty",
-                type=float,
-                default=d.repeat_penalty,
-                help=f"Divides scores of tokens seen lately; default {d.repeat_penalty}, none.",
-            ),
-            _option(
-                "--presence-penalty",
-                type=float,
-                default=d.presence_penalty,
-                help=f"Off their scores, once; default {d.presence_penalty}.",
-            ),
-            _option(
-                "--frequency-penalty",
-                type=float,
-                default=d.frequency_penalty,
-                help=f"Off their scores, each time; default {d.frequency_penalty}.",
-            ),
-            _option(
-                "--penalty-last-n",
-                type=int,
-                default=d.penalty_last_n,
-                metavar="N",
-                help=f"Lately: the last N tokens; default {d.penalty_last_n}.",
-            ),
+            _of_sampling("-t", "--temperature", help="0: always the likeliest token"),
+            _of_sampling("--top-k", help="Only the N likeliest tokens, 0: all"),
+            _of_sampling("--top-p", help="The likeliest tokens of this probability in all"),
+            _of_sampling("--min-p", help="Tokens of this fraction of the best one's probability"),
+            _of_sampling("--repeat-penalty", help="Divides scores of tokens seen lately"),
+            _of_sampling("--presence-penalty", help="Off their scores, once"),
+            _of_sampling("--frequency-penalty", help="Off their scores, each time"),
+            _of_sampling("--penalty-last-n", help="Lately: the last N tokens"),
             _option("--seed", type=int, help="Same seed, same text."),
             _option("-n", "--max-tokens", type=int, metavar="N", help="Longest reply."),
         ],

@@ -74,13 +74,7 @@ class Context:
         params.no_perf = True
         params.pooling_type = c_api.LLAMA_POOLING_TYPE_NONE  # states are of tokens
         self._adjust(params)
-        library.errors_since(0)
-        self._ptr: Any = c_api.llama_init_from_model(model.handle, params)
-        if not self._ptr:
-            reason = (library.errors_since() or ["no reason given"])[0]
-            raise OutOfMemoryError(
-                f"no context of {n_ctx} tokens for {model.path.name}: {reason}; try a smaller --ctx"
-            )
+        self._ptr: Any = _made(model, params, n_ctx)
         c_api.llama_set_abort_callback(self._ptr, self.stop.callback, self.stop.data)
         self._memory: Any = c_api.llama_get_memory(self._ptr)
         # llama.cpp makes batches smaller and contexts larger than asked for; larger than a model
@@ -324,3 +318,15 @@ class Context:
         for seq, length in enumerate(self._lengths):
             if self.length(seq) != length:
                 raise AuditError(f"KV cache of {self.length(seq)} tokens, {length} in our books")
+
+
+def _made(model: Model, params: Any, n_ctx: int) -> Any:
+    """The llama_context pointer."""
+    library.errors_since(0)
+    pointer = c_api.llama_init_from_model(model.handle, params)
+    if not pointer:
+        reason = (library.errors_since() or ["no reason given"])[0]
+        raise OutOfMemoryError(
+            f"no context of {n_ctx} tokens for {model.path.name}: {reason}; try a smaller --ctx"
+        )
+    return pointer
