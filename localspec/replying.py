@@ -14,6 +14,7 @@ from localspec.loop import Turn, decode_round
 from localspec.noise import Noise
 from localspec.plan import Standing
 from localspec.policy import Policy
+from localspec.policy.costs import Costs
 from localspec.request import Request
 from localspec.sampling import Processor
 from localspec.target import Target
@@ -151,20 +152,12 @@ class Generation:
 
     def reply(self, policy: Policy, plain_pass: float | None = None) -> Reply:
         """The whole of it; ``plain_pass`` as seen in this reply or an earlier one."""
-        speculation = policy.speculation
         now = time.perf_counter()
         self._ending.drain(final=True)
         tally, emitted = self._request.tally, self._request.emitted
         read = self._decoding > self._began
         decode_seconds = now - self._decoding if read else 0.0
-        plain_seconds = None
-        if policy.costs and emitted:
-            one = min(policy.costs.verify(1), plain_pass or math.inf)
-            # Sampling, events and the rest are paid for every token, drafted or not.
-            rest = decode_seconds - tally.beside_seconds - tally.verify_seconds
-            plain_seconds = one + max(0.0, rest) / len(emitted)
-        elif tally.plain_rounds:
-            plain_seconds = tally.plain_seconds / tally.plain_rounds
+        plain_seconds = self._plain_seconds(policy.costs, decode_seconds, plain_pass)
         return Reply(
             text=self._ending.stream.text,
             tokens=tuple(e.token for e in emitted),
@@ -187,7 +180,24 @@ class Generation:
                 draft_seconds=tally.draft_seconds,
                 verify_seconds=tally.verify_seconds,
                 plain_tokens_per_second=1 / plain_seconds if plain_seconds else None,
-                speculation=speculation,
+                speculation=policy.speculation,
             ),
             seed=self._request.noise.seed,
         )
+
+    def _plain_seconds(
+        self, costs: Costs | None, decode_seconds: float, plain_pass: float | None
+    ) -> float | None:
+        """Of a token by plain decoding: its pass, and what each token of this reply took beside
+        passes and drafts; None where neither is known.
+        """
+        tally, emitted = self._request.tally, self._request.emitted
+        if costs and emitted:
+            one = min(costs.verify(1), plain_pass or math.inf)
+            # Sampling, events and the rest are paid for every token, drafted or not.
+            rest = decode_seconds - tally.beside_seconds - tally.verify_seconds
+            return one + max(0.0, rest) / len(emitted)
+        return tally.plain_seconds / tally.plain_rounds if tally.plain_rounds else None
+
+
+__all__ = ["Ending", "Generation", "Pieces", "new_seed"]
