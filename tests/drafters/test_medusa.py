@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import itertools
 from collections.abc import Sequence
@@ -14,8 +13,8 @@ import head_files
 import numpy as np
 import pytest
 import tables
+from frequencies import FALSE_ALARM, p_value_of
 from replies import ENDLESS, HELLO, WARM, last
-from scipy import stats
 
 from localspec import GREEDY, Message, Options, Runtime, Sampling, parts
 from localspec.drafters import Ask, Committed, Guesses
@@ -34,10 +33,8 @@ from localspec.testing import TableTarget
 from localspec.values import Proposal
 from localspec.verifiers import Match, Rejection, Verifier
 
-TRAINED = Path(__file__).parent / "data" / "heads" / "medusa.gguf"
+TRAINED = Path(__file__).parents[1] / "data" / "heads" / "medusa.gguf"
 """On the demo target."""
-FALSE_ALARM = 1e-4
-"""Rate at which a correct program would fail a frequency test if its seeds were changed."""
 
 
 @pytest.fixture(scope="module")
@@ -330,15 +327,12 @@ def p_value(policy: object, runs: int, *, trees: bool) -> float:
 
     The first round is plain, so that the tokens that follow it are those that are drafted.
     """
-    exact = tables.exact_joint(TARGET, 4)
-    seen: collections.Counter[tuple[int, ...]] = collections.Counter()
-    for seed in range(runs):
+
+    def said(seed: int) -> tuple[int, ...]:
         found, _ = drafted(Rejection(), tables.WARM, seed, 4, policy, trees=trees)
-        seen[tuple(found)] += 1
-    expected = np.array(list(exact.values())) * runs
-    observed = np.array([seen[outcome] for outcome in exact])
-    chi2 = float(((observed - expected) ** 2 / expected).sum())
-    return float(stats.chi2.sf(chi2, len(exact) - 1))
+        return tuple(found)
+
+    return p_value_of(map(said, range(runs)), tables.exact_joint(TARGET, 4))
 
 
 @pytest.mark.parametrize(("policy", "trees"), [(Fixed(3), False), (tables.Broad(), True)])

@@ -29,7 +29,7 @@ from localspec.llama.runners import LlamaTarget
 from localspec.target import Work
 from localspec.values import no_draft
 
-HEADS = Path(__file__).parent / "data" / "heads"
+HEADS = Path(__file__).parents[1] / "data" / "heads"
 WIDTH, LAYERS = 256, (2, 4, 5)
 NO_FLASH = 0
 SIZES = {"n_ctx": 160, "n_batch": 64, "threads": 1, "kv_type": "f32"}

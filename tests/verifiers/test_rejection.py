@@ -7,14 +7,12 @@ always; the rate is that of a correct program failing when the seeds are changed
 
 from __future__ import annotations
 
-import collections
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pytest
 import tables
-from scipy import stats
+from frequencies import DRAFT, FALSE_ALARM, TARGET, p_value
 
 from localspec.drafters import Ask
 from localspec.drafters.choosing import overlap, sharpened
@@ -32,24 +30,7 @@ from localspec.values import Distribution, Draft, Proposal, Rows, Verdict, no_dr
 from localspec.verifiers import Match, Rejection, Verifier
 from localspec.verifiers.rejection import residual
 
-FALSE_ALARM = 1e-4
-TARGET = tables.random_table(11, v=3, sharpness=1.0)
-DRAFT = tables.blend(TARGET, tables.random_table(12, v=3, sharpness=1.0), 0.7)
-EXACT = tables.exact_joint(TARGET, 3)
 LISTED = [s for s, (_, proposal) in tables.SHAPES.items() if proposal in Rejection.proposals]
-
-
-def p_value(drafter: Any, verifier: Verifier, runs: int, policy: object = None) -> float:
-    """Of the hypothesis that the first three tokens follow the target's distribution."""
-    seen: collections.Counter[tuple[int, ...]] = collections.Counter()
-    for seed in range(runs):
-        if isinstance(drafter, ModelDrafter | tables.Branching):
-            drafter.close(0)
-        seen[tuple(tables.decode(TARGET, drafter, verifier, seed, 3, policy=policy))] += 1
-    expected = np.array(list(EXACT.values())) * runs
-    observed = np.array([seen[outcome] for outcome in EXACT])
-    chi2 = float(((observed - expected) ** 2 / expected).sum())
-    return float(stats.chi2.sf(chi2, len(EXACT) - 1))
 
 
 @pytest.mark.parametrize("shape", LISTED)

@@ -576,7 +576,7 @@ def test_memory_that_is_really_refused(shapes: dict[str, Path], tmp_path: Path) 
     def run(room: int) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-c", _LIMITED, str(shapes["small"]), str(room)]
         return subprocess.run(
-            command, capture_output=True, text=True, cwd=Path(__file__).parent.parent, check=False
+            command, capture_output=True, text=True, cwd=Path(__file__).parents[2], check=False
         )
 
     enough, some, little = run(8 * GB), run(1_700_000_000), run(600_000_000)

@@ -16,7 +16,7 @@ from localspec.llama.context import Context
 from localspec.llama.model import Model
 
 TARGET = FOLDER / "target.gguf"
-HEADS = Path(__file__).parent / "data" / "heads"
+HEADS = Path(__file__).parents[1] / "data" / "heads"
 FILES = ("eagle3.gguf", "mtp-block.gguf", "medusa.gguf")
 
 

@@ -242,7 +242,7 @@ def test_an_interrupted_prompt_leaves_both_caches_in_step(
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pair]:
     """The demo target's own heads."""
-    data, target = Path(__file__).parent / "data" / "heads", FOLDER / "target.gguf"
+    data, target = Path(__file__).parents[1] / "data" / "heads", FOLDER / "target.gguf"
     carrying = tmp_path_factory.mktemp("trained") / "carrying.gguf"
     compose_mtp(target, data / "mtp-block.gguf", carrying)
     return {"mtp": Pair("mtp", carrying), "eagle3": Pair("eagle3", target, data / "eagle3.gguf")}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import tables
-from test_rejection import FALSE_ALARM, p_value
+from frequencies import FALSE_ALARM, p_value
 
 from localspec.drafters import Ask, Off
 from localspec.drafters.model import ModelDrafter

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
@@ -14,10 +13,10 @@ import head_files
 import numpy as np
 import pytest
 import tables
+from frequencies import DRAFT, FALSE_ALARM, TARGET, p_value
 from head_pairs import Pair, loaded
 from heads.compose import compose_mtp
 from replies import ENDLESS, HELLO, WARM, last
-from scipy import stats
 from stacks import Following, prompt
 
 from localspec import GREEDY, Message, Options, Runtime, Sampling
@@ -84,13 +83,6 @@ def test_a_layer_that_knows_what_comes_is_always_right_with_trees_too(
             assert reply.stats.accepted == reply.stats.verified > 20
 
 
-TARGET = tables.random_table(11, v=3, sharpness=1.0)
-DRAFT = tables.blend(TARGET, tables.random_table(12, v=3, sharpness=1.0), 0.7)
-EXACT = tables.exact_joint(TARGET, 3)
-FALSE_ALARM = 1e-4
-"""Rate at which a correct program would fail a frequency test if its seeds were changed."""
-
-
 class Drawn(HeadTreeDrafter):
     """What must not be done: rerank tokens that were drawn, each by its own probability."""
 
@@ -109,31 +101,20 @@ class Drawn(HeadTreeDrafter):
         return sorted(found, key=lambda candidate: -candidate[0].score)
 
 
-def p_value(drafter: HeadTreeDrafter, runs: int) -> float:
-    """Of the hypothesis that the first three tokens follow the target's distribution."""
-    seen: collections.Counter[tuple[int, ...]] = collections.Counter()
-    for seed in range(runs):
-        drafter.close(0)
-        said = tables.decode(TARGET, drafter, Rejection(), seed, 3, policy=tables.Broad())
-        seen[tuple(said)] += 1
-    expected = np.array(list(EXACT.values())) * runs
-    observed = np.array([seen[outcome] for outcome in EXACT])
-    chi2 = float(((observed - expected) ** 2 / expected).sum())
-    return float(stats.chi2.sf(chi2, len(EXACT) - 1))
-
-
 def test_reranked_trees_follow_the_target_under_rejection() -> None:
-    assert p_value(tables.growing(DRAFT, Proposal.SAMPLED), 1_200) > FALSE_ALARM
+    drafter = tables.growing(DRAFT, Proposal.SAMPLED)
+    assert p_value(drafter, Rejection(), 1_200, tables.Broad()) > FALSE_ALARM
 
 
 @pytest.mark.slow
 def test_reranked_trees_follow_the_target_closely() -> None:
-    assert p_value(tables.growing(DRAFT, Proposal.SAMPLED), 30_000) > FALSE_ALARM
+    drafter = tables.growing(DRAFT, Proposal.SAMPLED)
+    assert p_value(drafter, Rejection(), 30_000, tables.Broad()) > FALSE_ALARM
 
 
 def test_this_would_tell_if_drawn_tokens_were_reranked() -> None:
     drawn = Drawn(tables.GrowingTable(DRAFT), Proposal.SAMPLED, "head")
-    assert p_value(drawn, 600) < 1e-9
+    assert p_value(drawn, Rejection(), 600, tables.Broad()) < 1e-9
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, tables.WARM, Sampling(temperature=0.7)])
@@ -431,7 +412,7 @@ def test_heads_that_draft_chains_alone_say_so_to_who_asked_for_a_tree(tmp_path: 
 @pytest.mark.parametrize("kind", ["mtp", "eagle3"])
 def test_trees_of_trained_heads_are_exact_and_longer_than_chains(tmp_path: Path, kind: str) -> None:
     """48 prompts of 64 tokens, at three temperatures."""
-    data, target = Path(__file__).parent / "data" / "heads", FOLDER / "target.gguf"
+    data, target = Path(__file__).parents[1] / "data" / "heads", FOLDER / "target.gguf"
     pair = Pair(kind, target, data / "eagle3.gguf")
     if kind == "mtp":
         compose_mtp(target, data / "mtp-block.gguf", tmp_path / "carrying.gguf")

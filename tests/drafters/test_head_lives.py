@@ -22,7 +22,7 @@ from localspec.events import Round, Token
 ENDLESS = tuple((token, -100.0) for token in range(3))
 WARM = Sampling(temperature=1.0, logit_bias=ENDLESS)
 COLD = Sampling(temperature=0.0, logit_bias=ENDLESS)
-HEADS = Path(__file__).parent / "data" / "heads"
+HEADS = Path(__file__).parents[1] / "data" / "heads"
 TRAINED = ("trained mtp", "trained eagle3", "trained medusa")
 RANDOM = (
     *("mtp", "hybrid", "eagle3", "medusa", "medusa on a recurrent target", "dflash", "assistant"),

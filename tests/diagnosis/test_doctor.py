@@ -20,7 +20,7 @@ from localspec import cli
 from localspec.diagnosis import Finding, backend, diagnose, network, pair, storage, system
 from localspec.pairs import catalog, catalog_file
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
