@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from localspec.engine import codec
+from localspec import codec
 from localspec.events import Stats, Token
 from localspec.origin import Origin
 from tui.conversation import How, Turn

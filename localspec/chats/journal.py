@@ -6,6 +6,7 @@ import dataclasses
 import time
 from typing import Any
 
+from localspec import codec
 from localspec.chats.saver import Saver
 from localspec.chats.transfer import branch
 from localspec.chats.values import (
@@ -16,7 +17,6 @@ from localspec.chats.values import (
     started,
     title_of,
 )
-from localspec.engine import codec
 from localspec.events import Message, Reply
 
 

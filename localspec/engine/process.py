@@ -22,7 +22,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from localspec.engine import codec, protocol
+from localspec import codec
+from localspec.engine import protocol
 from localspec.engine.executor import Engine, EngineRuntime, Factory
 from localspec.engine.outbox import Outbox
 from localspec.engine.reports import HelloEvent

@@ -54,7 +54,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from localspec.engine import codec
+from localspec import codec
 from localspec.engine.commands import (
     CloseCommand,
     Command,

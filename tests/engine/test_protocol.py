@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec import errors
-from localspec.engine import codec, protocol
+from localspec import codec, errors
+from localspec.engine import protocol
 from localspec.engine.commands import (
     CloseCommand,
     ExamineCommand,
