@@ -60,8 +60,10 @@ def command(
     """Measure what drafting gains on this machine, per kind of work, at temperatures 0 and 1 or -t.
 
     Ratios are medians over prompts, plain and drafted runs alternating in one process. Draft
-    lengths are those that pay, unless --draft-max gives one. Peers for --against, repeatable:
-    llama-server=PATH, llama-speculative-simple=PATH, llama-cpp-python.
+    lengths are those that pay, unless --draft-max gives one.
+
+    Peers (--against, repeatable) are llama-cpp-python, llama-server=PATH and
+    llama-speculative-simple=PATH.
     """
     from localspec.bench import bench
     from localspec.cli import bench_against, bench_report

@@ -131,7 +131,9 @@ def model_flags(function: _Function) -> _Function:
             _option("-d", "--draft", metavar="MODEL", help="Draft model, or none."),
             _option("--require-draft", is_flag=True, help="Fail if the draft model is unusable."),
             _option("--ctx", type=int, metavar="N", help="Context in tokens."),
-            _option("--verifier", default="match", help="match (default) or rejection."),
+            _option(
+                "--verifier", default="match", metavar="NAME", help="match (default) or rejection."
+            ),
             _option(
                 "--drafter",
                 metavar="NAMES",
@@ -172,7 +174,7 @@ def sampling_flags(function: _Function) -> _Function:
             _of_sampling("--presence-penalty", help="Off their scores, once"),
             _of_sampling("--frequency-penalty", help="Off their scores, each time"),
             _of_sampling("--penalty-last-n", help="Lately: the last N tokens"),
-            _option("--seed", type=int, help="Same seed, same text."),
+            _option("--seed", type=int, metavar="N", help="Same seed, same text."),
             _option("-n", "--max-tokens", type=int, metavar="N", help="Longest reply."),
         ],
     )
