@@ -99,7 +99,7 @@ def create(options, on_event, cancelled):
     if model == "missing":
         raise ModelNotFoundError("no model 'missing'; see `localspec models`")
     if model == "slow":
-        time.sleep(60)  # a load in native code asks nobody
+        time.sleep(600)  # a load in native code asks nobody
     if model == "dies":
         sys.stderr.write("about to die\n")
         os._exit(3)

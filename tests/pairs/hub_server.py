@@ -99,8 +99,8 @@ class Hub:
         self.wrong: dict[str, bytes] = {}
         """By sha256: what is served instead."""
         self.ranges = True
-        self.delay = 0.0
-        """Seconds before each 16 KiB."""
+        self.most: int | None = None
+        """Bytes of files after which they come one byte at a time, for as long as this is set."""
         self.cdn_host = "localhost"
         """Another origin than the Hub's, as in life."""
         self.log: list[Request] = []
@@ -290,8 +290,10 @@ class Handler(BaseHTTPRequestHandler):
 
     def _send(self, data: bytes, at: int, end: int) -> None:
         while at < end:
-            time.sleep(self.hub.delay)
-            until = min(end, at + (1 << 14))
+            trickles = self.hub.most is not None and self.hub.sent >= self.hub.most
+            if trickles:
+                time.sleep(0.02)
+            until = min(end, at + (1 if trickles else 1 << 14))
             with self.hub.lock:
                 stall = next((c for c in self.hub.stalls if at < c <= until), None)
                 if stall is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -579,7 +580,8 @@ def test_memory_that_is_really_refused(shapes: dict[str, Path], tmp_path: Path) 
             command, capture_output=True, text=True, cwd=Path(__file__).parents[2], check=False
         )
 
-    enough, some, little = run(8 * GB), run(1_700_000_000), run(600_000_000)
+    with ThreadPoolExecutor() as at_once:
+        enough, some, little = at_once.map(run, (8 * GB, 1_700_000_000, 600_000_000))
     assert enough.stdout.strip() == "8192", enough.stderr
     assert some.stdout.startswith("4096|"), some.stderr
     assert "refused" in some.stdout

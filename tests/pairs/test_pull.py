@@ -39,6 +39,8 @@ from localspec.pairs import download, hf_cache
 pytest_plugins = ["hub_fixtures"]
 ROOT = Path(__file__).parent.parent.parent
 Pair = tuple[Repo, Repo]
+HALF = 700_000
+"""Bytes after which the Hub trickles, those of the headers counted: a pull stays under way."""
 
 
 def pull(capfd: pytest.CaptureFixture[str], *args: str, code: int = 0) -> tuple[str, str]:
@@ -407,13 +409,13 @@ def test_all_transfers_of_a_resumed_pull_are_the_size_and_no_more(
 def test_a_killed_pull_is_continued_by_another_process(
     hub: Hub, pair: Pair, models, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    hub.delay = 0.02
+    hub.most = HALF
     process = _process("pull", "tiny")
     _until(lambda: _partial_bytes() > 150_000, process)
     process.kill()
     process.communicate()
     kept = _kept_bytes(models)
-    hub.delay = 0.0
+    hub.most = None
     hub.forget()
     found = pulled(capfd, "tiny")
     rest = len(models.target) + len(models.draft) - kept
@@ -423,24 +425,27 @@ def test_a_killed_pull_is_continued_by_another_process(
 def test_ctrl_c_keeps_what_arrived_and_says_how_to_go_on(
     hub: Hub, pair: Pair, models, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    hub.delay = 0.02
+    hub.most = HALF
     process = _process("pull", "tiny")
     _until(lambda: _partial_bytes() > 100_000, process)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "continues from there" in err
     assert "Traceback" not in err
     assert _kept_bytes(models) > 100_000
-    hub.delay = 0.0
+    hub.most = None
     pull(capfd, "tiny")
 
 
 def test_two_pulls_at_once_fetch_once(
     hub: Hub, pair: Pair, models, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    hub.delay = 0.002
+    hub.most = 2 * HALF  # both read the headers
     both = [_process("pull", "tiny", "--json") for _ in range(2)]
+    for process in both:
+        _until(lambda: _partial_bytes() > 0, process)
+    hub.most = None
     answers = [json.loads(p.communicate(timeout=60)[0]) for p in both]
     assert [p.returncode for p in both] == [0, 0]
     size = len(models.target) + len(models.draft)
@@ -459,12 +464,11 @@ def _process(*args: str) -> subprocess.Popen[str]:
 
 
 def _until(condition, process: subprocess.Popen[str]) -> None:
-    for _ in range(600):
-        if condition():
-            return
+    end = time.monotonic() + 60
+    while not condition():
         assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end, "it never came so far"
         time.sleep(0.02)
-    raise AssertionError("it never came so far")
 
 
 # -- a Hub in trouble ------------------------------------------------------------------------------

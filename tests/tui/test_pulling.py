@@ -15,6 +15,9 @@ from tui.pulling import Puller
 
 pytest_plugins = ["hub_fixtures"]
 
+HALF = 700_000
+"""Bytes after which the Hub trickles, those of the headers counted: a pull stays under way."""
+
 
 @pytest.mark.parametrize(
     "said",
@@ -36,7 +39,7 @@ def test_anything_else_is_an_error_with_a_line(line):
 
 
 async def test_a_pair_is_pulled_while_one_chats_and_can_be_used(chat, hub, pair):
-    hub.delay = 0.02
+    hub.most = HALF
     async with chat(Script("One.")) as c:
         await c.type("/pull tiny")
         await c.until(lambda: "pulling tiny" in c.screen_text and "% of" in c.screen_text, 20)
@@ -44,7 +47,7 @@ async def test_a_pair_is_pulled_while_one_chats_and_can_be_used(chat, hub, pair)
         await c.sees("One.")
         await c.type("/pull tiny")
         await c.until(lambda: "tiny is being pulled already" in c.stats)
-        hub.delay = 0
+        hub.most = None
         await c.until(lambda: "tiny is here" in c.screen_text, 20)
         assert "pulling" not in c.screen_text
     assert hf_cache.find_file(TARGET, TARGET_FILE) is not None
@@ -55,7 +58,7 @@ async def test_a_second_pull_waits_for_the_first_and_begins_when_it_has_ended(
 ):
     other = "org/Other-GGUF"
     hub.repo(other, {"Other-Q8_0.gguf": models.draft})
-    hub.delay = 0.03
+    hub.most = HALF
     async with chat() as c:
         await c.type("/pull tiny")
         await c.until(lambda: hf_cache.partials(TARGET), 20)
@@ -65,13 +68,13 @@ async def test_a_second_pull_waits_for_the_first_and_begins_when_it_has_ended(
         assert not hf_cache.partials(other)
         await c.pilot.press("escape")
         await c.until(lambda: "/pull tiny continues from there" in c.screen_text, 20)
-        hub.delay = 0
+        hub.most = None
         await c.until(lambda: f"{other} is here" in c.screen_text, 20)
         assert "pulling" not in c.screen_text
 
 
 async def test_a_pull_that_is_stopped_goes_on_where_it_stopped(chat, hub, pair):
-    hub.delay = 0.03
+    hub.most = HALF
     async with chat() as c:
         await c.type("/pull tiny")
         await c.until(lambda: hf_cache.partials(TARGET), 20)
@@ -80,7 +83,7 @@ async def test_a_pull_that_is_stopped_goes_on_where_it_stopped(chat, hub, pair):
         (part,) = hf_cache.partials(TARGET)
         have = part.stat().st_size
         hub.forget()
-        hub.delay = 0
+        hub.most = None
         await c.type("/pull tiny")
         await c.until(lambda: "tiny is here" in c.screen_text, 20)
     assert have
@@ -88,7 +91,7 @@ async def test_a_pull_that_is_stopped_goes_on_where_it_stopped(chat, hub, pair):
 
 
 async def test_a_closed_chat_ends_its_pull_and_keeps_what_has_arrived(chat, hub, pair):
-    hub.delay = 0.03
+    hub.most = HALF
     async with chat() as c:
         await c.type("/pull tiny")
         await c.until(lambda: hf_cache.partials(TARGET), 20)
@@ -98,7 +101,7 @@ async def test_a_closed_chat_ends_its_pull_and_keeps_what_has_arrived(chat, hub,
 
 
 async def test_whoever_is_gone_without_a_word_leaves_no_pull_behind(hub, pair):
-    hub.delay = 0.03
+    hub.most = HALF
     puller = Puller()
     running = asyncio.ensure_future(puller.run("tiny"))
     begun = asyncio.Event()
