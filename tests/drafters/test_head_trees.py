@@ -109,7 +109,7 @@ def test_reranked_trees_follow_the_target_under_rejection() -> None:
 @pytest.mark.slow
 def test_reranked_trees_follow_the_target_closely() -> None:
     drafter = tables.growing(DRAFT, Proposal.SAMPLED)
-    assert p_value(drafter, Rejection(), 30_000, tables.Broad()) > FALSE_ALARM
+    assert p_value(drafter, Rejection(), 15_000, tables.Broad()) > FALSE_ALARM
 
 
 def test_this_would_tell_if_drawn_tokens_were_reranked() -> None:

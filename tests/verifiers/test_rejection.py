@@ -41,13 +41,13 @@ def test_first_three_tokens_follow_the_target(shape: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", LISTED)
 def test_first_three_tokens_follow_the_target_closely(shape: str) -> None:
-    assert p_value(tables.shaped_drafter(shape, DRAFT), Rejection(), 30_000) > FALSE_ALARM
+    assert p_value(tables.shaped_drafter(shape, DRAFT), Rejection(), 15_000) > FALSE_ALARM
 
 
 @pytest.mark.slow
 def test_the_draft_model_of_the_product_follows_the_target_closely() -> None:
     drafter = ModelDrafter(TableModel(DRAFT), Proposal.SAMPLED)
-    assert p_value(drafter, Rejection(), 30_000) > FALSE_ALARM
+    assert p_value(drafter, Rejection(), 15_000) > FALSE_ALARM
 
 
 def test_trees_of_a_draft_model_follow_the_target() -> None:
@@ -64,7 +64,7 @@ def test_lookahead_follows_the_target() -> None:
 @pytest.mark.slow
 def test_trees_of_a_draft_model_follow_the_target_closely() -> None:
     assert (
-        p_value(tables.branching(DRAFT, Proposal.SAMPLED), Rejection(), 30_000, tables.Broad())
+        p_value(tables.branching(DRAFT, Proposal.SAMPLED), Rejection(), 15_000, tables.Broad())
         > FALSE_ALARM
     )
 
@@ -143,7 +143,7 @@ def test_the_controller_keeps_the_distribution() -> None:
     """It goes on learning from one run to the next, as in a long chat."""
     knowledge = Knowledge({0: Costs({1: 1.0, 2: 1.1, 4: 1.3}, {"model": 0.02})})
     drafter = ModelDrafter(TableModel(DRAFT), Proposal.SAMPLED)
-    assert p_value(drafter, Rejection(), 30_000, Auto(knowledge, ["model"])) > FALSE_ALARM
+    assert p_value(drafter, Rejection(), 15_000, Auto(knowledge, ["model"])) > FALSE_ALARM
 
 
 @pytest.mark.parametrize("verifier", [Match(), Rejection()])
