@@ -44,6 +44,15 @@ class Chat:
         )
         await self.pilot.pause()
 
+    async def settled(self):
+        """A whole reply is shown with its figures below it, and nothing moves any more."""
+        await self.sees("tok/s")
+        before, same = None, 0
+        while same < 3:
+            await self.pilot.pause(0.05)
+            now = self.screen_text
+            same, before = (same + 1 if now == before else 0), now
+
     async def sees(self, text):
         """Wait until a text stands on the screen."""
         await self.until(lambda: text in self.screen_text)

@@ -491,7 +491,7 @@ async def test_what_is_selected_with_the_mouse_in_a_reply_is_copied(chat):
     text = "One two three.\n\n- first *item*\n- second\n\n```py\nx = 1\n```\n"
     async with chat(Script(text)) as c:
         await c.ask("Hello")
-        await c.pilot.pause(0.1)  # the strip appears and moves it
+        await c.settled()  # the strip appears and moves it
         closed = c.app.screen.query_one(ReplyView).markdown.closed
         await c.pilot.mouse_down(closed, offset=(4, 0))
         await c.pilot.hover(closed, offset=(4, 5))
@@ -508,7 +508,7 @@ async def test_a_link_is_told_to_the_application_and_only_pages_are_opened(chat,
         opened = []
         monkeypatch.setattr(c.app, "open_url", opened.append)
         await c.ask("Hello")
-        await c.pilot.pause(0.1)  # the strip appears and moves it
+        await c.settled()  # the strip appears and moves it
         closed = c.app.screen.query_one(ReplyView).markdown.closed
         await c.pilot.click(closed, offset=(1, 0))
         await c.pilot.click(closed, offset=(6, 0))
@@ -550,7 +550,10 @@ async def test_the_palette_offers_the_same_actions(chat):
         assert {name.capitalize() for name in SPECS} <= names
         await c.pilot.press("ctrl+p")
         await c.pilot.press(*"title")
-        await c.pilot.pause(0.3)
+        found = c.app.screen.query_one("CommandList")
+        await c.until(
+            lambda: found.option_count and "Title" in str(found.get_option_at_index(0).prompt)
+        )
         await c.pilot.press("enter")
         await c.until(lambda: c.composer.text == "/title ")
 
@@ -856,8 +859,7 @@ async def test_thinking_is_folded_with_its_tokens_and_unfolds_on_a_click(chat):
         await c.sees("▸ thought, 6 tokens")
         await c.sees("The answer.")
         assert "first this" not in c.screen_text
-        await c.sees("tok/s")
-        await c.pilot.pause(0.2)
+        await c.settled()
         await c.pilot.click(".thought")
         await c.sees("first this then that")
         c.composer.focus()
