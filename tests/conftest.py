@@ -10,7 +10,7 @@ import pytest
 from head_pairs import Pair, write_pairs
 from hypothesis import settings
 
-from localspec import config
+from localspec import assembly, config
 from localspec.pairs import catalog
 
 # Shared machines stall; a slow example is no failure. The examples are the same at every run: new
@@ -36,8 +36,16 @@ def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HUB_OFFLINE", "HF_TOKEN"):
         monkeypatch.delenv(name, raising=False)
+    for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR"):  # of the terminal they run in
+        monkeypatch.delenv(name, raising=False)
     for cached in (config.settings, catalog.catalog):
         cached.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def _undisturbed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other programs may keep the cores busy: no runtime of a test says so in between."""
+    monkeypatch.setattr(assembly, "Watchdog", lambda *_: None)
 
 
 @pytest.fixture(scope="session")

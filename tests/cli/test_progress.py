@@ -30,6 +30,7 @@ def test_a_bar_a_file_with_rate_and_time_left(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [100.0]
+    monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(rate.time, "monotonic", lambda: clock[0])
     bars = Bars(live=True)
     files = [Progress("a" * 60 + ".gguf", 10**9, state="fetching"), Progress("b.gguf", 10**6)]
