@@ -137,7 +137,8 @@ def test_a_picture_is_drawn_and_one_that_cannot_be_is_said(
 def test_tune_prints_the_curve_and_keeps_it(
     files: Files, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    model = [str(files.target), "-d", str(files.draft)]
+    # What is kept is kept by the number of threads, which would be measured anew each time.
+    model = [str(files.target), "-d", str(files.draft), "--threads", "1"]
     assert cli.call(["tune", *model]) == 0
     said = capfd.readouterr().out
     assert "TOKENS" in said
@@ -147,7 +148,7 @@ def test_tune_prints_the_curve_and_keeps_it(
     assert cli.call(["tune", *model, "--json"]) == 0
     found = json.loads(capfd.readouterr().out)
     assert json.loads(kept.read_text())["costs"]["0"]["verify"] == found["verify"]
-    assert set(found["verify"]) >= set(before)
+    assert found["verify"] != before
     assert [c["acceptance"] for c in found["chosen"]] == [0.5, 0.7, 0.8, 0.9, 0.95, 0.99]
 
 
