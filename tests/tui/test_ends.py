@@ -93,8 +93,8 @@ def test_the_engine_ends_with_the_interface_and_the_chat_is_kept(end):
     else:
         os.close(fd)
         fd = None
-    until(fd, lambda: gone(engine), 10)
-    until(fd, lambda: os.waitpid(pid, os.WNOHANG)[0], 10)
+    until(fd, lambda: gone(engine))
+    until(fd, lambda: os.waitpid(pid, os.WNOHANG)[0])
     if fd is not None:
         os.close(fd)
     kept = said()
@@ -116,7 +116,7 @@ def test_the_last_chat_is_on_show_after_a_kill_and_goes_on():
     os.write(fd, b"What is 4 + 4?\r")
     until(fd, lambda: len(said()) == 4 and said()[-1][1] == "stop")
     os.write(fd, b"\x11")
-    until(fd, lambda: os.waitpid(pid, os.WNOHANG)[0], 10)
+    until(fd, lambda: os.waitpid(pid, os.WNOHANG)[0])
     os.close(fd)
     assert gone(engine)
     assert [text for text, _ in said()[::2]] == ["What is 2 + 3?", "What is 4 + 4?"]
