@@ -409,8 +409,10 @@ def test_heads_that_draft_chains_alone_say_so_to_who_asked_for_a_tree(tmp_path: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["mtp", "eagle3"])
-def test_trees_of_trained_heads_are_exact_and_longer_than_chains(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize(("kind", "least"), [("mtp", 0.85), ("eagle3", 0.65)])
+def test_trained_heads_are_exact_and_mostly_right_and_their_trees_longer_than_chains(
+    tmp_path: Path, kind: str, least: float
+) -> None:
     """48 prompts of 64 tokens, at three temperatures."""
     data, target = Path(__file__).parents[1] / "data" / "heads", FOLDER / "target.gguf"
     pair = Pair(kind, target, data / "eagle3.gguf")
@@ -424,4 +426,6 @@ def test_trees_of_trained_heads_are_exact_and_longer_than_chains(tmp_path: Path,
             result = verify(runtime, VERIFY, asked, max_tokens=64, seed=1)
             assert result.exact
             emitted[drafter] = sum(found.tokens / found.rounds for found in result.comparisons)
+            if drafter == kind:
+                assert all(found.acceptance > least for found in result.comparisons)
     assert emitted["tree"] > emitted[kind]

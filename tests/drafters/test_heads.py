@@ -38,11 +38,9 @@ from localspec.llama.model import Model
 from localspec.pairs import heads
 from localspec.pairs.header import Header
 from localspec.pairs.sizes import sizes_of
-from localspec.prompts import VERIFY
 from localspec.sampling import Processor
 from localspec.target import Work
 from localspec.values import Distribution, Proposal, no_draft
-from localspec.verification import verify
 
 KINDS = (
     *("mtp", "mtp on a hybrid", "eagle3, borrowing", "eagle3, owning", "eagle3, normed"),
@@ -249,27 +247,13 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pair]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "least"), [("mtp", 0.85), ("eagle3", 0.65)])
-def test_trained_heads_are_exact_and_mostly_right(
-    trained: dict[str, Pair], kind: str, least: float
-) -> None:
-    """48 prompts of 64 tokens, at three temperatures."""
-    with Runtime.open(trained[kind].options(draft_max=4)) as runtime:
-        asked = [Sampling(temperature=t) for t in (0.0, 0.7, 1.0)]
-        result = verify(runtime, VERIFY, asked, max_tokens=64, seed=1)
-    assert result.exact
-    for found in result.comparisons:
-        assert found.acceptance > least
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "drafter"), [("mtp", "mtp"), ("eagle3", "eagle3"), ("eagle3", "tree")]
 )
 def test_a_trained_head_leaves_the_distribution_alone(
     trained: dict[str, Pair], kind: str, drafter: str
 ) -> None:
-    """3,000 draws of two tokens under rejection against the target's own distribution of them.
+    """2,000 draws of two tokens under rejection against the target's own distribution of them.
 
     The test alarms falsely with a probability of 1e-4.
     """
@@ -279,14 +263,14 @@ def test_a_trained_head_leaves_the_distribution_alone(
         draft_max=2, verifier="rejection", drafter=(drafter,), threads=1
     )
     with Runtime.open(options) as runtime:
-        for seed in range(3000):
+        for seed in range(2000):
             reply = last(runtime.reply(said, sampling=full, seed=seed, max_tokens=3))
             counts[tuple(reply.tokens[:2])] += 1
         expected = joint(runtime, said, full)
-    common = [pair for pair, p in expected.items() if p * 3000 >= 8]
+    common = [pair for pair, p in expected.items() if p * 2000 >= 8]
     rest = 1 - sum(expected[pair] for pair in common)
-    seen = [*(counts[pair] for pair in common), 3000 - sum(counts[pair] for pair in common)]
-    wanted = [*(3000 * expected[pair] for pair in common), 3000 * rest]
+    seen = [*(counts[pair] for pair in common), 2000 - sum(counts[pair] for pair in common)]
+    wanted = [*(2000 * expected[pair] for pair in common), 2000 * rest]
     assert len(common) > 3
     assert stats.chisquare(seen, wanted, sum_check=False).pvalue > 1e-4
 
