@@ -337,7 +337,8 @@ def test_what_a_terminal_can_do(
         monkeypatch.setenv(name, value)
     screen = type("Screen", (), {"isatty": lambda self: True, "encoding": encoding})()
     monkeypatch.setattr("sys.stdout", screen)
-    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size(size))
+    for name, number in zip(("COLUMNS", "LINES"), size, strict=True):
+        monkeypatch.setenv(name, str(number))
     finding = system.terminal()
     assert word in f"{finding.text} {finding.fix}"
     assert (finding.fix is None) == (finding.status == "ok")
