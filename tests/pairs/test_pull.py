@@ -622,7 +622,7 @@ def test_a_file_replaced_during_the_pull_is_noticed(
 
 
 @pytest.mark.slow
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_whatever_goes_wrong_a_file_is_whole_or_not_there(
     hub: Hub, models, data: st.DataObject
