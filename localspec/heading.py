@@ -163,7 +163,7 @@ def opened(
     """
     tap = files.tap(name)
     context, features = into(files.context(name), head), Features(tap)
-    _check_words(head.path, target.n_vocab)
+    _check_words(head.path, min(head.n_vocab, target.n_vocab))
     fused = isinstance(context, Eagle | Blocks)  # several states in one
     if not fused and context.width != tap.width:  # llama.cpp would read beyond the rows
         raise UnsupportedModelError(
@@ -200,7 +200,7 @@ def _check_words(head: Path, vocabulary: int) -> None:
     if len(ids) and not 0 <= ids.min() <= ids.max() < vocabulary:
         raise ModelFileError(
             f"{head.name} is damaged: its {heads.WORDS} names tokens {ids.min()} to {ids.max()}, "
-            f"and the target has {vocabulary}"
+            f"and there are {vocabulary}"
         )
     if len(np.unique(ids)) != len(ids):
         raise ModelFileError(f"{head.name} is damaged: its {heads.WORDS} names a token twice")

@@ -39,7 +39,8 @@ TYPES = {"f16": 1, "q8_0": 8}
 _F32, _BLOCK = 0, 32
 _ROWS = 1024
 """Of a matrix, converted at once."""
-_PREFIX = re.compile(r"^(model\.)?medusa_heads?\.")
+_PREFIX = re.compile(r"^((?:[a-z]\w*\.)*medusa_heads?\.|module\.)")
+"""What wrappers for training put before the names, as ``module.`` and ``base_model.model.``."""
 _OURS = re.compile(r"^(\d{1,4})\.(\d{1,4})\.(linear\.weight|linear\.bias|weight)$")
 _VLLM = re.compile(r"^blocks\.(\d{1,4})\.layers\.(\d{1,4})\.(weight|bias)$")
 _VLLM_OUTPUT = re.compile(r"^lm_heads\.(\d{1,4})\.weight$")

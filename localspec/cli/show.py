@@ -44,7 +44,7 @@ def command(name: str, draft: str | None, *, offline: bool, as_json: bool) -> No
             facts = describe(pair)
             lines = _lines(facts, pair)
     else:
-        facts = _facts(name, files.target, files.draft)
+        facts = _facts(name, files.target, files.draft) | {"notices": list(files.notices)}
         if pair is not None:
             facts = describe(pair) | facts
         if facts["kind"] == "model":
@@ -180,8 +180,8 @@ def _lines(facts: dict[str, Any], pair: Pair | None) -> list[str]:
         if facts["draft"]["kind"] != "model":
             found = f"yes: a head for this target ({facts['draft']['kind']})"
         lines.append(f"match     {'no: ' + mismatch if mismatch else found}")
-    if facts.get("own_head_trouble"):
-        lines += labelled("note", facts["own_head_trouble"])
+    notes = (facts.get("own_head_trouble"), *facts.get("notices", ()))
+    lines += [line for text in filter(None, notes) for line in labelled("note", text)]
     if pair is not None:
         lines += _pair_lines(pair, facts)
     if "chat_template" in facts:

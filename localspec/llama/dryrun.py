@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from localspec.errors import OutOfMemoryError
 from localspec.llama import library
 from localspec.llama.library import c_api
 from localspec.llama.limits import KV_TYPES, OUTPUTS, ROLLBACK
+from localspec.llama.loading import load
 from localspec.llama.model import check_file, load_error
 
 _MIB = 1 << 20
@@ -67,7 +67,7 @@ def dry_run(path: Path, *, gpu_layers: int, n_ctx: int, n_batch: int, kv_type: s
     params.n_gpu_layers = gpu_layers
     library.errors_since(0)
     with library.listening() as lines:
-        model = c_api.llama_model_load_from_file(os.fsencode(path), params)
+        model = load(path, params)
         if not model:
             raise load_error(path, library.errors_since())
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +18,7 @@ from localspec.errors import (
 )
 from localspec.llama import library
 from localspec.llama.library import c_api
+from localspec.llama.loading import load
 
 _GGUF = b"GGUF"
 _ALL_LAYERS = 999
@@ -33,7 +33,7 @@ def check_file(path: Path) -> None:
     """
     try:
         if path.is_dir():
-            raise ModelFileError(f"{path} is a directory; give the .gguf file in it")
+            raise ModelFileError(f"{path} is a directory; give a .gguf file in it")
         if path.exists() and not path.is_file():  # a pipe would be waited for
             raise ModelFileError(f"{path} is a pipe or a device; give a .gguf file")
         with path.open("rb") as file:
@@ -97,7 +97,7 @@ class Model:
         callback = c_api.llama_progress_callback(progress)
         params.progress_callback = callback
         library.errors_since(0)
-        self._ptr: Any = c_api.llama_model_load_from_file(os.fsencode(path), params)
+        self._ptr: Any = load(path, params)
         if not self._ptr:
             if stopped:
                 raise Interrupted("loading was cancelled")
@@ -300,7 +300,8 @@ def _text(call: Callable[[Any, int], int]) -> str:
 
 
 _MEMORY = re.compile(
-    r"out of memory|failed to allocate|unable to allocate|cudaMalloc", re.IGNORECASE
+    r"out of memory|(failed|unable|cannot) (to )?allocate|insufficient memory|bad_alloc|cudaMalloc",
+    re.IGNORECASE,
 )
 _UNKNOWN = re.compile(r"unknown model architecture: '([^']*)'")
 _REASON = re.compile(r"error loading model(?: \w+)?: (.*)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from localspec.pairs.header import Header
+from localspec.pairs.lent import lending_trouble
 from localspec.pairs.unfit import missing, other_size, target_layers, unpublished
 
 ARCHITECTURE = "dflash"
@@ -36,7 +37,7 @@ def trouble(head: Header, target: Header) -> str | None:
         return f"it reads what enters the layers {shown}, and {target.name} has {trunk} layers"
     if head.n_embd != target.n_embd:
         return other_size(head.n_embd, target)
-    return _block_trouble(head, target)
+    return _block_trouble(head, target) or lending_trouble(head, target)
 
 
 def _block_trouble(head: Header, target: Header) -> str | None:

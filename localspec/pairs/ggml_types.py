@@ -47,6 +47,11 @@ BLOCKS: dict[int, tuple[str, int, int]] = {
 }
 """ggml type: its name, weights in a block, bytes in a block."""
 
+MULTIPLIED = frozenset(name for name, _, _ in BLOCKS.values()) - frozenset(
+    {"I8", "I16", "I32", "I64", "F64", "Q8_1", "Q8_K"}
+)
+"""Types of matrices that ggml multiplies by."""
+
 
 def type_name(ggml_type: int) -> str:
     """``Q4_K`` for 12; ``type 99`` for one that we do not know."""

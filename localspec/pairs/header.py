@@ -27,6 +27,9 @@ _VERSIONS = (2, 3)
 _ALIGNMENT = 32
 MOST_LAYERS = 512
 """LLAMA_MAX_LAYERS."""
+_SCALINGS = frozenset({"none", "linear", "yarn", "longrope"})
+_MOST_EXPERTS = 1024
+"""LLAMA_MAX_EXPERTS."""
 _EPSILONS = ("attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon")
 
 
@@ -248,6 +251,17 @@ def _doubt(header: Header) -> str | None:
         value = header.metadata.get(f"{header.architecture}.{key}")
         if isinstance(value, float) and not 0 <= value < math.inf:
             return f"its {key} is {value}"
+    scaling = header.text(f"{header.architecture}.rope.scaling.type")
+    if scaling is not None and scaling not in _SCALINGS:
+        return f"its rope.scaling.type is {scaling!r}"
+    return _expert_doubt(header)
+
+
+def _expert_doubt(header: Header) -> str | None:
+    count = header.of_model("expert_count") or 0
+    used = header.of_model("expert_used_count") or 0
+    if not 0 <= used <= count <= _MOST_EXPERTS or (count and not used):
+        return f"it uses {used} of {count} experts"
     return None
 
 

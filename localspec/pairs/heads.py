@@ -15,10 +15,10 @@ from pathlib import Path
 from localspec.errors import UnsupportedModelError
 from localspec.pairs import assistants, dflash, medusa
 from localspec.pairs.check import ids_mismatch
-from localspec.pairs.ggml_types import type_name
 from localspec.pairs.header import Header, read_header
+from localspec.pairs.lent import lending_trouble
 from localspec.pairs.sizes import shards
-from localspec.pairs.sound import coarse_vector, cut_short, unsound
+from localspec.pairs.sound import WORDS, cut_short, uncomputable, unsound
 from localspec.pairs.unfit import missing, other_size, target_layers, unpublished
 from localspec.pairs.vocabulary import HeaderVocabulary
 
@@ -29,18 +29,22 @@ DFLASH = dflash.ARCHITECTURE
 _MTP_GRAPHS = frozenset(
     {
         *("bailingmoe3", "cohere2moe", "deepseek2", "deepseek32", "deepseek4", "glm-dsa"),
-        *("glm4moe", "glm5-next", "hy_v3", "mimo2", "nemotron_h_moe", "qwen35", "qwen35moe"),
+        *("glm4moe", "hy_v3", "mimo2", "nemotron_h_moe", "qwen35", "qwen35moe"),
         *("qwen3next", "step35"),
     }
 )
 """Architectures with a graph for a layer of multi-token prediction."""
-_CHAINED: dict[str, tuple[str, ...]] = {
-    "hy_v3": (),
+_CHAINED = frozenset({"hy_v3", "mimo2", "step35"})
+"""Those whose graph has a layer for each of several tokens; elsewhere more than one aborts."""
+_BESIDES: dict[str, tuple[str, ...]] = {
+    "deepseek2": ("ffn_gate_inp", "attn_q_a"),
+    "deepseek32": ("ffn_gate_inp",),
+    "glm-dsa": ("ffn_gate_inp",),
+    "glm4moe": ("ffn_gate_inp",),
     "mimo2": ("attn_qkv", "ffn_gate", "ffn_up", "ffn_down"),
-    "step35": (),
 }
-"""Those whose graph has a layer for each of several tokens (elsewhere more than one aborts), and
-what these layers must have besides."""
+"""What these layers must have besides: the graphs know experts only, or no experts."""
+_MLA = ("attention.key_length_mla", "attention.value_length_mla")
 _EAGLE_LAYERS = 3
 _EAGLE_TENSORS = (
     *("fc.weight", "output_norm.weight", "blk.0.attn_norm.weight", "blk.0.attn_norm_2.weight"),
@@ -48,8 +52,6 @@ _EAGLE_TENSORS = (
     *("blk.0.attn_output.weight", "blk.0.ffn_norm.weight", "blk.0.ffn_gate.weight"),
     *("blk.0.ffn_up.weight", "blk.0.ffn_down.weight"),
 )
-WORDS = "d2t"
-"""Tensor of the target's ids that a head with a reduced vocabulary guesses among."""
 _FOREIGN = {
     "dflash-draft": "a DFlash head of another program's",
     "qwen35-dflash-draft": "a DFlash head of another program's",
@@ -118,7 +120,7 @@ def mtp_trouble(header: Header) -> str | None:
     layers = next_layers(header)
     if layers != 1 and arch not in _CHAINED:
         return f"{name} has {layers} MTP layers, and this llama.cpp runs a single one of {arch}"
-    parts = (*("nextn.eh_proj", "nextn.enorm", "nextn.hnorm", "attn_norm"), *_CHAINED.get(arch, ()))
+    parts = (*("nextn.eh_proj", "nextn.enorm", "nextn.hnorm", "attn_norm"), *_BESIDES.get(arch, ()))
     blocks = range(header.n_layer - layers, header.n_layer)
     wanted = [f"blk.{block}.{part}.weight" for block in blocks for part in parts]
     named = {tensor.name for tensor in header.tensors}
@@ -130,9 +132,30 @@ def mtp_trouble(header: Header) -> str | None:
     if missing:
         what = "an MTP layer" if layers == 1 else f"{layers} MTP layers"
         return f"{name} promises {what}, and {missing[0]} is not in it"
+    if arch == "deepseek2" and not all(header.of_model(key) for key in _MLA):
+        return f"this llama.cpp cannot run the MTP layer of {name}: it states no {_MLA[0]}"
+    scaled = header.metadata.get(f"{arch}.attention.temperature_scale")
+    if arch == "deepseek2" and scaled:
+        return f"this llama.cpp cannot run the MTP layer of {name}: it scales attention"
     theirs = tuple(f"blk.{block}." for block in blocks)
-    coarse = coarse_vector(t for t in header.tensors if t.name.startswith(theirs))
-    return None if coarse is None else f"the MTP layer of {name} cannot run: {coarse}"
+    wrong = uncomputable(t for t in header.tensors if t.name.startswith(theirs))
+    return None if wrong is None else f"the MTP layer of {name} cannot run: {wrong}"
+
+
+def bare_promise(path: Path) -> dict[str, int]:
+    """What a header should say instead, where it promises layers for multi-token prediction and no
+    tensor of them is there; empty if it need not.
+
+    Raises:
+        ModelNotFoundError, ModelFileError: see `read_header`.
+    """
+    header = read_whole(path)
+    layers, ahead = header.n_layer, next_layers(header)
+    theirs = tuple(f"blk.{block}." for block in range(layers - ahead, layers))
+    if not promises_mtp(header) or any(t.name.startswith(theirs) for t in header.tensors):
+        return {}
+    arch = header.architecture
+    return {f"{arch}.nextn_predict_layers": 0, f"{arch}.block_count": layers - ahead}
 
 
 def head_trouble(head: Header, target: Header) -> str | None:
@@ -189,33 +212,10 @@ def _eagle_trouble(head: Header, target: Header) -> str | None:
     size = head.of_model("target_hidden_size")
     if size != target.n_embd:
         return other_size(size, target)
+    if head.of_model("embedding_length_out") not in {None, 0, head.n_embd}:
+        return f"its states are of another width than the {head.n_embd} that it goes on from"
     lacking = missing(head, _EAGLE_TENSORS)
-    return lacking or _borrowing_trouble(head, target) or _words_trouble(head)
-
-
-def _words_trouble(head: Header) -> str | None:
-    """Whether the words of a reduced vocabulary are not those that it has logits for."""
-    named = {tensor.name: tensor for tensor in head.tensors}
-    words, output = named.get(WORDS), named.get("output.weight")
-    if words is None:
-        return None
-    if output is None:
-        return f"it has {WORDS} for a vocabulary of its own, and lacks output.weight"
-    if type_name(words.ggml_type) != "I64" or words.shape != output.shape[1:]:
-        rows = "x".join(map(str, output.shape[1:]))
-        return f"it has logits for {rows} tokens, and {WORDS} does not name so many"
-    return None
-
-
-def _borrowing_trouble(head: Header, target: Header) -> str | None:
-    """Whether the embeddings or the output matrix that it takes from the target are too wide."""
-    named = {tensor.name for tensor in head.tensors}
-    if {"token_embd.weight", "output.weight"} <= named or head.n_embd == target.n_embd:
-        return None
-    return (
-        f"it uses the embeddings of the target, which are {target.n_embd} wide, and its own "
-        f"width is {head.n_embd}"
-    )
+    return lacking or lending_trouble(head, target)
 
 
 def _sidecar_trouble(head: Header, target: Header) -> str | None:
@@ -223,7 +223,10 @@ def _sidecar_trouble(head: Header, target: Header) -> str | None:
         return f"it belongs to a model of {head.architecture}, not of {target.architecture}"
     if head.n_embd != target.n_embd:
         return other_size(head.n_embd, target)
-    return mtp_trouble(head)
+    made_for, layers = (header.n_layer - next_layers(header) for header in (head, target))
+    if made_for != layers:
+        return f"it was made for a model of {made_for} layers, and {target.name} has {layers}"
+    return mtp_trouble(head) or uncomputable(head.tensors)
 
 
 def _medusa_trouble(head: Header, target: Header) -> str | None:
@@ -256,6 +259,7 @@ __all__ = [
     "MODEL",
     "MTP",
     "WORDS",
+    "bare_promise",
     "carries_mtp",
     "head_trouble",
     "kind",

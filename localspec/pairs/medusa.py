@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from localspec.pairs.ggml_types import BLOCKS, type_name
+from localspec.pairs.ggml_types import MULTIPLIED, type_name
 from localspec.pairs.header import Header, TensorInfo
 from localspec.pairs.sizes import Sizes
 
 ARCHITECTURE = "medusa"
 MOST_HEADS, MOST_BLOCKS = 63, 8
-_MULTIPLIED = frozenset(name for name, _, _ in BLOCKS.values()) - frozenset(
-    {"I8", "I16", "I32", "I64", "F64", "Q8_1", "Q8_K"}
-)
-"""Types of matrices that ggml multiplies by."""
 _ADDED = frozenset({"F32"})
 
 
@@ -83,13 +79,13 @@ def _troubles(head: Header, target: Header, count: int, blocks: int) -> Iterator
     width, named = target.n_embd, {tensor.name: tensor for tensor in head.tensors}
     for k in range(count):
         for j in range(blocks):
-            yield from _wrong(named, matrix(k, j), (width, width), _MULTIPLIED)
+            yield from _wrong(named, matrix(k, j), (width, width), MULTIPLIED)
             yield from _wrong(named, bias(k, j), (width,), _ADDED)
         if output(k) in named:
-            yield from _wrong(named, output(k), (width, target.n_vocab), _MULTIPLIED)
+            yield from _wrong(named, output(k), (width, target.n_vocab), MULTIPLIED)
     if not all(output(k) in named for k in range(count)):
         theirs = {tensor.name: tensor for tensor in target.tensors}
-        for found in _wrong(theirs, borrowed(target), (width, target.n_vocab), _MULTIPLIED):
+        for found in _wrong(theirs, borrowed(target), (width, target.n_vocab), MULTIPLIED):
             yield f"it uses the output matrix of {target.name}, and of that {found}"
 
 

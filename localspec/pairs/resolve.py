@@ -9,10 +9,13 @@ from pathlib import Path
 from localspec import config
 from localspec.errors import LocalspecError, ModelNotFoundError, UsageError
 from localspec.pairs import heads, hf_cache, quant
-from localspec.pairs.beside import heads_beside
+from localspec.pairs.beside import Beside, heads_beside, only_model
 from localspec.pairs.catalog import HubFile, ModelFile, Pair, catalog
+from localspec.pairs.sizes import shards
 
 NO_DRAFT = "none"
+_SHOWN = 3
+"""Heads that are named of those that do not draft."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +74,18 @@ def _with_head(name: str, target: Path) -> Resolved:
     try:
         header = heads.read_whole(target)
         needs_one = heads.kind(header) == heads.MODEL and not heads.carries_mtp(header)
-        found = heads_beside(target) if needs_one else []
+        found = heads_beside(target) if needs_one else Beside()
     except LocalspecError:  # loading the target will say it better
-        found = []
-    if not found:
-        return Resolved(name, target, None)
-    best, *others = (path.name for path in found)
-    notice = f"of the heads beside {target.name} {best} drafts, not {', '.join(others)}"
+        found = Beside()
+    if not found.fitting:
+        return Resolved(name, target, None, found.refused)
+    best, *others = (path.name for path in found.fitting)
+    shown = ", ".join(others[:_SHOWN]) + f" and {len(others) - _SHOWN} more" * (
+        len(others) > _SHOWN
+    )
+    notice = f"of the heads beside {target.name} {best} drafts, not {shown}"
     notices = (f"{notice}; --draft FILE takes another",) if others else ()
-    return Resolved(name, target, found[0], notices)
+    return Resolved(name, target, found.fitting[0], notices)
 
 
 def unknown(name: str) -> ModelNotFoundError:
@@ -121,8 +127,10 @@ def _here(pair: Pair, file: ModelFile) -> Path:
 
 def _single(name: str, *, small: bool = False) -> Path:
     path = config.expand(name)
+    if path.is_dir():
+        return only_model(path) or path
     if path.exists():
-        return path
+        return shards(path)[0]  # of the several files of a model the first one is opened
     wanted = quant.parse(name)
     if wanted is not None:
         found = cached(wanted, small=small)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from localspec.pairs.ggml_types import type_name
+from localspec.pairs.ggml_types import MULTIPLIED, type_name
 from localspec.pairs.header import Header, TensorInfo
 
-_FLOATS = frozenset({"F16", "BF16", "F64"})
+WORDS = "d2t"
+"""Tensor of the target's ids that a head with a reduced vocabulary guesses among."""
 
 
 def unsound(head: Header) -> str | None:
@@ -17,14 +18,21 @@ def unsound(head: Header) -> str | None:
     turned = head.of_model("rope.dimension_count")
     if turned is not None and (turned < 2 or turned % 2 or turned > head.key_length):
         return f"it turns {turned} numbers of keys that have {head.key_length}"
-    return coarse_vector(head.tensors)
+    return uncomputable(head.tensors)
 
 
-def coarse_vector(tensors: Iterable[TensorInfo]) -> str | None:
-    """The first norm or bias that is not F32, as llama.cpp's processor code wants it."""
+def uncomputable(tensors: Iterable[TensorInfo]) -> str | None:
+    """The first norm or bias that is not F32, as llama.cpp's processor code wants it, or matrix of
+    a type that is not multiplied by.
+    """
     for tensor in tensors:
-        if len(tensor.shape) == 1 and type_name(tensor.ggml_type) in _FLOATS:
-            return f"{tensor.name} is {type_name(tensor.ggml_type)}; it must be F32"
+        found = type_name(tensor.ggml_type)
+        if tensor.name == WORDS:  # looked at where its length is
+            continue
+        if len(tensor.shape) == 1 and found != "F32":
+            return f"{tensor.name} is {found}; it must be F32"
+        if found not in MULTIPLIED:
+            return f"{tensor.name} is {found}, which cannot be computed with"
     return None
 
 
@@ -35,4 +43,4 @@ def cut_short(header: Header) -> str | None:
     return f"{header.name} is cut short: {header.size} of {header.end} bytes; fetch it again"
 
 
-__all__ = ["coarse_vector", "cut_short", "unsound"]
+__all__ = ["WORDS", "cut_short", "uncomputable", "unsound"]

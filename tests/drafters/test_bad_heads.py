@@ -29,6 +29,9 @@ from localspec.pairs.resolve import resolve
 Change = Callable[[np.ndarray], np.ndarray | None]
 
 
+KINDS = {int: gguf.GGUFValueType.UINT32, str: gguf.GGUFValueType.STRING}
+
+
 def altered(
     source: Path,
     goal: Path,
@@ -36,7 +39,7 @@ def altered(
     keys: Mapping[str, object] | None = None,
     tensors: Mapping[str, Change] | None = None,
 ) -> Path:
-    """A copy with other values of some keys (None leaves one out) and other tensors."""
+    """A copy with other values of some keys (None leaves one out), more keys, and other tensors."""
     reader = gguf.GGUFReader(source)
     architecture = reader.fields["general.architecture"].contents()
     writer = gguf.GGUFWriter(goal, architecture)
@@ -47,6 +50,8 @@ def altered(
         if value is not None:
             sub = field.types[1] if field.types[0] == gguf.GGUFValueType.ARRAY else None
             writer.add_key_value(field.name, value, field.types[0], sub_type=sub)
+    for key in (keys or {}).keys() - reader.fields.keys():
+        writer.add_key_value(key, keys[key], KINDS[type(keys[key])])
     for tensor in reader.tensors:
         change = (tensors or {}).get(tensor.name)
         data = np.array(tensor.data) if change is None else change(np.array(tensor.data))
@@ -82,6 +87,14 @@ def halved(data: np.ndarray) -> np.ndarray:
     return data.astype(np.float16)
 
 
+def as_type(kind: type) -> Change:
+    return lambda data: data.astype(kind)
+
+
+MORE = gguf_tools.byte_vocabulary(3)
+TYPES = "tokenizer.ggml.token_type"
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Targets and heads, each in a folder of its own."""
@@ -91,6 +104,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     gguf_tools.write_llama(folder / "dense" / "target.gguf", layers=4, seed=3, context=1024)
     head_files.write_gemma(folder / "gemma" / "target.gguf")
     head_files.write_eagle(folder / "heads" / "eagle.gguf")
+    head_files.write_eagle(folder / "heads" / "own.gguf", own=True)
     head_files.write_eagle(folder / "heads" / "few.gguf", ids=[*range(3, 120)])
     head_files.write_dflash(folder / "heads" / "dflash.gguf")
     head_files.write_assistant(folder / "heads" / "assistant.gguf")
@@ -117,6 +131,18 @@ ABORTING: dict[str, tuple[str, str, dict[str, object], dict[str, Change], str]] 
         {},
         "epsilon is nan",
     ),
+    "other scaling of turns": (
+        *("dense", "eagle", {"eagle3.rope.scaling.type": "spiral"}, {}),
+        "its rope.scaling.type is 'spiral'",
+    ),
+    "more experts in use than there are": (
+        *("dense", "eagle", {"eagle3.expert_count": 2, "eagle3.expert_used_count": 4}, {}),
+        "it uses 4 of 2 experts",
+    ),
+    "states of another width": (
+        *("dense", "eagle", {"eagle3.embedding_length_out": 32}, {}),
+        "another width than the 64",
+    ),
     "odd turns": ("dense", "eagle", {"eagle3.rope.dimension_count": 31}, {}, "turns 31 numbers"),
     "wide turns": ("dense", "dflash", {"dflash.rope.dimension_count": 64}, {}, "that have 32"),
     "no turns": ("dense", "eagle", {"eagle3.rope.dimension_count": 0}, {}, "turns 0 numbers"),
@@ -131,6 +157,34 @@ ABORTING: dict[str, tuple[str, str, dict[str, object], dict[str, Change], str]] 
         {},
         {"d2t": lambda data: np.append(data, data[:1])},
         "logits for 117 tokens",
+    ),
+    "a matrix of whole numbers": (
+        *("dense", "eagle", {}, {"fc.weight": as_type(np.int32)}),
+        "fc.weight is I32, which cannot be computed with",
+    ),
+    "a matrix of 64 bits": (
+        *("gemma", "assistant", {}, {"nextn.pre_projection.weight": as_type(np.float64)}),
+        "nextn.pre_projection.weight is F64, which cannot be computed with",
+    ),
+    "a norm of whole numbers": (
+        *("dense", "dflash", {}, {"output_norm.weight": as_type(np.int8)}),
+        "output_norm.weight is I8; it must be F32",
+    ),
+    "embeddings of some tokens": (
+        *("dense", "own", {}, {"token_embd.weight": lambda data: data[:100].copy()}),
+        "embeddings of 100 tokens, and reads 259",
+    ),
+    "more tokens than the matrix that is borrowed": (
+        *("dense", "eagle", {"tokenizer.ggml.tokens": MORE, TYPES: [1] * len(MORE)}, {}),
+        "is for 259 tokens, and its own vocabulary has 262",
+    ),
+    "a block with more tokens than that": (
+        *("dense", "dflash", {"tokenizer.ggml.tokens": MORE, TYPES: [1] * len(MORE)}, {}),
+        "is for 259 tokens, and its own vocabulary has 262",
+    ),
+    "a word beyond its own vocabulary": (
+        *("dense", "few", {"tokenizer.ggml.tokens": MORE[:200], TYPES: [1] * 200}),
+        *({"d2t": to(0, 255)}, "tokens 4 to 255, and there are 200"),
     ),
     "narrow values": (
         "gemma",
@@ -180,6 +234,29 @@ def test_a_layer_for_prediction_with_norms_of_16_bits_is_left_alone(
     with Runtime.open(Options(str(bad), draft_max=3)) as runtime:
         assert any("enorm.weight is F16; it must be F32" in n for n in runtime.info.notices)
         assert last(runtime.reply(HELLO, sampling=GREEDY, max_tokens=5)).tokens
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.float64])
+def test_a_layer_for_prediction_of_numbers_that_are_not_computed_with_is_left_alone(
+    made: Path, tmp_path: Path, kind: type
+) -> None:
+    glm = made / "carrying" / "glm.gguf"
+    bad = altered(glm, tmp_path / "glm.gguf", tensors={"blk.2.attn_q.weight": as_type(kind)})
+    assert "which cannot be computed with" in (heads.mtp_trouble(heads.read_whole(bad)) or "")
+
+
+def test_a_hybrid_target_whose_layer_was_left_out_runs_without_it(tmp_path: Path) -> None:
+    """llama.cpp refuses such files of this architecture."""
+    whole = head_files.write_hybrid(tmp_path / "whole.gguf", layers=2)
+    theirs = {t.name: gone for t in gguf.GGUFReader(whole).tensors if t.name.startswith("blk.2.")}
+    bare = altered(whole, tmp_path / "bare.gguf", tensors=theirs)
+    replies = []
+    for path in (bare, whole):
+        with Runtime.open(Options(str(path), draft_max=3)) as runtime:
+            replies.append(last(runtime.reply(HELLO, sampling=GREEDY, max_tokens=8)).tokens)
+            notices = [n for n in runtime.info.notices if "promises an MTP layer" in n]
+            assert bool(notices) == (path == bare)
+    assert replies[0] == replies[1]
 
 
 @pytest.mark.parametrize("count", [9, 2**31 - 1])
@@ -233,6 +310,69 @@ def test_of_several_heads_the_one_that_drafts_is_named(made: Path, tmp_path: Pat
             "of the heads beside target.gguf eagle.gguf drafts, not dflash.gguf, medusa.gguf; "
             "--draft FILE takes another"
         ) in runtime.info.notices
+
+
+def test_layers_beside_a_target_with_more_layers_than_theirs_are_refused(tmp_path: Path) -> None:
+    two = head_files.write_mtp(tmp_path / "two.gguf", layers=2)
+    three = head_files.write_mtp(tmp_path / "three.gguf", layers=3)
+    head_files.split(two, tmp_path / "trunk.gguf", tmp_path / "beside.gguf")
+    head = heads.read_whole(tmp_path / "beside.gguf")
+    for path, trouble in ((three, "a model of 2 layers, and three.gguf has 3"), (two, None)):
+        found = heads.head_trouble(head, heads.read_whole(path))
+        assert found == (trouble and f"it was made for {trouble}")
+
+
+@pytest.fixture
+def folder(made: Path, tmp_path: Path) -> Path:
+    """A target, and a head that was made for a wider one."""
+    shutil.copy(made / "dense" / "target.gguf", tmp_path / "target.gguf")
+    head_files.write_eagle(tmp_path / "eagle3-target.gguf", target_width=96, own=True)
+    return tmp_path
+
+
+def test_a_head_for_another_target_is_refused_by_name_and_numbers_and_the_text_drafts(
+    folder: Path,
+) -> None:
+    with Runtime.open(Options(str(folder / "target.gguf"), draft_max=3)) as runtime:
+        (said,) = (n for n in runtime.info.notices if "beside" in n)
+        assert said.startswith("eagle3-target.gguf beside target.gguf cannot draft for it")
+        assert "made for a hidden size of 96, and target.gguf has 64" in said
+        assert last(runtime.reply(HELLO, sampling=GREEDY, max_tokens=5)).tokens
+        assert runtime.info.drafters == ("suffix",)
+
+
+def test_nothing_is_said_of_heads_that_another_model_of_the_folder_may_be_meant_for(
+    folder: Path,
+) -> None:
+    gguf_tools.write_llama(folder / "wider.gguf", width=96)
+    assert resolve(str(folder / "target.gguf"), None).notices == ()
+
+
+def test_a_folder_stands_for_the_only_model_in_it(folder: Path) -> None:
+    assert resolve(str(folder), None).target == folder / "target.gguf"
+    gguf_tools.write_llama(folder / "wider.gguf", width=96)
+    with pytest.raises(ModelFileError, match=r"is a directory; give a \.gguf file in it"):
+        Runtime.open(Options(str(folder)))
+
+
+def test_any_file_of_a_model_in_several_stands_for_it(tmp_path: Path) -> None:
+    first, second = (tmp_path / f"m-0000{i}-of-00002.gguf" for i in (1, 2))
+    gguf_tools.write_llama(first)
+    second.write_bytes(b"")
+    assert resolve(str(second), None).target == first
+
+
+def test_a_link_to_a_target_finds_the_heads_beside_it_after_those_beside_the_link(
+    folder: Path,
+) -> None:
+    fits = head_files.write_eagle(folder / "head.gguf")
+    elsewhere = folder / "links"
+    elsewhere.mkdir()
+    link = elsewhere / "mine.gguf"
+    link.symlink_to(folder / "target.gguf")
+    assert resolve(str(link), None).draft == fits
+    nearer = head_files.write_eagle(elsewhere / "nearer.gguf")
+    assert resolve(str(link), None).draft == nearer
 
 
 def test_a_head_is_shown_as_one(

@@ -24,7 +24,7 @@ from localspec.llama.model import Model
 from localspec.llama.next_tokens import NextTokens
 from localspec.llama.runners import LlamaTarget
 from localspec.pairs import heads
-from localspec.pairs.header import Header
+from localspec.pairs.header import Header, TensorInfo
 from localspec.values import Proposal
 
 Write = Callable[[Path], Path]
@@ -239,6 +239,30 @@ def test_chains_that_cannot_run_are_named_before_anything_is_loaded(
     assert "promises 3 MTP layers, and blk.3.nextn.hnorm.weight is not" in trouble(lacking)
     with pytest.raises(ModelFileError, match=r"blk\.3\.nextn\.hnorm"):  # llama.cpp wants all of it
         Runtime.open(Options(str(lacking)))
+
+
+def test_graphs_that_know_only_one_kind_of_layer_get_no_other() -> None:
+    """llama.cpp would abort while it builds them."""
+
+    def trouble(arch: str, *parts: str, **facts: float) -> str:
+        metadata = {f"{arch}.{key.replace('__', '.')}": n for key, n in facts.items()}
+        metadata |= {f"{arch}.block_count": 3, f"{arch}.nextn_predict_layers": 1}
+        parts = ("nextn.eh_proj", "nextn.enorm", "nextn.hnorm", "attn_norm", *parts)
+        tensors = tuple(TensorInfo(f"blk.2.{part}.weight", (8, 8), 0, 256, 0) for part in parts)
+        header = Header("x", 3, {"general.architecture": arch, **metadata}, tensors, 0, 0)
+        return heads.mtp_trouble(header) or ""
+
+    mla = {"attention__key_length_mla": 48, "attention__value_length_mla": 32}
+    dense = ("ffn_gate", "ffn_up", "ffn_down")
+    for arch in ("glm4moe", "deepseek2", "deepseek32", "glm-dsa"):
+        assert "blk.2.ffn_gate_inp.weight is not in it" in trouble(arch, *dense, **mla)
+        assert not trouble(arch, "ffn_gate_inp", "attn_q_a", **mla)
+    whole = ("ffn_gate_inp", "attn_q_a")
+    assert "attn_q_a.weight is not in it" in trouble("deepseek2", "ffn_gate_inp", **mla)
+    assert "states no attention.key_length_mla" in trouble("deepseek2", *whole)
+    scaled = mla | {"attention__temperature_scale": 0.1}
+    assert "scales attention" in trouble("deepseek2", *whole, **scaled)
+    assert "this llama.cpp cannot run the MTP layer" in trouble("glm5-next", *whole, **mla)
 
 
 def test_states_of_several_streams_are_read_whole() -> None:
