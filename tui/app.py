@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from textual import on
 from textual.app import App, SystemCommand
+from textual.driver import Driver
 from textual.screen import Screen
 from textual.theme import Theme
 
@@ -90,6 +91,18 @@ class ChatApp(App[None]):
             self.register_theme(own)
         if "TEXTUAL_THEME" not in os.environ:
             self.theme = theme
+
+    def get_driver_class(self) -> type[Driver]:
+        """Textual's own, but for the one that would wait for a terminal that is gone."""
+        driver = super().get_driver_class()
+        if sys.platform != "win32":
+            from textual.drivers.linux_driver import LinuxDriver
+
+            from tui.terminal import TerminalDriver
+
+            if driver is LinuxDriver:
+                return TerminalDriver
+        return driver
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Our own colours, for themes that do not know of them."""

@@ -1,5 +1,6 @@
 """The parts of the interface that need no screen."""
 
+import contextlib
 import itertools
 import os
 import sys
@@ -327,3 +328,21 @@ def test_an_unanswered_question_joins_the_next():
     conversation.answer().end = "interrupt"
     conversation.say("two")
     assert conversation.messages() == (Message("system", "S"), Message("user", "one\n\ntwo"))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals")
+def test_a_terminal_that_is_gone_does_not_hold_up_the_end():
+    from textual.drivers._writer_thread import MAX_QUEUED_WRITES, WriterThread
+
+    from tui.terminal import Lasting
+
+    ours, theirs = os.openpty()
+    with os.fdopen(theirs, "w") as terminal:
+        thread = WriterThread(Lasting(terminal))
+        thread.start()
+        os.close(ours)
+        for _ in range(2 * MAX_QUEUED_WRITES):
+            thread.write("drawn\n")  # a thread that had ended would be waited for from here on
+        thread.stop()
+        with contextlib.suppress(OSError):
+            terminal.close()
