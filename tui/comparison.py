@@ -137,6 +137,8 @@ class Comparison:
     def _faster(self) -> str:
         if not (self.speed and self.drafted_speed):
             return ""
+        if not self.made.reply.stats.drafted:
+            return "; nothing was drafted in it, so both are plain decoding"
         ratio = self.drafted_speed / self.speed
         if ratio >= 1:
             return f", and drafting was {ratio:.2f}× as fast"

@@ -10,7 +10,8 @@ from textual._xterm_parser import XTermParser
 
 from localspec import config
 from localspec.errors import ContextError, ModelFileError, UsageError
-from localspec.events import Message, Speculation
+from localspec.events import Message, Speculation, Token
+from localspec.values import Origin
 from tui.commands import SPECS, told_here
 from tui.engine import Phase
 from tui.theme import wanted
@@ -619,6 +620,64 @@ async def test_compare_names_the_first_difference_and_its_gap(chat):
         await c.sees("[red]5[/]")
 
 
+async def test_a_long_reason_in_the_details_stays_in_its_column(chat):
+    reason = " ".join(["why"] * 40)
+    async with chat(Script(LONG, speculation=Speculation("parked", reason))) as c:
+        await c.pilot.press("f2")
+        await c.ask("Hello")
+        await c.sees("drafting    parked: why")
+        await c.sees(f"\n{' ' * 14}why why")
+
+
+class Plain(Script):
+    """A reply without any draft."""
+
+    def rounds(self):
+        for tokens in super().rounds():
+            yield from ([Token(t.token, t.text, Origin.PLAIN, None)] for t in tokens)
+
+
+async def test_a_reply_without_drafts_is_not_compared_as_if_it_had_some(chat):
+    plain = Plain(LONG, plain_tokens_per_second=10)
+    async with chat(plain, Plain(LONG), Script(LONG)) as c:
+        await c.ask("Hello")
+        assert "× plain" not in c.stats
+        await c.pilot.press("f3")
+        await c.sees("identical: all 18 tokens are the same; nothing was drafted in it")
+        await c.pilot.press("escape")
+        await c.ask("And with drafts?")
+        assert "× plain" in c.stats
+
+
+async def test_a_long_verdict_is_whole_and_both_replies_scroll_together(chat):
+    text = "\n".join(f"line {i} of a long reply" for i in range(60))
+    other = text.replace("line 2 of", "line 2 or")
+    async with chat(Script(text), Script(other), size=(60, 20)) as c:
+        await c.ask("Hello")
+        await c.pilot.press("f3")
+        await c.sees("verify` measures by how")
+        drafted, plainly = c.app.screen.query("VerticalScroll")
+        await c.until(lambda: drafted.scroll_y == plainly.scroll_y == plainly.max_scroll_y > 0)
+        drafted.scroll_to(y=5, animate=False)
+        await c.until(lambda: plainly.scroll_y == 5)
+        plainly.scroll_to(y=9, animate=False)
+        await c.until(lambda: drafted.scroll_y == 9)
+
+
+async def test_why_a_reply_cannot_be_looked_at_now_is_said(chat):
+    async with chat(Script(LONG), Script(LONG, hold_at=2)) as c:
+        await c.ask("Hello")
+        await c.ask_and_hold("More")
+        await c.pilot.press("f3")
+        await c.until(lambda: "wait until the model has spoken" in c.stats)
+        await c.pilot.press("alt+left")
+        await c.until(lambda: "wait until the model has spoken" in c.stats)
+        c.engine.die()
+        await c.sees("The conversation is kept")
+        await c.pilot.press("f3")
+        await c.until(lambda: "the engine is not running" in c.stats)
+
+
 async def test_a_stopped_reply_is_compared_as_far_as_it_went(chat):
     async with chat(Script(LONG, hold_at=3), Script(LONG), size=(120, 30)) as c:
         await c.ask_and_hold("Hello")
@@ -654,7 +713,7 @@ async def test_an_engine_that_dies_in_a_comparison_is_said(chat):
 async def test_nothing_to_compare_is_said(chat):
     async with chat() as c:
         await c.pilot.press("f3")
-        await c.until(lambda: "no reply here" in c.stats)
+        await c.until(lambda: "no reply that can be made again" in c.stats)
 
 
 async def test_a_cursor_over_tokens_shows_p_q_and_alternatives(chat):
@@ -802,7 +861,7 @@ async def test_what_waits_in_line_can_be_taken_back(chat):
 async def test_a_hint_is_over_when_the_next_message_is_sent(chat):
     async with chat(Script("Fine.")) as c:
         await c.pilot.press("f3")
-        await c.until(lambda: "no reply here" in c.stats)
+        await c.until(lambda: "no reply that can be made again" in c.stats)
         await c.ask("Hello")
         assert "tok/s" in c.stats
 

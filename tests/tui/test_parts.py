@@ -259,6 +259,9 @@ def test_commands_and_files_are_completed(tmp_path, monkeypatch):
     assert [c.text for c in completions("@docs/")] == ["@docs/a.md"]
     assert [c.text for c in completions("@")] == ["@data.txt", f"@docs{os.sep}"]
     assert not completions("mail me@d")
+    for i in range(300):
+        (tmp_path / f"n{i}").touch()
+    assert [c.text for c in completions("@dat")] == ["@data.txt"]  # however many there are
     assert not completions("@nowhere/x")
 
 
@@ -272,6 +275,10 @@ def test_a_named_file_goes_along_and_other_words_stay_words(tmp_path, monkeypatc
     (tmp_path / "b.bin").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(AttachError, match="not text"):
         attach("@b.bin")
+    (tmp_path / "sub").mkdir()
+    with pytest.raises(AttachError, match="folder"):
+        attach(f"see @sub{os.sep}")
+    assert attach("see @sub") == "see @sub"
     (tmp_path / "big").write_bytes(b"x" * ((1 << 20) + 1))
     with pytest.raises(AttachError, match="1 MB"):
         attach("@big")

@@ -198,12 +198,16 @@ class ChatView(SizedScreen[None]):
         else:
             temperature = session.settings.sampling.temperature
             session.meter.memory = self._memory.look(session.engine.pid)
-            options = session.options
-            verifier = options.verifier if options is not None else self._verifier
-            setting = f"{verifier} T {temperature:g}"
+            setting = f"{self.verifier} T {temperature:g}"
             self._stats.show_figures(session.meter, setting, two=self._tall)
             self._strip.show_rounds(session.meter)
             self._details.show_details(session.meter)
+
+    @property
+    def verifier(self) -> str:
+        """The one that replies are made with."""
+        options = self.session.options
+        return options.verifier if options is not None else self._verifier
 
     @property
     def _tall(self) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 from textual.content import Content
 from textual.widgets import Static
 
@@ -36,16 +38,20 @@ class RoundStrip(Bar):
 class Details(Static):
     """Where the time of the reply goes, and which drafted tokens stand."""
 
-    _shown: list[tuple[str, str]] = []  # noqa: RUF012 - replaced, never changed
+    _shown: tuple[int, list[tuple[str, str]]] = (0, [])
 
     def show_details(self, meter: Meter) -> None:
         """Show the figures of the running or last reply."""
-        lines = details(meter)
-        if not self.display or lines == self._shown:
+        lines, width = details(meter), self.content_size.width
+        if not self.display or (width, lines) == self._shown:
             return
-        self._shown = lines
+        self._shown = (width, lines)
+        room = max(_LABEL, width - _LABEL)
         parts = [
-            Content.assemble((plain(label).ljust(_LABEL), "$primary"), (plain(text), "$quiet"))
+            Content.assemble(
+                (plain(label).ljust(_LABEL), "$primary"),
+                (f"\n{' ' * _LABEL}".join(textwrap.wrap(plain(text), room)), "$quiet"),
+            )
             for label, text in lines
         ]
         self.update(Content("\n").join(parts))
