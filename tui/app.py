@@ -154,6 +154,15 @@ class ChatApp(App[None]):
         self.failure = event.error
         self.exit(return_code=event.error.exit_code)
 
+    def _fatal_error(self) -> None:
+        # Textual's own prints the whole state, what the person typed included.
+        self._close_messages_no_wait()
+
+    @property
+    def defect(self) -> Exception | None:
+        """What nobody expected, and ended the interface."""
+        return self._exception
+
     async def on_unmount(self) -> None:
         """However it ended, the engine ends too."""
         await self.session.engine.close()
@@ -201,7 +210,10 @@ def run(
     system: str | None = None,
     resume: Chat | None = None,
 ) -> int:
-    """Run the interface in this terminal; the exit code."""
+    """Run the interface in this terminal; the exit code.
+
+    What nobody expected is raised when the terminal is in order again.
+    """
     keys = keymap.overrides(config.settings())
     theme = wanted(config.settings())
     engine = EngineClient(options, log_dir=config.state_dir())
@@ -224,6 +236,8 @@ def run(
         sys.stderr.write(f"localspec: {app.failure}\n")
     if app.unsaved is not None:
         sys.stderr.write(f"localspec: the last messages are not saved: {app.unsaved}\n")
+    if app.defect is not None:
+        raise app.defect
     return app.return_code or 0
 
 

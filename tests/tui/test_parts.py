@@ -1,14 +1,19 @@
 """The parts of the interface that need no screen."""
 
+import asyncio
 import contextlib
 import itertools
 import os
+import signal
 import sys
+import threading
+import tty
 
 import keys_page
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from textual.app import App
 
 from localspec.errors import UsageError
 from localspec.events import (
@@ -21,8 +26,11 @@ from localspec.events import (
     Stats,
     Token,
 )
+from localspec.options import Options
+from localspec.sampling import Sampling
 from localspec.values import Origin
 from tui import editing, keymap
+from tui.app import ChatApp, run
 from tui.attaching import AttachError, attach
 from tui.commands import SPECS, Command, CommandError, parse
 from tui.completion import completions
@@ -335,6 +343,51 @@ def test_an_unanswered_question_joins_the_next():
     conversation.answer().end = "interrupt"
     conversation.say("two")
     assert conversation.messages() == (Message("system", "S"), Message("user", "one\n\ntwo"))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals")
+async def test_bytes_of_another_encoding_are_no_reason_to_end(monkeypatch):
+    from tui.terminal import TerminalDriver
+
+    ours, theirs = os.openpty()
+    with os.fdopen(theirs) as terminal:
+        monkeypatch.setattr(sys, "__stdin__", terminal)
+        handlers = {n: signal.getsignal(n) for n in (signal.SIGTSTP, signal.SIGCONT)}
+        driver = TerminalDriver(App())
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        tty.setraw(theirs)
+        seen = []
+        whole = threading.Event()
+
+        def process(event):
+            seen.append(event)
+            if event.character == "b":
+                whole.set()
+
+        driver.process_message = process
+        thread = threading.Thread(target=driver.run_input_thread)
+        thread.start()
+        os.write(ours, b"a\xff\xe9b")
+        await asyncio.to_thread(whole.wait, 8)
+        driver.exit_event.set()
+        thread.join()
+    assert [event.character for event in seen] == ["a", "\ufffd", "\ufffd", "b"]
+
+
+def test_what_nobody_expected_is_one_error_and_no_page_of_code(monkeypatch, capfd):
+    def on_mount(self):
+        raise ValueError("secret")
+
+    async def closed(self):
+        self.session.kept.close()
+
+    monkeypatch.setattr(ChatApp, "on_mount", on_mount)
+    monkeypatch.setattr(ChatApp, "on_unmount", closed)
+    monkeypatch.setattr(ChatApp, "run", lambda self: App.run(self, headless=True))
+    with pytest.raises(ValueError, match="secret"):
+        run(Options(model="demo"), Sampling())
+    assert "secret" not in "".join(capfd.readouterr())
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals")
