@@ -892,6 +892,18 @@ async def test_a_file_goes_along(chat, tmp_path, monkeypatch):
         assert c.composer.text == "see @bad"
 
 
+async def test_what_a_terminal_would_obey_is_sent_to_the_model_alone(chat):
+    text = "a\x1b[31mred\x9b1m\x07\tb"
+    async with chat() as c:
+        c.composer.post_message(events.Paste(text))
+        await c.sees("a�[31mred�1m�")
+        strips = c.app.screen._compositor.render_strips()
+        assert not any(char in s.text for line in strips for s in line for char in "\x1b\x9b\x07")
+        await c.pilot.press("enter")
+        await c.until(lambda: c.engine.asked)
+        assert c.engine.asked[0][-1].content == text
+
+
 async def test_a_pasted_megabyte_is_a_mark_until_it_is_sent_and_then_folded(chat):
     text = "".join(f"line {i} [red]x[/]\n" for i in range(55_000))
     async with chat() as c:

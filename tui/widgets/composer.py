@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable
 from itertools import takewhile
 
+from rich.text import Text
 from textual import events
 from textual.app import SuspendNotSupported
 from textual.message import Message
@@ -14,6 +15,7 @@ from textual.widgets import TextArea
 from tui import editing, keymap
 from tui.completion import Completion, completions
 from tui.pasting import Pastes
+from tui.stream import plain
 from tui.terminal_keys import named
 
 
@@ -67,6 +69,13 @@ class Composer(TextArea):
         self._chosen: int | None = None
         self.take_back: Callable[[], str | None] = lambda: None
         """Takes the last message that waits for the model out of the line."""
+
+    def get_line(self, line_index: int) -> Text:
+        """A line as it is drawn: what a terminal would obey is sent to the model, but not to it."""
+        # Character for character, or the cursor would stand elsewhere; tabs are Textual's.
+        parts = self.document.get_line(line_index).split("\t")
+        harmless = "\t".join(plain(part).replace("\n", " ") for part in parts)
+        return Text(harmless, end="", no_wrap=True)
 
     async def _on_paste(self, event: events.Paste) -> None:
         # A large text is not laid out and highlighted here: a mark stands for it until it is sent.
