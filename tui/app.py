@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from textual import on
 from textual.app import App, SystemCommand
 from textual.driver import Driver
+from textual.filter import Monochrome, NoColor
 from textual.screen import Screen
 from textual.theme import Theme
 
@@ -29,7 +30,7 @@ from tui.engine import Engine, Settings
 from tui.kept import Kept
 from tui.screens.chat import ChatScreen
 from tui.session import Session
-from tui.theme import DARK, LIGHT, OWN_VARIABLES, wanted
+from tui.theme import DARK, LIGHT, lent, usual, wanted
 from tui.widgets.composer import Composer
 
 if TYPE_CHECKING:
@@ -91,6 +92,14 @@ class ChatApp(App[None]):
             self.register_theme(own)
         if "TEXTUAL_THEME" not in os.environ:
             self.theme = theme
+        self.watch_theme()
+
+    def watch_theme(self) -> None:
+        """Without colour, themes of the terminal's colours need another filter than all others."""
+        for at, known in enumerate(self._filters):
+            if isinstance(known, Monochrome | NoColor):
+                # Textual looks once, when no theme is set yet: the text would be black on black.
+                self._filters[at] = NoColor() if self.native_ansi_color else Monochrome()
 
     def get_driver_class(self) -> type[Driver]:
         """Textual's own, but for the one that would wait for a terminal that is gone."""
@@ -106,8 +115,7 @@ class ChatApp(App[None]):
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Our own colours, for themes that do not know of them."""
-        known = DARK if self.current_theme.dark else LIGHT
-        return {name: known.variables[name] for name in OWN_VARIABLES}
+        return lent(self.current_theme)
 
     def get_default_screen(self) -> Screen[None]:
         """The chat."""
@@ -135,7 +143,7 @@ class ChatApp(App[None]):
 
     async def _save_theme(self, name: str) -> None:
         """The person has chosen a theme, also for the next time."""
-        value = None if name == DARK.name else name
+        value = None if name == usual() else name
         try:
             await asyncio.to_thread(config_file.save, {("theme",): value})
         except LocalspecError as error:

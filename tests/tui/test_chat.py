@@ -138,6 +138,23 @@ async def test_without_colour(chat, monkeypatch):
         assert c.app.no_color
 
 
+@pytest.mark.parametrize("theme", ["ansi-dark", "localspec-light"])
+async def test_without_colour_text_is_never_as_dark_as_what_is_behind_it(chat, monkeypatch, theme):
+    monkeypatch.setenv("NO_COLOR", "1")
+    async with chat(Script(LONG), theme="nord") as c:
+        c.app.theme = theme
+        await c.ask("Hello")
+        styles = [
+            segment.style
+            for strip in c.app.screen._compositor.render_strips()
+            for segment in strip
+            if segment.text.strip() and segment.style is not None
+        ]
+        assert styles
+        for style in styles:
+            assert style.color.is_default or style.color != style.bgcolor
+
+
 async def test_the_engine_dies_and_starts_again_with_the_conversation_kept(chat):
     async with chat(Script(LONG, hold_at=3), Script("Back.")) as c:
         await c.ask_and_hold("Hello")

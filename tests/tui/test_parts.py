@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from textual.app import App
+from textual.theme import BUILTIN_THEMES
 
 from localspec.errors import UsageError
 from localspec.events import (
@@ -40,7 +41,7 @@ from tui.editing import EditorError
 from tui.meter import SEPARATOR, Meter, stats_line, stats_lines
 from tui.origins import Kind, Run, Runs, kind_of, legend, styled
 from tui.pasting import Pastes
-from tui.theme import DARK, LIGHT
+from tui.theme import DARK, LIGHT, OWN_VARIABLES, lent, wanted
 from tui.thinking import Thought, thought
 
 ON = Speculation("on")
@@ -219,6 +220,33 @@ def test_the_legend_fits_sixty_columns_and_names_every_kind():
 def test_kinds_differ_without_colour():
     attributes = [frozenset(kind.style.split()[:-1]) for kind in Kind]
     assert len(set(attributes)) == len(Kind)
+
+
+@pytest.mark.parametrize(
+    ("terminal", "behind", "expected"),
+    [
+        ("xterm-256color", "", DARK.name),
+        ("linux", "", "ansi-dark"),
+        ("xterm", "15;0", "ansi-dark"),
+        ("xterm", "0;15", "ansi-light"),
+    ],
+)
+def test_few_colours_are_those_of_the_terminal(monkeypatch, terminal, behind, expected):
+    monkeypatch.setenv("TERM", terminal)
+    monkeypatch.setenv("COLORFGBG", behind)
+    monkeypatch.delenv("COLORTERM", raising=False)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert wanted({}) == expected
+    assert wanted({"theme": "nord"}) == "nord"
+
+
+@pytest.mark.parametrize("name", ["ansi-dark", "ansi-light"])
+def test_origins_have_colours_of_the_terminal_there(name):
+    colours = lent(BUILTIN_THEMES[name])
+    assert set(colours) == set(OWN_VARIABLES)
+    assert all(colour.startswith("ansi_") for colour in colours.values())
+    origins = [colour for key, colour in colours.items() if key.startswith("origin-")]
+    assert len(set(origins)) == len(origins)
 
 
 def test_both_themes_have_the_same_variables():
