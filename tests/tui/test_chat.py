@@ -646,6 +646,18 @@ async def test_a_long_reason_in_the_details_stays_in_its_column(chat):
         await c.sees(f"\n{' ' * 14}why why")
 
 
+async def test_a_hint_that_is_too_long_for_its_line_is_whole_in_the_conversation(chat):
+    async with chat(size=(60, 20)) as c:
+        for _ in range(2):
+            await c.type("/set temperature much")
+            await c.until(lambda: "temperature needs a number" in c.stats)
+            await c.pilot.press("ctrl+u")
+            c.app.screen.hint("a reason " + "that is longer than the line " * 3 + "THE-END")
+            await c.sees("THE-END")
+            await c.ready()
+        assert c.screen_text.count("a reason") == 1
+
+
 class Plain(Script):
     """A reply without any draft."""
 

@@ -139,7 +139,7 @@ async def test_settings_are_saved_as_defaults_and_only_where_they_differ(chat):
         c.app.screen.query_one("#temperature", Input).value = "0.25"
         await c.pilot.press("ctrl+s")
         await c.until(lambda: c.session.settings.sampling.temperature == 0.25)
-        await c.until(lambda: "and saved in" in c.stats)
+        await c.sees("and saved in")
     assert path.read_text() == "# mine\ntemperature = 0.25\nseed = 1\n"
     assert cli.call(["run", "-n", "1", "--temperature", "x", "hi"]) == 2  # the file is read
 

@@ -269,7 +269,7 @@ class ChoosingView(KeepingView):
         model = changes.get("model", options.model if options is not None else None)
         draft = changes.get("draft", options.draft if options is not None else None)
         words = [str(model), *(("--draft", str(draft)) if draft is not None else ())]
-        self.hint(f"looking into {' with '.join(words[::2])} …")
+        self.hint_briefly(f"looking into {' with '.join(words[::2])} …")
         try:
             if model is not None:
                 facts = await asyncio.to_thread(apart.ask, "localspec", *_SHOW, *words)

@@ -30,6 +30,7 @@ from tui.happenings import (
     Told,
     Turned,
 )
+from tui.lines import cells
 from tui.memory import MemoryGauge
 from tui.open_chat import OpenChat
 from tui.pace import FIGURES_SECONDS, looks_per_second
@@ -289,10 +290,25 @@ class ChatView(SizedScreen[None]):
         await self._log.add(Note(line, error=True))
 
     def hint(self, text: str) -> None:
-        """Show a line in place of the figures, for as long as it takes to read."""
+        """Show a line in place of the figures, for as long as it takes to read.
+
+        One that is too long for that goes to the conversation, where the whole of it can be read.
+        """
+        text = told_here(text)
+        if cells(text) > (self._stats.content_size.width or self.app.size.width):
+            self.call_later(self._note, text)
+        else:
+            self.hint_briefly(text)
+
+    def hint_briefly(self, text: str) -> None:
+        """Show a line in place of the figures, or as much of it as there is room for."""
         self._hint_until = time.monotonic() + _HINT_SECONDS + len(text) / _READ_PER_SECOND
-        self._stats.show_hint(told_here(text))
+        self._stats.show_hint(text)
         self._timer.resume()
+
+    async def _note(self, text: str) -> None:
+        async with self._changing:
+            await self._log.note(text)
 
     def unhint(self) -> None:
         """The figures again: what was hinted at is over."""
