@@ -77,7 +77,7 @@ def _with_head(name: str, target: Path) -> Resolved:
     if not found:
         return Resolved(name, target, None)
     best, *others = (path.name for path in found)
-    notice = f"of the heads beside {target.name} {best} drafts, not {', '.join(others)}"
+    notice = f"of the heads beside {target.name}, {best} drafts, not {', '.join(others)}"
     notices = (f"{notice}; --draft FILE takes another",) if others else ()
     return Resolved(name, target, found[0], notices)
 
