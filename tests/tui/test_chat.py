@@ -643,7 +643,9 @@ async def test_a_long_reason_in_the_details_stays_in_its_column(chat):
         await c.pilot.press("f2")
         await c.ask("Hello")
         await c.sees("drafting    parked: why")
-        await c.sees(f"\n{' ' * 14}why why")
+        await c.sees(f"\n{' ' * 14}why why why why")
+        await c.pilot.resize_terminal(60, 40)
+        await c.sees(f"drafting    parked: {'why ' * 8}why\n")
 
 
 async def test_a_hint_that_is_too_long_for_its_line_is_whole_in_the_conversation(chat):

@@ -38,20 +38,27 @@ class RoundStrip(Bar):
 class Details(Static):
     """Where the time of the reply goes, and which drafted tokens stand."""
 
-    _shown: tuple[int, list[tuple[str, str]]] = (0, [])
+    _shown: list[tuple[str, str]] = []  # noqa: RUF012 - replaced, never changed
 
     def show_details(self, meter: Meter) -> None:
         """Show the figures of the running or last reply."""
-        lines, width = details(meter), self.content_size.width
-        if not self.display or (width, lines) == self._shown:
-            return
-        self._shown = (width, lines)
-        room = max(_LABEL, width - _LABEL)
+        lines = details(meter)
+        if self.display and lines != self._shown:
+            self._shown = lines
+            self._set()
+
+    def on_resize(self) -> None:
+        """What is long stays in its column."""
+        self._set()
+
+    def _set(self) -> None:
+        room = max(_LABEL, (self.content_size.width or self.app.size.width) - _LABEL)
+        between = "\n" + " " * _LABEL
         parts = [
             Content.assemble(
                 (plain(label).ljust(_LABEL), "$primary"),
-                (f"\n{' ' * _LABEL}".join(textwrap.wrap(plain(text), room)), "$quiet"),
+                (between.join(textwrap.wrap(plain(text), room)), "$quiet"),
             )
-            for label, text in lines
+            for label, text in self._shown
         ]
         self.update(Content("\n").join(parts))
