@@ -237,6 +237,7 @@ class ChatView(SizedScreen[None]):
                 self._timer.stop()
                 self._timer = self._looks(info)
                 self._title_bar.opened(info)
+                self._show_parts()
                 for notice in info.notices:
                     await self._log.add(Note(notice))
             case Asked(question, reply):
