@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import sys
 
 import pytest
 from fake_engine import FakeEngine, Script
@@ -980,6 +981,25 @@ async def test_the_editor_writes_the_message(chat, monkeypatch):
         monkeypatch.setattr(c.app, "suspend", contextlib.nullcontext)
         await c.pilot.press("h", "i", "ctrl+g")
         await c.until(lambda: c.composer.text == "hi and more")
+
+
+async def test_after_an_editor_that_failed_the_terminal_is_taken_back(chat, monkeypatch):
+    left = []
+
+    @contextlib.contextmanager
+    def suspend():
+        yield  # as Textual's: what is raised here goes past the rest
+        left.append("taken back")
+
+    monkeypatch.setattr(
+        "tui.editing.command", lambda: [sys.executable, "-c", "raise SystemExit(3)"]
+    )
+    async with chat() as c:
+        monkeypatch.setattr(c.app, "suspend", suspend)
+        await c.pilot.press("h", "i", "ctrl+g")
+        await c.until(lambda: "ended with status 3; nothing was changed" in c.stats)
+        assert c.composer.text == "hi"
+        assert left
 
 
 async def test_no_editor_is_one_line(chat, monkeypatch):

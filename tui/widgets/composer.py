@@ -149,13 +149,21 @@ class Composer(TextArea):
         try:
             words = editing.command()
             with self.app.suspend():
-                text = editing.edited(self._pastes.unfold(self.text), words)
+                text = self._edited(words)
         except editing.EditorError as error:
             self.post_message(self.Refused(str(error)))
         except SuspendNotSupported:
             self.post_message(self.Refused("this terminal cannot be lent to an editor"))
         else:
             self.put(text)
+
+    def _edited(self, words: list[str]) -> str:
+        # Textual takes the terminal back only from what ends well.
+        try:
+            return editing.edited(self._pastes.unfold(self.text), words)
+        except editing.EditorError as error:
+            self.post_message(self.Refused(str(error)))
+            return self.text
 
     def action_complete(self) -> None:
         """Complete the word at the cursor, or move the focus on where there is nothing to do."""
