@@ -14,7 +14,9 @@ from localspec.errors import ContextError, ModelFileError, UsageError
 from localspec.events import Message, Speculation, Token
 from localspec.values import Origin
 from tui.commands import SPECS, told_here
+from tui.conversation import Conversation, Turn
 from tui.engine import Phase
+from tui.remembered import details, restore
 from tui.theme import wanted
 from tui.widgets import chat_log
 from tui.widgets.message import Question, ReplyView
@@ -1087,6 +1089,35 @@ async def test_a_reply_that_cannot_go_on_is_what_it_was(chat):
         await c.sees("stopped by you")
         assert c.replies[-1].end == "interrupt"
         assert c.replies[-1].made is made
+
+
+async def test_what_is_known_of_a_reply_that_went_on_is_of_its_last_part(chat):
+    more = Script(" and the rest")
+    async with chat(Script(LONG, hold_at=2), more, Script(" and the rest")) as c:
+        await c.ask_and_hold("Hello")
+        await c.pilot.press("escape")
+        await c.ready()
+        begun = len(c.replies[-1].tokens)
+        await c.pilot.press("f9")
+        await c.sees(f"{begun + 3} tokens · ")
+        await c.ready()
+        await c.pilot.press("alt+left")
+        await c.sees(f"token {begun + 3}/{begun + 3}  ' rest'")
+        await c.until(lambda: [len(tokens) for tokens in c.engine.examined] == [3])
+        for _ in range(3):
+            await c.pilot.press("alt+left")
+        await c.sees("p and q are not known any more")
+        await c.pilot.press("f3")
+        await c.sees("all 3 tokens since it went on are the same")
+        assert c.engine.asked[-1] == c.engine.asked[-2]
+        drafted, plainly = c.app.screen.query("CompareScreen TextFlow")
+        assert drafted.text == plainly.text == " and the rest"
+        turn = c.replies[-1]
+        question = c.session.conversation.turns[0]
+        again = Turn("assistant", turn.text, end=turn.end, id=turn.id, parent=question.id)
+        restore(again, details(turn))
+        Conversation().load([question, again], again.id)
+        assert again.made == turn.made
 
 
 async def test_a_stopped_reply_goes_on_where_it_stopped(chat):

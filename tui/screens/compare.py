@@ -63,8 +63,9 @@ class CompareScreen(SizedScreen[None], ModalScreen[None]):
         """Show the reply that is there and wait for the other."""
         self._left, self._right = self.query(".side").results(Bar)
         self._plain = self.query_one("TextFlow.plain", TextFlow)
+        turn, made = self._comparison.turn, self._comparison.made
         self.query_one("TextFlow.drafted", TextFlow).add(
-            styled(self._comparison.turn.runs.since(0))
+            styled(turn.runs.since(len(plain(turn.text[: made.said]))))
         )
         sides = (self._drafted_scroll, self._plain_scroll)
         for one, other in (sides, sides[::-1]):
