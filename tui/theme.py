@@ -66,7 +66,7 @@ LIGHT = Theme(
         "origin-ngram": "#0b6480",
         "origin-corrected": "#b23c17",
         "origin-bonus": "#7a5b00",
-        "origin-plain": "#4f5862",
+        "origin-plain": "#23282e",
         "footer-background": "#fbfbf9",
         "footer-key-foreground": "#2f6690",
         "footer-description-foreground": "#66707b",

@@ -141,6 +141,38 @@ async def test_without_colour(chat, monkeypatch):
         assert c.app.no_color
 
 
+@pytest.mark.parametrize("theme", ["localspec-dark", "localspec-light"])
+async def test_all_text_can_be_read(chat, theme):
+    async with chat(Script(LONG), theme=theme, size=(100, 40)) as c:
+        await c.pilot.press("f2")
+        await c.ask("Hello")
+        pairs = text_and_ground(c)
+        await c.pilot.press("ctrl+t")
+        await c.sees("corrected")
+        pairs |= text_and_ground(c)
+        assert len(pairs) > 8
+        assert not {pair for pair in pairs if contrast(*pair) < 4.5}  # WCAG 2.2, 1.4.3, level AA
+
+
+def text_and_ground(c):
+    """Colours of letters and what is behind them, wherever there are some."""
+    strips = c.app.screen._compositor.render_strips()
+    segments = [s for strip in strips for s in strip if any(map(str.isalnum, s.text))]
+    return {(s.style.color.triplet, s.style.bgcolor.triplet) for s in segments}
+
+
+def contrast(*colours):
+    """The ratio of WCAG 2.2 between two colours."""
+    darker, lighter = sorted(
+        sum(
+            share * (v / 12.92 if v <= 0.03928 else ((v + 0.055) / 1.055) ** 2.4)
+            for share, v in zip((0.2126, 0.7152, 0.0722), colour.normalized, strict=True)
+        )
+        for colour in colours
+    )
+    return (lighter + 0.05) / (darker + 0.05)
+
+
 @pytest.mark.parametrize("theme", ["ansi-dark", "localspec-light"])
 async def test_without_colour_text_is_never_as_dark_as_what_is_behind_it(chat, monkeypatch, theme):
     monkeypatch.setenv("NO_COLOR", "1")
