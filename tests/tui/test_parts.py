@@ -269,12 +269,26 @@ def test_the_page_of_keys_and_commands_is_true():
 
 def test_keys_can_be_bound_in_the_configuration():
     assert keymap.overrides({}) == {}
-    quoted = {"keys": {"chat.compare": "f4"}}
-    dotted = {"keys": {"chat": {"compare": "f4"}}}
-    assert keymap.overrides(quoted) == keymap.overrides(dotted) == {"chat.compare": "f4"}
+    quoted = {"keys": {"chat.compare": "f10"}}
+    dotted = {"keys": {"chat": {"compare": "f10"}}}
+    assert keymap.overrides(quoted) == keymap.overrides(dotted) == {"chat.compare": "f10"}
     for wrong in ({"keys": 1}, {"keys": {"chat.x": "f4"}}, {"keys": {"chat.compare": "[F4"}}):
         with pytest.raises(UsageError, match=r"config\.toml"):
             keymap.overrides(wrong)
+
+
+def test_a_key_that_would_do_two_things_is_refused():
+    for twice in (
+        {"chat.compare": "f2"},
+        {"composer.send": "f10", "chat.edit": "ctrl+b,f10"},
+        {"models.drafts": "ctrl+q"},
+        {"settings.save": "enter"},
+    ):
+        with pytest.raises(UsageError, match="is both"):
+            keymap.overrides({"keys": twice})
+    swapped = {"chat.compare": "f2", "chat.details": "f3"}
+    assert keymap.overrides({"keys": swapped}) == swapped
+    assert keymap.overrides({"keys": {"models.up": "f3"}})  # of another screen than F3's
 
 
 def test_commands_and_files_are_completed(tmp_path, monkeypatch):
