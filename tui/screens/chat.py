@@ -65,8 +65,12 @@ class ChatScreen(TokensView):
 
     def _do(self, what: str | Command) -> None:
         """Say something, or obey a command, after all that came before."""
+        free = self._doing is None or self._doing.is_finished
+        if free and isinstance(what, str):
+            self.ask(what)  # at once, so that it is of the chat that is looked at now
+            return
         self._to_do.put_nowait(what)
-        if self._doing is None or self._doing.is_finished:
+        if free:
             self._doing = self.run_worker(self._do_all(), group="doing")
 
     async def _do_all(self) -> None:

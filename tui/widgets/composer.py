@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 from collections.abc import Callable, Iterable
 from itertools import takewhile
@@ -17,6 +19,9 @@ from tui.completion import Completion, completions
 from tui.pasting import Pastes
 from tui.stream import plain
 from tui.terminal_keys import named
+
+_PATIENCE_SECONDS = 1.0
+"""How long typing waits for a key of the screen to be obeyed."""
 
 
 class Composer(TextArea):
@@ -89,12 +94,34 @@ class Composer(TextArea):
         # A priority binding would overtake the letters typed just before, an ordinary one be
         # overtaken by those typed just after: keys of our own are obeyed here, in their order.
         active = self.screen.active_bindings.get(named(event.key))
-        if active is None or active.node is not self:
+        if active is None or not active.enabled:
             return
         # What there is nothing to do for goes on to the keys of the screen.
-        if active.enabled and await self.app.run_action(active.binding.action, self):
+        if active.node is self:
+            done = await self.app.run_action(active.binding.action, self)
+        else:
+            done = active.node is self.screen and await self._by_the_screen(active.binding.action)
+        if done:
             event.stop()
             event.prevent_default()
+
+    async def _by_the_screen(self, action: str) -> bool:
+        """Have the screen obey a key after all that it was sent, before more is typed here.
+
+        Else what is typed after a key for another chat would be sent in this one.
+        """
+        obeyed = asyncio.Event()
+
+        async def obey() -> None:
+            try:
+                await self.app.run_action(action, self.screen)
+            finally:
+                obeyed.set()
+
+        self.screen.call_later(obey)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(obeyed.wait(), _PATIENCE_SECONDS)
+        return True
 
     def action_send(self) -> None:
         """Send the text and empty the composer; complete what the arrow keys stand on."""
@@ -104,7 +131,8 @@ class Composer(TextArea):
         text = self.text
         if text.strip() and self._sending is None:
             self._sending = text
-            self.post_message(self.Sent(self._pastes.unfold(text)))
+            # To the screen at once: it would bubble there after what is typed meanwhile.
+            self.screen.post_message(self.Sent(self._pastes.unfold(text)))
 
     def remember(self, texts: Iterable[str]) -> None:
         """What was said in earlier sessions, oldest first: Up finds it after what was sent now."""
