@@ -135,7 +135,7 @@ def fit(
 
     Raises:
         UsageError: nothing to answer.
-        ContextError: the last message alone does not fit.
+        ContextError: the last message alone does not fit, or the system prompt.
     """
     if not messages:
         raise UsageError("there is no message to answer")
@@ -170,12 +170,17 @@ def fit(
     if low < steady < len(cuts):
         prompt = without(cuts[steady])
     if len(prompt.tokens) >= capacity:
-        raise _too_long(len(prompt.tokens), capacity, goes_on=turns[-1].role == "assistant")
+        of_system = sum(len(encode(message.content)) for message in system)
+        goes_on = turns[-1].role == "assistant"
+        raise _too_long(len(prompt.tokens), of_system, capacity, goes_on=goes_on)
     return prompt
 
 
-def _too_long(tokens: int, capacity: int, *, goes_on: bool) -> ContextError:
+def _too_long(tokens: int, of_system: int, capacity: int, *, goes_on: bool) -> ContextError:
     size = f"{tokens} tokens, and the context holds {capacity}"
+    if 2 * of_system > tokens:
+        what = f"the system prompt is too long: with the message it has {size}"
+        return ContextError(f"{what}; shorten it, or raise --ctx")
     if goes_on:
         return ContextError(f"the reply cannot go on: with its question it has {size}; raise --ctx")
     return ContextError(

@@ -119,6 +119,11 @@ def test_one_message_too_long_is_refused_with_numbers() -> None:
         fit([words(100)], TEMPLATE, WORDS.encode, 50, 10)
 
 
+def test_a_system_prompt_too_long_is_not_called_a_message_that_is() -> None:
+    with pytest.raises(ContextError, match="the system prompt is too long: with the message"):
+        fit([words(60, "system"), words(5)], TEMPLATE, WORDS.encode, 50, 10)
+
+
 def test_a_reply_that_cannot_go_on_is_not_called_a_message_that_is_too_long() -> None:
     with pytest.raises(ContextError, match="the reply cannot go on: with its question it has"):
         fit([words(5), words(60, "assistant")], TEMPLATE, WORDS.encode, 50, 10)

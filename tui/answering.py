@@ -79,7 +79,8 @@ class Answering:
         question = None if work.text is None else conversation.say(work.text)
         messages = conversation.messages()
         reply = work.unfinished or conversation.answer()
-        said, made, reply.made = reply.text, reply.made, None
+        said, start = reply.text, len(reply.tokens)
+        made, reply.made = reply.made, None
         ended = chat.kept.follow(conversation, question, reply)
         chat.meter.start()
         self.chat, chat.speaking = chat, reply
@@ -95,13 +96,20 @@ class Answering:
                 draft=settings.draft,
             )
             async for event in events:
+                whole = event
                 if isinstance(event, Finished) and said:
-                    whole = dataclasses.replace(event.reply, text=said + event.reply.text)
-                    self._take(chat, reply, Finished(whole))
-                    continue
-                self._take(chat, reply, event)
+                    text = said + event.reply.text
+                    whole = Finished(dataclasses.replace(event.reply, text=text))
+                self._take(chat, reply, whole)
                 if isinstance(event, Finished):
-                    reply.made = Made(messages, settings.sampling, settings.max_tokens, event.reply)
+                    reply.made = Made(
+                        messages,
+                        settings.sampling,
+                        settings.max_tokens,
+                        event.reply,
+                        start,
+                        len(said),
+                    )
         except LocalspecError as error:
             reply.end = "failed"
             if work.unfinished is not None and reply.text == said:

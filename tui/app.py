@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 from textual import on
 from textual.app import App, SystemCommand
+from textual.driver import Driver
+from textual.filter import Monochrome, NoColor
 from textual.screen import Screen
 from textual.theme import Theme
 
@@ -28,7 +30,7 @@ from tui.engine import Engine, Settings
 from tui.kept import Kept
 from tui.screens.chat import ChatScreen
 from tui.session import Session
-from tui.theme import DARK, LIGHT, OWN_VARIABLES, wanted
+from tui.theme import DARK, LIGHT, lent, usual, wanted
 from tui.widgets.composer import Composer
 
 if TYPE_CHECKING:
@@ -90,11 +92,30 @@ class ChatApp(App[None]):
             self.register_theme(own)
         if "TEXTUAL_THEME" not in os.environ:
             self.theme = theme
+        self.watch_theme()
+
+    def watch_theme(self) -> None:
+        """Without colour, themes of the terminal's colours need another filter than all others."""
+        for at, known in enumerate(self._filters):
+            if isinstance(known, Monochrome | NoColor):
+                # Textual looks once, when no theme is set yet: the text would be black on black.
+                self._filters[at] = NoColor() if self.native_ansi_color else Monochrome()
+
+    def get_driver_class(self) -> type[Driver]:
+        """Textual's own, but for the one that would wait for a terminal that is gone."""
+        driver = super().get_driver_class()
+        if sys.platform != "win32":
+            from textual.drivers.linux_driver import LinuxDriver
+
+            from tui.terminal import TerminalDriver
+
+            if driver is LinuxDriver:
+                return TerminalDriver
+        return driver
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Our own colours, for themes that do not know of them."""
-        known = DARK if self.current_theme.dark else LIGHT
-        return {name: known.variables[name] for name in OWN_VARIABLES}
+        return lent(self.current_theme)
 
     def get_default_screen(self) -> Screen[None]:
         """The chat."""
@@ -122,7 +143,7 @@ class ChatApp(App[None]):
 
     async def _save_theme(self, name: str) -> None:
         """The person has chosen a theme, also for the next time."""
-        value = None if name == DARK.name else name
+        value = None if name == usual() else name
         try:
             await asyncio.to_thread(config_file.save, {("theme",): value})
         except LocalspecError as error:
@@ -140,6 +161,15 @@ class ChatApp(App[None]):
     def _cannot_start(self, event: ChatScreen.CannotStart) -> None:
         self.failure = event.error
         self.exit(return_code=event.error.exit_code)
+
+    def _fatal_error(self) -> None:
+        # Textual's own prints the whole state, what the person typed included.
+        self._close_messages_no_wait()
+
+    @property
+    def defect(self) -> Exception | None:
+        """What nobody expected, and ended the interface."""
+        return self._exception
 
     async def on_unmount(self) -> None:
         """However it ended, the engine ends too."""
@@ -188,7 +218,10 @@ def run(
     system: str | None = None,
     resume: Chat | None = None,
 ) -> int:
-    """Run the interface in this terminal; the exit code."""
+    """Run the interface in this terminal; the exit code.
+
+    What nobody expected is raised when the terminal is in order again.
+    """
     keys = keymap.overrides(config.settings())
     theme = wanted(config.settings())
     engine = EngineClient(options, log_dir=config.state_dir())
@@ -211,6 +244,8 @@ def run(
         sys.stderr.write(f"localspec: {app.failure}\n")
     if app.unsaved is not None:
         sys.stderr.write(f"localspec: the last messages are not saved: {app.unsaved}\n")
+    if app.defect is not None:
+        raise app.defect
     return app.return_code or 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 from localspec import config
@@ -32,6 +33,8 @@ def attach(text: str) -> str:
             if not path.is_file():
                 name = name.rstrip(_AFTER)  # noqa: PLW2901 - what ends a sentence ends no name
                 path = config.expand(name)
+            if name and path.is_dir() and name.endswith(os.sep):
+                raise AttachError(f"{name} is a folder; only text files can be attached")
             if not name or not path.is_file():
                 continue
             if path.stat().st_size > _LARGEST:

@@ -131,12 +131,19 @@ class Comparison:
         if self.parted is None:
             stopped = self.same < whole
             same = f"the first {self.same}" if stopped else f"all {self.same}"
-            return f"identical: {same} tokens are the same{self._faster()}"
-        return f"the first {self.parted} tokens are the same; {self._parting(verifier)}"
+            return f"identical: {same} tokens{self._since} are the same{self._faster()}"
+        since = self._since
+        return f"the first {self.parted} tokens{since} are the same; {self._parting(verifier)}"
+
+    @property
+    def _since(self) -> str:
+        return " since it went on" if self.made.start else ""
 
     def _faster(self) -> str:
         if not (self.speed and self.drafted_speed):
             return ""
+        if not self.made.reply.stats.drafted:
+            return "; nothing was drafted in it, so both are plain decoding"
         ratio = self.drafted_speed / self.speed
         if ratio >= 1:
             return f", and drafting was {ratio:.2f}× as fast"
@@ -146,7 +153,8 @@ class Comparison:
         found = self.examination
         if found is None or self.parted is None:
             return "then one of the two ends and the other goes on"
-        drafted = next(itertools.islice(self.turn.tokens, self.parted, None), None)
+        at = self.made.start + self.parted
+        drafted = next(itertools.islice(self.turn.tokens, at, None), None)
         text = repr(plain(drafted.text)) if drafted else "another token"
         line = f"then drafting wrote {text} and plain decoding {plain(found.chosen.text)!r}"
         if verifier != "match" and self.made.sampling.temperature > 0:

@@ -20,7 +20,9 @@ _THEME = re.compile(r"^/theme ([\w-]*)$")
 _SETTING = re.compile(r"^/set (\w*)$")
 _FILE = re.compile(r'(?:^|(?<=\s))@(?:"([^"\n]*)|([^\s"]\S*|))$')
 _MOST = 200
-"""Entries of a folder that are looked at; a person who has more types more."""
+"""Entries of a folder that are offered; a person who has more types more."""
+_LOOKED_AT = 20_000
+"""Entries of a folder that are looked at while a key is waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +93,12 @@ def _files(typed: str, length: int) -> list[Completion]:
     before = typed.removesuffix(name)
     try:
         with os.scandir(config.expand(folder) if folder else Path()) as entries:
-            found = [
-                (entry.name, entry.is_dir())
-                for entry in islice(entries, _MOST)
+            meant = (
+                entry
+                for entry in islice(entries, _LOOKED_AT)
                 if entry.name.startswith(name) and (name or not entry.name.startswith("."))
-            ]
+            )
+            found = [(entry.name, entry.is_dir()) for entry in islice(meant, _MOST)]
     except OSError:  # no such folder, or not ours to read: nothing to offer
         return []
     return [

@@ -29,6 +29,10 @@ class Made:
     sampling: Sampling
     max_tokens: int | None
     reply: Reply
+    start: int = 0
+    """Tokens that the turn had before: it was stopped, and ``reply`` is how it went on."""
+    said: int = 0
+    """Characters of its text before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,9 @@ class How:
     sampling: Sampling
     max_tokens: int | None
     system: str | None
+    start: int = 0
+    said: int = 0
+    """Both as in `Made`."""
 
 
 @dataclass(slots=True)
@@ -83,7 +90,9 @@ class Turn:
             return ""
         parts = []
         if self.stats is not None and self.stats.emitted:
-            tokens = "1 token" if self.stats.emitted == 1 else f"{self.stats.emitted} tokens"
+            # One that went on has more than the figures of its last part tell.
+            emitted = max(self.stats.emitted, len(self.tokens))
+            tokens = "1 token" if emitted == 1 else f"{emitted} tokens"
             parts = [tokens, f"{self.stats.tokens_per_second:.0f} tok/s"]
             if self.stats.verified:
                 parts.append(f"{self.stats.tokens_per_round:.1f} tok/round")
@@ -208,7 +217,9 @@ def _made(turn: Turn, how: How, before: Iterable[Turn]) -> Made | None:
     """What is known of a reply that was kept; None where that is not enough."""
     if turn.stats is None or turn.seed is None or turn.end is None or turn.end == "failed":
         return None
-    ids = tuple(token.token for token in turn.tokens)
-    origins = tuple(token.origin for token in turn.tokens)
-    reply = Reply(turn.text, ids, origins, turn.end, turn.stats, turn.seed)
-    return Made(_messages(how.system, before), how.sampling, how.max_tokens, reply)
+    ids = tuple(token.token for token in turn.tokens[how.start :])
+    origins = tuple(token.origin for token in turn.tokens[how.start :])
+    reply = Reply(turn.text[how.said :], ids, origins, turn.end, turn.stats, turn.seed)
+    begun = [Turn("assistant", turn.text[: how.said])] if how.said else []
+    messages = _messages(how.system, [*before, *begun])
+    return Made(messages, how.sampling, how.max_tokens, reply, how.start, how.said)

@@ -38,9 +38,16 @@ def edited(text: str, words: list[str]) -> str:
     Raises:
         EditorError: it failed; the text is as it was.
     """
+    try:
+        return _edited(text, words)
+    except OSError as error:
+        raise EditorError(f"cannot write a file for {words[0]}: {error.strerror}") from None
+
+
+def _edited(text: str, words: list[str]) -> str:
     with tempfile.TemporaryDirectory(prefix="localspec-") as folder:
         path = Path(folder) / "message.md"
-        path.write_text(text, encoding="utf-8")
+        path.write_text(text, encoding="utf-8", errors="replace")
         try:
             done = subprocess.run([*words, str(path)], check=False)
         except OSError as error:

@@ -22,7 +22,7 @@ from localspec.chats.values import (
     started,
     title_of,
 )
-from localspec.errors import ChatsError
+from localspec.errors import ChatsError, ChatsFileError
 from tui import remembered
 from tui.conversation import Conversation, Turn
 
@@ -158,7 +158,10 @@ class Kept:
             LocalspecError: it cannot be read, is no such file, or they cannot be saved.
         """
         text = await asyncio.to_thread(_text_of, path)
-        chats = await asyncio.to_thread(transfer.from_json, text)
+        try:
+            chats = await asyncio.to_thread(transfer.from_json, text)
+        except ChatsFileError as error:
+            raise ChatsFileError(f"{path}: {error}") from None
         await self._ask(lambda store: store.put_chats(chats))
         return [chat.info for chat in chats]
 

@@ -77,8 +77,10 @@ _SETTINGS = (
     _key("settings.down", "down", "app.focus_next", "the setting below"),
 )
 
+APP_KEYS = (_QUIT, _PRIORITY[2])
+"""They mean the same on every screen."""
 CHAT: list[BindingType] = [*_CHAT, *_PRIORITY[:2]]
-APP: list[BindingType] = [_QUIT, _PRIORITY[2]]
+APP: list[BindingType] = [*APP_KEYS]
 COMPOSER: list[BindingType] = [*_COMPOSER]
 COMPARE: list[BindingType] = [_CLOSE]
 MODELS: list[BindingType] = [*_MODELS]
@@ -118,19 +120,39 @@ def overrides(settings: Mapping[str, object]) -> dict[str, str]:
     """Keys of the configuration's table ``[keys]``: id to keys, as Textual writes them.
 
     Raises:
-        UsageError: no such id, or what cannot be keys.
+        UsageError: no such id, what cannot be keys, or a key that would do two things.
     """
     table = settings.get("keys", {})
     if not isinstance(table, dict):
-        raise UsageError('config.toml: keys is a table, as in [keys] and "chat.compare" = "f4"')
+        raise UsageError('config.toml: keys is a table, as in [keys] and "chat.compare" = "f10"')
     found: dict[str, str] = {}
     for name, keys in _flat(table):
         if name not in BY_ID:
             raise UsageError(f"config.toml: there is no key {name!r}; docs/keys.md lists the names")
         if not (isinstance(keys, str) and _VALID.fullmatch(keys)):
-            raise UsageError(f'config.toml: {name} needs keys such as "f4" or "ctrl+b,f4"')
+            raise UsageError(f'config.toml: {name} needs keys such as "f10" or "ctrl+b,f10"')
         found[name] = keys
+    for screen in (
+        IN_THE_CHAT,
+        (*APP_KEYS, _CLOSE),
+        (*APP_KEYS, *_MODELS),
+        (*APP_KEYS, *_SETTINGS),
+    ):
+        _require_one_meaning(screen, found)
     return found
+
+
+def _require_one_meaning(screen: Iterable[Binding], changed: Mapping[str, str]) -> None:
+    """See that no key stands for two things that one can do on a screen."""
+    does: dict[str, str] = {}
+    for binding in screen:
+        name = binding.id or ""
+        for key in changed.get(name, binding.key).split(","):
+            other = does.setdefault(key, name)
+            if other != name and {name, other} & changed.keys():
+                raise UsageError(
+                    f"config.toml: {key} is both {other} and {name}; give one of them another key"
+                )
 
 
 def _flat(table: Mapping[str, object], prefix: str = "") -> Iterable[tuple[str, object]]:

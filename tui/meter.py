@@ -115,8 +115,14 @@ class Meter:
 
     @property
     def ratio(self) -> float | None:
-        """Times as fast as plain decoding, where that was measured."""
-        return self.mean / self.plain_speed if self.plain_speed and self.mean else None
+        """Times as fast as plain decoding, where that was measured.
+
+        A reply without a draft is plain decoding itself.
+        """
+        if not (self.plain_speed and self.mean):
+            return None
+        drafted = self.stats.drafted if self.stats is not None else self.by_drafter
+        return self.mean / self.plain_speed if drafted else None
 
     @property
     def now(self) -> float:

@@ -166,6 +166,14 @@ def described(offer: Offer, fit: str | None, facts: Mapping[str, Any] | None) ->
     return [plain(line) for line in (*lines, *offer.traps)]
 
 
+def why_not_alone(facts: Mapping[str, Any]) -> str | None:
+    """Why a file cannot answer, as far as its header tells; None where it may."""
+    kind, name = facts.get("kind", "model"), facts.get("name")
+    if kind == "model":
+        return None
+    return f"{name} is a head ({kind}) and cannot run alone; /draft {name} drafts with it"
+
+
 def _facts(facts: Mapping[str, Any]) -> list[str]:
     draft = facts["draft"]
     return [*_file(facts["target"]), *(_match(draft) if draft is not None else ())]
@@ -196,11 +204,12 @@ def _licence(facts: Mapping[str, Any] | None) -> str | None:
 
 
 def _name(offer: Offer, room: int) -> str:
-    """A path keeps its end, which tells more than its beginning."""
+    """A path that is too long is the name of its file; of that the end tells more."""
     if not Path(offer.name).is_absolute():
         return offer.name
     most = min(_NAME_WIDTH, max(12, room // 2 - 8))
-    return offer.name if len(offer.name) <= most else "…" + offer.name[1 - most :]
+    name = offer.name if len(offer.name) <= most else Path(offer.name).name
+    return name if len(name) <= most else "…" + name[1 - most :]
 
 
 def _cut(text: str, width: int) -> str:

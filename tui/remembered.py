@@ -35,7 +35,8 @@ def details(turn: Turn) -> dict[str, Any] | None:
     if turn.made is not None:
         system = turn.made.messages[0]
         said = system.content if system.role == "system" else None
-        how = How(turn.made.sampling, turn.made.max_tokens, said)
+        made = turn.made
+        how = How(made.sampling, made.max_tokens, said, made.start, made.said)
         kept["how"] = codec.encode(how)
     return kept
 

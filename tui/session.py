@@ -194,9 +194,11 @@ class Session:
         Raises:
             LocalspecError: it cannot be looked at.
         """
-        if turn.made is None or self.phase is not Phase.READY:
+        made = turn.made
+        if made is None or index < made.start or self.phase is not Phase.READY:
             return None
-        return await examine(self.engine, turn.made, turn.made.reply.tokens[: index + 1])
+        known = made.reply.tokens[: index - made.start + 1]
+        return await examine(self.engine, made, known)
 
     def change(self, command: Command) -> str:
         """Change how the next replies are asked for; the line that says so."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Mapping
 
+from rich.console import Console
 from textual.theme import BUILTIN_THEMES, Theme
 
 from localspec.errors import UsageError
@@ -64,7 +66,7 @@ LIGHT = Theme(
         "origin-ngram": "#0b6480",
         "origin-corrected": "#b23c17",
         "origin-bonus": "#7a5b00",
-        "origin-plain": "#4f5862",
+        "origin-plain": "#23282e",
         "footer-background": "#fbfbf9",
         "footer-key-foreground": "#2f6690",
         "footer-description-foreground": "#66707b",
@@ -83,16 +85,55 @@ LIGHT = Theme(
 
 OWN_VARIABLES = ("quiet", *(name for name in DARK.variables if name.startswith("origin-")))
 """Variables that only our themes know; other themes are lent ours."""
+_LIGHT_BACKGROUNDS = ("7", "15")
+_OF_THE_TERMINAL = {
+    True: {
+        "quiet": "ansi_white",
+        "origin-model": "ansi_green",
+        "origin-ngram": "ansi_cyan",
+        "origin-corrected": "ansi_bright_red",
+        "origin-bonus": "ansi_yellow",
+        "origin-plain": "ansi_default",
+    },
+    False: {
+        "quiet": "ansi_bright_black",
+        "origin-model": "ansi_green",
+        "origin-ngram": "ansi_blue",
+        "origin-corrected": "ansi_red",
+        "origin-bonus": "ansi_magenta",
+        "origin-plain": "ansi_default",
+    },
+}
+"""Our own variables in the terminal's colours, for dark ones and for light ones."""
 NAMES = (DARK.name, LIGHT.name, *BUILTIN_THEMES)
 
 
+def lent(theme: Theme) -> dict[str, str]:
+    """What our own variables are in a theme that does not know of them."""
+    if theme.ansi:
+        return _OF_THE_TERMINAL[theme.dark]
+    ours = DARK if theme.dark else LIGHT
+    return {name: ours.variables[name] for name in OWN_VARIABLES}
+
+
+def usual() -> str:
+    """The theme for a person who has chosen none.
+
+    Where there are 16 colours or fewer, ours would all be shades of grey.
+    """
+    if Console(force_terminal=True).color_system in ("truecolor", "256"):
+        return DARK.name
+    behind = os.environ.get("COLORFGBG", "").rpartition(";")[2]
+    return "ansi-light" if behind in _LIGHT_BACKGROUNDS else "ansi-dark"
+
+
 def wanted(settings: Mapping[str, object]) -> str:
-    """The theme that config.toml names, else ours.
+    """The theme that config.toml names, else the usual one.
 
     Raises:
         UsageError: there is none of that name.
     """
-    name = settings.get("theme", DARK.name)
+    name = settings.get("theme") or usual()
     if not isinstance(name, str) or name not in NAMES:
         raise UsageError(f"config.toml: there is no theme {name!r}; {there_is(str(name))}")
     return name

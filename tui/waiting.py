@@ -15,6 +15,18 @@ def for_text(session: Session) -> str:
     return "…"
 
 
+def why_not(session: Session) -> str | None:
+    """Why the models cannot be asked about a reply now; None where they can."""
+    match session.phase:
+        case Phase.LOADING:
+            return "wait until the model is loaded"
+        case Phase.DEAD:
+            return "the engine is not running"
+        case Phase.REPLYING:
+            return "wait until the model has spoken, or stop it with Esc"
+    return None
+
+
 def in_line(session: Session) -> str:
     """Why what was typed is not sent yet."""
     match session.phase:

@@ -49,6 +49,11 @@ class Journal:
     def system(self, text: str | None) -> None:
         self._info = dataclasses.replace(self._info, system=text)
 
+    @property
+    def so_far(self) -> tuple[str, int] | None:
+        """Title and number of messages of what is gone on with; None of a new chat."""
+        return (self._info.title, len(self._said)) if self._said else None
+
     def renew(self) -> None:
         """Begin another chat, with the same system prompt; what was said is kept where it is."""
         self._said = []

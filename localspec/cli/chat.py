@@ -101,7 +101,7 @@ def _answer_lines(asked: Asked, journal: Journal) -> int:
             for notice in runtime.info.notices:
                 _tell(notice)
             voice = speaker()
-            voice.welcome()
+            voice.welcome(journal.so_far)
             talk = Talk(journal, asked.sampling, asked.seed)
             for number, line in enumerate(_input_lines(ctrl_c, voice), 1):
                 said = decode(line, f"line {number} of stdin").rstrip("\r\n")

@@ -72,8 +72,24 @@ def _option(*names: str, **settings: Any) -> Callable[[_Function], _Function]:
         return value
 
     return click.option(
-        *names, **{**settings, "default": default, "envvar": f"LOCALSPEC_{key.upper()}"}
+        *names, **{**settings, "default": _Default(default), "envvar": f"LOCALSPEC_{key.upper()}"}
     )
+
+
+class _Default:
+    """What a flag is where it is not given: found when it is asked for, and told by ``--help``."""
+
+    def __init__(self, find: Callable[[], Any]) -> None:
+        self._find = find
+
+    def __call__(self) -> Any:
+        return self._find()
+
+    def __str__(self) -> str:
+        try:
+            return str(self._find())
+        except UsageError:  # the command itself says what is wrong
+            return "unusable in config.toml"
 
 
 def _apply(function: _Function, options: list[Callable[[_Function], _Function]]) -> _Function:

@@ -14,7 +14,7 @@ _SHAPE = re.compile(r"/([a-z]+)(?:\s+(.*))?$")
 _HELP = """\
 /help          these commands
 /new           begin another chat; this one is kept
-/system TEXT   set the system prompt; none removes it, nothing tells it
+/system TEXT   set the system prompt; none removes it, no TEXT tells it
 /temp X        sampling temperature; 0 is greedy
 /seed N        fixed seed; without N, a new one each time
 /quit          leave

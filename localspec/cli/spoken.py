@@ -12,6 +12,7 @@ import sys
 import click
 
 from localspec.cli.lines import Talk
+from localspec.cli.texts import printable
 from localspec.events import Reply
 
 _ENDINGS = {"stop": "", "length": ", stopped at the limit", "interrupt": ", stopped by you"}
@@ -20,8 +21,8 @@ _ENDINGS = {"stop": "", "length": ", stopped at the limit", "interrupt": ", stop
 class Silent:
     """Says nothing: nobody is there."""
 
-    def welcome(self) -> None:
-        """Before the first message."""
+    def welcome(self, so_far: tuple[str, int] | None = None) -> None:
+        """Before the first message; ``so_far`` is title and length of a chat that goes on."""
 
     def asks(self) -> None:
         """A message is waited for."""
@@ -44,9 +45,13 @@ class Silent:
 class Spoken(Silent):
     """Names who speaks, and says in words how a reply went."""
 
-    def welcome(self) -> None:
-        """How to use it."""
+    def welcome(self, so_far: tuple[str, int] | None = None) -> None:
+        """How to use it, and where one is."""
         click.echo("Type a message and press Enter. /help lists commands, /quit leaves.", err=True)
+        if so_far is not None:
+            title, count = so_far
+            messages = "1 message" if count == 1 else f"{count} messages"
+            click.echo(f"Going on with {printable(title)}, {messages} so far.", err=True)
 
     def asks(self) -> None:
         """The person's turn."""

@@ -83,7 +83,7 @@ def _with_head(name: str, target: Path) -> Resolved:
     shown = ", ".join(others[:_SHOWN]) + f" and {len(others) - _SHOWN} more" * (
         len(others) > _SHOWN
     )
-    notice = f"of the heads beside {target.name} {best} drafts, not {shown}"
+    notice = f"of the heads beside {target.name}, {best} drafts, not {shown}"
     notices = (f"{notice}; --draft FILE takes another",) if others else ()
     return Resolved(name, target, found.fitting[0], notices)
 

@@ -16,7 +16,7 @@ import gguf_tools
 import pytest
 from conftest import Files
 
-from localspec import cli
+from localspec import cli, config
 from localspec.errors import LocalspecError
 
 ROOT = Path(__file__).parent.parent.parent
@@ -543,6 +543,21 @@ def test_doctor_names_every_topic_and_finds_no_fault(capfd: pytest.CaptureFixtur
     assert found["ok"] is True
     topics = {f["topic"] for f in found["findings"]}
     assert topics >= {"python", "llama.cpp", "cpu", "device", "cache", "demo", "terminal"}
+
+
+def test_help_tells_what_a_flag_is_where_it_is_not_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "config.toml").write_text("top_k = 9\nmin_p = true\n")
+    config.settings.cache_clear()
+    assert cli.call(["run", "--help"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "--temperature FLOAT [default: 0.8]" in told
+    assert "--top-k INTEGER [default: 9]" in told
+    assert "--min-p FLOAT [default: unusable in config.toml]" in told
+    config.settings.cache_clear()
 
 
 def test_help_is_quick_and_needs_neither_numpy_nor_llama_cpp() -> None:

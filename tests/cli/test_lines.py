@@ -6,6 +6,7 @@ import pytest
 
 from localspec.chats.journal import Journal
 from localspec.cli.lines import Leaving, Talk
+from localspec.cli.spoken import Spoken
 from localspec.errors import UsageError
 from localspec.parameters import Sampling
 
@@ -31,6 +32,15 @@ def test_a_new_chat_forgets_what_was_said_and_keeps_the_system_prompt(talk: Talk
     talk.journal.grow("Hi.")
     talk.obey("/new")
     assert [m.content for m in talk.journal.messages("And?")] == ["Be kind.", "And?"]
+
+
+def test_a_chat_that_goes_on_is_named(talk: Talk, capsys: pytest.CaptureFixture[str]) -> None:
+    Spoken().welcome(talk.journal.so_far)
+    assert "Going on" not in capsys.readouterr().err
+    talk.journal.begin("Hello")
+    talk.journal.grow("Hi.")
+    Spoken().welcome(talk.journal.so_far)
+    assert "Going on with Hello, 2 messages so far." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("line", ["hello", " /help", "/usr/bin/env is what?", "/", "/no_think x"])

@@ -307,7 +307,7 @@ def test_of_several_heads_the_one_that_drafts_is_named(made: Path, tmp_path: Pat
     with Runtime.open(Options(str(target), draft_max=3)) as runtime:
         assert runtime.info.draft == str(tmp_path / "eagle.gguf")
         assert (
-            "of the heads beside target.gguf eagle.gguf drafts, not dflash.gguf, medusa.gguf; "
+            "of the heads beside target.gguf, eagle.gguf drafts, not dflash.gguf, medusa.gguf; "
             "--draft FILE takes another"
         ) in runtime.info.notices
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import sys
 
 import pytest
 from fake_engine import FakeEngine, Script
@@ -10,9 +11,12 @@ from textual._xterm_parser import XTermParser
 
 from localspec import config
 from localspec.errors import ContextError, ModelFileError, UsageError
-from localspec.events import Message, Speculation
+from localspec.events import Message, Speculation, Token
+from localspec.values import Origin
 from tui.commands import SPECS, told_here
+from tui.conversation import Conversation, Turn
 from tui.engine import Phase
+from tui.remembered import details, restore
 from tui.theme import wanted
 from tui.widgets import chat_log
 from tui.widgets.message import Question, ReplyView
@@ -135,6 +139,55 @@ async def test_without_colour(chat, monkeypatch):
         await c.pilot.press("ctrl+t")
         await c.sees("corrected")
         assert c.app.no_color
+
+
+@pytest.mark.parametrize("theme", ["localspec-dark", "localspec-light"])
+async def test_all_text_can_be_read(chat, theme):
+    async with chat(Script(LONG), theme=theme, size=(100, 40)) as c:
+        await c.pilot.press("f2")
+        await c.ask("Hello")
+        pairs = text_and_ground(c)
+        await c.pilot.press("ctrl+t")
+        await c.sees("corrected")
+        pairs |= text_and_ground(c)
+        assert len(pairs) > 8
+        assert not {pair for pair in pairs if contrast(*pair) < 4.5}  # WCAG 2.2, 1.4.3, level AA
+
+
+def text_and_ground(c):
+    """Colours of letters and what is behind them, wherever there are some."""
+    strips = c.app.screen._compositor.render_strips()
+    segments = [s for strip in strips for s in strip if any(map(str.isalnum, s.text))]
+    return {(s.style.color.triplet, s.style.bgcolor.triplet) for s in segments}
+
+
+def contrast(*colours):
+    """The ratio of WCAG 2.2 between two colours."""
+    darker, lighter = sorted(
+        sum(
+            share * (v / 12.92 if v <= 0.03928 else ((v + 0.055) / 1.055) ** 2.4)
+            for share, v in zip((0.2126, 0.7152, 0.0722), colour.normalized, strict=True)
+        )
+        for colour in colours
+    )
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+@pytest.mark.parametrize("theme", ["ansi-dark", "localspec-light"])
+async def test_without_colour_text_is_never_as_dark_as_what_is_behind_it(chat, monkeypatch, theme):
+    monkeypatch.setenv("NO_COLOR", "1")
+    async with chat(Script(LONG), theme="nord") as c:
+        c.app.theme = theme
+        await c.ask("Hello")
+        styles = [
+            segment.style
+            for strip in c.app.screen._compositor.render_strips()
+            for segment in strip
+            if segment.text.strip() and segment.style is not None
+        ]
+        assert styles
+        for style in styles:
+            assert style.color.is_default or style.color != style.bgcolor
 
 
 async def test_the_engine_dies_and_starts_again_with_the_conversation_kept(chat):
@@ -619,6 +672,79 @@ async def test_compare_names_the_first_difference_and_its_gap(chat):
         await c.sees("[red]5[/]")
 
 
+async def test_a_long_reason_in_the_details_stays_in_its_column(chat):
+    reason = " ".join(["why"] * 40)
+    async with chat(Script(LONG, speculation=Speculation("parked", reason))) as c:
+        await c.pilot.press("f2")
+        await c.ask("Hello")
+        await c.sees("drafting    parked: why")
+        await c.sees(f"\n{' ' * 14}why why why why")
+        await c.pilot.resize_terminal(60, 40)
+        await c.sees("\n  parked: why why")  # a line of its own, without a separator before it
+        await c.sees(f"drafting    parked: {'why ' * 7}why\n")
+
+
+async def test_a_hint_that_is_too_long_for_its_line_is_whole_in_the_conversation(chat):
+    async with chat(size=(60, 20)) as c:
+        for _ in range(2):
+            await c.type("/set temperature much")
+            await c.until(lambda: "temperature needs a number" in c.stats)
+            await c.pilot.press("ctrl+u")
+            c.app.screen.hint("a reason " + "that is longer than the line " * 3 + "THE-END")
+            await c.sees("THE-END")
+            await c.ready()
+        assert c.screen_text.count("a reason") == 1
+
+
+class Plain(Script):
+    """A reply without any draft."""
+
+    def rounds(self):
+        for tokens in super().rounds():
+            yield from ([Token(t.token, t.text, Origin.PLAIN, None)] for t in tokens)
+
+
+async def test_a_reply_without_drafts_is_not_compared_as_if_it_had_some(chat):
+    plain = Plain(LONG, plain_tokens_per_second=10)
+    async with chat(plain, Plain(LONG), Script(LONG)) as c:
+        await c.ask("Hello")
+        assert "× plain" not in c.stats
+        await c.pilot.press("f3")
+        await c.sees("identical: all 18 tokens are the same; nothing was drafted in it")
+        await c.pilot.press("escape")
+        await c.ask("And with drafts?")
+        assert "× plain" in c.stats
+
+
+async def test_a_long_verdict_is_whole_and_both_replies_scroll_together(chat):
+    text = "\n".join(f"line {i} of a long reply" for i in range(60))
+    other = text.replace("line 2 of", "line 2 or")
+    async with chat(Script(text), Script(other), size=(60, 20)) as c:
+        await c.ask("Hello")
+        await c.pilot.press("f3")
+        await c.sees("verify` measures by how")
+        drafted, plainly = c.app.screen.query("VerticalScroll")
+        await c.until(lambda: drafted.scroll_y == plainly.scroll_y == plainly.max_scroll_y > 0)
+        drafted.scroll_to(y=5, animate=False)
+        await c.until(lambda: plainly.scroll_y == 5)
+        plainly.scroll_to(y=9, animate=False)
+        await c.until(lambda: drafted.scroll_y == 9)
+
+
+async def test_why_a_reply_cannot_be_looked_at_now_is_said(chat):
+    async with chat(Script(LONG), Script(LONG, hold_at=2)) as c:
+        await c.ask("Hello")
+        await c.ask_and_hold("More")
+        await c.pilot.press("f3")
+        await c.until(lambda: "wait until the model has spoken" in c.stats)
+        await c.pilot.press("alt+left")
+        await c.until(lambda: "wait until the model has spoken" in c.stats)
+        c.engine.die()
+        await c.sees("The conversation is kept")
+        await c.pilot.press("f3")
+        await c.until(lambda: "the engine is not running" in c.stats)
+
+
 async def test_a_stopped_reply_is_compared_as_far_as_it_went(chat):
     async with chat(Script(LONG, hold_at=3), Script(LONG), size=(120, 30)) as c:
         await c.ask_and_hold("Hello")
@@ -654,7 +780,7 @@ async def test_an_engine_that_dies_in_a_comparison_is_said(chat):
 async def test_nothing_to_compare_is_said(chat):
     async with chat() as c:
         await c.pilot.press("f3")
-        await c.until(lambda: "no reply here" in c.stats)
+        await c.until(lambda: "no reply that can be made again" in c.stats)
 
 
 async def test_a_cursor_over_tokens_shows_p_q_and_alternatives(chat):
@@ -802,7 +928,7 @@ async def test_what_waits_in_line_can_be_taken_back(chat):
 async def test_a_hint_is_over_when_the_next_message_is_sent(chat):
     async with chat(Script("Fine.")) as c:
         await c.pilot.press("f3")
-        await c.until(lambda: "no reply here" in c.stats)
+        await c.until(lambda: "no reply that can be made again" in c.stats)
         await c.ask("Hello")
         assert "tok/s" in c.stats
 
@@ -831,6 +957,18 @@ async def test_a_file_goes_along(chat, tmp_path, monkeypatch):
         await c.pilot.press(*"see @bad", "enter")
         await c.until(lambda: "not text" in c.stats)
         assert c.composer.text == "see @bad"
+
+
+async def test_what_a_terminal_would_obey_is_sent_to_the_model_alone(chat):
+    text = "a\x1b[31mred\x9b1m\x07\tb"
+    async with chat() as c:
+        c.composer.post_message(events.Paste(text))
+        await c.sees("a�[31mred�1m�")
+        strips = c.app.screen._compositor.render_strips()
+        assert not any(char in s.text for line in strips for s in line for char in "\x1b\x9b\x07")
+        await c.pilot.press("enter")
+        await c.until(lambda: c.engine.asked)
+        assert c.engine.asked[0][-1].content == text
 
 
 async def test_a_pasted_megabyte_is_a_mark_until_it_is_sent_and_then_folded(chat):
@@ -877,6 +1015,25 @@ async def test_the_editor_writes_the_message(chat, monkeypatch):
         monkeypatch.setattr(c.app, "suspend", contextlib.nullcontext)
         await c.pilot.press("h", "i", "ctrl+g")
         await c.until(lambda: c.composer.text == "hi and more")
+
+
+async def test_after_an_editor_that_failed_the_terminal_is_taken_back(chat, monkeypatch):
+    left = []
+
+    @contextlib.contextmanager
+    def suspend():
+        yield  # as Textual's: what is raised here goes past the rest
+        left.append("taken back")
+
+    monkeypatch.setattr(
+        "tui.editing.command", lambda: [sys.executable, "-c", "raise SystemExit(3)"]
+    )
+    async with chat() as c:
+        monkeypatch.setattr(c.app, "suspend", suspend)
+        await c.pilot.press("h", "i", "ctrl+g")
+        await c.until(lambda: "ended with status 3; nothing was changed" in c.stats)
+        assert c.composer.text == "hi"
+        assert left
 
 
 async def test_no_editor_is_one_line(chat, monkeypatch):
@@ -964,6 +1121,35 @@ async def test_a_reply_that_cannot_go_on_is_what_it_was(chat):
         await c.sees("stopped by you")
         assert c.replies[-1].end == "interrupt"
         assert c.replies[-1].made is made
+
+
+async def test_what_is_known_of_a_reply_that_went_on_is_of_its_last_part(chat):
+    more = Script(" and the rest")
+    async with chat(Script(LONG, hold_at=2), more, Script(" and the rest")) as c:
+        await c.ask_and_hold("Hello")
+        await c.pilot.press("escape")
+        await c.ready()
+        begun = len(c.replies[-1].tokens)
+        await c.pilot.press("f9")
+        await c.sees(f"{begun + 3} tokens · ")
+        await c.ready()
+        await c.pilot.press("alt+left")
+        await c.sees(f"token {begun + 3}/{begun + 3}  ' rest'")
+        await c.until(lambda: [len(tokens) for tokens in c.engine.examined] == [3])
+        for _ in range(3):
+            await c.pilot.press("alt+left")
+        await c.sees("p and q are not known any more")
+        await c.pilot.press("f3")
+        await c.sees("all 3 tokens since it went on are the same")
+        assert c.engine.asked[-1] == c.engine.asked[-2]
+        drafted, plainly = c.app.screen.query("CompareScreen TextFlow")
+        assert drafted.text == plainly.text == " and the rest"
+        turn = c.replies[-1]
+        question = c.session.conversation.turns[0]
+        again = Turn("assistant", turn.text, end=turn.end, id=turn.id, parent=question.id)
+        restore(again, details(turn))
+        Conversation().load([question, again], again.id)
+        assert again.made == turn.made
 
 
 async def test_a_stopped_reply_goes_on_where_it_stopped(chat):

@@ -326,7 +326,7 @@ async def test_chats_are_imported_from_inside_and_one_is_looked_at(chat, kept, t
         assert len(await kept.chats()) == 2
         file.write_text("{}", encoding="utf-8")
         await c.type(f"/import {file}")
-        await c.sees("not an export of localspec")
+        await c.sees("one.json: ")
         await c.type(f"/import {tmp_path}/nothing")
         await c.sees("cannot read")
 

@@ -102,6 +102,30 @@ async def test_a_model_is_searched_chosen_and_the_conversation_stays(chat, shelf
         assert len(second.asked[-1]) == 3
 
 
+async def test_the_present_model_is_not_given_up_for_a_head(chat, shelf):
+    shelf["mine"] = show("mine") | {"kind": "eagle3", "name": "mine"}
+    async with chat(Script("One."), size=(120, 30)) as c:
+        opened = answered_with(c, FakeEngine())
+        await c.type("/model mine")
+        await c.sees("mine is a head (eagle3) and cannot run alone; /draft mine drafts with it")
+        await c.pilot.press("f4")
+        await c.sees("● demo")
+        await c.pilot.press(*"pair", "enter")
+        await c.sees("mine is a head (eagle3)")
+        await c.pilot.press("escape")
+        await c.ask("Hello")
+        assert not opened
+
+
+def test_a_long_path_is_listed_as_the_name_of_its_file():
+    offer = Offer(f"/models/{'x' * 30}/small-Q4_0.gguf", "small-Q4_0.gguf", GB)
+    line = picking.row(offer, None, picking.widest([offer], 80), 80, current=False).plain
+    assert line.startswith("  small-Q4_0.gguf ")
+    near = dataclasses.replace(offer, name="/m/small-Q4_0.gguf")
+    line = picking.row(near, None, picking.widest([near], 80), 80, current=False).plain
+    assert line.startswith("  /m/small-Q4_0.gguf ")
+
+
 async def test_another_draft_or_none_is_chosen_for_the_present_target(chat, shelf):
     second = FakeEngine()
     async with chat() as c:

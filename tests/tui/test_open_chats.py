@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from fake_engine import FakeEngine, Script
 from test_chat import LONG
+from textual import events
 
 from localspec.chats.saver import Saver
 from localspec.chats.store import ChatStore
@@ -198,6 +201,19 @@ async def test_another_model_answers_in_all_of_them(chat, known):
         await c.pilot.press("ctrl+pageup")
         await c.ask("more of one")
         assert [m.content for m in second.asked[1]] == ["one", "A1.", "more of one"]
+
+
+async def test_what_is_typed_after_a_key_for_another_chat_is_sent_there(chat):
+    async with chat(Script("One."), Script("Two."), Script("Three.")) as c:
+        await c.ask("first")
+        screen = c.app.screen
+        screen.call_later(asyncio.sleep, 0.3)  # as on a machine that does much else
+        for key in ("a", "enter", "ctrl+n", "b", "enter"):
+            c.app.post_message(events.Key(key, key if len(key) == 1 else None))
+        await c.until(lambda: len(c.engine.asked) == 3)
+        await c.ready()
+        said = [[t.text for t in chat.conversation.turns] for chat in c.session.chats.all]
+        assert [texts[::2] for texts in said] == [["first", "a"], ["b"]]
 
 
 @pytest.mark.parametrize("size", [(60, 15), (200, 50)])

@@ -1,13 +1,20 @@
 """The parts of the interface that need no screen."""
 
+import asyncio
+import contextlib
 import itertools
 import os
+import signal
 import sys
+import threading
+import tty
 
 import keys_page
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from textual.app import App
+from textual.theme import BUILTIN_THEMES
 
 from localspec.errors import UsageError
 from localspec.events import (
@@ -20,8 +27,11 @@ from localspec.events import (
     Stats,
     Token,
 )
+from localspec.options import Options
+from localspec.sampling import Sampling
 from localspec.values import Origin
 from tui import editing, keymap
+from tui.app import ChatApp, run
 from tui.attaching import AttachError, attach
 from tui.commands import SPECS, Command, CommandError, parse
 from tui.completion import completions
@@ -31,7 +41,7 @@ from tui.editing import EditorError
 from tui.meter import SEPARATOR, Meter, stats_line, stats_lines
 from tui.origins import Kind, Run, Runs, kind_of, legend, styled
 from tui.pasting import Pastes
-from tui.theme import DARK, LIGHT
+from tui.theme import DARK, LIGHT, OWN_VARIABLES, lent, wanted
 from tui.thinking import Thought, thought
 
 ON = Speculation("on")
@@ -212,6 +222,33 @@ def test_kinds_differ_without_colour():
     assert len(set(attributes)) == len(Kind)
 
 
+@pytest.mark.parametrize(
+    ("terminal", "behind", "expected"),
+    [
+        ("xterm-256color", "", DARK.name),
+        ("linux", "", "ansi-dark"),
+        ("xterm", "15;0", "ansi-dark"),
+        ("xterm", "0;15", "ansi-light"),
+    ],
+)
+def test_few_colours_are_those_of_the_terminal(monkeypatch, terminal, behind, expected):
+    monkeypatch.setenv("TERM", terminal)
+    monkeypatch.setenv("COLORFGBG", behind)
+    monkeypatch.delenv("COLORTERM", raising=False)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert wanted({}) == expected
+    assert wanted({"theme": "nord"}) == "nord"
+
+
+@pytest.mark.parametrize("name", ["ansi-dark", "ansi-light"])
+def test_origins_have_colours_of_the_terminal_there(name):
+    colours = lent(BUILTIN_THEMES[name])
+    assert set(colours) == set(OWN_VARIABLES)
+    assert all(colour.startswith("ansi_") for colour in colours.values())
+    origins = [colour for key, colour in colours.items() if key.startswith("origin-")]
+    assert len(set(origins)) == len(origins)
+
+
 def test_both_themes_have_the_same_variables():
     assert set(DARK.variables) == set(LIGHT.variables)
 
@@ -232,12 +269,26 @@ def test_the_page_of_keys_and_commands_is_true():
 
 def test_keys_can_be_bound_in_the_configuration():
     assert keymap.overrides({}) == {}
-    quoted = {"keys": {"chat.compare": "f4"}}
-    dotted = {"keys": {"chat": {"compare": "f4"}}}
-    assert keymap.overrides(quoted) == keymap.overrides(dotted) == {"chat.compare": "f4"}
+    quoted = {"keys": {"chat.compare": "f10"}}
+    dotted = {"keys": {"chat": {"compare": "f10"}}}
+    assert keymap.overrides(quoted) == keymap.overrides(dotted) == {"chat.compare": "f10"}
     for wrong in ({"keys": 1}, {"keys": {"chat.x": "f4"}}, {"keys": {"chat.compare": "[F4"}}):
         with pytest.raises(UsageError, match=r"config\.toml"):
             keymap.overrides(wrong)
+
+
+def test_a_key_that_would_do_two_things_is_refused():
+    for twice in (
+        {"chat.compare": "f2"},
+        {"composer.send": "f10", "chat.edit": "ctrl+b,f10"},
+        {"models.drafts": "ctrl+q"},
+        {"settings.save": "enter"},
+    ):
+        with pytest.raises(UsageError, match="is both"):
+            keymap.overrides({"keys": twice})
+    swapped = {"chat.compare": "f2", "chat.details": "f3"}
+    assert keymap.overrides({"keys": swapped}) == swapped
+    assert keymap.overrides({"keys": {"models.up": "f3"}})  # of another screen than F3's
 
 
 def test_commands_and_files_are_completed(tmp_path, monkeypatch):
@@ -258,6 +309,9 @@ def test_commands_and_files_are_completed(tmp_path, monkeypatch):
     assert [c.text for c in completions("@docs/")] == ["@docs/a.md"]
     assert [c.text for c in completions("@")] == ["@data.txt", f"@docs{os.sep}"]
     assert not completions("mail me@d")
+    for i in range(300):
+        (tmp_path / f"n{i}").touch()
+    assert [c.text for c in completions("@dat")] == ["@data.txt"]  # however many there are
     assert not completions("@nowhere/x")
 
 
@@ -271,6 +325,10 @@ def test_a_named_file_goes_along_and_other_words_stay_words(tmp_path, monkeypatc
     (tmp_path / "b.bin").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(AttachError, match="not text"):
         attach("@b.bin")
+    (tmp_path / "sub").mkdir()
+    with pytest.raises(AttachError, match="folder"):
+        attach(f"see @sub{os.sep}")
+    assert attach("see @sub") == "see @sub"
     (tmp_path / "big").write_bytes(b"x" * ((1 << 20) + 1))
     with pytest.raises(AttachError, match="1 MB"):
         attach("@big")
@@ -327,3 +385,66 @@ def test_an_unanswered_question_joins_the_next():
     conversation.answer().end = "interrupt"
     conversation.say("two")
     assert conversation.messages() == (Message("system", "S"), Message("user", "one\n\ntwo"))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals")
+async def test_bytes_of_another_encoding_are_no_reason_to_end(monkeypatch):
+    from tui.terminal import TerminalDriver
+
+    ours, theirs = os.openpty()
+    with os.fdopen(theirs) as terminal:
+        monkeypatch.setattr(sys, "__stdin__", terminal)
+        handlers = {n: signal.getsignal(n) for n in (signal.SIGTSTP, signal.SIGCONT)}
+        driver = TerminalDriver(App())
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        tty.setraw(theirs)
+        seen = []
+        whole = threading.Event()
+
+        def process(event):
+            seen.append(event)
+            if event.character == "b":
+                whole.set()
+
+        driver.process_message = process
+        thread = threading.Thread(target=driver.run_input_thread)
+        thread.start()
+        os.write(ours, b"a\xff\xe9b")
+        await asyncio.to_thread(whole.wait, 8)
+        driver.exit_event.set()
+        thread.join()
+    assert [event.character for event in seen] == ["a", "\ufffd", "\ufffd", "b"]
+
+
+def test_what_nobody_expected_is_one_error_and_no_page_of_code(monkeypatch, capfd):
+    def on_mount(self):
+        raise ValueError("secret")
+
+    async def closed(self):
+        self.session.kept.close()
+
+    monkeypatch.setattr(ChatApp, "on_mount", on_mount)
+    monkeypatch.setattr(ChatApp, "on_unmount", closed)
+    monkeypatch.setattr(ChatApp, "run", lambda self: App.run(self, headless=True))
+    with pytest.raises(ValueError, match="secret"):
+        run(Options(model="demo"), Sampling())
+    assert "secret" not in "".join(capfd.readouterr())
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals")
+def test_a_terminal_that_is_gone_does_not_hold_up_the_end():
+    from textual.drivers._writer_thread import MAX_QUEUED_WRITES, WriterThread
+
+    from tui.terminal import Lasting
+
+    ours, theirs = os.openpty()
+    with os.fdopen(theirs, "w") as terminal:
+        thread = WriterThread(Lasting(terminal))
+        thread.start()
+        os.close(ours)
+        for _ in range(2 * MAX_QUEUED_WRITES):
+            thread.write("drawn\n")  # a thread that had ended would be waited for from here on
+        thread.stop()
+        with contextlib.suppress(OSError):
+            terminal.close()

@@ -130,6 +130,17 @@ async def test_what_the_model_is_loaded_with_loads_it_again(chat):
         ]
 
 
+async def test_the_arrow_keys_go_from_field_to_field_where_not_all_have_room(chat):
+    async with chat(size=(60, 15)) as c:
+        await c.pilot.press("ctrl+s")
+        await c.sees("top_k")
+        for name in ("top_k", "top_p", "min_p"):
+            await c.pilot.press("down")
+            await c.until(lambda name=name: c.app.focused.id == name)
+        await c.pilot.press("up")
+        await c.until(lambda: c.app.focused.id == "top_p")
+
+
 async def test_settings_are_saved_as_defaults_and_only_where_they_differ(chat):
     path = config.config_dir() / "config.toml"
     path.parent.mkdir(parents=True)
@@ -139,7 +150,7 @@ async def test_settings_are_saved_as_defaults_and_only_where_they_differ(chat):
         c.app.screen.query_one("#temperature", Input).value = "0.25"
         await c.pilot.press("ctrl+s")
         await c.until(lambda: c.session.settings.sampling.temperature == 0.25)
-        await c.until(lambda: "and saved in" in c.stats)
+        await c.sees("and saved in")
     assert path.read_text() == "# mine\ntemperature = 0.25\nseed = 1\n"
     assert cli.call(["run", "-n", "1", "--temperature", "x", "hi"]) == 2  # the file is read
 

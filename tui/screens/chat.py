@@ -10,7 +10,7 @@ from textual import events, on
 from textual.message import Message
 from textual.worker import Worker
 
-from tui import commands, keymap, theme
+from tui import commands, keymap, theme, waiting
 from tui.attaching import AttachError, attach
 from tui.commands import Command, CommandError, Value
 from tui.engine import Phase
@@ -65,8 +65,12 @@ class ChatScreen(TokensView):
 
     def _do(self, what: str | Command) -> None:
         """Say something, or obey a command, after all that came before."""
+        free = self._doing is None or self._doing.is_finished
+        if free and isinstance(what, str):
+            self.ask(what)  # at once, so that it is of the chat that is looked at now
+            return
         self._to_do.put_nowait(what)
-        if self._doing is None or self._doing.is_finished:
+        if free:
             self._doing = self.run_worker(self._do_all(), group="doing")
 
     async def _do_all(self) -> None:
@@ -221,14 +225,14 @@ class ChatScreen(TokensView):
         """Make the last reply again without drafting, beside it."""
         comparison = self.session.compare()
         if comparison is None:
-            self.hint("there is no reply here that can be made again, or the model is busy")
+            self.hint(waiting.why_not(self.session) or "there is no reply that can be made again")
             return
 
         def closed(_: None) -> None:
             if not comparison.over:
                 self.session.stop()
 
-        self.app.push_screen(CompareScreen(comparison, self._verifier), closed)
+        self.app.push_screen(CompareScreen(comparison, self.verifier), closed)
 
     def action_restart(self) -> None:
         """Start the engine again."""

@@ -16,7 +16,7 @@ from textual.worker import Worker
 
 from localspec import config, config_file, presets
 from localspec.config_file import Value as Saved
-from localspec.errors import LocalspecError, ModelNotFoundError
+from localspec.errors import LocalspecError, ModelNotFoundError, UnsupportedModelError
 from localspec.options import Options
 from localspec.parameters import Sampling
 from localspec.presets import Preset
@@ -264,17 +264,21 @@ class ChoosingView(KeepingView):
     async def _look_and_load(self, changes: Mapping[str, object]) -> None:
         """Load a model that is there; the present one is given up for no other."""
         from localspec.pairs import apart  # later than the first picture
+        from tui.picking import why_not_alone
 
         options = self.session.options
         model = changes.get("model", options.model if options is not None else None)
         draft = changes.get("draft", options.draft if options is not None else None)
         words = [str(model), *(("--draft", str(draft)) if draft is not None else ())]
-        self.hint(f"looking into {' with '.join(words[::2])} …")
+        self.hint_briefly(f"looking into {' with '.join(words[::2])} …")
         try:
             if model is not None:
                 facts = await asyncio.to_thread(apart.ask, "localspec", *_SHOW, *words)
                 if facts.get("installed") is False:
                     raise ModelNotFoundError(f"{model} is not here; /pull {model} fetches it")
+                unfit = why_not_alone(facts)
+                if unfit is not None:
+                    raise UnsupportedModelError(unfit)
         except LocalspecError as error:
             async with self._changing:
                 await self._log.add(Note(str(error), error=True))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from textual.app import ComposeResult
 from textual.containers import Container, Vertical, VerticalScroll
 from textual.content import Content
@@ -19,6 +21,16 @@ from tui.widgets.flow import TextFlow
 _LOOKS_PER_SECOND = 16
 
 
+class Verdict(Bar):
+    """As high as what is said."""
+
+    def show(self, text: Content) -> None:
+        """Show what came of it."""
+        if not text.is_same(self._shown):
+            self._shown = text
+            self.update(text)
+
+
 class CompareScreen(SizedScreen[None], ModalScreen[None]):
     """Shows a comparison while it is made."""
 
@@ -30,15 +42,16 @@ class CompareScreen(SizedScreen[None], ModalScreen[None]):
         self._comparison = comparison
         self._verifier = verifier
         self._shown = 0
+        self._following = False
 
     def compose(self) -> ComposeResult:
         """The verdict above the two replies."""
         self.take_size(self.app.size)
-        yield Bar(markup=False, id="verdict")
+        yield Verdict(markup=False, id="verdict")
         with Container(id="sides"):
             with Vertical():
                 yield Bar(markup=False, classes="side")
-                with VerticalScroll():
+                with VerticalScroll() as self._drafted_scroll:
                     yield TextFlow("drafted")
             with Vertical():
                 yield Bar(markup=False, classes="side")
@@ -50,11 +63,22 @@ class CompareScreen(SizedScreen[None], ModalScreen[None]):
         """Show the reply that is there and wait for the other."""
         self._left, self._right = self.query(".side").results(Bar)
         self._plain = self.query_one("TextFlow.plain", TextFlow)
+        turn, made = self._comparison.turn, self._comparison.made
         self.query_one("TextFlow.drafted", TextFlow).add(
-            styled(self._comparison.turn.runs.since(0))
+            styled(turn.runs.since(len(plain(turn.text[: made.said]))))
         )
+        sides = (self._drafted_scroll, self._plain_scroll)
+        for one, other in (sides, sides[::-1]):
+            self.watch(one, "scroll_y", partial(self._follow, other), init=False)
         self._timer = self.set_interval(1 / _LOOKS_PER_SECOND, self._look)
         self._look()
+
+    def _follow(self, other: VerticalScroll, y: float) -> None:
+        """Both replies are looked at in the same place."""
+        if not self._following:
+            self._following = True
+            other.scroll_to(y=y, animate=False, immediate=True)
+            self._following = False
 
     def _look(self) -> None:
         comparison = self._comparison
@@ -64,7 +88,7 @@ class CompareScreen(SizedScreen[None], ModalScreen[None]):
             self._plain.add(Content.assemble(*(self._part(i) for i in range(len(new)))))
             self._shown += len(new)
             self._plain_scroll.scroll_end(animate=False)
-        self.query_one("#verdict", Bar).show(Content(comparison.verdict(self._verifier)))
+        self.query_one(Verdict).show(Content(comparison.verdict(self._verifier)))
         self._left.show(self._title("with drafting", comparison.drafted_speed))
         self._right.show(self._title("plain decoding", comparison.speed))
         if over:

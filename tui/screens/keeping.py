@@ -155,7 +155,7 @@ class KeepingView(ChatView):
         self._put_down()
         self.session.show(chats.all[place])
         self._take_up()
-        self.hint(f"chat {place + 1} of {len(chats.all)}: {plain(chats.current.title)}")
+        self.hint_briefly(f"chat {place + 1} of {len(chats.all)}: {plain(chats.current.title)}")
 
     async def open_chats(self, words: str) -> None:
         """List the open chats, or look at one of them."""
@@ -219,7 +219,7 @@ class KeepingView(ChatView):
     def rename(self, title: str) -> None:
         """Name this chat."""
         self.session.kept.rename(title)
-        self.hint(f"this chat is called {title}")
+        self.hint_briefly(f"this chat is called {title}")
 
     async def export(self, name: str) -> None:
         """Write this chat to a file."""

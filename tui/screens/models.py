@@ -195,7 +195,8 @@ class ModelsScreen(SizedScreen[Picked | None], ModalScreen[Picked | None]):
             found: dict[str, Any] = apart.ask("localspec", "show", "--json", "--offline", *words)
         except LocalspecError as error:
             return str(error)
-        return found
+        unfit = None if self._drafts else picking.why_not_alone(found)
+        return found if unfit is None else unfit
 
     def _tell(self) -> None:
         """Describe the model under the cursor."""

@@ -38,6 +38,10 @@ _LINES = {
 _Closed = tuple[Change, Path | None] | None
 
 
+class Rows(VerticalScroll, inherit_bindings=False):
+    """Scrolls to the field that has the focus: Up and Down go to another field, not past them."""
+
+
 class SettingsScreen(SizedScreen[_Closed], ModalScreen[_Closed]):
     """See, change and save settings; gives what changes, and where it was saved if it was."""
 
@@ -56,7 +60,7 @@ class SettingsScreen(SizedScreen[_Closed], ModalScreen[_Closed]):
         self.take_size(self.app.size)
         yield Static("Settings", markup=False, id="title")
         # What is only read is one widget a column: three a setting were felt when the panel opened.
-        with VerticalScroll(can_focus=False):
+        with Rows(can_focus=False):
             yield Static("\n".join(self._held), markup=False, classes="names")
             with Vertical():
                 for name, value in self._held.items():

@@ -7,6 +7,7 @@ import asyncio
 from textual import on
 
 from localspec.errors import LocalspecError
+from tui import waiting
 from tui.conversation import Turn
 from tui.screens.choosing import ChoosingView
 from tui.widgets.message import ReplyView
@@ -33,7 +34,8 @@ class TokensView(ChoosingView):
         """Move the cursor over the tokens of the reply it is in, or of the last one."""
         turn = self._token_bar.turn or self.session.conversation.last_reply
         if turn is None or self._log.view_of(turn) is None or not turn.tokens or turn.end is None:
-            self.hint("there is no reply here whose tokens are known")
+            unknown = "there is no reply here whose tokens are known"
+            self.hint(waiting.why_not(self.session) or unknown)
             return
         if not self._log.colours:
             await self.action_colours()
@@ -66,6 +68,6 @@ class TokensView(ChoosingView):
         if self._token_bar.turn is not turn:
             return  # left in the meantime
         if found is None:
-            self._token_bar.unknown()
+            self._token_bar.unknown(waiting.why_not(self.session))
         else:
             self._token_bar.fill(found)

@@ -30,6 +30,7 @@ from tui.happenings import (
     Told,
     Turned,
 )
+from tui.lines import cells
 from tui.memory import MemoryGauge
 from tui.open_chat import OpenChat
 from tui.pace import FIGURES_SECONDS, looks_per_second
@@ -198,12 +199,16 @@ class ChatView(SizedScreen[None]):
         else:
             temperature = session.settings.sampling.temperature
             session.meter.memory = self._memory.look(session.engine.pid)
-            options = session.options
-            verifier = options.verifier if options is not None else self._verifier
-            setting = f"{verifier} T {temperature:g}"
+            setting = f"{self.verifier} T {temperature:g}"
             self._stats.show_figures(session.meter, setting, two=self._tall)
             self._strip.show_rounds(session.meter)
             self._details.show_details(session.meter)
+
+    @property
+    def verifier(self) -> str:
+        """The one that replies are made with."""
+        options = self.session.options
+        return options.verifier if options is not None else self._verifier
 
     @property
     def _tall(self) -> bool:
@@ -232,6 +237,7 @@ class ChatView(SizedScreen[None]):
                 self._timer.stop()
                 self._timer = self._looks(info)
                 self._title_bar.opened(info)
+                self._show_parts()
                 for notice in info.notices:
                     await self._log.add(Note(notice))
             case Asked(question, reply):
@@ -285,10 +291,25 @@ class ChatView(SizedScreen[None]):
         await self._log.add(Note(line, error=True))
 
     def hint(self, text: str) -> None:
-        """Show a line in place of the figures, for as long as it takes to read."""
+        """Show a line in place of the figures, for as long as it takes to read.
+
+        One that is too long for that goes to the conversation, where the whole of it can be read.
+        """
+        text = told_here(text)
+        if cells(text) > (self._stats.content_size.width or self.app.size.width):
+            self.call_later(self._note, text)
+        else:
+            self.hint_briefly(text)
+
+    def hint_briefly(self, text: str) -> None:
+        """Show a line in place of the figures, or as much of it as there is room for."""
         self._hint_until = time.monotonic() + _HINT_SECONDS + len(text) / _READ_PER_SECOND
-        self._stats.show_hint(told_here(text))
+        self._stats.show_hint(text)
         self._timer.resume()
+
+    async def _note(self, text: str) -> None:
+        async with self._changing:
+            await self._log.note(text)
 
     def unhint(self) -> None:
         """The figures again: what was hinted at is over."""

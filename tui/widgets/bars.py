@@ -178,7 +178,7 @@ class StatsBar(Bar):
         self._show("", text, "$text-accent")
 
     def _show(self, line: str, state: str, style: str) -> None:
-        gap = SEPARATOR if line and state else ""
+        gap = SEPARATOR if line and not line.endswith("\n") and state else ""
         self.show(Content.assemble((line + gap, "$quiet"), (plain(state), style)))
 
     @staticmethod

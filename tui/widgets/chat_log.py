@@ -12,7 +12,7 @@ from textual.widget import Widget
 from textual.widgets import Button
 
 from tui.conversation import Turn
-from tui.widgets.message import Question, ReplyView
+from tui.widgets.message import Note, Question, ReplyView
 
 KEEP = 10
 """Messages that stay mounted: each one more makes every new line of a reply dearer to lay out."""
@@ -92,6 +92,13 @@ class ChatLog(VerticalScroll):
         """Show something that is not part of the conversation."""
         self._others.append(widget)
         await self.mount(widget)
+
+    async def note(self, text: str) -> None:
+        """Show a line of the interface itself, once where it would follow itself."""
+        last = self.children[-1] if self.children else None
+        if not (isinstance(last, Note) and last.says == text):
+            await self.add(Note(text))
+        self.anchor()
 
     async def add_list(self, widget: Widget) -> None:
         """Show something that is read from its beginning, even where it is longer than the log."""

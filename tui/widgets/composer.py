@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 from collections.abc import Callable, Iterable
 from itertools import takewhile
 
+from rich.text import Text
 from textual import events
 from textual.app import SuspendNotSupported
 from textual.message import Message
@@ -14,7 +17,11 @@ from textual.widgets import TextArea
 from tui import editing, keymap
 from tui.completion import Completion, completions
 from tui.pasting import Pastes
+from tui.stream import plain
 from tui.terminal_keys import named
+
+_PATIENCE_SECONDS = 1.0
+"""How long typing waits for a key of the screen to be obeyed."""
 
 
 class Composer(TextArea):
@@ -68,6 +75,13 @@ class Composer(TextArea):
         self.take_back: Callable[[], str | None] = lambda: None
         """Takes the last message that waits for the model out of the line."""
 
+    def get_line(self, line_index: int) -> Text:
+        """A line as it is drawn: what a terminal would obey is sent to the model, but not to it."""
+        # Character for character, or the cursor would stand elsewhere; tabs are Textual's.
+        parts = self.document.get_line(line_index).split("\t")
+        harmless = "\t".join(plain(part).replace("\n", " ") for part in parts)
+        return Text(harmless, end="", no_wrap=True)
+
     async def _on_paste(self, event: events.Paste) -> None:
         # A large text is not laid out and highlighted here: a mark stands for it until it is sent.
         event.prevent_default()
@@ -80,12 +94,34 @@ class Composer(TextArea):
         # A priority binding would overtake the letters typed just before, an ordinary one be
         # overtaken by those typed just after: keys of our own are obeyed here, in their order.
         active = self.screen.active_bindings.get(named(event.key))
-        if active is None or active.node is not self:
+        if active is None or not active.enabled:
             return
         # What there is nothing to do for goes on to the keys of the screen.
-        if active.enabled and await self.app.run_action(active.binding.action, self):
+        if active.node is self:
+            done = await self.app.run_action(active.binding.action, self)
+        else:
+            done = active.node is self.screen and await self._by_the_screen(active.binding.action)
+        if done:
             event.stop()
             event.prevent_default()
+
+    async def _by_the_screen(self, action: str) -> bool:
+        """Have the screen obey a key after all that it was sent, before more is typed here.
+
+        Else what is typed after a key for another chat would be sent in this one.
+        """
+        obeyed = asyncio.Event()
+
+        async def obey() -> None:
+            try:
+                await self.app.run_action(action, self.screen)
+            finally:
+                obeyed.set()
+
+        self.screen.call_later(obey)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(obeyed.wait(), _PATIENCE_SECONDS)
+        return True
 
     def action_send(self) -> None:
         """Send the text and empty the composer; complete what the arrow keys stand on."""
@@ -95,7 +131,8 @@ class Composer(TextArea):
         text = self.text
         if text.strip() and self._sending is None:
             self._sending = text
-            self.post_message(self.Sent(self._pastes.unfold(text)))
+            # To the screen at once: it would bubble there after what is typed meanwhile.
+            self.screen.post_message(self.Sent(self._pastes.unfold(text)))
 
     def remember(self, texts: Iterable[str]) -> None:
         """What was said in earlier sessions, oldest first: Up finds it after what was sent now."""
@@ -140,13 +177,21 @@ class Composer(TextArea):
         try:
             words = editing.command()
             with self.app.suspend():
-                text = editing.edited(self._pastes.unfold(self.text), words)
+                text = self._edited(words)
         except editing.EditorError as error:
             self.post_message(self.Refused(str(error)))
         except SuspendNotSupported:
             self.post_message(self.Refused("this terminal cannot be lent to an editor"))
         else:
             self.put(text)
+
+    def _edited(self, words: list[str]) -> str:
+        # Textual takes the terminal back only from what ends well.
+        try:
+            return editing.edited(self._pastes.unfold(self.text), words)
+        except editing.EditorError as error:
+            self.post_message(self.Refused(str(error)))
+            return self.text
 
     def action_complete(self) -> None:
         """Complete the word at the cursor, or move the focus on where there is nothing to do."""

@@ -59,7 +59,7 @@ class Note(Static):
     """A line of the interface itself."""
 
     def __init__(self, text: str, *, error: bool = False) -> None:
-        text = told_here(text) if error else text
+        self.says = text = told_here(text) if error else text
         super().__init__(plain(text), markup=False, classes="-error" if error else "")
 
 

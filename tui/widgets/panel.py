@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 from textual.content import Content
 from textual.widgets import Static
 
@@ -41,11 +43,22 @@ class Details(Static):
     def show_details(self, meter: Meter) -> None:
         """Show the figures of the running or last reply."""
         lines = details(meter)
-        if not self.display or lines == self._shown:
-            return
-        self._shown = lines
+        if self.display and lines != self._shown:
+            self._shown = lines
+            self._set()
+
+    def on_resize(self) -> None:
+        """What is long stays in its column."""
+        self._set()
+
+    def _set(self) -> None:
+        room = max(_LABEL, (self.content_size.width or self.app.size.width) - _LABEL)
+        between = "\n" + " " * _LABEL
         parts = [
-            Content.assemble((plain(label).ljust(_LABEL), "$primary"), (plain(text), "$quiet"))
-            for label, text in lines
+            Content.assemble(
+                (plain(label).ljust(_LABEL), "$primary"),
+                (between.join(textwrap.wrap(plain(text), room)), "$quiet"),
+            )
+            for label, text in self._shown
         ]
         self.update(Content("\n").join(parts))

@@ -11,6 +11,9 @@ from tui.origins import is_looked_up, kind_of
 from tui.stream import plain
 from tui.widgets.bars import Bar
 
+_LEAST = 0.0005
+"""Probability of an alternative that is shown: others would stand there as 0.0%."""
+
 
 class TokenBar(Bar):
     """A cursor over the tokens of one reply, and two lines about the token under it."""
@@ -55,14 +58,15 @@ class TokenBar(Bar):
     def fill(self, found: Examination) -> None:
         """Show what stood behind the token."""
         others = [c for c in found.candidates if c.token != found.chosen.token]
-        line = "else  " + "  ".join(f"{_quoted(c.text)} {_share(c.model)}" for c in others)
+        likely = [c for c in others if c.model >= _LEAST] or others[:1]
+        line = "else  " + "  ".join(f"{_quoted(c.text)} {_share(c.model)}" for c in likely)
         self.show(
             self._line(self._probabilities(found.chosen)) + Content.assemble("\n", (line, "$quiet"))
         )
 
-    def unknown(self) -> None:
-        """Say that the models cannot be asked about it."""
-        self.show(self._line("p and q are not known any more"))
+    def unknown(self, why: str | None = None) -> None:
+        """Say that the models cannot be asked about it, if only now."""
+        self.show(self._line(why or "p and q are not known any more"))
 
     def _line(self, rest: str) -> Content:
         assert self._turn is not None
