@@ -21,9 +21,6 @@ class Decoding:
         self._reader = reader
         self._told: set[str] = set()
         """Troubles that the person knows of."""
-        costs = pairing.control.policy.costs
-        self._plain_pass = costs.verify(1) if costs else None
-        """Seconds: measured when the pair was loaded, then seen in rounds without a draft."""
 
     def reply(
         self, generation: Generation, drafter: Drafter, policy: Policy
@@ -43,8 +40,7 @@ class Decoding:
         capacity = self._pairing.target.capacity
         if generation.finish == "length" and len(generation.tokens) > capacity:
             yield Notice(f"the reply was cut: the context of {capacity} tokens is full")
-        self._plain_pass = generation.plain_pass or self._plain_pass
-        return generation.reply(policy, self._plain_pass)
+        return generation.reply(policy)
 
     def _decode(
         self, generation: Generation, drafter: Drafter, policy: Policy

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import secrets
 import time
 from collections.abc import Iterator
@@ -14,15 +13,11 @@ from localspec.loop import Turn, decode_round
 from localspec.noise import Noise
 from localspec.plan import Standing
 from localspec.policy import Policy
-from localspec.policy.costs import Costs
 from localspec.request import Request
 from localspec.sampling import Processor
 from localspec.target import Target
 from localspec.textstream import TextStream
 from localspec.verifiers import Verifier
-
-_ENOUGH = 4
-"""Rounds without a draft that say how long a pass over one token takes."""
 
 
 def new_seed() -> int:
@@ -140,24 +135,15 @@ class Generation:
             speculation=speculation,
         )
 
-    @property
-    def plain_pass(self) -> float | None:
-        """Seconds of the target's pass over one token, as seen in this reply; None if too seldom.
-
-        What a policy books for such a pass has its own work in it, which plain decoding is spared.
-        """
-        tally = self._request.tally
-        enough = tally.plain_rounds >= _ENOUGH
-        return tally.plain_verify_seconds / tally.plain_rounds if enough else None
-
-    def reply(self, policy: Policy, plain_pass: float | None = None) -> Reply:
-        """The whole of it; ``plain_pass`` as seen in this reply or an earlier one."""
+    def reply(self, policy: Policy) -> Reply:
+        """The whole of it."""
         now = time.perf_counter()
         self._ending.drain(final=True)
         tally, emitted = self._request.tally, self._request.emitted
         read = self._decoding > self._began
         decode_seconds = now - self._decoding if read else 0.0
-        plain_seconds = self._plain_seconds(policy.costs, decode_seconds, plain_pass)
+        one = policy.costs.verify(1) if policy.costs else None
+        plain_seconds = tally.plain_token(one, decode_seconds, len(emitted))
         return Reply(
             text=self._ending.stream.text,
             tokens=tuple(e.token for e in emitted),
@@ -184,20 +170,6 @@ class Generation:
             ),
             seed=self._request.noise.seed,
         )
-
-    def _plain_seconds(
-        self, costs: Costs | None, decode_seconds: float, plain_pass: float | None
-    ) -> float | None:
-        """Of a token by plain decoding: its pass, and what each token of this reply took beside
-        passes and drafts; None where neither is known.
-        """
-        tally, emitted = self._request.tally, self._request.emitted
-        if costs and emitted:
-            one = min(costs.verify(1), plain_pass or math.inf)
-            # Sampling, events and the rest are paid for every token, drafted or not.
-            rest = decode_seconds - tally.beside_seconds - tally.verify_seconds
-            return one + max(0.0, rest) / len(emitted)
-        return tally.plain_seconds / tally.plain_rounds if tally.plain_rounds else None
 
 
 __all__ = ["Ending", "Generation", "Pieces", "new_seed"]

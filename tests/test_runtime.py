@@ -288,22 +288,6 @@ def test_a_draft_that_computes_no_numbers_is_left_alone_and_the_person_told(
     assert [len(lines) for lines in told] == [1, 0]
 
 
-def test_the_speed_of_plain_decoding_counts_what_every_token_costs_beside_its_pass(
-    runtime: Runtime,
-) -> None:
-    """Else a small model would look slower with drafts than it is; and no more than that, else
-    faster: what planning and asking cost is not counted.
-    """
-    stats = last(runtime.reply(HELLO, sampling=WARM, seed=1, max_tokens=30)).stats
-    costs, alone = runtime.costs(), runtime._decoding._plain_pass
-    assert costs is not None
-    assert alone is not None
-    alone = min(alone, costs.verify(1))
-    assert stats.plain_tokens_per_second is not None
-    beside = (stats.decode_seconds - stats.draft_seconds - stats.verify_seconds) / stats.emitted
-    assert 0 < 1 / stats.plain_tokens_per_second - alone < beside
-
-
 def test_without_a_draft_ngrams_draft_alone(files: Files) -> None:
     with Runtime.open(options(files, draft="none")) as runtime:
         assert runtime.info.draft is None
