@@ -63,8 +63,7 @@ class Answering:
         engines = self._engines
         self._activity()
         if await engines.open() and engines.info is not None:
-            model = engines.options.model if engines.options is not None else None
-            self._chats.opened(engines.info, model)
+            self._chats.opened(engines.info, engines.options)
 
     def _tell(self, chat: OpenChat, happening: Happening) -> None:
         """Something happens in a chat: the screen shows it, or it waits until one looks there."""

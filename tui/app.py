@@ -231,7 +231,7 @@ def run(
         name=options.model,
         verifier=options.verifier,
         system=system,
-        kept=Kept(Saver(), options.model),
+        kept=Kept(Saver(), options.model, options.draft),
         resume=resume,
         keys=keys,
         options=options,

@@ -32,12 +32,14 @@ T = TypeVar("T")
 class Kept:
     """The chat that is open, as it is kept; without a saver nothing is."""
 
-    def __init__(self, saver: Saver | None = None, model: str | None = None) -> None:
-        """``model`` is how the person asked for it."""
+    def __init__(
+        self, saver: Saver | None = None, model: str | None = None, draft: str | None = None
+    ) -> None:
+        """``model`` and ``draft`` are how the person asked for them."""
         self._saver = saver
-        self._model = from_anywhere(model) if model else None
+        self._model, self._draft = from_anywhere(model), from_anywhere(draft)
         self._new = True
-        self.info = started(model=self._model)
+        self.info = started(model=self._model, draft=self._draft)
         self.on_news: Callable[[str], None] = _silent
         """Called in the event loop with lines for the person: not being saved, saved again."""
 
@@ -57,14 +59,12 @@ class Kept:
 
     def another(self) -> Kept:
         """For another chat in the same place; it is saved from its first message on."""
-        kept = Kept(self._saver)
-        kept._model, kept.info = self._model, started(model=self._model)
-        return kept
+        return Kept(self._saver, self._model, self._draft)
 
     def resume(self, chat: Chat, conversation: Conversation) -> None:
         """Put a chat into the conversation and go on with it."""
         same = self._model in (None, chat.info.model)
-        self.info = dataclasses.replace(chat.info, model=self._model or chat.info.model)
+        self.info = self._answered(chat.info)
         self._new = False
         conversation.system = chat.info.system
         conversation.load([_turn(m) for m in chat.messages], chat.info.leaf)
@@ -77,10 +77,16 @@ class Kept:
         if self._saver is not None and not self._new:
             self._saver.save(self.info)
 
-    def use_model(self, model: str) -> None:
-        """Another model answers from now on."""
-        self._model = from_anywhere(model)
-        self.info = dataclasses.replace(self.info, model=self._model)
+    def use_model(self, model: str, draft: str | None) -> None:
+        """Another model answers from now on, or another draft helps it."""
+        self._model, self._draft = from_anywhere(model), from_anywhere(draft)
+        self.info = self._answered(self.info)
+
+    def _answered(self, info: ChatInfo) -> ChatInfo:
+        """By the model of now."""
+        if self._model is None:
+            return info
+        return dataclasses.replace(info, model=self._model, draft=self._draft)
 
     def rename(self, title: str) -> None:
         """Give the open chat a title that stays."""
@@ -112,9 +118,8 @@ class Kept:
 
     def _update(self, conversation: Conversation) -> None:
         self.info = dataclasses.replace(
-            self.info,
+            self._answered(self.info),
             system=conversation.system,
-            model=self._model or self.info.model,
             leaf=conversation.turns[-1].id if conversation.turns else None,
             updated=time.time(),
         )

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from localspec.events import ModelInfo
 from tui.conversation import Conversation
 from tui.kept import Kept
 from tui.open_chat import OpenChat
+
+if TYPE_CHECKING:
+    from localspec.options import Options
 
 
 class OpenChats:
@@ -57,12 +62,12 @@ class OpenChats:
             self.all.append(fresh)
         return self.all[min(place, len(self.all) - 1)]
 
-    def opened(self, info: ModelInfo, model: str | None) -> None:
-        """Another model answers in all of them; ``model`` is how it was asked for."""
+    def opened(self, info: ModelInfo, asked: Options | None) -> None:
+        """Another model answers in all of them; ``asked`` is how that was said."""
         for chat in self.all:
             chat.meter.opened(info)
-            if model is not None:
-                chat.kept.use_model(model)
+            if asked is not None:
+                chat.kept.use_model(asked.model, asked.draft)
 
     def forget_how(self) -> None:
         """How replies were made does not matter any more: the model is another."""

@@ -29,15 +29,18 @@ class Journal:
         *,
         system: str | None = None,
         model: str | None = None,
+        draft: str | None = None,
         resumed: Chat | None = None,
     ) -> None:
         """Begin a chat, or go on with one; its system prompt stays unless another is given."""
         self._saver = saver
         self._said = [] if resumed is None else branch(resumed)
-        model = from_anywhere(model) if model else None
-        info = started(system, model) if resumed is None else resumed.info
+        info = started() if resumed is None else resumed.info
         self._info = dataclasses.replace(
-            info, system=info.system if system is None else system, model=model or info.model
+            info,
+            system=info.system if system is None else system,
+            model=from_anywhere(model) or info.model,
+            draft=from_anywhere(draft),
         )
 
     @property
@@ -57,7 +60,7 @@ class Journal:
     def renew(self) -> None:
         """Begin another chat, with the same system prompt; what was said is kept where it is."""
         self._said = []
-        self._info = started(self._info.system, self._info.model)
+        self._info = started(self._info.system, self._info.model, self._info.draft)
 
     def messages(self, question: str) -> list[Message]:
         """What the model is asked, with a new question at the end."""

@@ -58,7 +58,7 @@ _CREATE = (
     END""",
     "CREATE TABLE presets (name TEXT PRIMARY KEY, system TEXT NOT NULL) WITHOUT ROWID",
 )
-MIGRATIONS: tuple[Sequence[str], ...] = (_CREATE,)
+MIGRATIONS: tuple[Sequence[str], ...] = (_CREATE, ("ALTER TABLE chats ADD COLUMN draft TEXT",))
 """Statements that lead from format i to i + 1; an empty file is format 0."""
 
 

@@ -20,7 +20,7 @@ from localspec.errors import ChatsError
 PURGE_DAYS = 30
 """How long a removed chat can be restored."""
 
-_INFO = "id, title, named, system, model, leaf, created, updated, deleted"
+_INFO = "id, title, named, system, model, leaf, created, updated, deleted, draft"
 _MESSAGE = "id, parent, role, text, created, ended, details"
 
 
@@ -70,13 +70,14 @@ class ChatStore:
         """
         with explained(self.path), transaction(self._db):
             self._db.executemany(
-                """INSERT INTO chats (id, title, named, system, model, leaf, created, updated)
-                VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+                """INSERT INTO chats
+                    (id, title, named, system, model, leaf, created, updated, draft)
+                VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
                 ON CONFLICT (id) DO UPDATE SET
                     title = iif(named AND NOT excluded.named, title, excluded.title),
                     named = named OR excluded.named,
                     system = excluded.system, model = excluded.model, leaf = excluded.leaf,
-                    updated = max(updated, excluded.updated)""",
+                    updated = max(updated, excluded.updated), draft = excluded.draft""",
                 [
                     (
                         i.id,
@@ -87,6 +88,7 @@ class ChatStore:
                         i.leaf,
                         i.created,
                         i.updated,
+                        i.draft and _clean(i.draft),
                     )
                     for i in infos
                 ],

@@ -42,6 +42,7 @@ class _Chat:
     named: bool = True
     system: str | None = None
     model: str | None = None
+    draft: str | None = None
     leaf: int | None = None
     messages: tuple[_Message, ...] = ()
 
@@ -96,6 +97,7 @@ def _exported(chat: Chat) -> _Chat:
         named=info.named,
         system=info.system,
         model=info.model,
+        draft=info.draft,
         leaf=numbers.get(info.leaf) if info.leaf is not None else None,
         messages=tuple(
             _Message(
@@ -159,6 +161,7 @@ def _imported(chat: _Chat, where: str) -> Chat:
         leaf=None if chat.leaf is None else ids[chat.leaf],
         created=chat.created,
         updated=chat.updated,
+        draft=chat.draft,
     )
     return Chat(info, tuple(messages))
 

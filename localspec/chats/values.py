@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from localspec.pairs.catalog import catalog
+
 End = Literal["stop", "length", "interrupt", "failed"]
 _TITLE = 60
 """Characters of a title made from a message."""
@@ -50,6 +52,8 @@ class ChatInfo:
     updated: float
     deleted: float | None = None
     """When it was removed; it can be restored until it is purged."""
+    draft: str | None = None
+    """What was named to draft for the model; None: whatever belongs to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +120,18 @@ def title_of(text: str) -> str:
     return f"{cut[: cut.rfind(' ')] if ' ' in cut[_TITLE // 2 :] else cut}…"
 
 
-def from_anywhere(model: str) -> str:
-    """The name of a model as it can be asked for in any folder: paths of files are made whole."""
+def from_anywhere(model: str | None) -> str | None:
+    """The name of a model as it can be asked for in any folder: paths are made whole."""
+    if not model:
+        return None
     path = Path(model).expanduser()
-    return str(path.resolve()) if path.is_file() else model
+    is_path = path.is_file() or (path.is_dir() and model not in catalog())
+    return str(path.resolve()) if is_path else model
 
 
-def started(system: str | None = None, model: str | None = None) -> ChatInfo:
+def started(
+    system: str | None = None, model: str | None = None, draft: str | None = None
+) -> ChatInfo:
     """A chat that begins now."""
     now = time.time()
-    return ChatInfo(new_chat_id(), "untitled", False, system, model, None, now, now)
+    return ChatInfo(new_chat_id(), "untitled", False, system, model, None, now, now, draft=draft)

@@ -23,7 +23,7 @@ from localspec.cli.interrupt import CtrlC
 from localspec.cli.lines import Leaving, Talk
 from localspec.cli.spoken import Silent, speaker
 from localspec.cli.texts import decode, write
-from localspec.errors import LocalspecError, UsageError
+from localspec.errors import LocalspecError, ModelNotFoundError, UsageError
 from localspec.events import Finished, Notice, ReplyEvent, Token
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ def command(
     chat = to_resume(resume, last=last)
     if chat is not None and model is None:
         model = chat.info.model
+        flags["draft"] = flags["draft"] or draft_of(chat)
     asked = sort_flags(model, flags)
     preset = chosen_preset()
     if system is None and preset is not None:
@@ -79,13 +80,30 @@ def _lines(asked: Asked, system: str | None, chat: Chat | None) -> int:
     from localspec.chats.saver import Saver
 
     saver = Saver(tell=_tell) if sys.stdin.isatty() or chat is not None else None
-    journal = Journal(saver, system=system, model=asked.options.model, resumed=chat)
+    options = asked.options
+    journal = Journal(saver, system=system, model=options.model, draft=options.draft, resumed=chat)
     try:
         return _answer_lines(asked, journal)
     finally:
         unsaved = saver.close() if saver is not None else None
         if unsaved is not None:
             _tell(f"the last messages are not saved: {unsaved}")
+
+
+def draft_of(chat: Chat) -> str | None:
+    """What was named to draft when the chat was held, if it is still there."""
+    from localspec.pairs.resolve import NO_DRAFT, draft_file
+
+    draft = chat.info.draft
+    if draft is not None and draft != NO_DRAFT:
+        try:
+            file = draft_file(draft)
+            if not file.exists():
+                raise ModelNotFoundError(f"{file} is missing")
+        except LocalspecError as error:
+            _tell(f"this chat goes on without the draft that it had: {error}")
+            return None
+    return draft
 
 
 def _tell(line: str) -> None:

@@ -219,6 +219,20 @@ def test_an_older_file_is_brought_up_to_date_once(path):
         db.close()
 
 
+def test_chats_of_the_first_format_are_read(path):
+    path.parent.mkdir()
+    schema.connect(path, schema.MIGRATIONS[:1]).close()
+    with sqlite3.connect(path) as db:
+        db.execute("INSERT INTO chats VALUES ('a', 't', 0, NULL, 'demo', NULL, 1, 2, NULL)")
+    db.close()
+    with ChatStore(path) as store:
+        (listed,) = store.listed()
+        assert (store.load("a").info.model, store.load("a").info.draft) == ("demo", None)
+        assert listed.info.id == "a"
+        store.put_chat(a_chat("hello", model="demo", draft="small"))
+        assert store.load(store.last().id).info.draft == "small"
+
+
 def test_a_failed_migration_changes_nothing(path):
     ChatStore(path).close()
     with pytest.raises(ChatsError):

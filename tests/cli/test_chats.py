@@ -18,6 +18,7 @@ from localspec import cli
 from localspec.chats import schema
 from localspec.chats.store import ChatStore
 from localspec.chats.values import Chat, ChatMessage, new_message_id, started
+from localspec.cli.chat import draft_of
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -169,15 +170,26 @@ def plain_chat(*argv: str, stdin: bytes) -> subprocess.CompletedProcess[bytes]:
 def test_a_chat_is_resumed_line_by_line_and_goes_on(
     files: Files, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    chat = put("On owls", "why?", "Because.", model=str(files.target))
+    pair = {"model": str(files.target), "draft": str(files.draft)}
+    chat = put("On owls", "why?", "Because.", **pair)
     done = plain_chat("--resume", chat.info.id[:5], stdin=b"and then?\n")
     assert done.returncode == 0, done.stderr
     with ChatStore() as store:
-        messages = store.load(chat.info.id).messages
+        info, messages = store.load(chat.info.id).info, store.load(chat.info.id).messages
+    assert {"model": info.model, "draft": info.draft} == pair
     assert [m.text for m in messages[:3]] == ["why?", "Because.", "and then?"]
     assert messages[3].parent == messages[2].id
     assert messages[3].end in ("stop", "length")
     assert messages[3].text + "\n" == done.stdout.decode()
+
+
+def test_a_draft_that_is_gone_stops_no_chat(capsys: pytest.CaptureFixture[str]) -> None:
+    held = started(model="demo", draft="/gone/draft.gguf")
+    assert draft_of(Chat(held)) is None
+    assert "goes on without the draft that it had" in capsys.readouterr().err
+    assert draft_of(Chat(replace(held, draft="none"))) == "none"
+    assert draft_of(Chat(replace(held, draft=None))) is None
+    assert capsys.readouterr().err == ""
 
 
 def test_what_a_pipe_asks_is_not_kept(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
