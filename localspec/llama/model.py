@@ -174,11 +174,6 @@ class Model:
         return int(c_api.llama_model_size(self._ptr))
 
     @functools.cached_property
-    def n_params(self) -> int:
-        """Number of weights."""
-        return int(c_api.llama_model_n_params(self._ptr))
-
-    @functools.cached_property
     def partial_removal(self) -> bool:
         """Whether the KV cache can forget the end of a sequence, which rejected drafts need."""
         return not (
