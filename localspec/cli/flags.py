@@ -173,8 +173,14 @@ def _of_sampling(*names: str, help: str) -> Callable[[_Function], _Function]:  #
     field = names[-1].removeprefix("--").replace("-", "_")
     default = getattr(_DEFAULTS, field)
     metavar = "N" if isinstance(default, int) else None
-    text = f"{help}; default {default}."
-    return _option(*names, type=type(default), default=default, metavar=metavar, help=text)
+    return _option(
+        *names,
+        type=type(default),
+        default=default,
+        show_default=True,
+        metavar=metavar,
+        help=f"{help}.",
+    )
 
 
 def sampling_flags(function: _Function) -> _Function:

@@ -554,9 +554,9 @@ def test_help_tells_what_a_flag_is_where_it_is_not_given(
     config.settings.cache_clear()
     assert cli.call(["run", "--help"]) == 0
     told = " ".join(capsys.readouterr().out.split())
-    assert "--temperature FLOAT [default: 0.8]" in told
-    assert "--top-k INTEGER [default: 9]" in told
-    assert "--min-p FLOAT [default: unusable in config.toml]" in told
+    assert "the likeliest token. [default: 0.8]" in told
+    assert "0: all. [default: 9]" in told
+    assert "probability. [default: unusable in config.toml]" in told
     config.settings.cache_clear()
 
 
