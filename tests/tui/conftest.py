@@ -8,7 +8,6 @@ import pytest
 sys.path.append(str(Path(__file__).parent))  # for fake_engine, here and in the tests
 
 from fake_engine import FakeEngine
-from textual import _wait
 
 from localspec.pairs import apart
 from localspec.sampling import Sampling
@@ -101,13 +100,6 @@ class Chat:
 def _no_clipboard(monkeypatch):
     """What the person who runs the tests has in the clipboard stays there."""
     monkeypatch.setattr(clipboard, "copy", lambda _: None)
-
-
-@pytest.fixture(autouse=True)
-def _brisk(monkeypatch):
-    """Textual's pilot naps after every key until the process is idle: a shorter nap will do."""
-    monkeypatch.setattr(_wait, "SLEEP_GRANULARITY", 0.01)
-    monkeypatch.setattr(_wait, "SLEEP_IDLE", 0.001)
 
 
 @pytest.fixture

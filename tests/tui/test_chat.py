@@ -811,6 +811,7 @@ async def test_a_click_on_a_token_moves_the_cursor_there(chat):
         await c.ask("More")
         await c.pilot.press("ctrl+t")
         await c.sees("- a")
+        await c.settled()
         flow = c.app.screen.query(ReplyView).first().flow
         await c.pilot.click(flow, offset=(LONG.index("four") + 1, 0))
         await c.sees("token 4/18  ' four'  corrected  p 0.750")

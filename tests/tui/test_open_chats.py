@@ -119,7 +119,7 @@ async def test_open_chats_are_listed_looked_at_and_closed(chat):
         assert len(c.session.chats.all) == 1
         await c.type("/close")
         await c.until(lambda: not c.session.conversation.turns)
-        assert "Two." not in c.screen_text
+        await c.until(lambda: "Two." not in c.screen_text)
 
 
 async def test_a_new_chat_in_an_untouched_one_opens_nothing(chat):
@@ -223,3 +223,12 @@ async def test_the_title_fits(chat, size):
         await c.pilot.press("ctrl+n", "ctrl+pageup")
         await c.until(lambda: "chat 1 of 2: a long question" in c.stats)
         assert all(len(line) <= size[0] for line in c.screen_text.splitlines())
+
+
+async def test_a_list_asked_for_in_a_chat_just_opened_is_not_wiped_with_the_chat_before(chat):
+    async with chat(Script("One.")) as c:
+        await c.ask("about foxes")
+        c.app.screen.action_new()
+        await c.app.screen.open_chats("")  # before the screen has come to show the new chat
+        await c.until(lambda: not c.replies)
+        await c.sees("/open N looks at one")

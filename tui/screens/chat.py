@@ -85,7 +85,7 @@ class ChatScreen(TokensView):
     async def _run_command(self, command: Command) -> None:
         does = self._commands().get(command.name)
         if does is None:
-            await self._log.add(Note(self.session.change(command)))
+            await self._below(Note(self.session.change(command)))
             self._timer.resume()
             return
         running = does(command.value)
@@ -155,7 +155,7 @@ class ChatScreen(TokensView):
         """List the themes, or use one."""
         if not name:
             rows = [("●" if known == self.app.theme else "", known) for known in theme.NAMES]
-            await self._log.add_list(Columns([*rows, ("", "/theme NAME uses one")]))
+            await self._list_below(Columns([*rows, ("", "/theme NAME uses one")]))
         elif name in theme.NAMES:
             self.app.theme = name
         else:
@@ -243,7 +243,7 @@ class ChatScreen(TokensView):
         """List keys and commands in the conversation."""
         typed = [(spec.usage, spec.help) for spec in commands.SPECS.values()]
         keys = [(row.keys, row.does) for row in keymap.rows(self._rebound, keymap.IN_THE_CHAT)]
-        await self._log.add_list(Columns([*keys, *keymap.FIXED, ("", ""), *typed]))
+        await self._list_below(Columns([*keys, *keymap.FIXED, ("", ""), *typed]))
 
     def action_copy(self, code: bool = False) -> None:
         """Copy the last reply, or its last code block, to the clipboard."""

@@ -113,9 +113,7 @@ class ChoosingView(KeepingView):
         while self._pulls:
             wanted = self._pulls.popleft()
             outcome = await puller.run(wanted.name, wanted.draft, force=wanted.force)
-            async with self._changing:
-                for line in outcome.lines:
-                    await self._log.add(Note(line, error=outcome.error))
+            await self._below(*(Note(line, error=outcome.error) for line in outcome.lines))
 
     def stop_pull(self) -> None:
         """End the pull; what has arrived is kept. What was to follow is pulled next."""
@@ -154,14 +152,14 @@ class ChoosingView(KeepingView):
         if isinstance(value, str):
             self._look_and_load({"draft": None if value == "auto" else value})
             return
-        await self._log.add(Note(self.session.change(Command("draft", value))))
+        await self._below(Note(self.session.change(Command("draft", value))))
         self._timer.resume()
 
     async def set(self, text: str) -> None:
         """List the settings, or change one."""
         session = self.session
         if not text:
-            await self._log.add_list(Columns(tuning.rows(session.settings, session.options)))
+            await self._list_below(Columns(tuning.rows(session.settings, session.options)))
             return
         try:
             name, typed = tuning.read(text)
@@ -223,7 +221,7 @@ class ChoosingView(KeepingView):
         found = presets.presets()
         listed = [(preset.name, plain(preset.about)) for preset in found.values()]
         hint = "/preset NAME uses one" if found else "there are none; /preset save NAME makes one"
-        await self._log.add_list(Columns([*listed, ("", hint)]))
+        await self._list_below(Columns([*listed, ("", hint)]))
 
     def _use_preset(self, preset: Preset) -> None:
         session = self.session
@@ -280,8 +278,7 @@ class ChoosingView(KeepingView):
                 if unfit is not None:
                     raise UnsupportedModelError(unfit)
         except LocalspecError as error:
-            async with self._changing:
-                await self._log.add(Note(str(error), error=True))
+            await self._below(Note(str(error), error=True))
             self.unhint()
             return
         self.unhint()

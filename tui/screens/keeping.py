@@ -110,7 +110,7 @@ class KeepingView(ChatView):
         if found:
             rows = [(info.id[:_ID_SHOWN], text) for info, text in found[:_LISTED]]
             more = [("", f"and {len(found) - _LISTED} more")] if len(found) > _LISTED else []
-            await self._log.add_list(Columns([*rows, *more, ("", "/resume ID goes on with one")]))
+            await self._list_below(Columns([*rows, *more, ("", "/resume ID goes on with one")]))
         else:
             self.hint("no title or message holds this" if query else "there are no chats yet")
 
@@ -161,7 +161,7 @@ class KeepingView(ChatView):
         """List the open chats, or look at one of them."""
         chats = self.session.chats
         if not words:
-            await self._log.add_list(Columns([*self._opened(), ("", "/open N looks at one")]))
+            await self._list_below(Columns([*self._opened(), ("", "/open N looks at one")]))
         elif words.isdecimal() and 1 <= int(words) <= len(chats.all):
             self._look_at(int(words) - 1)
         else:
@@ -195,7 +195,7 @@ class KeepingView(ChatView):
         try:
             await chat.kept.remove(identity)
         except LocalspecError as error:
-            await self._log.add(Note(str(error), error=True))
+            await self._below(Note(str(error), error=True))
             return
         self._deleted = identity
         if self.session.chat is not chat:  # the person has gone on meanwhile
@@ -212,7 +212,7 @@ class KeepingView(ChatView):
         try:
             await self.session.kept.restore(identity)
         except LocalspecError as error:
-            await self._log.add(Note(str(error), error=True))
+            await self._below(Note(str(error), error=True))
         else:
             await self.resume(identity)
 
@@ -230,9 +230,9 @@ class KeepingView(ChatView):
         try:
             await self.session.kept.export(path)
         except LocalspecError as error:
-            await self._log.add(Note(str(error), error=True))
+            await self._below(Note(str(error), error=True))
         else:
-            await self._log.add(Note(f"written to {path.absolute()}"))
+            await self._below(Note(f"written to {path.absolute()}"))
         self._log.anchor()
 
     async def import_chats(self, name: str) -> None:
@@ -244,14 +244,14 @@ class KeepingView(ChatView):
             await self.resume(found[0].id)
             return
         rows = [(info.id[:_ID_SHOWN], _described(info.title, info.updated)) for info in found]
-        await self._log.add_list(Columns([*rows, ("", "imported; /resume ID goes on with one")]))
+        await self._list_below(Columns([*rows, ("", "imported; /resume ID goes on with one")]))
 
     async def _asked(self, answer: Awaitable[T]) -> T | None:
         """What is answered; None, and a line that says why, where it cannot be."""
         try:
             found = await answer
         except LocalspecError as error:
-            await self._log.add(Note(str(error), error=True))
+            await self._below(Note(str(error), error=True))
             self._log.anchor()
             return None
         return found

@@ -11,6 +11,7 @@ from textual.containers import Container
 from textual.geometry import Size
 from textual.message import Message
 from textual.timer import Timer
+from textual.widget import Widget
 from textual.widgets import Footer
 
 from localspec.errors import LocalspecError
@@ -159,8 +160,7 @@ class ChatView(SizedScreen[None]):
         self._looking = False
         session = self.session
         async with self._changing:
-            for happening in session.take_happenings():
-                await self._show(happening)
+            await self._catch_up()
             # While the person reads further up, nothing is drawn below; it is caught up with later.
             if self._live is not None and not self._log.reading_back:
                 await self._live.sync(waiting.for_text(session))
@@ -229,6 +229,26 @@ class ChatView(SizedScreen[None]):
         if shown is not self._strip.display:
             self._strip.display = shown
         self._timer.resume()
+
+    async def _catch_up(self) -> None:
+        for happening in self.session.take_happenings():
+            await self._show(happening)
+
+    async def _below(self, *widgets: Widget) -> None:
+        """Show what is no part of the conversation, below all that has happened so far.
+
+        Else a chat that is still to be shown would take the place of it.
+        """
+        async with self._changing:
+            await self._catch_up()
+            for widget in widgets:
+                await self._log.add(widget)
+
+    async def _list_below(self, widget: Widget) -> None:
+        """Likewise what is read from its beginning."""
+        async with self._changing:
+            await self._catch_up()
+            await self._log.add_list(widget)
 
     async def _show(self, happening: Happening) -> None:
         match happening:
@@ -309,6 +329,7 @@ class ChatView(SizedScreen[None]):
 
     async def _note(self, text: str) -> None:
         async with self._changing:
+            await self._catch_up()
             await self._log.note(text)
 
     def unhint(self) -> None:
