@@ -18,11 +18,11 @@ from localspec.chats.values import (
     ChatMessage,
     Hit,
     Listed,
-    from_anywhere,
     started,
     title_of,
 )
 from localspec.errors import ChatsError, ChatsFileError
+from localspec.pairs.catalog import from_anywhere
 from tui import remembered
 from tui.conversation import Conversation, Turn
 

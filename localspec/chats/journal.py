@@ -12,12 +12,12 @@ from localspec.chats.transfer import branch
 from localspec.chats.values import (
     Chat,
     ChatMessage,
-    from_anywhere,
     new_message_id,
     started,
     title_of,
 )
 from localspec.events import Message, Reply
+from localspec.pairs.catalog import from_anywhere
 
 
 class Journal:

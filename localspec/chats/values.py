@@ -7,10 +7,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
-
-from localspec.pairs.catalog import catalog
 
 End = Literal["stop", "length", "interrupt", "failed"]
 _TITLE = 60
@@ -118,15 +115,6 @@ def title_of(text: str) -> str:
         return line or "untitled"
     cut = line[:_TITLE]
     return f"{cut[: cut.rfind(' ')] if ' ' in cut[_TITLE // 2 :] else cut}…"
-
-
-def from_anywhere(model: str | None) -> str | None:
-    """The name of a model as it can be asked for in any folder: paths are made whole."""
-    if not model:
-        return None
-    path = Path(model).expanduser()
-    is_path = path.is_file() or (path.is_dir() and model not in catalog())
-    return str(path.resolve()) if is_path else model
 
 
 def started(

@@ -158,3 +158,12 @@ def catalog() -> dict[str, Pair]:
         theirs = Document.read(own)
         pairs |= {name: theirs.pair(name, ours) for name in theirs.names}
     return pairs
+
+
+def from_anywhere(model: str | None) -> str | None:
+    """The name of a model as it can be asked for in any folder: paths are made whole."""
+    if not model:
+        return None
+    path = Path(model).expanduser()
+    is_path = path.is_file() or (path.is_dir() and model not in catalog())
+    return str(path.resolve()) if is_path else model
