@@ -36,7 +36,7 @@ from localspec.generation.kv_files import KvStore
 from localspec.generation.prefill import Prefill
 from localspec.generation.prefix_cache import PrefixCache
 from localspec.generation.prompt import PromptBuilder
-from localspec.generation.reply import Decoding
+from localspec.generation.reply import ReplyLoop
 from localspec.generation.stream import Generation, StopCondition, new_seed
 from localspec.loading.loader import LoadedPair, load
 from localspec.loading.options import Options
@@ -52,8 +52,15 @@ class Runtime:
     def __init__(self, pairing: LoadedPair) -> None:
         """Use `Runtime.open`."""
         self._loaded = pairing
-        self._reader = Prefill(pairing, _SEQ)
-        self._decoding = Decoding(pairing, self._reader)
+        self._reader = Prefill(pairing.target, pairing.drafter, pairing.stop, _SEQ)
+        self._decoding = ReplyLoop(
+            pairing.target,
+            pairing.verifier,
+            self._reader,
+            pairing.stop,
+            pairing.control,
+            pairing.watchdog,
+        )
         self._wording = PromptBuilder(pairing.target_model, pairing.target.capacity)
         self._busy = threading.Lock()
         self._closed = False
@@ -108,7 +115,7 @@ class Runtime:
         Raises:
             OSError: it cannot be written.
         """
-        self._parts.control.keep()
+        self._parts.control.save()
 
     @property
     def ends(self) -> frozenset[int]:

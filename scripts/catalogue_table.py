@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from localspec.cli.models import size  # noqa: E402 - the checkout is put on the path first
+from localspec.core.units import size  # noqa: E402 - the checkout is put on the path first
 from localspec.models.catalog.catalog import shipped  # noqa: E402
 from localspec.models.catalog.pair import HubFile, Pair  # noqa: E402
 from localspec.models.catalog.toml_file import Document  # noqa: E402

@@ -11,7 +11,6 @@ from localspec.chats.transfer import branch
 from localspec.chats.values import Chat, ChatMessage, new_message_id, started, title_of
 from localspec.core import codec
 from localspec.core.events import Message, Reply
-from localspec.models.catalog.catalog import from_anywhere
 
 
 class Journal:
@@ -26,15 +25,18 @@ class Journal:
         draft: str | None = None,
         resumed: Chat | None = None,
     ) -> None:
-        """Begin a chat, or go on with one; its system prompt stays unless another is given."""
+        """Begin a chat, or continue one; its system prompt stays unless another is given.
+
+        ``model`` and ``draft`` are names that mean the same in every folder.
+        """
         self._saver = saver
         self._said = [] if resumed is None else branch(resumed)
         info = started() if resumed is None else resumed.info
         self._info = dataclasses.replace(
             info,
             system=info.system if system is None else system,
-            model=from_anywhere(model) or info.model,
-            draft=from_anywhere(draft),
+            model=model or info.model,
+            draft=draft,
         )
 
     @property

@@ -78,10 +78,17 @@ def _lines(asked: Asked, system: str | None, chat: Chat | None) -> int:
     """
     from localspec.chats.journal import Journal
     from localspec.chats.saver import Saver
+    from localspec.models.catalog.catalog import from_anywhere
 
     saver = Saver(tell=_tell) if sys.stdin.isatty() or chat is not None else None
     options = asked.options
-    journal = Journal(saver, system=system, model=options.model, draft=options.draft, resumed=chat)
+    journal = Journal(
+        saver,
+        system=system,
+        model=from_anywhere(options.model),
+        draft=from_anywhere(options.draft),
+        resumed=chat,
+    )
     try:
         return _answer_lines(asked, journal)
     finally:

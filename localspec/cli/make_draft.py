@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from localspec.cli.interrupt import CtrlC
-from localspec.cli.models import size
 from localspec.cli.output import write
+from localspec.core.units import size
 from localspec.errors import UsageError
 
 if TYPE_CHECKING:

@@ -10,19 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localspec.cli.output import write, write_json
+from localspec.core.units import size
 from localspec.models.catalog.catalog import catalog
+from localspec.models.catalog.offers import FIT_SHORT
 from localspec.models.catalog.pair import HubFile, ModelFile, Pair
 
 if TYPE_CHECKING:
     from localspec.models.catalog.inventory import Found
-
-FIT_SHORT = {
-    "fits on GPU": "GPU",
-    "partly on GPU": "GPU+CPU",
-    "CPU only": "CPU",
-    "too big": "too big",
-}
-"""The verdicts as a column of 80 has room for them."""
 
 
 @click.command("models")
@@ -132,13 +126,3 @@ def labelled(label: str, text: str) -> list[str]:
         break_long_words=False,
         break_on_hyphens=False,
     )
-
-
-def size(n: int) -> str:
-    """Bytes for people: 5.7 MB."""
-    value = float(n)
-    for unit in ("B", "kB", "MB", "GB"):
-        if value < 1000 or unit == "GB":
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1000
-    raise AssertionError("the loop returns")

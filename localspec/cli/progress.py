@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from localspec.cli.models import size
+from localspec.core.units import duration, size
 from localspec.models.hub.rate import Rate
 
 if TYPE_CHECKING:
@@ -81,10 +81,3 @@ def _words(file: Progress) -> str:
         return f"fetching {file.name} ({size(file.size)}{there})"
     how = f"fetched {size(file.fetched)}" if file.fetched else "already here"
     return f"{file.name}: whole, {how}"
-
-
-def duration(seconds: float) -> str:
-    """3:05 or 1:02:09."""
-    whole = int(seconds + 0.5)
-    hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

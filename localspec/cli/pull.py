@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localspec.cli.interrupt import CtrlC
-from localspec.cli.models import labelled, size
+from localspec.cli.models import labelled
 from localspec.cli.output import write, write_json
 from localspec.cli.progress import Bars
+from localspec.core.units import size
 from localspec.errors import Interrupted, ModelFileError, ModelNotFoundError
 
 if TYPE_CHECKING:

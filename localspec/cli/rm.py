@@ -6,8 +6,8 @@ import sys
 
 import click
 
-from localspec.cli.models import size
 from localspec.cli.output import write
+from localspec.core.units import size
 from localspec.errors import LocalspecError, UsageError
 
 

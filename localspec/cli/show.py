@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from localspec.cli.models import describe, labelled, size
+from localspec.cli.models import describe, labelled
 from localspec.cli.output import write, write_json
+from localspec.core.units import size
 from localspec.errors import LocalspecError, ModelNotFoundError
 
 if TYPE_CHECKING:

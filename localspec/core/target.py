@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from localspec.core.values import Draft, Scores
+from localspec.core.values import Draft, Scores, Tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,5 +51,41 @@ class Target(Protocol):
         """Tokens of the sequence in the KV cache."""
         ...
 
+    def read(self, seq: int, tokens: Tokens) -> None:
+        """Append a part of a prompt to the KV cache, without logits (prefill).
 
-__all__ = ["Target", "Work"]
+        Raises:
+            ContextFullError, Interrupted, DecodeError: what was read before stays.
+        """
+        ...
+
+    def truncate(self, seq: int, length: int) -> None:
+        """Keep the first ``length`` tokens of the sequence.
+
+        Raises:
+            DecodeError: this kind of cache cannot be cut there; 0 is always possible.
+        """
+        ...
+
+
+class SavesState(Protocol):
+    """A target whose KV cache can be written to disk and read back."""
+
+    def state(self, seq: int) -> memoryview:
+        """The sequence's part of the KV cache."""
+        ...
+
+    def state_size(self, seq: int) -> int:
+        """Bytes of that state."""
+        ...
+
+    def restore(self, seq: int, state: bytearray) -> None:
+        """Replace the sequence by a saved state.
+
+        Raises:
+            DecodeError: the state is damaged or of another setting; the sequence is then empty.
+        """
+        ...
+
+
+__all__ = ["SavesState", "Target", "Work"]

@@ -7,14 +7,14 @@ import time
 from collections.abc import Iterator, Sequence
 
 from localspec.core.events import Notice, Reading, ReplyEvent
-from localspec.core.target import Work
+from localspec.core.interrupt import StopSignal
+from localspec.core.target import Target, Work
 from localspec.core.values import Logits, no_draft
 from localspec.drafters.base import Committed, Drafter, Follows
 from localspec.drafters.model.interface import common_prefix
 from localspec.errors import DecodeError, Interrupted, LocalspecError
 from localspec.generation.prefix_cache import PrefixCache
 from localspec.generation.stream import Generation
-from localspec.loading.loader import LoadedPair
 from localspec.policy import Policy
 
 _READ_AT_ONCE = 256
@@ -22,10 +22,12 @@ _READ_AT_ONCE = 256
 
 
 class Prefill:
-    """Reads prompts into one sequence of a pairing's cache, as far as they are not there."""
+    """Reads prompts into one sequence of the target's KV cache, as far as they are not there."""
 
-    def __init__(self, pairing: LoadedPair, seq: int) -> None:
-        self._pairing = pairing
+    def __init__(self, target: Target, drafter: Drafter, stop: StopSignal, seq: int) -> None:
+        self._target = target
+        self._drafter = drafter
+        self._stop = stop
         self._seq = seq
         self.held: list[int] = []
         """Tokens in the target's KV cache."""
@@ -40,7 +42,7 @@ class Prefill:
         Raises:
             Interrupted, DecodeError: what was read before stays.
         """
-        target, seq, prompt = self._pairing.target, self._seq, generation.tokens
+        target, seq, prompt = self._target, self._seq, generation.tokens
         if self.resuming is not None:
             self.held = self.resuming.restore(seq, self.held, prompt)
         cached = self._cut(prompt)
@@ -49,7 +51,7 @@ class Prefill:
         generation.start_reading(cached)
         for at in range(cached, len(prompt) - 1, _READ_AT_ONCE):
             yield Reading(at, len(prompt), cached)
-            if self._pairing.stop.is_set():  # there may be no model any more
+            if self._stop.is_set():  # there may be no model any more
                 raise Interrupted("the reply was stopped")
             start = time.perf_counter()
             target.read(seq, prompt[at : min(at + _READ_AT_ONCE, len(prompt) - 1)])
@@ -65,7 +67,7 @@ class Prefill:
 
     def row_after(self, known: list[int]) -> Logits:
         """(V,) the target's logits after ``known``, which its cache then holds."""
-        target, seq = self._pairing.target, self._seq
+        target, seq = self._target, self._seq
         cached = self._cut(known)
         if cached < len(known) - 1:
             target.read(seq, known[cached:-1])
@@ -77,18 +79,18 @@ class Prefill:
 
     def keep(self, tokens: Sequence[int]) -> None:
         """Take note that the cache holds as many of ``tokens`` as it is long."""
-        self.held = list(tokens[: self._pairing.target.length(self._seq)])
+        self.held = list(tokens[: self._target.length(self._seq)])
 
     def forget(self) -> None:
         """After a failure nothing in the caches is trusted."""
         self.held = []
         with contextlib.suppress(LocalspecError):
-            self._pairing.target.truncate(self._seq, 0)
-            self._pairing.drafter.close(self._seq)
+            self._target.truncate(self._seq, 0)
+            self._drafter.close(self._seq)
 
     def _cut(self, prompt: list[int]) -> int:
         """Leave in the KV cache what ``prompt`` begins with, less its last token; how many."""
-        target, seq = self._pairing.target, self._seq
+        target, seq = self._target, self._seq
         cached = min(common_prefix(self.held, prompt), len(prompt) - 1)
         try:
             target.truncate(seq, cached)

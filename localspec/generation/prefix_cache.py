@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
+from localspec.core.target import SavesState
 from localspec.drafters.model.interface import common_prefix
 from localspec.errors import DecodeError, LocalspecError
 from localspec.generation.chat_template import Transcript
@@ -19,26 +19,10 @@ _WORTH_SECONDS = 0.2
 """A state that spares less is not worth its place on the disk."""
 
 
-class StateTarget(Protocol):
-    """What resuming needs of a target."""
-
-    def state(self, seq: int) -> memoryview:
-        """The sequence's part of the KV cache."""
-        ...
-
-    def state_size(self, seq: int) -> int:
-        """Bytes of it."""
-        ...
-
-    def restore(self, seq: int, state: bytearray) -> None:
-        """Put one in its place; DecodeError if it is none of ours."""
-        ...
-
-
 class PrefixCache:
     """The states of one runtime's setting."""
 
-    def __init__(self, shelf: KvStore, target: StateTarget, transcript: Transcript) -> None:
+    def __init__(self, shelf: KvStore, target: SavesState, transcript: Transcript) -> None:
         self._shelf = shelf
         self._target = target
         self._transcript = transcript

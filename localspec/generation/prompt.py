@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from localspec.core.events import Message, Reply
 from localspec.errors import ContextError, UsageError
@@ -14,16 +15,47 @@ from localspec.generation.chat_template import (
     Transcript,
     fit,
 )
-from localspec.llama.model import Model
 
 _RESERVE_FRACTION = 4
 """A quarter of the context is kept free for the reply before old turns are dropped."""
 
 
-class PromptBuilder:
-    """Of one model, with the words of the conversations that it had."""
+class Tokenizer(Protocol):
+    """What a prompt needs of a model."""
 
-    def __init__(self, model: Model, capacity: int) -> None:
+    @property
+    def template(self) -> str | None:
+        """Source of the chat template; None where the file has none."""
+        ...
+
+    @property
+    def special_ids(self) -> Mapping[str, int]:
+        """Ids of "bos", "eos" and other special tokens."""
+        ...
+
+    @property
+    def adds_bos(self) -> bool:
+        """Whether a prompt begins with the beginning-of-sequence token."""
+        ...
+
+    @property
+    def end_ids(self) -> frozenset[int]:
+        """Tokens that end a reply."""
+        ...
+
+    def marker(self, token: int) -> str:
+        """Text of a control token."""
+        ...
+
+    def tokenize(self, text: str, *, special: bool = ..., bos: bool = ...) -> list[int]:
+        """Ids of a text; with ``special``, control tokens are recognised in it."""
+        ...
+
+
+class PromptBuilder:
+    """Builds the prompts of one model, and remembers the tokens of the conversations it had."""
+
+    def __init__(self, model: Tokenizer, capacity: int) -> None:
         """``capacity`` is the tokens of the context."""
         self._model = model
         self._capacity = capacity
@@ -81,4 +113,4 @@ class PromptBuilder:
         self.transcript.remember(*self.said)
 
 
-__all__ = ["PromptBuilder"]
+__all__ = ["PromptBuilder", "Tokenizer"]

@@ -38,7 +38,7 @@ class Control:
     """A policy, and what can be asked of it from outside of the loop."""
 
     policy: Policy
-    keep: Callable[[], None] = _nothing
+    save: Callable[[], None] = _nothing
     """Keeps what the policy measured for the next session; may raise OSError."""
     measure: Callable[[], Costs | None] = _nothing
     """Measures anew what passes cost; None where that is of no use."""

@@ -10,9 +10,9 @@ from typing import Any
 
 from textual.content import Content
 
-from localspec.cli.models import FIT_SHORT, size
 from localspec.config import paths
-from localspec.models.catalog.offers import Offer, in_folder
+from localspec.core.units import size
+from localspec.models.catalog.offers import FIT_SHORT, Offer, in_folder
 from localspec.models.catalog.pair import MTP_EMBEDDED
 from localspec.models.hub import file_names
 from tui.render.block_splitter import plain

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from localspec import subprocesses
-from localspec.cli.models import size
-from localspec.cli.progress import duration
+from localspec.core.units import duration, size
 from localspec.errors import LocalspecError
 from localspec.models.hub.rate import Rate
 from localspec.models.pull import process as pulling

@@ -16,6 +16,14 @@ from localspec.models.catalog.pair import NOT_STATED, HubFile, Pair
 from localspec.models.hub import file_names
 from localspec.models.memory.machine import Memory
 
+FIT_SHORT = {
+    "fits on GPU": "GPU",
+    "partly on GPU": "GPU+CPU",
+    "CPU only": "CPU",
+    "too big": "too big",
+}
+"""Verdicts of `localspec.models.memory.fit`, short enough for a table of 80 columns."""
+
 
 @dataclass(frozen=True, slots=True)
 class Offer:

@@ -1,0 +1,23 @@
+"""Sizes and durations as text."""
+
+from __future__ import annotations
+
+
+def size(n: int) -> str:
+    """Bytes in decimal units: 5.7 MB."""
+    value = float(n)
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000 or unit == "GB":
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    raise AssertionError("the loop returns")
+
+
+def duration(seconds: float) -> str:
+    """Minutes and seconds, with hours where there are any: 3:05 or 1:02:09."""
+    whole = int(seconds + 0.5)
+    hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+__all__ = ["duration", "size"]
