@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         Token,
     )
     from localspec.core.origin import Origin
+    from localspec.core.reply_request import ReplyRequest
     from localspec.core.sampling_params import GREEDY, Sampling
     from localspec.errors import LocalspecError
     from localspec.loading.options import Options
@@ -40,6 +41,7 @@ __all__ = [
     "Origin",
     "Reading",
     "Reply",
+    "ReplyRequest",
     "Round",
     "Runtime",
     "Sampling",
@@ -52,6 +54,7 @@ _HOMES = {
     "GREEDY": "core.sampling_params",
     "LocalspecError": "errors",
     "Options": "loading.options",
+    "ReplyRequest": "core.reply_request",
     "Origin": "core.origin",
     "Runtime": "runtime",
     "Sampling": "core.sampling_params",

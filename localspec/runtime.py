@@ -7,6 +7,8 @@ As it is used::
     with Runtime.open(Options(model="demo")) as runtime:
         for event in runtime.reply([Message("user", "Hello!")], sampling=Sampling(), seed=1):
             ...  # Reading, Notice, Token, Round and, last, Finished
+
+`Runtime.reply` and `Runtime.complete` are short for `Runtime.submit` with a `ReplyRequest`.
 """
 
 from __future__ import annotations
@@ -27,10 +29,13 @@ from localspec.core.events import (
     Reply,
     ReplyEvent,
 )
+from localspec.core.interrupt import Interrupt
 from localspec.core.logits import LogitsProcessor, Sampling
 from localspec.core.noise import Noise
+from localspec.core.reply_request import ReplyRequest
 from localspec.drafters.base import Drafter, Off
 from localspec.errors import ContextError, LocalspecError, UsageError
+from localspec.generation.chat_template import Prompt
 from localspec.generation.inspect_token import examination
 from localspec.generation.kv_files import KvStore
 from localspec.generation.prefill import Prefill
@@ -44,6 +49,29 @@ from localspec.policy import Plain, Policy
 from localspec.policy.costs import Costs
 
 _SEQ = 0
+
+
+class ReplyStream(Iterator[ReplyEvent]):
+    """The events of one reply; reading them runs it."""
+
+    def __init__(self, events: Iterator[ReplyEvent], interrupt: Interrupt) -> None:
+        self._events = events
+        self._interrupt = interrupt
+
+    def __next__(self) -> ReplyEvent:
+        """The next event."""
+        return next(self._events)
+
+    def interrupt(self) -> None:
+        """End this reply within about 50 ms, whether it runs or is still to begin; it still ends
+        with `Finished`. Callable from any thread.
+        """
+        self._interrupt.set()
+
+    def close(self) -> None:
+        """Stop reading: what was emitted is kept in the KV cache, no `Finished` comes."""
+        if isinstance(self._events, Generator):
+            self._events.close()
 
 
 class Runtime:
@@ -62,6 +90,7 @@ class Runtime:
             pairing.watchdog,
         )
         self._wording = PromptBuilder(pairing.target_model, pairing.target.capacity)
+        self._newest: ReplyStream | None = None
         self._busy = threading.Lock()
         self._closed = False
 
@@ -136,6 +165,28 @@ class Runtime:
         """What was loaded."""
         return self._loaded.info
 
+    def submit(self, request: ReplyRequest, interrupt: Interrupt | None = None) -> ReplyStream:
+        """Answer a request; its events come from the stream, the last one is `Finished`.
+
+        The request runs while its stream is read. ``interrupt`` lets a caller end it from before
+        it was submitted; by default the stream brings its own.
+
+        Raises (while the stream is read):
+            UsageError: another request is running, or the parameters cannot be meant.
+            ContextError: the last message does not fit into the context.
+            DecodeError: llama.cpp failed.
+        """
+        interrupt = interrupt or Interrupt()
+        events = self._chat if request.prompt is None else self._complete
+        self._newest = ReplyStream(events(request, interrupt), interrupt)
+        return self._newest
+
+    def answer(self, request: ReplyRequest) -> Reply:
+        """Answer a request and wait for the whole reply; raises as `submit`."""
+        *_, last = self.submit(request)
+        assert isinstance(last, Finished)
+        return last.reply
+
     def reply(
         self,
         messages: Sequence[Message],
@@ -145,31 +196,18 @@ class Runtime:
         max_tokens: int | None = None,
         stop: Sequence[str] = (),
         draft: bool = True,
-    ) -> Iterator[ReplyEvent]:
-        """The next assistant turn of a conversation, as a stream of events.
-
-        The whole conversation is given each time; what the KV cache holds of it is not read
-        again. ``draft=False`` decodes plainly. Without ``seed`` one is drawn and reported.
-
-        Raises:
-            UsageError: parameters that cannot be meant.
-            ContextError: the last message does not fit into the context.
-            DecodeError: llama.cpp failed.
-        """
-        capacity = self._parts.target.capacity
-        if self._reader.resuming is not None:
-            self._reader.resuming.prepare()
-        prompt = self._wording.chat(messages, max_tokens)
-        if prompt.dropped:
-            yield Notice(
-                f"the context of {capacity} tokens is full: the {prompt.dropped} oldest messages "
-                "were left out"
+    ) -> ReplyStream:
+        """`submit` for a conversation, with the fields of `ReplyRequest` as arguments."""
+        return self.submit(
+            ReplyRequest(
+                messages=tuple(messages),
+                sampling=sampling or Sampling(),
+                seed=seed,
+                max_tokens=max_tokens,
+                stop=tuple(stop),
+                draft=draft,
             )
-        ending = StopCondition(self._parts.target_model, (*stop, *self._wording.stop))
-        reply = yield from self._generate(prompt.tokens, ending, sampling, seed, max_tokens, draft)
-        if not ending.stream.stopped:  # else the tokens say more than the text
-            self._wording.remember(prompt, reply)
-        yield Finished(reply)
+        )
 
     def complete(
         self,
@@ -180,43 +218,42 @@ class Runtime:
         max_tokens: int | None = None,
         stop: Sequence[str] = (),
         draft: bool = True,
-    ) -> Iterator[ReplyEvent]:
-        """What the model writes after ``text``, without a chat template. As `reply` otherwise."""
-        model = self._parts.target_model
-        tokens = self._wording.bare(text)
-        ending = StopCondition(model, tuple(stop))
-        reply = yield from self._generate(tokens, ending, sampling, seed, max_tokens, draft)
-        yield Finished(reply)
+    ) -> ReplyStream:
+        """`submit` for a text that is continued without a chat template."""
+        return self.submit(
+            ReplyRequest(
+                prompt=text,
+                sampling=sampling or Sampling(),
+                seed=seed,
+                max_tokens=max_tokens,
+                stop=tuple(stop),
+                draft=draft,
+            )
+        )
 
     def examine(
-        self,
-        messages: Sequence[Message],
-        tokens: Sequence[int],
-        *,
-        sampling: Sampling,
-        seed: int,
-        max_tokens: int | None = None,
-        rival: int | None = None,
+        self, request: ReplyRequest, tokens: Sequence[int], rival: int | None = None
     ) -> Examination:
-        """What stood behind the last of ``tokens``, the beginning of a reply to ``messages``.
+        """Probabilities at the place of the last of ``tokens``, the beginning of a reply.
 
-        With ``rival``, another token for that place, also how close the two were. The other
-        arguments are those that the reply was made with. Costs a pass, and the next turn reads
-        what was behind that place again.
+        ``request`` is the one that the reply was made with, its seed included. With ``rival``,
+        another token for that place, also how close the two were. Costs a pass, and the next turn
+        reads what came after that place again.
 
         Raises:
-            UsageError: no tokens, or none of this model's.
-            LocalspecError: as `reply`.
+            UsageError: no tokens, none of this model's, or a request without a seed.
+            LocalspecError: as `submit`.
         """
+        if request.seed is None:
+            raise UsageError("a place is examined with the seed of its reply")
         pairing = self._parts
         n_vocab = pairing.target_model.n_vocab
         if not tokens or not all(0 <= t < n_vocab for t in (*tokens, rival or 0)):
             raise UsageError("these are no tokens of this model")
-        known = [*self._wording.chat(messages, max_tokens).tokens, *tokens[:-1]]
+        known = [*self._prompt(request).tokens, *tokens[:-1]]
         if len(known) > pairing.target.capacity:
             raise ContextError("the context has no room for that place any more")
-        with self._alone():
-            pairing.stop.clear()
+        with self._alone(), Interrupt().stopping(pairing.stop):
             return examination(
                 self._reader.row_after(known),
                 known,
@@ -224,8 +261,8 @@ class Runtime:
                 rival,
                 drafter=pairing.drafter,
                 seq=_SEQ,
-                sampling=sampling,
-                noise=Noise(seed),
+                sampling=request.sampling,
+                noise=Noise(request.seed),
                 text=self._reads,
             )
 
@@ -235,8 +272,9 @@ class Runtime:
         return model.piece(token).decode("utf-8", "replace") or model.marker(token)
 
     def interrupt(self) -> None:
-        """End the running reply within about 50 ms; callable from any thread."""
-        self._loaded.stop.set()
+        """End the reply that was asked for last within about 50 ms; callable from any thread."""
+        if self._newest is not None:
+            self._newest.interrupt()
 
     def keep_states(self, shelf: KvStore | None = None) -> None:
         """From now on KV caches of earlier sessions are used, where that is faster than reading.
@@ -283,33 +321,54 @@ class Runtime:
 
     # -- one request ---------------------------------------------------------------------------
 
+    def _prompt(self, request: ReplyRequest) -> Prompt:
+        return self._wording.chat(request.messages, request.max_tokens)
+
+    def _chat(self, request: ReplyRequest, interrupt: Interrupt) -> Iterator[ReplyEvent]:
+        capacity = self._parts.target.capacity
+        if self._reader.resuming is not None:
+            self._reader.resuming.prepare()
+        prompt = self._prompt(request)
+        if prompt.dropped:
+            yield Notice(
+                f"the context of {capacity} tokens is full: the {prompt.dropped} oldest messages "
+                "were left out"
+            )
+        ending = StopCondition(self._parts.target_model, (*request.stop, *self._wording.stop))
+        reply = yield from self._generate(request, prompt.tokens, ending, interrupt)
+        if not ending.stream.stopped:  # else the tokens say more than the text
+            self._wording.remember(prompt, reply)
+        yield Finished(reply)
+
+    def _complete(self, request: ReplyRequest, interrupt: Interrupt) -> Iterator[ReplyEvent]:
+        ending = StopCondition(self._parts.target_model, request.stop)
+        tokens = self._wording.bare(request.prompt or "")
+        yield Finished((yield from self._generate(request, tokens, ending, interrupt)))
+
     def _generate(
         self,
+        request: ReplyRequest,
         prompt: list[int],
         ending: StopCondition,
-        sampling: Sampling | None,
-        seed: int | None,
-        max_tokens: int | None,
-        draft: bool,
+        interrupt: Interrupt,
     ) -> Generator[ReplyEvent, None, Reply]:
         pairing = self._parts
-        if max_tokens is not None and max_tokens < 1:
-            raise UsageError(f"max_tokens must be at least 1, not {max_tokens}")
         room = pairing.target.capacity - len(prompt) + 1
-        seed = new_seed() if seed is None else seed
-        drafter: Drafter = pairing.drafter if draft else Off()
-        policy: Policy = pairing.control.policy if draft else Plain("switched off for this reply")
+        drafter: Drafter = pairing.drafter if request.draft else Off()
+        policy: Policy = (
+            pairing.control.policy if request.draft else Plain("switched off for this reply")
+        )
         generation = Generation(
             seq=_SEQ,
             prompt=prompt,
-            processor=LogitsProcessor(sampling or Sampling(), pairing.target_model.n_vocab),
-            noise=Noise(seed),
-            limit=min(max_tokens or room, room),
+            processor=LogitsProcessor(request.sampling, pairing.target_model.n_vocab),
+            noise=Noise(new_seed() if request.seed is None else request.seed),
+            limit=min(request.max_tokens or room, room),
             ending=ending,
         )
         with self._alone():
             try:
-                return (yield from self._decoding.reply(generation, drafter, policy))
+                return (yield from self._decoding.reply(generation, drafter, policy, interrupt))
             finally:
                 # Also where the reader stops reading in the middle of a reply.
                 if not self._closed:
@@ -334,4 +393,4 @@ class Runtime:
             self._busy.release()
 
 
-__all__ = ["Options", "Runtime"]
+__all__ = ["Options", "ReplyRequest", "ReplyStream", "Runtime"]

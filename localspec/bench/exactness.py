@@ -15,9 +15,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from localspec.core.events import Finished, Message, Reply
+from localspec.core.events import Message, Reply
 from localspec.core.logits import Sampling
 from localspec.core.noise import Noise
+from localspec.core.reply_request import ReplyRequest
 from localspec.core.target import Work
 from localspec.core.values import Draft, Logits, Proposal, chain_parents, no_draft
 from localspec.runtime import Runtime
@@ -132,16 +133,9 @@ def answer(
     runtime: Runtime, prompt: str, sampling: Sampling, seed: int, max_tokens: int, *, draft: bool
 ) -> Reply:
     """One reply, waited for."""
-    events = runtime.reply(
-        [Message("user", prompt)],
-        sampling=sampling,
-        seed=seed,
-        max_tokens=max_tokens,
-        draft=draft,
+    return runtime.answer(
+        ReplyRequest((Message("user", prompt),), None, sampling, seed, max_tokens, draft=draft)
     )
-    *_, last = events
-    assert isinstance(last, Finished)
-    return last.reply
 
 
 class Scorer:

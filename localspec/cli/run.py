@@ -13,6 +13,7 @@ from localspec.cli.flags import chosen_preset, model_flags, preset_flag, samplin
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.output import read_stdin, require_text, summary, write, write_json
 from localspec.core.events import Finished, Message, ModelInfo, Notice, Reply, ReplyEvent, Token
+from localspec.core.reply_request import ReplyRequest
 from localspec.errors import UsageError
 
 
@@ -54,21 +55,22 @@ def command(
         from localspec.runtime import Runtime
 
         with Runtime.open(asked.options, cancelled=lambda: ctrl_c.pressed) as runtime:
-            ctrl_c.on_first = runtime.interrupt
             for notice in runtime.info.notices:
                 click.echo(f"localspec: {notice}", err=True)
-            settings: dict[str, Any] = {
-                "sampling": asked.sampling,
-                "seed": asked.seed,
-                "max_tokens": asked.max_tokens,
-                "stop": stop,
-            }
-            if raw:
-                events = runtime.complete(text, **settings)
-            else:
-                messages = [Message("system", system)] if system is not None else []
-                events = runtime.reply([*messages, Message("user", text)], **settings)
-            reply = _follow(events, ctrl_c, show=not as_json)
+            about = (Message("system", system),) if system is not None else ()
+            request = ReplyRequest(
+                messages=() if raw else (*about, Message("user", text)),
+                prompt=text if raw else None,
+                sampling=asked.sampling,
+                seed=asked.seed,
+                max_tokens=asked.max_tokens,
+                stop=tuple(stop),
+            )
+            stream = runtime.submit(request)
+            ctrl_c.on_first = stream.interrupt
+            if ctrl_c.pressed:
+                stream.interrupt()
+            reply = _follow(stream, show=not as_json)
             info = runtime.info
     if as_json:
         write_json(report(reply, info))
@@ -77,7 +79,7 @@ def command(
     return 130 if reply.finish_reason == "interrupt" else 0
 
 
-def _follow(events: Iterator[ReplyEvent], ctrl_c: CtrlC, *, show: bool) -> Reply:
+def _follow(events: Iterator[ReplyEvent], *, show: bool) -> Reply:
     """Stream a reply to stdout, or only wait for its end."""
     shown = 0
     for event in events:
@@ -90,8 +92,6 @@ def _follow(events: Iterator[ReplyEvent], ctrl_c: CtrlC, *, show: bool) -> Reply
             if show:
                 write(event.reply.text[shown:] + "\n")
             return event.reply
-        if ctrl_c.pressed and ctrl_c.on_first is not None:
-            ctrl_c.on_first()  # pressed before there was a reply to end
     raise AssertionError("a reply ends with Finished")
 
 

@@ -17,13 +17,12 @@ from localspec.core.events import (
     Examination,
     Finished,
     Loading,
-    Message,
     ModelInfo,
     Notice,
     Reading,
     ReplyEvent,
 )
-from localspec.core.sampling_params import Sampling
+from localspec.core.reply_request import ReplyRequest
 from localspec.engine import protocol
 from localspec.engine.commands import (
     CloseCommand,
@@ -147,27 +146,16 @@ class EngineClient:
                 case LocalspecError():
                     raise event
 
-    async def reply(
-        self,
-        messages: Sequence[Message],
-        *,
-        sampling: Sampling,
-        seed: int | None = None,
-        max_tokens: int | None = None,
-        stop: Sequence[str] = (),
-        draft: bool = True,
-    ) -> AsyncIterator[ReplyEvent]:
-        """Answer a conversation; the last event is Finished.
+    async def submit(self, request: ReplyRequest) -> AsyncIterator[ReplyEvent]:
+        """Answer a request; the last event is Finished.
 
-        Raises what Runtime.reply raises, or EngineError when the process dies. Leaving the loop
+        Raises what Runtime.submit raises, or EngineError when the process dies. Leaving the loop
         early interrupts the reply.
         """
         id, inbox = self._ask()  # noqa: A001 - the protocol's field
         done = False
         try:
-            self._send(
-                ReplyCommand(id, tuple(messages), sampling, seed, max_tokens, tuple(stop), draft)
-            )
+            self._send(ReplyCommand(id, request))
             while not done:
                 event = await inbox.get()
                 done = isinstance(event, FinishedEvent | FailedEvent | EngineError)
@@ -180,26 +168,15 @@ class EngineClient:
                 self._send(InterruptCommand(id))
 
     async def examine(
-        self,
-        messages: Sequence[Message],
-        tokens: Sequence[int],
-        *,
-        sampling: Sampling,
-        seed: int,
-        max_tokens: int | None = None,
-        rival: int | None = None,
+        self, request: ReplyRequest, tokens: Sequence[int], rival: int | None = None
     ) -> Examination:
-        """What stood behind the last of ``tokens``; as Runtime.examine, after what waits in line.
+        """`Runtime.examine`, after the replies that wait in line.
 
         Raises what that raises, or EngineError when the process dies.
         """
         id, inbox = self._ask()  # noqa: A001 - the protocol's field
         try:
-            self._send(
-                ExamineCommand(
-                    id, tuple(messages), tuple(tokens), sampling, seed, max_tokens, rival
-                )
-            )
+            self._send(ExamineCommand(id, request, tuple(tokens), rival))
             match await inbox.get():
                 case ExaminedEvent(_, examination):
                     return examination

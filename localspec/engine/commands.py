@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from localspec.core.events import Message
-from localspec.core.sampling_params import Sampling
+from localspec.core.reply_request import ReplyRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +24,7 @@ class ReplyCommand:
 
     type: ClassVar[str] = "reply"
     id: int
-    messages: tuple[Message, ...]
-    sampling: Sampling
-    seed: int | None = None
-    max_tokens: int | None = None
-    stop: tuple[str, ...] = ()
-    draft: bool = True
+    request: ReplyRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +33,8 @@ class ExamineCommand:
 
     type: ClassVar[str] = "examine"
     id: int
-    messages: tuple[Message, ...]
+    request: ReplyRequest
     tokens: tuple[int, ...]
-    sampling: Sampling
-    seed: int
-    max_tokens: int | None = None
     rival: int | None = None
 
 

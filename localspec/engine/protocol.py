@@ -1,4 +1,4 @@
-"""What the interface and the engine process say to each other: JSON lines, version 2.
+"""What the interface and the engine process say to each other: JSON lines, version 3.
 
 One message is one JSON object on one line, UTF-8, ended by a newline. Its ``type`` names it; the
 other fields are those of the class below. The engine reads commands on its standard input and
@@ -10,11 +10,11 @@ Commands (interface to engine)::
 
     open       options               load a model; the fields of localspec.loading.options.Options.
                                      Answered by loading..., then opened or failed
-    reply      id, messages, sampling, seed, max_tokens, stop, draft
-                                     answer a conversation (all of it, each time).
+    reply      id, request           answer a request; the fields of
+                                     localspec.core.reply_request.ReplyRequest.
                                      Answered by reading..., batch and notice..., then exactly
                                      one finished or failed with the same id
-    examine    id, messages, tokens, sampling, seed, max_tokens, rival
+    examine    id, request, tokens, rival
                                      look at the place of the last of tokens, the beginning of a
                                      reply, again; see localspec.runtime.Runtime.examine.
                                      Answered by examined or failed
@@ -79,8 +79,8 @@ from localspec.engine.events import (
 )
 from localspec.errors import EngineError, LocalspecError, UsageError
 
-VERSION = 2
-"""2 added examine and examined."""
+VERSION = 3
+"""2 added examine and examined; 3 sends a ReplyRequest as one field."""
 
 MAX_LINE = 16 * 1024 * 1024
 """Bytes of the longest line either side accepts."""

@@ -15,7 +15,6 @@ from localspec.core.events import (
     Examination,
     Finished,
     Loading,
-    Message,
     ModelInfo,
     Notice,
     Reading,
@@ -23,7 +22,8 @@ from localspec.core.events import (
     Round,
     Token,
 )
-from localspec.core.sampling_params import Sampling
+from localspec.core.interrupt import Interrupt
+from localspec.core.reply_request import ReplyRequest
 from localspec.engine import protocol
 from localspec.engine.commands import (
     CloseCommand,
@@ -64,29 +64,13 @@ class EngineRuntime(Protocol):
     @property
     def info(self) -> ModelInfo: ...
 
-    def reply(
-        self,
-        messages: Sequence[Message],
-        *,
-        sampling: Sampling,
-        seed: int | None = None,
-        max_tokens: int | None = None,
-        stop: Sequence[str] = (),
-        draft: bool = True,
+    def submit(
+        self, request: ReplyRequest, interrupt: Interrupt | None = None
     ) -> Iterator[ReplyEvent]: ...
 
     def examine(
-        self,
-        messages: Sequence[Message],
-        tokens: Sequence[int],
-        *,
-        sampling: Sampling,
-        seed: int,
-        max_tokens: int | None = None,
-        rival: int | None = None,
+        self, request: ReplyRequest, tokens: Sequence[int], rival: int | None = None
     ) -> Examination: ...
-
-    def interrupt(self) -> None: ...
 
     def rest(self, cancelled: Callable[[], bool]) -> None: ...
 
@@ -109,10 +93,10 @@ class Engine:
         self._log_path = log_path
         self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._leaving = threading.Event()
-        self._lock = threading.Lock()  # guards the three below
+        self._lock = threading.Lock()  # guards the two below
         self._runtime: EngineRuntime | None = None
-        self._current: int | None = None
-        self._interrupted: set[int] = set()
+        self._interrupts: dict[int, Interrupt] = {}
+        """One for each reply that runs or waits."""
 
     def run(self) -> None:
         """Execute commands until told to close."""
@@ -163,20 +147,23 @@ class Engine:
         elif isinstance(command, CloseCommand):
             self._leave()
         else:
+            if isinstance(command, ReplyCommand):
+                with self._lock:
+                    self._interrupts[command.id] = Interrupt()
             self._commands.put(command)
 
     def _leave(self) -> None:
         self._leaving.set()
         with self._lock:
-            if self._runtime is not None:
-                self._runtime.interrupt()
+            for interrupt in self._interrupts.values():
+                interrupt.set()
         self._commands.put(CloseCommand())  # wakes the main thread
 
     def _interrupt(self, id: int) -> None:  # noqa: A002 - the protocol's field
         with self._lock:
-            self._interrupted.add(id)
-            if self._runtime is not None and self._current == id:
-                self._runtime.interrupt()
+            interrupt = self._interrupts.get(id)
+        if interrupt is not None:  # else the reply has ended
+            interrupt.set()
 
     def _execute(self, command: Command) -> None:
         id = command.id if isinstance(command, ReplyCommand | ExamineCommand) else None  # noqa: A001 - as above
@@ -218,41 +205,20 @@ class Engine:
         return on_event
 
     def _reply(self, command: ReplyCommand) -> None:
-        runtime = self._runtime
-        if runtime is None:
-            raise EngineError("no model is open")
-        with self._lock:
-            self._current = command.id
         try:
-            events = runtime.reply(
-                command.messages,
-                sampling=command.sampling,
-                seed=command.seed,
-                max_tokens=command.max_tokens,
-                stop=command.stop,
-                draft=command.draft,
-            )
-            for event in events:
-                # An interrupt may have come before the runtime was listening.
-                if command.id in self._interrupted:
-                    runtime.interrupt()
+            if self._runtime is None:
+                raise EngineError("no model is open")
+            interrupt = self._interrupts[command.id]
+            for event in self._runtime.submit(command.request, interrupt):
                 self._report(command.id, event)
         finally:
             with self._lock:
-                self._current = None
-                self._interrupted.discard(command.id)
+                self._interrupts.pop(command.id, None)
 
     def _examine(self, command: ExamineCommand) -> None:
         if self._runtime is None:
             raise EngineError("no model is open")
-        found = self._runtime.examine(
-            command.messages,
-            command.tokens,
-            sampling=command.sampling,
-            seed=command.seed,
-            max_tokens=command.max_tokens,
-            rival=command.rival,
-        )
+        found = self._runtime.examine(command.request, command.tokens, command.rival)
         self._outbox.send(ExaminedEvent(command.id, found))
 
     def _report(self, id: int, event: ReplyEvent) -> None:  # noqa: A002 - the protocol's field

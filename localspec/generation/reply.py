@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator
 from typing import Protocol
 
 from localspec.core.events import Notice, Reply, ReplyEvent
-from localspec.core.interrupt import StopSignal
+from localspec.core.interrupt import Interrupt, StopSignal
 from localspec.core.target import Target
 from localspec.drafters.base import Drafter, Fallible
 from localspec.errors import Interrupted
@@ -58,17 +58,17 @@ class ReplyLoop:
         """Troubles that the person knows of."""
 
     def reply(
-        self, generation: Generation, drafter: Drafter, policy: Policy
+        self, generation: Generation, drafter: Drafter, policy: Policy, interrupt: Interrupt
     ) -> Generator[ReplyEvent, None, Reply]:
         """The events of a reply, and the whole of it.
 
         Raises:
             LocalspecError: the caches are not to be trusted then.
         """
-        self._stop.clear()
         try:
-            yield from self._reader.read(generation, drafter, policy)
-            yield from self._decode(generation, drafter, policy)
+            with interrupt.stopping(self._stop):
+                yield from self._reader.read(generation, drafter, policy)
+                yield from self._decode(generation, drafter, policy)
         except Interrupted:
             generation.interrupt()
         yield from self._keep()

@@ -58,6 +58,7 @@ def of_engine(model: str) -> Sample:
 
 async def _of_engine(model: str) -> Sample:
     from localspec.core.events import Finished, Message
+    from localspec.core.reply_request import ReplyRequest
     from localspec.engine.client import EngineClient
 
     wanted = asked(model)
@@ -66,11 +67,13 @@ async def _of_engine(model: str) -> Sample:
         await engine.open()
         await asyncio.sleep(1.0)
         before = cpu(engine.pid)
-        events = engine.reply(
-            [Message("user", PROMPT)],
-            sampling=wanted.sampling,
-            seed=wanted.seed,
-            max_tokens=wanted.max_tokens,
+        events = engine.submit(
+            ReplyRequest(
+                messages=(Message("user", PROMPT),),
+                sampling=wanted.sampling,
+                seed=wanted.seed,
+                max_tokens=wanted.max_tokens,
+            )
         )
         (stats,) = [event.reply.stats async for event in events if isinstance(event, Finished)]
         engine_ms = 1000 * (cpu(engine.pid) - before) / stats.emitted

@@ -69,9 +69,9 @@ class Replay:
             "target.gguf", "draft.gguf", "cpu", 8192, "replay", 1, 1, 1, Speculation("on")
         )
 
-    async def reply(self, messages: object, **more: object) -> AsyncIterator[Any]:
+    async def submit(self, request: object) -> AsyncIterator[Any]:
         """The words, in rounds of three, on time."""
-        del messages, more
+        del request
         yield Reading(10, 10, 0)
         on, start = Speculation("on"), time.perf_counter()
         for at in range(0, len(self._said), PER_ROUND):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -32,11 +31,9 @@ class FakeRuntime:
 
     def __init__(self):
         self.info = INFO
-        self._stop = threading.Event()
 
-    def reply(self, messages, *, sampling, seed=None, max_tokens=None, stop=(), draft=True):
-        self._stop.clear()
-        text = messages[-1].content
+    def submit(self, request, interrupt):
+        text, seed = request.messages[-1].content, request.seed
         print("this goes to the log, not to the protocol")  # noqa: T201 - that is the test
         os.write(1, b"and native code prints as well\n")
         yield Reading(2, 4, 0)
@@ -52,7 +49,7 @@ class FakeRuntime:
         words = text.split(" ")
         tokens, reason = [], "stop"
         for i in range(10**9 if text == "forever" else len(words)):
-            if self._stop.is_set():
+            if interrupt.is_set():
                 reason = "interrupt"
                 break
             word = words[i % len(words)] + " "
@@ -65,9 +62,6 @@ class FakeRuntime:
         ids = tuple(range(len(tokens)))
         origins = (Origin.PLAIN,) * len(tokens)
         yield Finished(Reply("".join(tokens), ids, origins, reason, stats, seed or 0))
-
-    def interrupt(self):
-        self._stop.set()
 
     def rest(self, cancelled):
         print("rested", flush=True)  # noqa: T201 - seen in the log

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from localspec.core.events import Finished, Loading, Message, Notice, Reading, Round, Token
-from localspec.core.logits import Sampling
+from localspec.core.reply_request import ReplyRequest
 from localspec.engine.client import EngineClient
 from localspec.errors import ContextError, EngineError, Interrupted, ModelNotFoundError
 
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 
 
 async def ask(client, text):
-    events = client.reply([Message("user", text)], sampling=Sampling())
+    events = client.submit(ReplyRequest((Message("user", text),)))
     return [event async for event in events]
 
 
@@ -60,7 +60,7 @@ async def test_a_reply_arrives_whole_and_in_order(make_client):
 
 async def test_an_interrupt_ends_a_reply_and_keeps_what_came(client):
     events = []
-    async for event in client.reply([Message("user", "forever")], sampling=Sampling()):
+    async for event in client.submit(ReplyRequest((Message("user", "forever"),))):
         events.append(event)
         if isinstance(event, Token) and event.token == 20:
             client.interrupt()
@@ -79,7 +79,7 @@ async def test_replies_wait_in_line_and_an_interrupt_reaches_the_waiting_ones(cl
 
 
 async def test_leaving_a_reply_early_interrupts_it(client):
-    events = client.reply([Message("user", "forever")], sampling=Sampling())
+    events = client.submit(ReplyRequest((Message("user", "forever"),)))
     async for event in events:
         if isinstance(event, Token):
             break
@@ -90,7 +90,7 @@ async def test_leaving_a_reply_early_interrupts_it(client):
 async def test_a_reader_that_stops_reading_does_not_block_the_end(make_client):
     client = make_client()
     await client.open()
-    events = client.reply([Message("user", "forever")], sampling=Sampling())
+    events = client.submit(ReplyRequest((Message("user", "forever"),)))
     await anext(events)
     await asyncio.wait_for(client.close(), 60)
     with pytest.raises(EngineError):
@@ -179,7 +179,7 @@ async def test_dying_in_the_middle_of_a_reply_raises_there(client, order):
 
     async def listen():
         prompt = "abort" if order == "abort" else "forever"
-        async for event in client.reply([Message("user", prompt)], sampling=Sampling()):
+        async for event in client.submit(ReplyRequest((Message("user", prompt),))):
             seen.append(event)
             if isinstance(event, Token) and event.token == 5:
                 os.kill(client.pid, signal.SIGKILL)
@@ -228,7 +228,7 @@ def test_a_garbage_line_is_answered_and_survived(tmp_path):
             assert answer["error"] == "EngineError"
             assert answer["id"] == (3 if b"reply" in line else None)
         child.stdin.write(
-            b'{"type":"reply","id":4,"sampling":{},"messages":[{"role":"user","content":"ok"}]}\n'
+            b'{"type":"reply","id":4,"request":{"messages":[{"role":"user","content":"ok"}]}}\n'
         )
         child.stdin.flush()
         assert next_of(child, "finished")["reply"]["text"] == "ok "
@@ -240,7 +240,7 @@ def test_a_garbage_line_is_answered_and_survived(tmp_path):
 def test_a_reply_before_a_model_fails_politely(tmp_path):
     with start_child(tmp_path, "missing") as child:
         assert next_of(child, "failed")["error"] == "ModelNotFoundError"
-        child.stdin.write(b'{"type":"reply","id":4,"sampling":{},"messages":[]}\n')
+        child.stdin.write(b'{"type":"reply","id":4,"request":{"messages":[]}}\n')
         child.stdin.flush()
         assert next_of(child, "failed")["message"] == "no model is open"
         child.stdin.close()
@@ -260,7 +260,7 @@ def test_ctrl_c_of_the_terminal_does_not_reach_it(tmp_path):
         next_of(child, "opened")
         child.send_signal(signal.SIGINT)
         child.stdin.write(
-            b'{"type":"reply","id":4,"sampling":{},"messages":[{"role":"user","content":"ok"}]}\n'
+            b'{"type":"reply","id":4,"request":{"messages":[{"role":"user","content":"ok"}]}}\n'
         )
         child.stdin.flush()
         assert next_of(child, "finished")["reply"]["text"] == "ok "

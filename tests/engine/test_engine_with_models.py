@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from localspec.core.events import Finished, Loading, Message, Round, Token
-from localspec.core.logits import Sampling
+from localspec.core.reply_request import ReplyRequest
 from localspec.engine.client import EngineClient
 from localspec.errors import ContextError, ModelNotFoundError, UsageError
 from localspec.loading.options import Options
@@ -21,7 +21,7 @@ async def client(files, tmp_path):
 
 
 async def ask(client, messages, **more):
-    events = client.reply(messages, sampling=Sampling(), seed=1, **more)
+    events = client.submit(ReplyRequest(tuple(messages), seed=1, **more))
     return [event async for event in events]
 
 
@@ -42,10 +42,11 @@ async def test_a_conversation(client):
     plainly = await ask(client, messages, max_tokens=24, draft=False)
     assert plainly[-1].reply.tokens == reply.tokens  # drafting changes nothing
 
-    found = await client.examine(messages, reply.tokens[:5], sampling=Sampling(), seed=1)
+    asked = ReplyRequest(tuple(messages), seed=1)
+    found = await client.examine(asked, reply.tokens[:5])
     assert found.chosen.token == reply.tokens[4]
     with pytest.raises(UsageError, match="tokens"):
-        await client.examine(messages, [], sampling=Sampling(), seed=1)
+        await client.examine(asked, [])
 
     more = [*messages, Message("assistant", reply.text), Message("user", "And?")]
     assert isinstance((await ask(client, more, max_tokens=4))[-1], Finished)
@@ -58,7 +59,7 @@ async def test_a_conversation(client):
 async def test_an_interrupt_comes_through(client):
     await client.open()
     kept, reply, asked = "", None, False
-    async for event in client.reply([Message("user", "Hello")], sampling=Sampling(), seed=1):
+    async for event in client.submit(ReplyRequest((Message("user", "Hello"),), seed=1)):
         if isinstance(event, Token):
             kept += event.text
             if not asked:

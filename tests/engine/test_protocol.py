@@ -23,6 +23,7 @@ from localspec.core.events import (
     Token,
 )
 from localspec.core.logits import Sampling
+from localspec.core.reply_request import ReplyRequest
 from localspec.core.values import Origin
 from localspec.engine import protocol
 from localspec.engine.commands import (
@@ -91,19 +92,20 @@ samplings = st.builds(
     logit_bias=st.lists(st.tuples(count, st.just(-math.inf) | number), max_size=2).map(tuple),
 )
 messages = st.builds(Message, st.sampled_from(["system", "user", "assistant"]), text)
+requests = st.builds(
+    ReplyRequest,
+    st.lists(messages, max_size=3).map(tuple),
+    st.none(),
+    samplings,
+    st.none() | st.integers(),
+    st.none() | st.integers(1),
+    st.lists(text, max_size=2).map(tuple),
+    st.booleans(),
+) | st.builds(ReplyRequest, st.just(()), text, samplings)
 commands = (
     st.builds(OpenCommand, st.dictionaries(text, st.none() | st.integers() | text, max_size=3))
-    | st.builds(
-        ReplyCommand,
-        count,
-        st.lists(messages, max_size=3).map(tuple),
-        samplings,
-        st.none() | st.integers(),
-        st.none() | count,
-        st.lists(text, max_size=2).map(tuple),
-        st.booleans(),
-    )
-    | st.builds(ExamineCommand, count, st.just(()), st.lists(count).map(tuple), samplings, count)
+    | st.builds(ReplyCommand, count, requests)
+    | st.builds(ExamineCommand, count, requests, st.lists(count).map(tuple), st.none() | count)
     | st.builds(InterruptCommand, count)
     | st.just(CloseCommand())
 )
@@ -168,9 +170,9 @@ def test_an_event_with_one_field_replaced_is_decoded_or_refused_never_crashes(ev
         b'{"type":"interrupt","id":1,"more":2}',
         b'{"type":"interrupt","id":"1"}',
         b'{"type":["interrupt"],"id":1}',
-        b'{"type":"reply","id":1,"messages":[{"role":"god","content":""}],"sampling":{}}',
-        b'{"type":"reply","id":1,"messages":"hello","sampling":{}}',
-        b'{"type":"reply","id":1,"messages":[],"sampling":{"temperature":NaN}}',
+        b'{"type":"reply","id":1,"request":{"messages":[{"role":"god","content":""}],"sampling":{}}}',
+        b'{"type":"reply","id":1,"request":{"messages":"hello","sampling":{}}}',
+        b'{"type":"reply","id":1,"request":{"messages":[],"sampling":{"temperature":NaN}}}',
         b"[" * 100_000,
     ],
 )
@@ -183,7 +185,7 @@ def test_almost_commands_are_refused(line):
 def test_a_sampling_parameter_out_of_range_is_the_persons_error_with_the_replys_id():
     with pytest.raises(BadCommandError) as caught:
         protocol.decode_command(
-            b'{"type":"reply","id":7,"messages":[],"sampling":{"temperature":-1}}'
+            b'{"type":"reply","id":7,"request":{"messages":[],"sampling":{"temperature":-1}}}'
         )
     assert caught.value.id == 7
     assert type(caught.value.error) is UsageError

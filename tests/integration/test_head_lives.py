@@ -15,7 +15,7 @@ import pytest
 from heads.compose import compose_mtp
 from heads.widen import widen
 
-from localspec import Finished, Message, Options, Reply, Runtime, Sampling
+from localspec import Finished, Message, Options, Reply, ReplyRequest, Runtime, Sampling
 from localspec.core.events import Round, Token
 from localspec.demo import FOLDER
 from localspec.generation import prefix_cache
@@ -142,7 +142,7 @@ def live(life: Life) -> list[Message]:
     other = life.ask([user("Another chat, another chat, an")], seed=3)
     life.ask(chat, sampling=COLD, seed=4)  # back again
     longer = [*chat, assistant(second.text), user("more")]
-    life.runtime.examine(longer, second.tokens[:3], sampling=WARM, seed=1)  # looked at
+    life.runtime.examine(ReplyRequest(tuple(longer), sampling=WARM, seed=1), second.tokens[:3])
     life.ask(longer, seed=5)
     life.ask([*chat[:-1], user("And now something else")], seed=6)  # edited
     life.ask([user("Hello here"), *chat[1:]], seed=7, until=3)  # from the beginning

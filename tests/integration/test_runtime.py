@@ -22,6 +22,7 @@ from localspec import (
     Origin,
     Reading,
     Reply,
+    ReplyRequest,
     Round,
     Runtime,
     Sampling,
@@ -389,7 +390,8 @@ def test_a_place_of_a_reply_is_examined_and_the_next_reply_does_not_notice(
     before = ask()
     for at in (1, 20, 3, len(before.tokens)):
         known = before.tokens[:at]
-        found = runtime.examine(HELLO, known, sampling=WARM, seed=5, max_tokens=24, rival=known[-1])
+        request = ReplyRequest(tuple(HELLO), sampling=WARM, seed=5, max_tokens=24)
+        found = runtime.examine(request, known, known[-1])
         assert found.chosen.token == known[-1]
         assert found.chosen.p > 0
         assert found.gap == 0  # the same seed makes the same choice
@@ -401,8 +403,32 @@ def test_a_place_of_a_reply_is_examined_and_the_next_reply_does_not_notice(
 
 
 def test_what_cannot_be_examined_is_said(runtime: Runtime) -> None:
+    request = ReplyRequest(tuple(HELLO), sampling=WARM, seed=1)
     for tokens in ([], [-1], [1 << 30]):
         with pytest.raises(UsageError, match="tokens"):
-            runtime.examine(HELLO, tokens, sampling=WARM, seed=1)
+            runtime.examine(request, tokens)
     with pytest.raises(ContextError):
-        runtime.examine(HELLO, [3] * 100_000, sampling=WARM, seed=1)
+        runtime.examine(request, [3] * 100_000)
+
+
+def test_an_interrupt_before_the_first_event_is_kept(runtime: Runtime) -> None:
+    stream = runtime.submit(ReplyRequest(tuple(HELLO), sampling=WARM, seed=1))
+    stream.interrupt()
+    *_, last = stream
+    assert isinstance(last, Finished)
+    assert last.reply.finish_reason == "interrupt"
+    assert not last.reply.tokens
+
+
+def test_an_interrupt_of_one_request_is_not_that_of_the_next(runtime: Runtime) -> None:
+    first = runtime.submit(ReplyRequest(tuple(HELLO), sampling=WARM, seed=1, max_tokens=20))
+    whole = last(first)
+    first.interrupt()
+    again = runtime.answer(ReplyRequest(tuple(HELLO), sampling=WARM, seed=1, max_tokens=20))
+    assert again.tokens == whole.tokens
+    assert again.finish_reason != "interrupt"
+
+
+def test_a_raw_prompt_and_a_conversation_are_not_asked_at_once() -> None:
+    with pytest.raises(UsageError, match="not both"):
+        ReplyRequest(tuple(HELLO), prompt="abc")

@@ -108,7 +108,7 @@ class FakeEngine:
         self._dead = None
         return INFO
 
-    async def examine(self, messages, tokens, *, sampling, seed, max_tokens=None, rival=None):
+    async def examine(self, request, tokens, rival=None):
         self.examined.append(tuple(tokens))
         likely = Candidate(tokens[-1], "chosen", 0.75, 0.5, 0.7)
         other = Candidate(7777, " other", 0.25, 0.5, 0.2)
@@ -130,7 +130,8 @@ class FakeEngine:
             self.cancelled = True
             self.loaded.set()
 
-    async def reply(self, messages, *, sampling, seed=None, max_tokens=None, stop=(), draft=True):
+    async def submit(self, request):
+        messages, draft = request.messages, request.draft
         self.asked.append(messages)
         self.drafted.append(draft)
         self._interrupted = False

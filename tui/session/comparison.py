@@ -17,14 +17,7 @@ async def examine(
     engine: Answers, made: Made, tokens: Sequence[int], rival: int | None = None
 ) -> Examination:
     """Look at the place of the last of ``tokens`` in a reply that began so."""
-    return await engine.examine(
-        made.messages,
-        tokens,
-        sampling=made.sampling,
-        seed=made.reply.seed,
-        max_tokens=made.max_tokens,
-        rival=rival,
-    )
+    return await engine.examine(made.request(draft=True), tokens, rival)
 
 
 @dataclass(slots=True)
@@ -54,14 +47,7 @@ class Comparison:
             LocalspecError: the engine failed.
         """
         made, drafted = self.made, self.made.reply.tokens
-        events = engine.reply(
-            made.messages,
-            sampling=made.sampling,
-            seed=made.reply.seed,
-            max_tokens=made.max_tokens,
-            draft=False,
-        )
-        async for event in events:
+        async for event in engine.submit(made.request(draft=False)):
             match event:
                 case Token():
                     self._add(event)

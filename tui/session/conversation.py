@@ -11,6 +11,7 @@ from typing import Literal
 from localspec.chats.tree import Tree
 from localspec.chats.values import End, new_message_id
 from localspec.core.events import Message, Reply, Stats, Token
+from localspec.core.reply_request import ReplyRequest
 from localspec.core.sampling_params import Sampling
 from tui.session.token_runs import Runs
 
@@ -33,6 +34,16 @@ class Made:
     """Tokens that the turn had before: it was stopped, and ``reply`` is how it went on."""
     said: int = 0
     """Characters of its text before."""
+
+    def request(self, *, draft: bool) -> ReplyRequest:
+        """The request that makes it again, with the seed that it was made with."""
+        return ReplyRequest(
+            messages=self.messages,
+            sampling=self.sampling,
+            seed=self.reply.seed,
+            max_tokens=self.max_tokens,
+            draft=draft,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from localspec.core.events import Examination, Loading, Message, ModelInfo, ReplyEvent
+from localspec.core.reply_request import ReplyRequest
 from localspec.core.sampling_params import Sampling
 from localspec.errors import EngineError
 
@@ -15,26 +16,10 @@ from localspec.errors import EngineError
 class Answers(Protocol):
     """What a model that is loaded can be asked; see localspec.runtime.Runtime."""
 
-    def reply(
-        self,
-        messages: Sequence[Message],
-        *,
-        sampling: Sampling,
-        seed: int | None = None,
-        max_tokens: int | None = None,
-        stop: Sequence[str] = (),
-        draft: bool = True,
-    ) -> AsyncIterator[ReplyEvent]: ...
+    def submit(self, request: ReplyRequest) -> AsyncIterator[ReplyEvent]: ...
 
     async def examine(
-        self,
-        messages: Sequence[Message],
-        tokens: Sequence[int],
-        *,
-        sampling: Sampling,
-        seed: int,
-        max_tokens: int | None = None,
-        rival: int | None = None,
+        self, request: ReplyRequest, tokens: Sequence[int], rival: int | None = None
     ) -> Examination: ...
 
     def interrupt(self) -> None: ...
@@ -71,3 +56,13 @@ class Settings:
     max_tokens: int | None = None
     seed: int | None = None
     draft: bool = True
+
+    def request(self, messages: tuple[Message, ...]) -> ReplyRequest:
+        """A request for the next reply of a conversation."""
+        return ReplyRequest(
+            messages=messages,
+            sampling=self.sampling,
+            seed=self.seed,
+            max_tokens=self.max_tokens,
+            draft=self.draft,
+        )

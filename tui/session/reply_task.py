@@ -87,14 +87,8 @@ class Answering:
         self._tell(chat, Asked(question, reply))
         settings = self._settings
         try:
-            events = self._engines.engine.reply(
-                messages,
-                sampling=settings.sampling,
-                seed=settings.seed,
-                max_tokens=settings.max_tokens,
-                draft=settings.draft,
-            )
-            async for event in events:
+            request = settings.request(messages)
+            async for event in self._engines.engine.submit(request):
                 whole = event
                 if isinstance(event, Finished) and said:
                     text = said + event.reply.text

@@ -1,0 +1,40 @@
+"""One request for a reply: the value that every layer hands on, from the command line to the loop.
+
+Without numpy: an interface starts sooner that way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from localspec.core.events import Message
+from localspec.core.sampling_params import Sampling
+from localspec.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyRequest:
+    """What a reply is asked with: a conversation or a raw prompt, and how to sample."""
+
+    messages: tuple[Message, ...] = ()
+    """The whole conversation; what the KV cache holds of it is not read again."""
+    prompt: str | None = None
+    """A text to continue without a chat template, instead of messages."""
+    sampling: Sampling = Sampling()  # noqa: RUF009 - frozen
+    seed: int | None = None
+    """Of the noise; None: one is drawn and reported with the reply."""
+    max_tokens: int | None = None
+    """Most tokens to emit; None: as many as the context has room for."""
+    stop: tuple[str, ...] = ()
+    """Texts that end the reply; they are not part of it."""
+    draft: bool = True
+    """False: plain decoding."""
+
+    def __post_init__(self) -> None:
+        if self.max_tokens is not None and self.max_tokens < 1:
+            raise UsageError(f"max_tokens must be at least 1, not {self.max_tokens}")
+        if self.prompt is not None and self.messages:
+            raise UsageError("a request has messages or a raw prompt, not both")
+
+
+__all__ = ["ReplyRequest"]
