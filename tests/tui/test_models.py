@@ -8,12 +8,12 @@ import pytest
 from fake_engine import INFO, FakeEngine, Script
 from hub_server import own_catalogue
 
-from localspec import subprocesses
 from localspec.errors import OutOfMemoryError, UsageError
 from localspec.loading.options import Options
 from localspec.models.catalog.offers import Offer, offers, with_back
 from localspec.models.memory import ask_machine
 from localspec.models.memory.machine import Gpu, Memory
+from localspec.processes import children
 from tui.input import model_list
 from tui.input.model_list import matching, typed
 from tui.screens import models as models_module
@@ -49,7 +49,7 @@ def shelf(files, monkeypatch):
         return said or show(name)
 
     monkeypatch.setattr(ask_machine, "memory", lambda: Memory((), 64 * GB, 64 * GB))
-    monkeypatch.setattr(models_module.apart, "ask", ask)
+    monkeypatch.setattr(models_module.children, "ask", ask)
     return told
 
 
@@ -304,11 +304,11 @@ def test_a_path_that_is_typed_lists_its_folder(files):
 
 def test_memory_is_asked_in_a_process_of_its_own_and_errors_are_one_line(tmp_path):
     model = gguf_tools.write_llama(tmp_path / "m.gguf", layers=1)
-    facts = subprocesses.ask("localspec", "show", "--json", "--offline", str(model))
+    facts = children.ask("localspec", "show", "--json", "--offline", str(model))
     assert facts["target"]["layers"] == 1
     (tmp_path / "no.gguf").write_text("no model")
     with pytest.raises(Exception, match=r"^no.gguf is not a GGUF file$"):
-        subprocesses.ask("localspec", "show", "--json", "--offline", str(tmp_path / "no.gguf"))
+        children.ask("localspec", "show", "--json", "--offline", str(tmp_path / "no.gguf"))
     assert ask_machine.memory().host_total > 0
 
 
@@ -321,7 +321,7 @@ def test_the_interface_never_imports_numpy_for_it():
         "from localspec.models.memory import ask_machine; m = ask_machine.memory();"
         "[o.fit(m) for o in offers().found]; print('numpy' in sys.modules)"
     )
-    line, environment = subprocesses.command("localspec")
+    line, environment = children.command("localspec")
     done = subprocess.run(
         [*line[:2], "-c", code], env=environment, capture_output=True, text=True, check=True
     )

@@ -264,7 +264,7 @@ class ChoosingView(KeepingView):
     @work(exclusive=True, group="load")
     async def _look_and_load(self, changes: Mapping[str, object]) -> None:
         """Load a model that is there; the present one is given up for no other."""
-        from localspec import subprocesses  # later than the first picture
+        from localspec.processes import children  # later than the first picture
         from tui.input.model_list import why_not_alone
 
         options = self.session.options
@@ -274,7 +274,7 @@ class ChoosingView(KeepingView):
         self.hint_briefly(f"looking into {' with '.join(words[::2])} …")
         try:
             if model is not None:
-                facts = await asyncio.to_thread(subprocesses.ask, "localspec", *_SHOW, *words)
+                facts = await asyncio.to_thread(children.ask, "localspec", *_SHOW, *words)
                 if facts.get("installed") is False:
                     raise ModelNotFoundError(f"{model} is not here; /pull {model} fetches it")
                 unfit = why_not_alone(facts)

@@ -15,7 +15,6 @@ from textual.screen import ModalScreen
 from textual.widgets import Footer, Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from localspec import subprocesses
 from localspec.core.events import ModelInfo
 from localspec.errors import LocalspecError
 from localspec.loading.options import Options
@@ -23,6 +22,7 @@ from localspec.models.catalog.offers import Offer, Offers, offers, with_back
 from localspec.models.memory import ask_machine
 from localspec.models.memory.fit import TOO_BIG
 from localspec.models.memory.machine import Memory
+from localspec.processes import children
 from tui.input import keymap, model_list
 from tui.input.model_list import Picked, Pull, Use, UseDraft
 from tui.render.block_splitter import plain
@@ -193,9 +193,7 @@ class ModelsScreen(SizedScreen[Picked | None], ModalScreen[Picked | None]):
             model = self._options.model if self._options is not None else "demo"
             words = [model] if offer.name == model_list.OWN else [model, "--draft", offer.name]
         try:
-            found: dict[str, Any] = subprocesses.ask(
-                "localspec", "show", "--json", "--offline", *words
-            )
+            found: dict[str, Any] = children.ask("localspec", "show", "--json", "--offline", *words)
         except LocalspecError as error:
             return str(error)
         unfit = None if self._drafts else model_list.why_not_alone(found)

@@ -8,12 +8,12 @@ from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from localspec import subprocesses
 from localspec.core.units import duration, size
 from localspec.errors import LocalspecError
 from localspec.models.hub.rate import Rate
 from localspec.models.pull import process as pulling
 from localspec.models.pull.process import Going, Planned, Pulled, Refused
+from localspec.processes import children
 
 _PATIENCE = 5.0
 """Seconds for the process to end by itself."""
@@ -93,7 +93,7 @@ class Puller:
             self.on_change()
 
     async def _run(self, name: str, words: list[str]) -> Outcome:
-        command, environment = subprocesses.command(_MODULE, *words)
+        command, environment = children.command(_MODULE, *words)
         try:
             self._process = process = await asyncio.create_subprocess_exec(
                 *command,

@@ -14,7 +14,7 @@ import sys
 
 from localspec.errors import LocalspecError
 from localspec.models.memory.machine import Gpu, Memory, host_only, look
-from localspec.subprocesses import ask
+from localspec.processes.children import ask
 
 
 def memory() -> Memory:

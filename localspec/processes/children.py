@@ -15,7 +15,7 @@ _PATIENCE = 60.0
 """Seconds; a driver that starts up can take several."""
 
 
-_HOME = str(Path(__file__).resolve().parent.parent)
+_HOME = str(Path(__file__).resolve().parents[2])
 
 
 def command(module: str, *arguments: str) -> tuple[list[str], dict[str, str]]:
