@@ -10,7 +10,7 @@ sys.path.append(str(Path(__file__).parent))  # for fake_engine, here and in the 
 from fake_engine import FakeEngine
 
 from localspec.core.logits import Sampling
-from localspec.models.memory import ask_machine
+from localspec.processes import children
 from tui.app import ChatApp
 from tui.session.ports import Phase, Settings
 from tui.terminal import clipboard
@@ -105,7 +105,7 @@ def _no_clipboard(monkeypatch):
 @pytest.fixture
 def known(monkeypatch):
     """Every name is that of a model here: nobody looks into files."""
-    monkeypatch.setattr(ask_machine, "ask", lambda *_: {})
+    monkeypatch.setattr(children, "ask", lambda *_: {})
 
 
 @pytest.fixture

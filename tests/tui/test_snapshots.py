@@ -23,6 +23,7 @@ from localspec.loading.options import Options
 from localspec.models.catalog.offers import Offer, Offers
 from localspec.models.memory import ask_machine
 from localspec.models.memory.machine import Memory
+from localspec.processes import children
 from tui.session.persistence import Kept
 
 pytestmark = pytest.mark.skipif(not hasattr(time, "tzset"), reason="dates of one time zone")
@@ -227,7 +228,7 @@ def _shelf(monkeypatch):
     """The same models on every machine."""
     monkeypatch.setattr("tui.screens.models.offers", lambda _: Offers(OFFERS))
     monkeypatch.setattr(ask_machine, "memory", lambda: Memory((), 16 * 10**9, 16 * 10**9))
-    monkeypatch.setattr(ask_machine, "ask", lambda *_: SHOWN)
+    monkeypatch.setattr(children, "ask", lambda *_: SHOWN)
 
 
 @pytest.fixture
