@@ -10,8 +10,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from localspec.errors import LocalspecError
-    from localspec.events import (
+    from localspec.core.events import (
         Finished,
         Loading,
         Message,
@@ -22,9 +21,10 @@ if TYPE_CHECKING:
         Stats,
         Token,
     )
-    from localspec.options import Options
-    from localspec.origin import Origin
-    from localspec.parameters import GREEDY, Sampling
+    from localspec.core.origin import Origin
+    from localspec.core.sampling_params import GREEDY, Sampling
+    from localspec.errors import LocalspecError
+    from localspec.loading.options import Options
     from localspec.runtime import Runtime
 
 __version__ = "0.1.0"
@@ -49,16 +49,16 @@ __all__ = [
 
 
 _HOMES = {
-    "GREEDY": "parameters",
+    "GREEDY": "core.sampling_params",
     "LocalspecError": "errors",
-    "Options": "options",
-    "Origin": "origin",
+    "Options": "loading.options",
+    "Origin": "core.origin",
     "Runtime": "runtime",
-    "Sampling": "parameters",
+    "Sampling": "core.sampling_params",
 }
 
 
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'localspec' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"localspec.{_HOMES.get(name, 'events')}"), name)
+    return getattr(importlib.import_module(f"localspec.{_HOMES.get(name, 'core.events')}"), name)

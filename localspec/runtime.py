@@ -17,11 +17,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
-from localspec.assembly import Pairing, load
-from localspec.decoding import Decoding
-from localspec.drafters import Drafter, Off
-from localspec.errors import ContextError, LocalspecError, UsageError
-from localspec.events import (
+from localspec.core.events import (
     Examination,
     Finished,
     Loading,
@@ -31,17 +27,21 @@ from localspec.events import (
     Reply,
     ReplyEvent,
 )
-from localspec.examining import examination
-from localspec.noise import Noise
-from localspec.options import Options
+from localspec.core.logits import LogitsProcessor, Sampling
+from localspec.core.noise import Noise
+from localspec.drafters.base import Drafter, Off
+from localspec.errors import ContextError, LocalspecError, UsageError
+from localspec.generation.inspect_token import examination
+from localspec.generation.kv_files import KvStore
+from localspec.generation.prefill import Prefill
+from localspec.generation.prefix_cache import PrefixCache
+from localspec.generation.prompt import PromptBuilder
+from localspec.generation.reply import Decoding
+from localspec.generation.stream import Generation, StopCondition, new_seed
+from localspec.loading.loader import LoadedPair, load
+from localspec.loading.options import Options
 from localspec.policy import Plain, Policy
 from localspec.policy.costs import Costs
-from localspec.reading import Reader
-from localspec.replying import Ending, Generation, new_seed
-from localspec.resuming import Resuming
-from localspec.sampling import Processor, Sampling
-from localspec.states import Shelf
-from localspec.wording import Wording
 
 _SEQ = 0
 
@@ -49,17 +49,17 @@ _SEQ = 0
 class Runtime:
     """One loaded pair, answering one request at a time."""
 
-    def __init__(self, pairing: Pairing) -> None:
+    def __init__(self, pairing: LoadedPair) -> None:
         """Use `Runtime.open`."""
         self._loaded = pairing
-        self._reader = Reader(pairing, _SEQ)
+        self._reader = Prefill(pairing, _SEQ)
         self._decoding = Decoding(pairing, self._reader)
-        self._wording = Wording(pairing.target_model, pairing.target.capacity)
+        self._wording = PromptBuilder(pairing.target_model, pairing.target.capacity)
         self._busy = threading.Lock()
         self._closed = False
 
     @property
-    def _parts(self) -> Pairing:
+    def _parts(self) -> LoadedPair:
         """The loaded parts; llama.cpp aborts the process when a freed one is used.
 
         Raises:
@@ -88,7 +88,7 @@ class Runtime:
         """
         return cls(load(options or Options(), on_event, cancelled))
 
-    def lend(self) -> Pairing:
+    def lend(self) -> LoadedPair:
         """The loaded parts, for measurements between two replies; the KV cache is given up."""
         self._reader.held = []
         self._parts.target.truncate(_SEQ, 0)
@@ -158,7 +158,7 @@ class Runtime:
                 f"the context of {capacity} tokens is full: the {prompt.dropped} oldest messages "
                 "were left out"
             )
-        ending = Ending(self._parts.target_model, (*stop, *self._wording.stop))
+        ending = StopCondition(self._parts.target_model, (*stop, *self._wording.stop))
         reply = yield from self._generate(prompt.tokens, ending, sampling, seed, max_tokens, draft)
         if not ending.stream.stopped:  # else the tokens say more than the text
             self._wording.remember(prompt, reply)
@@ -177,7 +177,7 @@ class Runtime:
         """What the model writes after ``text``, without a chat template. As `reply` otherwise."""
         model = self._parts.target_model
         tokens = self._wording.bare(text)
-        ending = Ending(model, tuple(stop))
+        ending = StopCondition(model, tuple(stop))
         reply = yield from self._generate(tokens, ending, sampling, seed, max_tokens, draft)
         yield Finished(reply)
 
@@ -231,14 +231,14 @@ class Runtime:
         """End the running reply within about 50 ms; callable from any thread."""
         self._loaded.stop.set()
 
-    def keep_states(self, shelf: Shelf | None = None) -> None:
+    def keep_states(self, shelf: KvStore | None = None) -> None:
         """From now on KV caches of earlier sessions are used, where that is faster than reading.
 
         They are saved by `rest`.
         """
         pairing = self._parts
-        self._reader.resuming = Resuming(
-            shelf or Shelf(pairing.identity), pairing.target, self._wording.transcript
+        self._reader.resuming = PrefixCache(
+            shelf or KvStore(pairing.identity), pairing.target, self._wording.transcript
         )
 
     def rest(self, cancelled: Callable[[], bool] = lambda: False) -> None:
@@ -279,7 +279,7 @@ class Runtime:
     def _generate(
         self,
         prompt: list[int],
-        ending: Ending,
+        ending: StopCondition,
         sampling: Sampling | None,
         seed: int | None,
         max_tokens: int | None,
@@ -295,7 +295,7 @@ class Runtime:
         generation = Generation(
             seq=_SEQ,
             prompt=prompt,
-            processor=Processor(sampling or Sampling(), pairing.target_model.n_vocab),
+            processor=LogitsProcessor(sampling or Sampling(), pairing.target_model.n_vocab),
             noise=Noise(seed),
             limit=min(max_tokens or room, room),
             ending=ending,

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from localspec.target import Work
-from localspec.values import Logits, Scores, Tokens
+from localspec.core.target import Work
+from localspec.core.values import Logits, Scores, Tokens
 
 Table = Callable[[Tokens], Logits]
 """Logits (V,) after the given tokens."""

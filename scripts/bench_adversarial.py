@@ -22,10 +22,10 @@ from pathlib import Path
 import gguf
 import numpy as np
 
-from localspec.events import Finished, Message
-from localspec.options import Options
+from localspec.core.events import Finished, Message
+from localspec.core.logits import Sampling
+from localspec.loading.options import Options
 from localspec.runtime import Runtime
-from localspec.sampling import Sampling
 
 STORY = "Tell me a story about a lighthouse keeper and a storm."
 LIST = "Give me five tips for a good night's sleep, then repeat them word for word."

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec import Options, Runtime
-from localspec.bench import Bench, bench
-from localspec.config import cache_dir
+from localspec.bench.speedup import Bench, bench
+from localspec.bench.workloads import WORKLOADS
+from localspec.config.paths import cache_dir
 from localspec.errors import LocalspecError
-from localspec.workloads import WORKLOADS
 
 _TEMPERATURES = (0.0, 1.0)
 

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from heads.compose import compose_mtp
 
-from localspec.config import cache_dir
+from localspec.config.paths import cache_dir
 from localspec.demo import FOLDER
 
 

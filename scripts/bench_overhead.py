@@ -13,15 +13,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from localspec.drafters import Drafter, Off
-from localspec.drafters.model import ModelDrafter
-from localspec.loop import decode_round
-from localspec.noise import Noise
+from localspec.core.logits import LogitsProcessor, Sampling
+from localspec.core.noise import Noise
+from localspec.core.target import Work
+from localspec.core.values import Logits, Scores
+from localspec.decode.request import Request
+from localspec.decode.round import decode_round
+from localspec.drafters.base import Drafter, Off
+from localspec.drafters.model.chain import ChainDrafter
 from localspec.policy import Fixed, Plain, Policy
-from localspec.request import Request
-from localspec.sampling import Processor, Sampling
-from localspec.target import Work
-from localspec.values import Logits, Scores
 from localspec.verifiers import verifier
 
 _ROWS = 64
@@ -70,12 +70,12 @@ def microseconds(k: int, temperature: float, judge: str, vocabulary: int, rounds
     """Median microseconds of a round with drafts of ``k`` tokens."""
     target, model = Ready(vocabulary), Ready(vocabulary)
     verify = verifier(judge)
-    drafter: Drafter = ModelDrafter(model, verify.favours) if k else Off()
+    drafter: Drafter = ChainDrafter(model, verify.favours) if k else Off()
     policy: Policy = Fixed(k) if k else Plain("measured")
     request = Request(
         seq=0,
         tokens=list(range(8)),
-        processor=Processor(Sampling(temperature=temperature), vocabulary),
+        processor=LogitsProcessor(Sampling(temperature=temperature), vocabulary),
         noise=Noise(0),
         limit=1 << 30,
         ends=lambda _token: None,

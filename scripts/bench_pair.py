@@ -21,7 +21,7 @@ from typing import Any
 import gguf
 import numpy as np
 
-from localspec.config import cache_dir
+from localspec.config.paths import cache_dir
 from localspec.demo import FOLDER
 
 _ALIGNMENT = 32

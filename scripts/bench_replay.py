@@ -18,20 +18,20 @@ from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
 from replay_texts import Text, texts
 
 from localspec import Options, Runtime, Sampling
-from localspec.drafters import Ask, Committed, Drafter
-from localspec.drafters.ngram import NGram
-from localspec.drafters.suffix import Suffix
-from localspec.loop import decode_round
-from localspec.noise import Noise
-from localspec.plan import Evidence, Outcome, Plan, Standing
+from localspec.core.logits import LogitsProcessor
+from localspec.core.noise import Noise
+from localspec.core.plan import Evidence, Outcome, Plan, Standing
+from localspec.core.target import Work
+from localspec.core.values import Draft, Proposal, Scores, chain_parents
+from localspec.decode.request import Request
+from localspec.decode.round import decode_round
+from localspec.drafters.base import Ask, Committed, Drafter
+from localspec.drafters.lookup.ngram import NGram
+from localspec.drafters.lookup.suffix import Suffix
 from localspec.policy import Fixed, Policy
-from localspec.policy.auto import Auto
+from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
-from localspec.policy.stored import Knowledge
-from localspec.request import Request
-from localspec.sampling import Processor
-from localspec.target import Work
-from localspec.values import Draft, Proposal, Scores, chain_parents
+from localspec.policy.storage import Knowledge
 from localspec.verifiers import Match
 
 _CURVE = "1:28.5,2:54,3:76,4:73,8:142,16:212,32:420"
@@ -139,7 +139,7 @@ def replay(
         known = [*prompt, *reply]
         target = Known(known, len(prompt) - 1, v)
         request = Request(
-            0, list(prompt), Processor(_GREEDY, v), Noise(0), len(reply), lambda _t: None
+            0, list(prompt), LogitsProcessor(_GREEDY, v), Noise(0), len(reply), lambda _t: None
         )
         drafter = make()
         while request.finish is None:
@@ -177,7 +177,7 @@ def main() -> None:
             replay(pairs, make, Fixed(args.length), Costs(curve), v)
             for make in (Lookup, NGram, Suffix)
         ]
-        auto = Auto(Knowledge({0: Costs(curve)}), ["suffix"])
+        auto = Controller(Knowledge({0: Costs(curve)}), ["suffix"])
         free = replay(pairs, Suffix, auto, Costs(curve), v)
         plain = free.tokens * curve[1]
         rounds = " ".join(f"{s.tokens / s.rounds:7.2f}" for s in fixed)

@@ -14,8 +14,9 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from localspec.cli.models import size  # noqa: E402 - the checkout is put on the path first
-from localspec.pairs.catalog import HubFile, Pair, shipped  # noqa: E402
-from localspec.pairs.catalog_file import Document  # noqa: E402
+from localspec.models.catalog.catalog import shipped  # noqa: E402
+from localspec.models.catalog.pair import HubFile, Pair  # noqa: E402
+from localspec.models.catalog.toml_file import Document  # noqa: E402
 
 BEGIN, END = "<!-- catalogue: begin -->", "<!-- catalogue: end -->"
 _HEAD = ("Name", "For", "Download", "Drafter", "Context", "Memory", "Licence")

@@ -10,7 +10,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from tui import commands, keymap
+from tui.input import keymap
+from tui.session import commands
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "keys.md"
 _HEAD = """\

@@ -15,11 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from localspec.core.logits import Sampling
 from localspec.engine.client import EngineClient
-from localspec.options import Options
-from localspec.sampling import Sampling
+from localspec.loading.options import Options
 from tui.app import ChatApp
-from tui.engine import Phase, Settings
+from tui.session.ports import Phase, Settings
 
 if TYPE_CHECKING:
     from textual.pilot import Pilot

@@ -10,8 +10,9 @@ import pytest
 from head_pairs import Pair, write_pairs
 from hypothesis import settings
 
-from localspec import assembly, config
-from localspec.pairs import catalog
+from localspec.config import settings as config
+from localspec.loading import loader
+from localspec.models.catalog import catalog
 
 # Shared machines stall; a slow example is no failure. The examples are the same at every run: new
 # ones are looked for with --hypothesis-profile=search.
@@ -45,7 +46,7 @@ def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _undisturbed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other programs may keep the cores busy: no runtime of a test says so in between."""
-    monkeypatch.setattr(assembly, "Watchdog", lambda *_: None)
+    monkeypatch.setattr(loader, "Watchdog", lambda *_: None)
 
 
 @pytest.fixture(scope="session")

@@ -10,8 +10,8 @@ import numpy as np
 import tables
 from scipy import stats
 
-from localspec.drafters.model import ModelDrafter
-from localspec.drafters.tree import Trees
+from localspec.drafters.model.chain import ChainDrafter
+from localspec.drafters.model.tree import Trees
 from localspec.verifiers import Verifier
 
 FALSE_ALARM = 1e-4
@@ -34,7 +34,7 @@ def p_value(drafter: Any, verifier: Verifier, runs: int, policy: object = None) 
     """Of the hypothesis that the first three tokens follow the target's distribution."""
 
     def said(seed: int) -> tuple[int, ...]:
-        if isinstance(drafter, ModelDrafter | Trees):  # what it read was another request's
+        if isinstance(drafter, ChainDrafter | Trees):  # what it read was another request's
             drafter.close(0)
         return tuple(tables.decode(TARGET, drafter, verifier, seed, 3, policy=policy))
 

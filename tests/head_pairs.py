@@ -12,10 +12,12 @@ import head_files
 
 from localspec import Options
 from localspec.llama.context import Context
-from localspec.llama.features import Features, LayerInputs, NextStates
-from localspec.llama.heads import Eagle, Head, NextToken
+from localspec.llama.heads.base import Head
+from localspec.llama.heads.eagle import Eagle
+from localspec.llama.heads.hidden_states import Features, LayerInputs, NextStates
+from localspec.llama.heads.mtp import MtpLayer
 from localspec.llama.model import Model
-from localspec.llama.runners import LlamaTarget
+from localspec.llama.target import LlamaTarget
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ def loaded(pair: Pair, n_ctx: int = 1024, branches: int = 0, rollback: int = 0) 
     own = model if pair.head is None else Model(pair.head, alone=False)
     sizes = {"n_ctx": n_ctx, "n_batch": 64, "threads": 1, "branches": branches}
     context = Context(model, **sizes, rollback=rollback)
-    head = (NextToken if inside else Eagle)(own, context, **sizes)
+    head = (MtpLayer if inside else Eagle)(own, context, **sizes)
     width = head_files.WIDTH
     features = Features(NextStates(width) if inside else LayerInputs((1, 2, 3), width), window=128)
     try:

@@ -6,10 +6,10 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from localspec.plan import Evidence, Outcome, Standing
-from localspec.policy.auto import Auto
+from localspec.core.plan import Evidence, Outcome, Standing
+from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
-from localspec.policy.stored import Knowledge
+from localspec.policy.storage import Knowledge
 
 CPU = {1: 28.5, 2: 54, 3: 76.5, 4: 73.5, 5: 99, 6: 124, 8: 142, 16: 212, 32: 420}
 """Milliseconds by width, as measured on two cores with Q4_0: steps of four, and steep."""
@@ -19,9 +19,9 @@ Says = Callable[[int], tuple[float, bool]]
 """Position -> (confidence, whether the draft's token stands)."""
 
 
-def auto(curve: dict[int, float], cost: float, source: str = "model") -> Auto:
+def auto(curve: dict[int, float], cost: float, source: str = "model") -> Controller:
     """A controller that knows the machine and nothing of the draft."""
-    return Auto(Knowledge({0: Costs(curve, {source: cost})}), [source])
+    return Controller(Knowledge({0: Costs(curve, {source: cost})}), [source])
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Played:
 
 
 def play(
-    policy: Auto,
+    policy: Controller,
     says: Says,
     curve: dict[int, float],
     cost: float,

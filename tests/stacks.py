@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from localspec.drafters.head import HeadDrafter
-from localspec.drafters.head_tree import HeadTreeDrafter
+from localspec.core.logits import LogitsProcessor, Sampling
+from localspec.core.noise import Noise
+from localspec.decode.request import Request
+from localspec.decode.round import decode_round
+from localspec.drafters.heads.eagle import HeadDrafter
+from localspec.drafters.heads.eagle_tree import HeadTreeDrafter
 from localspec.llama.context import Context
-from localspec.llama.runners import LlamaTarget
-from localspec.loop import decode_round
-from localspec.noise import Noise
+from localspec.llama.target import LlamaTarget
 from localspec.policy import Fixed
-from localspec.request import Request
-from localspec.sampling import Processor, Sampling
 from localspec.verifiers import verifier
 
 _READ_AT_ONCE = 50
@@ -43,7 +43,7 @@ class Following:
     def play(self, tokens: list[int], n: int, k: int, sampling: Sampling, seed: int = 5) -> int:
         """Rounds of up to k drafted tokens after a prompt; returns the tokens accepted."""
         request = Request(
-            0, tokens, Processor(sampling, self.n_vocab), Noise(seed), 500, lambda _: None
+            0, tokens, LogitsProcessor(sampling, self.n_vocab), Noise(seed), 500, lambda _: None
         )
         for _ in range(n):
             decode_round([request], self.target, self.drafter, verifier("match"), Fixed(k))

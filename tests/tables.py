@@ -7,19 +7,19 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from localspec.drafters import Ask, Committed
-from localspec.drafters.head_tree import HeadTreeDrafter
-from localspec.drafters.model import ModelDrafter
-from localspec.drafters.tree import TreeDrafter as Branching
-from localspec.events import Speculation
-from localspec.loop import decode_round
-from localspec.noise import Noise, Stream
-from localspec.plan import ANY, Budget, Evidence, Plan, Standing, Step
+from localspec.core.events import Speculation
+from localspec.core.logits import LogitsProcessor, Sampling
+from localspec.core.noise import Noise, Stream
+from localspec.core.plan import ANY, Budget, Evidence, Plan, Standing, Step
+from localspec.core.values import Distribution, Draft, Proposal
+from localspec.decode.request import Request
+from localspec.decode.round import decode_round
+from localspec.drafters.base import Ask, Committed
+from localspec.drafters.heads.eagle_tree import HeadTreeDrafter
+from localspec.drafters.model.chain import ChainDrafter
+from localspec.drafters.model.tree import TreeDrafter as Branching
 from localspec.policy import Fixed
-from localspec.request import Request
-from localspec.sampling import Processor, Sampling
 from localspec.testing import Table, TableModel, TableTarget
-from localspec.values import Distribution, Draft, Proposal
 from localspec.verifiers import Verifier
 
 WARM = Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
@@ -151,7 +151,7 @@ def decode(
     """n tokens by the real loop on a table target; every round audited by the loop itself."""
     target = TableTarget(table)
     target.read(0, PROMPT[:-1])
-    processor = Processor(sampling, len(table([])))
+    processor = LogitsProcessor(sampling, len(table([])))
     request = Request(0, list(PROMPT), processor, Noise(seed), n, lambda _t: None)
     while request.finish is None:
         decode_round([request], target, drafter, verifier, policy or Fixed(3))
@@ -163,7 +163,7 @@ def decode(
 def exact_joint(table: Table, n: int, sampling: Sampling = WARM) -> dict[tuple[int, ...], float]:
     """The target's own probability of every first n tokens."""
     v = len(table([]))
-    processor = Processor(sampling, v)
+    processor = LogitsProcessor(sampling, v)
     joint = {}
     for outcome in itertools.product(range(v), repeat=n):
         mass = 1.0
@@ -178,7 +178,7 @@ def branching(table: Table, favoured: Proposal) -> Branching:
     """The drafter of trees, with a table for its draft model."""
     chains, trees = TableModel(table), TableTarget(table)
     trees.cache = chains.cache
-    return Branching(ModelDrafter(chains, favoured, "tree"), trees, chains.vocabulary, favoured)
+    return Branching(ChainDrafter(chains, favoured, "tree"), trees, chains.vocabulary, favoured)
 
 
 class GrowingTable(TableModel):

@@ -19,22 +19,25 @@ from textual.filter import Monochrome, NoColor
 from textual.screen import Screen
 from textual.theme import Theme
 
-from localspec import config, config_file
 from localspec.chats.saver import Saver
 from localspec.chats.values import Chat
+from localspec.config import edit, paths
+from localspec.config import settings as config_settings
+from localspec.core.sampling_params import Sampling
 from localspec.engine.client import EngineClient
 from localspec.errors import LocalspecError
-from localspec.parameters import Sampling
-from tui import clipboard, keymap, terminal_keys
-from tui.engine import Engine, Settings
-from tui.kept import Kept
+from tui.input import keymap
 from tui.screens.chat import ChatScreen
-from tui.session import Session
-from tui.theme import DARK, LIGHT, lent, usual, wanted
+from tui.session.persistence import Kept
+from tui.session.ports import Engine, Settings
+from tui.session.session import Session
+from tui.terminal import clipboard
+from tui.terminal import keys as terminal_keys
+from tui.terminal.theme import DARK, LIGHT, lent, usual, wanted
 from tui.widgets.composer import Composer
 
 if TYPE_CHECKING:
-    from localspec.options import Options
+    from localspec.loading.options import Options
 
 _TWICE_SECONDS = 2.0
 _GIVE_WAY_SECONDS = 0.001
@@ -70,7 +73,7 @@ class ChatApp(App[None]):
     ) -> None:
         """Go on with the chat ``resume``; its system prompt stays unless ``system`` is given.
 
-        ``keys`` binds ids of `tui.keymap` to other keys.
+        ``keys`` binds ids of `tui.input.keymap` to other keys.
         """
         super().__init__()
         terminal_keys.teach()
@@ -107,7 +110,7 @@ class ChatApp(App[None]):
         if sys.platform != "win32":
             from textual.drivers.linux_driver import LinuxDriver
 
-            from tui.terminal import TerminalDriver
+            from tui.terminal.driver import TerminalDriver
 
             if driver is LinuxDriver:
                 return TerminalDriver
@@ -145,7 +148,7 @@ class ChatApp(App[None]):
         """The person has chosen a theme, also for the next time."""
         value = None if name == usual() else name
         try:
-            await asyncio.to_thread(config_file.save, {("theme",): value})
+            await asyncio.to_thread(edit.save, {("theme",): value})
         except LocalspecError as error:
             if isinstance(self.screen, ChatScreen):
                 self.screen.hint(f"this theme is not kept: {error}")
@@ -222,9 +225,9 @@ def run(
 
     What nobody expected is raised when the terminal is in order again.
     """
-    keys = keymap.overrides(config.settings())
-    theme = wanted(config.settings())
-    engine = EngineClient(options, log_dir=config.state_dir())
+    keys = keymap.overrides(config_settings.settings())
+    theme = wanted(config_settings.settings())
+    engine = EngineClient(options, log_dir=paths.state_dir())
     app = ChatApp(
         engine,
         Settings(sampling, max_tokens, seed),
@@ -236,7 +239,7 @@ def run(
         keys=keys,
         options=options,
         theme=theme,
-        reopen=lambda other: EngineClient(other, log_dir=config.state_dir()),
+        reopen=lambda other: EngineClient(other, log_dir=paths.state_dir()),
     )
     with _window_title(f"localspec · {Path(options.model).name}"):
         app.run()

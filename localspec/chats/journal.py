@@ -6,18 +6,12 @@ import dataclasses
 import time
 from typing import Any
 
-from localspec import codec
 from localspec.chats.saver import Saver
 from localspec.chats.transfer import branch
-from localspec.chats.values import (
-    Chat,
-    ChatMessage,
-    new_message_id,
-    started,
-    title_of,
-)
-from localspec.events import Message, Reply
-from localspec.pairs.catalog import from_anywhere
+from localspec.chats.values import Chat, ChatMessage, new_message_id, started, title_of
+from localspec.core import codec
+from localspec.core.events import Message, Reply
+from localspec.models.catalog.catalog import from_anywhere
 
 
 class Journal:

@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from localspec import config
+from localspec.config import paths
 from localspec.errors import ChatsError, ChatsFileError
 
 APPLICATION_ID = 0x6C737063
@@ -64,7 +64,7 @@ MIGRATIONS: tuple[Sequence[str], ...] = (_CREATE, ("ALTER TABLE chats ADD COLUMN
 
 def default_path() -> Path:
     """Where chats are kept."""
-    return config.data_dir() / "chats.db"
+    return paths.data_dir() / "chats.db"
 
 
 def connect(path: Path, migrations: Sequence[Sequence[str]] = MIGRATIONS) -> sqlite3.Connection:
@@ -74,7 +74,7 @@ def connect(path: Path, migrations: Sequence[Sequence[str]] = MIGRATIONS) -> sql
         ChatsFileError: damaged, not ours, or written by a newer localspec.
         ChatsError: it cannot be opened, or another process keeps it locked.
     """
-    config.make(path.parent)
+    paths.make(path.parent)
     with explained(path):
         _make_private(path)
         connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from localspec import codec
 from localspec.chats.tree import Tree
 from localspec.chats.values import Chat, ChatInfo, ChatMessage, End, new_chat_id, new_message_id
+from localspec.core import codec
 from localspec.errors import ChatsError, ChatsFileError
 
 FORMAT = "localspec-chats"

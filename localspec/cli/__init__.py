@@ -16,7 +16,7 @@ import click
 
 from localspec import __version__
 from localspec.cli.interrupt import watch
-from localspec.cli.texts import ReaderGoneError
+from localspec.cli.output import ReaderGoneError
 from localspec.errors import LocalspecError
 
 COMMANDS = {
@@ -127,11 +127,11 @@ def call(argv: list[str] | None = None) -> int:  # noqa: PLR0911 - one exit code
 def _report_defect(error: Exception) -> str:
     import traceback
 
-    from localspec import config
+    from localspec.config import paths
 
     summary = f"this is a defect of localspec: {type(error).__name__}: {error}".splitlines()[0]
     try:
-        log = config.make(config.state_dir()) / "defect.log"
+        log = paths.make(paths.state_dir()) / "defect.log"
         log.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
     except (OSError, LocalspecError):
         return f"{summary}; please report it"

@@ -13,16 +13,16 @@ import click
 
 from localspec.cli.flags import model_argument, model_flags, sampling_flags, sort_flags
 from localspec.cli.interrupt import CtrlC
-from localspec.cli.texts import write
+from localspec.cli.output import write
 from localspec.errors import Interrupted, UsageError
 
 if TYPE_CHECKING:
-    from localspec.bench_history import Past
-    from localspec.events import ModelInfo
-    from localspec.options import Options
-    from localspec.peers import Setting
+    from localspec.bench.history import Past
+    from localspec.bench.peers import Setting
+    from localspec.bench.workloads import Workload
+    from localspec.core.events import ModelInfo
+    from localspec.loading.options import Options
     from localspec.runtime import Runtime
-    from localspec.workloads import Workload
 
 _TEMPERATURES = (0.0, 1.0)
 _MAX_TOKENS = 96
@@ -65,9 +65,9 @@ def command(
     Peers (--against, repeatable) are llama-cpp-python, llama-server=PATH and
     llama-speculative-simple=PATH.
     """
-    from localspec.bench import bench
+    from localspec.bench.peers import compare
+    from localspec.bench.speedup import bench
     from localspec.cli import bench_against, bench_report
-    from localspec.peers import compare
     from localspec.runtime import Runtime
 
     asked = sort_flags(model, flags)
@@ -142,7 +142,7 @@ def _clear_progress() -> None:
 
 
 def _setting(runtime: Runtime) -> Setting:
-    from localspec.peers import Setting
+    from localspec.bench.peers import Setting
 
     info = runtime.info
     return Setting(
@@ -157,9 +157,10 @@ def _setting(runtime: Runtime) -> Setting:
 
 def _past(options: Options, info: ModelInfo, max_tokens: int, result: Any) -> Past | None:
     """The last run of this setting; this one is added to the book."""
-    from localspec import bench_history, config
+    from localspec.bench import history as bench_history
+    from localspec.config import paths
 
-    book = config.state_dir() / "bench" / "history.jsonl"
+    book = paths.state_dir() / "bench" / "history.jsonl"
     asked = dataclasses.replace(options, model=info.target, draft=info.draft)
     setting = f"{asked} {info.backend}, {max_tokens} tokens"
     past = bench_history.last(book, setting)
@@ -171,7 +172,7 @@ def _past(options: Options, info: ModelInfo, max_tokens: int, result: Any) -> Pa
 
 
 def _chosen(names: tuple[str, ...]) -> list[Workload]:
-    from localspec.workloads import WORKLOADS
+    from localspec.bench.workloads import WORKLOADS
 
     known = {w.name: w for w in WORKLOADS}
     for name in names:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from localspec.errors import UsageError
 
 if TYPE_CHECKING:
-    from localspec.peers import Mode
+    from localspec.bench.peers import Mode
 
 _LIBRARY = "llama-cpp-python"
 _SERVER = "llama-server"
@@ -27,15 +27,15 @@ def modes(named: Sequence[str], lengths: Sequence[int], drafter: str | None) -> 
     for peer in named:
         name, _, path = peer.partition("=")
         if name == _LIBRARY and not path:
-            from localspec.peers import llama_cpp_python
+            from localspec.bench.peers import llama_cpp_python
 
             found += llama_cpp_python.modes()
         elif name == _SERVER and path:
-            from localspec.peers import llama_server
+            from localspec.bench.peers import llama_server
 
             found += llama_server.modes(_program(path), lengths, drafter)
         elif name == _EXAMPLE and path:
-            from localspec.peers import speculative_simple
+            from localspec.bench.peers import speculative_simple
 
             if drafter != "model":
                 raise UsageError(f"{_EXAMPLE} needs a draft model; name one with --draft")

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from localspec.errors import LocalspecError, UsageError
 
 if TYPE_CHECKING:
-    from localspec.bench import Bench, Measured
-    from localspec.bench_history import Past
-    from localspec.events import ModelInfo
-    from localspec.peers import Compared
+    from localspec.bench.history import Past
+    from localspec.bench.peers import Compared
+    from localspec.bench.speedup import Bench, Measured
+    from localspec.core.events import ModelInfo
 
 _HEAD = "WORKLOAD     TEMP × PLAIN (MIN-MAX)    TOK/S ACCEPTED TOK/ROUND  K BOUND OUTSIDE"
 

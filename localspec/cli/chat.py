@@ -20,11 +20,11 @@ from localspec.cli.flags import (
     sort_flags,
 )
 from localspec.cli.interrupt import CtrlC
-from localspec.cli.lines import Leaving, Talk
-from localspec.cli.spoken import Silent, speaker
-from localspec.cli.texts import decode, write
+from localspec.cli.line_commands import Leaving, Talk
+from localspec.cli.output import decode, write
+from localspec.cli.screen_reader import Silent, speaker
+from localspec.core.events import Finished, Notice, ReplyEvent, Token
 from localspec.errors import LocalspecError, ModelNotFoundError, UsageError
-from localspec.events import Finished, Notice, ReplyEvent, Token
 
 if TYPE_CHECKING:
     from localspec.chats.journal import Journal
@@ -92,7 +92,7 @@ def _lines(asked: Asked, system: str | None, chat: Chat | None) -> int:
 
 def draft_of(chat: Chat) -> str | None:
     """What was named to draft when the chat was held, if it is still there."""
-    from localspec.pairs.resolve import NO_DRAFT, draft_file
+    from localspec.models.catalog.resolve import NO_DRAFT, draft_file
 
     draft = chat.info.draft
     if draft is not None and draft != NO_DRAFT:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from localspec.cli.texts import decode, printable, write, write_json
+from localspec.cli.output import decode, printable, write, write_json
 from localspec.errors import ChatsError, ChatsFileError, UsageError
 
 if TYPE_CHECKING:

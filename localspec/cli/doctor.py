@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from localspec.cli.texts import write
+from localspec.cli.output import write
 
 if TYPE_CHECKING:
-    from localspec.diagnosis import Finding
+    from localspec.doctor import Finding
 
 _MARKS = {"ok": "✓", "note": "·", "broken": "✗"}
 _INDENT = " " * 12
@@ -22,7 +22,7 @@ _INDENT = " " * 12
 @click.option("--json", "as_json", is_flag=True, help="A JSON object instead of text.")
 def command(*, offline: bool, as_json: bool) -> int:
     """Check Python, llama.cpp, devices, memory, folders, the Hub and the embedded pair."""
-    from localspec.diagnosis import diagnose
+    from localspec.doctor import diagnose
 
     findings = []
     for finding in diagnose(offline=offline):

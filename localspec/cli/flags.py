@@ -14,11 +14,12 @@ from typing import Any, TypeVar
 
 import click
 
-from localspec import config, presets
+from localspec.config import paths, presets
+from localspec.config import settings as config_settings
+from localspec.config.presets import Preset
+from localspec.core.sampling_params import Sampling
 from localspec.errors import UsageError
-from localspec.options import Options
-from localspec.parameters import Sampling
-from localspec.presets import Preset
+from localspec.loading.options import Options
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _DEFAULTS = Sampling()
@@ -66,9 +67,9 @@ def _option(*names: str, **settings: Any) -> Callable[[_Function], _Function]:
         preset = chosen_preset()
         if preset is not None and key in preset.values:
             return preset.values[key]
-        value = config.settings().get(key, fallback)
+        value = config_settings.settings().get(key, fallback)
         if value is not None and type(value) not in types:
-            raise UsageError(f"{key} in {config.config_dir() / 'config.toml'} must be {named}")
+            raise UsageError(f"{key} in {paths.config_dir() / 'config.toml'} must be {named}")
         return value
 
     return click.option(
@@ -224,10 +225,10 @@ def sort_flags(model: str | None, flags: dict[str, Any]) -> Asked:
     if chosen is None:
         preset = chosen_preset()
         named = preset.text("model") if preset is not None else None
-        usual = config.settings().get("model", "demo")
+        usual = config_settings.settings().get("model", "demo")
         chosen = os.environ.get("LOCALSPEC_MODEL") or named or usual
     if not isinstance(chosen, str):
-        raise UsageError(f"model in {config.config_dir() / 'config.toml'} must be a text")
+        raise UsageError(f"model in {paths.config_dir() / 'config.toml'} must be a text")
     options = Options(
         model=chosen,
         draft=flags["draft"],

@@ -10,11 +10,11 @@ import click
 
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.models import size
-from localspec.cli.texts import write
+from localspec.cli.output import write
 from localspec.errors import UsageError
 
 if TYPE_CHECKING:
-    from localspec.self_draft import Tried
+    from localspec.make_draft.from_target import Tried
 
 
 @click.command("make-draft")
@@ -45,8 +45,8 @@ def command(
     With --medusa, the draft is the Medusa heads that somebody trained for MODEL, from a checkpoint
     in safetensors.
     """
-    from localspec.pairs import heads
-    from localspec.pairs.resolve import resolve
+    from localspec.models.catalog.resolve import resolve
+    from localspec.models.compat import heads
 
     if search and layers is not None:
         raise UsageError("--search finds the layers; leave --layers out")
@@ -70,11 +70,11 @@ def command(
 
 
 def _of_heads(source: Path, checkpoint: Path, kind: str, output: Path | None) -> Path:
-    from localspec import medusa_draft
+    from localspec.make_draft import from_medusa
 
-    where = output or medusa_draft.destination(source)
+    where = output or from_medusa.destination(source)
     with CtrlC() as ctrl_c:
-        medusa_draft.make(source, checkpoint, where, kind=kind, cancelled=lambda: ctrl_c.pressed)
+        from_medusa.make(source, checkpoint, where, kind=kind, cancelled=lambda: ctrl_c.pressed)
     return where
 
 
@@ -82,7 +82,7 @@ def _of_itself(
     source: Path, bits: int | None, layers: str | None, *, search: bool, output: Path | None
 ) -> Path | None:
     """None where a search finds nothing that pays."""
-    from localspec import self_draft
+    from localspec.make_draft import from_target
 
     with CtrlC() as ctrl_c:
 
@@ -93,13 +93,13 @@ def _of_itself(
         if search:
             with tempfile.TemporaryDirectory() as folder:
                 click.echo("LAYERS KEPT              ACCEPTED  MS/TOKEN  × PLAIN", err=True)
-                found = self_draft.search(source, Path(folder), _show, cancelled)
+                found = from_target.search(source, Path(folder), _show, cancelled)
             best = found[0] if found else None
             if best is None or best.gain <= 1:
                 return None
             kept = list(best.layers)
-        where = output or self_draft.destination(source, bits, kept)
-        self_draft.make(source, where, bits=bits, layers=kept, cancelled=cancelled)
+        where = output or from_target.destination(source, bits, kept)
+        from_target.make(source, where, bits=bits, layers=kept, cancelled=cancelled)
     return where
 
 

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from localspec.cli.texts import write, write_json
-from localspec.pairs.catalog import HubFile, ModelFile, Pair, catalog
+from localspec.cli.output import write, write_json
+from localspec.models.catalog.catalog import catalog
+from localspec.models.catalog.pair import HubFile, ModelFile, Pair
 
 if TYPE_CHECKING:
-    from localspec.pairs.inventory import Found
+    from localspec.models.catalog.inventory import Found
 
 FIT_SHORT = {
     "fits on GPU": "GPU",
@@ -32,7 +33,7 @@ def command(*, as_json: bool) -> None:
     FIT is GPU (all of it fits there), GPU+CPU, CPU, or too big for this machine. Other models of
     the Hugging Face cache follow.
     """
-    from localspec.pairs.inventory import others
+    from localspec.models.catalog.inventory import others
 
     pairs, more = list(catalog().values()), others()
     if as_json:
@@ -54,7 +55,7 @@ def command(*, as_json: bool) -> None:
 
 def _describe_other(found: Found) -> dict[str, Any]:
     """A model without an entry in the catalogue, in the same form."""
-    from localspec.pairs.fit import quick_verdict
+    from localspec.models.memory.fit import quick_verdict
 
     return {
         "name": found.name,
@@ -78,7 +79,7 @@ def _row(pair: Pair) -> tuple[str, str, str, str, str]:
 
 def fit_verdict(pair: Pair) -> str | None:
     """How it would run on this machine; None if its size is not known."""
-    from localspec.pairs.fit import quick_verdict
+    from localspec.models.memory.fit import quick_verdict
 
     target = pair.target.size
     if target is None:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import click
 
 from localspec.cli.models import size
-from localspec.pairs.rate import Rate
+from localspec.models.hub.rate import Rate
 
 if TYPE_CHECKING:
-    from localspec.pairs.download import Progress
+    from localspec.models.hub.download import Progress
 
 _MOST_BARS = 6
 _FULL, _EMPTY = "━", "─"

@@ -10,17 +10,13 @@ import click
 
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.models import labelled, size
+from localspec.cli.output import write, write_json
 from localspec.cli.progress import Bars
-from localspec.cli.texts import write, write_json
-from localspec.errors import (
-    Interrupted,
-    ModelFileError,
-    ModelNotFoundError,
-)
+from localspec.errors import Interrupted, ModelFileError, ModelNotFoundError
 
 if TYPE_CHECKING:
-    from localspec.pairs.pull_plan import Part, Plan
-    from localspec.pairs.transfers import Obtained
+    from localspec.models.pull.plan import Part, Plan
+    from localspec.models.pull.transfers import Obtained
 
 
 @click.command("pull")
@@ -38,7 +34,7 @@ def command(
     NAME is a pair of `localspec models`, user/repo, user/repo:QUANT, hf.co/user/repo, or
     user/repo/FILE.gguf. An interrupted pull continues where it stopped.
     """
-    from localspec.pairs.hub import is_offline
+    from localspec.models.hub.api import is_offline
 
     say = _Sayer(silent=as_json)
     done = _already_here(name, draft, offline=offline or is_offline())
@@ -57,8 +53,8 @@ def _pull(
     name: str, draft: str | None, say: _Sayer, *, dry_run: bool, force: bool
 ) -> dict[str, Any]:
     """Ask the Hub, check, fetch; returns what --json prints."""
-    from localspec.pairs.choosing import prepare
-    from localspec.pairs.pull_plan import require_memory, require_room
+    from localspec.models.pull.plan import require_memory, require_room
+    from localspec.models.pull.planner import prepare
 
     plan = prepare(name, draft)
     if plan.suggestion is not None and _wants_draft(plan, ask=not (say.silent or dry_run)):
@@ -99,9 +95,9 @@ def _already_here(name: str, draft: str | None, *, offline: bool) -> dict[str, A
         ModelNotFoundError: offline, and something is missing.
         ModelFileError: offline, and something is damaged.
     """
-    from localspec.pairs.catalog import HubFile
-    from localspec.pairs.resolve import pair_called, resolve
-    from localspec.pairs.transfers import is_here
+    from localspec.models.catalog.pair import HubFile
+    from localspec.models.catalog.resolve import pair_called, resolve
+    from localspec.models.pull.transfers import is_here
 
     pair = pair_called(name)
     found: list[Path | None]
@@ -156,7 +152,7 @@ def _wants_draft(plan: Plan, *, ask: bool) -> bool:
 
 
 def _lines(plan: Plan) -> list[str]:
-    from localspec.pairs.pull_plan import disk
+    from localspec.models.pull.plan import disk
 
     title = plan.name if plan.pair is None else f"{plan.name}: {plan.pair.about}"
     lines = [title, *(line for part in plan.parts for line in _part_lines(part))]
@@ -185,7 +181,7 @@ def _part_lines(part: Part) -> list[str]:
 
 
 def _fetch(plan: Plan) -> Obtained:
-    from localspec.pairs.transfers import obtain_all
+    from localspec.models.pull.transfers import obtain_all
 
     with CtrlC() as ctrl_c:
         try:

@@ -7,7 +7,7 @@ import sys
 import click
 
 from localspec.cli.models import size
-from localspec.cli.texts import write
+from localspec.cli.output import write
 from localspec.errors import LocalspecError, UsageError
 
 
@@ -20,7 +20,7 @@ def command(name: str, *, yes: bool) -> int:
     Shows what it frees and asks. Files that another pair here needs stay, and so does content that
     other revisions share.
     """
-    from localspec.pairs.remove import plan_removal
+    from localspec.models.pull.remove import plan_removal
 
     removal = plan_removal(name)
     for path in (*removal.files, *removal.partials):

@@ -11,9 +11,9 @@ import click
 
 from localspec.cli.flags import chosen_preset, model_flags, preset_flag, sampling_flags, sort_flags
 from localspec.cli.interrupt import CtrlC
-from localspec.cli.texts import read_stdin, require_text, summary, write, write_json
+from localspec.cli.output import read_stdin, require_text, summary, write, write_json
+from localspec.core.events import Finished, Message, ModelInfo, Notice, Reply, ReplyEvent, Token
 from localspec.errors import UsageError
-from localspec.events import Finished, Message, ModelInfo, Notice, Reply, ReplyEvent, Token
 
 
 @click.command("run", context_settings={"ignore_unknown_options": False})

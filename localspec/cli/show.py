@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localspec.cli.models import describe, labelled, size
-from localspec.cli.texts import write, write_json
+from localspec.cli.output import write, write_json
 from localspec.errors import LocalspecError, ModelNotFoundError
 
 if TYPE_CHECKING:
-    from localspec.pairs.catalog import Pair
-    from localspec.pairs.header import Header
+    from localspec.models.catalog.pair import Pair
+    from localspec.models.gguf.header import Header
 
 
 @click.command("show")
@@ -27,7 +27,7 @@ def command(name: str, draft: str | None, *, offline: bool, as_json: bool) -> No
 
     Of a repository on the Hub that is not here: what there is to choose from.
     """
-    from localspec.pairs.resolve import pair_called, resolve
+    from localspec.models.catalog.resolve import pair_called, resolve
 
     pair = pair_called(name)
     try:
@@ -60,16 +60,16 @@ def command(name: str, draft: str | None, *, offline: bool, as_json: bool) -> No
 
 def _on_hub(name: str) -> dict[str, Any] | None:
     """The models of a repository that is not here; None if the name is none of the Hub's."""
-    from localspec.pairs import hub, quant
-    from localspec.pairs.fit import quick_verdict
+    from localspec.models.hub import api, file_names
+    from localspec.models.memory.fit import quick_verdict
 
-    wanted = quant.parse(name)
-    if wanted is None or hub.is_offline():
+    wanted = file_names.parse(name)
+    if wanted is None or api.is_offline():
         return None
-    repo = hub.look_up(wanted.repo)
-    found = quant.candidates(repo.entries, wanted)
+    repo = api.look_up(wanted.repo)
+    found = file_names.candidates(repo.entries, wanted)
     if wanted.tag is not None:
-        found = [quant.choose(wanted, found)]
+        found = [file_names.choose(wanted, found)]
     return {
         "name": name,
         "repo": repo.name,
@@ -103,24 +103,24 @@ def _hub_lines(facts: dict[str, Any]) -> list[str]:
 
 def _placement(facts: dict[str, Any], target: Path, draft: Path | None) -> list[str]:
     """How the pair would be placed on this machine; into ``facts`` too."""
-    from localspec.pairs import explain
-    from localspec.pairs.fit import fit_files
-    from localspec.pairs.planning import Wishes
+    from localspec.models.memory import report
+    from localspec.models.memory.fit import fit_files
+    from localspec.models.memory.planner import Wishes
 
     try:
         fit = fit_files(target, draft, Wishes())
     except LocalspecError as error:  # what cannot be placed can still be shown
         facts["placement"] = None
         return ["", str(error)]
-    facts["placement"] = explain.describe(fit)
-    return ["", *explain.table(fit)]
+    facts["placement"] = report.describe(fit)
+    return ["", *report.table(fit)]
 
 
 def _facts(name: str, target: Path, draft: Path | None) -> dict[str, Any]:
     """What the headers of files that are here say."""
-    from localspec.pairs import heads
-    from localspec.pairs.check import vocabulary_mismatch
-    from localspec.pairs.vocabulary import HeaderVocabulary, end_tokens
+    from localspec.models.compat import heads
+    from localspec.models.compat.vocabularies import vocabulary_mismatch
+    from localspec.models.gguf.vocabulary import HeaderVocabulary, end_tokens
 
     header = heads.read_whole(target)
     facts: dict[str, Any] = {
@@ -145,7 +145,7 @@ def _facts(name: str, target: Path, draft: Path | None) -> dict[str, Any]:
 
 
 def _file(path: Path, header: Header) -> dict[str, Any]:
-    from localspec.pairs.ggml_types import type_name
+    from localspec.models.gguf.ggml_types import type_name
 
     weights: dict[int, int] = {}
     for tensor in header.tensors:

@@ -9,7 +9,7 @@ import click
 
 from localspec.cli.flags import model_argument, model_flags, sort_flags
 from localspec.cli.interrupt import CtrlC
-from localspec.cli.texts import write
+from localspec.cli.output import write
 from localspec.errors import Interrupted, UsageError
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def command(model: str | None, *, as_json: bool, **flags: Any) -> int:
 
 def _chosen(costs: Costs) -> list[dict[str, float]]:
     """What the best draft length for all rounds would be, by acceptance."""
-    from localspec.theory import best_fixed
+    from localspec.bench.theory import best_fixed
 
     cost = max(costs.drafts().values(), default=0.0)
     found = []

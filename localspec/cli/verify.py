@@ -12,11 +12,11 @@ import click
 
 from localspec.cli.flags import model_argument, model_flags, sampling_flags, sort_flags
 from localspec.cli.interrupt import CtrlC
-from localspec.cli.texts import decode, write, write_json
+from localspec.cli.output import decode, write, write_json
 from localspec.errors import Interrupted, UsageError
 
 if TYPE_CHECKING:
-    from localspec.verification import Divergence, Verification
+    from localspec.bench.exactness import Divergence, Verification
 
 _TEMPERATURES = (0.0, 0.7, 1.0)
 _MAX_TOKENS = 128
@@ -43,9 +43,9 @@ def command(
     At temperatures 0, 0.7 and 1, or only at -t; with drafts of 4 tokens, or --draft-max. Exit
     code 1 if a difference is more than a near-tie of the target's own arithmetic.
     """
-    from localspec.prompts import VERIFY
+    from localspec.bench.exactness import verify
+    from localspec.bench.verify_prompts import VERIFY
     from localspec.runtime import Runtime
-    from localspec.verification import verify
 
     asked = sort_flags(model, flags)
     if asked.options.verifier != "match":

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from localspec.drafters import Ask, Committed, Drafter, Fallible, Follows, Guesses
-from localspec.plan import ANY, Evidence, Step
-from localspec.values import Draft, Logits, no_draft
+from localspec.core.plan import ANY, Evidence, Step
+from localspec.core.values import Draft, Logits, no_draft
+from localspec.drafters.base import Ask, Committed, Drafter, Fallible, Follows, Guesses
 
 
 class Cascade:

@@ -1,6 +1,6 @@
-"""``python -m localspec.engine``: the engine as a child process; see `localspec.engine.process`."""
+"""``python -m localspec.engine``: the engine as a child process; see `localspec.engine.main`."""
 
-from localspec.engine.process import main
+from localspec.engine.main import main
 
 if __name__ == "__main__":
     main()

@@ -13,8 +13,18 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from localspec.core.events import (
+    Examination,
+    Finished,
+    Loading,
+    Message,
+    ModelInfo,
+    Notice,
+    Reading,
+    ReplyEvent,
+)
+from localspec.core.sampling_params import Sampling
 from localspec.engine import protocol
-from localspec.engine.child import epitaph, spawn
 from localspec.engine.commands import (
     CloseCommand,
     Command,
@@ -23,8 +33,7 @@ from localspec.engine.commands import (
     OpenCommand,
     ReplyCommand,
 )
-from localspec.engine.inbox import Inbox
-from localspec.engine.reports import (
+from localspec.engine.events import (
     BatchEvent,
     EngineEvent,
     ExaminedEvent,
@@ -36,23 +45,14 @@ from localspec.engine.reports import (
     OpenedEvent,
     ReadingEvent,
 )
+from localspec.engine.inbox import Inbox
+from localspec.engine.spawn import epitaph, spawn
 from localspec.errors import EngineError, Interrupted, LocalspecError
-from localspec.events import (
-    Examination,
-    Finished,
-    Loading,
-    Message,
-    ModelInfo,
-    Notice,
-    Reading,
-    ReplyEvent,
-)
-from localspec.parameters import Sampling
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
 
-    from localspec.options import Options
+    from localspec.loading.options import Options
 
 LOG_NAME = "engine.log"
 _CLOSE_SECONDS = 1.5

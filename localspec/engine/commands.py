@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from localspec.events import Message
-from localspec.parameters import Sampling
+from localspec.core.events import Message
+from localspec.core.sampling_params import Sampling
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,8 +15,8 @@ class OpenCommand:
 
     type: ClassVar[str] = "open"
     options: dict[str, Any]
-    """Checked by the engine against localspec.options.Options, so that a client needs not import
-    the runtime."""
+    """Checked by the engine against localspec.loading.options.Options, so that a client needs not
+    import the runtime."""
 
 
 @dataclass(frozen=True, slots=True)

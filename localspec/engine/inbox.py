@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from localspec.engine.reports import EngineEvent
+from localspec.engine.events import EngineEvent
 from localspec.errors import EngineError
 
 _WAITING_MESSAGES = 256

@@ -10,9 +10,9 @@ import time
 from collections import deque
 from typing import BinaryIO
 
+from localspec.core.events import Round, Token
 from localspec.engine import protocol
-from localspec.engine.reports import BatchEvent, EngineEvent
-from localspec.events import Round, Token
+from localspec.engine.events import BatchEvent, EngineEvent
 
 INTERVAL = 0.02
 """Seconds between two batches: 50 a second is more than any screen shows."""

@@ -8,7 +8,7 @@ exits at once.
 
 Commands (interface to engine)::
 
-    open       options               load a model; the fields of localspec.options.Options.
+    open       options               load a model; the fields of localspec.loading.options.Options.
                                      Answered by loading..., then opened or failed
     reply      id, messages, sampling, seed, max_tokens, stop, draft
                                      answer a conversation (all of it, each time).
@@ -26,17 +26,17 @@ Events (engine to interface)::
 
     hello      version, pid          the first line; the interface checks the version
     loading    name, fraction        a model file is being loaded, 0 to 1
-    opened     info                  the model is ready; ModelInfo of localspec.events
+    opened     info                  the model is ready; ModelInfo of localspec.core.events
     reading    id, done, total, cached
                                      the prompt is being read
     batch      id, items             tokens and rounds in the order they happened. A token is a
                                      list [token id, text, origin, drafter or null]; a round is
-                                     an object with the fields of localspec.events.Round. The
+                                     an object with the fields of localspec.core.events.Round. The
                                      first token of a reply is sent at once, after that the
                                      tokens of some rounds share a batch: at most 50 a second
     notice     id, text              one line that the person should know
     finished   id, reply             the whole reply with its statistics; Reply
-    examined   id, examination       what stood behind a token; Examination of localspec.events
+    examined   id, examination       what stood behind a token; Examination of localspec.core.events
     failed     id, error, message, exit_code
                                      a command failed; id is null if it was not a reply. error
                                      is a class name of localspec.errors, message one line for
@@ -54,7 +54,9 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from localspec import codec
+from localspec.core import codec
+from localspec.core.events import Round, Token
+from localspec.core.origin import Origin
 from localspec.engine.commands import (
     CloseCommand,
     Command,
@@ -63,7 +65,7 @@ from localspec.engine.commands import (
     OpenCommand,
     ReplyCommand,
 )
-from localspec.engine.reports import (
+from localspec.engine.events import (
     BatchEvent,
     EngineEvent,
     ExaminedEvent,
@@ -76,8 +78,6 @@ from localspec.engine.reports import (
     ReadingEvent,
 )
 from localspec.errors import EngineError, LocalspecError, UsageError
-from localspec.events import Round, Token
-from localspec.origin import Origin
 
 VERSION = 2
 """2 added examine and examined."""

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from localspec.core.values import Tokens
 from localspec.llama.library import c_api
-from localspec.values import Tokens
 
 
 class Batch:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from localspec.core.values import Logits, Tokens
 from localspec.errors import (
     AuditError,
     ContextFullError,
@@ -16,14 +17,13 @@ from localspec.errors import (
     UsageError,
 )
 from localspec.llama import library
+from localspec.llama.abort import StopFlag
 from localspec.llama.batch import Batch
 from localspec.llama.library import c_api
 from localspec.llama.limits import KV_TYPES, OUTPUTS, decode_error
 from localspec.llama.logits import LastLogits
 from localspec.llama.model import Model
-from localspec.llama.stop import StopFlag
-from localspec.llama.tree import Tree
-from localspec.values import Logits, Tokens
+from localspec.llama.tree_layout import Tree
 
 _NEVER = c_api.ggml_abort_callback()
 """Lets passes run to their end."""
@@ -186,7 +186,7 @@ class Context:
         are not stopped).
 
         With ``states``, llama.cpp keeps the final hidden states of all tokens, see
-        `localspec.llama.features`; each of them is then one of the rows that it makes.
+        `localspec.llama.heads.hidden_states`; each of them is then one of the rows that it makes.
 
         Raises:
             ContextFullError, Interrupted, DecodeError

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from localspec.core.values import Logits
 from localspec.llama.library import c_api
-from localspec.values import Logits
 
 _PLACES = 256
 """Arrays remembered; llama.cpp moves its buffer now and then."""

@@ -18,7 +18,7 @@ from localspec.errors import (
 )
 from localspec.llama import library
 from localspec.llama.library import c_api
-from localspec.llama.loading import load
+from localspec.llama.load_file import load
 
 _GGUF = b"GGUF"
 _ALL_LAYERS = 999

@@ -1,12 +1,15 @@
-"""Policies: who may draft how much now. The measured controller is `localspec.policy.auto`."""
+"""Policies: which drafter may draft how much now.
+
+The measured one is `localspec.policy.controller`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Protocol
 
-from localspec.events import Speculation
-from localspec.plan import ANY, PLAIN, Budget, Evidence, Outcome, Plan, Standing, Step
+from localspec.core.events import Speculation
+from localspec.core.plan import ANY, PLAIN, Budget, Evidence, Outcome, Plan, Standing, Step
 from localspec.policy.costs import Costs
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from localspec.core.noise import Noise
+from localspec.core.values import Draft, Proposal, Rows, Verdict
 from localspec.errors import ProposalError, UsageError
-from localspec.noise import Noise
-from localspec.values import Draft, Proposal, Rows, Verdict
 from localspec.verifiers.match import Match
 from localspec.verifiers.rejection import Rejection
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from localspec.noise import Noise, Stream
-from localspec.values import ROOT, Draft, Proposal, Rows, Verdict
+from localspec.core.noise import Noise, Stream
+from localspec.core.values import ROOT, Draft, Proposal, Rows, Verdict
 
 
 class Match:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from localspec.noise import Noise, Stream
-from localspec.values import ROOT, Distribution, Draft, Proposal, Rows, Verdict, one_hot
+from localspec.core.noise import Noise, Stream
+from localspec.core.values import ROOT, Distribution, Draft, Proposal, Rows, Verdict, one_hot
 
 
 class Rejection:

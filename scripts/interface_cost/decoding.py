@@ -57,8 +57,8 @@ def of_engine(model: str) -> Sample:
 
 
 async def _of_engine(model: str) -> Sample:
+    from localspec.core.events import Finished, Message
     from localspec.engine.client import EngineClient
-    from localspec.events import Finished, Message
 
     wanted = asked(model)
     with tempfile.TemporaryDirectory() as folder:

@@ -43,7 +43,7 @@ def tell(watched: Watch, name: str) -> None:
 
 async def ready(app: Any) -> None:
     """Wait until one could send something."""
-    from tui.engine import Phase
+    from tui.session.ports import Phase
 
     while app.session.phase is not Phase.READY or not app.is_running:  # noqa: ASYNC110 - from outside
         await asyncio.sleep(0.02)
@@ -104,8 +104,8 @@ def run(kind: str, history: int, model: str, result: Path) -> None:
     from localspec.chats.saver import Saver
     from localspec.engine.client import EngineClient
     from tui.app import ChatApp
-    from tui.engine import Settings
-    from tui.kept import Kept
+    from tui.session.persistence import Kept
+    from tui.session.ports import Settings
 
     wanted = asked(model or "demo")
     engine: Any = Replay(KINDS[kind]() if kind in KINDS else ())

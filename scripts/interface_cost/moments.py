@@ -44,7 +44,7 @@ class _Person:
 
     async def switches(self, reply: str, times: int = 1) -> None:
         """To a chat of so many questions and replies."""
-        from tui.conversation import Turn
+        from tui.session.conversation import Turn
         from tui.widgets.chat_log import ChatLog
         from tui.widgets.document import StreamedMarkdown
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from localspec.events import (
+from localspec.core.events import (
     Finished,
     ModelInfo,
     Reading,
@@ -17,7 +17,7 @@ from localspec.events import (
     Stats,
     Token,
 )
-from localspec.origin import Origin
+from localspec.core.origin import Origin
 
 TOKENS, RATE, PER_ROUND = 2000, 200, 3
 HISTORY = "Some earlier reply, with words enough to fill a few lines of it. " * 4 + (

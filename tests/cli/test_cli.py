@@ -16,7 +16,8 @@ import gguf_tools
 import pytest
 from conftest import Files
 
-from localspec import cli, config
+from localspec import cli
+from localspec.config import settings as config
 from localspec.errors import LocalspecError
 
 ROOT = Path(__file__).parent.parent.parent
@@ -246,14 +247,14 @@ def press_ctrl_c() -> None:
 @pytest.mark.parametrize(
     "moment",
     [
-        "localspec.assembly.resolve",
+        "localspec.loading.loader.resolve",
         "localspec.llama.model.check_file",
         "localspec.llama.context.Context.__init__",
-        "localspec.llama.calibrate.pass_seconds",
-        "localspec.wording.fit",
+        "localspec.llama.timing.pass_seconds",
+        "localspec.generation.prompt.fit",
         "localspec.llama.context.Context.read",
-        "localspec.drafters.model.ModelDrafter.propose",
-        "localspec.replying.Generation._event",
+        "localspec.drafters.model.chain.ChainDrafter.propose",
+        "localspec.generation.stream.Generation._event",
     ],
 )
 def test_ctrl_c_at_any_moment_exits_130(
@@ -442,7 +443,7 @@ def test_settings_come_from_flag_then_variable_then_file(
     assert ran() == (77, 4)
     assert ran("-n", "3") == (77, 3)
     own.write_text("model = [")
-    from localspec import config
+    from localspec.config import settings as config
 
     config.settings.cache_clear()
     assert cli.call(["run", "x"]) == 2
@@ -581,7 +582,8 @@ def test_the_interface_starts_without_numpy() -> None:
 
 
 def test_options_name_every_verifier() -> None:
-    from localspec import options, verifiers
+    from localspec import verifiers
+    from localspec.loading import options
 
     assert tuple(verifiers.VERIFIERS) == options.VERIFIERS
 
@@ -607,7 +609,7 @@ def test_a_defect_is_one_line_with_the_details_in_a_file(
     def broken() -> None:
         raise ZeroDivisionError("one too many")
 
-    monkeypatch.setattr("localspec.pairs.catalog.catalog", broken)
+    monkeypatch.setattr("localspec.models.catalog.catalog.catalog", broken)
     monkeypatch.setattr("localspec.cli.models.catalog", broken)
     assert cli.call(["models"]) == 1
     line = one_line(capfd.readouterr().err)

@@ -8,16 +8,16 @@ import tables
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.drafters import Ask, Committed, Off
+from localspec.core.logits import GREEDY, LogitsProcessor
+from localspec.core.noise import Noise
+from localspec.core.plan import ANY, Budget, Plan, Step
+from localspec.core.values import Proposal
+from localspec.drafters.base import Ask, Committed, Off
 from localspec.drafters.cascade import Cascade
-from localspec.drafters.draft_model import common_prefix
-from localspec.drafters.model import ModelDrafter
-from localspec.drafters.ngram import NGram
-from localspec.noise import Noise
-from localspec.plan import ANY, Budget, Plan, Step
-from localspec.sampling import GREEDY, Processor
+from localspec.drafters.lookup.ngram import NGram
+from localspec.drafters.model.chain import ChainDrafter
+from localspec.drafters.model.interface import common_prefix
 from localspec.testing import TableModel
-from localspec.values import Proposal
 
 TABLE = tables.random_table(5, v=4)
 
@@ -25,7 +25,7 @@ TABLE = tables.random_table(5, v=4)
 def ask(tokens: list[int], k: int, seq: int = 0) -> Ask:
     budget = Budget.chain(k)
     plan = Plan((Step(ANY, budget),))
-    return Ask(seq, tokens, budget, Noise(0), Processor(GREEDY, 4), plan=plan)
+    return Ask(seq, tokens, budget, Noise(0), LogitsProcessor(GREEDY, 4), plan=plan)
 
 
 def longest_earlier_match(tokens: list[int], low: int, high: int, k: int) -> list[int]:
@@ -67,7 +67,7 @@ def test_ngram_forgets_another_request() -> None:
 
 def test_model_drafts_greedily_what_its_table_says() -> None:
     model = TableModel(TABLE)
-    (draft,) = ModelDrafter(model, Proposal.COUPLED).propose([ask([0, 1], 3)])
+    (draft,) = ChainDrafter(model, Proposal.COUPLED).propose([ask([0, 1], 3)])
     text = [0, 1]
     for token in draft.tokens.tolist():
         assert token == int(np.argmax(TABLE(text)))
@@ -79,7 +79,7 @@ def test_model_drafts_greedily_what_its_table_says() -> None:
 @pytest.mark.parametrize("accepted", [0, 1, 2, 3])
 def test_rejected_tokens_leave_the_cache(accepted: int) -> None:
     model = TableModel(TABLE)
-    drafter = ModelDrafter(model, Proposal.COUPLED)
+    drafter = ChainDrafter(model, Proposal.COUPLED)
     tokens = [0, 1]
     (draft,) = drafter.propose([ask(tokens, 3)])
     drafted = draft.tokens.tolist()
@@ -94,7 +94,7 @@ def test_rejected_tokens_leave_the_cache(accepted: int) -> None:
 
 def test_a_new_request_reuses_the_common_prefix() -> None:
     model = TableModel(TABLE)
-    drafter = ModelDrafter(model, Proposal.COUPLED)
+    drafter = ChainDrafter(model, Proposal.COUPLED)
     drafter.propose([ask([0, 1, 2, 3], 1)])
     other = [0, 1, 3, 3, 2]
     drafter.commit([Committed(0, other, other, {})])
@@ -104,7 +104,7 @@ def test_a_new_request_reuses_the_common_prefix() -> None:
 def test_a_cache_of_another_request_never_outlives_it() -> None:
     """A reply without drafting, then one whose draft is parked: only the common prefix stays."""
     model = TableModel(TABLE)
-    drafter = ModelDrafter(model, Proposal.COUPLED)
+    drafter = ChainDrafter(model, Proposal.COUPLED)
     drafter.propose([ask([0, 1, 2, 3, 0, 1, 2], 1)])
     known = [0, 1, 3, 3]
     drafter.commit([Committed(0, known, [3], {})])
@@ -113,33 +113,33 @@ def test_a_cache_of_another_request_never_outlives_it() -> None:
 
 
 def test_several_sequences_draft_in_one_call_each_with_its_budget() -> None:
-    drafter = ModelDrafter(TableModel(TABLE), Proposal.SAMPLED)
+    drafter = ChainDrafter(TableModel(TABLE), Proposal.SAMPLED)
     drafts = drafter.propose([ask([0], 3, seq=0), ask([1, 2], 0, seq=1), ask([2], 1, seq=2)])
     assert [len(d) for d in drafts] == [3, 0, 1]
-    alone = ModelDrafter(TableModel(TABLE), Proposal.SAMPLED).propose([ask([0], 3)])
+    alone = ChainDrafter(TableModel(TABLE), Proposal.SAMPLED).propose([ask([0], 3)])
     assert drafts[0].tokens.tolist() == alone[0].tokens.tolist()
 
 
 def test_the_draft_models_context_limits_the_draft() -> None:
     model = TableModel(TABLE, capacity=4)
-    (draft,) = ModelDrafter(model, Proposal.COUPLED).propose([ask([0, 1, 2], 9)])
+    (draft,) = ChainDrafter(model, Proposal.COUPLED).propose([ask([0, 1, 2], 9)])
     assert len(draft) == 2
-    (draft,) = ModelDrafter(model, Proposal.COUPLED).propose([ask([0] * 5, 9)])
+    (draft,) = ChainDrafter(model, Proposal.COUPLED).propose([ask([0] * 5, 9)])
     assert len(draft) == 0
 
 
 def test_ids_that_only_the_target_has_are_not_fed_to_the_draft() -> None:
-    (draft,) = ModelDrafter(TableModel(TABLE), Proposal.COUPLED).propose([ask([0, 77], 3)])
+    (draft,) = ChainDrafter(TableModel(TABLE), Proposal.COUPLED).propose([ask([0, 77], 3)])
     assert len(draft) == 0
 
 
 def test_a_draft_model_cannot_promise_other_proposals() -> None:
     with pytest.raises(ValueError, match="without replacement"):
-        ModelDrafter(TableModel(TABLE), Proposal.WITHOUT_REPLACEMENT)
+        ChainDrafter(TableModel(TABLE), Proposal.WITHOUT_REPLACEMENT)
 
 
 def test_a_cascade_takes_the_first_that_has_something() -> None:
-    cascade = Cascade([NGram(2, 3), ModelDrafter(TableModel(TABLE), Proposal.COUPLED)])
+    cascade = Cascade([NGram(2, 3), ChainDrafter(TableModel(TABLE), Proposal.COUPLED)])
     assert cascade.name == "ngram,model"
     repeating, fresh = ask([0, 1, 2, 0, 1], 2), ask([0, 1], 2, seq=1)
     sources = [d.source for d in cascade.propose([repeating, fresh])]

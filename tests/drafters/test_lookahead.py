@@ -12,23 +12,23 @@ from hypothesis import strategies as st
 from policy_world import CPU, GPU
 from tables import TableTarget
 
-from localspec.drafters import Ask, Committed, Off
+from localspec.core.events import Speculation
+from localspec.core.logits import GREEDY, LogitsProcessor, Sampling
+from localspec.core.noise import Noise
+from localspec.core.plan import ANY, Budget, Plan, Standing, Step
+from localspec.core.values import Draft, Logits, Tokens
+from localspec.decode.request import Request
+from localspec.decode.round import decode_round
+from localspec.drafters.base import Ask, Committed, Off
 from localspec.drafters.cascade import Cascade
-from localspec.drafters.lookahead import Lookahead
-from localspec.drafters.pool import Pool
-from localspec.drafters.suffix import Suffix
-from localspec.events import Speculation
-from localspec.loop import decode_round
-from localspec.noise import Noise
-from localspec.plan import ANY, Budget, Plan, Standing, Step
-from localspec.policy.auto import Auto
+from localspec.drafters.lookup.lookahead import Lookahead
+from localspec.drafters.lookup.ngram_pool import Pool
+from localspec.drafters.lookup.suffix import Suffix
+from localspec.loading.drafter_registry import BRANCHING
+from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
-from localspec.policy.stored import Knowledge
-from localspec.request import Request
-from localspec.sampling import GREEDY, Processor, Sampling
-from localspec.values import Draft, Logits, Tokens
+from localspec.policy.storage import Knowledge
 from localspec.verifiers import Match, Rejection, Verifier
-from localspec.wanting import BRANCHING
 
 V = 40
 COUNTING = tables.random_table(3, v=5)
@@ -64,7 +64,7 @@ budgets = st.builds(Budget, st.integers(0, 70), st.integers(0, 20), st.integers(
 
 def ask(tokens: list[int], budget: Budget) -> Ask:
     plan = Plan((Step(ANY, budget),))
-    return Ask(0, tokens, budget, Noise(0), Processor(GREEDY, V), plan=plan)
+    return Ask(0, tokens, budget, Noise(0), LogitsProcessor(GREEDY, V), plan=plan)
 
 
 def leaves(draft: Draft) -> int:
@@ -75,7 +75,7 @@ def grown(budget: Budget, rounds: int) -> tuple[Request, Lookahead, TableTarget]
     """After some rounds of a reply."""
     target, drafter = TableTarget(in_words), Lookahead()
     target.read(0, [1, 2, 3])
-    request = Request(0, [1, 2, 3, 4], Processor(GREEDY, V), Noise(0), 400, lambda _t: None)
+    request = Request(0, [1, 2, 3, 4], LogitsProcessor(GREEDY, V), Noise(0), 400, lambda _t: None)
     for _ in range(rounds):
         decode_round([request], target, drafter, Match(), Broad(budget))
     return request, drafter, target
@@ -117,7 +117,7 @@ def test_guesses_in_parallel_save_rounds(verifier: Verifier) -> None:
     """The target knows its words before the text has had them."""
     target, drafter = TableTarget(in_words), Lookahead()
     target.read(0, [1, 2, 3])
-    request = Request(0, [1, 2, 3, 4], Processor(GREEDY, V), Noise(0), 200, lambda _t: None)
+    request = Request(0, [1, 2, 3, 4], LogitsProcessor(GREEDY, V), Noise(0), 200, lambda _t: None)
     while request.finish is None:
         decode_round([request], target, drafter, verifier, Broad(PAPER))
     assert request.tally.rounds < 120
@@ -127,12 +127,12 @@ def test_guesses_in_parallel_save_rounds(verifier: Verifier) -> None:
 def test_in_a_cascade_it_drafts_where_the_text_has_nothing() -> None:
     target, drafter = TableTarget(in_words), Cascade([Suffix(6), Lookahead()])
     target.read(0, [1, 2, 3])
-    request = Request(0, [1, 2, 3, 4], Processor(GREEDY, V), Noise(0), 200, lambda _t: None)
+    request = Request(0, [1, 2, 3, 4], LogitsProcessor(GREEDY, V), Noise(0), 200, lambda _t: None)
     while request.finish is None:
         decode_round([request], target, drafter, Match(), Broad(PAPER))
     assert set(request.tally.by_drafter) == {"suffix", "lookahead"}
     target.cache[0] = [1, 2, 3]
-    plain = Request(0, [1, 2, 3, 4], Processor(GREEDY, V), Noise(0), 200, lambda _t: None)
+    plain = Request(0, [1, 2, 3, 4], LogitsProcessor(GREEDY, V), Noise(0), 200, lambda _t: None)
     while plain.finish is None:
         decode_round([plain], target, Off(), Match(), Broad(PAPER))
     assert plain.tokens == request.tokens
@@ -148,7 +148,7 @@ def test_columns_stay_with_their_places_however_many_tokens_a_round_emits() -> N
 
     target, drafter = TableTarget(by_place), Lookahead()
     target.read(0, [0, 7, 14])
-    request = Request(0, [0, 7, 14, 21], Processor(GREEDY, V), Noise(0), 200, lambda _t: None)
+    request = Request(0, [0, 7, 14, 21], LogitsProcessor(GREEDY, V), Noise(0), 200, lambda _t: None)
     while request.finish is None:
         decode_round([request], target, drafter, Match(), Broad(PAPER))
     assert request.tally.rounds < 100
@@ -178,7 +178,7 @@ def test_a_pool_holds_the_newest_and_no_more_than_its_bounds() -> None:
 
 @pytest.mark.parametrize(("curve", "drafts"), [(CPU, False), (GPU, True)])
 def test_it_is_asked_only_where_breadth_is_nearly_free(curve: object, *, drafts: bool) -> None:
-    policy = Auto(
+    policy = Controller(
         Knowledge({0: Costs(curve, {})}),  # type: ignore[arg-type]
         ["lookahead"],
         branching={"lookahead": BRANCHING["lookahead"]},

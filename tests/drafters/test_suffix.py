@@ -12,20 +12,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
 
-from localspec.drafters import Ask, Committed
-from localspec.drafters.suffix import Suffix
-from localspec.drafters.suffixes import SIZES, Match, Suffixes
-from localspec.noise import Noise
-from localspec.plan import ANY, Budget, Plan, Step
-from localspec.sampling import GREEDY, Processor
-from localspec.values import Proposal
+from localspec.core.logits import GREEDY, LogitsProcessor
+from localspec.core.noise import Noise
+from localspec.core.plan import ANY, Budget, Plan, Step
+from localspec.core.values import Proposal
+from localspec.drafters.base import Ask, Committed
+from localspec.drafters.lookup.suffix import Suffix
+from localspec.drafters.lookup.suffix_index import SIZES, Match, Suffixes
 
 TEXTS = st.lists(st.integers(0, 2), max_size=60)
 
 
 def ask(tokens: list[int], k: int) -> Ask:
     budget = Budget.chain(k)
-    return Ask(0, tokens, budget, Noise(0), Processor(GREEDY, 300), plan=Plan((Step(ANY, budget),)))
+    return Ask(
+        0, tokens, budget, Noise(0), LogitsProcessor(GREEDY, 300), plan=Plan((Step(ANY, budget),))
+    )
 
 
 def agreement(text: list[int], end: int, longest: int) -> int:

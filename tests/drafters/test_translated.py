@@ -13,16 +13,16 @@ import pytest
 import tables
 from frequencies import FALSE_ALARM, p_value
 
-from localspec.drafters import Ask, Off
-from localspec.drafters.model import ModelDrafter
-from localspec.drafters.translated import TranslatedModel
+from localspec.core.logits import LogitsProcessor, Sampling
+from localspec.core.noise import Noise
+from localspec.core.plan import Budget
+from localspec.core.values import Ids, Proposal
+from localspec.drafters.base import Ask, Off
+from localspec.drafters.model.chain import ChainDrafter
+from localspec.drafters.model.cross_vocabulary import TranslatedModel
 from localspec.errors import ContextFullError
-from localspec.noise import Noise
-from localspec.plan import Budget
 from localspec.policy import Fixed
-from localspec.sampling import Processor, Sampling
 from localspec.testing import Table, TableModel
-from localspec.values import Ids, Proposal
 from localspec.verifiers import Match, Rejection
 
 V = 5
@@ -73,10 +73,10 @@ CASES = {
 }
 
 
-def drafter(case: str, proposal: Proposal) -> tuple[ModelDrafter, TableModel]:
+def drafter(case: str, proposal: Proposal) -> tuple[ChainDrafter, TableModel]:
     words, table = CASES[case]
     model = TableModel(table)
-    return ModelDrafter(TranslatedModel(model, words), proposal), model
+    return ChainDrafter(TranslatedModel(model, words), proposal), model
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
@@ -96,7 +96,7 @@ def test_rejection_gives_the_distribution_of_the_target(missing: int) -> None:
     """Three tokens as in the tests of rejection; with one missing, q never proposes it."""
     words = Dictionary(((2,), (0,), (1,)) if not missing else ((1,), (0, 0), (0,)))
     model = TableModel(tables.random_table(7, v=3 - missing, sharpness=1.0))
-    across = ModelDrafter(TranslatedModel(model, words), Proposal.SAMPLED)
+    across = ChainDrafter(TranslatedModel(model, words), Proposal.SAMPLED)
     assert p_value(across, Rejection(), 3_000) > FALSE_ALARM
 
 
@@ -105,7 +105,7 @@ def test_a_target_in_another_order_is_a_perfect_draft_of_itself() -> None:
     for seed in range(20):
         target = tables.TableTarget(TARGET)
         target.read(0, tables.PROMPT[:-1])
-        processor = Processor(tables.WARM, V)
+        processor = LogitsProcessor(tables.WARM, V)
         request = tables.Request(
             0, list(tables.PROMPT), processor, Noise(seed), 20, lambda _t: None
         )
@@ -116,7 +116,7 @@ def test_a_target_in_another_order_is_a_perfect_draft_of_itself() -> None:
 
 def test_nothing_is_proposed_that_the_draft_does_not_share() -> None:
     across, _ = drafter("two lacking", Proposal.SAMPLED)
-    processor = Processor(tables.WARM, V)
+    processor = LogitsProcessor(tables.WARM, V)
     for seed in range(50):
         ask = Ask(0, [0, 2, 4], Budget.chain(4), Noise(seed), processor)
         (draft,) = across.propose([ask])
@@ -178,8 +178,8 @@ def test_several_sequences_keep_their_own_books() -> None:
 
 def test_a_draft_whose_context_the_longer_spelling_fills_drafts_no_more() -> None:
     words, table = CASES["two lacking"]
-    across = ModelDrafter(TranslatedModel(Narrow(table), words), Proposal.COUPLED)
-    processor = Processor(tables.WARM, V)
+    across = ChainDrafter(TranslatedModel(Narrow(table), words), Proposal.COUPLED)
+    processor = LogitsProcessor(tables.WARM, V)
     lengths = []
     for n in range(1, 8):
         (draft,) = across.propose([Ask(0, [1] * n, Budget.chain(4), Noise(0), processor)])

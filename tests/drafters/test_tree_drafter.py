@@ -10,20 +10,20 @@ import pytest
 import tables
 from policy_world import CPU, GPU
 
-from localspec.drafters import Ask, Committed
-from localspec.drafters.model import ModelDrafter
-from localspec.drafters.tree import TreeDrafter, Trees
-from localspec.loop import decode_round
-from localspec.noise import Noise, Stream
-from localspec.plan import Branching, Budget, Evidence, Outcome, Standing
-from localspec.policy.auto import Auto
+from localspec.core.logits import GREEDY, LogitsProcessor, Sampling
+from localspec.core.noise import Noise, Stream
+from localspec.core.plan import Branching, Budget, Evidence, Outcome, Standing
+from localspec.core.values import Draft, Proposal
+from localspec.decode.request import Request
+from localspec.decode.round import decode_round
+from localspec.drafters.base import Ask, Committed
+from localspec.drafters.model.chain import ChainDrafter
+from localspec.drafters.model.tree import TreeDrafter, Trees
+from localspec.policy.acceptance import Survival
+from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
-from localspec.policy.stored import Knowledge
-from localspec.policy.survival import Survival
-from localspec.request import Request
-from localspec.sampling import GREEDY, Processor, Sampling
+from localspec.policy.storage import Knowledge
 from localspec.testing import TableModel
-from localspec.values import Draft, Proposal
 from localspec.verifiers import Match
 
 TABLE = tables.random_table(5, v=6)
@@ -34,7 +34,7 @@ def drafter(favoured: Proposal = Proposal.COUPLED) -> TreeDrafter:
     return tables.branching(TABLE, favoured)
 
 
-class _Timeless(Auto):
+class _Timeless(Controller):
     """Knows what passes cost, and does not measure these."""
 
     def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
@@ -47,7 +47,7 @@ class _Timeless(Auto):
 
 
 def ask(tokens: list[int], budget: Budget, sampling: Sampling = GREEDY) -> Ask:
-    return Ask(0, tokens, budget, Noise(0), Processor(sampling, 6))
+    return Ask(0, tokens, budget, Noise(0), LogitsProcessor(sampling, 6))
 
 
 def leaves(draft: Draft) -> int:
@@ -107,7 +107,7 @@ def test_greedy_chains_are_those_of_the_table() -> None:
 def test_coupled_children_begin_with_what_the_target_would_draw_from_q() -> None:
     (draft,) = drafter().propose([ask([0, 1], Budget(8, 2, 4), WARM)])
     assert draft.proposal is Proposal.COUPLED
-    q = Processor(WARM, 6)(TABLE([0, 1]), [])
+    q = LogitsProcessor(WARM, 6)(TABLE([0, 1]), [])
     assert draft.tokens[0] == Noise(0).draw(q, 2, Stream.SAMPLE)
 
 
@@ -150,7 +150,7 @@ def test_ids_and_lengths_beyond_the_draft_model_end_drafting_and_nothing_else() 
     assert len(trees.propose([ask([0, 77, 1], Budget(6, 2, 3))])[0]) == 0
     chains, model = TableModel(TABLE, capacity=4), tables.TableTarget(TABLE, capacity=4)
     model.cache = chains.cache
-    trees = TreeDrafter(ModelDrafter(chains, Proposal.COUPLED, "tree"), model, 6, Proposal.COUPLED)
+    trees = TreeDrafter(ChainDrafter(chains, Proposal.COUPLED, "tree"), model, 6, Proposal.COUPLED)
     lengths = [len(trees.propose([ask([0] * n, Budget(6, 2, 3))])[0]) for n in range(1, 7)]
     assert lengths == [6, 6, 3, 0, 0, 0]
 
@@ -166,7 +166,7 @@ def test_the_controller_comes_to_draft_trees_from_nothing_known(
         policy = _Timeless(knowledge, [trees.name], branching={trees.name: Branching()})
         target = tables.TableTarget(TABLE)
         target.read(0, [0])
-        request = Request(0, [0, 1], Processor(GREEDY, 6), Noise(1), 150, lambda _t: None)
+        request = Request(0, [0, 1], LogitsProcessor(GREEDY, 6), Noise(1), 150, lambda _t: None)
         while request.finish is None:
             (turn,) = decode_round([request], target, trees, Match(), policy)
             shapes.append(leaves(turn.draft))
@@ -246,7 +246,7 @@ def test_breadth_is_used_where_it_brings_more_than_it_costs_and_nowhere_else() -
             known.learn(0, 0.6, stood=i % 10 < stands)
         knowledge = Knowledge({0: Costs(curve, {"tree": 0.02 * curve[1]})})
         knowledge.survival["tree", "greedy"] = known
-        policy = Auto(knowledge, ["tree"], branching={"tree": Branching()})
+        policy = Controller(knowledge, ["tree"], branching={"tree": Branching()})
         (plan,) = policy.plan([Standing(0, 10, 0, "greedy")])
         steps = [step for step in plan.steps if not step.look]
         assert [step.budget.leaves for step in steps] == ([] if curve is CPU else [breadth])

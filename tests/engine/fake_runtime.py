@@ -8,8 +8,7 @@ import threading
 import time
 from pathlib import Path
 
-from localspec.errors import ContextError, ModelNotFoundError
-from localspec.events import (
+from localspec.core.events import (
     Finished,
     Loading,
     ModelInfo,
@@ -21,7 +20,8 @@ from localspec.events import (
     Stats,
     Token,
 )
-from localspec.values import Origin
+from localspec.core.values import Origin
+from localspec.errors import ContextError, ModelNotFoundError
 
 ON = Speculation("on")
 INFO = ModelInfo("t.gguf", "d.gguf", "cpu", 2048, "fake", 1, 1, 1, ON)

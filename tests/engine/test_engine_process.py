@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from localspec.core.events import Finished, Loading, Message, Notice, Reading, Round, Token
+from localspec.core.logits import Sampling
 from localspec.engine.client import EngineClient
 from localspec.errors import ContextError, EngineError, Interrupted, ModelNotFoundError
-from localspec.events import Finished, Loading, Message, Notice, Reading, Round, Token
-from localspec.sampling import Sampling
 
 ROOT = Path(__file__).parents[2]
 

@@ -5,11 +5,11 @@ import sys
 
 import pytest
 
+from localspec.core.events import Finished, Loading, Message, Round, Token
+from localspec.core.logits import Sampling
 from localspec.engine.client import EngineClient
 from localspec.errors import ContextError, ModelNotFoundError, UsageError
-from localspec.events import Finished, Loading, Message, Round, Token
-from localspec.options import Options
-from localspec.sampling import Sampling
+from localspec.loading.options import Options
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ async def test_what_cannot_be_opened_says_why(tmp_path):
 
 
 def test_options_of_the_wrong_kind_are_refused():
-    from localspec.engine.process import open_runtime
+    from localspec.engine.main import open_runtime
 
     with pytest.raises(UsageError, match="threads"):
         open_runtime({"threads": "many"}, lambda event: None, lambda: False)

@@ -3,11 +3,11 @@
 import io
 import time
 
+from localspec.core.events import Token
+from localspec.core.values import Origin
 from localspec.engine import protocol
+from localspec.engine.events import BatchEvent, NoticeEvent
 from localspec.engine.outbox import INTERVAL, Outbox
-from localspec.engine.reports import BatchEvent, NoticeEvent
-from localspec.events import Token
-from localspec.values import Origin
 
 
 class Sink(io.BytesIO):

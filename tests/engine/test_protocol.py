@@ -10,28 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec import codec, errors
-from localspec.engine import protocol
-from localspec.engine.commands import (
-    CloseCommand,
-    ExamineCommand,
-    InterruptCommand,
-    OpenCommand,
-    ReplyCommand,
-)
-from localspec.engine.protocol import BadCommandError
-from localspec.engine.reports import (
-    BatchEvent,
-    FailedEvent,
-    FinishedEvent,
-    HelloEvent,
-    LoadingEvent,
-    NoticeEvent,
-    OpenedEvent,
-    ReadingEvent,
-)
-from localspec.errors import EngineError, LocalspecError, UsageError
-from localspec.events import (
+from localspec import errors
+from localspec.core import codec
+from localspec.core.events import (
     DrafterStats,
     Message,
     ModelInfo,
@@ -41,8 +22,28 @@ from localspec.events import (
     Stats,
     Token,
 )
-from localspec.sampling import Sampling
-from localspec.values import Origin
+from localspec.core.logits import Sampling
+from localspec.core.values import Origin
+from localspec.engine import protocol
+from localspec.engine.commands import (
+    CloseCommand,
+    ExamineCommand,
+    InterruptCommand,
+    OpenCommand,
+    ReplyCommand,
+)
+from localspec.engine.events import (
+    BatchEvent,
+    FailedEvent,
+    FinishedEvent,
+    HelloEvent,
+    LoadingEvent,
+    NoticeEvent,
+    OpenedEvent,
+    ReadingEvent,
+)
+from localspec.engine.protocol import BadCommandError
+from localspec.errors import EngineError, LocalspecError, UsageError
 
 text = st.text(st.characters(exclude_categories=()))  # lone surrogates included
 number = st.floats(0, 1e9)

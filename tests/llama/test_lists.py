@@ -5,18 +5,19 @@ from __future__ import annotations
 from conftest import Files
 
 from localspec import Sampling
+from localspec.core.logits import LogitsProcessor
+from localspec.core.noise import Noise
+from localspec.core.values import Proposal
+from localspec.decode.request import Request
+from localspec.decode.round import decode_round
 from localspec.drafters.cascade import Cascade
-from localspec.drafters.model import ModelDrafter
-from localspec.drafters.ngram import NGram
+from localspec.drafters.lookup.ngram import NGram
+from localspec.drafters.model.chain import ChainDrafter
 from localspec.llama.context import Context
+from localspec.llama.draft_model import LlamaDraftModel
 from localspec.llama.model import Model
-from localspec.llama.runners import LlamaDraftModel, LlamaTarget
-from localspec.loop import decode_round
-from localspec.noise import Noise
+from localspec.llama.target import LlamaTarget
 from localspec.policy import Fixed
-from localspec.request import Request
-from localspec.sampling import Processor
-from localspec.values import Proposal
 from localspec.verifiers import Match
 
 PROMPTS = ("one and one and one", "Hello?", "a much longer prompt than the others have")
@@ -29,13 +30,13 @@ def replies(files: Files, prompts: tuple[str, ...]) -> list[list[int]]:
     drafting = Context(small, n_ctx=256, n_seq=len(prompts), n_batch=128, threads=1)
     target = LlamaTarget(context)
     drafter = Cascade(
-        [NGram(3), ModelDrafter(LlamaDraftModel(drafting, model.n_vocab), Proposal.COUPLED)]
+        [NGram(3), ChainDrafter(LlamaDraftModel(drafting, model.n_vocab), Proposal.COUPLED)]
     )
     requests = []
     for seq, prompt in enumerate(prompts):
         tokens = model.tokenize(prompt)
         target.read(seq, tokens[:-1])
-        processor = Processor(Sampling(temperature=1.0), model.n_vocab)
+        processor = LogitsProcessor(Sampling(temperature=1.0), model.n_vocab)
         noise = Noise(len(prompt))  # the request's own, whatever its place in the batch
         requests.append(Request(seq, tokens, processor, noise, TOKENS, lambda _t: None))
     alive = requests

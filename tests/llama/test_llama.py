@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 from conftest import Files
 
+from localspec.core.target import Work
+from localspec.core.values import Draft, Proposal, chain_parents, no_draft
 from localspec.errors import (
     ContextFullError,
     DecodeError,
@@ -23,16 +25,15 @@ from localspec.errors import (
     UnsupportedModelError,
     UsageError,
 )
-from localspec.llama import calibrate, devices, library
-from localspec.llama import saved as states
+from localspec.llama import devices, library, threads, timing
+from localspec.llama import state as states
+from localspec.llama.abort import StopFlag
 from localspec.llama.context import Context
+from localspec.llama.draft_model import LlamaDraftModel
 from localspec.llama.limits import decode_error
 from localspec.llama.model import Model, load_error
-from localspec.llama.runners import LlamaDraftModel, LlamaTarget
-from localspec.llama.stop import StopFlag
-from localspec.pairs.check import vocabulary_mismatch
-from localspec.target import Work
-from localspec.values import Draft, Proposal, chain_parents, no_draft
+from localspec.llama.target import LlamaTarget
+from localspec.models.compat.vocabularies import vocabulary_mismatch
 
 
 @pytest.fixture
@@ -213,8 +214,8 @@ def test_a_failed_extension_adds_nothing(context: Context) -> None:
 
 
 def test_threads_and_widths_are_measured(context: Context) -> None:
-    assert 1 <= calibrate.choose_threads(context) <= devices.physical_cores()
-    costs = calibrate.sweep(context, budget_s=0.2)
+    assert 1 <= threads.choose_threads(context) <= devices.physical_cores()
+    costs = timing.sweep(context, budget_s=0.2)
     assert costs[1] > 0
     assert len(costs) >= 2
     assert context.length(0) == 0
@@ -228,22 +229,22 @@ def test_a_curve_keeps_its_shape_while_other_programs_come_and_go() -> None:
     def visit(width: int) -> float:
         return true[width] * (4.0 if next(visits) % 3 == 0 else 1.0)
 
-    assert calibrate.least_seconds(visit, list(true), 60.0) == true
+    assert timing.least_seconds(visit, list(true), 60.0) == true
 
 
 def test_a_pass_over_several_tokens_is_never_taken_for_dearer_than_one_each() -> None:
     seconds = {1: 1.0, 4: 9.0, 2: 1.5}
-    found = calibrate.least_seconds(seconds.__getitem__, list(seconds), 60.0)
+    found = timing.least_seconds(seconds.__getitem__, list(seconds), 60.0)
     assert found == {1: 1.0, 4: 4.0, 2: 1.5}
 
 
 def test_a_slow_model_is_measured_at_two_widths_at_least() -> None:
-    assert calibrate.least_seconds(lambda n: n * 0.5, [1, 4, 8], 0.0) == {1: 0.5, 4: 2.0}
+    assert timing.least_seconds(lambda n: n * 0.5, [1, 4, 8], 0.0) == {1: 0.5, 4: 2.0}
 
 
 def test_the_watchdog_halves_threads_only_when_passes_stay_slow(context: Context) -> None:
     context.set_threads(4)
-    watchdog = calibrate.Watchdog(context)
+    watchdog = threads.Watchdog(context)
     quiet = [notice for _ in range(50) for notice in watchdog.look((1, 0.01))]
     one_spike = list(watchdog.look((1, 1.0)))
     assert quiet + one_spike == []
@@ -252,7 +253,7 @@ def test_the_watchdog_halves_threads_only_when_passes_stay_slow(context: Context
     assert context.threads < 4
 
 
-def watched(watchdog: calibrate.Watchdog, context: Context, seconds: dict[int, float]) -> list[str]:
+def watched(watchdog: threads.Watchdog, context: Context, seconds: dict[int, float]) -> list[str]:
     """Notices of 400 passes whose time depends on the threads."""
     return [
         notice.text for _ in range(400) for notice in watchdog.look((1, seconds[context.threads]))
@@ -261,7 +262,7 @@ def watched(watchdog: calibrate.Watchdog, context: Context, seconds: dict[int, f
 
 def test_the_watchdog_takes_the_threads_back_when_the_neighbour_is_gone(context: Context) -> None:
     context.set_threads(2)
-    watchdog = calibrate.Watchdog(context)
+    watchdog = threads.Watchdog(context)
     assert watched(watchdog, context, {2: 0.01, 1: 0.02}) == []
     busy = watched(watchdog, context, {2: 0.5, 1: 0.02})
     assert [text for text in busy if "busy" in text] == busy[:1]
@@ -274,11 +275,11 @@ def test_the_watchdog_takes_the_threads_back_when_the_neighbour_is_gone(context:
 
 def test_threads_that_were_left_out_at_a_busy_start_are_tried_later(context: Context) -> None:
     context.set_threads(1)
-    watchdog = calibrate.Watchdog(context, most=2)
+    watchdog = threads.Watchdog(context, most=2)
     assert len(watched(watchdog, context, {2: 0.01, 1: 0.02})) == 1
     assert context.threads == 2
     context.set_threads(1)
-    watchdog = calibrate.Watchdog(context, most=2)
+    watchdog = threads.Watchdog(context, most=2)
     assert watched(watchdog, context, {2: 0.02, 1: 0.02}) == []
     assert context.threads == 1
 

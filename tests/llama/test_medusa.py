@@ -10,16 +10,16 @@ import pytest
 from gguf_tools import write_llama
 from head_files import WIDTH, write_medusa
 
-from localspec.llama import ggml
+from localspec.core.target import Work
+from localspec.core.values import Draft, Proposal, no_draft
 from localspec.llama.context import Context
-from localspec.llama.features import Features, FinalStates
+from localspec.llama.heads import ggml
+from localspec.llama.heads.hidden_states import Features, FinalStates
+from localspec.llama.heads.medusa import Computed, Reckoned, opened
+from localspec.llama.heads.medusa_weights import parts
 from localspec.llama.limits import OUTPUTS
-from localspec.llama.medusa import Computed, Reckoned, opened
-from localspec.llama.medusa_parts import parts
 from localspec.llama.model import Model
-from localspec.llama.runners import LlamaTarget
-from localspec.target import Work
-from localspec.values import Draft, Proposal, no_draft
+from localspec.llama.target import LlamaTarget
 
 TYPES = (
     gguf.GGMLQuantizationType.F32,

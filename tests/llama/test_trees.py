@@ -15,14 +15,14 @@ from conftest import Files
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from localspec.core.target import Work
+from localspec.core.values import Draft, Proposal, chain_parents, no_draft
 from localspec.errors import ContextFullError, DecodeError, Interrupted
+from localspec.llama.abort import StopFlag
 from localspec.llama.context import Context
 from localspec.llama.model import Model
-from localspec.llama.runners import LlamaTarget
-from localspec.llama.stop import StopFlag
-from localspec.llama.tree import tree_of
-from localspec.target import Work
-from localspec.values import Draft, Proposal, chain_parents, no_draft
+from localspec.llama.target import LlamaTarget
+from localspec.llama.tree_layout import tree_of
 
 TOLERANCE = 0.02
 PROMPT = [5, 6, 7, 8, 9, 10, 11]

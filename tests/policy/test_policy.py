@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from policy_world import CPU, GPU, auto, plain_seconds, play, steady
 
-from localspec.plan import Standing
-from localspec.policy import stored
-from localspec.policy.auto import bucket_of
+from localspec.core.plan import Standing
+from localspec.policy import storage
+from localspec.policy.acceptance import Survival
+from localspec.policy.controller import bucket_of
 from localspec.policy.costs import Costs
-from localspec.policy.stakes import Stakes
-from localspec.policy.stored import Knowledge
-from localspec.policy.survival import Survival
-from localspec.policy.worth import Pace, Worth
+from localspec.policy.gain import Gain, Pace
+from localspec.policy.loss_budget import LossBudget
+from localspec.policy.storage import Knowledge
 
 BAD = {
     "a draft of random weights": steady(0.001, confidence=0.004),
@@ -295,7 +295,7 @@ def test_pace_goes_on_over_a_step_that_pays_as_a_whole() -> None:
     for _ in range(200):
         survival.learn(0, 0.93, True)
     curve = np.array([1.0, 2.0, 3.0, 1.5])
-    pace = Pace(Worth(survival, curve, 0.0), instead=1.0)
+    pace = Pace(Gain(survival, curve, 0.0), instead=1.0)
     assert pace.more([0.93])
     assert pace.more([0.93, 0.93])
     assert pace.more([0.93, 0.93, 0.93])
@@ -304,7 +304,7 @@ def test_pace_goes_on_over_a_step_that_pays_as_a_whole() -> None:
 
 
 def test_a_stake_shrinks_with_losses_and_grows_no_further_than_its_bound() -> None:
-    stakes, key = Stakes(), ("model", "greedy")
+    stakes, key = LossBudget(), ("model", "greedy")
     start = stakes.of(key)
     stakes.settle(key, 1, -2.0)
     assert stakes.of(key) < start - 1.9
@@ -316,7 +316,7 @@ def test_a_stake_shrinks_with_losses_and_grows_no_further_than_its_bound() -> No
 
 
 def test_what_was_lost_is_not_forgotten_by_a_new_reply() -> None:
-    stakes, key = Stakes(), ("model", "greedy")
+    stakes, key = LossBudget(), ("model", "greedy")
     stakes.settle(key, 1, -4.0)
     stakes.new_reply()
     assert stakes.of(key) < 0
@@ -335,8 +335,8 @@ def known() -> Knowledge:
 
 def test_what_was_learnt_comes_back(tmp_path: Path) -> None:
     path = tmp_path / "costs" / "x.json"
-    stored.save(path, known())
-    back = stored.load(path)
+    storage.save(path, known())
+    back = storage.load(path)
     assert back is not None
     assert back.costs[2].curve() == known().costs[2].curve()
     assert back.costs[0].drafts() == {"model": 0.001}
@@ -368,10 +368,10 @@ def test_what_was_learnt_comes_back(tmp_path: Path) -> None:
 def test_a_damaged_file_is_as_good_as_none(tmp_path: Path, text: str) -> None:
     path = tmp_path / "x.json"
     path.write_text(text)
-    assert stored.load(path) is None
+    assert storage.load(path) is None
     path.write_bytes(b"\xff\x00" * 50)
-    assert stored.load(path) is None
+    assert storage.load(path) is None
 
 
 def test_another_setting_has_another_file() -> None:
-    assert stored.name_of({"threads": 1}) != stored.name_of({"threads": 2})
+    assert storage.name_of({"threads": 1}) != storage.name_of({"threads": 2})

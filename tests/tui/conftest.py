@@ -9,11 +9,11 @@ sys.path.append(str(Path(__file__).parent))  # for fake_engine, here and in the 
 
 from fake_engine import FakeEngine
 
-from localspec.pairs import apart
-from localspec.sampling import Sampling
-from tui import clipboard
+from localspec.core.logits import Sampling
+from localspec.models.memory import ask_machine
 from tui.app import ChatApp
-from tui.engine import Phase, Settings
+from tui.session.ports import Phase, Settings
+from tui.terminal import clipboard
 
 
 async def wait_until(pilot, predicate, seconds=60.0):
@@ -105,7 +105,7 @@ def _no_clipboard(monkeypatch):
 @pytest.fixture
 def known(monkeypatch):
     """Every name is that of a model here: nobody looks into files."""
-    monkeypatch.setattr(apart, "ask", lambda *_: {})
+    monkeypatch.setattr(ask_machine, "ask", lambda *_: {})
 
 
 @pytest.fixture

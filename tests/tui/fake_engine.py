@@ -7,8 +7,7 @@ import re
 import zlib
 from dataclasses import dataclass, field
 
-from localspec.errors import EngineError, Interrupted
-from localspec.events import (
+from localspec.core.events import (
     Candidate,
     DrafterStats,
     Examination,
@@ -23,7 +22,8 @@ from localspec.events import (
     Stats,
     Token,
 )
-from localspec.values import Origin
+from localspec.core.values import Origin
+from localspec.errors import EngineError, Interrupted
 
 ON = Speculation("on")
 INFO = ModelInfo(
@@ -73,7 +73,7 @@ class Script:
 
 @dataclass
 class FakeEngine:
-    """Implements tui.session.Engine."""
+    """Implements tui.session.session.Engine."""
 
     scripts: list[Script] = field(default_factory=list)
     open_error: Exception | None = None

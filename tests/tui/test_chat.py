@@ -9,15 +9,16 @@ from fake_engine import FakeEngine, Script
 from textual import events
 from textual._xterm_parser import XTermParser
 
-from localspec import config
+from localspec.config import paths
+from localspec.config import settings as config_settings
+from localspec.core.events import Message, Speculation, Token
+from localspec.core.values import Origin
 from localspec.errors import ContextError, ModelFileError, UsageError
-from localspec.events import Message, Speculation, Token
-from localspec.values import Origin
-from tui.commands import SPECS, told_here
-from tui.conversation import Conversation, Turn
-from tui.engine import Phase
-from tui.remembered import details, restore
-from tui.theme import wanted
+from tui.session.commands import SPECS, told_here
+from tui.session.conversation import Conversation, Turn
+from tui.session.ports import Phase
+from tui.session.reply_record import details, restore
+from tui.terminal.theme import wanted
 from tui.widgets import chat_log
 from tui.widgets.message import Question, ReplyView
 
@@ -616,11 +617,11 @@ async def test_a_theme_is_kept_for_the_next_time(chat):
         await c.type("/theme")
         await c.sees("localspec-light")
         await c.type("/theme nord")
-        await c.until((config.config_dir() / "config.toml").is_file)
+        await c.until((paths.config_dir() / "config.toml").is_file)
         assert c.app.theme == "nord"
-    config.settings.cache_clear()
-    assert wanted(config.settings()) == "nord"
-    async with chat(theme=wanted(config.settings())) as c:
+    config_settings.settings.cache_clear()
+    assert wanted(config_settings.settings()) == "nord"
+    async with chat(theme=wanted(config_settings.settings())) as c:
         assert c.app.theme == "nord"
         await c.type("/theme nrd")
         await c.until(lambda: "did you mean nord?" in c.stats)
@@ -1010,8 +1011,8 @@ async def test_thinking_is_folded_with_its_tokens_and_unfolds_on_a_click(chat):
 
 
 async def test_the_editor_writes_the_message(chat, monkeypatch):
-    monkeypatch.setattr("tui.editing.command", lambda: ["ed"])
-    monkeypatch.setattr("tui.editing.edited", lambda text, words: f"{text} and more")
+    monkeypatch.setattr("tui.input.external_editor.command", lambda: ["ed"])
+    monkeypatch.setattr("tui.input.external_editor.edited", lambda text, words: f"{text} and more")
     async with chat() as c:
         monkeypatch.setattr(c.app, "suspend", contextlib.nullcontext)
         await c.pilot.press("h", "i", "ctrl+g")
@@ -1027,7 +1028,7 @@ async def test_after_an_editor_that_failed_the_terminal_is_taken_back(chat, monk
         left.append("taken back")
 
     monkeypatch.setattr(
-        "tui.editing.command", lambda: [sys.executable, "-c", "raise SystemExit(3)"]
+        "tui.input.external_editor.command", lambda: [sys.executable, "-c", "raise SystemExit(3)"]
     )
     async with chat() as c:
         monkeypatch.setattr(c.app, "suspend", suspend)

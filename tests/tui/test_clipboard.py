@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from tui import clipboard
-from tui.clipboard import copy, programs
+from tui.terminal import clipboard
+from tui.terminal.clipboard import copy, programs
 
 
 @pytest.mark.parametrize(

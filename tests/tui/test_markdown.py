@@ -4,12 +4,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
-from test_stream import documents, feed_all
+from test_block_splitter import documents, feed_all
 from textual.content import Content
 
-from tui.lines import Line, lines_of
-from tui.markdown import code_blocks, typeset
-from tui.stream import plain
+from tui.render.block_splitter import plain
+from tui.render.lines import Line, lines_of
+from tui.render.markdown import code_blocks, typeset
 
 WIDE = st.text(st.sampled_from("ab漢🙂é \u05d0\u0301\u200d[]*`|-"), max_size=60)
 

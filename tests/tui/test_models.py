@@ -9,12 +9,13 @@ from fake_engine import INFO, FakeEngine, Script
 from hub_server import own_catalogue
 
 from localspec.errors import OutOfMemoryError, UsageError
-from localspec.options import Options
-from localspec.pairs import apart
-from localspec.pairs.memory import Gpu, Memory
-from localspec.pairs.offers import Offer, offers, with_back
-from tui import picking
-from tui.picking import matching, typed
+from localspec.loading.options import Options
+from localspec.models.catalog.offers import Offer, offers, with_back
+from localspec.models.memory import ask_machine
+from localspec.models.memory.machine import Gpu, Memory
+from localspec.processes import children
+from tui.input import model_list
+from tui.input.model_list import matching, typed
 from tui.screens import models as models_module
 
 GB = 10**9
@@ -47,7 +48,7 @@ def shelf(files, monkeypatch):
             raise said
         return said or show(name)
 
-    monkeypatch.setattr(apart, "memory", lambda: Memory((), 64 * GB, 64 * GB))
+    monkeypatch.setattr(ask_machine, "memory", lambda: Memory((), 64 * GB, 64 * GB))
     monkeypatch.setattr(models_module.apart, "ask", ask)
     return told
 
@@ -119,10 +120,10 @@ async def test_the_present_model_is_not_given_up_for_a_head(chat, shelf):
 
 def test_a_long_path_is_listed_as_the_name_of_its_file():
     offer = Offer(f"/models/{'x' * 30}/small-Q4_0.gguf", "small-Q4_0.gguf", GB)
-    line = picking.row(offer, None, picking.widest([offer], 80), 80, current=False).plain
+    line = model_list.row(offer, None, model_list.widest([offer], 80), 80, current=False).plain
     assert line.startswith("  small-Q4_0.gguf ")
     near = dataclasses.replace(offer, name="/m/small-Q4_0.gguf")
-    line = picking.row(near, None, picking.widest([near], 80), 80, current=False).plain
+    line = model_list.row(near, None, model_list.widest([near], 80), 80, current=False).plain
     assert line.startswith("  /m/small-Q4_0.gguf ")
 
 
@@ -162,7 +163,7 @@ async def test_what_is_not_here_is_offered_to_be_pulled_after_a_second_enter(cha
         await c.sees("Enter again pulls away")
         assert not picked
         await c.pilot.press("enter")
-        await c.until(lambda: picked == [picking.Pull("away")])
+        await c.until(lambda: picked == [model_list.Pull("away")])
         leave(None)
 
 
@@ -303,23 +304,24 @@ def test_a_path_that_is_typed_lists_its_folder(files):
 
 def test_memory_is_asked_in_a_process_of_its_own_and_errors_are_one_line(tmp_path):
     model = gguf_tools.write_llama(tmp_path / "m.gguf", layers=1)
-    facts = apart.ask("localspec", "show", "--json", "--offline", str(model))
+    facts = children.ask("localspec", "show", "--json", "--offline", str(model))
     assert facts["target"]["layers"] == 1
     (tmp_path / "no.gguf").write_text("no model")
     with pytest.raises(Exception, match=r"^no.gguf is not a GGUF file$"):
-        apart.ask("localspec", "show", "--json", "--offline", str(tmp_path / "no.gguf"))
-    assert apart.memory().host_total > 0
+        children.ask("localspec", "show", "--json", "--offline", str(tmp_path / "no.gguf"))
+    assert ask_machine.memory().host_total > 0
 
 
 def test_the_interface_never_imports_numpy_for_it():
     """The list and the panel are opened in a fresh interpreter, as a person would."""
     code = (
-        "import sys; import tui.screens.models, tui.screens.settings, tui.pulling, tui.app;"
-        "from localspec.pairs.offers import offers; offers();"
-        "from localspec.pairs import apart; m = apart.memory();"
+        "import sys; import tui.screens.models, tui.screens.settings, tui.app;"
+        "import tui.session.pull_process;"
+        "from localspec.models.catalog.offers import offers; offers();"
+        "from localspec.models.memory import ask_machine; m = ask_machine.memory();"
         "[o.fit(m) for o in offers().found]; print('numpy' in sys.modules)"
     )
-    line, environment = apart.command("localspec")
+    line, environment = children.command("localspec")
     done = subprocess.run(
         [*line[:2], "-c", code], env=environment, capture_output=True, text=True, check=True
     )

@@ -12,8 +12,8 @@ from textual import events
 from localspec.chats.saver import Saver
 from localspec.chats.store import ChatStore
 from localspec.errors import DecodeError
-from localspec.options import Options
-from tui.kept import Kept
+from localspec.loading.options import Options
+from tui.session.persistence import Kept
 
 
 async def test_a_reply_goes_on_in_its_chat_while_another_is_looked_at(chat):

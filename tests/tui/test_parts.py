@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from textual.app import App
 from textual.theme import BUILTIN_THEMES
 
-from localspec.errors import UsageError
-from localspec.events import (
+from localspec.core.events import (
     Finished,
     Message,
     ModelInfo,
@@ -27,22 +26,23 @@ from localspec.events import (
     Stats,
     Token,
 )
-from localspec.options import Options
-from localspec.sampling import Sampling
-from localspec.values import Origin
-from tui import editing, keymap
+from localspec.core.logits import Sampling
+from localspec.core.values import Origin
+from localspec.errors import UsageError
+from localspec.loading.options import Options
 from tui.app import ChatApp, run
-from tui.attaching import AttachError, attach
-from tui.commands import SPECS, Command, CommandError, parse
-from tui.completion import completions
-from tui.conversation import Conversation
-from tui.details import details, strip
-from tui.editing import EditorError
-from tui.meter import SEPARATOR, Meter, stats_line, stats_lines
-from tui.origins import Kind, Run, Runs, kind_of, legend, styled
-from tui.pasting import Pastes
-from tui.theme import DARK, LIGHT, OWN_VARIABLES, lent, wanted
-from tui.thinking import Thought, thought
+from tui.input import external_editor, keymap
+from tui.input.attachments import AttachError, attach
+from tui.input.completion import completions
+from tui.input.external_editor import EditorError
+from tui.input.pastes import Pastes
+from tui.render.stats_panel import details, strip
+from tui.render.thinking import Thought, thought
+from tui.session.commands import SPECS, Command, CommandError, parse
+from tui.session.conversation import Conversation
+from tui.session.stats import SEPARATOR, Meter, stats_line, stats_lines
+from tui.session.token_runs import Kind, Run, Runs, kind_of, legend, styled
+from tui.terminal.theme import DARK, LIGHT, OWN_VARIABLES, lent, wanted
 
 ON = Speculation("on")
 
@@ -186,7 +186,7 @@ tokens = st.builds(
 
 @given(st.lists(tokens, max_size=12), st.integers(0, 40))
 def test_runs_hold_the_text_and_give_any_end_of_it(given_tokens, length):
-    from tui.stream import plain
+    from tui.render.block_splitter import plain
 
     runs = Runs()
     for token in given_tokens:
@@ -360,10 +360,10 @@ def test_thinking_is_told_from_the_answer(text, expected):
 def test_an_editor_that_fails_changes_nothing(tmp_path, monkeypatch):
     monkeypatch.setenv("VISUAL", "no-such-editor --wait")
     with pytest.raises(EditorError, match="set EDITOR"):
-        editing.command()
+        external_editor.command()
     with pytest.raises(EditorError, match="status 3"):
-        editing.edited("x", [sys.executable, "-c", "raise SystemExit(3)"])
-    assert editing.edited("x\n", [sys.executable, "-c", ADDS_A_LINE]) == "x\nmore"
+        external_editor.edited("x", [sys.executable, "-c", "raise SystemExit(3)"])
+    assert external_editor.edited("x\n", [sys.executable, "-c", ADDS_A_LINE]) == "x\nmore"
 
 
 ADDS_A_LINE = "import sys; open(sys.argv[1], 'a').write('more')"
@@ -389,7 +389,7 @@ def test_an_unanswered_question_joins_the_next():
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals")
 async def test_bytes_of_another_encoding_are_no_reason_to_end(monkeypatch):
-    from tui.terminal import TerminalDriver
+    from tui.terminal.driver import TerminalDriver
 
     ours, theirs = os.openpty()
     with os.fdopen(theirs) as terminal:
@@ -436,7 +436,7 @@ def test_what_nobody_expected_is_one_error_and_no_page_of_code(monkeypatch, capf
 def test_a_terminal_that_is_gone_does_not_hold_up_the_end():
     from textual.drivers._writer_thread import MAX_QUEUED_WRITES, WriterThread
 
-    from tui.terminal import Lasting
+    from tui.terminal.driver import Lasting
 
     ours, theirs = os.openpty()
     with os.fdopen(theirs, "w") as terminal:

@@ -9,9 +9,12 @@ from fake_engine import Script
 from hub_server import DRAFT, TARGET, TARGET_FILE
 
 from localspec.errors import OutOfMemoryError
-from localspec.pairs import choosing, fit, hf_cache, pulling
-from localspec.pairs.pulling import Going, Planned, Pulled, Refused
-from tui.pulling import Puller
+from localspec.models.hub import hf_cache
+from localspec.models.memory import fit
+from localspec.models.pull import planner
+from localspec.models.pull import process as pulling
+from localspec.models.pull.process import Going, Planned, Pulled, Refused
+from tui.session.pull_process import Puller
 
 pytest_plugins = ["hub_fixtures"]
 
@@ -133,7 +136,7 @@ async def test_what_cannot_be_had_is_one_line(hub, pair, name, said):
 
 async def test_what_is_too_big_is_pulled_only_by_someone_who_insists(hub, pair, monkeypatch):
     monkeypatch.setattr(fit, "quick_verdict", lambda *_: fit.TOO_BIG)
-    monkeypatch.setattr(choosing, "quick_verdict", lambda *_: fit.TOO_BIG)
+    monkeypatch.setattr(planner, "quick_verdict", lambda *_: fit.TOO_BIG)
     said, stop = [], threading.Event()
     monkeypatch.setattr(pulling._Teller, "say", lambda _, what: said.append(what))
     with pytest.raises(OutOfMemoryError, match="too big"):

@@ -18,12 +18,12 @@ from textual.widgets import Input
 from localspec.chats.saver import Saver
 from localspec.chats.store import ChatStore
 from localspec.chats.values import Chat, ChatInfo, ChatMessage
-from localspec.events import Speculation
-from localspec.options import Options
-from localspec.pairs import apart
-from localspec.pairs.memory import Memory
-from localspec.pairs.offers import Offer, Offers
-from tui.kept import Kept
+from localspec.core.events import Speculation
+from localspec.loading.options import Options
+from localspec.models.catalog.offers import Offer, Offers
+from localspec.models.memory import ask_machine
+from localspec.models.memory.machine import Memory
+from tui.session.persistence import Kept
 
 pytestmark = pytest.mark.skipif(not hasattr(time, "tzset"), reason="dates of one time zone")
 
@@ -226,8 +226,8 @@ SHOWN = {
 def _shelf(monkeypatch):
     """The same models on every machine."""
     monkeypatch.setattr("tui.screens.models.offers", lambda _: Offers(OFFERS))
-    monkeypatch.setattr(apart, "memory", lambda: Memory((), 16 * 10**9, 16 * 10**9))
-    monkeypatch.setattr(apart, "ask", lambda *_: SHOWN)
+    monkeypatch.setattr(ask_machine, "memory", lambda: Memory((), 16 * 10**9, 16 * 10**9))
+    monkeypatch.setattr(ask_machine, "ask", lambda *_: SHOWN)
 
 
 @pytest.fixture
@@ -235,7 +235,7 @@ def kept(tmp_path, monkeypatch):
     """Two chats with times of their own, and a clock that stands still for the figures."""
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
-    monkeypatch.setattr("tui.meter.time", types.SimpleNamespace(monotonic=lambda: 0.0))
+    monkeypatch.setattr("tui.session.stats.time", types.SimpleNamespace(monotonic=lambda: 0.0))
     with ChatStore(tmp_path / "chats.db") as store:
         for i, title in enumerate(["A list of animals", "What is 2 + 3?"]):
             when = 1_760_000_000.0 + 86_400 * i

@@ -7,18 +7,18 @@ import dataclasses
 import pytest
 import tables
 
-from localspec.drafters import Off
+from localspec.core.logits import Sampling
+from localspec.core.values import Proposal
+from localspec.drafters.base import Off
 from localspec.drafters.cascade import Cascade
-from localspec.drafters.model import ModelDrafter
-from localspec.drafters.ngram import NGram
-from localspec.drafters.suffix import Suffix
+from localspec.drafters.lookup.ngram import NGram
+from localspec.drafters.lookup.suffix import Suffix
+from localspec.drafters.model.chain import ChainDrafter
 from localspec.policy import Fixed
-from localspec.policy.auto import Auto
+from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
-from localspec.policy.stored import Knowledge
-from localspec.sampling import Sampling
+from localspec.policy.storage import Knowledge
 from localspec.testing import TableModel
-from localspec.values import Proposal
 from localspec.verifiers import Match
 
 SEEDS = range(60)
@@ -54,10 +54,10 @@ def test_every_shape_of_draft_leaves_the_text_alone(shape: str, setting: str) ->
 def test_every_drafter_leaves_the_text_alone(kind: str, setting: str) -> None:
     sampling = SETTINGS[setting]
     for seed in SEEDS:
-        coupled = ModelDrafter(TableModel(DRAFT), Proposal.COUPLED)
+        coupled = ChainDrafter(TableModel(DRAFT), Proposal.COUPLED)
         drafter = {
             "model coupled": coupled,
-            "model sampled": ModelDrafter(TableModel(DRAFT), Proposal.SAMPLED),
+            "model sampled": ChainDrafter(TableModel(DRAFT), Proposal.SAMPLED),
             "ngram": NGram(1, 3),
             "suffix": Suffix(),
             "tree": tables.branching(DRAFT, Proposal.COUPLED),
@@ -73,15 +73,15 @@ def test_every_drafter_leaves_the_text_alone(kind: str, setting: str) -> None:
 @pytest.mark.parametrize("k", [1, 2, 5, 9])
 def test_draft_length_leaves_the_text_alone(k: int) -> None:
     for seed in SEEDS:
-        drafter = ModelDrafter(TableModel(DRAFT), Proposal.COUPLED)
+        drafter = ChainDrafter(TableModel(DRAFT), Proposal.COUPLED)
         drafted = tables.decode(TARGET, drafter, Match(), seed, TOKENS, policy=Fixed(k))
         assert drafted == plain(seed, tables.WARM)
 
 
 def test_the_automatic_policy_leaves_the_text_alone() -> None:
     for seed in SEEDS:
-        drafter = ModelDrafter(TableModel(DRAFT), Proposal.COUPLED)
-        policy = Auto(Knowledge({0: Costs({1: 1.0, 4: 1.2, 8: 1.6})}), [drafter.name])
+        drafter = ChainDrafter(TableModel(DRAFT), Proposal.COUPLED)
+        policy = Controller(Knowledge({0: Costs({1: 1.0, 4: 1.2, 8: 1.6})}), [drafter.name])
         drafted = tables.decode(TARGET, drafter, Match(), seed, TOKENS, policy=policy)
         assert drafted == plain(seed, tables.WARM)
 
@@ -94,12 +94,12 @@ def test_a_perfect_coupled_draft_is_always_accepted() -> None:
         request = tables.Request(
             0,
             list(tables.PROMPT),
-            tables.Processor(tables.WARM, 5),
+            tables.LogitsProcessor(tables.WARM, 5),
             tables.Noise(seed),
             TOKENS,
             lambda _t: None,
         )
-        drafter = ModelDrafter(TableModel(TARGET), Proposal.COUPLED)
+        drafter = ChainDrafter(TableModel(TARGET), Proposal.COUPLED)
         while request.finish is None:
             tables.decode_round([request], target, drafter, Match(), Fixed(3))
         assert request.tally.accepted == request.tally.verified == request.tally.drafted

@@ -14,19 +14,19 @@ import pytest
 import tables
 from frequencies import DRAFT, FALSE_ALARM, TARGET, p_value
 
-from localspec.drafters import Ask
-from localspec.drafters.choosing import overlap, sharpened
-from localspec.drafters.lookahead import Lookahead
-from localspec.drafters.model import ModelDrafter
+from localspec.core.events import Speculation
+from localspec.core.noise import Noise, Stream
+from localspec.core.plan import ANY, Budget, Evidence, Plan, Standing, Step
+from localspec.core.values import Distribution, Draft, Proposal, Rows, Verdict, no_draft
+from localspec.drafters.base import Ask
+from localspec.drafters.lookup.lookahead import Lookahead
+from localspec.drafters.model.chain import ChainDrafter
+from localspec.drafters.model.proposal import overlap, sharpened
 from localspec.errors import ProposalError
-from localspec.events import Speculation
-from localspec.noise import Noise, Stream
-from localspec.plan import ANY, Budget, Evidence, Plan, Standing, Step
-from localspec.policy.auto import Auto
+from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
-from localspec.policy.stored import Knowledge
+from localspec.policy.storage import Knowledge
 from localspec.testing import TableModel
-from localspec.values import Distribution, Draft, Proposal, Rows, Verdict, no_draft
 from localspec.verifiers import Match, Rejection, Verifier
 from localspec.verifiers.rejection import residual
 
@@ -46,7 +46,7 @@ def test_first_three_tokens_follow_the_target_closely(shape: str) -> None:
 
 @pytest.mark.slow
 def test_the_draft_model_of_the_product_follows_the_target_closely() -> None:
-    drafter = ModelDrafter(TableModel(DRAFT), Proposal.SAMPLED)
+    drafter = ChainDrafter(TableModel(DRAFT), Proposal.SAMPLED)
     assert p_value(drafter, Rejection(), 15_000) > FALSE_ALARM
 
 
@@ -110,16 +110,16 @@ class _ChoosesByWhatItDrew:
 
 
 def test_stopping_by_confidence_before_a_token_is_drawn_keeps_the_distribution() -> None:
-    drafter = ModelDrafter(TableModel(DRAFT), Proposal.SAMPLED)
+    drafter = ChainDrafter(TableModel(DRAFT), Proposal.SAMPLED)
     assert p_value(drafter, Rejection(), 6_000, _Threshold()) > FALSE_ALARM
 
 
 def test_a_draft_that_is_too_flat_is_sharpened_and_stays_exact() -> None:
     """The draft is the target at more than twice its temperature: q^2.5 is the target itself."""
-    flat = ModelDrafter(TableModel(lambda tokens: TARGET(tokens) / 2.5), Proposal.SAMPLED)
+    flat = ChainDrafter(TableModel(lambda tokens: TARGET(tokens) / 2.5), Proposal.SAMPLED)
     assert p_value(flat, Rejection(), 6_000) > FALSE_ALARM
     assert flat.chooser.sharpness(tables.WARM) == 2.5
-    fitting = ModelDrafter(TableModel(TARGET), Proposal.SAMPLED)
+    fitting = ChainDrafter(TableModel(TARGET), Proposal.SAMPLED)
     assert p_value(fitting, Rejection(), 500) > FALSE_ALARM
     assert fitting.chooser.sharpness(tables.WARM) == 1.0
 
@@ -142,8 +142,8 @@ def test_the_test_sees_a_draft_that_chooses_by_what_it_drew() -> None:
 def test_the_controller_keeps_the_distribution() -> None:
     """It goes on learning from one run to the next, as in a long chat."""
     knowledge = Knowledge({0: Costs({1: 1.0, 2: 1.1, 4: 1.3}, {"model": 0.02})})
-    drafter = ModelDrafter(TableModel(DRAFT), Proposal.SAMPLED)
-    assert p_value(drafter, Rejection(), 15_000, Auto(knowledge, ["model"])) > FALSE_ALARM
+    drafter = ChainDrafter(TableModel(DRAFT), Proposal.SAMPLED)
+    assert p_value(drafter, Rejection(), 15_000, Controller(knowledge, ["model"])) > FALSE_ALARM
 
 
 @pytest.mark.parametrize("verifier", [Match(), Rejection()])
@@ -212,7 +212,7 @@ def test_no_bonus_after_a_miss_and_one_token_of_the_target_always() -> None:
     for seed in range(300):
         target = tables.TableTarget(TARGET)
         target.read(0, tables.PROMPT[:-1])
-        processor = tables.Processor(tables.WARM, 3)
+        processor = tables.LogitsProcessor(tables.WARM, 3)
         request = tables.Request(
             0, list(tables.PROMPT), processor, Noise(seed), 20, lambda _t: None
         )

@@ -10,14 +10,16 @@ from textual import events, on
 from textual.message import Message
 from textual.worker import Worker
 
-from tui import commands, keymap, theme, waiting
-from tui.attaching import AttachError, attach
-from tui.commands import Command, CommandError, Value
-from tui.engine import Phase
-from tui.markdown import code_blocks
+from tui.input import keymap
+from tui.input.attachments import AttachError, attach
+from tui.render.markdown import code_blocks
+from tui.screens.chat_tokens import TokensView
 from tui.screens.compare import CompareScreen
-from tui.screens.tokens import TokensView
-from tui.session import Session
+from tui.session import commands, status_text
+from tui.session.commands import Command, CommandError, Value
+from tui.session.ports import Phase
+from tui.session.session import Session
+from tui.terminal import theme
 from tui.widgets.bars import SuggestBar
 from tui.widgets.chat_log import ChatLog
 from tui.widgets.composer import Composer
@@ -225,7 +227,9 @@ class ChatScreen(TokensView):
         """Make the last reply again without drafting, beside it."""
         comparison = self.session.compare()
         if comparison is None:
-            self.hint(waiting.why_not(self.session) or "there is no reply that can be made again")
+            self.hint(
+                status_text.why_not(self.session) or "there is no reply that can be made again"
+            )
             return
 
         def closed(_: None) -> None:

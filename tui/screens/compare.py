@@ -10,11 +10,11 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Footer
 
-from tui import keymap
-from tui.comparison import Comparison
-from tui.origins import styled
-from tui.screens.sizes import SizedScreen
-from tui.stream import plain
+from tui.input import keymap
+from tui.render.block_splitter import plain
+from tui.screens.sized import SizedScreen
+from tui.session.comparison import Comparison
+from tui.session.token_runs import styled
 from tui.widgets.bars import Bar
 from tui.widgets.flow import TextFlow
 

@@ -15,17 +15,18 @@ from textual.screen import ModalScreen
 from textual.widgets import Footer, Input, OptionList, Static
 from textual.widgets.option_list import Option
 
+from localspec.core.events import ModelInfo
 from localspec.errors import LocalspecError
-from localspec.events import ModelInfo
-from localspec.options import Options
-from localspec.pairs import apart
-from localspec.pairs.fit import TOO_BIG
-from localspec.pairs.memory import Memory
-from localspec.pairs.offers import Offer, Offers, offers, with_back
-from tui import keymap, picking
-from tui.picking import Picked, Pull, Use, UseDraft
-from tui.screens.sizes import SizedScreen
-from tui.stream import plain
+from localspec.loading.options import Options
+from localspec.models.catalog.offers import Offer, Offers, offers, with_back
+from localspec.models.memory import ask_machine
+from localspec.models.memory.fit import TOO_BIG
+from localspec.models.memory.machine import Memory
+from localspec.processes import children
+from tui.input import keymap, model_list
+from tui.input.model_list import Picked, Pull, Use, UseDraft
+from tui.render.block_splitter import plain
+from tui.screens.sized import SizedScreen
 
 _REST_SECONDS = 0.3
 """How long the cursor rests on a model before its file is looked into."""
@@ -89,7 +90,7 @@ class ModelsScreen(SizedScreen[Picked | None], ModalScreen[Picked | None]):
 
     @work
     async def _look_at_memory(self) -> None:
-        memory = await asyncio.to_thread(apart.memory)
+        memory = await asyncio.to_thread(ask_machine.memory)
         info = self._info
         held = info.target_bytes + info.draft_bytes if info and info.backend != "cpu" else 0
         self._memory = with_back(memory, held)
@@ -104,8 +105,8 @@ class ModelsScreen(SizedScreen[Picked | None], ModalScreen[Picked | None]):
         listed: Sequence[Offer] = known
         if self._drafts:
             below = self._info.target_bytes if self._info is not None else None
-            listed = picking.as_drafts(known, below)
-        found = picking.matching(listed, query)
+            listed = model_list.as_drafts(known, below)
+        found = model_list.matching(listed, query)
         names = {offer.name for offer in found}
         more = [offer for offer in self._typed if offer.name not in names]
         if self._drafts:
@@ -113,12 +114,12 @@ class ModelsScreen(SizedScreen[Picked | None], ModalScreen[Picked | None]):
         at = self._highlighted
         self._shown = [*found, *more]
         room = max(20, (self._list.content_size.width or self.app.size.width - 4) - 1)
-        width = picking.widest(self._shown, room)
+        width = model_list.widest(self._shown, room)
         self._list.set_options(
-            Option(picking.row(o, self._fit(o), width, room, current=self._is_current(o)))
+            Option(model_list.row(o, self._fit(o), width, room, current=self._is_current(o)))
             for o in self._shown
         )
-        self.query_one("#columns", Static).update(picking.header(width, room))
+        self.query_one("#columns", Static).update(model_list.header(width, room))
         self.query_one("#title", Static).update(self._title())
         if self._shown:
             wanted = at if at in self._shown else None
@@ -139,7 +140,7 @@ class ModelsScreen(SizedScreen[Picked | None], ModalScreen[Picked | None]):
         if self._options is None:
             return False
         if self._drafts:
-            return offer.name == (self._options.draft or picking.OWN)
+            return offer.name == (self._options.draft or model_list.OWN)
         return offer.name == self._options.model
 
     @property
@@ -156,7 +157,7 @@ class ModelsScreen(SizedScreen[Picked | None], ModalScreen[Picked | None]):
     @work(exclusive=True, group="typed")
     async def _read_typed(self) -> None:
         query = self.query_one(Input).value.strip()
-        found = await asyncio.to_thread(picking.typed, query) if query else []
+        found = await asyncio.to_thread(model_list.typed, query) if query else []
         if found != self._typed:
             self._typed = found
             self._fill()
@@ -177,7 +178,7 @@ class ModelsScreen(SizedScreen[Picked | None], ModalScreen[Picked | None]):
     async def _inspect(self) -> None:
         """Look into the file under the cursor, in a process of its own."""
         offer = self._highlighted
-        if offer is None or not offer.installed or offer.name == picking.NONE:
+        if offer is None or not offer.installed or offer.name == model_list.NONE:
             return
         if self._key(offer) not in self._facts:
             self._facts[self._key(offer)] = await asyncio.to_thread(self._ask, offer)
@@ -190,12 +191,12 @@ class ModelsScreen(SizedScreen[Picked | None], ModalScreen[Picked | None]):
         words = [offer.name]
         if self._drafts:
             model = self._options.model if self._options is not None else "demo"
-            words = [model] if offer.name == picking.OWN else [model, "--draft", offer.name]
+            words = [model] if offer.name == model_list.OWN else [model, "--draft", offer.name]
         try:
-            found: dict[str, Any] = apart.ask("localspec", "show", "--json", "--offline", *words)
+            found: dict[str, Any] = children.ask("localspec", "show", "--json", "--offline", *words)
         except LocalspecError as error:
             return str(error)
-        unfit = None if self._drafts else picking.why_not_alone(found)
+        unfit = None if self._drafts else model_list.why_not_alone(found)
         return found if unfit is None else unfit
 
     def _tell(self) -> None:
@@ -207,9 +208,9 @@ class ModelsScreen(SizedScreen[Picked | None], ModalScreen[Picked | None]):
         facts = self._facts.get(self._key(offer))
         known = facts if not isinstance(facts, str) else None
         if self._drafts:
-            lines = picking.described_draft(offer, known)
+            lines = model_list.described_draft(offer, known)
         else:
-            lines = picking.described(offer, self._fit(offer), known)
+            lines = model_list.described(offer, self._fit(offer), known)
         parts: list[Content] = [Content.styled("\n".join(lines), "$quiet")]
         if isinstance(facts, str):
             parts.insert(0, Content.styled(plain(facts), "$text-error"))
@@ -257,7 +258,7 @@ class ModelsScreen(SizedScreen[Picked | None], ModalScreen[Picked | None]):
         if isinstance(self._facts.get(self._key(offer)), str) or self._highlighted is not offer:
             return  # it is no model; the error stands below the list
         if self._drafts:
-            self.dismiss(UseDraft(None if offer.name == picking.OWN else offer.name))
+            self.dismiss(UseDraft(None if offer.name == model_list.OWN else offer.name))
         else:
             self.dismiss(Use(offer.name))
 

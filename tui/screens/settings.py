@@ -16,18 +16,18 @@ from textual.screen import ModalScreen
 from textual.suggester import SuggestFromList
 from textual.widgets import Footer, Input, Static
 
-from localspec import config_file
-from localspec.config_file import Value
+from localspec.config import edit
+from localspec.config.edit import Value
+from localspec.core.sampling_params import Sampling
 from localspec.errors import LocalspecError
-from localspec.options import Options
-from localspec.parameters import Sampling
-from tui import keymap, tuning
-from tui.screens.sizes import SizedScreen
-from tui.stream import plain
-from tui.tuning import BY_NAME, Change, SettingError
+from localspec.loading.options import Options
+from tui.input import keymap, setting_fields
+from tui.input.setting_fields import BY_NAME, Change, SettingError
+from tui.render.block_splitter import plain
+from tui.screens.sized import SizedScreen
 
 if TYPE_CHECKING:
-    from tui.engine import Settings
+    from tui.session.ports import Settings
 
 _LINES = {
     False: "Enter: from the next reply on",
@@ -53,7 +53,7 @@ class SettingsScreen(SizedScreen[_Closed], ModalScreen[_Closed]):
     def __init__(self, settings: Settings, options: Options | None) -> None:
         super().__init__()
         self._settings, self._options = settings, options
-        self._held = tuning.values(settings, options)
+        self._held = setting_fields.values(settings, options)
 
     def compose(self) -> ComposeResult:
         """A line for each setting, and one that says what is wrong or what will happen."""
@@ -66,7 +66,7 @@ class SettingsScreen(SizedScreen[_Closed], ModalScreen[_Closed]):
                 for name, value in self._held.items():
                     choices = BY_NAME[name].choices
                     hints = SuggestFromList(choices) if choices else None
-                    text = tuning.text_of(value)
+                    text = setting_fields.text_of(value)
                     with self.prevent(Input.Changed):  # each would have all of them checked
                         field = Input(
                             text,
@@ -104,7 +104,7 @@ class SettingsScreen(SizedScreen[_Closed], ModalScreen[_Closed]):
             try:
                 value = wanted[field.name or ""] = BY_NAME[field.name or ""].value(field.value)
                 # Alone first, so that the one that is out of range can be marked.
-                tuning.change({field.name or "": value}, self._settings, self._options)
+                setting_fields.change({field.name or "": value}, self._settings, self._options)
             except (SettingError, LocalspecError) as error:
                 wrong = wrong or str(error)
                 field.add_class("-wrong")
@@ -113,7 +113,7 @@ class SettingsScreen(SizedScreen[_Closed], ModalScreen[_Closed]):
         self._wanted = wanted
         if wrong is None:
             try:
-                change = tuning.change(wanted, self._settings, self._options)
+                change = setting_fields.change(wanted, self._settings, self._options)
             except (SettingError, LocalspecError) as error:
                 wrong = str(error)
             else:
@@ -142,17 +142,17 @@ class SettingsScreen(SizedScreen[_Closed], ModalScreen[_Closed]):
         if change is None:
             return
         try:
-            path = await asyncio.to_thread(config_file.save, self._defaults())
+            path = await asyncio.to_thread(edit.save, self._defaults())
         except LocalspecError as error:
             self._verdict.update(Content.styled(plain(f"not saved: {error}"), "$text-error"))
             return
         self.dismiss((change, path))
 
-    def _defaults(self) -> dict[config_file.Place, Value]:
+    def _defaults(self) -> dict[edit.Place, Value]:
         """What config.toml is to say: nothing of what is so anyway."""
-        from tui.engine import Settings
+        from tui.session.ports import Settings
 
-        usual = tuning.values(Settings(Sampling()), Options())
+        usual = setting_fields.values(Settings(Sampling()), Options())
         return {
             (name,): None if value == usual[name] else value for name, value in self._wanted.items()
         }

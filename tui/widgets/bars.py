@@ -9,11 +9,11 @@ from textual.events import Click
 from textual.message import Message
 from textual.widgets import Static
 
-from localspec.events import Loading, ModelInfo, Speculation
-from tui.completion import Completion
-from tui.meter import SEPARATOR, Meter, stats_line, stats_lines
-from tui.origins import legend
-from tui.stream import plain
+from localspec.core.events import Loading, ModelInfo, Speculation
+from tui.input.completion import Completion
+from tui.render.block_splitter import plain
+from tui.session.stats import SEPARATOR, Meter, stats_line, stats_lines
+from tui.session.token_runs import legend
 
 _STATE_STYLES = {"on": "$text-success", "parked": "$text-warning", "off": "$text-warning"}
 

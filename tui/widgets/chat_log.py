@@ -11,7 +11,7 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Button
 
-from tui.conversation import Turn
+from tui.session.conversation import Turn
 from tui.widgets.message import Note, Question, ReplyView
 
 KEEP = 10

@@ -14,11 +14,11 @@ from textual.app import SuspendNotSupported
 from textual.message import Message
 from textual.widgets import TextArea
 
-from tui import editing, keymap
-from tui.completion import Completion, completions
-from tui.pasting import Pastes
-from tui.stream import plain
-from tui.terminal_keys import named
+from tui.input import external_editor, keymap
+from tui.input.completion import Completion, completions
+from tui.input.pastes import Pastes
+from tui.render.block_splitter import plain
+from tui.terminal.keys import named
 
 _PATIENCE_SECONDS = 1.0
 """How long typing waits for a key of the screen to be obeyed."""
@@ -175,10 +175,10 @@ class Composer(TextArea):
     def action_editor(self) -> None:
         """Write in the person's own editor."""
         try:
-            words = editing.command()
+            words = external_editor.command()
             with self.app.suspend():
                 text = self._edited(words)
-        except editing.EditorError as error:
+        except external_editor.EditorError as error:
             self.post_message(self.Refused(str(error)))
         except SuspendNotSupported:
             self.post_message(self.Refused("this terminal cannot be lent to an editor"))
@@ -188,8 +188,8 @@ class Composer(TextArea):
     def _edited(self, words: list[str]) -> str:
         # Textual takes the terminal back only from what ends well.
         try:
-            return editing.edited(self._pastes.unfold(self.text), words)
-        except editing.EditorError as error:
+            return external_editor.edited(self._pastes.unfold(self.text), words)
+        except external_editor.EditorError as error:
             self.post_message(self.Refused(str(error)))
             return self.text
 

@@ -11,10 +11,10 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
 
-from tui.lines import Entry
-from tui.markdown import code_theme, has_new_language, typeset
-from tui.pace import Rests
-from tui.stream import BlockSplitter
+from tui.render.block_splitter import BlockSplitter
+from tui.render.lines import Entry
+from tui.render.markdown import code_theme, has_new_language, typeset
+from tui.terminal.refresh_rate import Rests
 from tui.widgets.flow import TextFlow
 from tui.widgets.lines import Lines
 

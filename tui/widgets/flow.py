@@ -8,7 +8,7 @@ from textual import events
 from textual.content import Content
 from textual.message import Message
 
-from tui.lines import EMPTY, Line, lines_of
+from tui.render.lines import EMPTY, Line, lines_of
 from tui.widgets.lines import Lines
 
 

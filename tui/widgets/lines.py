@@ -13,7 +13,7 @@ from textual.strip import Strip
 from textual.style import Style
 from textual.widget import Widget
 
-from tui.lines import Entry, Row
+from tui.render.lines import Entry, Row
 
 _MOST_DRAWN = 1000
 """Drawn rows that are kept: a few screens full."""

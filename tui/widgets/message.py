@@ -14,13 +14,13 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static
 
-from tui.commands import told_here
-from tui.conversation import Turn
-from tui.lines import Line, lines_of
-from tui.markdown import typeset
-from tui.origins import styled
-from tui.stream import plain
-from tui.thinking import Thought, thought, tokens_until
+from tui.render.block_splitter import plain
+from tui.render.lines import Line, lines_of
+from tui.render.markdown import typeset
+from tui.render.thinking import Thought, thought, tokens_until
+from tui.session.commands import told_here
+from tui.session.conversation import Turn
+from tui.session.token_runs import styled
 from tui.widgets.document import StreamedMarkdown
 from tui.widgets.flow import TextFlow
 from tui.widgets.lines import Lines

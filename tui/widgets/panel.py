@@ -7,9 +7,9 @@ import textwrap
 from textual.content import Content
 from textual.widgets import Static
 
-from tui.details import details, strip
-from tui.meter import Meter
-from tui.stream import plain
+from tui.render.block_splitter import plain
+from tui.render.stats_panel import details, strip
+from tui.session.stats import Meter
 from tui.widgets.bars import Bar
 
 _LABEL = 12

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from textual.content import Content
 
-from localspec.events import Candidate, Examination
-from localspec.origin import Origin
-from tui.conversation import Turn
-from tui.origins import is_looked_up, kind_of
-from tui.stream import plain
+from localspec.core.events import Candidate, Examination
+from localspec.core.origin import Origin
+from tui.render.block_splitter import plain
+from tui.session.conversation import Turn
+from tui.session.token_runs import is_looked_up, kind_of
 from tui.widgets.bars import Bar
 
 _LEAST = 0.0005

@@ -1,0 +1,1 @@
+"""Measurements: speed against plain decoding, exactness, peers."""

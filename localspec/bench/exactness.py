@@ -1,0 +1,200 @@
+"""Proof on this machine that drafting changes nothing: what `localspec verify` does.
+
+Every prompt is answered with and without drafting under the same seed. For equal logits the two
+are equal token for token. Logits of a pass over one token and of a pass over several differ in
+the last bits on most backends, so a divergence is examined: at the first differing token, how
+far apart were the two in the target's own scores? Only a gap that the measured difference
+between such passes can bridge is a near-tie; any other is a failure.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from localspec.core.events import Finished, Message, Reply
+from localspec.core.logits import Sampling
+from localspec.core.noise import Noise
+from localspec.core.target import Work
+from localspec.core.values import Draft, Logits, Proposal, chain_parents, no_draft
+from localspec.runtime import Runtime
+from localspec.verifiers.near_tie import Choice
+
+_SEQ = 0
+_NOISE_PROMPTS = 6
+_WIDTHS = (2, 4, 5, 8)
+_SAFETY = 2.0
+"""Two tokens may move by the noise, in opposite directions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """Where a drafted reply left the plain one."""
+
+    prompt: str
+    position: int
+    """Index in the reply."""
+    plain: int
+    drafted: int
+    """Token ids."""
+    gap: float
+    """How far apart the two are in the target's logits: twice what every logit must be able to
+    move for the other one to be chosen, in units of logits."""
+    near_tie: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One sampling setting over all prompts."""
+
+    temperature: float
+    replies: int
+    identical: int
+    tokens: int
+    accepted: int
+    verified: int
+    rounds: int
+    divergences: tuple[Divergence, ...]
+
+    @property
+    def acceptance(self) -> float:
+        """accepted / verified."""
+        return self.accepted / self.verified if self.verified else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """All of it."""
+
+    batch_noise: float
+    """Largest difference of a logit between passes of one and of several tokens, seen here."""
+    typical_noise: float
+    """Median over positions of the largest difference."""
+    comparisons: tuple[Comparison, ...]
+
+    @property
+    def exact(self) -> bool:
+        """Whether every divergence is a near-tie."""
+        return all(d.near_tie for c in self.comparisons for d in c.divergences)
+
+
+def verify(
+    runtime: Runtime,
+    prompts: Sequence[str],
+    sampling: Sequence[Sampling],
+    *,
+    max_tokens: int,
+    seed: int,
+    on_progress: Callable[[float, int], None] | None = None,
+) -> Verification:
+    """Compare drafting with plain decoding; ``on_progress`` gets (temperature, replies done).
+
+    Raises:
+        LocalspecError: a reply failed.
+    """
+    scorer = Scorer(runtime)
+    noise = list(scorer.batch_noise(prompts[:_NOISE_PROMPTS], max_tokens))
+    worst = max(noise, default=0.0)
+    comparisons = []
+    for setting in sampling:
+        plain_drafted: list[tuple[str, Reply, Reply]] = []
+        for i, prompt in enumerate(prompts):
+            plain = answer(runtime, prompt, setting, seed + i, max_tokens, draft=False)
+            drafted = answer(runtime, prompt, setting, seed + i, max_tokens, draft=True)
+            plain_drafted.append((prompt, plain, drafted))
+            if on_progress is not None:
+                on_progress(setting.temperature, i + 1)
+        divergences = [
+            scorer.examine(prompt, plain, drafted, setting, worst)
+            for prompt, plain, drafted in plain_drafted
+            if plain.tokens != drafted.tokens
+        ]
+        drafted_stats = [d.stats for _, _, d in plain_drafted]
+        comparisons.append(
+            Comparison(
+                temperature=setting.temperature,
+                replies=len(prompts),
+                identical=len(prompts) - len(divergences),
+                tokens=sum(len(p.tokens) for _, p, _ in plain_drafted),
+                accepted=sum(s.accepted for s in drafted_stats),
+                verified=sum(s.verified for s in drafted_stats),
+                rounds=sum(s.rounds for s in drafted_stats),
+                divergences=tuple(divergences),
+            )
+        )
+    return Verification(worst, statistics.median(noise) if noise else 0.0, tuple(comparisons))
+
+
+def answer(
+    runtime: Runtime, prompt: str, sampling: Sampling, seed: int, max_tokens: int, *, draft: bool
+) -> Reply:
+    """One reply, waited for."""
+    events = runtime.reply(
+        [Message("user", prompt)],
+        sampling=sampling,
+        seed=seed,
+        max_tokens=max_tokens,
+        draft=draft,
+    )
+    *_, last = events
+    assert isinstance(last, Finished)
+    return last.reply
+
+
+class Scorer:
+    """Reads given tokens through the target and looks at the logits."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._n_vocab = runtime.lend().target_model.n_vocab
+
+    def batch_noise(self, prompts: Sequence[str], max_tokens: int) -> Iterator[float]:
+        """Largest logit difference at each position of plain replies, over several pass widths."""
+        for prompt in prompts:
+            tokens = self._runtime.encode([Message("user", prompt)])
+            reply = answer(
+                self._runtime, prompt, Sampling(temperature=0), 0, max_tokens, draft=False
+            )
+            single = self._rows(tokens, list(reply.tokens), 1)
+            for width in _WIDTHS:
+                wide = self._rows(tokens, list(reply.tokens), width)
+                yield from np.abs(single - wide).max(axis=1).tolist()
+
+    def examine(
+        self, prompt: str, plain: Reply, drafted: Reply, sampling: Sampling, noise: float
+    ) -> Divergence:
+        """How close the call was where two replies part."""
+        pairs = zip(plain.tokens, drafted.tokens, strict=False)
+        at = next((i for i, (a, b) in enumerate(pairs) if a != b), None)
+        if at is None:  # one goes on where the other ends, after the same tokens: never a near-tie
+            at = min(len(plain.tokens), len(drafted.tokens)) - 1
+            last = plain.tokens[at]
+            return Divergence(prompt, at, last, last, np.inf, near_tie=False)
+        a, b = plain.tokens[at], drafted.tokens[at]
+        tokens = self._runtime.encode([Message("user", prompt)])
+        row = self._rows(tokens, list(plain.tokens[: at + 1]), 1)[-1]
+        choice = Choice([*tokens, *plain.tokens[:at]], sampling, Noise(plain.seed), self._n_vocab)
+        gap = 2 * max(choice.distance(row, a), choice.distance(row, b))
+        return Divergence(prompt, at, a, b, gap, near_tie=gap <= _SAFETY * noise)
+
+    def _rows(self, prompt: list[int], reply: list[int], width: int) -> Logits:
+        """Logits (len(reply), V) that chose each token of a reply, read ``width`` at a time."""
+        target = self._runtime.lend().target
+        target.read(_SEQ, prompt[:-1])
+        tokens = [prompt[-1], *reply[:-1]]
+        rows = []
+        for i in range(0, len(tokens), width):
+            pending, *rest = tokens[i : i + width]
+            draft = no_draft("verify")
+            if rest:
+                ids = np.array(rest, np.int32)
+                parents = chain_parents(len(rest))
+                draft = Draft(ids, parents, Proposal.DETERMINISTIC, None, "verify")
+            (scores,) = target.score([Work(_SEQ, pending, draft)])
+            rows.append(scores.logits.copy())
+            target.keep(_SEQ, range(len(rest)))
+        self._runtime.lend()
+        return np.concatenate(rows)

@@ -1,0 +1,173 @@
+"""Other programs on the same files and prompts, side by side with us.
+
+Two programs cannot be timed in one process, but they can be timed in turns: every prompt is
+answered plainly by us, then by the peer, then by us with drafting, and what is reported are ratios
+to our own plain decoding beside it. A machine whose speed drifts then harms all three alike. The
+prompts are given as tokens, so a peer answers exactly what we answer.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from localspec.bench.speedup import answer
+from localspec.bench.workloads import Workload
+from localspec.core.events import Message
+from localspec.core.logits import Sampling
+from localspec.runtime import Runtime
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a peer is to load, as we did."""
+
+    target: Path
+    draft: Path | None
+    threads: int
+    context: int
+    gpu: bool
+    """Whether layers may go to a GPU."""
+    ends: frozenset[int]
+    """Tokens that end a reply."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One prompt, as text and as the tokens of it."""
+
+    text: str
+    tokens: Sequence[int]
+    sampling: Sampling
+    seed: int
+    max_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """What a peer answered."""
+
+    text: str
+    speed: float
+    """Tokens a second while decoding."""
+    tokens_per_round: float | None
+    """None where it does not draft."""
+
+
+class Peer(Protocol):
+    """A program that is running and answers."""
+
+    def answer(self, question: Question) -> Spoken:
+        """One reply; nothing of an earlier prompt is reused.
+
+        Raises:
+            PeerError: it does not answer.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """A way to run a peer."""
+
+    name: str
+    """As in the report: the program and what it drafts with."""
+    start: Callable[[Setting], AbstractContextManager[Peer]]
+    """Running it is paid for only while it is measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One peer on one workload at one temperature; medians over prompts."""
+
+    peer: str
+    workload: str
+    temperature: float
+    ratio: float
+    """The peer's speed by that of our plain decoding."""
+    ours: float
+    """Ours with drafting, likewise."""
+    tokens_per_round: float | None
+    our_tokens_per_round: float
+    same: int
+    """Prompts where the peer said the same as we did; to be expected at temperature 0 only."""
+    prompts: int
+
+
+def compare(
+    runtime: Runtime,
+    setting: Setting,
+    modes: Sequence[Mode],
+    workloads: Sequence[Workload],
+    temperatures: Sequence[float],
+    *,
+    max_tokens: int,
+    on_progress: Callable[[str], None] | None = None,
+) -> list[Compared]:
+    """Measure all peers, one running at a time.
+
+    Raises:
+        LocalspecError: a reply failed, here or there.
+    """
+    found = []
+    for mode in modes:
+        with mode.start(setting) as peer:
+            for temperature in temperatures:
+                for workload in workloads:
+                    if on_progress is not None:
+                        on_progress(f"{mode.name}: {workload.name}, temperature {temperature:g}")
+                    turns = list(_turns(runtime, peer, workload, temperature, max_tokens))
+                    found.append(_compared(mode.name, workload.name, temperature, turns))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    plain: float
+    ours: float
+    our_tokens_per_round: float
+    spoken: Spoken
+    same: bool
+
+
+def _turns(
+    runtime: Runtime, peer: Peer, workload: Workload, temperature: float, max_tokens: int
+) -> Iterator[_Turn]:
+    sampling = Sampling(temperature=temperature)
+    for seed, prompt in enumerate(workload.prompts):
+        message = Message("user", prompt)
+        text = runtime.render([message])
+        tokens = runtime.encode([message])
+        plain = answer(runtime, prompt, sampling, seed, max_tokens, draft=False).reply
+        spoken = peer.answer(Question(text, tokens, sampling, seed, max_tokens))
+        ours = answer(runtime, prompt, sampling, seed, max_tokens, draft=True).reply
+        stats = ours.stats
+        yield _Turn(
+            plain=plain.stats.tokens_per_second,
+            ours=stats.tokens_per_second,
+            our_tokens_per_round=stats.emitted / max(1, stats.rounds),
+            spoken=spoken,
+            same=spoken.text.strip() == plain.text.strip(),
+        )
+
+
+def _compared(peer: str, workload: str, temperature: float, turns: Sequence[_Turn]) -> Compared:
+    rounds = [t.spoken.tokens_per_round for t in turns if t.spoken.tokens_per_round is not None]
+    return Compared(
+        peer=peer,
+        workload=workload,
+        temperature=temperature,
+        ratio=statistics.median(t.spoken.speed / t.plain for t in turns),
+        ours=statistics.median(t.ours / t.plain for t in turns),
+        tokens_per_round=statistics.mean(rounds) if rounds else None,
+        our_tokens_per_round=statistics.mean(t.our_tokens_per_round for t in turns),
+        same=sum(t.same for t in turns),
+        prompts=len(turns),
+    )
+
+
+__all__ = ["Compared", "Mode", "Peer", "Question", "Setting", "Spoken", "compare"]

@@ -1,0 +1,147 @@
+"""llama.cpp's server, asked over HTTP."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from localspec.bench.peers import Mode, Peer, Question, Setting, Spoken
+from localspec.errors import PeerError
+
+_START_S = 300.0
+_ANSWER_S = 600.0
+
+
+_TYPES = {
+    "model": "draft-simple",
+    "mtp": "draft-mtp",
+    "eagle3": "draft-eagle3",
+    "dflash": "draft-dflash",
+}
+"""Its names for what drafts."""
+
+
+def modes(program: Path, lengths: Sequence[int], drafter: str | None) -> list[Mode]:
+    """Plain, and drafting at each length with what we draft with, one of our drafters' names; with
+    its n-grams where it has none of that kind.
+    """
+    found = [Mode("llama-server plain", partial(running, program, ()))]
+    if drafter not in _TYPES:
+        flags = ("--spec-type", "ngram-simple")
+        return [*found, Mode("llama-server ngram-simple", partial(running, program, flags))]
+    for k in lengths:
+        drafting = ("--spec-type", _TYPES[drafter], "--spec-draft-n-max", str(k))
+        what = "draft" if drafter == "model" else drafter
+        found.append(Mode(f"llama-server {what} K={k}", partial(running, program, drafting)))
+    return found
+
+
+@contextlib.contextmanager
+def running(program: Path, flags: Sequence[str], setting: Setting) -> Iterator[Peer]:
+    """A server that has loaded the pair; it ends with the block.
+
+    Raises:
+        PeerError: it does not start.
+    """
+    port = _free_port()
+    command = [str(program), "--host", "127.0.0.1", "--port", str(port), *_load(setting), *flags]
+    if setting.draft is not None and "--spec-draft-n-max" in flags:
+        command += ["-md", str(setting.draft), "-td", str(setting.threads)]
+        command += [] if setting.gpu else ["-ngld", "0"]
+    with tempfile.TemporaryFile() as log:
+        try:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+            )
+        except OSError as error:
+            raise PeerError(f"cannot start {program}: {error.strerror}") from None
+        try:
+            with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=_ANSWER_S) as http:
+                try:
+                    _wait(process, http)
+                    yield _Server(http)
+                except (httpx2.HTTPError, ValueError, KeyError) as error:
+                    raise PeerError(f"{program.name} failed: {error}; {_last(log)}") from None
+                except TimeoutError:
+                    raise PeerError(f"{program.name} did not start; {_last(log)}") from None
+        finally:
+            process.terminate()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+class _Server:
+    def __init__(self, http: httpx2.Client) -> None:
+        self._http = http
+
+    def answer(self, question: Question) -> Spoken:
+        s = question.sampling
+        body = {
+            "prompt": list(question.tokens),
+            "n_predict": question.max_tokens,
+            "seed": question.seed,
+            "cache_prompt": False,
+            "samplers": ["top_k", "top_p", "min_p", "temperature"],
+            "temperature": s.temperature,
+            "top_k": s.top_k,
+            "top_p": s.top_p,
+            "min_p": s.min_p,
+        }
+        response = self._http.post("/completion", json=body)
+        response.raise_for_status()
+        found: dict[str, Any] = response.json()
+        timings = found["timings"]
+        rounds = None
+        if timings.get("draft_n"):
+            # Each round emits what it accepted and one token of the target.
+            emitted = int(timings["predicted_n"])
+            rounds = emitted / max(1, emitted - int(timings["draft_n_accepted"]))
+        return Spoken(str(found["content"]), float(timings["predicted_per_second"]), rounds)
+
+
+def _load(setting: Setting) -> list[str]:
+    threads, context = str(setting.threads), str(setting.context)
+    flags = ["-m", str(setting.target), "-t", threads, "-tb", threads, "-c", context, "-np", "1"]
+    return flags if setting.gpu else [*flags, "-ngl", "0"]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _wait(process: subprocess.Popen[bytes], http: httpx2.Client) -> None:
+    """Until the model is loaded.
+
+    Raises:
+        TimeoutError: the process ended, or takes too long.
+    """
+    end = time.monotonic() + _START_S
+    while time.monotonic() < end and process.poll() is None:
+        with contextlib.suppress(httpx2.TransportError):
+            if http.get("/health", timeout=5).status_code == httpx2.codes.OK:
+                return
+        time.sleep(0.1)
+    raise TimeoutError
+
+
+def _last(log: Any) -> str:
+    """The last thing it said, in one line."""
+    log.seek(0)
+    said = [line.strip() for line in log.read().decode("utf-8", "replace").splitlines()]
+    said = [line for line in said if line]
+    return f"it said last: {said[-1][:200]}" if said else "it said nothing"

@@ -1,0 +1,220 @@
+"""Plain against speculative decoding, side by side in one process: what `localspec bench` does.
+
+Every prompt is answered plainly and with drafting, in turns that alternate, so that a machine whose
+speed drifts harms both alike. Under `match` both replies are the same text, and the ratio of their
+decoding times is the speed-up; the prompt's reading is not part of it and reported by itself. A
+prompt is counted once: what an earlier reply left in the KV cache changes its reading only.
+"""
+
+from __future__ import annotations
+
+import collections
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from localspec.bench.theory import best_fixed, expected_tokens
+from localspec.bench.workloads import Workload
+from localspec.core.events import Finished, Message, Notice, Reply, Round
+from localspec.core.logits import Sampling
+from localspec.runtime import Runtime
+
+_NOISY = 0.15
+"""Spread of the plain speeds, relative to their median, beyond which nothing is concluded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One workload at one temperature."""
+
+    workload: str
+    temperature: float
+    ratios: tuple[float, ...]
+    """Per prompt: speed with drafting by plain speed, tokens a second."""
+    plain_speed: float
+    """Median, tokens a second."""
+    speed: float
+    acceptance: float
+    tokens_per_round: float
+    per_position: tuple[float, ...]
+    """Acceptance of the i-th drafted token where it was judged."""
+    lengths: dict[int, int]
+    """Rounds by draft length."""
+    first_token: float
+    """Median seconds until the prompt is read, with drafting."""
+    outside: float
+    """Share of the drafted replies' time that is neither drafting nor the target's passes."""
+    bound: float
+    """Ratio that the best draft length for all rounds would reach with these acceptances."""
+    bound_length: int
+    predicted: float
+    """Tokens of a round with a draft by the papers' formula, from acceptance and mean length."""
+    observed: float
+    """The same as it was."""
+    parked: bool
+    """Whether the policy ended up parked."""
+
+    @property
+    def ratio(self) -> float:
+        """Median of the ratios."""
+        return statistics.median(self.ratios)
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """All workloads."""
+
+    results: tuple[Measured, ...]
+    spread: float
+    """Of plain speeds over repeated runs of one prompt: (largest - smallest) / median."""
+    curve: Mapping[int, float]
+    """Seconds of a target pass by width."""
+    draft_costs: Mapping[str, float]
+    """Seconds a token, by drafter."""
+    notices: tuple[str, ...] = ()
+    """What happened meanwhile: threads that gave way to another program, say."""
+
+    @property
+    def noisy(self) -> bool:
+        """Whether the machine is too restless to conclude anything."""
+        return self.spread > _NOISY
+
+    @property
+    def mean_ratio(self) -> float:
+        """Geometric mean of the workloads' ratios."""
+        return statistics.geometric_mean(m.ratio for m in self.results)
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A reply and its rounds."""
+
+    reply: Reply
+    rounds: tuple[Round, ...]
+    notices: tuple[str, ...] = ()
+
+
+def answer(
+    runtime: Runtime, prompt: str, sampling: Sampling, seed: int, max_tokens: int, *, draft: bool
+) -> Answered:
+    """One reply, waited for."""
+    rounds: list[Round] = []
+    notices: list[str] = []
+    message = Message("user", prompt)
+    for event in runtime.reply(
+        [message], sampling=sampling, seed=seed, max_tokens=max_tokens, draft=draft
+    ):
+        if isinstance(event, Round):
+            rounds.append(event)
+        elif isinstance(event, Notice):
+            notices.append(event.text)
+        elif isinstance(event, Finished):
+            return Answered(event.reply, tuple(rounds), tuple(notices))
+    raise AssertionError("a reply ends with Finished")
+
+
+def bench(
+    runtime: Runtime,
+    workloads: Sequence[Workload],
+    temperatures: Sequence[float],
+    *,
+    max_tokens: int,
+    on_progress: Callable[[str], None] | None = None,
+) -> Bench:
+    """Measure; ``on_progress`` is told what is being measured.
+
+    Raises:
+        LocalspecError: a reply failed.
+    """
+    spread = _spread(runtime, workloads[0].prompts[0], max_tokens)
+    answers = []
+    notices: list[str] = []
+    for temperature in temperatures:
+        sampling = Sampling(temperature=temperature)
+        for workload in workloads:
+            if on_progress is not None:
+                on_progress(f"{workload.name}, temperature {temperature:g}")
+            pairs = []
+            for i, prompt in enumerate(workload.prompts):
+                order = (False, True) if i % 2 == 0 else (True, False)
+                replies = {
+                    draft: answer(runtime, prompt, sampling, i, max_tokens, draft=draft)
+                    for draft in order
+                }
+                pairs.append((replies[False].reply, replies[True]))
+                notices += [text for draft in order for text in replies[draft].notices]
+            answers.append((workload, temperature, pairs))
+    costs = runtime.costs()
+    curve = costs.curve() if costs else {}
+    draft_costs = costs.drafts() if costs else {}
+    results = [_measured(w, t, pairs, curve, draft_costs) for w, t, pairs in answers]
+    return Bench(tuple(results), spread, curve, draft_costs, tuple(notices))
+
+
+def _spread(runtime: Runtime, prompt: str, max_tokens: int) -> float:
+    """Warm up, then see how much plain speed varies."""
+    sampling = Sampling(temperature=0)
+    answer(runtime, prompt, sampling, 0, max_tokens, draft=True)
+    speeds = [
+        answer(runtime, prompt, sampling, 0, max_tokens, draft=False).reply.stats.tokens_per_second
+        for _ in range(4)
+    ]
+    return (max(speeds) - min(speeds)) / statistics.median(speeds)
+
+
+def _measured(
+    workload: Workload,
+    temperature: float,
+    pairs: Sequence[tuple[Reply, Answered]],
+    curve: Mapping[int, float],
+    draft_costs: Mapping[str, float],
+) -> Measured:
+    drafted = [d.reply.stats for _, d in pairs]
+    rounds = [r for _, d in pairs for r in d.rounds]
+    with_draft = [r for r in rounds if r.drafted]
+    verified = sum(s.verified for s in drafted)
+    acceptance = sum(s.accepted for s in drafted) / verified if verified else 0.0
+    seconds = sum(s.decode_seconds for s in drafted)
+    inside = sum(s.draft_seconds + s.verify_seconds for s in drafted)
+    positions = _per_position(with_draft)
+    cost = _mean_cost(with_draft, draft_costs)
+    bound, length = best_fixed(positions, curve, cost) if len(curve) > 1 else (1.0, 0)
+    mean_length = statistics.mean(r.drafted for r in with_draft) if with_draft else 0.0
+    return Measured(
+        workload=workload.name,
+        temperature=temperature,
+        ratios=tuple(
+            d.reply.stats.tokens_per_second / p.stats.tokens_per_second
+            for p, d in pairs
+            if p.stats.tokens_per_second > 0
+        ),
+        plain_speed=statistics.median(p.stats.tokens_per_second for p, _ in pairs),
+        speed=statistics.median(s.tokens_per_second for s in drafted),
+        acceptance=acceptance,
+        tokens_per_round=sum(s.emitted for s in drafted) / sum(s.rounds for s in drafted),
+        per_position=positions,
+        lengths=dict(sorted(collections.Counter(r.drafted for r in rounds).items())),
+        first_token=statistics.median(s.prompt_seconds for s in drafted),
+        outside=1 - inside / seconds if seconds else 0.0,
+        bound=bound,
+        bound_length=length,
+        predicted=expected_tokens(acceptance, mean_length),
+        observed=statistics.mean(r.emitted for r in with_draft) if with_draft else 1.0,
+        parked=drafted[-1].speculation.state == "parked",
+    )
+
+
+def _per_position(rounds: Sequence[Round]) -> tuple[float, ...]:
+    """Acceptance of the i-th drafted token over all rounds that judged it."""
+    deepest = max((r.verified for r in rounds), default=0)
+    found = []
+    for i in range(deepest):
+        judged = [r for r in rounds if r.verified > i]
+        found.append(sum(r.accepted > i for r in judged) / len(judged))
+    return tuple(found)
+
+
+def _mean_cost(rounds: Sequence[Round], costs: Mapping[str, float]) -> float:
+    """Seconds a drafted token, over the drafters that drafted them."""
+    tokens = sum(r.drafted for r in rounds)
+    return sum(r.drafted * costs.get(r.source, 0.0) for r in rounds) / tokens if tokens else 0.0

@@ -1,0 +1,83 @@
+"""The few commands of a chat in lines, for a person who types them; a pipe has none."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from localspec.chats.journal import Journal
+from localspec.core.sampling_params import Sampling
+from localspec.errors import UsageError
+
+_SHAPE = re.compile(r"/([a-z]+)(?:\s+(.*))?$")
+_HELP = """\
+/help          these commands
+/new           begin another chat; this one is kept
+/system TEXT   set the system prompt; none removes it, no TEXT tells it
+/temp X        sampling temperature; 0 is greedy
+/seed N        fixed seed; without N, a new one each time
+/quit          leave
+A space before the slash sends such a line to the model."""
+
+
+class Leaving(Exception):  # noqa: N818 - nothing went wrong
+    """The person has said that it is enough."""
+
+
+@dataclass(slots=True)
+class Talk:
+    """What the next reply is asked with."""
+
+    journal: Journal
+    sampling: Sampling
+    seed: int | None
+
+    def obey(self, line: str) -> str | None:
+        """What to tell of the command in ``line``; None: it is a message to the model.
+
+        Raises:
+            Leaving: the command is to leave.
+            UsageError: there is no such command, or not with that argument.
+        """
+        found = _SHAPE.match(line)
+        if found is None:
+            return None
+        commands: dict[str, Callable[[str], str]] = {
+            "help": lambda _: _HELP,
+            "new": self._new,
+            "clear": self._new,
+            "system": self._system,
+            "temp": self._temperature,
+            "seed": self._seed,
+            **dict.fromkeys(("quit", "exit", "bye"), self._leave),
+        }
+        if found[1] not in commands:
+            raise UsageError(f"there is no /{found[1]} here; /help lists the commands")
+        return commands[found[1]]((found[2] or "").strip())
+
+    def _new(self, _: str) -> str:
+        self.journal.renew()
+        return "a new chat"
+
+    def _system(self, text: str) -> str:
+        if text:
+            self.journal.system = None if text == "none" else text
+        held = self.journal.system
+        return "no system prompt" if held is None else f"system prompt: {held}"
+
+    def _temperature(self, text: str) -> str:
+        try:
+            self.sampling = replace(self.sampling, temperature=float(text))
+        except ValueError:
+            raise UsageError("/temp needs a number, as in /temp 0.8") from None
+        return f"temperature {self.sampling.temperature:g} from the next reply on"
+
+    def _seed(self, text: str) -> str:
+        if not re.fullmatch(r"\d{0,18}", text):
+            raise UsageError("/seed needs a whole number, or nothing for a new seed each time")
+        self.seed = int(text) if text else None
+        return f"seed {text} from now on" if text else "a new seed each time"
+
+    def _leave(self, _: str) -> str:
+        raise Leaving

@@ -1,0 +1,101 @@
+"""Writing into the person's config.toml; comments, order and what we do not know stay."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import tomllib
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from localspec.config import paths
+from localspec.config import settings as config_settings
+from localspec.errors import LocalspecError, UsageError
+
+Value = str | int | float | bool | None
+Place = tuple[str, ...]
+"""Names from the top down: ("temperature",) or ("presets", "brief", "system")."""
+
+
+def save(changes: Mapping[Place, Value]) -> Path:
+    """Set values in config.toml, None takes one out; returns the file.
+
+    Raises:
+        UsageError: the file is no valid TOML, or holds something else in such a place; it stays
+            as it is.
+        LocalspecError: it cannot be written.
+    """
+    path = paths.config_dir() / "config.toml"
+    settings = config_settings.read(path)
+    wanted = _with(settings, changes)
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    new = _edited(text, changes, path)
+    # An editor of files that people write by hand is not trusted blindly.
+    if tomllib.loads(new) != wanted:
+        raise UsageError(f"{path} is laid out in a way that cannot be edited here; edit it by hand")
+    paths.make(path.parent)
+    _replace(path, new)
+    config_settings.settings.cache_clear()
+    return path
+
+
+def _edited(text: str, changes: Mapping[Place, Value], path: Path) -> str:
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
+    try:
+        document: Any = tomlkit.parse(text)
+        for (*tables, name), value in changes.items():
+            table = document
+            for key in tables:
+                if key not in table:
+                    if value is None:
+                        break
+                    table[key] = tomlkit.table()
+                table = table[key]
+            else:
+                if value is not None:
+                    table[name] = value
+                elif name in table:
+                    del table[name]
+        return tomlkit.dumps(document)
+    except (TOMLKitError, TypeError, AttributeError) as error:
+        raise UsageError(f"{path} cannot be edited: {error}") from None
+
+
+def _with(settings: Mapping[str, object], changes: Mapping[Place, Value]) -> dict[str, object]:
+    """What the file must hold afterwards."""
+    found: dict[str, object] = dict(settings)
+    for (first, *rest), value in changes.items():
+        if rest:
+            table = found.get(first, {})
+            if not isinstance(table, dict):
+                raise UsageError(f"{first} in config.toml is no table")
+            if value is not None or first in found:
+                found[first] = _with(table, {tuple(rest): value})
+        elif value is not None:
+            found[first] = value
+        else:
+            found.pop(first, None)
+    return found
+
+
+def _replace(path: Path, text: str) -> None:
+    """In one step, and through a link: settings are often links into a folder of dotfiles."""
+    target = path.resolve()
+    fresh: Path | None = None
+    try:
+        mode = target.stat().st_mode & 0o777 if target.exists() else 0o600
+        handle, name = tempfile.mkstemp(prefix=".config-", dir=target.parent)
+        fresh = Path(name)
+        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+        fresh.chmod(mode)
+        fresh.replace(target)
+    except OSError as error:
+        if fresh is not None:
+            with suppress(OSError):
+                fresh.unlink(missing_ok=True)
+        raise LocalspecError(f"cannot write {path}: {error.strerror or error}") from None

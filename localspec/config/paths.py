@@ -1,0 +1,65 @@
+"""Folders for settings, data, state and cache. ``LOCALSPEC_HOME`` moves all of them at once."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import platformdirs
+
+from localspec.errors import LocalspecError, UsageError
+
+APP = "localspec"
+
+
+def _home(part: str, default: str) -> Path:
+    override = os.environ.get("LOCALSPEC_HOME")
+    if not override:
+        return Path(default)
+    try:
+        return Path(override).expanduser() / part
+    except RuntimeError:
+        raise UsageError(f"LOCALSPEC_HOME is {override}, and there is no such user") from None
+
+
+def expand(name: str) -> Path:
+    """A path as typed; ``~`` is the person's home, that of an unknown user stays what it is."""
+    try:
+        return Path(name).expanduser()
+    except RuntimeError:
+        return Path(name)
+
+
+def config_dir() -> Path:
+    """The person's settings and their own models.toml."""
+    return _home("config", platformdirs.user_config_dir(APP, appauthor=False))
+
+
+def data_dir() -> Path:
+    """What must not be lost: chats."""
+    return _home("data", platformdirs.user_data_dir(APP, appauthor=False))
+
+
+def state_dir() -> Path:
+    """Logs."""
+    return _home("state", platformdirs.user_state_dir(APP, appauthor=False))
+
+
+def cache_dir() -> Path:
+    """What can be made again."""
+    return _home("cache", platformdirs.user_cache_dir(APP, appauthor=False))
+
+
+def make(directory: Path) -> Path:
+    """Create a directory of ours, readable by its owner only.
+
+    Raises:
+        LocalspecError: it cannot be made.
+    """
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise LocalspecError(
+            f"cannot make {directory}: {error.strerror}; set LOCALSPEC_HOME to a writable folder"
+        ) from None
+    return directory

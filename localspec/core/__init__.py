@@ -1,0 +1,1 @@
+"""Values and pure functions that every part shares: no model, no clock, no files."""

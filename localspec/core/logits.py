@@ -1,0 +1,152 @@
+"""Logits processing: from a row of logits to the distribution that is sampled from.
+
+One function serves the target (p) and every drafter (q); plain decoding uses it too. The order is
+llama.cpp's: bias, penalties, top-k, top-p, min-p, temperature. Only the candidates that survive
+are ever exponentiated, unless the settings keep the whole vocabulary.
+
+Letters: V vocabulary, s support.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from localspec.core.sampling_params import GREEDY, Sampling
+from localspec.core.values import Distribution, Ids, Logits, Probs, one_hot
+from localspec.errors import NotNumbersError, UsageError
+
+
+class LogitsProcessor:
+    """Turns rows of logits into distributions under one set of sampling parameters.
+
+    A pure function of (row, tokens before it): it keeps no history of its own, so a draft's
+    prefix, a branch of a tree and plain decoding are all served alike.
+    """
+
+    __slots__ = ("_bias_ids", "_bias_values", "sampling")
+
+    def __init__(self, sampling: Sampling, n_vocab: int) -> None:
+        self.sampling = sampling
+        ids = [token for token, _ in sampling.logit_bias]
+        wrong = [token for token in ids if not 0 <= token < n_vocab]
+        if wrong:
+            raise UsageError(f"logit bias for token {wrong[0]}, but ids run to {n_vocab - 1}")
+        self._bias_ids = np.array(ids, np.int64)
+        self._bias_values = np.array([v for _, v in sampling.logit_bias], np.float32)
+
+    @property
+    def lookback(self) -> int:
+        """How many tokens before a row it reads; 0 if none."""
+        return self.sampling.penalty_last_n if self.sampling.penalises else 0
+
+    def __call__(self, row: Logits, before: Sequence[int]) -> Distribution:
+        """The distribution that ``row`` (V,) stands for after the tokens ``before``.
+
+        ``before`` need only hold the last ``lookback`` tokens. The row is not changed.
+        """
+        s = self.sampling
+        if len(self._bias_ids) or s.penalises:
+            row = row.copy()
+            known = self._bias_ids < len(row)  # a draft's vocabulary may be padded less
+            np.add.at(row, self._bias_ids[known], self._bias_values[known])
+            if s.penalises:
+                _penalise(row, before[-s.penalty_last_n :], s)
+        if s.temperature == 0 or s.top_k == 1:
+            best = int(np.argmax(row))
+            _require_finite(row[best])
+            return one_hot(best)
+        ids = _best(row, s.top_k) if 0 < s.top_k < len(row) else None
+        logits = (row if ids is None else row[ids]).astype(np.float64)
+        top = logits.max()
+        _require_finite(top)
+        logits -= top
+        keep = _nucleus(logits, s.top_p, s.min_p)
+        if keep is not None:
+            logits = logits[keep]
+            ids = keep.astype(np.int32) if ids is None else ids[keep]
+        logits /= s.temperature
+        probs = np.exp(logits)
+        if ids is None or probs[probs.argmin()] == 0.0:  # forbidden or underflowed tokens
+            support = np.flatnonzero(probs)
+            probs = probs[support]
+            ids = support.astype(np.int32) if ids is None else ids[support]
+        probs /= probs.sum()
+        return Distribution(ids, probs)
+
+
+def _require_finite(best: float) -> None:
+    if not math.isfinite(best):
+        raise NotNumbersError(
+            "the model returned logits that are not numbers; the file may be damaged: "
+            "check it with `localspec doctor` or fetch it again"
+        )
+
+
+def _penalise(row: Logits, lately: Sequence[int], s: Sampling) -> None:
+    ids, counts = np.unique(np.asarray(lately, np.int64), return_counts=True)
+    seen = row[ids]
+    seen = np.where(seen <= 0, seen * s.repeat_penalty, seen / s.repeat_penalty)
+    row[ids] = seen - counts * s.frequency_penalty - s.presence_penalty
+
+
+_COLUMNS_PER_BLOCK = 64
+
+
+def _best(row: Logits, k: int) -> Ids:
+    """Ids of the k largest logits, ascending; ties go to the smaller id.
+
+    Exact without a pass of selection over the whole row: the k columns with the largest maxima
+    of a (64, V / 64) view hold the k largest entries.
+    """
+    v = len(row)
+    width = v // _COLUMNS_PER_BLOCK
+    if width > 2 * k:
+        body = row[: width * _COLUMNS_PER_BLOCK].reshape(_COLUMNS_PER_BLOCK, width)
+        maxima = body.max(axis=0)
+        _require_finite(maxima.max())  # a column with a NaN would be passed over
+        threshold = np.partition(maxima, width - k)[width - k]
+        columns = np.flatnonzero(maxima >= threshold)  # every column that ties stays in
+        candidates = (columns[None, :] + np.arange(_COLUMNS_PER_BLOCK)[:, None] * width).ravel()
+        tail = np.arange(width * _COLUMNS_PER_BLOCK, v)
+        candidates = np.concatenate([candidates, tail]) if len(tail) else candidates
+        values = row[candidates]
+    else:
+        candidates = np.arange(v)
+        values = row
+    threshold = np.partition(values, len(values) - k)[len(values) - k]
+    above = candidates[values > threshold]
+    level = np.sort(candidates[values == threshold])[: k - len(above)]
+    if len(above) + len(level) < k:  # NaN counts as the largest and equals nothing
+        _require_finite(math.nan)
+    return np.sort(np.concatenate([above, level])).astype(np.int32)
+
+
+def _nucleus(
+    logits: Probs, top_p: float, min_p: float
+) -> np.ndarray[tuple[int], np.dtype[np.int64]] | None:
+    """Indices (ascending) that top-p, then min-p keep of ``logits`` (maximum 0); None for all.
+
+    Ties at the border of top-p are broken by the smaller index.
+    """
+    keep = None
+    if top_p < 1.0:
+        probs = np.exp(logits)
+        order = np.argsort(-probs, kind="stable")
+        reached = np.cumsum(probs[order])
+        n = int(np.searchsorted(reached, top_p * reached[-1])) + 1
+        if n < len(order):
+            keep = np.sort(order[:n])
+    if min_p > 0.0:
+        floor = math.log(min_p)
+        if keep is None:
+            passing = np.flatnonzero(logits >= floor)
+            keep = passing if len(passing) < len(logits) else None
+        else:
+            keep = keep[logits[keep] >= floor]
+    return keep
+
+
+__all__ = ["GREEDY", "LogitsProcessor", "Sampling"]

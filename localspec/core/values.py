@@ -1,0 +1,176 @@
+"""The frozen values that pass between the seams of the round. They know nothing of models.
+
+Letters: n drafted nodes, s support of a distribution, V vocabulary, d hidden width.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from localspec.core.origin import Origin
+
+Ids = NDArray[np.int32]
+"""Token ids."""
+Probs = NDArray[np.float64]
+"""Probabilities."""
+Logits = NDArray[np.float32]
+"""One row of logits (V,) or several (rows, V)."""
+
+Tokens = Sequence[int]
+"""Any sequence of token ids."""
+
+ROOT = -1
+"""The parent of a node that directly follows the pending token."""
+
+
+class Proposal(enum.Enum):
+    """How the tokens of a draft were chosen. A verifier lists the ones it is exact for."""
+
+    DETERMINISTIC = "deterministic"
+    """Fixed given the prefix (argmax, n-gram, a head's top-k): q is one-hot."""
+    SAMPLED = "sampled"
+    """Every node drawn independently from the q stored with it."""
+    WITHOUT_REPLACEMENT = "without replacement"
+    """Siblings drawn one after the other from q without the earlier ones, in node order."""
+    COUPLED = "coupled"
+    """argmax(log q + the target's own Gumbel noise): only a match may read it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """A distribution over the vocabulary by its support, after logits processing."""
+
+    ids: Ids
+    """(s,) ascending, unique."""
+    probs: Probs
+    """(s,) positive, sums to 1."""
+
+    def probability(self, token: int) -> float:
+        """The probability of one token, 0.0 outside the support."""
+        i = int(np.searchsorted(self.ids, token))
+        if i < len(self.ids) and self.ids[i] == token:
+            return float(self.probs[i])
+        return 0.0
+
+    @property
+    def certain(self) -> bool:
+        """Whether a single token carries all the probability (temperature 0, say)."""
+        return len(self.ids) == 1
+
+
+def one_hot(token: int) -> Distribution:
+    """All probability on ``token``."""
+    return Distribution(np.array([token], np.int32), np.ones(1))
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What a drafter proposes to follow the pending token: a chain or a tree, in one shape."""
+
+    tokens: Ids
+    """(n,) ids; parents come before children; n == 0 means plain decoding."""
+    parents: Ids
+    """(n,) index of the parent node, ROOT for children of the pending token."""
+    proposal: Proposal
+    probs: tuple[Distribution, ...] | None
+    """The q that node i was drawn from; None iff DETERMINISTIC or COUPLED."""
+    source: str
+    """Name of the drafter, for statistics and the interface."""
+    seconds: float = 0.0
+    """Time spent on drafting it."""
+    considered: int = 0
+    """Tokens that were looked at for it: those drafted, and one more where a look decided against
+    it."""
+
+    def __post_init__(self) -> None:
+        assert len(self.tokens) == len(self.parents)
+        assert self.probs is None or len(self.probs) == len(self.tokens)
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether every node follows the one before it."""
+        return bool(np.array_equal(self.parents, chain_parents(len(self))))
+
+    def children(self, node: int) -> list[int]:
+        """Indices of the children of ``node`` (ROOT for the pending token), in order."""
+        return [int(i) for i in np.flatnonzero(self.parents == node)]
+
+    def prefix(self, node: int) -> tuple[int, ...]:
+        """Tokens on the way from the root to ``node``, both ends included; () for ROOT."""
+        tokens: list[int] = []
+        while node != ROOT:
+            tokens.append(int(self.tokens[node]))
+            node = int(self.parents[node])
+        return tuple(reversed(tokens))
+
+
+def chain_parents(n: int) -> Ids:
+    """Parents of a chain of n nodes: [-1, 0, 1, ...]."""
+    return np.arange(-1, n - 1, dtype=np.int32)
+
+
+def no_draft(source: str, seconds: float = 0.0, considered: int = 0) -> Draft:
+    """The empty draft: this round is plain decoding."""
+    empty = np.empty(0, np.int32)
+    return Draft(empty, empty, Proposal.DETERMINISTIC, None, source, seconds, considered)
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """What the target says of one sequence's pending token and draft."""
+
+    logits: Logits
+    """(1 + n, V) view, valid until the next pass: row 0 follows the pending token, row 1 + i
+    follows node i."""
+    hidden: dict[int, NDArray[np.float32]] = field(default_factory=dict)
+    """Layer -> (1 + n, d) features, only the layers that a drafter asked for."""
+
+
+Rows = Callable[[int], Distribution]
+"""The target's distribution of row i, computed when asked for: row 0 follows the pending token,
+row 1 + i follows node i. A verifier asks only for rows on the path it walks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the verifier decided for one sequence: a walk down the draft, then one token."""
+
+    path: tuple[int, ...]
+    """Accepted nodes from the root down."""
+    token: int
+    """The target's own token after the path."""
+    verified: int
+    """Drafted tokens that were judged: accepted <= verified <= drafted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Emitted:
+    """One token given to the reader."""
+
+    token: int
+    origin: Origin
+    source: str | None
+    """Name of the drafter, for accepted tokens."""
+
+
+def origins(draft: Draft, verdict: Verdict) -> list[Emitted]:
+    """The tokens of a round with their origins, accepted first, the target's own last."""
+    accepted = [
+        Emitted(int(draft.tokens[node]), Origin.ACCEPTED, draft.source) for node in verdict.path
+    ]
+    last = verdict.path[-1] if verdict.path else ROOT
+    if not len(draft):
+        origin = Origin.PLAIN
+    elif draft.children(last):
+        origin = Origin.CORRECTED
+    else:
+        origin = Origin.BONUS
+    return [*accepted, Emitted(verdict.token, origin, None)]

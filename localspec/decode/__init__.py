@@ -1,0 +1,1 @@
+"""The decode round: plan, draft, score, verify, keep, learn."""

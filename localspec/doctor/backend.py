@@ -1,0 +1,92 @@
+"""llama.cpp: whether it loads, what it is built for, what it could use and does not."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Generator
+
+from localspec.doctor.findings import Finding, in_checkout
+from localspec.models.memory.report import size_text
+
+_CMAKE = {"cuda": "-DGGML_CUDA=on", "metal": "-DGGML_METAL=on", "vulkan": "-DGGML_VULKAN=on"}
+_PROBE_S = 5.0
+
+
+def check() -> Generator[Finding, None, bool]:
+    """The library, the processor, every device, and a GPU that lies idle.
+
+    Returns whether the library can be used.
+    """
+    try:
+        from localspec.llama import devices, library
+
+        backend, found = devices.backend(), devices.devices()
+    except Exception as error:  # noqa: BLE001 - whatever keeps the native library from loading
+        reason = " ".join(str(error).split()) or type(error).__name__
+        text = f"llama-cpp-python cannot be loaded: {reason}"
+        yield Finding("llama.cpp", "broken", text, _reinstall("cpu"))
+        return False
+    commit = library.commit()
+    text = f"llama-cpp-python {library.version()}, built for {backend}"
+    if commit:
+        text += f", llama.cpp {commit}"
+    details = {"version": library.version(), "commit": commit or None, "backend": backend}
+    yield Finding("llama.cpp", "ok", text, details=details)
+    cores = devices.physical_cores()
+    features = _features(library.system_info())
+    yield Finding("cpu", "ok", f"{cores} physical core{'s' * (cores > 1)}, {features}")
+    for device in found:
+        text = (
+            f"{device.name} ({device.description}): {size_text(device.free)} of "
+            f"{size_text(device.total)} free"
+        )
+        sizes = {"kind": device.kind, "free": device.free, "total": device.total}
+        yield Finding("device", "ok", text, details=sizes)
+    if backend == "cpu":
+        yield unused_gpu()
+    return True
+
+
+def _features(system_info: str) -> str:
+    """Names that are set to 1 in llama.cpp's line."""
+    words = system_info.replace("|", " ").split()
+    on = [words[i] for i in range(len(words) - 2) if words[i + 1 : i + 3] == ["=", "1"]]
+    return " ".join(on) or "no CPU features reported"
+
+
+def unused_gpu() -> Finding:
+    """A GPU that this build leaves idle, with the command that builds for it."""
+    cards = _nvidia()
+    if cards:
+        text = f"{cards[0]} is here, but this build computes on the CPU"
+        return Finding("gpu", "note", text, _reinstall("cuda"), {"unused": cards})
+    if sys.platform == "darwin" and platform.machine() == "arm64":
+        text = "this Mac has Metal, but this build computes on the CPU"
+        return Finding("gpu", "note", text, _reinstall("metal"), {"unused": ["Metal"]})
+    return Finding("gpu", "ok", "none found: models run on the CPU", details={"unused": []})
+
+
+def _nvidia() -> list[str]:
+    """Names of NVIDIA GPUs whose driver answers."""
+    if shutil.which("nvidia-smi") is None:
+        return []
+    query = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(query, capture_output=True, text=True, timeout=_PROBE_S, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return []  # a driver that does not answer could not be computed with either
+    return [line.strip() for line in done.stdout.splitlines() if line.strip()]
+
+
+def _reinstall(backend: str) -> str:
+    """The command that builds llama.cpp again, for that backend."""
+    if in_checkout():
+        return f"LOCALSPEC_BACKEND={backend} scripts/localspec doctor"
+    options = f'CMAKE_ARGS="{_CMAKE[backend]}" ' if backend in _CMAKE else ""
+    return (
+        f"{options}{sys.executable} -m pip install --no-cache-dir --force-reinstall --no-deps "
+        "--no-binary llama-cpp-python llama-cpp-python==0.3.36"
+    )

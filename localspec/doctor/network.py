@@ -1,0 +1,81 @@
+"""Whether the Hub answers; never asked when connections are forbidden."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+
+from localspec import __version__
+from localspec.config import settings
+from localspec.doctor.findings import Finding
+from localspec.errors import LocalspecError
+
+_HUB = "https://huggingface.co"
+_WAIT_S = 2.0
+_YES = frozenset({"1", "on", "yes", "true"})
+_VARIABLES = ("LOCALSPEC_OFFLINE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+
+
+def forbidden_by(*, offline: bool) -> str | None:
+    """What forbids connections: the flag, a variable, or the person's settings."""
+    if offline:
+        return "--offline"
+    for name in _VARIABLES:
+        if os.environ.get(name, "").lower() in _YES:
+            return name
+    try:
+        return "config.toml" if settings.settings().get("offline") is True else None
+    except LocalspecError:
+        return None  # its own finding tells that; unreadable, it forbids nothing
+
+
+def check(*, offline: bool) -> Iterator[Finding]:
+    """One finding. Without the Hub all else works, so nothing here is ever broken."""
+    address = (os.environ.get("HF_ENDPOINT") or _HUB).rstrip("/")
+    reason = forbidden_by(offline=offline)
+    if reason is not None:
+        text = f"offline, by {reason}: {address} was not asked"
+        yield Finding("hub", "ok", text, details={"endpoint": address, "state": "offline"})
+        return
+    began = time.perf_counter()
+    trouble = _trouble(address)
+    if trouble is None:
+        text = f"{address} answers in {1000 * (time.perf_counter() - began):.0f} ms"
+        yield Finding("hub", "ok", text, details={"endpoint": address, "state": "reachable"})
+        return
+    text = f"{address} cannot be reached ({trouble}); what is on this machine works without it"
+    fix = "check HF_ENDPOINT" if address != _HUB else "check the network, or work with --offline"
+    details = {"endpoint": address, "state": "unreachable"}
+    yield Finding("hub", "note", text, fix, details)
+
+
+def _trouble(address: str) -> str | None:
+    """Why the Hub does not answer within the time; None if it does, whatever it says."""
+    if not address.startswith(("http://", "https://")):
+        return "not an http address"
+    answers: queue.Queue[str | None] = queue.Queue()
+
+    def ask() -> None:
+        headers = {"User-Agent": f"localspec/{__version__}"}
+        request = urllib.request.Request(address, method="HEAD", headers=headers)  # noqa: S310
+        try:
+            with urllib.request.urlopen(request, timeout=_WAIT_S):  # noqa: S310 - http(s) only
+                answers.put(None)
+        except urllib.error.HTTPError as error:
+            error.close()
+            answers.put(None)  # a refusal is an answer
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "reason", error)
+            answers.put(" ".join(str(reason).split()))
+
+    # Looking up a name has no time limit of its own.
+    threading.Thread(target=ask, daemon=True).start()
+    try:
+        return answers.get(timeout=_WAIT_S + 0.5)
+    except queue.Empty:
+        return f"no answer within {_WAIT_S:.0f} s"

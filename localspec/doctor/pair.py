@@ -1,0 +1,139 @@
+"""The embedded pair: whole, and how fast it answers; and how the usual model fits here."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from localspec.config import settings
+from localspec.demo import FOLDER
+from localspec.doctor.findings import Finding
+from localspec.errors import LocalspecError
+from localspec.models.memory.report import describe, size_text, table
+
+if TYPE_CHECKING:
+    from localspec.core.events import Stats
+    from localspec.runtime import Runtime
+
+SPEED_CHECK_S = 2.0
+"""Seconds of generating; loading comes on top."""
+_FILES = ("target.gguf", "draft.gguf")
+_SUMS = "SHA256SUMS"
+_LINE = re.compile(r"^([0-9a-fA-F]{64}) [ *](\S.*)$")
+_REINSTALL = "install localspec again: the embedded pair is part of it"
+
+
+def check(*, library: bool, folders: bool) -> Iterator[Finding]:
+    """Hashes, then speed, then fit; without library or folders the last two are not tried."""
+    files = files_whole(FOLDER)
+    yield files
+    if files.status == "broken":
+        return
+    if not (library and folders):
+        reason = "llama.cpp does not load" if not library else "there is no folder for its log"
+        yield Finding("speed", "note", f"not tried: {reason}")
+        return
+    yield _speed()
+    yield _fit()
+
+
+def files_whole(folder: Path) -> Finding:
+    """Whether the pair's files are there, and are what SHA256SUMS says.
+
+    That file has lines as sha256sum writes them: 64 hexadecimal digits, two blanks, a file's name.
+    """
+    absent = [name for name in _FILES if not (folder / name).is_file()]
+    if absent:
+        text = f"the embedded pair lacks {' and '.join(absent)}"
+        return Finding("demo", "broken", text, _REINSTALL)
+    total = sum((folder / name).stat().st_size for name in _FILES)
+    text = f"the embedded pair is here ({size_text(total)})"
+    details: dict[str, Any] = {"folder": str(folder), "bytes": total, "hashes": None}
+    try:
+        lines = (folder / _SUMS).read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return Finding("demo", "ok", f"{text}; it came without {_SUMS}", details=details)
+    except (OSError, UnicodeDecodeError) as error:
+        return Finding("demo", "broken", f"cannot read {folder / _SUMS}: {error}", _REINSTALL)
+    known = {m[2]: m[1].lower() for m in map(_LINE.match, lines) if m}
+    for name in _FILES:
+        if name not in known:
+            return Finding("demo", "broken", f"{_SUMS} does not name {name}", _REINSTALL)
+        with (folder / name).open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+        if found != known[name]:
+            text = (
+                f"{folder / name} is damaged: its sha256 is {found[:12]}…, not {known[name][:12]}…"
+            )
+            return Finding("demo", "broken", text, _REINSTALL)
+    return Finding("demo", "ok", f"{text} and whole", details=details | {"hashes": "match"})
+
+
+def _speed() -> Finding:
+    """Answers of the embedded pair for two seconds, with and without drafts in turn."""
+    from localspec.loading.options import Options
+    from localspec.runtime import Runtime
+
+    stats: dict[bool, list[Stats]] = {True: [], False: []}
+    try:
+        with Runtime.open(Options(model="demo", require_draft=True, offline=True)) as runtime:
+            _answer(runtime, draft=True)  # the first one starts threads and is not counted
+            deadline = time.perf_counter() + SPEED_CHECK_S
+            while not stats[True] or time.perf_counter() < deadline:
+                for draft in (False, True):
+                    stats[draft].append(_answer(runtime, draft=draft))
+            threads = runtime.info.threads
+    except LocalspecError as error:
+        return Finding("speed", "broken", f"the embedded pair fails: {error}", _REINSTALL)
+    drafted, plain = _rate(stats[True]), _rate(stats[False])
+    verified = sum(s.verified for s in stats[True])
+    acceptance = sum(s.accepted for s in stats[True]) / verified if verified else 0.0
+    text = (
+        f"the embedded pair answers with {drafted:.0f} tok/s, {plain:.0f} without drafts; "
+        f"acceptance {acceptance:.0%}, {threads} thread{'s' * (threads > 1)}"
+    )
+    details = {
+        "tokens_per_second": drafted,
+        "plain_tokens_per_second": plain,
+        "acceptance": acceptance,
+        "threads": threads,
+    }
+    return Finding("speed", "ok", text, details=details)
+
+
+def _answer(runtime: Runtime, *, draft: bool) -> Stats:
+    from localspec.core.events import Finished, Message
+    from localspec.core.logits import GREEDY
+
+    question = [Message("user", "Hello!")]
+    *_, last = runtime.reply(question, sampling=GREEDY, max_tokens=64, draft=draft)
+    assert isinstance(last, Finished)
+    return last.reply.stats
+
+
+def _rate(stats: list[Stats]) -> float:
+    """Tokens a second."""
+    seconds = sum(s.decode_seconds for s in stats)
+    return sum(s.emitted for s in stats) / seconds if seconds else 0.0
+
+
+def _fit() -> Finding:
+    """How the model that is used when none is named fits here: the person's own, else demo."""
+    from localspec.models.catalog.resolve import resolve
+    from localspec.models.memory.fit import fit_files
+    from localspec.models.memory.planner import Wishes
+
+    name = "demo"
+    try:
+        name = str(settings.settings().get("model", name))
+        files = resolve(name, None)
+        fit = fit_files(files.target, files.draft, Wishes(), measure=True)
+    except LocalspecError as error:
+        fix = f"localspec show {name}"
+        return Finding("fit", "note", f"{name} cannot be fitted: {error}", fix)
+    text = f"{name}: {fit.verdict}"
+    return Finding("fit", "ok", text, details=describe(fit), table=tuple(table(fit)))

@@ -1,0 +1,1 @@
+"""Drafters that ask a head on the target's hidden states."""

@@ -1,0 +1,136 @@
+"""A head that drafts whole blocks as a draft model (Chen et al. 2026, "DFlash")."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from localspec.core.values import Logits
+from localspec.drafters.heads.eagle import Rows, States
+from localspec.drafters.model.interface import UnreadyError
+from localspec.errors import ContextFullError
+
+
+class Filler(Protocol):
+    """A head with a KV cache of the target's states."""
+
+    @property
+    def capacity(self) -> int:
+        """Tokens that one sequence may hold."""
+        ...
+
+    def inject(self, seq: int, position: int, features: Rows) -> None:
+        """Append states of the target's tokens from ``position`` on."""
+        ...
+
+    def fill(self, seq: int, position: int, token: int) -> Logits:
+        """(n, V) logits of the tokens after the pending one at ``position``."""
+        ...
+
+    def truncate(self, seq: int, length: int) -> None:
+        """Forget the states from position ``length`` on."""
+        ...
+
+
+@dataclass(slots=True)
+class _Held:
+    """What is known of one sequence."""
+
+    tokens: list[int] = field(default_factory=list)
+    read: int = 0
+    """The target's tokens up to here have their states in the cache."""
+    base: int = 0
+    """Index of the token that the block begins with."""
+    block: Logits | None = None
+    """(n, V) logits after that token and the drafted ones behind it."""
+
+
+class BlockModel:
+    """A `DraftModel` of a block drafter.
+
+    One pass guesses all tokens after the pending one. None of them sees which token is drawn before
+    it, so a draft's q at each place is the same whatever the others are.
+    """
+
+    def __init__(self, filler: Filler, states: States, vocabulary: int) -> None:
+        """``vocabulary`` are the ids that the head can read and the target knows."""
+        self._filler = filler
+        self._states = states
+        self.vocabulary = vocabulary
+        self._held: dict[int, _Held] = {}
+
+    @property
+    def capacity(self) -> int:
+        """Tokens that one sequence may hold."""
+        return self._filler.capacity
+
+    def extend(self, work: Sequence[tuple[int, Sequence[int], int]]) -> list[Logits]:
+        """Append tokens, see `DraftModel`.
+
+        Raises:
+            UnreadyError: logits are wanted of tokens that the target has read, or beyond the block;
+                or its states of the tokens before are not at hand.
+            ContextFullError, Interrupted, DecodeError
+        """
+        return [self._one(*item) for item in work]
+
+    def truncate(self, seq: int, length: int) -> None:
+        """Keep the first ``length`` tokens of the sequence."""
+        held = self._held.get(seq)
+        if held is None or length >= len(held.tokens):
+            return
+        del held.tokens[length:]
+        if length <= held.base:
+            held.block = None
+        if length < held.read:
+            self._filler.truncate(seq, length)
+            held.read = length
+
+    def _one(self, seq: int, new: Sequence[int], rows: int) -> Logits:
+        held = self._held.setdefault(seq, _Held())
+        tokens = [*held.tokens, *new]
+        if len(tokens) > self.capacity:
+            raise ContextFullError("the head's context is full")
+        end = self._read(seq, held, len(tokens))
+        found: Logits = np.empty((0, self.vocabulary), np.float32)
+        if rows:
+            begin = len(tokens) - rows - end
+            if begin < 0 or held.read != end:
+                raise UnreadyError("the target's states are not at hand")
+            if held.block is None or held.base != end:
+                block = self._filler.fill(seq, end, tokens[end])
+                # Views are overwritten by the pass for another sequence.
+                held.base, held.block = end, block if len(self._held) == 1 else block.copy()
+            if begin + rows > len(held.block):
+                raise UnreadyError("the block ends before that token")
+            found = held.block[begin : begin + rows, : self.vocabulary]
+        held.tokens = tokens
+        return found
+
+    def _read(self, seq: int, held: _Held, length: int) -> int:
+        """Have the states of what the target has read in the cache; how many tokens that is."""
+        first, end = self._states.span(seq)
+        end = min(end, length)
+        if first >= end:  # none at hand
+            return end
+        if held.read < first:  # what came before is gone
+            self._filler.truncate(seq, 0)
+            held.read = first
+        elif held.read > end:
+            self._filler.truncate(seq, end)
+            held.read = end
+        if held.read < end:
+            held.block = None  # the pass overwrites it
+            try:
+                self._filler.inject(seq, held.read, self._states.rows(seq, held.read, end))
+            except BaseException:
+                self._filler.truncate(seq, held.read)
+                raise
+            held.read = end
+        return end
+
+
+__all__ = ["BlockModel", "Filler"]

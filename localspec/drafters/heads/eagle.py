@@ -1,0 +1,221 @@
+"""A head as a draft model: it reads the target's hidden states beside the tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from localspec.core.values import Logits, Proposal
+from localspec.drafters.base import Ask
+from localspec.drafters.model.chain import ChainDrafter
+from localspec.drafters.model.interface import DraftModel, UnreadyError
+from localspec.errors import ContextFullError
+
+Rows = NDArray[np.float32]
+"""(tokens, width) hidden states."""
+
+
+class States(Protocol):
+    """The target's hidden states of the last tokens in its KV cache."""
+
+    def span(self, seq: int) -> tuple[int, int]:
+        """Positions [first, end) whose states are at hand; (0, 0) if none are."""
+        ...
+
+    def rows(self, seq: int, first: int, end: int) -> Rows:
+        """Those of the tokens at [first, end)."""
+        ...
+
+
+class PairReader(Protocol):
+    """A head with a KV cache of pairs: at position i the token at i + 1 and the state at i."""
+
+    @property
+    def capacity(self) -> int:
+        """Pairs that one sequence may hold."""
+        ...
+
+    @property
+    def n_batch(self) -> int:
+        """Pairs of one pass."""
+        ...
+
+    @property
+    def depth(self) -> int | None:
+        """Tokens that it can guess after the last pair of the target's own; None: any."""
+        ...
+
+    def fuse(self, features: Rows) -> Rows:
+        """States as pairs have them, of the target's."""
+        ...
+
+    def extend(
+        self, seq: int, position: int, tokens: Sequence[int], states: Rows, outputs: int
+    ) -> tuple[Logits, Rows]:
+        """Append pairs; logits after the last ``outputs``, and the head's own states there."""
+        ...
+
+    def guess(self, seq: int, position: int, token: int, state: Rows) -> tuple[Logits, Rows]:
+        """Append a pair with a state of the head's own."""
+        ...
+
+    def truncate(self, seq: int, length: int) -> None:
+        """Forget the pairs from position ``length`` on."""
+        ...
+
+
+@dataclass(slots=True)
+class _Held:
+    """What the head has read of one sequence. The pair of token j is (j, state of j - 1)."""
+
+    tokens: list[int] = field(default_factory=list)
+    read: int = 0
+    """Leading tokens whose pairs are in the cache; the first token has none."""
+    sure: int = 0
+    """Leading tokens whose pairs were made of the target's own states."""
+    own: dict[int, Rows] = field(default_factory=dict)
+    """(width,) states by the head's own guess, of tokens that the target has not read."""
+
+
+class HeadModel:
+    """A `DraftModel` of a head, as EAGLE and multi-token prediction draft with one.
+
+    Drafted tokens are read with the head's own guess of the target's states. Once the target has
+    read them too, they are read again with the right ones (Li et al. 2024, "EAGLE", section 3.1).
+    Where the states of older tokens are gone, its cache begins later: it then knows less of the
+    conversation, and drafts worse, never wrongly.
+    """
+
+    def __init__(self, reader: PairReader, states: States, vocabulary: int) -> None:
+        """``vocabulary`` are the ids that the head can read and the target knows."""
+        self._reader = reader
+        self._states = states
+        self.vocabulary = vocabulary
+        self._held: dict[int, _Held] = {}
+
+    @property
+    def capacity(self) -> int:
+        """Tokens that one sequence may hold."""
+        return self._reader.capacity
+
+    @property
+    def depth(self) -> int | None:
+        """Tokens that it can guess after what the target has read; None: any."""
+        return self._reader.depth
+
+    def extend(self, work: Sequence[tuple[int, Sequence[int], int]]) -> list[Logits]:
+        """Append tokens, see `DraftModel`.
+
+        Raises:
+            UnreadyError: the target's states of the tokens before are not at hand, or there is no
+                layer for a token so far ahead.
+            ContextFullError, Interrupted, DecodeError
+        """
+        if len(work) == 1:
+            return [self._one(*work[0])]
+        return [self._one(seq, tokens, rows).copy() for seq, tokens, rows in work]
+
+    def truncate(self, seq: int, length: int) -> None:
+        """Keep the first ``length`` tokens of the sequence."""
+        held = self._held.get(seq)
+        if held is None or length >= len(held.tokens):
+            return
+        del held.tokens[length:]
+        self._forget(seq, held, length)
+
+    # -- reading -------------------------------------------------------------------------------
+
+    def _one(self, seq: int, new: Sequence[int], rows: int) -> Logits:
+        held = self._held.setdefault(seq, _Held())
+        tokens = [*held.tokens, *new]
+        if len(tokens) > self.capacity:
+            raise ContextFullError("the head's context is full")
+        try:
+            logits = self._read(seq, held, tokens, rows)
+        except BaseException:
+            self._forget(seq, held, len(held.tokens))
+            raise
+        held.tokens = tokens
+        return logits[:, : self.vocabulary]
+
+    def _read(self, seq: int, held: _Held, tokens: Sequence[int], rows: int) -> Logits:
+        first, end = self._states.span(seq)
+        if first < held.sure <= end:  # what was guessed is known by now
+            self._forget(seq, held, held.sure)
+        begin = max(1, held.read)
+        if begin <= first < end and begin - 1 not in held.own:  # what came before is gone
+            self._forget(seq, held, 0)
+            begin = first + 1
+        known = max(begin, min(len(tokens), end + 1))
+        if rows == 0:
+            self._with_states(seq, held, tokens, begin, known, 0)
+            return np.empty((0, self.vocabulary), np.float32)
+        alone = len(tokens) - known
+        ready = known > begin or begin - 1 in held.own
+        if rows > len(tokens) - begin or (alone and not ready):
+            raise UnreadyError("the target's states are not at hand")
+        outputs = max(rows - alone, min(alone, 1))
+        found = self._with_states(seq, held, tokens, begin, known, outputs)
+        for j in range(known, len(tokens)):
+            found = [*(part.copy() for part in found), self._alone(seq, held, tokens, j)]
+        return (found[0] if len(found) == 1 else np.concatenate(found))[-rows:]
+
+    def _with_states(
+        self, seq: int, held: _Held, tokens: Sequence[int], begin: int, end: int, outputs: int
+    ) -> list[Logits]:
+        """Read the pairs of tokens [begin, end) with the target's states."""
+        found: list[Logits] = []
+        step = self._reader.n_batch
+        for at in range(begin, end, step):
+            stop = min(at + step, end)
+            states = self._reader.fuse(self._states.rows(seq, at - 1, stop - 1))
+            wanted = max(0, min(stop - at, outputs - (end - stop)))
+            here, own = self._reader.extend(seq, at - 1, tokens[at:stop], states, wanted)
+            held.read = held.sure = stop
+            held.own = {stop - 1: own[-1].copy()} if wanted else {}
+            if wanted:
+                found = [*(part.copy() for part in found), here]
+        return found
+
+    def _alone(self, seq: int, held: _Held, tokens: Sequence[int], j: int) -> Logits:
+        """Read the pair of token j with the head's own guess of the state before it."""
+        if self.depth is not None and j - held.sure >= self.depth - 1:
+            raise UnreadyError("there is no layer for a token so far ahead")
+        logits, own = self._reader.guess(seq, j - 1, tokens[j], held.own[j - 1])
+        held.read = j + 1
+        held.own[j] = own[-1].copy()
+        return logits
+
+    def _forget(self, seq: int, held: _Held, length: int) -> None:
+        """Forget the pairs of all tokens but the first ``length``."""
+        if length < held.read:
+            self._reader.truncate(seq, max(0, length - 1))
+            held.read = length
+        held.sure = min(held.sure, length)
+        held.own = {j: state for j, state in held.own.items() if j < length}
+
+
+class HeadDrafter(ChainDrafter):
+    """Chains from a head (Li et al. 2025, "EAGLE-3"; DeepSeek-AI 2024, section 2.2)."""
+
+    def __init__(
+        self, model: DraftModel, proposal: Proposal, name: str, deepest: int | None = None
+    ) -> None:
+        """``deepest`` is the number of tokens that the head can guess."""
+        super().__init__(model, proposal, name)
+        self._deepest = deepest
+
+    def _depth(self, ask: Ask) -> int:
+        depth = super()._depth(ask)
+        return depth if self._deepest is None else min(depth, self._deepest)
+
+    def follow(self, seq: int, tokens: Sequence[int], upto: int) -> None:
+        """See `Follows`."""
+        self._announced(seq, tokens, upto)
+
+
+__all__ = ["HeadDrafter", "HeadModel", "PairReader", "States"]

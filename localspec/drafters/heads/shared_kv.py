@@ -1,0 +1,140 @@
+"""A head that attends to the target's own KV cache as a draft model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from localspec.core.values import Logits
+from localspec.drafters.heads.eagle import Rows, States
+from localspec.drafters.model.interface import UnreadyError
+from localspec.errors import ContextFullError
+
+
+class Guesser(Protocol):
+    """A head without a cache: every pass is about what follows the target's tokens."""
+
+    @property
+    def capacity(self) -> int:
+        """Tokens that one sequence may hold."""
+        ...
+
+    def length(self, seq: int) -> int:
+        """Tokens of the sequence in the target's cache."""
+        ...
+
+    def guesses(self, work: Sequence[tuple[int, int, Rows]]) -> tuple[Logits, Rows]:
+        """(n, V) logits after (sequence, token, state of the token before), and states."""
+        ...
+
+
+@dataclass(slots=True)
+class _Held:
+    """Tokens of one sequence, and the states guessed for those that the target has not read."""
+
+    tokens: list[int] = field(default_factory=list)
+    begin: int = 0
+    """Of the guesses: the tokens that the target had read."""
+    own: list[Rows] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Guesses:
+    """Tokens of one sequence that are to be computed, one a pass."""
+
+    seq: int
+    held: _Held
+    todo: Sequence[int]
+    state: Rows
+    """Of the token before."""
+    rows: int
+    found: list[Logits] = field(default_factory=list)
+
+
+class SharedModel:
+    """A `DraftModel` of a head that keeps nothing of its own (Gemma 4's assistants).
+
+    Its only state is the chain of guesses after the target's last token, so it can say what follows
+    the target's text, and nothing about earlier places.
+    """
+
+    def __init__(self, reader: Guesser, states: States, vocabulary: int) -> None:
+        """``vocabulary`` are the ids that the head can read and the target knows."""
+        self._reader = reader
+        self._states = states
+        self.vocabulary = vocabulary
+        self._held: dict[int, _Held] = {}
+
+    @property
+    def capacity(self) -> int:
+        """Tokens that one sequence may hold."""
+        return self._reader.capacity
+
+    def extend(self, work: Sequence[tuple[int, Sequence[int], int]]) -> list[Logits]:
+        """Append tokens, see `DraftModel`.
+
+        Raises:
+            UnreadyError: logits are wanted of tokens that the target has read, or its states of
+                the last one are not at hand.
+            ContextFullError, Interrupted, DecodeError
+        """
+        chains = [self._guesses(*item) for item in work]
+        try:
+            while active := [chain for chain in chains if chain.todo]:
+                self._step(active)
+        except BaseException:
+            for chain in chains:  # guesses of tokens that are not held
+                del chain.held.own[max(0, len(chain.held.tokens) - chain.held.begin) :]
+            raise
+        for chain, (_, new, _) in zip(chains, work, strict=True):
+            chain.held.tokens += new
+        return [self._last(chain) for chain in chains]
+
+    def truncate(self, seq: int, length: int) -> None:
+        """Keep the first ``length`` tokens of the sequence."""
+        held = self._held.get(seq)
+        if held is not None:
+            del held.tokens[length:]
+            del held.own[max(0, length - held.begin) :]
+
+    def _guesses(self, seq: int, new: Sequence[int], rows: int) -> _Guesses:
+        held = self._held.setdefault(seq, _Held())
+        tokens = [*held.tokens, *new]
+        if len(tokens) > self.capacity:
+            raise ContextFullError("the head's context is full")
+        nothing = np.empty(0, np.float32)
+        if rows == 0:
+            return _Guesses(seq, held, (), nothing, 0)
+        first, end = self._states.span(seq)
+        if held.begin != end:
+            held.begin, held.own = end, []
+        begin = end + len(held.own)
+        if not first < end or rows > len(tokens) - begin or self._reader.length(seq) != end:
+            raise UnreadyError("the target's states are not at hand")
+        state = held.own[-1] if held.own else self._states.rows(seq, end - 1, end)[0]
+        return _Guesses(seq, held, tokens[begin:], state, rows)
+
+    def _step(self, active: list[_Guesses]) -> None:
+        """One pass over the next token of each."""
+        for chain in active:  # the pass overwrites what was found
+            chain.found = [row.copy() for row in chain.found]
+        logits, states = self._reader.guesses([(c.seq, c.todo[0], c.state) for c in active])
+        for chain, row, state in zip(active, logits, states, strict=True):
+            if len(chain.todo) <= chain.rows:
+                chain.found.append(row)
+            chain.state = state.copy()
+            chain.held.own.append(chain.state)
+            chain.todo = chain.todo[1:]
+
+    def _last(self, chain: _Guesses) -> Logits:
+        if not chain.rows:
+            return np.empty((0, self.vocabulary), np.float32)
+        found = chain.found
+        rows = found[0][None] if len(found) == 1 else np.stack(found)
+        return rows[:, : self.vocabulary]
+
+
+__all__ = ["Guesser", "SharedModel"]

@@ -1,0 +1,1 @@
+"""Drafters that copy from text already known."""

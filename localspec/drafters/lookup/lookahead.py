@@ -1,0 +1,239 @@
+"""Lookahead decoding: the target's own parallel guesses, without any draft model.
+
+The target guesses ahead by Jacobi iteration: a window of W places is filled with tokens, all places
+are computed in one pass as if the tokens before them were right, and the answers fill the window
+for the next pass. What the places went through over D passes are n-grams that the target itself
+wrote; they go into a pool, and those that begin with the pending token are drafted.
+
+Both branches are paths of one draft tree. The window's level 0 is a chain after the pending token;
+at each of its places hangs a column of the D - 1 tokens that this place went through later. The
+logits after a column's last token are its next guess. The window is judged like every other draft,
+so a guess that comes true at once is accepted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from localspec.core.plan import Evidence
+from localspec.core.values import ROOT, Draft, Logits, Proposal, no_draft
+from localspec.drafters.base import Ask, Committed
+from localspec.drafters.lookup.ngram_pool import Pool
+
+_DEEPEST = 4
+"""Tokens of an n-gram after its first: N = 5 in the paper."""
+_SHALLOWEST = 2
+_CANDIDATES = 0.4
+"""Share of the leaves that are n-grams from the pool: the paper has as many as columns, and ends
+them as soon as they miss; here they share their beginnings."""
+_PRIOR = (1.0, 2.0)
+"""(Stood, judged) of a level before anything was seen."""
+_DECAY = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """How a budget is spent."""
+
+    depth: int
+    """D: tokens of an n-gram after its first, and levels of the window."""
+    columns: int
+    """W."""
+    candidates: int
+    """G."""
+
+
+@dataclass(slots=True)
+class _Trie:
+    """Paths as one tree: what they share is computed once."""
+
+    tokens: list[int] = field(default_factory=list)
+    parents: list[int] = field(default_factory=list)
+    _nodes: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def add(self, path: Sequence[int], node: int = ROOT) -> int:
+        """Let a path begin below ``node``; the node it ends in."""
+        for token in path:
+            key = node, token
+            if key not in self._nodes:
+                self._nodes[key] = len(self.tokens)
+                self.tokens.append(token)
+                self.parents.append(node)
+            node = self._nodes[key]
+        return node
+
+    def child(self, node: int, token: int) -> int | None:
+        return self._nodes.get((node, token))
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A draft that waits for its verdict."""
+
+    draft: Draft | None
+    trie: _Trie
+    ends: list[int]
+    """Last node of every column."""
+    confidences: list[float]
+
+
+@dataclass(slots=True)
+class _Text:
+    """What is known of one request."""
+
+    of: Sequence[int]
+    pool: Pool = field(default_factory=Pool)
+    window: NDArray[np.int32] = field(default_factory=lambda: np.empty((0, 0), np.int32))
+    """(D, W); level 0, column 0 is the pending token."""
+    waiting: _Waiting | None = None
+
+
+class Lookahead:
+    """Drafts n-grams that the target guessed in parallel (Fu et al. 2024, "Lookahead decoding").
+
+    The window's guesses are the best tokens of the target's logits, fixed given what was computed
+    before, so that the draft is DETERMINISTIC and every verifier is exact for it at any
+    temperature. It needs a target that scores trees: with a single leaf nothing is drafted.
+    """
+
+    name = "lookahead"
+
+    def __init__(self) -> None:
+        self._texts: dict[int, _Text] = {}
+        self._stood = np.full(_DEEPEST, _PRIOR[0])
+        self._judged = np.full(_DEEPEST, _PRIOR[1])
+
+    def propose(self, asks: Sequence[Ask]) -> list[Draft]:
+        """Of each ask, the pool's n-grams after the pending token and the window."""
+        return [self._one(ask) for ask in asks]
+
+    def commit(self, news: Sequence[Committed]) -> list[Evidence]:
+        """Read the window's next guesses from the logits; how the levels of the last tree did."""
+        evidence: list[Evidence] = []
+        for item in news:
+            text = self._texts.get(item.seq)
+            if text is None or text.of is not item.known:
+                self.close(item.seq)  # another request: nothing of it may be drafted here
+                continue
+            waiting, text.waiting = text.waiting, None
+            if waiting is None:
+                continue
+            evidence += self._judge(waiting, item)
+            if waiting.draft is not None and item.draft is waiting.draft:
+                assert item.logits is not None
+                _advance(text, waiting.ends, item.logits, len(item.tokens))
+        return evidence
+
+    def length(self, seq: int) -> int:
+        """It holds no cache of tokens."""
+        del seq
+        return 0
+
+    def close(self, seq: int) -> None:
+        """Forget the sequence."""
+        self._texts.pop(seq, None)
+
+    # -- drafting ------------------------------------------------------------------------------
+
+    def _one(self, ask: Ask) -> Draft:
+        shape = _shape(ask.budget.nodes, ask.budget.depth, ask.budget.leaves)
+        if shape is None:
+            return no_draft(self.name)
+        start = time.perf_counter()
+        text = self._texts.get(ask.seq)
+        if text is None or text.of is not ask.tokens:
+            text = self._texts[ask.seq] = _Text(ask.tokens)
+        pending = ask.tokens[-1]
+        window = text.window = _fitted(text.window, shape, ask.tokens)
+        trie = _Trie()
+        for gram in text.pool.after(pending, shape.candidates):
+            trie.add(gram[: shape.depth])
+        trunk, ends = ROOT, []
+        for column in range(shape.columns):
+            if column:
+                trunk = trie.add([int(window[0, column])], trunk)
+            ends.append(trie.add(window[1:, column].tolist(), trunk))
+        confidences: list[float] = []
+        for level in range(shape.depth):
+            confidences.append(float(self._stood[level] / self._judged[level]))
+            if not ask.pace.more(confidences):
+                break
+        else:
+            draft = Draft(
+                tokens=np.array(trie.tokens, np.int32),
+                parents=np.array(trie.parents, np.int32),
+                proposal=Proposal.DETERMINISTIC,
+                probs=None,
+                source=self.name,
+                seconds=time.perf_counter() - start,
+                considered=shape.depth,
+            )
+            text.waiting = _Waiting(draft, trie, ends, confidences)
+            return draft
+        # All or nothing: half a window teaches nothing. What was refused is judged all the same.
+        text.waiting = _Waiting(None, trie, ends, confidences)
+        return no_draft(self.name, time.perf_counter() - start, len(confidences))
+
+    def _judge(self, waiting: _Waiting, news: Committed) -> list[Evidence]:
+        """Whether each level held the token that was emitted there."""
+        found: list[Evidence] = []
+        node = ROOT
+        for level, confidence in enumerate(waiting.confidences[: len(news.tokens)]):
+            below = waiting.trie.child(node, news.tokens[level])
+            stood = below is not None
+            found.append(Evidence(news.seq, self.name, level, confidence, stood))
+            self._stood[level] = _DECAY * self._stood[level] + stood
+            self._judged[level] = _DECAY * self._judged[level] + 1
+            if below is None:
+                break
+            node = below
+        return found
+
+
+def _shape(nodes: int, depth: int, leaves: int) -> _Shape | None:
+    """The largest window and pool that a budget has room for; None where there is none for two
+    columns and one n-gram.
+
+    The window has W - 1 nodes in its level 0 and W * (D - 1) below; an n-gram has D. The last
+    column ends W - 1 + D - 1 deep.
+    """
+    for d in range(min(_DEEPEST, depth), _SHALLOWEST - 1, -1):
+        paths = min(leaves, (nodes + 1) // d)
+        candidates = max(1, round(paths * _CANDIDATES))
+        columns = min(paths - candidates, depth - d + 2)
+        if columns >= 2 and (columns >= d or d == _SHALLOWEST):
+            return _Shape(d, columns, candidates)
+    return None
+
+
+def _fitted(window: NDArray[np.int32], shape: _Shape, tokens: Sequence[int]) -> NDArray[np.int32]:
+    """The window in this shape. New places begin with tokens of the text: any would do, but those
+    may come again.
+    """
+    fitted = np.empty((shape.depth, shape.columns), np.int32)
+    for level in range(shape.depth):
+        for column in range(shape.columns):
+            fitted[level, column] = tokens[-1 - (level + column) % len(tokens)]
+    d, w = min(shape.depth, window.shape[0]), min(shape.columns, window.shape[1])
+    fitted[:d, :w] = window[:d, :w]
+    fitted[0, 0] = tokens[-1]
+    return fitted
+
+
+def _advance(text: _Text, ends: Sequence[int], logits: Logits, emitted: int) -> None:
+    """Take the columns' n-grams into the pool, and go on one level and ``emitted`` places."""
+    window = text.window
+    guesses = np.array([np.argmax(logits[1 + end]) for end in ends], np.int32)
+    for column, guess in enumerate(guesses.tolist()):
+        first, *rest = window[:, column].tolist()
+        text.pool.add(first, (*rest, guess))
+    # A level up is a place further, so that one emitted token leaves the columns where they are.
+    text.window = np.roll(np.vstack([window[1:], guesses]), 1 - emitted, axis=1)
+
+
+__all__ = ["Lookahead"]

@@ -1,0 +1,117 @@
+"""Prompt lookup: propose what followed the same last tokens before, in the prompt or the reply."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from localspec.core.plan import Evidence
+from localspec.core.values import Draft, no_draft
+from localspec.drafters.base import Ask, Committed
+from localspec.drafters.lookup.common import InMind, copied
+
+_LONGEST = 32
+"""Matches are not measured beyond that."""
+
+
+class _Index:
+    """Where each n-gram of a growing token list was last seen. Constant work a token."""
+
+    __slots__ = ("_ends", "_max", "_min", "indexed", "of")
+
+    def __init__(self, of: Sequence[int], min_match: int, max_match: int) -> None:
+        self.of = of
+        self.indexed = 0
+        """Tokens whose n-grams are in: all but the last, which is what we look up."""
+        self._min, self._max = min_match, max_match
+        self._ends: dict[tuple[int, ...], int] = {}
+
+    def update(self) -> None:
+        """Take in every n-gram that has a token after it."""
+        for end in range(self.indexed + 1, len(self.of)):
+            for n in range(self._min, min(self._max, end) + 1):
+                self._ends[tuple(self.of[end - n : end])] = end
+        self.indexed = max(self.indexed, len(self.of) - 1)
+
+    def match(self) -> tuple[int, int]:
+        """(End of the last occurrence of the longest known suffix, how long the match really is).
+
+        (0, 0) where there is none.
+        """
+        of, known = self.of, len(self.of)
+        for shortest in range(min(self._max, known), self._min - 1, -1):
+            n, end = shortest, self._ends.get(tuple(of[known - shortest :]))
+            if end is not None:
+                length = n
+                while (
+                    length < min(end, _LONGEST) and of[end - length - 1] == of[known - length - 1]
+                ):
+                    length += 1
+                return end, length
+        return 0, 0
+
+
+def _confidence(length: int) -> float:
+    """That the next token of a match of this length stands, uncalibrated."""
+    return length / (length + 1.5)
+
+
+class NGram:
+    """n-gram drafts, longest match first (Saxena 2023, "Prompt lookup decoding")."""
+
+    name = "ngram"
+
+    def __init__(self, min_match: int = 2, max_match: int = 5) -> None:
+        if not 1 <= min_match <= max_match:
+            raise ValueError("n-gram lengths need 1 <= min_match <= max_match")
+        self._min, self._max = min_match, max_match
+        self._indexes: dict[int, _Index] = {}
+        self._in_mind = InMind(self.name)
+
+    def propose(self, asks: Sequence[Ask]) -> list[Draft]:
+        """The continuation of the last occurrence of the last tokens, if there is one."""
+        return [self._one(ask) for ask in asks]
+
+    def _one(self, ask: Ask) -> Draft:
+        k = min(ask.budget.nodes, ask.budget.depth)
+        if k <= 0:
+            return no_draft(self.name)
+        start = time.perf_counter()
+        index = self._indexes.get(ask.seq)
+        if index is None or index.of is not ask.tokens:
+            index = self._indexes[ask.seq] = _Index(ask.tokens, self._min, self._max)
+        index.update()
+        end, length = index.match()
+        tokens: list[int] = []
+        confidences: list[float] = []
+        while length and len(tokens) < k:
+            confidences.append(_confidence(length + len(tokens)))
+            if not ask.pace.more(confidences):
+                break
+            at = end + len(tokens)
+            # Where the match runs into the present, the text repeats itself.
+            tokens.append(ask.tokens[at] if at < len(ask.tokens) else tokens[at - len(ask.tokens)])
+        if length:
+            expected = ask.tokens[end + len(tokens) :][:1] if len(confidences) > len(tokens) else ()
+            self._in_mind.note(ask.seq, [*tokens, *expected], confidences)
+        return copied(tokens, self.name, time.perf_counter() - start, len(confidences))
+
+    def commit(self, news: Sequence[Committed]) -> list[Evidence]:
+        """Forget another request's tokens; of this one the next draft reads what is new."""
+        evidence: list[Evidence] = []
+        for item in news:
+            index = self._indexes.get(item.seq)
+            if index is not None and index.of is not item.known:
+                self.close(item.seq)
+            evidence += self._in_mind.judged(item)
+        return evidence
+
+    def length(self, seq: int) -> int:
+        """Tokens taken into the index."""
+        index = self._indexes.get(seq)
+        return index.indexed if index else 0
+
+    def close(self, seq: int) -> None:
+        """Forget the sequence."""
+        self._indexes.pop(seq, None)
+        self._in_mind.forget(seq)

@@ -1,0 +1,147 @@
+"""Suffix drafting: propose what followed the last tokens before, weighted by how often it did."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from localspec.core.plan import Evidence
+from localspec.core.values import Draft, no_draft
+from localspec.drafters.base import Ask, Committed
+from localspec.drafters.lookup.common import InMind, copied
+from localspec.drafters.lookup.suffix_index import Suffixes
+
+_PLACES = 12
+"""Occurrences that vote."""
+_BORDER = -1
+"""Between earlier texts; no token."""
+_POWER = 3
+"""Of a match's length, for its weight."""
+_DOUBT = 1.5
+"""A match of this length stands as often as not."""
+
+
+@dataclass(slots=True)
+class _Vote:
+    """An occurrence that agrees with the draft so far."""
+
+    at: int
+    """Place of the token that it proposes next."""
+    length: int
+    """Tokens that agree, drafted ones included."""
+
+
+class Suffix:
+    """Drafts from everything the conversation has said (Oliaro et al. 2024, "SuffixDecoding").
+
+    All places where the text's end was before vote for the next token, a place by the cube of the
+    length that agrees there; those outvoted fall silent. In a tie the earliest place decides: it is
+    the original, later ones are edits of it. How sure the vote was, and how long the longest match,
+    is the confidence; so a long quotation is drafted far, a doubtful match not.
+    """
+
+    name = "suffix"
+
+    def __init__(self, min_match: int = 1, earlier: Sequence[Sequence[int]] = ()) -> None:
+        """Matches shorter than ``min_match`` do not count. ``earlier`` are texts to draft from
+        besides; no draft runs from one into the next.
+        """
+        self._min = min_match
+        self._earlier = [token for text in earlier for token in (*text, _BORDER)]
+        self._spare: list[Suffixes] = [Suffixes(earlier=self._earlier)] if earlier else []
+        """Indexes of the earlier texts alone: making one takes long."""
+        self._texts: dict[int, Suffixes] = {}
+        self._in_mind = InMind(self.name)
+
+    def propose(self, asks: Sequence[Ask]) -> list[Draft]:
+        """The continuation that most places agree on, as far as the pace allows."""
+        return [self._one(ask) for ask in asks]
+
+    def _one(self, ask: Ask) -> Draft:
+        k = min(ask.budget.nodes, ask.budget.depth)
+        if k <= 0:
+            return no_draft(self.name)
+        start = time.perf_counter()
+        text = self._texts.get(ask.seq)
+        if text is None:
+            spare = self._spare
+            text = self._texts[ask.seq] = spare.pop() if spare else Suffixes(earlier=self._earlier)
+        text.follow(ask.tokens)
+        votes = [
+            _Vote(match.end, match.length)
+            for match in text.matches(_PLACES)
+            if match.length >= self._min
+        ]
+        tokens: list[int] = []
+        confidences: list[float] = []
+        refused: list[int] = []
+        while len(tokens) < k:
+            votes = [v for v in votes if _said(v.at, text.text, tokens) != _BORDER]
+            if not votes:
+                break
+            token, confidence = _count(votes, text.text, tokens)
+            confidences.append(confidence)
+            if not ask.pace.more(confidences):
+                refused = [token]
+                break
+            votes = _agreeing(votes, token, text.text, tokens)
+            tokens.append(token)
+        if confidences:
+            self._in_mind.note(ask.seq, [*tokens, *refused], confidences)
+        return copied(tokens, self.name, time.perf_counter() - start, len(confidences))
+
+    def commit(self, news: Sequence[Committed]) -> list[Evidence]:
+        """How the last guesses did; the next draft reads what is new."""
+        evidence: list[Evidence] = []
+        for item in news:
+            text = self._texts.get(item.seq)
+            if text is not None and len(text) > len(item.known):
+                text.follow(item.known)
+            evidence += self._in_mind.judged(item)
+        return evidence
+
+    def length(self, seq: int) -> int:
+        """Tokens of the sequence taken in."""
+        text = self._texts.get(seq)
+        return 0 if text is None else len(text)
+
+    def close(self, seq: int) -> None:
+        """Forget the sequence."""
+        text = self._texts.pop(seq, None)
+        if text is not None and self._earlier:
+            text.follow(())
+            self._spare.append(text)
+        self._in_mind.forget(seq)
+
+
+def _count(
+    votes: Sequence[_Vote], text: Sequence[int], drafted: Sequence[int]
+) -> tuple[int, float]:
+    """(The token with most votes, how sure that is in [0, 1))."""
+    weights: dict[int, int] = {}
+    earliest: dict[int, int] = {}
+    longest = 0
+    for vote in votes:
+        token = _said(vote.at, text, drafted)
+        weights[token] = weights.get(token, 0) + vote.length**_POWER
+        earliest[token] = min(earliest.get(token, vote.at), vote.at)
+        longest = max(longest, vote.length)
+    best = max(weights, key=lambda token: (weights[token], -earliest[token]))
+    share = weights[best] / sum(weights.values())
+    return best, share * longest / (longest + _DOUBT)
+
+
+def _agreeing(
+    votes: Sequence[_Vote], token: int, text: Sequence[int], drafted: Sequence[int]
+) -> list[_Vote]:
+    return [
+        _Vote(vote.at + 1, vote.length + 1)
+        for vote in votes
+        if _said(vote.at, text, drafted) == token
+    ]
+
+
+def _said(at: int, text: Sequence[int], drafted: Sequence[int]) -> int:
+    """The token at a place; beyond the end the text goes on with what is drafted."""
+    return text[at] if at < len(text) else drafted[at - len(text)]

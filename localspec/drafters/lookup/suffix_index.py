@@ -1,0 +1,119 @@
+"""Where the end of a growing text was before: an index of its suffixes.
+
+A chain of positions for each gram of a few sizes: `last` knows the latest place of a gram, `before`
+the place before each place. A token is taken in at constant cost, and taken back at the same cost,
+so a text that shares its beginning with the one before is not indexed again. Real match lengths are
+measured on the text itself, so an accident of hashing costs a comparison and nothing else.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from localspec.drafters.model.interface import common_prefix
+
+SIZES = (12, 5, 2, 1)
+"""Gram sizes, longest first: a match of any length is found by the longest that fits into it."""
+_NOWHERE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A place where the last tokens of the text were before."""
+
+    end: int
+    """Of the occurrence: what followed starts here."""
+    length: int
+    """Tokens that agree, up to `Suffixes.longest`."""
+
+
+class Suffixes:
+    """Of one text; memory is bounded by its length, about 300 bytes a token."""
+
+    __slots__ = ("_base", "_before", "_last", "_of", "longest", "text")
+
+    def __init__(self, longest: int = 48, earlier: Sequence[int] = ()) -> None:
+        """Matches are measured up to ``longest`` tokens. ``earlier`` stays in front of every text
+        that is followed; it should end with a token that no text has.
+        """
+        self.longest = longest
+        self.text: list[int] = []
+        """Tokens taken in, the earlier ones first."""
+        self._base = len(earlier)
+        self._of: Sequence[int] = ()
+        self._last: dict[int, dict[int, int]] = {n: {} for n in SIZES}
+        self._before: dict[int, array[int]] = {n: array("i") for n in SIZES}
+        """By end of gram - n: the place before, or nowhere."""
+        for token in earlier:
+            self._take_in(token)
+
+    def __len__(self) -> int:
+        """Tokens of the text that is followed."""
+        return len(self.text) - self._base
+
+    def follow(self, tokens: Sequence[int]) -> None:
+        """Make the text that of ``tokens``; the same list as last time has only grown."""
+        if tokens is not self._of or len(tokens) < len(self):
+            self._of = tokens
+            self._take_back(self._base + common_prefix(self.text[self._base :], tokens))
+        for token in tokens[len(self) :]:
+            self._take_in(token)
+
+    def _take_in(self, token: int) -> None:
+        text = self.text
+        text.append(token)
+        end = len(text)
+        for n in SIZES:
+            if end >= n:
+                gram, last = hash(tuple(text[end - n :])), self._last[n]
+                self._before[n].append(last.get(gram, _NOWHERE))
+                last[gram] = end
+
+    def _take_back(self, length: int) -> None:
+        text = self.text
+        while len(text) > length:
+            end = len(text)
+            for n in SIZES:
+                if end >= n:
+                    gram, last = hash(tuple(text[end - n :])), self._last[n]
+                    before = self._before[n].pop()
+                    if before == _NOWHERE:
+                        del last[gram]
+                    else:
+                        last[gram] = before
+            text.pop()
+
+    def matches(self, most: int) -> list[Match]:
+        """At most ``most`` places, the latest of the largest grams; each once, in that order.
+
+        The first gram size that is found anywhere decides; smaller grams fill up what is left.
+        """
+        found: dict[int, Match] = {}
+        for n in SIZES:
+            for end in self._places(n):
+                if len(found) >= most:
+                    return list(found.values())
+                if end not in found:
+                    length = self._length(end)
+                    if length >= n:
+                        found[end] = Match(end, length)
+        return list(found.values())
+
+    def _places(self, n: int) -> Iterator[int]:
+        end = len(self.text)
+        if end < n:
+            return
+        at = self._before[n][end - n]
+        while at != _NOWHERE:
+            yield at
+            at = self._before[n][at - n]
+
+    def _length(self, end: int) -> int:
+        """How many tokens before ``end`` are those at the end of the text."""
+        text, known = self.text, len(self.text)
+        length, most = 0, min(end, self.longest)
+        while length < most and text[end - 1 - length] == text[known - 1 - length]:
+            length += 1
+        return length

@@ -1,0 +1,58 @@
+"""What drafting with a model needs of it, and what may keep it from answering."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from localspec.core.values import Logits
+from localspec.errors import ContextFullError, LocalspecError
+
+
+class UnreadyError(LocalspecError):
+    """A draft model lacks what it would draft from; it may have it after the next round."""
+
+
+CANNOT = (ContextFullError, UnreadyError)
+"""The draft model's troubles, not the target's: then nothing is drafted."""
+
+
+class DraftModel(Protocol):
+    """A language model with a KV cache, as far as drafting needs one."""
+
+    @property
+    def capacity(self) -> int:
+        """Tokens that one sequence may hold."""
+        ...
+
+    @property
+    def vocabulary(self) -> int:
+        """Ids that it can read and propose."""
+        ...
+
+    def extend(self, work: Sequence[tuple[int, Sequence[int], int]]) -> list[Logits]:
+        """Append tokens (at least one) to sequences in one pass.
+
+        ``work`` is (sequence, tokens, rows); returns (rows, V) logits after the last ``rows``
+        tokens of each, valid until the next pass. If it raises, nothing was appended;
+        ContextFullError where they do not fit, UnreadyError where something is missing.
+        """
+        ...
+
+    def truncate(self, seq: int, length: int) -> None:
+        """Keep the first ``length`` tokens of the sequence."""
+        ...
+
+
+def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
+    """How many leading tokens are equal."""
+    n = min(len(a), len(b))
+    if n == 0:
+        return 0
+    differ = np.flatnonzero(np.asarray(a[:n]) != np.asarray(b[:n]))
+    return int(differ[0]) if len(differ) else n
+
+
+__all__ = ["CANNOT", "DraftModel", "UnreadyError", "common_prefix"]

@@ -1,0 +1,155 @@
+"""How a draft model turns its q into a token, and which way stands most often.
+
+For a match verifier there are two ways at temperature > 0: COUPLED draws with the target's own
+noise, so that the two models agree more often than chance (Daliri et al. 2025); the argmax of q
+(DETERMINISTIC) stands with probability p(argmax q), which is more where the draft is right but
+unsure. Which is better depends on the text, and both can be seen on every judged token whichever
+was drafted: the better one is used.
+
+For rejection sampling q is drawn from and stored (SAMPLED). Any q is exact, so it may be sharpened:
+q^s, normalised. What stands is sum(min(p, q^s)) of it, which can be computed for every s on every
+judged token: the sharpness that would have stood most often is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from localspec.core.logits import Sampling
+from localspec.core.noise import Stream
+from localspec.core.values import Distribution, Logits, Probs, Proposal
+from localspec.drafters.base import Ask, Committed
+
+_DECAY = 0.98
+_HEAD_START = 0.02
+"""The argmax must stand this much more often: near a tie, coupled drafts are the better bet."""
+
+_SHARPNESS = (1.0, 1.5, 2.5)
+_SHARPER = 0.01
+"""Another sharpness than 1 must be this much better."""
+_HEAD = 8.0
+"""Logits further below the best one than this are left out: exp of a whole row costs more than the
+rest of the round, and the confidence is calibrated anyway."""
+
+
+def confidence(q: Distribution, row: Logits) -> float:
+    """The largest probability of q; for a greedy q, of the softmax of its row's head.
+
+    A function of q and the tokens before alone, so that stopping by it leaves rejection sampling
+    exact.
+    """
+    if not q.certain:
+        return float(q.probs.max())
+    top = row[int(q.ids[0])]
+    near = row[row >= top - _HEAD]
+    return 1.0 / float(np.exp(near - top).sum())
+
+
+class TokenChooser:
+    """Draws drafted tokens, and learns which way of drawing stands most often."""
+
+    def __init__(self, favoured: Proposal) -> None:
+        """``favoured`` by the verifier: COUPLED or SAMPLED."""
+        if favoured not in {Proposal.COUPLED, Proposal.SAMPLED}:
+            raise ValueError(f"a draft model does not propose {favoured.value} tokens")
+        self._favoured = favoured
+        self._coupled: dict[str, float] = {}
+        self._argmax: dict[str, float] = {}
+        """Decayed counts of tokens that would have stood, by kind of sampling."""
+        self._judged: dict[str, float] = {}
+        self._overlap: dict[str, Probs] = {}
+        """Decayed sums of sum(min(p, q^s)), one for each sharpness."""
+
+    def proposal(self, sampling: Sampling) -> Proposal:
+        """For the next draft under this sampling."""
+        kind = sampling.kind
+        judged = self._judged.get(kind, 0.0)
+        if self._favoured is Proposal.COUPLED and judged > 0:
+            ahead = (self._argmax[kind] - self._coupled[kind]) / judged
+            if ahead * judged / (judged + 4) > _HEAD_START:
+                return Proposal.DETERMINISTIC
+        return self._favoured
+
+    def draw(
+        self, proposal: Proposal, q: Distribution, ask: Ask, position: int
+    ) -> tuple[int, Distribution]:
+        """A token for ``position`` and the distribution that it was really drawn from.
+
+        SAMPLED noise is keyed by the round's first position too: a draw that an earlier round
+        discarded must not influence a later one at the same place.
+        """
+        if proposal is Proposal.DETERMINISTIC:
+            return _best(q), q
+        if proposal is Proposal.COUPLED:
+            return ask.noise.draw(q, position, Stream.SAMPLE), q
+        q = sharpened(q, self.sharpness(ask.processor.sampling))
+        return ask.noise.draw(q, position, Stream.DRAFT, index=ask.position), q
+
+    def sharpness(self, sampling: Sampling) -> float:
+        """The exponent of q for SAMPLED drafts under this sampling."""
+        kind = sampling.kind
+        judged = self._judged.get(kind, 0.0)
+        if self._favoured is not Proposal.SAMPLED or judged <= 0:
+            return 1.0
+        share = self._overlap[kind] / (judged + 4)
+        best = int(np.argmax(share))
+        return _SHARPNESS[best] if share[best] - share[0] > _SHARPER else 1.0
+
+    def likely(self, q: Distribution, ask: Ask, position: int) -> int:
+        """The token that would have been drafted for ``position``.
+
+        For SAMPLED a coupled draw stands for it: two independent draws agree far less often than
+        rejection sampling accepts.
+        """
+        if self.proposal(ask.processor.sampling) is Proposal.DETERMINISTIC:
+            return _best(q)
+        return ask.noise.draw(q, position, Stream.SAMPLE)
+
+    def learn(
+        self,
+        ask: Ask,
+        start: int,
+        qs: Sequence[Distribution],
+        drafted: Sequence[int],
+        news: Committed,
+    ) -> None:
+        """Compare the ways on the tokens that were judged, the first one at ``start``."""
+        kind = ask.processor.sampling.kind
+        if kind == "greedy":  # one way only
+            return
+        if self._favoured is Proposal.SAMPLED:
+            for q, p in zip(qs, news.p, strict=False):
+                found = np.array([overlap(p, sharpened(q, s)) for s in _SHARPNESS])
+                self._judged[kind] = 1 + _DECAY * self._judged.get(kind, 0.0)
+                self._overlap[kind] = found + _DECAY * self._overlap.get(kind, np.zeros(len(found)))
+            return
+        for i, (q, token) in enumerate(zip(qs, news.tokens, strict=False)):
+            coupled = ask.noise.draw(q, start + i, Stream.SAMPLE)
+            was = self._judged.get(kind, 0.0)
+            self._judged[kind] = 1 + _DECAY * was
+            self._coupled[kind] = (coupled == token) + _DECAY * self._coupled.get(kind, 0.0)
+            self._argmax[kind] = (_best(q) == token) + _DECAY * self._argmax.get(kind, 0.0)
+            if drafted[i] != token:
+                break
+
+
+def sharpened(q: Distribution, exponent: float) -> Distribution:
+    """q to a power, normalised."""
+    if exponent == 1.0 or q.certain:
+        return q
+    probs = (q.probs / q.probs.max()) ** exponent
+    keep = probs > 0.0  # a support holds no zeros
+    probs = probs[keep]
+    return Distribution(q.ids[keep], probs / probs.sum())
+
+
+def overlap(p: Distribution, q: Distribution) -> float:
+    """sum(min(p, q)): the probability that a token drawn from q is accepted."""
+    i = np.minimum(np.searchsorted(q.ids, p.ids), len(q.ids) - 1)
+    return float(np.minimum(p.probs, np.where(q.ids[i] == p.ids, q.probs[i], 0.0)).sum())
+
+
+def _best(q: Distribution) -> int:
+    return int(q.ids[int(np.argmax(q.probs))])

@@ -1,0 +1,104 @@
+"""The engine child process: takes commands from a pipe, runs the runtime, writes events.
+
+Three threads. The main thread opens the model and decodes. The reader takes commands, so that an
+interrupt works while the main thread decodes. The writer (`localspec.engine.outbox`) sends events.
+
+Native code prints to whatever it takes for standard output and may abort the process, so the
+protocol runs on duplicates of descriptors 0 and 1; the originals lead to nothing and to the log.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import faulthandler
+import importlib
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from localspec.core import codec
+from localspec.core.events import Loading
+from localspec.engine import protocol
+from localspec.engine.events import HelloEvent
+from localspec.engine.outbox import Outbox
+from localspec.engine.worker import Engine, EngineRuntime, Factory
+from localspec.errors import UsageError
+
+log = logging.getLogger("localspec.engine")
+
+
+def open_runtime(
+    options: dict[str, Any], on_event: Callable[[Loading], None], cancelled: Callable[[], bool]
+) -> EngineRuntime:
+    """Open the real runtime."""
+    from localspec.loading.options import Options
+    from localspec.runtime import Runtime
+
+    try:
+        chosen = codec.decode(Options, options, "options")
+    except codec.CodecError as error:
+        raise UsageError(str(error)) from None
+    runtime = Runtime.open(chosen, on_event, cancelled)
+    runtime.keep_states()
+    return runtime
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the engine until the interface closes it or is gone."""
+    parser = argparse.ArgumentParser(prog="python -m localspec.engine")
+    parser.add_argument("--log", type=Path, required=True, help="where native output goes")
+    parser.add_argument(
+        "--runtime", metavar="MODULE:FACTORY", help="opens another runtime; for tests"
+    )
+    arguments = parser.parse_args(argv)
+
+    _die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is for the interface
+    os.environ["GGML_NO_BACKTRACE"] = "1"  # an abort of ggml must not wait for a debugger
+    commands, events = _take_pipes(arguments.log)
+    faulthandler.enable()
+    logging.basicConfig(
+        level=logging.INFO, format=f"%(asctime)s {os.getpid()} %(levelname)s %(name)s: %(message)s"
+    )
+
+    outbox = Outbox(events)
+    outbox.send(HelloEvent(protocol.VERSION, os.getpid()))
+    factory = _named_factory(arguments.runtime) if arguments.runtime else open_runtime
+    engine = Engine(outbox, factory, arguments.log)
+    threading.Thread(target=engine.listen, args=(commands,), name="reader", daemon=True).start()
+    engine.run()
+    outbox.close()
+    log.info("closed")
+
+
+def _named_factory(name: str) -> Factory:
+    module, _, attribute = name.partition(":")
+    factory: Factory = getattr(importlib.import_module(module), attribute)
+    return factory
+
+
+def _take_pipes(log_path: Path) -> tuple[BinaryIO, BinaryIO]:
+    """Keep the protocol's two pipes to ourselves and lead the standard descriptors away."""
+    commands = os.fdopen(os.dup(0), "rb")
+    events = os.fdopen(os.dup(1), "wb")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    sink = os.open(log_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.dup2(nothing, 0)
+    os.dup2(sink, 1)
+    os.dup2(sink, 2)
+    os.close(nothing)
+    os.close(sink)
+    return commands, events
+
+
+def _die_with_parent() -> None:
+    """Linux: let the kernel end this process when its parent dies, whatever it is doing."""
+    if sys.platform == "linux":
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)

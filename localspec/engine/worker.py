@@ -1,0 +1,276 @@
+"""Executes commands in the engine process: the main thread decodes, the reader takes commands."""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+from localspec.core.events import (
+    Examination,
+    Finished,
+    Loading,
+    Message,
+    ModelInfo,
+    Notice,
+    Reading,
+    ReplyEvent,
+    Round,
+    Token,
+)
+from localspec.core.sampling_params import Sampling
+from localspec.engine import protocol
+from localspec.engine.commands import (
+    CloseCommand,
+    Command,
+    ExamineCommand,
+    InterruptCommand,
+    OpenCommand,
+    ReplyCommand,
+)
+from localspec.engine.events import (
+    ExaminedEvent,
+    FailedEvent,
+    FinishedEvent,
+    LoadingEvent,
+    NoticeEvent,
+    OpenedEvent,
+    ReadingEvent,
+)
+from localspec.engine.outbox import Outbox
+from localspec.engine.protocol import BadCommandError
+from localspec.errors import EngineError, LocalspecError
+
+log = logging.getLogger("localspec.engine")
+
+GRACE = 0.5
+"""Seconds that an orderly end may take once the interface is gone."""
+
+IDLE = 0.5
+"""Seconds without a command after which the conversation's state is saved."""
+
+_LOADING_INTERVAL = 0.05
+"""Seconds between two loading events of one file."""
+
+
+class EngineRuntime(Protocol):
+    """What the engine needs of localspec.runtime.Runtime."""
+
+    @property
+    def info(self) -> ModelInfo: ...
+
+    def reply(
+        self,
+        messages: Sequence[Message],
+        *,
+        sampling: Sampling,
+        seed: int | None = None,
+        max_tokens: int | None = None,
+        stop: Sequence[str] = (),
+        draft: bool = True,
+    ) -> Iterator[ReplyEvent]: ...
+
+    def examine(
+        self,
+        messages: Sequence[Message],
+        tokens: Sequence[int],
+        *,
+        sampling: Sampling,
+        seed: int,
+        max_tokens: int | None = None,
+        rival: int | None = None,
+    ) -> Examination: ...
+
+    def interrupt(self) -> None: ...
+
+    def rest(self, cancelled: Callable[[], bool]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+Factory = Callable[
+    [dict[str, Any], Callable[[Loading], None], Callable[[], bool]],
+    EngineRuntime,
+]
+"""Opens a runtime: (options, on_event, cancelled) -> runtime."""
+
+
+class Engine:
+    """Executes commands one after another; interrupts and the end of input jump the line."""
+
+    def __init__(self, outbox: Outbox, factory: Factory, log_path: Path) -> None:
+        self._outbox = outbox
+        self._factory = factory
+        self._log_path = log_path
+        self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
+        self._leaving = threading.Event()
+        self._lock = threading.Lock()  # guards the three below
+        self._runtime: EngineRuntime | None = None
+        self._current: int | None = None
+        self._interrupted: set[int] = set()
+
+    def run(self) -> None:
+        """Execute commands until told to close."""
+        while True:
+            command = self._next()
+            if self._leaving.is_set():
+                break
+            self._execute(command)
+        if self._runtime is not None:
+            self._runtime.close()
+
+    def _next(self) -> Command:
+        """The next command; when none comes for a moment, the runtime may do what waits."""
+        try:
+            return self._commands.get(timeout=IDLE)
+        except queue.Empty:
+            if self._runtime is not None:
+                try:
+                    self._runtime.rest(lambda: not self._commands.empty())
+                except (LocalspecError, OSError, MemoryError):
+                    # Nobody asked for it, and what it saves is read again where it is missing: a
+                    # full disk or memory is no reason to end the engine of a running chat.
+                    log.exception("resting failed")
+        return self._commands.get()
+
+    def listen(self, stream: BinaryIO) -> None:
+        """Take commands until the pipe ends, then see to it that the process ends."""
+        try:
+            while line := _read_line(stream):
+                self._take(line)
+        except OSError:
+            log.exception("the command pipe failed")
+        log.info("the interface is gone")
+        self._leave()
+        # A load or a pass in native code cannot be stopped from here, but nobody waits for it.
+        time.sleep(GRACE)
+        os._exit(0)
+
+    def _take(self, line: bytes) -> None:
+        try:
+            command = protocol.decode_command(line)
+        except BadCommandError as bad:
+            log.warning("refused a command: %s", bad)
+            self._outbox.send(FailedEvent.of(bad.id, bad.error))
+            return
+        if isinstance(command, InterruptCommand):
+            self._interrupt(command.id)
+        elif isinstance(command, CloseCommand):
+            self._leave()
+        else:
+            self._commands.put(command)
+
+    def _leave(self) -> None:
+        self._leaving.set()
+        with self._lock:
+            if self._runtime is not None:
+                self._runtime.interrupt()
+        self._commands.put(CloseCommand())  # wakes the main thread
+
+    def _interrupt(self, id: int) -> None:  # noqa: A002 - the protocol's field
+        with self._lock:
+            self._interrupted.add(id)
+            if self._runtime is not None and self._current == id:
+                self._runtime.interrupt()
+
+    def _execute(self, command: Command) -> None:
+        id = command.id if isinstance(command, ReplyCommand | ExamineCommand) else None  # noqa: A001 - as above
+        try:
+            if isinstance(command, OpenCommand):
+                self._open(command)
+            elif isinstance(command, ReplyCommand):
+                self._reply(command)
+            elif isinstance(command, ExamineCommand):
+                self._examine(command)
+        except LocalspecError as error:
+            log.info("%s: %s", type(error).__name__, error)
+            self._outbox.send(FailedEvent.of(id, error))
+        except Exception as error:
+            # Whatever it was, the next command may well work, and the person must hear of it.
+            log.exception("command failed")
+            line = f"internal error, {type(error).__name__}: {error}; see {self._log_path}"
+            self._outbox.send(FailedEvent.of(id, EngineError(" ".join(line.split()))))
+
+    def _open(self, command: OpenCommand) -> None:
+        if self._runtime is not None:
+            self._runtime.close()
+            self._runtime = None
+        runtime = self._factory(command.options, self._loading(), self._leaving.is_set)
+        with self._lock:
+            self._runtime = runtime
+        self._outbox.send(OpenedEvent(runtime.info))
+
+    def _loading(self) -> Callable[[Loading], None]:
+        last_name, next_time = "", 0.0
+
+        def on_event(event: Loading) -> None:
+            nonlocal last_name, next_time
+            now = time.monotonic()
+            if event.name != last_name or event.fraction >= 1 or now >= next_time:
+                last_name, next_time = event.name, now + _LOADING_INTERVAL
+                self._outbox.send(LoadingEvent(event.name, event.fraction))
+
+        return on_event
+
+    def _reply(self, command: ReplyCommand) -> None:
+        runtime = self._runtime
+        if runtime is None:
+            raise EngineError("no model is open")
+        with self._lock:
+            self._current = command.id
+        try:
+            events = runtime.reply(
+                command.messages,
+                sampling=command.sampling,
+                seed=command.seed,
+                max_tokens=command.max_tokens,
+                stop=command.stop,
+                draft=command.draft,
+            )
+            for event in events:
+                # An interrupt may have come before the runtime was listening.
+                if command.id in self._interrupted:
+                    runtime.interrupt()
+                self._report(command.id, event)
+        finally:
+            with self._lock:
+                self._current = None
+                self._interrupted.discard(command.id)
+
+    def _examine(self, command: ExamineCommand) -> None:
+        if self._runtime is None:
+            raise EngineError("no model is open")
+        found = self._runtime.examine(
+            command.messages,
+            command.tokens,
+            sampling=command.sampling,
+            seed=command.seed,
+            max_tokens=command.max_tokens,
+            rival=command.rival,
+        )
+        self._outbox.send(ExaminedEvent(command.id, found))
+
+    def _report(self, id: int, event: ReplyEvent) -> None:  # noqa: A002 - the protocol's field
+        match event:
+            case Token() | Round():
+                self._outbox.add(id, event)
+            case Reading(done, total, cached):
+                self._outbox.send(ReadingEvent(id, done, total, cached))
+            case Notice(text):
+                self._outbox.send(NoticeEvent(id, text))
+            case Finished(reply):
+                self._outbox.send(FinishedEvent(id, reply))
+
+
+def _read_line(stream: BinaryIO) -> bytes:
+    """The next line; of one that is too long, the start (which is then refused); b"" at the end."""
+    line = stream.readline(protocol.MAX_LINE)
+    rest = line
+    while len(rest) == protocol.MAX_LINE and not rest.endswith(b"\n"):
+        rest = stream.readline(protocol.MAX_LINE)
+    return line

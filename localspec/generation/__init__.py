@@ -1,0 +1,1 @@
+"""From messages to a reply: prompt, prefill, rounds, detokenizer, stop strings, prefix cache."""

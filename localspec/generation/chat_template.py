@@ -1,0 +1,188 @@
+"""Conversations as prompts: the chat template, what fits, and tokens kept from turn to turn."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import jinja2
+import jinja2.ext
+import jinja2.sandbox
+
+from localspec.core.events import Message
+from localspec.errors import ContextError, UnsupportedModelError, UsageError
+
+PLAIN_TEMPLATE = (
+    "{% for m in messages %}{{ m.role | capitalize }}: {{ m.content }}\n\n{% endfor %}"
+    "{% if add_generation_prompt %}Assistant:{% endif %}"
+)
+"""For models that bring no template of their own."""
+PLAIN_STOP = ("\nUser:",)
+
+
+class Template:
+    """A model's chat template. It comes with a downloaded file, so it runs in a sandbox."""
+
+    def __init__(self, source: str, *, bos: str, eos: str) -> None:
+        """Compile.
+
+        Raises:
+            UnsupportedModelError: it is not valid Jinja.
+        """
+        environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
+            trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols]
+        )
+        environment.filters["tojson"] = _to_json
+        environment.globals["raise_exception"] = _raise
+        environment.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form)  # noqa: DTZ005 - local time is what a chat means
+        try:
+            self._template = environment.from_string(source)
+        except jinja2.TemplateError as error:
+            raise UnsupportedModelError(f"the model's chat template is broken: {error}") from None
+        self._bos, self._eos = bos, eos
+
+    def render(self, messages: Sequence[Message]) -> str:
+        """The prompt that asks for the next assistant turn, or for the rest of one.
+
+        Where the last message is the assistant's, it is taken for unfinished and goes on.
+
+        Raises:
+            UsageError: the template refuses these messages.
+        """
+        unfinished = messages[-1].content if messages and messages[-1].role == "assistant" else ""
+        whole = messages[:-1] if unfinished else messages
+        try:
+            prompt = self._template.render(
+                messages=[{"role": m.role, "content": m.content} for m in whole],
+                add_generation_prompt=True,
+                bos_token=self._bos,
+                eos_token=self._eos,
+            )
+        except Exception as error:  # noqa: BLE001 - it is a program, and not ours
+            raise UsageError(f"the model's chat template refuses this chat: {error}") from None
+        return prompt + unfinished
+
+
+def _raise(message: str) -> None:
+    raise jinja2.TemplateError(message)
+
+
+def _to_json(value: object, indent: int | None = None) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=indent)
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A prompt ready to be read."""
+
+    text: str
+    tokens: list[int]
+    dropped: int = 0
+    """Messages left out because the context was full."""
+
+
+Tokenize = Callable[[str], list[int]]
+
+
+_REMEMBERED = 64
+"""Texts whose tokens are kept: the turns of a few chats and their branches."""
+
+
+class Transcript:
+    """Turns texts into tokens, reusing those of the longest beginning that was seen before.
+
+    A reply is not tokenized again when the next turn quotes it: another split of the same text
+    would throw away the KV cache from there on, and would not be what the model said. A turn that
+    is asked again gets the same tokens again.
+    """
+
+    def __init__(self, tokenize_start: Tokenize, tokenize_rest: Tokenize) -> None:
+        """Tokenizers for the start of a text (adding bos where wanted) and for what follows."""
+        self._start, self._rest = tokenize_start, tokenize_rest
+        self._seen: dict[str, list[int]] = {}
+
+    def encode(self, text: str) -> list[int]:
+        """Tokens of a prompt."""
+        known = max((t for t in self._seen if text.startswith(t)), key=len, default="")
+        if not known:
+            return self._start(text)
+        return self._seen[known] + self._rest(text[len(known) :])
+
+    def remember(self, text: str, tokens: list[int]) -> None:
+        """That ``text`` stands for exactly these tokens."""
+        self._seen.pop(text, None)
+        self._seen[text] = list(tokens)
+        if len(self._seen) > _REMEMBERED:
+            del self._seen[next(iter(self._seen))]
+
+
+_CUT_EVERY = 4
+"""Turns between two places where a chat that is too long may be cut."""
+
+
+def fit(
+    messages: Sequence[Message],
+    template: Template,
+    encode: Tokenize,
+    capacity: int,
+    reserve: int,
+) -> Prompt:
+    """The prompt of as much of the conversation as leaves ``reserve`` tokens for the reply.
+
+    The oldest turns go first, at message borders; system messages and the last one stay.
+
+    Raises:
+        UsageError: nothing to answer.
+        ContextError: the last message alone does not fit, or the system prompt.
+    """
+    if not messages:
+        raise UsageError("there is no message to answer")
+    system = [m for m in messages if m.role == "system"]
+    turns = [m for m in messages if m.role != "system"]
+
+    def without(dropped: int) -> Prompt:
+        text = template.render([*system, *turns[dropped:]])
+        return Prompt(text, encode(text), dropped)
+
+    prompt = without(0)
+    if not prompt.tokens:
+        raise UsageError("the model's chat template makes nothing of this chat")
+    if len(prompt.tokens) + reserve <= capacity:
+        return prompt
+    last = len(turns) - 1 - (turns[-1].role == "assistant")  # what is unfinished keeps its question
+    cuts = [i for i in range(1, last + 1) if turns[i].role == "user" or i == last]
+    if cuts:
+        prompt = without(cuts.pop())
+    # A long chat has many turns too many: the first cut that leaves enough is found by halving.
+    low, high = 0, len(cuts)
+    while low < high:
+        middle = (low + high) // 2
+        shorter = without(cuts[middle])
+        if len(shorter.tokens) + reserve <= capacity:
+            prompt, high = shorter, middle
+        else:
+            low = middle + 1
+    # Cut a few turns further than needed, always at the same places: the next turns then begin
+    # with the same text, which the KV cache holds.
+    steady = -(-(low + 1) // _CUT_EVERY) * _CUT_EVERY - 1
+    if low < steady < len(cuts):
+        prompt = without(cuts[steady])
+    if len(prompt.tokens) >= capacity:
+        of_system = sum(len(encode(message.content)) for message in system)
+        goes_on = turns[-1].role == "assistant"
+        raise _too_long(len(prompt.tokens), of_system, capacity, goes_on=goes_on)
+    return prompt
+
+
+def _too_long(tokens: int, of_system: int, capacity: int, *, goes_on: bool) -> ContextError:
+    size = f"{tokens} tokens, and the context holds {capacity}"
+    if 2 * of_system > tokens:
+        what = f"the system prompt is too long: with the message it has {size}"
+        return ContextError(f"{what}; shorten it, or raise --ctx")
+    if goes_on:
+        return ContextError(f"the reply cannot go on: with its question it has {size}; raise --ctx")
+    return ContextError(
+        f"the message is too long: with its frame it has {size}; shorten it, or raise --ctx"
+    )

@@ -1,0 +1,69 @@
+"""One place of a reply, looked at again: what the target and the draft model made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from localspec.core.events import Candidate, Examination
+from localspec.core.logits import LogitsProcessor, Sampling
+from localspec.core.noise import Noise
+from localspec.core.values import Logits
+from localspec.drafters.base import Drafter, Guesses
+from localspec.verifiers.near_tie import Choice
+
+_CANDIDATES = 8
+
+
+def examination(
+    row: Logits,
+    before: list[int],
+    token: int,
+    rival: int | None,
+    *,
+    drafter: Drafter,
+    seq: int,
+    sampling: Sampling,
+    noise: Noise,
+    text: Callable[[int], str],
+) -> Examination:
+    """What stood behind ``token`` after the tokens ``before``.
+
+    ``row`` (V,) are the target's logits there; ``text`` says what a token reads like.
+    """
+    processor = LogitsProcessor(sampling, len(row))
+    past = before[-processor.lookback :] if processor.lookback else []
+    p = processor(row, past)
+    guess = drafter.logits(seq, before) if isinstance(drafter, Guesses) else None
+    q = None if guess is None else processor(guess, past)
+    model = _softmax(row)
+
+    def candidate(token: int) -> Candidate:
+        return Candidate(
+            token,
+            text(token),
+            p.probability(token),
+            None if q is None else q.probability(token),
+            float(model[token]),
+        )
+
+    best = np.argsort(-model, kind="stable")[:_CANDIDATES]
+    return Examination(
+        candidate(token),
+        tuple(candidate(int(i)) for i in best),
+        None if rival is None else _gap(row, before, (token, rival), sampling, noise),
+    )
+
+
+def _softmax(row: Logits) -> Logits:
+    weights = np.exp(row - row.max())
+    return np.asarray(weights / weights.sum(), np.float32)
+
+
+def _gap(
+    row: Logits, before: list[int], tokens: Sequence[int], sampling: Sampling, noise: Noise
+) -> float:
+    """As `localspec.bench.exactness` has it: twice what every logit must be able to move."""
+    choice = Choice(before, sampling, noise, len(row))
+    return 2 * max(choice.distance(row, token) for token in tokens)

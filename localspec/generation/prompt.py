@@ -1,0 +1,84 @@
+"""What a model reads for a conversation: its template's text, as the tokens it was made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from localspec.core.events import Message, Reply
+from localspec.errors import ContextError, UsageError
+from localspec.generation.chat_template import (
+    PLAIN_STOP,
+    PLAIN_TEMPLATE,
+    Prompt,
+    Template,
+    Transcript,
+    fit,
+)
+from localspec.llama.model import Model
+
+_RESERVE_FRACTION = 4
+"""A quarter of the context is kept free for the reply before old turns are dropped."""
+
+
+class PromptBuilder:
+    """Of one model, with the words of the conversations that it had."""
+
+    def __init__(self, model: Model, capacity: int) -> None:
+        """``capacity`` is the tokens of the context."""
+        self._model = model
+        self._capacity = capacity
+        bos, eos = (model.marker(model.special_ids[name]) for name in ("bos", "eos"))
+        self._template = Template(model.template or PLAIN_TEMPLATE, bos=bos, eos=eos)
+        self.stop = () if model.template else PLAIN_STOP
+        """Texts that end a reply, beside those that the person names."""
+        self.transcript = Transcript(
+            lambda text: model.tokenize(
+                text,
+                special=True,
+                bos=model.adds_bos and not (bos and text.startswith(bos)),
+            ),
+            lambda text: model.tokenize(text, special=True),
+        )
+        self.said: tuple[str, list[int]] = ("", [])
+        """What was said last, and the tokens it was made of."""
+
+    def render(self, messages: Sequence[Message]) -> str:
+        """The whole conversation as text, see `Template.render`."""
+        return self._template.render(messages)
+
+    def chat(self, messages: Sequence[Message], max_tokens: int | None) -> Prompt:
+        """What is read for a conversation: as much of it as leaves room for the reply.
+
+        Raises:
+            UsageError, ContextError: see `fit`.
+        """
+        reserve = max(1, min(max_tokens or self._capacity, self._capacity // _RESERVE_FRACTION))
+        return fit(messages, self._template, self.transcript.encode, self._capacity, reserve)
+
+    def bare(self, text: str) -> list[int]:
+        """What is read for a text that is to be gone on with.
+
+        Raises:
+            UsageError: it is empty.
+            ContextError: it does not fit.
+        """
+        tokens = self._model.tokenize(text, special=True, bos=self._model.adds_bos)
+        if not tokens:
+            raise UsageError("the prompt is empty; give at least one character")
+        if len(tokens) >= self._capacity:
+            raise ContextError(
+                f"the prompt has {len(tokens)} tokens and the context holds {self._capacity}; "
+                "shorten it, or raise --ctx"
+            )
+        return tokens
+
+    def remember(self, prompt: Prompt, reply: Reply) -> None:
+        """That the reply's text stands for its tokens, when the next turn quotes it."""
+        tokens = list(reply.tokens)
+        if tokens and tokens[-1] in self._model.end_ids:
+            tokens.pop()
+        self.said = prompt.text + reply.text, [*prompt.tokens, *tokens]
+        self.transcript.remember(*self.said)
+
+
+__all__ = ["PromptBuilder"]

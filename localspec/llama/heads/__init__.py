@@ -1,0 +1,1 @@
+"""Heads computed by llama.cpp and ggml."""

@@ -1,0 +1,209 @@
+"""Heads that llama.cpp computes: layers that read a token beside a hidden state of the target.
+
+Both kinds are contexts with a KV cache of one layer. At position i they read the token at i + 1 and
+the target's state of the token at i, and guess the token at i + 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from localspec.core.values import Logits, Tokens
+from localspec.errors import ContextFullError, DecodeError, LocalspecError
+from localspec.llama import experimental
+from localspec.llama.abort import StopFlag
+from localspec.llama.batch import Batch
+from localspec.llama.context import Context
+from localspec.llama.heads.hidden_states import Rows
+from localspec.llama.heads.tree_sequences import TreeSequences
+from localspec.llama.library import c_api
+from localspec.llama.model import Model
+
+
+class Head(Context):
+    """A context of pairs, each a token and a state."""
+
+    what = "a drafting head"
+    context_type = 0
+    grows = True
+    """Whether trees of guesses can grow on its pairs."""
+
+    def __init__(
+        self,
+        model: Model,
+        target: Context,
+        *,
+        n_ctx: int,
+        n_seq: int = 1,
+        branches: int = 0,
+        n_batch: int,
+        threads: int,
+        kv_type: str = "f16",
+        stop: StopFlag | None = None,
+    ) -> None:
+        """``target`` lends what the head's own file lacks; it must be closed after this.
+
+        With ``branches``, trees with so many pairs at one position beyond the first can `grow` on
+        sequence 0; ``n_seq`` is then 1.
+
+        Raises:
+            UnsupportedModelError: this build of llama.cpp cannot do it.
+            UsageError, OutOfMemoryError: as `Context`.
+        """
+        self._calls = experimental.required(self.what)
+        self._other = target
+        super().__init__(
+            model,
+            n_ctx=n_ctx,
+            n_seq=n_seq,
+            branches=branches if self.grows else 0,
+            n_batch=n_batch,
+            threads=threads,
+            kv_type=kv_type,
+            stop=stop,
+        )
+        self._limbs = TreeSequences(self._memory, self.branches)
+        self.width = self._width()
+        """Numbers of a state that a pair is made of."""
+        self._batch = Batch(self.n_batch, states=self.width)
+        self._calls.set_nextn(self.handle, True, not self._all_states)
+        self.rollback = None  # its one layer is attention, whatever the target's are
+        self.window = 0  # where its cache begins late it drafts worse, never wrongly
+
+    def _adjust(self, params: Any) -> None:
+        params.ctx_type = self.context_type
+        params.ctx_other = self._other.handle
+
+    @property
+    def _all_states(self) -> bool:
+        """Whether the states of all rows can be had beside the logits of some."""
+        return False
+
+    def _width(self) -> int:
+        return int(c_api.llama_model_n_embd(self.model.handle))
+
+    def fuse(self, features: Rows) -> Rows:
+        """(n, width) states for pairs, of (n, width of the tap) hidden states of the target."""
+        return features
+
+    def forward(
+        self, work: Sequence[tuple[int, Tokens, int]], *, states: bool = False
+    ) -> list[Logits]:
+        """As a context's, with states of zeros: for measuring what a pass costs."""
+        del states
+        return [
+            self.extend(
+                seq,
+                self._lengths[seq],
+                tokens,
+                np.zeros((len(tokens), self.width), np.float32),
+                outputs,
+            )[0]
+            for seq, tokens, outputs in work
+        ]
+
+    @property
+    def depth(self) -> int | None:
+        """Tokens that it can guess after the last pair of the target's own states; None: any."""
+        return None
+
+    def guess(self, seq: int, position: int, token: int, state: Rows) -> tuple[Logits, Rows]:
+        """Append a pair with a (width,) state that the head guessed; (1, V) and (1, width), as
+        `extend`, and raises what that does.
+        """
+        return self.extend(seq, position, (token,), state[None], 1)
+
+    def extend(
+        self, seq: int, position: int, tokens: Tokens, states: Rows, outputs: int
+    ) -> tuple[Logits, Rows]:
+        """Append pairs from ``position`` on, at the sequence's end or anywhere if it is empty.
+
+        Returns (outputs, V) logits after the last ones, and (outputs, width) the head's own guess
+        of the target's states there; both are views, overwritten by the next pass. If it raises,
+        nothing was appended.
+
+        Raises:
+            ContextFullError, Interrupted, DecodeError
+        """
+        surplus = len(tokens) - self._outputs
+        if not outputs or surplus <= 0:
+            return self._append(seq, position, tokens, states, outputs)
+        self._append(seq, position, tokens[:surplus], states[:surplus], 0)
+        try:
+            return self._append(
+                seq, position + surplus, tokens[surplus:], states[surplus:], outputs
+            )
+        except LocalspecError:
+            self.truncate(seq, position)
+            raise
+
+    def _append(
+        self, seq: int, position: int, tokens: Tokens, states: Rows, outputs: int
+    ) -> tuple[Logits, Rows]:
+        n, batch = len(tokens), self._batch
+        if self._lengths[seq] == 0:
+            self._lengths[seq] = position
+        if self._lengths[seq] != position or n > batch.capacity:
+            raise DecodeError(f"{n} pairs at {position}, after {self._lengths[seq]}")
+        if position + n > self.capacity:
+            raise ContextFullError("the head's context is full")
+        # Many of the graphs compute the states of all rows. Where logits of only some are asked
+        # for, llama.cpp gives the states of the first rows instead of those.
+        flagged = outputs if self._all_states else n if outputs else 0
+        batch.place(0, seq, position, tokens, flagged)
+        batch.states[:n] = states
+        try:
+            self._decode(n, flagged)
+        except LocalspecError:
+            self._undo([seq])
+            if self.length(seq) == 0:  # it may begin elsewhere the next time
+                self._lengths[seq] = 0
+            raise
+        self._lengths[seq] += n
+        if not outputs:
+            return self._logits.views([0])[0], np.empty((0, self.width), np.float32)
+        (logits,) = self._logits.views([flagged])
+        own = self._own(n if self._all_states else flagged)
+        return logits[-outputs:], own[-outputs:]
+
+    def _own(self, rows: int) -> Rows:
+        """States that the last pass guessed."""
+        return np.ctypeslib.as_array(self._calls.get_nextn(self.handle), (rows, self.width))
+
+    def grow(self, tokens: Tokens, states: Rows, above: Sequence[int]) -> tuple[Logits, Rows]:
+        """Append a level of a tree to sequence 0: pairs beside each other, at one position.
+
+        ``above`` are the numbers of those pairs of the level before that they follow; of the first
+        level all follow the sequence's last pair, number 0. Returns (n, V) and (n, width) views as
+        `extend`. Until `prune` is called, nothing else may be done. If it raises, the tree is gone.
+
+        Raises:
+            ContextFullError, Interrupted, DecodeError
+        """
+        n, batch, base = len(tokens), self._batch, self._lengths[0]
+        if not n <= 1 + self.branches:
+            raise DecodeError(f"{n} pairs beside each other; this head takes {1 + self.branches}")
+        if base + self._limbs.depth >= self.capacity:
+            raise ContextFullError("the head's context is full")
+        for branch in range(n - 1):
+            self._share(branch, base)
+        batch.tokens[:n], batch.states[:n] = tokens, states
+        batch.positions[:n] = base + self._limbs.depth
+        batch.seqs[:n, 0], batch.seq_counts[:n] = self._limbs.sprout(base, above), 1
+        batch.outputs[:n] = 1
+        try:
+            self._decode(n, n)
+        except LocalspecError:
+            self.prune()
+            raise
+        return self._logits.views([n])[0], self._own(n)
+
+    def prune(self) -> None:
+        """Forget the tree, if there is one."""
+        self._limbs.cut(self._lengths[0])
+
+
+__all__ = ["Head"]

@@ -1,0 +1,42 @@
+"""Opening a model's file with llama.cpp."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from localspec.errors import LocalspecError
+from localspec.llama.library import c_api
+from localspec.models.compat.heads import bare_promise
+
+
+def load(path: Path, params: Any) -> Any:
+    """The llama_model pointer, or null; llama.cpp's log says why.
+
+    Some architectures cannot be loaded where the header promises layers for multi-token prediction
+    that a converter left out. They are loaded as if nothing had been promised.
+    """
+    found = c_api.llama_model_load_from_file(os.fsencode(path), params)
+    if found:
+        return found
+    try:
+        spared = bare_promise(path)
+    except LocalspecError:  # llama.cpp has said what is wrong with it
+        return None
+    if not spared:
+        return None
+    params.kv_overrides = _overrides(spared)
+    return c_api.llama_model_load_from_file(os.fsencode(path), params)
+
+
+def _overrides(values: dict[str, int]) -> Any:
+    """An array of them; llama.cpp takes one without a key for the end."""
+    array = (c_api.llama_model_kv_override * (len(values) + 1))()
+    for entry, (key, value) in zip(array, values.items(), strict=False):
+        entry.tag, entry.key = c_api.LLAMA_KV_OVERRIDE_TYPE_INT, key.encode()
+        entry.value.val_i64 = value
+    return array
+
+
+__all__ = ["load"]

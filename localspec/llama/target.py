@@ -1,0 +1,195 @@
+"""The seams of the loop on llama.cpp: a target that scores chains, and a draft model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from localspec.core.target import Work
+from localspec.core.values import Scores, Tokens
+from localspec.errors import DecodeError
+from localspec.llama import state as saved
+from localspec.llama.context import Context
+from localspec.llama.heads.hidden_states import Features
+from localspec.llama.tree_layout import Tree, tree_of
+
+
+class LlamaTarget:
+    """A `Target`: the only owner of the target's KV cache.
+
+    Attention sums in the order of the cache's cells, so tokens that lie in another order than they
+    were said change the last bits of every logit after them. What was accepted from a side branch
+    of a tree lies so; it is forgotten and read anew, in order, in front of the next pass.
+    """
+
+    def __init__(self, context: Context, features: Features | None = None) -> None:
+        """``features`` keeps hidden states of what the cache holds, for heads that draft."""
+        self._context = context
+        self._features = features
+        if features is not None:
+            features.tap.open(context.handle)
+        self._base: dict[int, int] = {}
+        """Place of the pending token in the last pass."""
+        self._scored: dict[int, Work] = {}
+        """Trees that are not decided yet."""
+        self._reversible: dict[int, tuple[saved.Snapshot, list[int]]] = {}
+        """Recurrent states before the last pass, and what it read."""
+        self._owed: dict[int, list[int]] = {}
+        """Tokens that are kept and to be read in front of the next pass."""
+
+    @property
+    def leaves(self) -> int:
+        """Leaves of a draft tree that it can score."""
+        return 1 + self._context.branches
+
+    @property
+    def capacity(self) -> int:
+        """Tokens that one sequence may hold."""
+        return self._context.capacity
+
+    def read(
+        self, seq: int, tokens: Tokens, on_progress: Callable[[int], None] | None = None
+    ) -> None:
+        """Append a prompt (less its last token, which is to be pending)."""
+        owed, self._owed[seq] = self._owed.get(seq, []), []
+        start, done = self._context.length(seq), 0
+
+        def passed(so_far: int) -> None:
+            nonlocal done
+            if self._features is not None and not self._features.tap.of_outputs:
+                rows = self._features.tap.rows(self._context.handle, so_far - done)
+                self._features.put(seq, start + done, rows)
+            done = so_far
+            if on_progress is not None:
+                on_progress(max(0, so_far - len(owed)))
+
+        self._context.read(seq, [*owed, *tokens], passed)
+
+    def score(self, work: Sequence[Work]) -> list[Scores]:
+        """One pass over the pending tokens and drafts; if it raises, the cache is as before.
+
+        Raises:
+            DecodeError: a tree that this context has no room for.
+        """
+        stems = [[*self._owed.get(w.seq, ()), w.pending] for w in work]
+        starts = [self._context.length(w.seq) for w in work]
+        bases = [self.length(w.seq) for w in work]
+        self._reversible = {
+            w.seq: (saved.snapshot(self._context, w.seq), [*stem, *w.draft.tokens.tolist()])
+            for w, stem in zip(work, stems, strict=True)
+            if self._context.rollback is not None and len(w.draft) > self._context.rollback
+        }
+        widths = [len(stem) + len(w.draft) for w, stem in zip(work, stems, strict=True)]
+        states = self._gives_states(sum(widths))
+        broad = next((w for w in work if not w.draft.is_chain), None)
+        if broad is not None:
+            tree = self._tree(broad, work)
+            rows = [self._context.forward_tree(stems[0], tree, states=states)]
+            self._scored[broad.seq] = broad
+        else:
+            rows = self._context.forward(
+                [
+                    (w.seq, [*stem, *w.draft.tokens.tolist()], 1 + len(w.draft))
+                    for w, stem in zip(work, stems, strict=True)
+                ],
+                states=states,
+            )
+        for w, base in zip(work, bases, strict=True):
+            self._base[w.seq] = base
+            self._owed[w.seq] = []
+        self._take_states([w.seq for w in work], starts, widths, states)
+        return [Scores(logits) for logits in rows]
+
+    def _gives_states(self, n: int) -> bool:
+        """Whether a pass over n tokens is to make outputs of all of them, for their states."""
+        features = self._features
+        return features is not None and features.tap.of_outputs and n <= self._context.outputs
+
+    def _take_states(
+        self, seqs: Sequence[int], starts: Sequence[int], widths: Sequence[int], made: bool
+    ) -> None:
+        """Store the states of the last pass; where it had none, forget those that it replaces."""
+        features = self._features
+        if features is None:
+            return
+        if features.tap.of_outputs and not made:
+            for seq, start in zip(seqs, starts, strict=True):
+                features.cut(seq, start)
+            return
+        states = features.tap.rows(self._context.handle, sum(widths))
+        for seq, start, width in zip(seqs, starts, widths, strict=True):
+            features.put(seq, start, states[:width])
+            states = states[width:]
+
+    def _tree(self, broad: Work, work: Sequence[Work]) -> Tree:
+        source, tree = broad.draft.source, tree_of(broad.draft)
+        if len(work) > 1 or broad.seq != 0:
+            raise DecodeError(f"drafter {source!r} proposed a tree for a batch")
+        if len(tree.leaves) > self.leaves:
+            raise DecodeError(
+                f"drafter {source!r} proposed a tree of {len(tree.leaves)} leaves, and this "
+                f"context scores {self.leaves}"
+            )
+        return tree
+
+    def keep(self, seq: int, path: Sequence[int]) -> None:
+        """Keep the pending token and the accepted run."""
+        scored = self._scored.pop(seq, None)
+        in_place = len(path)
+        if scored is not None:
+            in_place = next((i for i, node in enumerate(path) if node != i), len(path))
+            self._owed[seq] = [int(scored.draft.tokens[node]) for node in path[in_place:]]
+        self._shorten(seq, self._base[seq] + 1 + in_place)
+        if self._features is not None:
+            self._features.select(seq, self._base[seq] + 1, path)
+
+    def _shorten(self, seq: int, length: int) -> None:
+        """Forget the rejected tokens of the last pass.
+
+        A recurrent state that cannot be taken back so far goes back to where it was before the
+        pass; what is kept of that is read anew in front of the next one.
+        """
+        snapshot, read = self._reversible.pop(seq, (None, []))
+        rejected = self._context.length(seq) - length
+        if snapshot is None or rejected <= (self._context.rollback or 0):
+            self._context.truncate(seq, length)
+        else:
+            saved.revert(self._context, seq, snapshot)
+            self._owed[seq] = read[: length - snapshot.length]
+
+    def truncate(self, seq: int, length: int) -> None:
+        """Keep the first ``length`` tokens of the sequence, for the next turn's prefix.
+
+        Raises:
+            DecodeError: a recurrent state cannot be taken back so far.
+        """
+        self._reversible.pop(seq, None)
+        if self._scored.pop(seq, None) is not None:  # scored, and never decided
+            self._context.truncate(seq, self._base[seq] + 1)
+        held = self._context.length(seq)
+        self._owed[seq] = self._owed.get(seq, [])[: max(0, length - held)]
+        self._context.truncate(seq, length)
+        if self._features is not None:
+            self._features.cut(seq, length)
+
+    def length(self, seq: int) -> int:
+        """Tokens of the sequence, as llama.cpp itself has it, and those to be read anew."""
+        return self._context.length(seq) + len(self._owed.get(seq, ()))
+
+    def state(self, seq: int) -> memoryview:
+        """The sequence's part of the KV cache."""
+        self.read(seq, ())
+        return saved.state(self._context, seq)
+
+    def state_size(self, seq: int) -> int:
+        """Bytes of it."""
+        self.read(seq, ())
+        return saved.state_size(self._context, seq)
+
+    def restore(self, seq: int, state: bytearray) -> None:
+        """Put one in its place.
+
+        Raises:
+            DecodeError: it is damaged or of another setting; the sequence is then empty.
+        """
+        self.truncate(seq, 0)
+        saved.restore(self._context, seq, state)

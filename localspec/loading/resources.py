@@ -1,0 +1,125 @@
+"""What is loaded of a pair: its models, contexts and heads, as planned, and freed in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from localspec.core.events import Loading
+from localspec.llama.abort import StopFlag
+from localspec.llama.context import Context
+from localspec.llama.devices import backend
+from localspec.llama.heads.base import Head
+from localspec.llama.heads.medusa import Medusa, opened
+from localspec.llama.model import Model
+from localspec.llama.threads import choose_threads
+from localspec.models.memory.layers import BATCH, Share
+from localspec.models.memory.planner import Fit
+
+Progress = Callable[[Loading], None]
+Part = Context | Model | Medusa
+
+
+@dataclass(slots=True)
+class Parts:
+    """Loads parts for one plan of memory, and frees them all."""
+
+    fit: Fit
+    threads: int | None
+    """As the person named them; None: measured for each context."""
+    stop: StopFlag
+    """Aborts a running pass of any of them."""
+    on_event: Progress | None = None
+    cancelled: Callable[[], bool] | None = None
+    loaded: list[Part] = field(default_factory=list)
+    """In the order of freeing: contexts before the models that they use."""
+
+    def model(
+        self, path: Path, share: Share | None, *, next_layers: bool = False, alone: bool = True
+    ) -> Model:
+        """The model in a file, with as many layers on the GPU as its share says.
+
+        What is not to run ``alone`` is a head, whose layers are all loaded.
+
+        Raises:
+            ModelNotFoundError, ModelFileError, UnsupportedModelError, OutOfMemoryError, Interrupted
+        """
+
+        def progress(fraction: float) -> None:
+            if self.on_event is not None:
+                self.on_event(Loading(path.name, fraction))
+
+        made = Model(
+            path,
+            gpu_layers=share.gpu_layers if share is not None else 0,
+            next_layers=next_layers or not alone,
+            alone=alone,
+            on_progress=progress,
+            cancelled=self.cancelled,
+        )
+        self.loaded.append(made)
+        return made
+
+    def context(self, model: Model, kv_type: str, branches: int = 0, rollback: int = 0) -> Context:
+        """A context of the planned size, see `Context`.
+
+        Raises:
+            OutOfMemoryError: there is no room for it.
+        """
+        made = Context(
+            model,
+            n_ctx=self.fit.context,
+            branches=branches,
+            rollback=rollback,
+            n_batch=BATCH,
+            threads=self.fit.threads,
+            kv_type=kv_type,
+            stop=self.stop,
+        )
+        self.loaded.insert(0, made)
+        if self.threads is None and backend() == "cpu":
+            choose_threads(made)
+        return made
+
+    def head(self, kind: type[Head], model: Model, target: Context, kv_type: str) -> Head:
+        """A head beside the target's context, with as many threads and, if it can, branches.
+
+        Raises:
+            OutOfMemoryError: there is no room for it.
+        """
+        made = kind(
+            model,
+            target,
+            n_ctx=self.fit.context,
+            branches=target.branches if model.branching else 0,
+            n_batch=BATCH,
+            threads=target.threads,
+            kv_type=kv_type,
+            stop=self.stop,
+        )
+        self.loaded.insert(0, made)
+        return made
+
+    def medusa(self, path: Path, target: Context) -> Medusa:
+        """The Medusa heads in a file, on the target's device."""
+        on_gpu = self.fit.draft is not None and self.fit.draft.gpu_layers > 0
+        made = opened(path, target.model.path, on_gpu=on_gpu, threads=target.threads)
+        self.loaded.insert(0, made)
+        return made
+
+    def unload(self, model: Model) -> None:
+        """Free a model that is not used after all, its contexts first."""
+        for part in list(self.loaded):
+            if part is model or (isinstance(part, Context) and part.model is model):
+                part.close()
+                self.loaded.remove(part)
+
+    def close(self) -> None:
+        """Free everything. May be called twice."""
+        for part in self.loaded:
+            part.close()
+        self.loaded.clear()
+
+
+__all__ = ["Part", "Parts", "Progress"]

@@ -1,0 +1,1 @@
+"""Draft models and heads made from files that the user has."""

@@ -1,0 +1,1 @@
+"""Models as files: GGUF, compatibility, memory, the Hub, the catalogue, downloads."""

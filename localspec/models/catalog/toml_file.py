@@ -1,0 +1,245 @@
+"""One models.toml, read into pairs; whatever is wrong is named with its line."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn, cast
+
+from localspec.demo import FOLDER
+from localspec.errors import UsageError
+from localspec.models.catalog.pair import (
+    DRAFT_MODEL,
+    KINDS,
+    NGRAM,
+    NOT_STATED,
+    HubFile,
+    LocalFile,
+    ModelFile,
+    Pair,
+)
+
+_EMBEDDED = "embedded:"
+_PAIR_FIELDS = (
+    *("about", "target", "draft", "drafting", "licence", "context", "draft_length"),
+    *("memory", "family", "traps"),
+)
+_FILE_FIELDS = ("repo", "file", "revision", "sha256", "bytes", "approx_bytes")
+_REPO = re.compile(r"[\w.-]+/[\w.-]+")
+_COMMIT, _SHA256 = re.compile(r"[0-9a-f]{40}"), re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A models.toml: its text, to find lines in, and its tables."""
+
+    path: Path
+    text: str
+    tables: dict[str, object]
+
+    @classmethod
+    def read(cls, path: Path) -> Document:
+        """Read a file.
+
+        Raises:
+            UsageError: it cannot be read, or is no TOML; the message names the line.
+        """
+        try:
+            text = path.read_text(encoding="utf-8-sig")
+            return cls(path, text, tomllib.loads(text))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise UsageError(f"{path} is not valid TOML: {error}") from None
+        except OSError as error:
+            raise UsageError(f"cannot read {path}: {error.strerror}") from None
+
+    @property
+    def names(self) -> list[str]:
+        """Of its pairs, in the order of the file."""
+        return list(self.tables)
+
+    def pair(self, name: str, base: Document | None = None) -> Pair:
+        """One pair; what it leaves out is taken from the one of that name in ``base``.
+
+        Raises:
+            UsageError: a field is missing, unknown, or not what it should be.
+        """
+        table = self.tables[name]
+        if not isinstance(table, dict):
+            self.refuse(name, None, f"{name!r} must be a table")
+        under = base.tables.get(name, {}) if base is not None else {}
+        fields = _Fields(self, name, cast("dict[str, object]", table))
+        fields.known(_PAIR_FIELDS)
+        inherited = _Fields(base, name, cast("dict[str, object]", under)) if base else None
+        return fields.pair(inherited)
+
+    def refuse(self, name: str, key: str | None, what: str) -> NoReturn:
+        """Raise about a pair, or about one field of it."""
+        raise UsageError(f"{self.path}, line {self.line(name, key)}: {what}")
+
+    def line(self, name: str, key: str | None) -> int:
+        """Where a pair starts, or where one of its fields stands."""
+        quoted = re.escape(name)
+        title = re.compile(rf"\s*\[?\s*[\"']?{quoted}[\"']?\s*(\]|=|\.)")
+        sub = re.compile(rf"\s*\[\s*[\"']?{quoted}[\"']?\s*\.\s*[\"']?(?P<key>[\w-]+)")
+        found, inside = 1, False
+        for number, text in enumerate(self.text.splitlines(), 1):
+            at = sub.match(text)
+            if at and at["key"] == key:
+                return number
+            if title.match(text) and (text.lstrip().startswith("[") or not inside):
+                found, inside = number, True
+            elif text.lstrip().startswith("["):
+                inside = False
+            elif inside and key and re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*[.=]", text):
+                return number
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Fields:
+    """The table of one pair."""
+
+    document: Document
+    name: str
+    table: dict[str, object]
+
+    def known(self, names: tuple[str, ...]) -> None:
+        for key in self.table:
+            if key not in names:
+                close = difflib.get_close_matches(key, names, n=1)
+                hint = f"; did you mean {close[0]!r}?" if close else ""
+                self.document.refuse(
+                    self.name, key, f"pair {self.name!r} has an unknown {key!r}{hint}"
+                )
+
+    def pair(self, under: _Fields | None) -> Pair:
+        at = {key: self if key in self.table else under for key in _PAIR_FIELDS}
+
+        def text(key: str, default: str) -> str:
+            fields = at[key]
+            return default if fields is None else fields.text(key, default)
+
+        def number(key: str) -> int | None:
+            fields = at[key]
+            return None if fields is None else fields.number(key)
+
+        def file(key: str) -> ModelFile | None:
+            fields = at[key]
+            return None if fields is None else fields.file(key)
+
+        target, draft = file("target"), file("draft")
+        if target is None:
+            self.document.refuse(self.name, None, f"pair {self.name!r} needs a 'target'")
+        drafting = text("drafting", DRAFT_MODEL if draft is not None else NGRAM)
+        if drafting not in KINDS:
+            self.document.refuse(
+                self.name,
+                "drafting",
+                f"pair {self.name!r} is drafted for by {drafting!r}; there are {', '.join(KINDS)}",
+            )
+        traps = at["traps"]
+        return Pair(
+            name=self.name,
+            about=text("about", ""),
+            target=target,
+            draft=draft,
+            drafting=drafting,
+            licence=text("licence", NOT_STATED),
+            context=number("context"),
+            draft_length=number("draft_length"),
+            memory=number("memory"),
+            family=text("family", "") or None,
+            traps=traps.texts("traps") if traps is not None else (),
+            where=self.document.path,
+        )
+
+    def text(self, key: str, default: str) -> str:
+        value = self.table.get(key, default)
+        if not isinstance(value, str):
+            self.document.refuse(self.name, key, f"pair {self.name!r} needs a text {key!r}")
+        return value
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        value = self.table.get(key, [])
+        if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
+            self.document.refuse(
+                self.name, key, f"pair {self.name!r} needs a list of texts {key!r}"
+            )
+        return tuple(value)
+
+    def number(self, key: str) -> int | None:
+        return self.positive(key, self.table, key)
+
+    def positive(self, key: str, table: dict[str, object], place: str) -> int | None:
+        value = table.get(key)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            self.document.refuse(
+                self.name, place, f"pair {self.name!r} needs a positive whole number {key!r}"
+            )
+        return value
+
+    def file(self, key: str) -> ModelFile | None:
+        value = self.table.get(key)
+        if value is None:
+            return None
+        source = _Source(self, key, cast("dict[str, object]", value))
+        if not isinstance(value, dict):
+            source = _Source(self, key, {"file": value})
+        name, repo = source.text("file"), source.text("repo")
+        source.known()
+        if not name:
+            source.refuse("needs a text 'file'")
+        if repo is None:
+            return LocalFile(self._on_disk(name))
+        if not _REPO.fullmatch(repo):
+            source.refuse(f"names the repo {repo!r}; it must be user/name")
+        if not name.endswith(".gguf") or name.startswith("/") or ".." in name.split("/"):
+            source.refuse(f"names {name!r}; it must be a .gguf file of the repo")
+        return HubFile(
+            repo,
+            name,
+            revision=source.matching("revision", _COMMIT, "40: a commit, not a branch"),
+            sha256=source.matching("sha256", _SHA256, "64"),
+            n_bytes=self.positive("bytes", source.table, key),
+            approx_bytes=self.positive("approx_bytes", source.table, key),
+        )
+
+    def _on_disk(self, name: str) -> Path:
+        if name.startswith(_EMBEDDED):
+            return FOLDER / name.removeprefix(_EMBEDDED)
+        return (self.document.path.parent / Path(name).expanduser()).resolve()
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """The table of one file."""
+
+    fields: _Fields
+    key: str
+    table: dict[str, object]
+
+    def refuse(self, what: str) -> NoReturn:
+        fields = self.fields
+        fields.document.refuse(fields.name, self.key, f"pair {fields.name!r}, {self.key!r} {what}")
+
+    def known(self) -> None:
+        for field in self.table:
+            if field not in _FILE_FIELDS:
+                self.refuse(f"has an unknown {field!r}; there are {', '.join(_FILE_FIELDS)}")
+
+    def text(self, field: str) -> str | None:
+        found = self.table.get(field)
+        if found is not None and not isinstance(found, str):
+            self.refuse(f"needs a text {field!r}")
+        return found
+
+    def matching(self, field: str, pattern: re.Pattern[str], digits: str) -> str | None:
+        found = self.text(field)
+        if found is not None and not pattern.fullmatch(found):
+            self.refuse(f"needs a {field} of hexadecimal digits, {digits}")
+        return found

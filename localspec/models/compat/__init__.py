@@ -1,0 +1,1 @@
+"""Checks whether a drafter belongs to a target, from their headers."""

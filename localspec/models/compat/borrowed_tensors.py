@@ -1,0 +1,68 @@
+"""What heads of EAGLE-3 and DFlash lack and take from their target, and their own words.
+
+llama.cpp puts the target's matrices into the head's graph without comparing sizes.
+"""
+
+from __future__ import annotations
+
+from localspec.models.compat.sanity import WORDS
+from localspec.models.gguf.ggml_types import type_name
+from localspec.models.gguf.header import Header
+
+
+def lending_trouble(head: Header, target: Header) -> str | None:
+    """Whether embeddings and output matrix, its own or the target's, are not as a head needs
+    them.
+    """
+    return _embeddings(head, target) or _output(head, target) or _words(head)
+
+
+def _embeddings(head: Header, target: Header) -> str | None:
+    own = _rows(head, "token_embd.weight")
+    if own is None:
+        return _too_wide(head, target, "embeddings", "are")
+    wanted = min(head.n_vocab, target.n_vocab)
+    return f"it has embeddings of {own} tokens, and reads {wanted}" if own < wanted else None
+
+
+def _output(head: Header, target: Header) -> str | None:
+    if _rows(head, "output.weight") is not None:
+        return None
+    wide = _too_wide(head, target, "output matrix", "is")
+    if wide is None and head.tokens and head.n_vocab != target.n_vocab:
+        return (
+            f"it uses the output matrix of the target, which is for {target.n_vocab} tokens, and "
+            f"its own vocabulary has {head.n_vocab}"
+        )
+    return wide
+
+
+def _words(head: Header) -> str | None:
+    """Whether the words of a reduced vocabulary are not those that it has logits for."""
+    words = next((tensor for tensor in head.tensors if tensor.name == WORDS), None)
+    if words is None:
+        return None
+    logits = _rows(head, "output.weight")
+    if logits is None:
+        return f"it has {WORDS} for a vocabulary of its own, and lacks output.weight"
+    if type_name(words.ggml_type) != "I64" or words.shape != (logits,):
+        return f"it has logits for {logits} tokens, and {WORDS} does not name so many"
+    return None
+
+
+def _rows(head: Header, name: str) -> int | None:
+    """Tokens that a matrix of a head is for; None if it has none."""
+    shape = next((tensor.shape for tensor in head.tensors if tensor.name == name), None)
+    return None if shape is None else shape[-1]
+
+
+def _too_wide(head: Header, target: Header, what: str, verb: str) -> str | None:
+    if head.n_embd == target.n_embd:
+        return None
+    return (
+        f"it uses the {what} of the target, which {verb} {target.n_embd} wide, and its own width "
+        f"is {head.n_embd}"
+    )
+
+
+__all__ = ["lending_trouble"]

@@ -1,0 +1,53 @@
+"""DFlash heads, by their headers."""
+
+from __future__ import annotations
+
+from localspec.models.compat.borrowed_tensors import lending_trouble
+from localspec.models.compat.reasons import missing, other_size, target_layers, unpublished
+from localspec.models.gguf.header import Header
+
+ARCHITECTURE = "dflash"
+_MOST = 64
+"""Rows of logits of one pass."""
+_TENSORS = ("fc", "enc.output_norm", "output_norm")
+_BLOCK = (
+    *("attn_norm", "attn_q", "attn_k", "attn_output", "attn_q_norm", "attn_k_norm"),
+    *("ffn_norm", "ffn_gate", "ffn_up", "ffn_down"),
+)
+_OTHER_KINDS = {
+    "markov_w1.weight": "a DSpark head, whose tokens depend on each other",
+    "selector_hidden.weight": "a DFlash 2 head, whose tokens are chosen by a lattice",
+}
+"""Tensors that make another kind of it."""
+
+
+def trouble(head: Header, target: Header) -> str | None:
+    """Why a head cannot draft for a target; None if it can."""
+    named = {tensor.name for tensor in head.tensors}
+    other = next((kind for tensor, kind in _OTHER_KINDS.items() if tensor in named), None)
+    if other is not None or head.of_model("hyper_connection.count"):
+        return f"it is {other or 'a head with hyper-connections'}; this version does not run those"
+    hidden = unpublished(target)
+    if hidden is not None:
+        return hidden
+    trunk = target.n_layer - (target.of_model("nextn_predict_layers") or 0)
+    layers = target_layers(head)
+    if not layers or not all(0 <= i < trunk for i in layers):
+        shown = ", ".join(str(i) for i in layers) or "none"
+        return f"it reads what enters the layers {shown}, and {target.name} has {trunk} layers"
+    if head.n_embd != target.n_embd:
+        return other_size(head.n_embd, target)
+    return _block_trouble(head, target) or lending_trouble(head, target)
+
+
+def _block_trouble(head: Header, target: Header) -> str | None:
+    block, mask = head.of_model("block_size") or 0, head.integer("tokenizer.ggml.mask_token_id")
+    if not 2 <= block <= _MOST:
+        return f"it states blocks of {block} tokens; 2 to {_MOST} can be"
+    if mask is None or not 0 <= mask < target.n_vocab:
+        return f"its mask is the token {mask}, and {target.name} has {target.n_vocab}"
+    parts = [*_TENSORS, *(f"blk.{i}.{part}" for i in range(head.n_layer) for part in _BLOCK)]
+    return missing(head, [f"{part}.weight" for part in parts])
+
+
+__all__ = ["ARCHITECTURE", "trouble"]

@@ -1,0 +1,74 @@
+"""Gemma 4's assistants, by their headers.
+
+llama.cpp lays their attention heads over keys and values of the target without comparing sizes.
+"""
+
+from __future__ import annotations
+
+from localspec.models.compat.reasons import missing, other_size
+from localspec.models.gguf.header import Header
+
+ARCHITECTURE = "gemma4-assistant"
+_TARGET = "gemma4"
+_TENSORS = (
+    *("token_embd.weight", "output_norm.weight"),
+    *("nextn.pre_projection.weight", "nextn.post_projection.weight"),
+)
+_BLOCK = (
+    *("attn_norm", "attn_q", "attn_output", "attn_q_norm", "post_attention_norm"),
+    *("layer_output_scale", "ffn_norm", "ffn_gate", "ffn_up", "ffn_down", "post_ffw_norm"),
+)
+
+
+def trouble(head: Header, target: Header) -> str | None:
+    """Why it cannot draft for a target; None if it can."""
+    if target.architecture != _TARGET:
+        return f"it belongs to a model of {_TARGET}, not of {target.architecture}"
+    size, layers = head.of_model("embedding_length_out"), head.n_layer
+    if size != target.n_embd:
+        return other_size(size, target)
+    if size == head.n_embd:
+        return f"its own width is that of {target.name}, {size}, which this llama.cpp refuses"
+    ahead = head.of_model("nextn_predict_layers") or 0
+    if not layers or ahead != layers:
+        return f"it has {layers} layers, {ahead} of them for prediction; all must be"
+    blocks = [f"blk.{i}.{part}.weight" for i in range(layers) for part in _BLOCK]
+    return _cells_trouble(head, target) or missing(head, (*_TENSORS, *blocks))
+
+
+def _cells_trouble(head: Header, target: Header) -> str | None:
+    """Whether a head would see something else in the target's cache than is there.
+
+    Its sliding layers read what the last layer but one keeps, the others what the last one keeps.
+    """
+    ours, theirs = _sliding(head), _sliding(target)
+    if len(ours) != head.n_layer or theirs[-2:] != (True, False):
+        return "it does not say which of its layers slide as the last two of its target do"
+    for slides in sorted({*ours}):
+        mine, kept = _cell(head, ours.index(slides)), _cell(target, -2 if slides else -1)
+        if mine != kept:
+            return f"it reads {_shown(mine)} from a layer, and {target.name} keeps {_shown(kept)}"
+    return None
+
+
+def _sliding(header: Header) -> tuple[bool, ...]:
+    """Which layers attend to a window only; empty where the header does not say so by layer."""
+    value = header.metadata.get(f"{header.architecture}.attention.sliding_window_pattern")
+    return tuple(bool(v) for v in value) if isinstance(value, tuple) else ()
+
+
+def _cell(header: Header, layer: int) -> tuple[int, int, int]:
+    """Heads of a layer, the width of their keys, and of their values."""
+    keys, values = header.key_length, header.value_length
+    if _sliding(header)[layer]:
+        keys = header.of_model("attention.key_length_swa") or keys
+        values = header.of_model("attention.value_length_swa") or values
+    return header.heads_kv()[layer], keys, values
+
+
+def _shown(cell: tuple[int, int, int]) -> str:
+    heads, keys, values = cell
+    return f"{heads} key heads of {keys}" + (f", values of {values}" if values != keys else "")
+
+
+__all__ = ["ARCHITECTURE", "trouble"]

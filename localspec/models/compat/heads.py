@@ -1,0 +1,275 @@
+"""Heads that draft: which a file holds, and what keeps one from serving a target.
+
+All is read from GGUF headers, before llama.cpp sees the files: several wrong uses of a head abort
+the process instead of failing (a missing layer, a layer that the architecture does not publish).
+The lists name what the pinned llama.cpp can do (its src/models, src/llama-arch.cpp).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+from localspec.errors import UnsupportedModelError
+from localspec.models.compat import dflash, gemma_assistant, medusa
+from localspec.models.compat.borrowed_tensors import lending_trouble
+from localspec.models.compat.reasons import missing, other_size, target_layers, unpublished
+from localspec.models.compat.sanity import WORDS, cut_short, uncomputable, unsound
+from localspec.models.compat.vocabularies import ids_mismatch
+from localspec.models.gguf.header import Header, read_header
+from localspec.models.gguf.shards import shards
+from localspec.models.gguf.vocabulary import HeaderVocabulary
+
+MODEL, MTP, EAGLE3, MEDUSA = "model", "mtp", "eagle3", medusa.ARCHITECTURE
+DFLASH = dflash.ARCHITECTURE
+"""Kinds of drafts, named as the drafters that use them."""
+
+_MTP_GRAPHS = frozenset(
+    {
+        *("bailingmoe3", "cohere2moe", "deepseek2", "deepseek32", "deepseek4", "glm-dsa"),
+        *("glm4moe", "hy_v3", "mimo2", "nemotron_h_moe", "qwen35", "qwen35moe"),
+        *("qwen3next", "step35"),
+    }
+)
+"""Architectures with a graph for a layer of multi-token prediction."""
+_CHAINED = frozenset({"hy_v3", "mimo2", "step35"})
+"""Those whose graph has a layer for each of several tokens; elsewhere more than one aborts."""
+_BESIDES: dict[str, tuple[str, ...]] = {
+    "deepseek2": ("ffn_gate_inp", "attn_q_a"),
+    "deepseek32": ("ffn_gate_inp",),
+    "glm-dsa": ("ffn_gate_inp",),
+    "glm4moe": ("ffn_gate_inp",),
+    "mimo2": ("attn_qkv", "ffn_gate", "ffn_up", "ffn_down"),
+}
+"""What these layers must have besides: the graphs know experts only, or no experts."""
+_MLA = ("attention.key_length_mla", "attention.value_length_mla")
+_EAGLE_LAYERS = 3
+_EAGLE_TENSORS = (
+    *("fc.weight", "output_norm.weight", "blk.0.attn_norm.weight", "blk.0.attn_norm_2.weight"),
+    *("blk.0.attn_q.weight", "blk.0.attn_k.weight", "blk.0.attn_v.weight"),
+    *("blk.0.attn_output.weight", "blk.0.ffn_norm.weight", "blk.0.ffn_gate.weight"),
+    *("blk.0.ffn_up.weight", "blk.0.ffn_down.weight"),
+)
+_FOREIGN = {
+    "dflash-draft": "a DFlash head of another program's",
+    "qwen35-dflash-draft": "a DFlash head of another program's",
+    "dspark": "a DSpark head",
+}
+
+
+def read_whole(path: Path) -> Header:
+    """The header of a model, with the tensors of all its files.
+
+    Raises:
+        ModelNotFoundError, ModelFileError: see `read_header`.
+    """
+    first, *others = [read_header(part) for part in shards(path)]
+    tensors = itertools.chain(first.tensors, *(part.tensors for part in others))
+    return dataclasses.replace(first, tensors=tuple(tensors)) if others else first
+
+
+def kind(header: Header) -> str:
+    """What a file can draft as: one of the kinds above, or, for heads that are not supported, its
+    architecture.
+    """
+    arch = header.architecture
+    if shares_cache(header):
+        return MTP
+    if arch in {EAGLE3, DFLASH, MEDUSA} or arch in _FOREIGN or arch.endswith("-assistant"):
+        return arch
+    if promises_mtp(header) and not _has_trunk(header):
+        return MTP
+    return MODEL
+
+
+def require_model(header: Header) -> None:
+    """See that a file is no head, which loaded as a model may abort the process.
+
+    Raises:
+        UnsupportedModelError: it is.
+    """
+    if kind(header) != MODEL:
+        raise UnsupportedModelError(
+            f"{header.name} is a head ({header.architecture}) and cannot run alone; name the model "
+            "that it was made for, and it with --draft"
+        )
+
+
+def shares_cache(header: Header) -> bool:
+    """Whether a head attends to the target's KV cache instead of one of its own."""
+    return header.architecture == gemma_assistant.ARCHITECTURE
+
+
+def promises_mtp(header: Header) -> bool:
+    """Whether the header says that layers for multi-token prediction follow the model's own."""
+    return next_layers(header) > 0 and not header.architecture.endswith("-assistant")
+
+
+def carries_mtp(header: Header) -> bool:
+    """Whether a target brings a layer for multi-token prediction that can be used."""
+    return promises_mtp(header) and mtp_trouble(header) is None
+
+
+def mtp_trouble(header: Header) -> str | None:
+    """Why the layer for multi-token prediction that a header promises cannot be used."""
+    arch, name = header.architecture, header.name
+    if arch not in _MTP_GRAPHS:
+        return f"this llama.cpp cannot run the MTP layer of {name} ({arch})"
+    layers = next_layers(header)
+    if layers != 1 and arch not in _CHAINED:
+        return f"{name} has {layers} MTP layers, and this llama.cpp runs a single one of {arch}"
+    parts = (*("nextn.eh_proj", "nextn.enorm", "nextn.hnorm", "attn_norm"), *_BESIDES.get(arch, ()))
+    blocks = range(header.n_layer - layers, header.n_layer)
+    wanted = [f"blk.{block}.{part}.weight" for block in blocks for part in parts]
+    named = {tensor.name for tensor in header.tensors}
+    for block in blocks:  # a dense part is taken for whole if it begins
+        dense = [f"blk.{block}.{part}.weight" for part in ("ffn_up", "ffn_down")]
+        if named & {f"blk.{block}.ffn_gate.weight", *dense}:
+            wanted += dense
+    missing = [n for n in wanted if n not in named]
+    if missing:
+        what = "an MTP layer" if layers == 1 else f"{layers} MTP layers"
+        return f"{name} promises {what}, and {missing[0]} is not in it"
+    if arch == "deepseek2" and not all(header.of_model(key) for key in _MLA):
+        return f"this llama.cpp cannot run the MTP layer of {name}: it states no {_MLA[0]}"
+    scaled = header.metadata.get(f"{arch}.attention.temperature_scale")
+    if arch == "deepseek2" and scaled:
+        return f"this llama.cpp cannot run the MTP layer of {name}: it scales attention"
+    theirs = tuple(f"blk.{block}." for block in blocks)
+    wrong = uncomputable(t for t in header.tensors if t.name.startswith(theirs))
+    return None if wrong is None else f"the MTP layer of {name} cannot run: {wrong}"
+
+
+def bare_promise(path: Path) -> dict[str, int]:
+    """What a header should say instead, where it promises layers for multi-token prediction and no
+    tensor of them is there; empty if it need not.
+
+    Raises:
+        ModelNotFoundError, ModelFileError: see `read_header`.
+    """
+    header = read_whole(path)
+    layers, ahead = header.n_layer, next_layers(header)
+    theirs = tuple(f"blk.{block}." for block in range(layers - ahead, layers))
+    if not promises_mtp(header) or any(t.name.startswith(theirs) for t in header.tensors):
+        return {}
+    arch = header.architecture
+    return {f"{arch}.nextn_predict_layers": 0, f"{arch}.block_count": layers - ahead}
+
+
+def head_trouble(head: Header, target: Header) -> str | None:
+    """Why a head cannot draft for a target; None if it can."""
+    what = kind(head)
+    if what in _FOREIGN:
+        return f"it is {_FOREIGN[what]}; this version does not run those"
+    if what.endswith("-assistant"):
+        return f"it is a head that shares the target's cache ({what}); this version does not run it"
+    check = gemma_assistant.trouble if shares_cache(head) else _CHECKS.get(what)
+    if check is None:
+        return None
+    found = unsound(head) if what in {EAGLE3, DFLASH} or shares_cache(head) else None
+    return found or check(head, target) or _vocabulary_trouble(head, target)
+
+
+def why_apart(target: Header, draft: Header) -> str | None:
+    """Why a file, model or head, cannot draft for a target; None if it can."""
+    if kind(draft) != MODEL:
+        return cut_short(draft) or head_trouble(draft, target)
+    from localspec.models.compat import token_map  # it needs numpy, lists of models do not
+
+    return token_map.why_apart(HeaderVocabulary(target), HeaderVocabulary(draft))
+
+
+def state_width(target: Header) -> int:
+    """Numbers of a state that layers for multi-token prediction continue from: the residual stream,
+    or all streams of a model with hyper-connections.
+    """
+    stated = target.of_model("embedding_length_out")
+    return stated or target.n_embd * (target.of_model("hyper_connection.count") or 1)
+
+
+def next_layers(header: Header) -> int:
+    """Layers for multi-token prediction."""
+    return header.of_model("nextn_predict_layers") or 0
+
+
+def _has_trunk(header: Header) -> bool:
+    return any(tensor.name == "blk.0.attn_norm.weight" for tensor in header.tensors)
+
+
+def _eagle_trouble(head: Header, target: Header) -> str | None:
+    layers = head.metadata.get("eagle3.target_layers")
+    if not isinstance(layers, tuple) or len(layers) != _EAGLE_LAYERS:
+        return f"it names {layers!r} as the target's layers; three are needed"
+    hidden = unpublished(target)
+    if hidden is not None:
+        return hidden
+    trunk = target.n_layer - next_layers(target)
+    if not all(isinstance(i, int) and 0 <= i < trunk for i in layers):
+        shown = ", ".join(str(i) for i in layers)
+        return f"it reads what enters the layers {shown}, and {target.name} has {trunk} layers"
+    size = head.of_model("target_hidden_size")
+    if size != target.n_embd:
+        return other_size(size, target)
+    if head.of_model("embedding_length_out") not in {None, 0, head.n_embd}:
+        return f"its states are of another width than the {head.n_embd} that it goes on from"
+    lacking = missing(head, _EAGLE_TENSORS)
+    return lacking or lending_trouble(head, target)
+
+
+def _sidecar_trouble(head: Header, target: Header) -> str | None:
+    if head.architecture != target.architecture:
+        return f"it belongs to a model of {head.architecture}, not of {target.architecture}"
+    if head.n_embd != target.n_embd:
+        return other_size(head.n_embd, target)
+    made_for, layers = (header.n_layer - next_layers(header) for header in (head, target))
+    if made_for != layers:
+        return f"it was made for a model of {made_for} layers, and {target.name} has {layers}"
+    return mtp_trouble(head) or uncomputable(head.tensors)
+
+
+def _medusa_trouble(head: Header, target: Header) -> str | None:
+    if head.n_embd != target.n_embd:
+        return other_size(head.n_embd, target)
+    return medusa.trouble(head, target)
+
+
+def _vocabulary_trouble(head: Header, target: Header) -> str | None:
+    """Heads are made for one target: where they have a vocabulary, it must be that. How a text
+    begins and ends is the target's business, and files of one family do differ there.
+    """
+    if not head.tokens:
+        return None
+    return ids_mismatch(HeaderVocabulary(target), HeaderVocabulary(head))
+
+
+_CHECKS: dict[str, Callable[[Header, Header], str | None]] = {
+    MTP: _sidecar_trouble,
+    EAGLE3: _eagle_trouble,
+    DFLASH: dflash.trouble,
+    MEDUSA: _medusa_trouble,
+}
+"""Of (head, target), by kind of head."""
+
+__all__ = [
+    "DFLASH",
+    "EAGLE3",
+    "MEDUSA",
+    "MODEL",
+    "MTP",
+    "WORDS",
+    "bare_promise",
+    "carries_mtp",
+    "head_trouble",
+    "kind",
+    "mtp_trouble",
+    "next_layers",
+    "promises_mtp",
+    "read_whole",
+    "require_model",
+    "shares_cache",
+    "state_width",
+    "target_layers",
+    "why_apart",
+]

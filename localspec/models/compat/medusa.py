@@ -1,0 +1,116 @@
+"""Files of Medusa heads, by their headers: a GGUF of our own, which llama.cpp never sees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from localspec.models.gguf.ggml_types import MULTIPLIED, type_name
+from localspec.models.gguf.header import Header, TensorInfo
+from localspec.models.gguf.sizes import Sizes
+
+ARCHITECTURE = "medusa"
+MOST_HEADS, MOST_BLOCKS = 63, 8
+_ADDED = frozenset({"F32"})
+
+
+def shape(head: Header) -> tuple[int, int]:
+    """Heads of a file, and residual blocks of each."""
+    return head.of_model("heads") or 0, head.of_model("blocks") or 1
+
+
+def matrix(k: int, j: int) -> str:
+    """Name of the matrix of a head's j-th residual block."""
+    return f"medusa.{k}.res.{j}.weight"
+
+
+def bias(k: int, j: int) -> str:
+    """Name of its bias."""
+    return f"medusa.{k}.res.{j}.bias"
+
+
+def output(k: int) -> str:
+    """Name of a head's own output matrix, which it need not have."""
+    return f"medusa.{k}.output.weight"
+
+
+def borrowed(target: Header) -> str:
+    """Name of the tensor that a target makes logits with: its own, or its embeddings again."""
+    named = {tensor.name for tensor in target.tensors}
+    return "output.weight" if "output.weight" in named else "token_embd.weight"
+
+
+def sizes(head: Header, target: Header) -> Sizes:
+    """What heads take beside a target; where they use its output matrix, they have a copy of it."""
+    count, _ = shape(head)
+    named = {tensor.name for tensor in head.tensors}
+    weights = head.weight_bytes
+    if not all(output(k) in named for k in range(count)):
+        theirs = {tensor.name: tensor.n_bytes for tensor in target.tensors}
+        weights += theirs.get(borrowed(target), 0)
+    return Sizes(
+        name=head.name,
+        layers=(),
+        inputs=0,
+        outputs=weights,
+        tied=False,
+        largest=0,
+        kv_width=(),
+        state=(),
+        n_vocab=head.of_model("vocab_size") or 0,
+        width=head.n_embd,
+        activations=0,
+        context=0,
+        head_size=0,
+    )
+
+
+def trouble(head: Header, target: Header) -> str | None:
+    """Why heads of the right width cannot draft for a target; None if they can."""
+    count, blocks = shape(head)
+    if not 1 <= count <= MOST_HEADS or not 1 <= blocks <= MOST_BLOCKS:
+        return f"it states {count} heads of {blocks} blocks, which cannot be"
+    stated = head.of_model("vocab_size")
+    if stated != target.n_vocab:
+        return f"it was made for {stated} tokens, and {target.name} has {target.n_vocab}"
+    return next(_troubles(head, target, count, blocks), None)
+
+
+def _troubles(head: Header, target: Header, count: int, blocks: int) -> Iterator[str]:
+    width, named = target.n_embd, {tensor.name: tensor for tensor in head.tensors}
+    for k in range(count):
+        for j in range(blocks):
+            yield from _wrong(named, matrix(k, j), (width, width), MULTIPLIED)
+            yield from _wrong(named, bias(k, j), (width,), _ADDED)
+        if output(k) in named:
+            yield from _wrong(named, output(k), (width, target.n_vocab), MULTIPLIED)
+    if not all(output(k) in named for k in range(count)):
+        theirs = {tensor.name: tensor for tensor in target.tensors}
+        for found in _wrong(theirs, borrowed(target), (width, target.n_vocab), MULTIPLIED):
+            yield f"it uses the output matrix of {target.name}, and of that {found}"
+
+
+def _wrong(
+    named: dict[str, TensorInfo], name: str, wanted: tuple[int, ...], types: frozenset[str]
+) -> Iterator[str]:
+    tensor = named.get(name)
+    if tensor is None:
+        yield f"it lacks {name}"
+    elif tensor.shape != wanted:
+        found, right = ("x".join(map(str, s)) for s in (tensor.shape, wanted))
+        yield f"{name} is {found}, and should be {right}"
+    elif type_name(tensor.ggml_type) not in types:
+        yield f"{name} is {type_name(tensor.ggml_type)}, which cannot be computed with"
+
+
+__all__ = [
+    "ARCHITECTURE",
+    "MOST_BLOCKS",
+    "MOST_HEADS",
+    "bias",
+    "borrowed",
+    "matrix",
+    "output",
+    "shape",
+    "sizes",
+    "trouble",
+]

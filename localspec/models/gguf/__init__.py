@@ -1,0 +1,1 @@
+"""GGUF and safetensors files, read without llama.cpp."""

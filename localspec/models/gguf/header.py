@@ -1,0 +1,290 @@
+"""The header of a GGUF: what a model is, without its weights.
+
+Read from a file, or through any function that returns a range of bytes: the first few megabytes of
+a file on the Hub tell whether a pair matches and fits, before gigabytes flow.
+
+A header comes from strangers. Every count and length in it is checked against the bytes that are
+there, so a damaged one ends in a ModelFileError and never in a huge allocation.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from localspec.errors import ModelFileError, ModelNotFoundError
+from localspec.models.gguf.ggml_types import tensor_bytes
+from localspec.models.gguf.source import Fetch, RawTensor, Source
+
+_MAGIC = b"GGUF"
+_VERSIONS = (2, 3)
+_ALIGNMENT = 32
+MOST_LAYERS = 512
+"""LLAMA_MAX_LAYERS."""
+_SCALINGS = frozenset({"none", "linear", "yarn", "longrope"})
+_MOST_EXPERTS = 1024
+"""LLAMA_MAX_EXPERTS."""
+_EPSILONS = ("attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon")
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """Where a tensor is and what it takes."""
+
+    name: str
+    shape: tuple[int, ...]
+    """Fastest dimension first, as in the file."""
+    ggml_type: int
+    n_bytes: int
+    offset: int
+    """From the start of the tensor data, which is `Header.data_offset`."""
+
+
+@dataclass(frozen=True)
+class Header:
+    """Key-values and tensor list of one GGUF file."""
+
+    name: str
+    """Of the file, for messages."""
+    version: int
+    metadata: Mapping[str, object]
+    """Texts are str, arrays tuples; texts in arrays stay bytes: a vocabulary's may be no UTF-8."""
+    tensors: tuple[TensorInfo, ...]
+    data_offset: int
+    """Bytes before the tensor data."""
+    size: int
+    """Bytes of the file."""
+
+    @property
+    def architecture(self) -> str:
+        """``general.architecture``."""
+        return self.text("general.architecture") or "unknown"
+
+    def text(self, key: str) -> str | None:
+        """A text of the metadata; None if there is none."""
+        value = self.metadata.get(key)
+        return value if isinstance(value, str) else None
+
+    def integer(self, key: str) -> int | None:
+        """A whole number of the metadata; of an array of them (one a layer) the largest."""
+        value = self.metadata.get(key)
+        if isinstance(value, tuple) and value and all(isinstance(v, int) for v in value):
+            value = max(value)
+        return int(value) if isinstance(value, int) and not isinstance(value, bool) else None
+
+    def of_model(self, key: str) -> int | None:
+        """A whole number of this architecture: ``of_model("block_count")``."""
+        return self.integer(f"{self.architecture}.{key}")
+
+    @property
+    def context(self) -> int:
+        """Tokens that the model was trained to see at once; 0 if not stated."""
+        return self.of_model("context_length") or 0
+
+    @property
+    def n_embd(self) -> int:
+        """Width of the residual stream; 0 if not stated."""
+        return self.of_model("embedding_length") or 0
+
+    @property
+    def n_layer(self) -> int:
+        """Transformer layers; 0 if not stated."""
+        return self.of_model("block_count") or 0
+
+    @property
+    def n_head(self) -> int:
+        """Attention heads, of the layer that has most; 0 if not stated."""
+        return self.of_model("attention.head_count") or 0
+
+    @property
+    def n_head_kv(self) -> int:
+        """Key and value heads, of the layer that has most."""
+        return self.of_model("attention.head_count_kv") or self.n_head
+
+    def heads_kv(self) -> tuple[int, ...]:
+        """Key and value heads of every layer; 0 for a layer that keeps no KV."""
+        value = self.metadata.get(f"{self.architecture}.attention.head_count_kv")
+        if isinstance(value, tuple) and len(value) == self.n_layer:
+            return tuple(int(v) for v in value)
+        return (self.n_head_kv,) * self.n_layer
+
+    @property
+    def key_length(self) -> int:
+        """Width of one head's key."""
+        return self.of_model("attention.key_length") or self.n_embd // max(1, self.n_head)
+
+    @property
+    def value_length(self) -> int:
+        """Width of one head's value."""
+        return self.of_model("attention.value_length") or self.n_embd // max(1, self.n_head)
+
+    @property
+    def template(self) -> str | None:
+        """The Jinja chat template in the file."""
+        return self.text("tokenizer.chat_template")
+
+    @property
+    def licence(self) -> str | None:
+        """``general.license``, as the uploader states it."""
+        return self.text("general.license")
+
+    @functools.cached_property
+    def tokens(self) -> tuple[bytes, ...]:
+        """The vocabulary's raw entries by id; empty if the file has none."""
+        found = self.metadata.get("tokenizer.ggml.tokens", ())
+        whole = isinstance(found, tuple) and all(isinstance(t, bytes) for t in found)
+        return found if whole and isinstance(found, tuple) else ()
+
+    @property
+    def n_vocab(self) -> int:
+        """Entries of the vocabulary; 0 if the file has none."""
+        return len(self.tokens)
+
+    @functools.cached_property
+    def weight_bytes(self) -> int:
+        """Bytes of all tensors of this file."""
+        return sum(t.n_bytes for t in self.tensors)
+
+    @property
+    def end(self) -> int:
+        """Bytes that the file must have to be whole."""
+        if not self.tensors:  # then there is no padding before them either
+            return min(self.data_offset, self.size)
+        return self.data_offset + max(t.offset + t.n_bytes for t in self.tensors)
+
+    @property
+    def shards(self) -> int:
+        """Files that the model is split into; only the first holds the vocabulary."""
+        return self.integer("split.count") or 1
+
+
+def read_header(path: Path) -> Header:
+    """The header of a local file.
+
+    Raises:
+        ModelNotFoundError: nothing there.
+        ModelFileError: not a GGUF, cut short, damaged, or unreadable.
+    """
+    with _opened(path) as (fetch, size):
+        return parse_header(fetch, size, name=path.name)
+
+
+def read_opening(path: Path) -> Mapping[str, object]:
+    """The metadata of a local file up to its vocabulary; empty where there is none to be read."""
+    metadata: dict[str, object] = {}
+    with contextlib.suppress(ModelFileError, ModelNotFoundError), _opened(path) as (fetch, size):
+        source = Source(fetch, size, path.name)
+        *_, n_pairs = _counts(source, size, path.name)
+        for _ in range(n_pairs):
+            key = source.key()
+            if key.startswith("tokenizer."):
+                break
+            metadata[key] = source.value(source.number("I"))
+    return metadata
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[tuple[Fetch, int]]:
+    try:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise ModelFileError(f"{path} is a pipe or a device; give a .gguf file")
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+
+            def fetch(start: int, end: int) -> bytes:
+                file.seek(start)
+                return file.read(end - start)
+
+            yield fetch, size
+    except FileNotFoundError:
+        raise ModelNotFoundError(f"no model file at {path}") from None
+    except OSError as error:
+        raise ModelFileError(f"cannot read {path}: {error.strerror}") from None
+
+
+def parse_header(fetch: Fetch, size: int, name: str = "the file") -> Header:
+    """The header of a file of ``size`` bytes, fetching no more of it than needed.
+
+    Raises:
+        ModelFileError: not a GGUF, cut short or damaged; ``name`` stands in the message.
+        LocalspecError: whatever ``fetch`` raises.
+    """
+    source = Source(fetch, size, name)
+    version, n_tensors, n_pairs = _counts(source, size, name)
+    metadata: dict[str, object] = {}
+    for _ in range(n_pairs):
+        key = source.key()
+        metadata[key] = source.value(source.number("I"))
+    alignment = metadata.get("general.alignment", _ALIGNMENT)
+    if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
+        raise source.damaged("its alignment is no power of two")
+    raw = [source.tensor() for _ in range(n_tensors)]
+    data_offset = -(-source.position // alignment) * alignment
+    header = Header(
+        name=name,
+        version=version,
+        metadata=MappingProxyType(metadata),
+        tensors=_sized(raw, size - data_offset, source),
+        data_offset=data_offset,
+        size=size,
+    )
+    doubt = _doubt(header)
+    if doubt is not None:
+        raise source.damaged(doubt)
+    return header
+
+
+def _doubt(header: Header) -> str | None:
+    """What no model states: llama.cpp aborts on it, and plans need not doubt it then."""
+    layers, ahead = header.of_model("block_count"), header.of_model("nextn_predict_layers") or 0
+    if layers is not None and not 1 <= layers <= MOST_LAYERS:
+        return f"it promises {layers} layers"
+    if layers is not None and not 0 <= ahead <= layers:
+        return f"it promises {ahead} layers for prediction of {layers}"
+    for key in _EPSILONS:
+        value = header.metadata.get(f"{header.architecture}.{key}")
+        if isinstance(value, float) and not 0 <= value < math.inf:
+            return f"its {key} is {value}"
+    scaling = header.text(f"{header.architecture}.rope.scaling.type")
+    if scaling is not None and scaling not in _SCALINGS:
+        return f"its rope.scaling.type is {scaling!r}"
+    return _expert_doubt(header)
+
+
+def _expert_doubt(header: Header) -> str | None:
+    count = header.of_model("expert_count") or 0
+    used = header.of_model("expert_used_count") or 0
+    if not 0 <= used <= count <= _MOST_EXPERTS or (count and not used):
+        return f"it uses {used} of {count} experts"
+    return None
+
+
+def _counts(source: Source, size: int, name: str) -> tuple[int, int, int]:
+    """Version, tensors, and entries of the metadata."""
+    if size < 4 or source.take(4) != _MAGIC:
+        raise ModelFileError(f"{name} is not a GGUF file")
+    version = source.number("I")
+    if version not in _VERSIONS:
+        raise ModelFileError(f"{name} has version {version} of GGUF; localspec reads 2 and 3")
+    return version, source.count(24), source.count(12)
+
+
+def _sized(raw: list[RawTensor], available: int, source: Source) -> tuple[TensorInfo, ...]:
+    """Tensors with their bytes; one of an unknown type reaches to the next."""
+    ends = sorted({*(offset for *_, offset in raw), max(0, available)})
+    following = dict(itertools.pairwise(ends))
+    found = []
+    for name, shape, kind, offset in raw:
+        n_bytes = tensor_bytes(kind, shape)
+        if n_bytes is None:
+            n_bytes = following.get(offset, offset) - offset
+        if n_bytes > 1 << 50:
+            raise source.damaged(f"tensor {name!r} is impossibly large")
+        found.append(TensorInfo(name, shape, kind, n_bytes, offset))
+    return tuple(found)

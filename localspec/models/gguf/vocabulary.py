@@ -1,0 +1,117 @@
+"""The vocabulary in a GGUF header, as `vocabulary_mismatch` wants to see it.
+
+Where a header leaves something out, llama.cpp has a default; the same ones are used here, so the
+check before a download says what the check at load would.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from localspec.errors import UnsupportedModelError
+from localspec.models.gguf.header import Header
+
+_KINDS = {"llama": 1, "gpt2": 2, "gemma4": 2, "bert": 3, "t5": 4, "rwkv": 5, "plamo2": 6}
+"""``tokenizer.ggml.model`` to LLAMA_VOCAB_TYPE_*."""
+_SPM, _BPE, _WPM = 1, 2, 3
+_DEFAULT_IDS = {_SPM: {"bos": 1, "eos": 2}, _BPE: {"bos": 11, "eos": 11}, _WPM: {"bos": 101}}
+_BPE_WITH_BOS = frozenset(
+    {
+        *("llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0"),
+        *("lfm2", "tekken", "chameleon"),
+    }
+)
+"""Pre-tokenizers that start a text with bos although the header does not say so."""
+_ENDS_OF_TURN = (
+    *(b"<|eot_id|>", b"<|im_end|>", b"<|end|>", b"<end_of_turn>", b"<|endoftext|>"),
+    *(b"<|end_of_text|>", b"< EOT >", b"_<EOT>", "<｜end▁of▁sentence｜>".encode()),
+    *(b"<end_of_utterance>", b"<turn|>"),
+)
+"""Texts by which llama.cpp knows the end of a turn that the header does not name."""
+_NOT_ALONE = frozenset(
+    {"clip", "eagle3", "medusa", "dflash", "dflash-draft", "qwen35-dflash-draft", "dspark"}
+)
+_PARTS = frozenset({"mmproj", "imatrix", "adapter"})
+
+
+@dataclass(frozen=True)
+class HeaderVocabulary:
+    """Implements `localspec.models.compat.vocabularies.Vocabulary` from a header."""
+
+    header: Header
+
+    @property
+    def vocab_type(self) -> int:
+        """LLAMA_VOCAB_TYPE_*; -1 for a kind that we do not know."""
+        return _KINDS.get(self.header.text("tokenizer.ggml.model") or "", -1)
+
+    @property
+    def n_vocab(self) -> int:
+        """Entries, padding included."""
+        return self.header.n_vocab
+
+    @functools.cached_property
+    def special_ids(self) -> dict[str, int]:
+        """bos, eos, eot; -1 where there is none."""
+        defaults = _DEFAULT_IDS.get(self.vocab_type, {})
+        found = {}
+        for name in ("bos", "eos", "eot"):
+            stated = self.header.integer(f"tokenizer.ggml.{name}_token_id")
+            known = stated if stated is not None else defaults.get(name, -1)
+            found[name] = known if 0 <= known < self.n_vocab else -1
+        if found["eot"] < 0:
+            found["eot"] = self._end_of_turn()
+        return found
+
+    def _end_of_turn(self) -> int:
+        ids = {text: i for i, text in enumerate(self.header.tokens)}
+        return next((ids[text] for text in _ENDS_OF_TURN if text in ids), -1)
+
+    @property
+    def adds_bos(self) -> bool:
+        """Whether a text is to be preceded by bos."""
+        stated = self.header.metadata.get("tokenizer.ggml.add_bos_token")
+        if isinstance(stated, bool):
+            return stated
+        if self.vocab_type == _BPE:
+            return self.header.text("tokenizer.ggml.pre") in _BPE_WITH_BOS
+        return self.vocab_type in {_SPM, _WPM}
+
+    def token_text(self, token: int) -> bytes:
+        """The vocabulary's raw entry for a token."""
+        return self.header.tokens[token]
+
+
+def require_text_model(header: Header) -> None:
+    """Refuse a file that is whole, but no language model to chat with.
+
+    Raises:
+        UnsupportedModelError: no vocabulary, an embedding model, or one with an encoder.
+    """
+    name, arch = header.name, header.architecture
+    if arch in _NOT_ALONE or arch.endswith("-assistant") or header.text("general.type") in _PARTS:
+        raise UnsupportedModelError(
+            f"{name} is a part of a model ({arch}), as a head or a projector; it cannot run alone"
+        )
+    causal = header.metadata.get(f"{arch}.attention.causal", True)
+    pooling = header.integer(f"{arch}.pooling_type") or 0
+    if causal is False or pooling > 0:
+        raise UnsupportedModelError(
+            f"{name} is an embedding model ({arch}); it turns text into vectors and cannot write "
+            "any: choose a chat model"
+        )
+    if not header.tokens or not header.tensors:
+        raise UnsupportedModelError(
+            f"{name} ({arch}) holds no vocabulary of its own: it is not a text model that can "
+            "run alone"
+        )
+
+
+def end_tokens(header: Header) -> list[bytes]:
+    """Texts of the tokens that end a reply, as far as the header tells."""
+    ids = HeaderVocabulary(header).special_ids
+    found = {ids[name] for name in ("eos", "eot") if ids[name] >= 0}
+    known = {text: i for i, text in enumerate(header.tokens)}
+    found |= {known[text] for text in _ENDS_OF_TURN if text in known}
+    return [header.tokens[i] for i in sorted(found)]

@@ -1,0 +1,80 @@
+"""Writing a GGUF (version 3) whose tensors come in parts, so that none need be in memory whole."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from localspec.models.gguf.ggml_types import tensor_bytes
+
+_ALIGNMENT = 32
+_UINT32, _STRING = 4, 8
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor to be written."""
+
+    name: str
+    shape: tuple[int, ...]
+    """Fastest dimension first."""
+    ggml_type: int
+    parts: Callable[[], Iterator[bytes]]
+    """Its bytes, one after the other."""
+
+    @property
+    def n_bytes(self) -> int:
+        """Of all parts."""
+        size = tensor_bytes(self.ggml_type, self.shape)
+        assert size is not None  # a type of ours
+        return size
+
+
+def total(tensors: Sequence[Tensor]) -> int:
+    """Bytes of their data in a file."""
+    return sum(_padded(tensor.n_bytes) for tensor in tensors)
+
+
+def write_gguf(
+    file: BinaryIO, metadata: Mapping[str, str | int], tensors: Sequence[Tensor]
+) -> None:
+    """Write it to a file that is open and empty; whole numbers are kept as uint32.
+
+    Raises:
+        OSError: the disk is full, say.
+    """
+    header = bytearray(b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(metadata)))
+    for key, value in metadata.items():
+        header += _text(key)
+        if isinstance(value, str):
+            header += struct.pack("<I", _STRING) + _text(value)
+        else:
+            header += struct.pack("<II", _UINT32, value)
+    offset = 0
+    for tensor in tensors:
+        n = len(tensor.shape)
+        header += _text(tensor.name) + struct.pack(f"<I{n}Q", n, *tensor.shape)
+        header += struct.pack("<IQ", tensor.ggml_type, offset)
+        offset += _padded(tensor.n_bytes)
+    file.write(header.ljust(_padded(len(header)), b"\0"))
+    for tensor in tensors:
+        written = 0
+        for part in tensor.parts():
+            file.write(part)
+            written += len(part)
+        assert written == tensor.n_bytes
+        file.write(bytes(_padded(written) - written))
+
+
+def _padded(n: int) -> int:
+    return -(-n // _ALIGNMENT) * _ALIGNMENT
+
+
+def _text(text: str) -> bytes:
+    raw = text.encode()
+    return struct.pack("<Q", len(raw)) + raw
+
+
+__all__ = ["Tensor", "total", "write_gguf"]

@@ -1,0 +1,1 @@
+"""Memory of this machine, and what of a pair fits into it."""

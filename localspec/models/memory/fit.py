@@ -1,0 +1,148 @@
+"""Whether a pair fits into this machine's memory: at a glance, and from its files."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from dataclasses import replace
+from pathlib import Path
+
+from localspec.errors import LocalspecError, ModelFileError, ModelNotFoundError, OutOfMemoryError
+from localspec.models.compat import medusa
+from localspec.models.compat.heads import MEDUSA, MODEL, kind, read_whole
+from localspec.models.gguf.header import read_header
+from localspec.models.gguf.sizes import Sizes, sizes_of
+from localspec.models.memory.layers import BATCH, place
+from localspec.models.memory.machine import Memory, free_cores, host_only, look
+from localspec.models.memory.planner import (
+    CPU_ONLY,
+    FITS,
+    PARTLY,
+    Fit,
+    Wishes,
+    draft_kv_type,
+    plan,
+    usual_context,
+)
+
+TOO_BIG = "too big"
+_PARTLY_FROM = 0.15
+"""Of the weights; less than that on a GPU is not worth its copies."""
+_RUNTIME_BYTES = 400_000_000
+"""KV cache and compute buffers of a model of billions of weights, at the usual context."""
+_CHEAP_VOCABULARY = 20_000
+"""A dry run reads the vocabulary; below this many entries that takes milliseconds."""
+
+
+def quick_verdict(target_bytes: int, draft_bytes: int = 0) -> str:
+    """How a pair of such files would run here: one of the four words above.
+
+    An estimate from file sizes alone, for lists; `plan` reads the files.
+    """
+    return verdict(_memory_now(), target_bytes, draft_bytes)
+
+
+def verdict(memory: Memory, target_bytes: int, draft_bytes: int = 0) -> str:
+    """The same for a given machine."""
+    weights = target_bytes + draft_bytes
+    needed = sum(n + n // 12 + min(n, _RUNTIME_BYTES) for n in (target_bytes, draft_bytes))
+    if memory.gpu_usable >= needed:
+        return FITS
+    everywhere = memory.host_usable + (0 if memory.shared else memory.gpu_usable)
+    if needed > everywhere:
+        return TOO_BIG
+    return PARTLY if memory.gpu_usable >= _PARTLY_FROM * weights + _RUNTIME_BYTES else CPU_ONLY
+
+
+@functools.cache
+def _memory_now() -> Memory:
+    """One look a process: a list of many pairs should not ask the driver for each."""
+    try:
+        return look()
+    except (ImportError, OSError, RuntimeError):
+        # Lists work beside a library that does not load; `doctor` says what is wrong with it.
+        return host_only()
+
+
+def fit_files(target: Path, draft: Path | None, wishes: Wishes, *, measure: bool = False) -> Fit:
+    """The best placement of local files here; see `plan`.
+
+    A draft that is not there, damaged or of an unknown kind is left out: loading it says what is
+    wrong with it.
+    Where it is tight, uncertain or cheap, and with ``measure`` always, llama.cpp is asked by a dry
+    run what it would allocate, and the plan is made again with that.
+
+    Raises:
+        ModelNotFoundError, ModelFileError: the target is not there or damaged.
+        OutOfMemoryError: nothing fits; with the numbers.
+    """
+    memory = look()
+    paths, pair = [target], [sizes_of(target)]
+    if draft is not None:
+        with contextlib.suppress(ModelNotFoundError, ModelFileError):
+            pair.append(_draft_sizes(draft, target))
+            paths.append(draft)
+
+    def planned() -> Fit:
+        return plan(pair[0], pair[1] if len(pair) > 1 else None, memory, wishes)
+
+    doubtful = any(sizes.doubts for sizes in pair)
+    fit: Fit | None = None
+    try:
+        fit = planned()
+    except OutOfMemoryError:
+        if not doubtful:
+            raise
+    cheap = all(sizes.n_vocab < _CHEAP_VOCABULARY for sizes in pair)
+    if fit is None or measure or doubtful or cheap or fit.tight:
+        context = fit.context if fit else wishes.context or usual_context(pair[0])
+        kv_type = fit.target.kv_type if fit else wishes.kv_type or "f16"
+        layers = [share.gpu_layers for share in fit.shares] if fit else []
+        for i, path in enumerate(paths):
+            if kind(read_header(path)) != MODEL:  # a head's graph needs the target's
+                continue
+            on_gpu = layers[i] if i < len(layers) else 0
+            type_ = draft_kv_type(pair[i], kv_type) if i else kv_type
+            try:
+                pair[i] = _measured(pair[i], path, on_gpu, context, type_, memory)
+            except LocalspecError:
+                if i == 0:
+                    raise
+                del pair[i]
+        fit = planned()
+    return fit if wishes.threads else replace(fit, threads=free_cores(_cores()))
+
+
+def _draft_sizes(draft: Path, target: Path) -> Sizes:
+    header = read_header(draft)
+    if kind(header) == MEDUSA:
+        return medusa.sizes(header, read_whole(target))
+    return sizes_of(draft)
+
+
+def _measured(
+    sizes: Sizes, path: Path, gpu_layers: int, n_ctx: int, kv_type: str, memory: Memory
+) -> Sizes:
+    """The sizes corrected by what a dry run says."""
+    from localspec.llama.memory_estimate import dry_run
+
+    free = [gpu.free for gpu in memory.gpus]
+    books = place(sizes, "", gpu_layers=gpu_layers, n_ctx=n_ctx, kv_type=kv_type, free=free)
+    found = dry_run(path, gpu_layers=gpu_layers, n_ctx=n_ctx, n_batch=BATCH, kv_type=kv_type)
+    on_gpu = sum(n for name, n in found.compute.items() if _is_gpu(name))
+    if books.gpu_compute and on_gpu:
+        compute = on_gpu / books.gpu_compute
+    else:
+        compute = sum(found.compute.values()) / books.compute
+    return sizes.corrected(found.kv / books.kv if books.kv else 1.0, compute)
+
+
+def _is_gpu(buffers: str) -> bool:
+    """Whether these are on a GPU: CUDA0 and MTL0 are, CPU and CUDA_Host are the host's."""
+    return not buffers.startswith("CPU") and not buffers.endswith("_Host")
+
+
+def _cores() -> int:
+    from localspec.llama.devices import physical_cores
+
+    return physical_cores()

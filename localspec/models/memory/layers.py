@@ -1,0 +1,127 @@
+"""Where a model's bytes go for a number of GPU layers, as llama.cpp places them."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from localspec.models.gguf.sizes import Sizes
+from localspec.models.memory.machine import Memory
+
+BATCH = 512
+"""Tokens of a prompt in one pass; the compute buffers are made for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one model takes, in bytes."""
+
+    role: str
+    """target or draft."""
+    sizes: Sizes
+    gpu_layers: int
+    n_layers: int
+    """Layers that a GPU could take: the transformer's and the output."""
+    kv_type: str
+    weights: int
+    kv: int
+    compute: int
+    gpu_compute: int
+    """The part of it that is on GPUs."""
+    gpus: tuple[int, ...]
+    """Everything on each GPU."""
+    host: int
+    """Everything in the host's memory."""
+
+    @property
+    def name(self) -> str:
+        """Of the model's file."""
+        return self.sizes.name
+
+    @property
+    def total(self) -> int:
+        """Everywhere."""
+        return sum(self.gpus) + self.host
+
+
+def place(
+    sizes: Sizes,
+    role: str,
+    *,
+    gpu_layers: int,
+    n_ctx: int,
+    kv_type: str,
+    free: Sequence[int],
+) -> Share:
+    """What ``gpu_layers`` layers put on GPUs with so many free bytes, and what stays on the host.
+
+    llama.cpp offloads from the end: first the output, then the last layers; it divides them over
+    several GPUs by their free memory.
+    """
+    last = sizes.n_layer  # the output counts as the layer after the last
+    count = min(gpu_layers, last + 1) if free else 0
+    start = last + 1 - count
+    host_weights = sizes.inputs + sum(sizes.layers[:start])
+    host_kv = sum(sizes.kv(i, n_ctx, kv_type) for i in range(min(start, last)))
+    if count == 0:
+        host_weights += 0 if sizes.tied else sizes.outputs
+        host_compute = sizes.compute(n_ctx, BATCH)
+    else:
+        host_compute = sizes.compute_beside(n_ctx, BATCH)
+    gpus = [0] * len(free)
+    gpu_weights = gpu_kv = gpu_compute = 0
+    for layer, gpu in zip(range(start, last + 1), _split(count, free), strict=True):
+        if gpus[gpu] == 0:
+            # Prompts carry host layers to the GPU, a tensor at a time and the next beside it.
+            taken = sizes.compute(n_ctx, BATCH) + (2 * sizes.largest if start > 0 else 0)
+            gpus[gpu] += taken
+            gpu_compute += taken
+        weights = sizes.outputs if layer == last else sizes.layers[layer]
+        kv = 0 if layer == last else sizes.kv(layer, n_ctx, kv_type)
+        gpus[gpu] += weights + kv
+        gpu_weights += weights
+        gpu_kv += kv
+    return Share(
+        role=role,
+        sizes=sizes,
+        gpu_layers=count,
+        n_layers=last + 1,
+        kv_type=kv_type,
+        weights=host_weights + gpu_weights,
+        kv=host_kv + gpu_kv,
+        compute=host_compute + gpu_compute,
+        gpu_compute=gpu_compute,
+        gpus=tuple(gpus),
+        host=host_weights + host_kv + host_compute + sizes.rows,
+    )
+
+
+def _split(count: int, free: Sequence[int]) -> list[int]:
+    """The GPU of each of ``count`` layers, in order."""
+    whole = sum(free) or 1
+    bounds = [part / whole for part in itertools.accumulate(free)]
+    return [min(bisect.bisect_right(bounds, i / count), len(free) - 1) for i in range(count)]
+
+
+def on_gpus(memory: Memory, shares: Sequence[Share]) -> list[int]:
+    """Bytes on each GPU."""
+    return [sum(share.gpus[i] for share in shares) for i in range(len(memory.gpus))]
+
+
+def gpus_hold(memory: Memory, shares: Sequence[Share]) -> bool:
+    """Whether every GPU has room for its part."""
+    sums = on_gpus(memory, shares)
+    return all(n <= gpu.usable for n, gpu in zip(sums, memory.gpus, strict=True))
+
+
+def host_holds(memory: Memory, shares: Sequence[Share]) -> bool:
+    """Whether the host has room for its part, and for the GPUs' where memory is shared."""
+    host = sum(share.host for share in shares)
+    return host + (sum(on_gpus(memory, shares)) if memory.shared else 0) <= memory.host_usable
+
+
+def within(memory: Memory, shares: Sequence[Share]) -> bool:
+    """Whether all of it fits into what may be used."""
+    return gpus_hold(memory, shares) and host_holds(memory, shares)

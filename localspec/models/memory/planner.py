@@ -1,0 +1,269 @@
+"""How a pair is placed on a machine: GPU layers of both models, context, KV type, threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+from localspec.errors import OutOfMemoryError, UsageError
+from localspec.models.gguf.sizes import KV_BYTES, Sizes
+from localspec.models.memory.layers import (
+    BATCH,
+    Share,
+    gpus_hold,
+    host_holds,
+    on_gpus,
+    place,
+    within,
+)
+from localspec.models.memory.machine import Memory
+
+FITS, PARTLY, CPU_ONLY = "fits on GPU", "partly on GPU", "CPU only"
+DEFAULT_CONTEXT = 8192
+"""Tokens of context unless asked for more: a KV cache costs memory from the start."""
+_SMALLEST_CONTEXT = 2048
+"""Less than this is not chosen for anybody; it can be asked for."""
+_ROOM_TO_CHAT = 4096
+"""A context that one gives up for having all layers on a GPU is not smaller than this."""
+_STEP = 0.8
+"""After a refused allocation, a GPU is planned with this much of what was to be on it."""
+_ROOMY = 0.7
+"""Of what is free; a plan within it would not change for an error of some per cent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the person fixed; None leaves it to us."""
+
+    context: int | None = None
+    gpu_layers: int | None = None
+    draft_gpu_layers: int | None = None
+    kv_type: str | None = None
+    threads: int | None = None
+    require_draft: bool = False
+
+    def __post_init__(self) -> None:
+        if self.kv_type is not None and self.kv_type not in KV_BYTES:
+            raise UsageError(f"no KV type {self.kv_type!r}; there are: {', '.join(KV_BYTES)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How a pair is placed on a machine."""
+
+    target: Share
+    draft: Share | None
+    context: int
+    """Tokens."""
+    threads: int
+    memory: Memory
+    wishes: Wishes
+    notes: tuple[str, ...] = ()
+    """What was given up to make it fit, and what is uncertain."""
+    left_out: str | None = None
+    """Why the draft has no place."""
+
+    @property
+    def shares(self) -> tuple[Share, ...]:
+        """Target and, if there is one, draft."""
+        return (self.target,) if self.draft is None else (self.target, self.draft)
+
+    @property
+    def verdict(self) -> str:
+        """fits on GPU, partly on GPU, or CPU only."""
+        if all(s.gpu_layers == s.n_layers for s in self.shares):
+            return FITS
+        return PARTLY if any(s.gpu_layers for s in self.shares) else CPU_ONLY
+
+    @property
+    def tight(self) -> bool:
+        """Whether an error of a few per cent would change what fits."""
+        roomy = replace(
+            self.memory,
+            host_free=int(self.memory.host_free * _ROOMY),
+            gpus=tuple(replace(g, cap=int(g.usable * _ROOMY)) for g in self.memory.gpus),
+        )
+        return not within(roomy, self.shares)
+
+
+def plan(target: Sizes, draft: Sizes | None, memory: Memory, wishes: Wishes | None = None) -> Fit:
+    """The best placement of a pair: all on GPUs if a smaller context allows it, else what fits.
+
+    Raises:
+        OutOfMemoryError: nothing fits that the person left open; with the numbers.
+        UsageError: the target cannot have the KV type that was asked for.
+    """
+    asked = wishes or Wishes()
+    if asked.kv_type is not None and not target.takes(asked.kv_type):
+        raise UsageError(
+            f"{target.name} has attention heads of {target.head_size}, and a {asked.kv_type} KV "
+            "cache needs a multiple of 32; use --kv-type f16"
+        )
+    fit = _plan(target, draft, memory, asked)
+    if fit is None and draft is not None and not asked.require_draft:
+        fit = _plan(target, None, memory, asked)
+        if fit is not None:
+            fit = replace(fit, left_out=f"{draft.name} does not fit beside {target.name}")
+    if fit is None:
+        raise OutOfMemoryError(_refusal(target, draft, memory, asked))
+    return fit
+
+
+def _plan(target: Sizes, draft: Sizes | None, memory: Memory, asked: Wishes) -> Fit | None:
+    """The best of all choices: wholly on GPUs, else the first within the books, else the first."""
+    best: tuple[int, Fit] | None = None
+    for context, kv_type in _choices(target, draft, asked):
+        fit = _placed(target, draft, memory, asked, context, kv_type)
+        if fit is None:
+            continue
+        roomy = asked.context or context >= min(_ROOM_TO_CHAT, usual_context(target))
+        rank = 0 if not within(memory, fit.shares) else 2 if roomy and fit.verdict == FITS else 1
+        if best is None or rank > best[0]:
+            best = rank, fit
+        if rank == 2 or not memory.gpus:
+            break
+    return _explained(best[1], target, draft, asked) if best else None
+
+
+def usual_context(target: Sizes) -> int:
+    """Tokens of context when nobody asked and there is room."""
+    return min(target.context or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
+
+
+def _choices(target: Sizes, draft: Sizes | None, asked: Wishes) -> Iterator[tuple[int, str]]:
+    """Contexts and KV types, best first."""
+    context, kv_type = asked.context or usual_context(target), asked.kv_type or "f16"
+    yield context, kv_type
+    if asked.kv_type is None and target.takes("q8_0") and (draft is None or draft.takes("q8_0")):
+        kv_type = "q8_0"
+        yield context, kv_type
+    while asked.context is None and context // 2 >= _SMALLEST_CONTEXT:
+        context //= 2
+        yield context, kv_type
+
+
+def _placed(
+    target: Sizes, draft: Sizes | None, memory: Memory, asked: Wishes, n_ctx: int, kv_type: str
+) -> Fit | None:
+    """The most GPU layers at this context; None if it does not fit at all."""
+    free = [g.free for g in memory.gpus]
+
+    def pair(target_layers: int, draft_layers: int) -> Fit:
+        one = place(
+            target, "target", gpu_layers=target_layers, n_ctx=n_ctx, kv_type=kv_type, free=free
+        )
+        two = None
+        if draft is not None:
+            two = place(
+                draft,
+                "draft",
+                gpu_layers=draft_layers,
+                n_ctx=n_ctx,
+                kv_type=draft_kv_type(draft, kv_type),
+                free=[max(0, n - used) for n, used in zip(free, one.gpus, strict=True)],
+            )
+        return Fit(one, two, n_ctx, asked.threads or 1, memory, asked)
+
+    def gpus_take(draft_layers: int, target_layers: int) -> bool:
+        return gpus_hold(memory, pair(target_layers, draft_layers).shares)
+
+    draft_choices = _draft_choices(draft, memory, asked)
+    for draft_layers in draft_choices:
+        layers = asked.gpu_layers
+        if layers is None:
+            layers = _most(target.n_layer + 1, partial(gpus_take, draft_layers)) if free else 0
+        fit = pair(layers, draft_layers)
+        if within(memory, fit.shares):
+            return fit
+    if asked.gpu_layers is not None:  # then theirs is the last word on what a GPU takes
+        fit = pair(asked.gpu_layers, draft_choices[-1])
+        if host_holds(memory, fit.shares):
+            return fit
+    return None
+
+
+def _draft_choices(draft: Sizes | None, memory: Memory, asked: Wishes) -> list[int]:
+    """GPU layers of the draft. It runs several times a round: all of it on a GPU, or none."""
+    if draft is None or not memory.gpus:
+        return [0]
+    if asked.draft_gpu_layers is not None:
+        return [asked.draft_gpu_layers]
+    return [draft.n_layer + 1, 0]
+
+
+def _most(high: int, fits: Callable[[int], bool]) -> int:
+    """The largest number up to ``high`` that fits, found by halving; 0 if none."""
+    if fits(high):
+        return high
+    low = 0
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def draft_kv_type(draft: Sizes | None, kv_type: str) -> str:
+    """The draft's: below q8_0 a cache costs more acceptance than it saves memory."""
+    wanted = kv_type if KV_BYTES.get(kv_type, 0) >= KV_BYTES["q8_0"] else "q8_0"
+    return wanted if draft is None or draft.takes(wanted) else "f16"
+
+
+def _explained(fit: Fit, target: Sizes, draft: Sizes | None, asked: Wishes) -> Fit:
+    usual = usual_context(target)
+    if asked.context is None and fit.context < usual:
+        fit = _noted(fit, f"the context is {fit.context} tokens instead of {usual}, to fit")
+    if asked.kv_type is None and fit.target.kv_type != "f16":
+        fit = _noted(fit, f"the KV cache is kept as {fit.target.kv_type} instead of f16, to fit")
+    if not within(fit.memory, fit.shares):
+        fit = _noted(fit, "these GPU layers were asked for; by our books they do not fit")
+    for sizes in (target, draft):
+        for doubt in sizes.doubts if sizes else ():
+            fit = _noted(fit, f"{sizes.name}: {doubt}" if sizes else doubt)
+    return fit
+
+
+def _noted(fit: Fit, note: str) -> Fit:
+    return replace(fit, notes=(*fit.notes, note))
+
+
+def _refusal(target: Sizes, draft: Sizes | None, memory: Memory, asked: Wishes) -> str:
+    *_, (context, kv_type) = _choices(target, draft, asked)
+    kv, compute = target.kv_all(context, kv_type), target.compute(context, BATCH)
+    room = memory.host_free + (0 if memory.shared else sum(g.free for g in memory.gpus))
+    where = "memory" if memory.shared or not memory.gpus else "memory on GPU and host"
+    needs = f"{_gb(target.weights)} for its weights, {_gb(kv)} for its KV cache"
+    advice = "use a smaller --ctx" if kv > target.weights else "choose a smaller quantization"
+    if asked.require_draft and draft is not None:
+        needs += f", {_gb(draft.weights + draft.kv_all(context, 'q8_0'))} for its draft"
+    return (
+        f"{target.name} with a context of {context} tokens needs {needs} and {_gb(compute)} to "
+        f"compute, and {_gb(room)} of {where} are free; {advice}, or close other programs"
+    )
+
+
+def _gb(n: int) -> str:
+    return f"{n / 1e9:.1f} GB" if n >= 1e8 else f"{n / 1e9:.3f} GB"
+
+
+def step_down(fit: Fit) -> Fit | None:
+    """A smaller plan after an allocation was refused; None if the person left nothing open.
+
+    Raises:
+        OutOfMemoryError: nothing smaller fits.
+    """
+    asked, target, draft = fit.wishes, fit.target.sizes, fit.draft.sizes if fit.draft else None
+    used = on_gpus(fit.memory, fit.shares)
+    if any(used) and asked.gpu_layers is None:
+        gpus = tuple(
+            replace(gpu, cap=int(n * _STEP)) for gpu, n in zip(fit.memory.gpus, used, strict=True)
+        )
+        return plan(target, draft, replace(fit.memory, gpus=gpus), asked)
+    if asked.context is None and fit.context // 2 >= _SMALLEST_CONTEXT:
+        asked = replace(asked, context=fit.context // 2)
+    elif asked.kv_type is None and fit.target.kv_type == "f16" and target.takes("q8_0"):
+        asked = replace(asked, kv_type="q8_0")
+    else:
+        return None
+    smaller = plan(target, draft, fit.memory, asked)
+    return _noted(smaller, f"context {smaller.context}, KV cache {smaller.target.kv_type}")

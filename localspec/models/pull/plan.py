@@ -1,0 +1,148 @@
+"""A pull, decided but not begun: which files, how large, what to know about them."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from localspec.errors import LocalspecError, OutOfMemoryError
+from localspec.models.catalog.pair import NOT_STATED, Pair
+from localspec.models.gguf.header import Header
+from localspec.models.hub import api, hf_cache
+from localspec.models.hub.download import Job
+from localspec.models.hub.file_names import Entry
+from localspec.models.memory.fit import TOO_BIG
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A model of the pair: its files on the Hub, or a file that is here."""
+
+    role: str
+    """``target`` or ``draft``."""
+    header: Header
+    repo: api.Repo | None
+    entries: tuple[Entry, ...]
+    path: Path | None
+    """Of a file that is no part of the Hub's cache."""
+    branch: str | None
+
+    @property
+    def n_bytes(self) -> int:
+        """Of all its files."""
+        return self.header.size if self.repo is None else sum(e.size for e in self.entries)
+
+    @property
+    def where(self) -> str:
+        """For people."""
+        return str(self.path) if self.repo is None else f"{self.repo.name} : {self.entries[0].path}"
+
+    @property
+    def jobs(self) -> tuple[Job, ...]:
+        """What is to be had, shard by shard."""
+        if self.repo is None:
+            return ()
+        return tuple(Job(self.repo.name, self.repo.commit, e, self.branch) for e in self.entries)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A pull, decided but not begun."""
+
+    name: str
+    draft_name: str | None
+    """What the person chose as draft; None leaves it to the catalogue."""
+    pair: Pair | None
+    target: Part
+    draft: Part | None
+    verdict: str
+    notices: tuple[str, ...]
+    suggestion: str | None
+    """Name of a catalogue pair whose draft would fit; None if one is there, or none was found."""
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """Target and draft."""
+        return (self.target,) if self.draft is None else (self.target, self.draft)
+
+    @property
+    def jobs(self) -> tuple[Job, ...]:
+        """All files."""
+        return tuple(job for part in self.parts for job in part.jobs)
+
+    @property
+    def n_bytes(self) -> int:
+        """Of all files."""
+        return sum(part.n_bytes for part in self.parts)
+
+    @property
+    def missing(self) -> int:
+        """Bytes that are to be fetched, as far as sizes tell."""
+        return sum(missing_bytes(job) for job in self.jobs)
+
+    @property
+    def licence(self) -> str:
+        """What catalogue, repository or file say, in this order."""
+        if self.pair is not None and self.pair.licence != NOT_STATED:
+            return self.pair.licence
+        repo = self.target.repo
+        return (repo.licence if repo else None) or self.target.header.licence or NOT_STATED
+
+    @property
+    def gated(self) -> bool:
+        """Whether terms had to be accepted for a file."""
+        return any(part.repo is not None and part.repo.gated for part in self.parts)
+
+
+def missing_bytes(job: Job) -> int:
+    """Bytes of a file that are not here yet."""
+    pointer = hf_cache.find_file(job.repo, job.entry.path, job.commit)
+    blob = hf_cache.repo_folder(job.repo) / "blobs" / job.entry.etag
+    if any(
+        p is not None and p.is_file() and p.stat().st_size == job.entry.size
+        for p in (pointer, blob)
+    ):
+        return 0
+    part = hf_cache.partial(job.repo, job.entry.etag)
+    have = part.stat().st_size if part.is_file() else 0
+    return max(0, job.entry.size - have)
+
+
+def require_memory(plan: Plan) -> None:
+    """Refuse what could never be loaded here.
+
+    Raises:
+        OutOfMemoryError: by the sizes of its files it is too big.
+    """
+    if plan.verdict == TOO_BIG:
+        raise OutOfMemoryError(
+            f"{plan.name} ({_gb(plan.n_bytes)}) is too big for the memory of this machine; "
+            "`localspec models` shows what fits, `localspec pull --force` pulls it all the same"
+        )
+
+
+def require_room(plan: Plan) -> None:
+    """Refuse what the disk has no room for.
+
+    Raises:
+        LocalspecError: with the numbers.
+    """
+    folder, free = disk()
+    if plan.missing > free:
+        raise LocalspecError(
+            f"{plan.name} needs {_gb(plan.missing)} more, and the disk of {folder} has "
+            f"{_gb(free)} free; make room, or move the cache with HF_HOME"
+        )
+
+
+def disk() -> tuple[Path, int]:
+    """The folder of the cache, or the nearest one that is there, and its free bytes."""
+    folder = hf_cache.cache_folder()
+    while not folder.is_dir() and folder.parent != folder:
+        folder = folder.parent
+    return folder, shutil.disk_usage(folder).free
+
+
+def _gb(n: int) -> str:
+    return f"{n / 1e9:.1f} GB" if n >= 10**8 else f"{n / 1e6:.1f} MB"

@@ -1,0 +1,239 @@
+"""From what a person names to a pull: chosen, looked into and checked, before gigabytes flow."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field
+
+from localspec.config import paths
+from localspec.errors import (
+    DraftIncompatibleError,
+    LocalspecError,
+    ModelFileError,
+    ModelNotFoundError,
+    UnsupportedModelError,
+)
+from localspec.models.catalog.catalog import catalog
+from localspec.models.catalog.pair import (
+    DRAFT_MODEL,
+    MTP_EMBEDDED,
+    HubFile,
+    LocalFile,
+    ModelFile,
+    Pair,
+)
+from localspec.models.catalog.resolve import NO_DRAFT, pair_called, unknown
+from localspec.models.compat import heads
+from localspec.models.compat.vocabularies import vocabulary_mismatch
+from localspec.models.gguf.header import Header, parse_header, read_header
+from localspec.models.gguf.vocabulary import HeaderVocabulary, require_text_model
+from localspec.models.hub import api, file_names, hf_cache
+from localspec.models.hub.file_names import Entry, Wanted
+from localspec.models.memory.fit import quick_verdict
+from localspec.models.pull.plan import Part, Plan
+
+_SMALLER = 3
+"""A draft should be this many times smaller than its target at least."""
+_MOST_SUGGESTIONS = 3
+"""Headers to read when looking for a draft; each is a few megabytes."""
+
+
+def prepare(name: str, draft: str | None) -> Plan:
+    """Decide what to pull and see that it belongs together; a few megabytes of headers are read.
+
+    Raises:
+        UsageError: there is nothing to pull, or more than one file is meant.
+        ModelNotFoundError: no such name, repository, file or quantization.
+        AccessError: gated, private, or a token refused.
+        DraftIncompatibleError: the draft speaks another vocabulary.
+        ModelFileError: what the Hub has is not what the catalogue pins, or no GGUF.
+        UnsupportedModelError: it is no text model.
+        LocalspecError: the Hub cannot be reached.
+    """
+    return _Planner(name, draft).plan()
+
+
+@dataclass
+class _Planner:
+    name: str
+    draft: str | None
+    notices: list[str] = field(default_factory=list)
+
+    def plan(self) -> Plan:
+        pair = pair_called(self.name)
+        target = self.part("target", pair.target if pair else self.wanted(self.name))
+        require_text_model(target.header)
+        draft = self.draft_part(pair)
+        if draft is not None:
+            self.require_match(target, draft)
+        elif pair is not None and self.draft is None:
+            self.note_head(target, pair)
+        suggestion = None
+        carried = heads.carries_mtp(target.header)
+        if draft is None and self.draft is None and pair is None and not carried:
+            suggestion = self.suggest(target)
+        return Plan(
+            name=self.name,
+            draft_name=self.draft,
+            pair=pair,
+            target=target,
+            draft=draft,
+            verdict=quick_verdict(target.n_bytes, draft.n_bytes if draft else 0),
+            notices=tuple(self.notices),
+            suggestion=suggestion,
+        )
+
+    def wanted(self, name: str) -> Wanted | LocalFile:
+        """What is meant by a name that no pair has."""
+        path = paths.expand(name)
+        if path.is_file():
+            return LocalFile(path)
+        found = file_names.parse(name)
+        if found is None:
+            raise unknown(name)
+        return found
+
+    def draft_part(self, pair: Pair | None) -> Part | None:
+        if self.draft == NO_DRAFT:
+            return None
+        if self.draft is not None:
+            lender = pair_called(self.draft)
+            if lender is None:
+                return self.part("draft", self.wanted(self.draft))
+            return self.part("draft", lender.draft or lender.target)
+        if pair is None:
+            return None
+        return None if pair.draft is None else self.part("draft", pair.draft)
+
+    def note_head(self, target: Part, pair: Pair) -> None:
+        """Say that the head is missing which a file of the catalogue is to carry."""
+        header = target.header
+        if pair.drafting == MTP_EMBEDDED and header.shards == 1 and not heads.carries_mtp(header):
+            why = heads.mtp_trouble(header) or f"{header.name} carries no such layer"
+            self.notices.append(f"{pair.name} is to bring a layer for drafting: {why}")
+
+    def require_match(self, target: Part, draft: Part) -> None:
+        mismatch = heads.why_apart(target.header, draft.header)
+        if mismatch is not None:
+            raise DraftIncompatibleError(
+                f"{draft.header.name} cannot draft for {target.header.name}: {mismatch}; nothing "
+                "was fetched (--draft none pulls the target alone)"
+            )
+
+    def part(self, role: str, source: ModelFile | Wanted) -> Part:
+        if isinstance(source, LocalFile):
+            header = read_header(source.path)
+            return Part(role, header, None, (), source.path, None)
+        if isinstance(source, HubFile):
+            repo, entry = self.pinned(source)
+            branch = None if source.revision else "main"
+            if branch:
+                self.note_drift(repo, entry)
+            this = Wanted(repo.name, entry.path)
+            whole = file_names.choose(this, file_names.candidates(repo.entries, this))
+            return Part(role, _header(repo, whole.first), repo, whole.entries, None, branch)
+        return self.chosen(role, source)
+
+    def chosen(self, role: str, wanted: Wanted) -> Part:
+        """The model that a person's words mean; names that lie are found out by their headers."""
+        repo = api.look_up(wanted.repo)
+        found = file_names.candidates(repo.entries, wanted)
+        while True:
+            candidate = file_names.choose(wanted, found, small=role == "draft")
+            header = _header(repo, candidate.first)
+            try:
+                if role == "target" or heads.kind(header) == heads.MODEL:
+                    require_text_model(header)
+            except UnsupportedModelError:
+                others = [c for c in found if c is not candidate]
+                if wanted.tag is not None or not others:
+                    raise
+                found = others
+            else:
+                self.note_drift(repo, candidate.first)
+                return Part(role, header, repo, candidate.entries, None, "main")
+
+    def note_drift(self, repo: api.Repo, entry: Entry) -> None:
+        """Say that a file was replaced since it was pulled."""
+        before = hf_cache.ref(repo.name)
+        if before is None or before == repo.commit:
+            return
+        old = hf_cache.find_file(repo.name, entry.path, before)
+        if old is not None and hf_cache.etag(old) != entry.etag:
+            self.notices.append(
+                f"{entry.path} was replaced on the Hub since it was pulled; the new one is "
+                "fetched, and the old one stays in the cache (`hf cache prune` drops it)"
+            )
+
+    def pinned(self, file: HubFile) -> tuple[api.Repo, Entry]:
+        """A file of the catalogue, which must be the one that the catalogue means."""
+        try:
+            repo = api.look_up(file.repo, file.revision)
+        except api.CommitGoneError:
+            repo = api.look_up(file.repo)
+            entry = next((e for e in repo.entries if e.sha256 == file.sha256), None)
+            if entry is None or file.sha256 is None:
+                raise ModelFileError(
+                    f"{file.repo} no longer has the commit that models.toml names, and its "
+                    f"{file.file} is another file now; update localspec, or pull "
+                    f"{file.repo}:{file.file} unpinned"
+                ) from None
+            self.notices.append(
+                f"{file.repo} was rewritten; the same file is taken from it as it is now"
+            )
+            return repo, entry
+        entry = repo.entry(file.file)
+        if entry is None:
+            there = file_names.listing(file_names.candidates(repo.entries, Wanted(file.repo)))
+            raise ModelNotFoundError(f"{file.repo} has no {file.file}; there are {there or 'none'}")
+        if file.sha256 is not None and entry.sha256 != file.sha256:
+            raise ModelFileError(
+                f"{file.file} of {file.repo} is no longer the file that models.toml pins (sha256 "
+                f"{(entry.etag)[:12]}…, not {file.sha256[:12]}…); nothing was fetched"
+            )
+        alone = len(file_names.shard_names(file.file)) == 1
+        if alone and file.n_bytes is not None and entry.size != file.n_bytes:
+            self.notices.append(
+                f"{file.file} has {entry.size} bytes, not the {file.n_bytes} that were seen: the "
+                "repository has replaced it"
+            )
+        return repo, entry
+
+    def suggest(self, target: Part) -> str | None:
+        """A pair of the catalogue whose draft has the vocabulary of this target."""
+        tried: set[ModelFile] = set()
+        for pair in catalog().values():
+            file = pair.draft if pair.drafting == DRAFT_MODEL else None
+            if not isinstance(file, HubFile) or file in tried or len(tried) == _MOST_SUGGESTIONS:
+                continue
+            alike = pair.family == target.header.architecture
+            if not alike or (file.size or 0) * _SMALLER > target.n_bytes:
+                continue
+            tried.add(file)
+            try:
+                part = self.part("draft", file)
+            except LocalspecError:  # a suggestion that cannot be had is none
+                continue
+            ours, theirs = HeaderVocabulary(target.header), HeaderVocabulary(part.header)
+            if vocabulary_mismatch(ours, theirs) is None:
+                return pair.name
+        return None
+
+
+@functools.lru_cache(maxsize=16)
+def _header(repo: api.Repo, entry: Entry) -> Header:
+    """The header of a file, of the one that is here if it is."""
+    local = hf_cache.find_file(repo.name, entry.path, repo.commit)
+    if local is not None and local.stat().st_size == entry.size:
+        try:
+            return read_header(local)
+        except ModelFileError:  # damaged here: the pull that follows finds out and mends it
+            pass
+    name = entry.path.rsplit("/", 1)[-1]
+    header = parse_header(api.fetcher(repo, entry), entry.size, name)
+    if header.end > entry.size:
+        raise ModelFileError(
+            f"{name} is cut short on the Hub: it has {entry.size} bytes of {header.end}; choose "
+            "another file or repository"
+        )
+    return header

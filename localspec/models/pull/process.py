@@ -1,0 +1,166 @@
+"""A pull in a process of its own, for interfaces: what it says, and the process itself.
+
+``python -m localspec.models.pull.process [--force] NAME [DRAFT]`` writes one JSON object a line:
+`Planned`, then `Going` a few times a second, then `Pulled` or `Refused`. It stops, and keeps what
+has arrived, when its stdin ends: because somebody closed it, or because whoever started it is gone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from localspec.errors import Interrupted, LocalspecError
+from localspec.models.hub.download import Progress
+
+_FORCE = "--force"
+"""Pulls even what is too big for this machine."""
+_TOLD_EVERY = 0.25
+"""Seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """It is decided what to fetch, and it belongs together."""
+
+    n_bytes: int
+    missing: int
+    """Bytes that are not here yet."""
+    licence: str
+    notices: tuple[str, ...]
+    suggestion: str | None
+    """Name of a pair whose draft would fit; None if there is none, or one is part of this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Going:
+    """How far it is."""
+
+    done: int
+    """Bytes that are here."""
+    total: int
+    fetched: int
+    """Bytes that came over the line."""
+    checking: bool
+    """Whether all it does is to check what is here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """All is here and whole."""
+
+    fetched: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """It cannot go on."""
+
+    line: str
+    stopped: bool
+    """Whether somebody wanted it so."""
+
+
+Said = Planned | Going | Pulled | Refused
+_KINDS: dict[str, type[Said]] = {t.__name__: t for t in (Planned, Going, Pulled, Refused)}
+
+
+def arguments(name: str, draft: str | None, *, force: bool) -> list[str]:
+    """What the process is called with."""
+    return [*([_FORCE] if force else []), name, *([draft] if draft is not None else [])]
+
+
+def encode(said: Said) -> bytes:
+    """A line."""
+    facts = {"said": type(said).__name__, **dataclasses.asdict(said)}
+    return json.dumps(facts).encode() + b"\n"
+
+
+def decode(line: bytes) -> Said:
+    """What a line says.
+
+    Raises:
+        LocalspecError: it is none of ours.
+    """
+    try:
+        facts = json.loads(line)
+        kind = _KINDS[facts.pop("said")]
+        if kind is Planned:
+            facts["notices"] = tuple(facts["notices"])
+        return kind(**facts)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        shown = line.decode("utf-8", "replace").strip()
+        raise LocalspecError(f"the pull said something odd: {shown[:200]}") from None
+
+
+class _Teller:
+    """Says on stdout how far the files are, not too often."""
+
+    def __init__(self) -> None:
+        self._last = 0.0
+
+    def say(self, said: Said) -> None:
+        sys.stdout.buffer.write(encode(said))
+        sys.stdout.buffer.flush()
+
+    def __call__(self, files: Sequence[Progress]) -> None:
+        now = time.monotonic()
+        if now - self._last < _TOLD_EVERY:
+            return
+        self._last = now
+        busy = {file.state for file in files if file.state != "done"}
+        self.say(
+            Going(
+                sum(file.done for file in files),
+                sum(file.size for file in files),
+                sum(file.fetched for file in files),
+                "checking" in busy and "fetching" not in busy,
+            )
+        )
+
+
+def _pull(
+    name: str, draft: str | None, teller: _Teller, stop: threading.Event, *, force: bool
+) -> None:
+    from localspec.models.hub.api import is_offline
+    from localspec.models.pull.plan import require_memory, require_room
+    from localspec.models.pull.planner import prepare
+    from localspec.models.pull.transfers import obtain_all
+
+    if is_offline():
+        raise LocalspecError(f"HF_HUB_OFFLINE is set, so {name} cannot be pulled")
+    plan = prepare(name, draft)
+    planned = Planned(plan.n_bytes, plan.missing, plan.licence, plan.notices, plan.suggestion)
+    teller.say(planned)
+    if not force:
+        require_memory(plan)
+    require_room(plan)
+    teller.say(Pulled(obtain_all(plan.jobs, teller, stop.is_set).fetched))
+
+
+def _stop_at_end_of_stdin(stop: threading.Event) -> None:
+    while sys.stdin.buffer.read(1):
+        pass
+    stop.set()
+
+
+def main(words: Sequence[str]) -> int:
+    """Pull what the words name; the exit status."""
+    name, *draft = (word for word in words if word != _FORCE)
+    stop, teller = threading.Event(), _Teller()
+    threading.Thread(target=_stop_at_end_of_stdin, args=(stop,), daemon=True).start()
+    try:
+        _pull(name, draft[0] if draft else None, teller, stop, force=_FORCE in words)
+    except LocalspecError as error:
+        teller.say(Refused(str(error), isinstance(error, Interrupted)))
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,137 @@
+"""What removing a pair would free, and doing it. Never a file that anything else needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from huggingface_hub import DeleteCacheStrategy, scan_cache_dir
+
+from localspec.config import paths
+from localspec.errors import ModelNotFoundError, UsageError
+from localspec.models.catalog.catalog import catalog
+from localspec.models.catalog.pair import HubFile, Pair
+from localspec.models.catalog.resolve import pair_called, unknown
+from localspec.models.hub import file_names, hf_cache
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """Files of the cache that would go, and why others would stay."""
+
+    files: tuple[Path, ...]
+    partials: tuple[Path, ...]
+    """What interrupted pulls left of them."""
+    freed: int
+    """Bytes; less than the files have where their content is shared."""
+    kept: tuple[str, ...]
+    """One line for each file that stays."""
+    strategy: DeleteCacheStrategy | None
+
+    def carry_out(self) -> None:
+        """Remove them.
+
+        Raises:
+            OSError: one cannot be removed.
+        """
+        if self.strategy is not None:
+            self.strategy.execute()
+        for path in self.partials:
+            path.unlink(missing_ok=True)
+
+
+def plan_removal(name: str) -> Removal:
+    """What ``name`` stands for in the cache.
+
+    Raises:
+        UsageError: it names files that localspec did not fetch and will not delete.
+        ModelNotFoundError: no such name, or nothing of it is here.
+    """
+    pair = pair_called(name)
+    if pair is not None:
+        (paths, kept), partials = _of_pair(pair), _partials_of_pair(pair)
+    else:
+        wanted = _wanted(name)
+        paths, kept = _of_hub(wanted), []
+        partials = [] if wanted.tag else hf_cache.partials(wanted.repo)
+    if not paths and not partials:
+        why = f" ({'; '.join(kept)})" if kept else ""
+        raise ModelNotFoundError(f"nothing of {name!r} is here to remove{why}")
+    strategy = _strategy(paths)
+    return Removal(
+        files=tuple(paths),
+        partials=tuple(partials),
+        freed=(strategy.expected_freed_size if strategy else 0)
+        + sum(p.stat().st_size for p in partials),
+        kept=tuple(kept),
+        strategy=strategy,
+    )
+
+
+def _wanted(name: str) -> file_names.Wanted:
+    if paths.expand(name).is_file():
+        raise UsageError(f"{name} is a file of yours; remove it yourself")
+    wanted = file_names.parse(name)
+    if wanted is None:
+        raise unknown(name)
+    return wanted
+
+
+def _of_pair(pair: Pair) -> tuple[list[Path], list[str]]:
+    """Files of a catalogue pair, and lines about those that another pair here needs."""
+    if not any(isinstance(file, HubFile) for file in pair.files):
+        raise UsageError(
+            f"the files of {pair.name!r} were not pulled: {pair.target.where}; remove them yourself"
+        )
+    others = [p for p in catalog().values() if p.name != pair.name]
+    paths: list[Path] = []
+    kept: list[str] = []
+    for file in pair.files:
+        if not isinstance(file, HubFile) or file.found() is None:
+            continue
+        users = [p.name for p in others if file in p.files and p.target.found() is not None]
+        if users:
+            kept.append(f"{file.file} stays: {', '.join(users)} needs it")
+        else:
+            paths += file.paths()
+    return paths, kept
+
+
+def _partials_of_pair(pair: Pair) -> list[Path]:
+    return [
+        path
+        for file in pair.files
+        if isinstance(file, HubFile) and file.sha256
+        if (path := hf_cache.partial(file.repo, file.sha256)).is_file()
+    ]
+
+
+def _of_hub(wanted: file_names.Wanted) -> list[Path]:
+    """All shards of a model of the Hub, at every commit that is here."""
+    found = []
+    for snapshot in hf_cache.snapshots(wanted.repo):
+        files = hf_cache.cached_files(snapshot)
+        entries = [file_names.Entry(path, size) for path, size in files.items()]
+        try:
+            meant = file_names.choose(wanted, file_names.candidates(entries, wanted))
+        except ModelNotFoundError:
+            continue
+        found += [snapshot / entry.path for entry in meant.entries]
+    return found
+
+
+def _strategy(paths: list[Path]) -> DeleteCacheStrategy | None:
+    """huggingface_hub knows what else needs the content of these files."""
+    if not paths:
+        return None
+    cache = scan_cache_dir(hf_cache.cache_folder())
+    wanted = {path.parent.resolve() / path.name for path in paths}
+    return cache.delete_files(
+        *(
+            file
+            for repo in cache.repos
+            for revision in repo.revisions
+            for file in revision.files
+            if file.file_path.parent.resolve() / file.file_path.name in wanted
+        )
+    )

@@ -1,0 +1,132 @@
+"""Several downloads at once, and the check of what is already here."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from localspec.errors import Interrupted
+from localspec.models.catalog.pair import HubFile
+from localspec.models.hub import hf_cache
+from localspec.models.hub.download import Job, Progress, is_whole, obtain
+from localspec.models.hub.file_names import Entry
+
+_AT_ONCE = 4
+"""Files; more connections gain nothing on a home line and look like an attack from outside."""
+_TICK = 0.1
+_PATIENCE = 3.0
+"""Seconds for the other files to stop when one has failed."""
+
+Watch = Callable[[Sequence[Progress]], None]
+"""Called about ten times a second, to show how far things are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Obtained:
+    """Files that are here now."""
+
+    paths: tuple[Path, ...]
+    fetched: int
+    """Bytes that came over the line."""
+
+
+def obtain_all(jobs: Sequence[Job], watch: Watch, stopped: Callable[[], bool]) -> Obtained:
+    """Have all files, several at once; paths are in the order of the jobs.
+
+    Raises:
+        Interrupted: ``stopped`` said so. What has arrived is kept.
+        LocalspecError: the first that went wrong with any of them.
+    """
+    bars = [Progress(job.entry.path.rsplit("/", 1)[-1], job.entry.size) for job in jobs]
+    found: dict[int, Path] = {}
+
+    def have(index: int, cancel: threading.Event) -> None:
+        found[index] = obtain(jobs[index], bars[index], cancel)
+
+    _in_threads(len(jobs), have, lambda: watch(bars), stopped)
+    return Obtained(tuple(found[i] for i in range(len(jobs))), sum(bar.fetched for bar in bars))
+
+
+def is_here(file: HubFile, watch: Watch, stopped: Callable[[], bool]) -> Path | None:
+    """The file in the cache if it and its shards are there and whole, without asking the Hub.
+
+    Raises:
+        Interrupted: ``stopped`` said so.
+    """
+    paths = file.paths()
+    entries = [_expected(file, path, alone=len(paths) == 1) for path in paths]
+    bars = [Progress(path.name, entry.size) for path, entry in zip(paths, entries, strict=True)]
+    whole: list[bool] = []
+
+    def look(index: int, cancel: threading.Event) -> None:
+        if len(entries[index].etag) in {40, 64}:  # else it is not kept under its hash
+            whole.append(is_whole(paths[index], entries[index], bars[index], cancel))
+        bars[index].state = "done"
+
+    _in_threads(len(paths), look, lambda: watch(bars), stopped)
+    return paths[0] if paths and all(whole) else None
+
+
+def _expected(file: HubFile, path: Path, *, alone: bool) -> Entry:
+    """What a cached file must be: the one that is pinned, or what its blob's name says."""
+    pinned = file.sha256 if path.name == file.file.rsplit("/", 1)[-1] else None
+    etag = pinned or hf_cache.etag(path)
+    known = file.n_bytes if alone and file.revision else None
+    size = known if known is not None else path.stat().st_size
+    return Entry(path.name, size, sha256=etag if len(etag) == 64 else None, oid=etag)
+
+
+def _in_threads(
+    count: int,
+    work: Callable[[int, threading.Event], None],
+    tick: Callable[[], None],
+    stopped: Callable[[], bool],
+) -> None:
+    """Do ``work(0)`` to ``work(count - 1)`` in threads, ticking meanwhile."""
+    waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
+    for index in range(count):
+        waiting.put(index)
+    cancel, errors = threading.Event(), queue.SimpleQueue[BaseException]()
+    # Daemons: a connection that hangs must not keep the program alive after Ctrl-C.
+    threads = [
+        threading.Thread(target=_work_off, args=(waiting, work, cancel, errors), daemon=True)
+        for _ in range(min(count, _AT_ONCE))
+    ]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads) and not cancel.is_set():
+        tick()
+        if stopped():
+            cancel.set()
+        next((t for t in threads if t.is_alive()), threads[0]).join(_TICK)
+    deadline = time.monotonic() + _PATIENCE
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    tick()
+    if stopped():
+        raise Interrupted("interrupted")
+    if not errors.empty():
+        raise errors.get()
+
+
+def _work_off(
+    waiting: queue.SimpleQueue[int],
+    work: Callable[[int, threading.Event], None],
+    cancel: threading.Event,
+    errors: queue.SimpleQueue[BaseException],
+) -> None:
+    """Take one after the other; the first failure ends them all."""
+    while not cancel.is_set():
+        try:
+            index = waiting.get_nowait()
+        except queue.Empty:
+            return
+        try:
+            work(index, cancel)
+        except BaseException as error:  # noqa: BLE001 - carried over to the main thread
+            errors.put(error)
+            cancel.set()

@@ -1,1 +1,0 @@
-"""Pairs of target and draft: the catalogue, where their files are, and whether they match."""

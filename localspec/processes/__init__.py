@@ -1,0 +1,1 @@
+"""Child processes: how they are started, and what is left of one that crashed."""

@@ -1,0 +1,55 @@
+"""Modules of this package that run in a Python process of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from localspec.errors import LocalspecError
+
+_PATIENCE = 60.0
+"""Seconds; a driver that starts up can take several."""
+
+
+_HOME = str(Path(__file__).resolve().parents[2])
+
+
+def command(module: str, *arguments: str) -> tuple[list[str], dict[str, str]]:
+    """What runs one of our modules with this Python, and its environment.
+
+    -P and an explicit path: a folder called localspec in the working directory is not ours.
+    """
+    inherited = os.environ.get("PYTHONPATH")
+    path = os.pathsep.join([_HOME, inherited] if inherited else [_HOME])
+    return [sys.executable, "-P", "-m", module, *arguments], os.environ | {"PYTHONPATH": path}
+
+
+def ask(module: str, *arguments: str) -> Any:
+    """The JSON that a module prints. Waits; to be called in a thread.
+
+    Raises:
+        LocalspecError: it failed; its last line says why.
+    """
+    line, environment = command(module, *arguments)
+    try:
+        done = subprocess.run(
+            line,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_PATIENCE,
+            check=False,
+        )
+        if done.returncode == 0:
+            return json.loads(done.stdout)
+    except subprocess.TimeoutExpired:
+        raise LocalspecError(f"no answer within {_PATIENCE:.0f} seconds") from None
+    except (OSError, ValueError) as error:
+        raise LocalspecError(f"no answer: {error}") from None
+    said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+    reason = said[-1].removeprefix("localspec: ") if said else f"exit status {done.returncode}"
+    raise LocalspecError(reason)

@@ -1,0 +1,82 @@
+"""What `verify` calls a near-tie, and what it does not let pass."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from conftest import Files
+
+from localspec import GREEDY, Message, Options, Runtime, Sampling
+from localspec.bench.exactness import Comparison, Divergence, Scorer, Verification, answer, verify
+from localspec.cli.verify import report
+from localspec.core.noise import Noise
+from localspec.verifiers.near_tie import Choice
+
+ROW = np.array([0.0, 3.0, 2.9, 1.0, -4.0], np.float32)
+
+
+def choice(sampling: Sampling, seed: int = 0) -> Choice:
+    return Choice([1, 2], sampling, Noise(seed), len(ROW))
+
+
+def test_greedy_distance_is_half_the_gap() -> None:
+    assert choice(GREEDY).distance(ROW, 1) == 0.0
+    assert choice(GREEDY).distance(ROW, 2) == pytest.approx(0.05, rel=0.11)
+    assert choice(GREEDY).distance(ROW, 4) == pytest.approx(3.5, rel=0.11)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_token_beyond_the_border_can_be_close(seed: int) -> None:
+    """Top-k of 2: token 3 is 1.9 behind token 2, so each must move by 0.95 at most to swap."""
+    sampling = Sampling(temperature=1.0, top_k=2, top_p=1.0, min_p=0.0)
+    assert choice(sampling, seed).distance(ROW, 3) >= 0.9
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_choice_itself_is_at_distance_zero(seed: int) -> None:
+    chosen = choice(Sampling(temperature=1.0), seed)
+    assert chosen.distance(ROW, chosen(ROW)) == 0.0
+
+
+@pytest.fixture
+def runtime(files: Files) -> Runtime:
+    return Runtime.open(Options(model=str(files.target), draft=str(files.draft), draft_max=3))
+
+
+def test_a_wrong_token_is_no_near_tie(runtime: Runtime) -> None:
+    """Negative control: a reply that differs where the target was sure."""
+    with runtime:
+        plain = answer(runtime, "hello", GREEDY, 1, 20, draft=False)
+        scorer = Scorer(runtime)
+        tokens = runtime.encode([Message("user", "hello")])
+        row = scorer._rows(tokens, list(plain.tokens[:3]), 1)[-1]
+        worst = int(np.argmin(row))
+        changed = (*plain.tokens[:2], worst, *plain.tokens[3:])
+        wrong = dataclasses.replace(plain, tokens=changed)
+        found = scorer.examine("hello", plain, wrong, GREEDY, noise=1e-3)
+        assert not found.near_tie
+        assert found.position == 2
+        assert found.gap == pytest.approx(float(row.max() - row.min()), rel=0.2)
+        shorter = dataclasses.replace(plain, tokens=plain.tokens[:-1])
+        cut = scorer.examine("hello", plain, shorter, GREEDY, noise=1e9)
+        assert not cut.near_tie
+
+
+def test_an_infinite_gap_is_valid_json() -> None:
+    apart = Divergence("hello", 3, 1, 2, float("inf"), near_tie=False)
+    compared = Comparison(0.0, 1, 0, 4, 0, 0, 4, (apart,))
+    found = report(Verification(0.0, 0.0, (compared,)))
+    text = json.dumps(found, allow_nan=False)
+    assert json.loads(text)["settings"][0]["divergences"][0]["gap"] is None
+
+
+def test_replies_go_on_unharmed_between_measurements(runtime: Runtime) -> None:
+    with runtime:
+        before = answer(runtime, "hello", Sampling(), 1, 20, draft=True)
+        result = verify(runtime, ["a", "b"], [Sampling()], max_tokens=10, seed=3)
+        after = answer(runtime, "hello", Sampling(), 1, 20, draft=True)
+    assert result.exact
+    assert before.tokens == after.tokens

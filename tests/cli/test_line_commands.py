@@ -1,0 +1,59 @@
+"""Commands of a chat in lines."""
+
+from __future__ import annotations
+
+import pytest
+
+from localspec.chats.journal import Journal
+from localspec.cli.line_commands import Leaving, Talk
+from localspec.cli.screen_reader import Spoken
+from localspec.core.sampling_params import Sampling
+from localspec.errors import UsageError
+
+
+@pytest.fixture
+def talk() -> Talk:
+    return Talk(Journal(system="Be kind."), Sampling(), None)
+
+
+def test_commands_change_what_the_next_reply_is_asked_with(talk: Talk) -> None:
+    assert talk.obey("/temp 0") == "temperature 0 from the next reply on"
+    assert talk.obey("/seed 7") == "seed 7 from now on"
+    assert (talk.sampling.temperature, talk.seed) == (0.0, 7)
+    assert talk.obey("/system") == "system prompt: Be kind."
+    assert talk.obey("/system You are a cat.") == "system prompt: You are a cat."
+    assert [m.content for m in talk.journal.messages("Hi")] == ["You are a cat.", "Hi"]
+    assert talk.obey("/system none") == "no system prompt"
+    assert "/quit" in (talk.obey("/help") or "")
+
+
+def test_a_new_chat_forgets_what_was_said_and_keeps_the_system_prompt(talk: Talk) -> None:
+    talk.journal.begin("Hello")
+    talk.journal.grow("Hi.")
+    talk.obey("/new")
+    assert [m.content for m in talk.journal.messages("And?")] == ["Be kind.", "And?"]
+
+
+def test_a_chat_that_goes_on_is_named(talk: Talk, capsys: pytest.CaptureFixture[str]) -> None:
+    Spoken().welcome(talk.journal.so_far)
+    assert "Going on" not in capsys.readouterr().err
+    talk.journal.begin("Hello")
+    talk.journal.grow("Hi.")
+    Spoken().welcome(talk.journal.so_far)
+    assert "Going on with Hello, 2 messages so far." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("line", ["hello", " /help", "/usr/bin/env is what?", "/", "/no_think x"])
+def test_what_is_no_command_goes_to_the_model(talk: Talk, line: str) -> None:
+    assert talk.obey(line) is None
+
+
+@pytest.mark.parametrize("line", ["/temp", "/temp warm", "/temp -1", "/seed x", "/frobnicate"])
+def test_what_cannot_be_meant_is_said(talk: Talk, line: str) -> None:
+    with pytest.raises(UsageError):
+        talk.obey(line)
+
+
+def test_leaving(talk: Talk) -> None:
+    with pytest.raises(Leaving):
+        talk.obey("/bye")

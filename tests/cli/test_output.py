@@ -1,0 +1,56 @@
+"""What reaches a terminal, and what a pipe."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localspec.cli.output import write
+
+
+class Stdout(io.TextIOWrapper):
+    """Standard output that is a terminal, or is not."""
+
+    def __init__(self, *, terminal: bool) -> None:
+        super().__init__(io.BytesIO(), encoding="utf-8")
+        self._terminal = terminal
+
+    def isatty(self) -> bool:
+        return self._terminal
+
+
+def written(text: str, *, terminal: bool) -> str:
+    out = Stdout(terminal=terminal)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdout", out)
+        write(text)
+    return out.buffer.getvalue().decode()
+
+
+def test_a_terminal_obeys_nothing_that_a_model_says() -> None:
+    text = "a\x1b[31mred\x1b]52;c;aGk=\x07\x9b2J\x08\rb\tc\n"
+    shown = written(text, terminal=True)
+    assert shown == "a\ufffd[31mred\ufffd]52;c;aGk=\ufffd\ufffd2J\ufffdb\tc\n"
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_only_tab_and_line_end_are_left_of_the_control_characters(text: str) -> None:
+    shown = written(text, terminal=True)
+    controls = {c for c in shown if ord(c) < 32 or 127 <= ord(c) < 160}
+    assert controls <= {"\t", "\n"}
+    kept = [c for c in text if c in shown]
+    assert "".join(c for c in shown if c != "\ufffd") == "".join(c for c in kept if c != "\ufffd")
+
+
+def test_joined_and_right_to_left_characters_are_kept() -> None:
+    text = "👩\u200d👧 \u200fשלום\u00a0x e\u0301\n"
+    assert written(text, terminal=True) == text
+
+
+def test_a_pipe_gets_the_text_as_it_is() -> None:
+    text = "a\x1b[31m\r\n"
+    assert written(text, terminal=False) == text

@@ -1,0 +1,122 @@
+"""The round's books: what ends a reply, what is kept, what is counted."""
+
+from __future__ import annotations
+
+import pytest
+import tables
+
+from localspec.core.events import FinishReason
+from localspec.core.logits import GREEDY, LogitsProcessor
+from localspec.core.noise import Noise
+from localspec.core.values import Origin, Proposal
+from localspec.decode.request import Request
+from localspec.decode.round import decode_round
+from localspec.drafters.model.chain import ChainDrafter
+from localspec.errors import AuditError
+from localspec.policy import Fixed
+from localspec.testing import TableModel, TableTarget
+from localspec.verifiers import Match
+
+TABLE = tables.random_table(21, v=5)
+
+
+def finished(
+    limit: int = 30, k: int = 4, end: int | None = None, capacity: int = 1000
+) -> tuple[Request, TableTarget]:
+    """A greedy reply with a draft that is always right, so that every end lies inside a run."""
+
+    def ends(token: int) -> FinishReason | None:
+        return "stop" if token == end else None
+
+    target = TableTarget(TABLE, capacity=capacity)
+    target.read(0, tables.PROMPT[:-1])
+    request = Request(0, list(tables.PROMPT), LogitsProcessor(GREEDY, 5), Noise(0), limit, ends)
+    drafter = ChainDrafter(TableModel(TABLE), Proposal.COUPLED)
+    while request.finish is None:
+        decode_round([request], target, drafter, Match(), Fixed(k))
+    return request, target
+
+
+@pytest.mark.parametrize("limit", range(1, 14))
+def test_a_limit_inside_an_accepted_run_is_kept_to_the_token(limit: int) -> None:
+    request, target = finished(limit)
+    plain, _ = finished(limit, k=0)
+    assert len(request.emitted) == limit
+    assert request.tokens == plain.tokens
+    assert target.cache[0] == request.tokens[:-1]
+    assert request.finish == "length"
+
+
+@pytest.mark.parametrize("k", range(8))
+def test_nothing_follows_an_end_token(k: int) -> None:
+    plain, _ = finished(40, k=0)
+    end = plain.tokens[9]
+    request, target = finished(40, k=k, end=end)
+    assert request.finish == "stop"
+    assert request.tokens[-1] == end
+    assert request.tokens.count(end) == 1 + tables.PROMPT.count(end)
+    assert target.cache[0] == request.tokens[:-1]
+    tally = request.tally
+    assert tally.accepted <= tally.verified <= tally.drafted
+    own = tally.rounds - (request.emitted[-1].origin is Origin.ACCEPTED)
+    assert len(request.emitted) == tally.accepted + own
+
+
+def test_a_full_context_ends_the_draft_before_it_overflows() -> None:
+    room = 20
+    request, target = finished(limit=room - 1, capacity=room)
+    assert len(target.cache[0]) <= room
+    assert len(request.tokens) == len(tables.PROMPT) + room - 1
+
+
+def test_positions_are_counted_once_each() -> None:
+    request, _ = finished(30, k=3)
+    assert request.tally.accepted_at == request.tally.judged_at
+    assert sum(request.tally.accepted_at) == request.tally.accepted
+
+
+@pytest.mark.parametrize("k", range(2, 8))
+def test_positions_beyond_the_end_are_not_judged(k: int) -> None:
+    plain, _ = finished(30, k=0)
+    tally = finished(30, k=k, end=plain.tokens[-1])[0].tally
+    assert sum(tally.judged_at) == tally.verified
+    assert tally.accepted_at == tally.judged_at
+
+
+def test_requests_in_one_round_do_not_touch_each_other() -> None:
+    """The same request gives the same text in any company."""
+
+    def run(seqs: list[int]) -> dict[int, list[int]]:
+        target = TableTarget(TABLE)
+        drafter = ChainDrafter(TableModel(TABLE), Proposal.COUPLED)
+        requests = []
+        for seq in seqs:
+            prompt = [seq % 5, (3 * seq) % 5]
+            target.read(seq, prompt[:-1])
+            processor = LogitsProcessor(tables.WARM, 5)
+            requests.append(Request(seq, prompt, processor, Noise(seq), 12, lambda _t: None))
+        alive = requests
+        while alive:
+            decode_round(alive, target, drafter, Match(), Fixed(3))
+            alive = [r for r in alive if r.finish is None]
+        return {r.seq: r.tokens for r in requests}
+
+    together = run([1, 2, 3, 7])
+    for seq in together:
+        assert run([seq])[seq] == together[seq]
+
+
+def test_the_audit_sees_a_lost_token() -> None:
+    class Forgetful(TableTarget):
+        def keep(self, seq: int, path: object) -> None:
+            super().keep(seq, path)
+            self.cache[seq].pop()
+
+    target = Forgetful(TABLE)
+    target.read(0, tables.PROMPT[:-1])
+    request = Request(
+        0, list(tables.PROMPT), LogitsProcessor(GREEDY, 5), Noise(0), 9, lambda _t: None
+    )
+    drafter = ChainDrafter(TableModel(TABLE), Proposal.COUPLED)
+    with pytest.raises(AuditError, match="target holds"):
+        decode_round([request], target, drafter, Match(), Fixed(2))

@@ -1,0 +1,344 @@
+"""doctor: every topic, every fix, and installations that are broken in all kinds of ways."""
+
+from __future__ import annotations
+
+import hashlib
+import http.server
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import Files
+
+from localspec import cli
+from localspec.doctor import Finding, backend, diagnose, network, pair, storage, system
+from localspec.models.catalog import catalog, toml_file
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _quiet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No connections, a cache of our own, and no seconds spent on speed."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    monkeypatch.delenv("HF_HUB_CACHE", raising=False)
+    monkeypatch.setattr(pair, "SPEED_CHECK_S", 0.02)
+
+
+@pytest.fixture
+def demo(files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The random pair in place of the embedded one, with its hashes."""
+    folder = tmp_path / "demo"
+    folder.mkdir()
+    lines = []
+    for name, source in (("target.gguf", files.target), ("draft.gguf", files.draft)):
+        shutil.copy(source, folder / name)
+        lines.append(f"{hashlib.sha256(source.read_bytes()).hexdigest()}  {name}\n")
+    (folder / "SHA256SUMS").write_text("".join(lines))
+    monkeypatch.setattr(pair, "FOLDER", folder)
+    monkeypatch.setattr(toml_file, "FOLDER", folder)
+    catalog.catalog.cache_clear()
+    return folder
+
+
+def by_topic(*, offline: bool = True) -> dict[str, Finding]:
+    return {finding.topic: finding for finding in diagnose(offline=offline)}
+
+
+def home() -> Path:
+    return Path(os.environ["LOCALSPEC_HOME"])
+
+
+def test_a_sound_installation(demo: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert cli.call(["doctor", "--json"]) == 0
+    found = json.loads(capfd.readouterr().out)
+    assert found["ok"] is True
+    topics = {f["topic"]: f for f in found["findings"]}
+    expected = "python packages terminal llama.cpp cpu device gpu config data state cache settings"
+    assert topics.keys() >= {
+        *expected.split(),
+        "catalogue",
+        "models",
+        "hub",
+        "demo",
+        "speed",
+        "fit",
+    }
+    assert topics["packages"]["details"]["llama-cpp-python"] == "0.3.36"
+    assert topics["demo"]["details"]["hashes"] == "match"
+    assert topics["speed"]["details"]["plain_tokens_per_second"] > 0
+    assert topics["fit"]["details"]["models"]["target"]["weights"] > 0
+    assert all("\n" not in f["text"] for f in found["findings"])
+    assert not any(f["status"] == "broken" for f in found["findings"])
+
+
+def test_people_get_a_line_a_finding_and_the_table(
+    demo: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.call(["doctor", "--offline"]) == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert sum(line.startswith(("✓", "·", "✗")) for line in lines) >= 17
+    assert any("GPU layers" in line and "KV cache" in line for line in lines)
+    assert any(line.startswith("✓ hub") and "offline, by --offline" in line for line in lines)
+
+
+# -- the embedded pair -------------------------------------------------------------------------
+
+
+def test_a_damaged_pair_is_found(demo: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with (demo / "draft.gguf").open("r+b") as file:
+        file.seek(-1, 2)
+        file.write(b"\x99")
+    assert cli.call(["doctor"]) == 1
+    out = capfd.readouterr().out
+    assert "✗ demo" in out
+    assert "draft.gguf is damaged" in out
+    assert "fix: install localspec again" in out
+    assert "speed" not in out, "what is damaged is not measured"
+
+
+def test_sums_that_are_absent_short_or_no_text(demo: Path) -> None:
+    sums = demo / "SHA256SUMS"
+    sums.write_text(sums.read_text().splitlines()[0] + "\n")
+    assert "does not name draft.gguf" in pair.files_whole(demo).text
+    sums.write_bytes(b"\xff\xfe\x00")
+    assert pair.files_whole(demo).status == "broken"
+    sums.unlink()
+    assert pair.files_whole(demo).status == "ok"
+    assert "without SHA256SUMS" in pair.files_whole(demo).text
+    (demo / "target.gguf").unlink()
+    assert "lacks target.gguf" in pair.files_whole(demo).text
+
+
+def test_a_pair_that_does_not_run_is_broken(demo: Path) -> None:
+    (demo / "SHA256SUMS").unlink()
+    for name in ("target.gguf", "draft.gguf"):
+        (demo / name).write_bytes(b"GGUF and nothing more")
+    found = by_topic()
+    assert found["speed"].status == "broken"
+    assert found["fit"].status == "note"
+
+
+# -- llama.cpp and GPUs ------------------------------------------------------------------------
+
+
+def test_a_library_that_does_not_load_is_a_finding() -> None:
+    program = (
+        "import sys; sys.modules['llama_cpp'] = None; from localspec.cli import call; "
+        "sys.exit(call(['doctor', '--json', '--offline']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert done.returncode == 1, done.stderr
+    found = {f["topic"]: f for f in json.loads(done.stdout)["findings"]}
+    assert found["llama.cpp"]["status"] == "broken"
+    assert "scripts/localspec doctor" in found["llama.cpp"]["fix"]
+    assert "device" not in found
+
+
+def nvidia_smi(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    program = folder / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+def test_an_idle_gpu_gets_the_command_that_builds_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nvidia_smi(tmp_path, monkeypatch, "echo 'NVIDIA GeForce RTX 4090'")
+    finding = backend.unused_gpu()
+    assert (finding.status, finding.fix) == (
+        "note",
+        "LOCALSPEC_BACKEND=cuda scripts/localspec doctor",
+    )
+    assert "RTX 4090" in finding.text
+    monkeypatch.setattr(backend, "in_checkout", lambda: False)
+    fix = backend.unused_gpu().fix or ""
+    for word in ("CMAKE_ARGS", "GGML_CUDA", "--no-cache-dir", "--force-reinstall", "pip install"):
+        assert word in fix
+
+
+def test_a_driver_that_fails_is_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nvidia_smi(tmp_path, monkeypatch, "echo 'cannot talk to the driver' >&2; exit 9")
+    assert backend.unused_gpu().status == "ok"
+    monkeypatch.setattr(backend, "_PROBE_S", 0.1)
+    nvidia_smi(tmp_path, monkeypatch, "exec sleep 3")
+    assert backend.unused_gpu().status == "ok"
+
+
+def test_a_mac_without_metal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backend, "_nvidia", list)
+    monkeypatch.setattr("sys.platform", "darwin")
+    monkeypatch.setattr("platform.machine", lambda: "arm64")
+    assert "LOCALSPEC_BACKEND=metal" in (backend.unused_gpu().fix or "")
+
+
+# -- folders, settings, catalogue, cache -------------------------------------------------------
+
+
+def test_an_unwritable_home_is_a_finding(
+    demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path / "file"))
+    found = by_topic()
+    assert found["config"].status == "broken"
+    assert "LOCALSPEC_HOME" in (found["config"].fix or "")
+    assert found["speed"].status == "note", "one cause, one problem"
+    assert found["demo"].status == "ok"
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write all")
+def test_a_read_only_folder_is_a_finding(tmp_path: Path) -> None:
+    state = home() / "state"
+    state.mkdir(parents=True)
+    state.chmod(0o500)
+    assert by_topic()["state"].status == "broken"
+
+
+def test_damaged_settings_and_catalogue_are_findings(demo: Path) -> None:
+    folder = home() / "config"
+    folder.mkdir(parents=True)
+    (folder / "config.toml").write_text("model = \n")
+    (folder / "models.toml").write_text("[x\n")
+    found = by_topic(offline=False)
+    assert found["settings"].status == found["catalogue"].status == "broken"
+    assert "config.toml" in (found["settings"].fix or "")
+    assert "models.toml" in (found["catalogue"].fix or "")
+    assert found["demo"].status == "ok"
+
+
+def test_the_cache_and_what_is_unfinished_in_it(tmp_path: Path) -> None:
+    assert "not there yet" in next(iter(storage._models())).text
+    blobs = tmp_path / "hf" / "hub" / "models--a--b" / "blobs"
+    blobs.mkdir(parents=True)
+    (blobs / ("1" * 64)).write_bytes(b"x" * 300_000)
+    (blobs / ("2" * 64 + storage.PARTIAL_SUFFIX)).write_bytes(b"x" * 100_000)
+    snapshot = blobs.parent / "snapshots" / "c"
+    snapshot.mkdir(parents=True)
+    (snapshot / "m.gguf").symlink_to(blobs / ("1" * 64))
+    whole, begun = storage._models()
+    assert whole.details is not None
+    assert (whole.details["bytes"], whole.details["unfinished"]) == (300_000, 100_000)
+    assert "pull" in (begun.fix or "")
+
+
+# -- the Hub -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """A server on loopback; what it was asked."""
+    asked: list[str] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            asked.append(self.path)
+            self.send_response(405)
+            self.end_headers()
+
+        def log_message(self, *args: object) -> None:
+            """Quiet."""
+
+    server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+    yield asked
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_a_hub_that_answers(hub: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HF_HUB_OFFLINE")
+    (finding,) = network.check(offline=False)
+    assert (finding.status, finding.fix) == ("ok", None)
+    assert "answers in" in finding.text
+    assert len(hub) == 1
+
+
+@pytest.mark.parametrize("how", ["flag", "HF_HUB_OFFLINE", "LOCALSPEC_OFFLINE", "config.toml"])
+def test_offline_means_no_connection(
+    hub: list[str], how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HF_HUB_OFFLINE")
+    if how == "config.toml":
+        (home() / "config").mkdir(parents=True)
+        (home() / "config" / how).write_text("offline = true\n")
+    elif how != "flag":
+        monkeypatch.setenv(how, "1")
+    (finding,) = network.check(offline=how == "flag")
+    assert finding.details is not None
+    assert finding.details["state"] == "offline"
+    assert hub == []
+
+
+def test_a_hub_that_is_away_or_silent_or_nonsense(monkeypatch: pytest.MonkeyPatch) -> None:
+    import socket
+
+    monkeypatch.delenv("HF_HUB_OFFLINE")
+    monkeypatch.setattr(network, "_WAIT_S", 0.2)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        for address in (
+            "http://127.0.0.1:1",
+            f"http://127.0.0.1:{silent.getsockname()[1]}",
+            "ftp://x",
+        ):
+            monkeypatch.setenv("HF_ENDPOINT", address)
+            (finding,) = network.check(offline=False)
+            assert finding.status == "note"
+            assert "cannot be reached" in finding.text
+            assert "HF_ENDPOINT" in (finding.fix or "")
+
+
+# -- Python and the terminal -------------------------------------------------------------------
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(system, "_PACKAGES", ("click", "no-such-package"))
+    broken = list(system.check())[1]
+    assert broken.status == "broken"
+    assert "no-such-package" in broken.text
+
+
+@pytest.mark.parametrize(
+    ("variables", "size", "encoding", "word"),
+    [
+        ({"TERM": "xterm-256color", "COLORTERM": "truecolor"}, (120, 40), "utf-8", "16 million"),
+        ({"TERM": "xterm-256color"}, (120, 40), "utf-8", "256 colours"),
+        ({"TERM": "dumb"}, (120, 40), "utf-8", "TERM"),
+        ({"TERM": "xterm", "NO_COLOR": "1"}, (120, 40), "utf-8", "NO_COLOR"),
+        ({"TERM": "xterm"}, (60, 20), "utf-8", "80×24"),
+        ({"TERM": "xterm"}, (120, 40), "ascii", "UTF-8"),
+    ],
+)
+def test_what_a_terminal_can_do(
+    variables: dict[str, str],
+    size: tuple[int, int],
+    encoding: str,
+    word: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("TERM", "COLORTERM", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    screen = type("Screen", (), {"isatty": lambda self: True, "encoding": encoding})()
+    monkeypatch.setattr("sys.stdout", screen)
+    for name, number in zip(("COLUMNS", "LINES"), size, strict=True):
+        monkeypatch.setenv(name, str(number))
+    finding = system.terminal()
+    assert word in f"{finding.text} {finding.fix}"
+    assert (finding.fix is None) == (finding.status == "ok")

@@ -1,0 +1,275 @@
+"""Saved KV caches: found by their beginning, never of another setting, never damaged."""
+
+from __future__ import annotations
+
+import math
+import os
+import stat
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import head_files
+import numpy as np
+import pytest
+from conftest import Files
+
+from localspec import Finished, Message, Options, Runtime, Sampling
+from localspec.core.events import Notice, Reading
+from localspec.errors import DecodeError
+from localspec.generation import kv_files, prefix_cache
+from localspec.generation.kv_files import DamagedError, KvStore
+from localspec.llama import state as llama_saved
+from localspec.llama.context import Context
+from localspec.llama.model import Model
+
+STATE = memoryview(os.urandom(5000))
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> KvStore:
+    return KvStore("this", tmp_path / "states")
+
+
+def put(shelf: KvStore, held: list[int], **more: object) -> bool:
+    given = {"text": "t", "tokens": held, "rate": 9.0, "state": STATE} | more
+    return shelf.put(held=held, **given)
+
+
+def helds(shelf: KvStore) -> list[tuple[int, ...]]:
+    return [saved.held for saved in shelf.saved()[0]]
+
+
+def test_a_state_comes_back_as_it_was(shelf: KvStore) -> None:
+    assert put(shelf, [1, 2, 3], text="half \ud83d", tokens=[1, 2, 3, 4])
+    ((saved,), damaged) = shelf.saved()
+    assert (saved.held, saved.text, saved.tokens) == ((1, 2, 3), "half \ud83d", (1, 2, 3, 4))
+    assert saved.rate == 9.0
+    assert shelf.load(saved) == STATE
+    assert damaged == []
+
+
+def test_other_settings_are_not_seen(shelf: KvStore, tmp_path: Path) -> None:
+    put(shelf, [1, 2, 3])
+    assert helds(KvStore("other", tmp_path / "states")) == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="modes")
+def test_nobody_else_can_read_it(shelf: KvStore, tmp_path: Path) -> None:
+    put(shelf, [1, 2, 3])
+    for path in (tmp_path / "states").rglob("*"):
+        assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0
+
+
+def test_a_conversation_that_went_on_replaces_its_beginning(shelf: KvStore) -> None:
+    put(shelf, [1, 2])
+    put(shelf, [1, 3])
+    put(shelf, [1, 2, 4])
+    assert sorted(helds(shelf)) == [(1, 2, 4), (1, 3)]
+
+
+def test_the_least_recently_used_goes_when_room_is_needed(tmp_path: Path) -> None:
+    shelf = KvStore("this", tmp_path / "states", limit=3 * (len(STATE) + 400))
+    for number in range(3):
+        put(shelf, [number])
+        for saved in shelf.saved()[0]:
+            if saved.held == (number,):
+                os.utime(saved.path, (number + 100, number + 100))
+    (oldest, *_), _ = shelf.saved()
+    shelf.load(oldest)
+    put(KvStore("other", tmp_path / "states", limit=3 * (len(STATE) + 400)), [7])
+    assert sorted(helds(shelf)) == [(0,), (2,)]
+    assert not put(shelf, [9], state=memoryview(bytes(20_000)))
+
+
+def test_writing_can_be_given_up_and_leaves_nothing(shelf: KvStore, tmp_path: Path) -> None:
+    assert not put(shelf, [1], cancelled=lambda: True)
+    assert [p for p in (tmp_path / "states").rglob("*") if p.is_file()] == []
+
+
+def test_a_full_disk_leaves_nothing(
+    shelf: KvStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: Path, target: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(OSError, match="No space"):
+        put(shelf, [1])
+    assert [p for p in (tmp_path / "states").rglob("*") if p.is_file()] == []
+
+
+@pytest.mark.parametrize("place", ["magic", "length", "header", "state", "digest", "cut", "empty"])
+def test_a_damaged_file_is_found_and_removed(shelf: KvStore, place: str) -> None:
+    put(shelf, [1, 2, 3])
+    ((saved,), _) = shelf.saved()
+    raw = bytearray(saved.path.read_bytes())
+    at = {"magic": 3, "length": 19, "header": 36, "state": 1000, "digest": len(raw) - 3}
+    if place in at:
+        raw[at[place]] ^= 0x15
+    saved.path.write_bytes(raw[:-9] if place == "cut" else b"" if place == "empty" else raw)
+    found, damaged = shelf.saved()
+    if found:
+        with pytest.raises(DamagedError):
+            shelf.load(found[0])
+    else:
+        assert damaged == [saved.path]
+    assert not saved.path.exists()
+
+
+# -- with a model ------------------------------------------------------------------------------
+
+LONG = [Message("user", "Once upon a time there was a fox. " * 8)]
+GREEDY = Sampling(temperature=0.0)
+
+
+@pytest.fixture
+def _always_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefix_cache, "_WORTH_SECONDS", 0.0)
+    monkeypatch.setattr(prefix_cache, "_BYTES_PER_SECOND", math.inf)
+
+
+def options(files: Files, **changes: object) -> Options:
+    return replace(Options(model=str(files.target), draft=str(files.draft)), **changes)
+
+
+def ask(runtime: Runtime, messages: list[Message]) -> tuple[Finished, list[object]]:
+    events = list(runtime.reply(messages, sampling=GREEDY, seed=1, max_tokens=12))
+    assert isinstance(events[-1], Finished)
+    return events[-1], events
+
+
+def went_on(end: Finished) -> list[Message]:
+    return [*LONG, Message("assistant", end.reply.text), Message("user", "And then?")]
+
+
+@pytest.mark.usefixtures("_always_worth_it")
+@pytest.mark.parametrize("changes", [{}, {"drafter": ("tree",)}, {"kv_type": "q8_0"}])
+def test_a_resumed_chat_goes_on_as_if_it_had_never_ended(
+    files: Files, changes: dict[str, object]
+) -> None:
+    with Runtime.open(options(files, **changes)) as runtime:
+        runtime.keep_states()
+        first, _ = ask(runtime, LONG)
+        runtime.rest()
+        expected, _ = ask(runtime, went_on(first))
+    with Runtime.open(options(files, **changes)) as runtime:
+        runtime.keep_states()
+        found, events = ask(runtime, went_on(first))
+        assert found.reply.tokens == expected.reply.tokens
+        assert found.reply.stats.cached_tokens == expected.reply.stats.cached_tokens > 100
+        assert any(isinstance(e, Reading) and e.cached > 100 for e in events)
+
+
+@pytest.mark.usefixtures("_always_worth_it")
+def test_where_layers_slide_another_end_of_a_resumed_chat_is_read_anew(tmp_path: Path) -> None:
+    """What sliding layers saw before the last tokens is not in a saved state."""
+    model = head_files.write_gemma(tmp_path / "slides.gguf", window=16)
+    with Runtime.open(Options(str(model))) as runtime:
+        runtime.keep_states()
+        first, _ = ask(runtime, LONG)
+        runtime.rest()
+        other = [*LONG, Message("assistant", first.reply.text[:3]), Message("user", "No.")]
+        expected = [ask(runtime, said)[0].reply.tokens for said in (LONG, other)]
+    for said, right in zip((LONG, other), expected, strict=True):
+        with Runtime.open(Options(str(model))) as runtime:
+            runtime.keep_states()
+            assert ask(runtime, said)[0].reply.tokens == right
+            assert ask(runtime, said)[0].reply.stats.cached_tokens > 100
+
+
+def test_a_restored_sequence_is_not_cut_where_a_sliding_layer_would_miss_something(
+    tmp_path: Path,
+) -> None:
+    loaded = Model(head_files.write_gemma(tmp_path / "slides.gguf", window=16))
+    context, other = (Context(loaded, n_ctx=256, threads=1) for _ in range(2))
+    try:
+        tokens = np.random.default_rng(0).integers(3, 250, 100).tolist()
+        context.read(0, tokens)
+        llama_saved.restore(other, 0, bytearray(llama_saved.state(context, 0)))
+        with pytest.raises(DecodeError, match="sliding"):
+            other.truncate(0, 90)
+        rows = []
+        for made in (context, other):
+            made.forward([(0, [5, 6, 7, 8], 1)])
+            made.truncate(0, 101)  # a draft that did not stand
+            rows.append(made.forward([(0, [9], 1)])[0].copy())
+        np.testing.assert_allclose(rows[0], rows[1], atol=0.01)
+        other.truncate(0, 0)
+        other.read(0, tokens)
+        other.truncate(0, 20)  # nothing is missing in what was read here
+    finally:
+        for made in (context, other, loaded):
+            made.close()
+
+
+@pytest.mark.usefixtures("_always_worth_it")
+def test_another_setting_reads_anew(files: Files) -> None:
+    with Runtime.open(options(files)) as runtime:
+        runtime.keep_states()
+        first, _ = ask(runtime, LONG)
+        runtime.rest()
+    for changed in (
+        options(files, kv_type="q8_0"),
+        options(files, context=400),
+        options(files, model=str(files.draft), draft="none"),
+    ):
+        with Runtime.open(changed) as runtime:
+            runtime.keep_states()
+            assert ask(runtime, went_on(first))[0].reply.stats.cached_tokens == 0
+
+
+@pytest.mark.usefixtures("_always_worth_it")
+def test_a_damaged_state_is_told_and_the_prompt_read(files: Files, tmp_path: Path) -> None:
+    with Runtime.open(options(files)) as runtime:
+        runtime.keep_states()
+        first, _ = ask(runtime, LONG)
+        runtime.rest()
+        expected, _ = ask(runtime, LONG)
+    (path,) = (tmp_path / "home").rglob("*.state")
+    raw = bytearray(path.read_bytes())
+    raw[-1000] ^= 1
+    path.write_bytes(raw)
+    with Runtime.open(options(files)) as runtime:
+        runtime.keep_states()
+        end, events = ask(runtime, LONG)
+        assert end.reply.tokens == expected.reply.tokens
+        assert end.reply.stats.cached_tokens == 0
+        (notice,) = [e.text for e in events if isinstance(e, Notice)]
+        assert "damaged" in notice
+        assert not any(isinstance(e, Notice) for e in ask(runtime, went_on(first))[1])
+
+
+@pytest.mark.usefixtures("_always_worth_it")
+def test_a_state_that_cannot_be_written_is_told_with_the_next_reply(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: KvStore, **given: object) -> bool:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(kv_files.KvStore, "put", full)
+    with Runtime.open(options(files)) as runtime:
+        runtime.keep_states()
+        first, _ = ask(runtime, LONG)
+        runtime.rest()
+        _, events = ask(runtime, went_on(first))
+        (notice,) = [e.text for e in events if isinstance(e, Notice)]
+        assert "No space left" in notice
+
+
+def test_what_is_read_faster_than_restored_is_not_kept(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prefix_cache, "_BYTES_PER_SECOND", 1e-9)
+    with Runtime.open(options(files)) as runtime:
+        runtime.keep_states()
+        ask(runtime, LONG)
+        runtime.rest()
+    assert list((tmp_path / "home").rglob("*.state")) == []
+
+
+def test_without_keep_states_nothing_is_kept(files: Files, tmp_path: Path) -> None:
+    with Runtime.open(options(files)) as runtime:
+        ask(runtime, LONG)
+        runtime.rest()
+    assert list((tmp_path / "home").rglob("*.state")) == []

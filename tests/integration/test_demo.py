@@ -1,0 +1,179 @@
+"""The embedded pair: exact, accepted as its card says, and tokenized as it was trained."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+from tokenizers import Tokenizer
+
+from localspec import GREEDY, Finished, Message, Options, Reply, Runtime, Sampling
+from localspec.bench.exactness import verify
+from localspec.bench.verify_prompts import VERIFY
+from localspec.core.logits import LogitsProcessor
+from localspec.core.noise import Noise
+from localspec.core.target import Work
+from localspec.core.values import no_draft
+from localspec.decode.request import Request
+from localspec.decode.round import decode_round
+from localspec.demo import FOLDER
+from localspec.llama.model import Model
+from localspec.policy import Fixed
+
+DATA = Path(__file__).parents[1] / "data" / "demo"
+FULL = Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
+K = 4
+
+
+def heldout() -> list[list[Message]]:
+    """What the person says in each conversation, turn by turn."""
+    entries = json.loads((DATA / "heldout.json").read_text(encoding="utf-8"))
+    return [[Message(m["role"], m["content"]) for m in e["messages"]] for e in entries]
+
+
+def answer(runtime: Runtime, messages: list[Message], **settings: object) -> Reply:
+    *_, last = runtime.reply(messages, **settings)
+    assert isinstance(last, Finished)
+    return last.reply
+
+
+def test_sizes_are_those_of_a_toy() -> None:
+    assert (FOLDER / "target.gguf").stat().st_size <= 12_000_000
+    assert (FOLDER / "draft.gguf").stat().st_size <= 2_000_000
+
+
+def test_a_chat_of_three_turns_reads_each_turn_once() -> None:
+    with Runtime.open(Options(drafter=("model",), draft_max=K)) as runtime:
+        assert runtime.info.draft is not None
+        chat = []
+        for i, text in enumerate(("Hello!", "What is localspec?", "Thank you!")):
+            chat.append(Message("user", text))
+            reply = answer(runtime, chat, sampling=GREEDY, max_tokens=60)
+            assert reply.text.strip()
+            assert (reply.stats.cached_tokens > 0) is (i > 0)
+            assert reply.stats.prompt_tokens - reply.stats.cached_tokens < 60
+            chat.append(Message("assistant", reply.text))
+
+
+def test_end_tokens_are_not_shown() -> None:
+    with Runtime.open(Options(draft_max=K)) as runtime:
+        reply = answer(runtime, [Message("user", "Hello!")], sampling=GREEDY)
+        assert reply.finish_reason == "stop"
+        assert "<|" not in reply.text
+        assert runtime.info.context > reply.stats.prompt_tokens + len(reply.tokens)
+
+
+def test_tokenization_is_that_of_training() -> None:
+    """1,000 samples: prompts, their pieces cut anywhere, and hostile text."""
+    trained = Tokenizer.from_file(str(DATA / "tokenizer.json"))
+    rng = np.random.default_rng(0)
+    text = "\n".join(m.content for messages in heldout() for m in messages) + "\n".join(VERIFY)
+    hostile = "  \t\n\r\n é漢字🙂‍👩 ИЙ İſK '’“ I'LL we'Re 0123456789 ñ\u00a0\u200b{}[]<>#$%&*+=|~^`"
+    samples = list(VERIFY)
+    while len(samples) < 1000:
+        source = text if rng.random() < 0.7 else hostile
+        a, n = int(rng.integers(len(source))), int(rng.integers(1, 200))
+        samples.append(
+            source[a : a + n] if source is text else "".join(rng.permutation(list(source))[:n])
+        )
+    for name in ("target.gguf", "draft.gguf"):
+        model = Model(FOLDER / name)
+        for sample in samples:
+            expected = trained.encode(sample, add_special_tokens=False).ids
+            found = model.tokenize(sample)
+            assert found == expected, sample
+            assert b"".join(model.piece(t) for t in found).decode() == sample
+        model.close()
+
+
+def test_a_few_replies_are_identical_with_and_without_drafting() -> None:
+    """The quick part of the slow test below."""
+    with Runtime.open(Options(draft_max=K)) as runtime:
+        result = verify(
+            runtime, VERIFY[:6], [GREEDY, Sampling(temperature=1.0)], max_tokens=48, seed=1
+        )
+    assert result.exact
+    assert all(c.accepted > 0 for c in result.comparisons)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "drafter", [("suffix", "model"), ("ngram", "model"), ("model",), ("suffix",)]
+)
+def test_replies_are_identical_with_and_without_drafting(drafter: tuple[str, ...]) -> None:
+    """48 prompts of 128 tokens at three temperatures; only near-ties are tolerated."""
+    assert len(VERIFY) >= 40
+    settings = [Sampling(temperature=t) for t in (0.0, 0.7, 1.0)]
+    with Runtime.open(Options(drafter=drafter, draft_max=K)) as runtime:
+        result = verify(runtime, VERIFY, settings, max_tokens=128, seed=1)
+    assert result.exact
+    assert sum(len(c.divergences) for c in result.comparisons) <= 0.02 * 3 * len(VERIFY)
+
+
+@pytest.mark.slow
+def test_acceptance_on_held_out_prompts() -> None:
+    """With K = 4: at least 0.75 at temperature 0, 0.6 at 1 with the better verifier."""
+
+    def acceptance(verifier: str, sampling: Sampling) -> float:
+        accepted = verified = 0
+        options = Options(drafter=("model",), draft_max=K, verifier=verifier)
+        with Runtime.open(options) as runtime:
+            for i, turns in enumerate(heldout()):
+                chat: list[Message] = []
+                for turn in turns:
+                    chat.append(turn)
+                    reply = answer(runtime, chat, sampling=sampling, seed=i, max_tokens=128)
+                    chat.append(Message("assistant", reply.text))
+                    accepted += reply.stats.accepted
+                    verified += reply.stats.verified
+        return accepted / verified
+
+    assert acceptance("match", GREEDY) >= 0.75
+    warm = [acceptance(v, FULL) for v in ("match", "rejection")]
+    assert max(warm) >= 0.6
+
+
+@pytest.mark.slow
+def test_rejection_draws_the_next_token_from_the_targets_distribution() -> None:
+    """10,000 rounds from one prompt; chi-squared with a false-alarm rate of 1e-4 (seeds fixed).
+
+    The prompt is the built-in one whose next token is the least certain.
+    """
+    runs = 10_000
+    options = Options(drafter=("model",), draft_max=2, verifier="rejection", threads=1)
+    with Runtime.open(options) as runtime:
+        processor = LogitsProcessor(FULL, runtime.lend().target_model.n_vocab)
+
+        def next_token(prompt: list[int]) -> object:
+            target = runtime.lend().target
+            target.read(0, prompt[:-1])
+            (scores,) = target.score([Work(0, prompt[-1], no_draft("test"))])
+            return processor(scores.logits[0], prompt)
+
+        prompts = [runtime.encode([Message("user", text)]) for text in VERIFY]
+        known = [next_token(p) for p in prompts]
+        entropies = [float(-(d.probs * np.log(d.probs)).sum()) for d in known]
+        at = int(np.argmax(entropies))
+        prompt, p = prompts[at], known[at]
+        assert entropies[at] > 0.5
+
+        parts = runtime.lend()
+        parts.target.read(0, prompt[:-1])
+        counts = dict.fromkeys(p.ids.tolist(), 0)
+        accepted = 0
+        for seed in range(runs):
+            request = Request(0, list(prompt), processor, Noise(seed), 3, lambda _t: None)
+            (turn,) = decode_round([request], parts.target, parts.drafter, parts.verifier, Fixed(2))
+            counts[turn.emitted[0].token] += 1
+            accepted += len(turn.verdict.path) > 0
+            parts.target.truncate(0, len(prompt) - 1)
+    assert 0 < accepted < runs  # both branches of the rule were taken
+    expected = p.probs * runs
+    observed = np.array([counts[i] for i in p.ids.tolist()])
+    rare = expected < 5
+    bins = lambda x: np.append(x[~rare], x[rare].sum())  # noqa: E731 - used twice, right here
+    chi2 = float(((bins(observed) - bins(expected)) ** 2 / np.maximum(bins(expected), 1e-9)).sum())
+    assert stats.chi2.sf(chi2, int((~rare).sum())) > 1e-4

@@ -1,0 +1,197 @@
+"""Conversations that heads of every kind draft for, with all that can happen to one: what is said
+is what plain decoding says, whatever the caches of target and head went through.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import gguf_tools
+import head_files
+import pytest
+from heads.compose import compose_mtp
+from heads.widen import widen
+
+from localspec import Finished, Message, Options, Reply, Runtime, Sampling
+from localspec.core.events import Round, Token
+from localspec.demo import FOLDER
+from localspec.generation import prefix_cache
+
+ENDLESS = tuple((token, -100.0) for token in range(3))
+WARM = Sampling(temperature=1.0, logit_bias=ENDLESS)
+COLD = Sampling(temperature=0.0, logit_bias=ENDLESS)
+HEADS = Path(__file__).parents[1] / "data" / "heads"
+TRAINED = ("trained mtp", "trained eagle3", "trained medusa")
+RANDOM = (
+    *("mtp", "hybrid", "eagle3", "medusa", "medusa on a recurrent target", "dflash", "assistant"),
+    *("hy_v3", "step35", "mimo2", "mtp beside a hybrid", "hy_v3 beside its target"),
+)
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, Path, Path | None]]:
+    """Of each kind: drafter, target, and the head's file where that is apart."""
+    folder = tmp_path_factory.mktemp("lives")
+
+    def inside(name: str) -> Path:
+        (folder / name).mkdir()
+        return folder / name / "m.gguf"
+
+    # Of 4 bits, logits depend on how a prompt was cut into passes, if only at near-ties.
+    widen(FOLDER / "target.gguf", demo := inside("demo"))
+    compose_mtp(demo, HEADS / "mtp-block.gguf", inside("trained"))
+    dense = gguf_tools.write_llama(inside("dense"), layers=4, seed=3, context=1024)
+    eagle = head_files.write_eagle(inside("eagle"), ids=[*range(3, 120)])
+    medusa = head_files.write_medusa(inside("medusa"), own=(1,))
+    mamba = gguf_tools.write_mamba(inside("mamba"), width=head_files.WIDTH)
+    dflash = head_files.write_dflash(inside("dflash"), own=True)
+    gemma = head_files.write_gemma(inside("gemma"))
+    assistant = head_files.write_assistant(inside("assistant"))
+    hybrid, hy = head_files.write_hybrid(inside("hybrid")), inside("hy_v3")
+    head_files.write_chained(hy, "hy_v3")
+    head_files.split(hybrid, h_trunk := inside("h trunk"), h_layer := inside("h layer"))
+    head_files.split(hy, c_trunk := inside("c trunk"), c_layers := inside("c layers"))
+    return {
+        "trained mtp": ("mtp", folder / "trained" / "m.gguf", None),
+        "trained eagle3": ("eagle3", demo, HEADS / "eagle3.gguf"),
+        "trained medusa": ("medusa", demo, HEADS / "medusa.gguf"),
+        "mtp": ("mtp", head_files.write_mtp(inside("glm")), None),
+        "hybrid": ("mtp", hybrid, None),
+        "mtp beside a hybrid": ("mtp", h_trunk, h_layer),
+        "hy_v3": ("mtp", hy, None),
+        "hy_v3 beside its target": ("mtp", c_trunk, c_layers),
+        "eagle3": ("eagle3", dense, eagle),
+        "medusa": ("medusa", dense, medusa),
+        "medusa on a recurrent target": ("medusa", mamba, medusa),
+        "dflash": ("dflash", dense, dflash),
+        "assistant": ("mtp", gemma, assistant),
+        **{
+            name: ("mtp", head_files.write_chained(inside(name), name), None)
+            for name in ("step35", "mimo2")
+        },
+    }
+
+
+@pytest.fixture(autouse=True)
+def _states_are_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefix_cache, "_WORTH_SECONDS", 0.0)
+    monkeypatch.setattr(prefix_cache, "_BYTES_PER_SECOND", math.inf)
+
+
+@dataclass
+class Life:
+    """A runtime that drafts, and one that says the same plainly, each time from nothing."""
+
+    runtime: Runtime
+    plain: Runtime
+    outcomes: set[str] = field(default_factory=set)
+    """How much of a draft stood: none, some, all."""
+
+    def __post_init__(self) -> None:
+        # Both then read a reply of before as the tokens that it was made of.
+        self.plain._wording = self.runtime._wording
+
+    def ask(
+        self,
+        messages: Sequence[Message],
+        *,
+        sampling: Sampling = WARM,
+        seed: int = 1,
+        most: int | None = 20,
+        until: int | None = None,
+    ) -> Reply:
+        """A reply; interrupted after so many tokens with ``until``."""
+        heard, asked = 0, {"sampling": sampling, "seed": seed, "max_tokens": most}
+        for event in self.runtime.reply(messages, **asked):
+            heard += isinstance(event, Token)
+            if until is not None and heard >= until:
+                self.runtime.interrupt()
+            if isinstance(event, Round) and event.verified:
+                stood = event.accepted / event.drafted
+                self.outcomes.add("all" if stood == 1 else "some" if stood else "none")
+        assert isinstance(event, Finished)
+        self.plain.lend()
+        *_, right = self.plain.reply(messages, **asked, draft=False)
+        assert isinstance(right, Finished)
+        found, expected = event.reply.tokens, right.reply.tokens
+        stopped = event.reply.finish_reason == "interrupt"
+        assert found == (expected[: len(found)] if stopped else expected)
+        return event.reply
+
+
+def user(text: str) -> Message:
+    return Message("user", text)
+
+
+def assistant(text: str) -> Message:
+    return Message("assistant", text)
+
+
+def live(life: Life) -> list[Message]:
+    """Everything that can happen in a chat, and in another one beside it; where it stands then."""
+    chat = [user("Hello there, hello there, hello. Repeat: one two three, one two three, one")]
+    stopped = life.ask(chat, most=100, until=6)
+    life.ask([*chat, assistant(stopped.text)])  # it goes on where it was stopped
+    life.ask(chat, seed=2)  # another try
+    reply = life.ask(chat, seed=2)  # and the same again
+    chat += [assistant(reply.text), user("And then? one two three, one")]
+    second = life.ask(chat, sampling=COLD)
+    other = life.ask([user("Another chat, another chat, an")], seed=3)
+    life.ask(chat, sampling=COLD, seed=4)  # back again
+    longer = [*chat, assistant(second.text), user("more")]
+    life.runtime.examine(longer, second.tokens[:3], sampling=WARM, seed=1)  # looked at
+    life.ask(longer, seed=5)
+    life.ask([*chat[:-1], user("And now something else")], seed=6)  # edited
+    life.ask([user("Hello here"), *chat[1:]], seed=7, until=3)  # from the beginning
+    life.ask([user("Another chat, another chat, an"), assistant(other.text), user("an")], seed=8)
+    life.ask(longer, sampling=COLD, most=None)  # until the context ends
+    return longer
+
+
+LONG_DRAFTS = ("hybrid", "medusa on a recurrent target", "dflash")
+"""Longer than a recurrent state can be taken back."""
+
+
+TREES = ("mtp", "eagle3", "medusa")
+
+
+@pytest.mark.parametrize(
+    ("kind", "k", "asked"),
+    [
+        *((kind, 3, None) for kind in RANDOM),
+        *((kind, 12, None) for kind in LONG_DRAFTS),
+        *((kind, 6, "tree") for kind in TREES),
+        *(pytest.param(kind, 3, None, marks=pytest.mark.slow) for kind in TRAINED),
+        *(pytest.param(f"trained {k}", 6, "tree", marks=pytest.mark.slow) for k in TREES),
+    ],
+)
+def test_whatever_happens_in_a_chat_with_a_head_the_text_is_that_of_plain_decoding(
+    pairs: dict[str, tuple[str, Path, Path | None]], kind: str, k: int, asked: str | None
+) -> None:
+    drafter, target, head = pairs[kind]
+    options = Options(
+        str(target),
+        None if head is None else str(head),
+        drafter=(asked or drafter,),
+        draft_max=k,
+        context=300,
+        threads=1,
+    )
+    with Runtime.open(options) as runtime, Runtime.open(options) as plain:
+        runtime.keep_states()
+        life = Life(runtime, plain)
+        chat = live(life)
+        last = life.ask(chat, seed=9)
+        runtime.rest()
+    with Runtime.open(options) as runtime, Runtime.open(options) as plain:
+        runtime.keep_states()  # another day: the target's cache comes from the disk
+        again = Life(runtime, plain, life.outcomes)
+        reply = again.ask([*chat, assistant(last.text), user("Once more")], seed=10)
+        assert reply.stats.cached_tokens > 50
+        assert reply.stats.by_drafter[drafter].drafted
+        again.ask(chat, seed=11)
+        live(again)
+    assert again.outcomes >= ({"none", "some", "all"} if kind in TRAINED else {"none"})

@@ -1,0 +1,589 @@
+"""Fit: what is planned stays within what is free, and is what llama.cpp then allocates."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import gguf
+import gguf_shapes
+import gguf_tools
+import pytest
+from conftest import Files
+from gguf_shapes import LARGE, MEDIUM, SMALL, Shape
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localspec import Options, Runtime
+from localspec.errors import DecodeError, ModelFileError, OutOfMemoryError, UsageError
+from localspec.llama import context as context_module
+from localspec.llama import library
+from localspec.llama.memory_estimate import Buffers, dry_run, read_buffers
+from localspec.loading.options import MAX_K
+from localspec.models.gguf import sizes as sizes_module
+from localspec.models.gguf.sizes import Sizes, sizes_of
+from localspec.models.memory import fit as fitting
+from localspec.models.memory import machine as memories
+from localspec.models.memory.fit import fit_files, verdict
+from localspec.models.memory.layers import place, within
+from localspec.models.memory.machine import Gpu, Memory
+from localspec.models.memory.planner import Fit, Wishes, plan, step_down
+from localspec.models.memory.report import describe, needs, table
+
+GB = 1 << 30
+OTHER = Shape(8, 1024, 4096, 8, 2, vocabulary=32_000, context=4096)
+
+
+def machine(*gpus: float, host: float = 60, shared: bool = False) -> Memory:
+    """Free gigabytes of each GPU and of the host."""
+    cards = tuple(Gpu(f"CUDA{i}", "a card", int(g * GB), int(g * GB)) for i, g in enumerate(gpus))
+    return Memory(cards, int(host * GB), int(host * 1.2 * GB), shared)
+
+
+@pytest.fixture(scope="module")
+def shapes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("shapes")
+    named = {"small": SMALL, "medium": MEDIUM, "large": LARGE, "other": OTHER}
+    return {k: gguf_shapes.write_shape(folder / f"{k}.gguf", s) for k, s in named.items()}
+
+
+@pytest.fixture(scope="module")
+def sized(shapes: dict[str, Path]) -> dict[str, Sizes]:
+    return {name: sizes_of(path) for name, path in shapes.items()}
+
+
+# -- what a model takes ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "n_ctx", "kv_type"),
+    [
+        ("small", 8192, "f16"),
+        ("small", 600, "q8_0"),
+        ("medium", 8192, "q8_0"),
+        ("medium", 32_768, "f16"),
+        ("large", 4096, "q4_0"),
+        ("other", 4096, "f16"),
+    ],
+)
+def test_sizes_are_what_a_dry_run_says(
+    shapes: dict[str, Path], sized: dict[str, Sizes], name: str, n_ctx: int, kv_type: str
+) -> None:
+    sizes = sized[name]
+    found = dry_run(shapes[name], gpu_layers=0, n_ctx=n_ctx, n_batch=512, kv_type=kv_type)
+    assert sizes.kv_all(n_ctx, kv_type) == pytest.approx(found.kv, rel=0.001)
+    compute = sum(found.compute.values())
+    assert sizes.compute(n_ctx, 512) == pytest.approx(compute, rel=0.15)
+    planned = sizes.weights + sizes.kv_all(n_ctx, kv_type) + sizes.compute(n_ctx, 512)
+    assert planned == pytest.approx(sizes.weights + found.kv + compute, rel=0.03)
+
+
+def test_a_pass_has_rows_for_the_longest_draft(files: Files) -> None:
+    assert sizes_module.OUTPUTS == context_module.OUTPUTS == MAX_K + 1
+    with Runtime.open(Options(model=str(files.target), context=512, draft_max=2)) as runtime:
+        context = runtime.lend().target._context
+        assert context.forward([(0, [5] * 64, 64)])[0].shape[0] == 64
+        context.truncate(0, 0)
+        with pytest.raises(DecodeError, match="64 rows"):
+            context.forward([(0, [5] * 65, 65)])
+
+
+def test_weights_are_counted_to_the_byte(files: Files, sized: dict[str, Sizes]) -> None:
+    header = files.target.stat().st_size - sizes_of(files.target).weights
+    assert 0 < header < 20_000
+    medium = sized["medium"]
+    assert len(medium.layers) == medium.n_layer == 36
+    assert not medium.tied
+    assert sized["small"].tied
+
+
+def test_heads_by_layer_and_uncertain_kinds(tmp_path: Path, sized: dict[str, Sizes]) -> None:
+    window = gguf_shapes.write_shape(
+        tmp_path / "w.gguf", OTHER, extra={"attention.sliding_window": 1024}
+    )
+    assert "sliding" in sizes_of(window).doubts[0]
+    hybrid = gguf_shapes.write_shape(
+        tmp_path / "h.gguf", OTHER, extra={"ssm.inner_size": 2048, "ssm.state_size": 128}
+    )
+    assert sizes_of(hybrid).kv_all(1024, "f16") > sized["other"].kv_all(1024, "f16")
+    assert sizes_of(hybrid).doubts
+    latent = gguf_shapes.write_shape(
+        tmp_path / "l.gguf", OTHER, extra={"attention.kv_lora_rank": 512}
+    )
+    assert "MLA" in sizes_of(latent).doubts[0]
+
+
+def test_shards_are_added_up(tmp_path: Path, sized: dict[str, Sizes]) -> None:
+    whole = gguf_shapes.write_shape(tmp_path / "x-00001-of-00002.gguf", OTHER)
+    gguf_shapes.write_shape(tmp_path / "x-00002-of-00002.gguf", OTHER)
+    assert sizes_of(whole).weights == pytest.approx(2 * sized["other"].weights, rel=0.001)
+
+
+def test_llama_cpps_lines_are_read() -> None:
+    lines = [
+        "load_tensors:        CUDA0 model buffer size =  4000.50 MiB",
+        "load_tensors:   CPU_Mapped model buffer size =   333.00 MiB",
+        "llama_context:  CUDA_Host  output buffer size =     0.58 MiB",
+        "llama_kv_cache:      CUDA0 KV buffer size =  1152.00 MiB",
+        "llama_kv_cache: size = 1152.00 MiB (  8192 cells,  36 layers,  1/1 seqs), K (f16): ...",
+        "llama_memory_recurrent: size =   10.00 MiB (     1 cells,  4 layers,  1 seqs 0 rs_seq)",
+        "sched_reserve:      CUDA0 compute buffer size =   304.75 MiB",
+        "sched_reserve:  CUDA_Host compute buffer size =    24.01 MiB",
+    ]
+    found = read_buffers(lines)
+    assert found.kv == 1162 << 20
+    assert found.compute == {"CUDA0": int(304.75 * 2**20), "CUDA_Host": int(24.01 * 2**20)}
+    assert found.weights["CUDA0"] == int(4000.5 * 2**20)
+    assert found.output == int(0.58 * 2**20)
+
+
+@pytest.mark.parametrize(
+    ("found", "free", "shared"),
+    [
+        ([("CUDA0", "gpu", 20, 24), ("Intel", "igpu", 8, 16), ("CPU", "cpu", 9, 9)], [20], False),
+        ([("MTL0", "gpu", 12, 16), ("CPU", "cpu", 9, 9)], [12], True),
+        ([("Vulkan0", "igpu", 8, 16), ("CPU", "cpu", 9, 9)], [8], True),
+        ([("Vulkan0", "gpu", 0, 0), ("CPU", "cpu", 9, 9)], [7], True),
+        ([("CUDA0", "gpu", 20, 24), ("CUDA1", "gpu", 10, 12)], [20, 10], False),
+    ],
+)
+def test_devices_become_memory(
+    found: list[tuple[str, str, int, int]],
+    free: list[int],
+    shared: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from localspec.llama import devices
+
+    listed = [devices.Device(n, "x", kind, f * GB, t * GB) for n, kind, f, t in found]
+    monkeypatch.setattr(devices, "devices", lambda: listed)
+    monkeypatch.setattr(devices, "backend", lambda: "some")
+    monkeypatch.setattr(memories, "host_only", lambda: Memory((), 7 * GB, 9 * GB))
+    seen = memories.look()
+    assert [gpu.free for gpu in seen.gpus] == [n * GB for n in free]
+    assert (seen.shared, seen.host_free) == (shared, 7 * GB)
+
+
+def test_a_dry_run_on_a_gpu_corrects_its_compute_buffers(
+    shapes: dict[str, Path], sized: dict[str, Sizes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def fake(path, *, gpu_layers, n_ctx, n_batch, kv_type):
+        asked.append(gpu_layers)
+        kv = sized["large"].kv_all(n_ctx, kv_type)
+        return Buffers(kv, {"CUDA0": 800_000_000, "CUDA_Host": 70_000_000}, 0, {})
+
+    monkeypatch.setattr("localspec.llama.memory_estimate.dry_run", fake)
+    monkeypatch.setattr(fitting, "look", lambda: machine(24))
+    fit = fit_files(shapes["large"], None, Wishes())
+    assert asked == [65]
+    assert fit.target.gpu_compute == pytest.approx(800_000_000, rel=0.01)
+
+
+# -- choosing ----------------------------------------------------------------------------------
+
+
+def inside(fit: Fit) -> None:
+    """Nothing is over what is free less a margin."""
+    for i, gpu in enumerate(fit.memory.gpus):
+        on_it = sum(share.gpus[i] for share in fit.shares)
+        assert on_it <= gpu.usable < gpu.free or on_it == 0
+    assert sum(share.host for share in fit.shares) <= fit.memory.host_usable
+
+
+def test_a_large_card_takes_everything(sized: dict[str, Sizes]) -> None:
+    fit = plan(sized["medium"], sized["small"], machine(24))
+    assert fit.verdict == "fits on GPU"
+    assert (fit.context, fit.target.kv_type, fit.notes) == (8192, "f16", ())
+    assert fit.target.gpu_layers == 37
+    assert fit.draft is not None
+    assert fit.draft.gpu_layers == 29
+    assert not fit.tight
+    inside(fit)
+
+
+def test_eight_gigabytes_hold_both_with_a_smaller_cache(sized: dict[str, Sizes]) -> None:
+    fit = plan(sized["medium"], sized["small"], machine(6.9))
+    assert fit.verdict == "fits on GPU"
+    assert fit.target.kv_type == "q8_0"
+    assert "q8_0 instead of f16" in fit.notes[0]
+    assert fit.tight
+    inside(fit)
+
+
+def test_a_small_card_takes_the_draft_and_some_layers(sized: dict[str, Sizes]) -> None:
+    fit = plan(sized["medium"], sized["small"], machine(5))
+    assert fit.verdict == "partly on GPU"
+    assert 10 < fit.target.gpu_layers < 37
+    assert fit.draft is not None
+    assert fit.draft.gpu_layers == 29
+    inside(fit)
+    more = place(
+        sized["medium"],
+        "target",
+        gpu_layers=fit.target.gpu_layers + 1,
+        n_ctx=fit.context,
+        kv_type=fit.target.kv_type,
+        free=[5 * GB],
+    )
+    assert not within(fit.memory, (more, fit.draft)), "one more layer would have fitted"
+
+
+def test_two_cards_share_by_what_is_free(sized: dict[str, Sizes]) -> None:
+    fit = plan(sized["large"], sized["small"], machine(24, 12))
+    assert fit.verdict == "fits on GPU"
+    one, two = fit.target.gpus
+    assert one / two == pytest.approx(2, rel=0.2)
+    inside(fit)
+
+
+def test_without_a_gpu_the_host_decides(sized: dict[str, Sizes]) -> None:
+    fit = plan(sized["medium"], sized["small"], machine(host=16))
+    assert (fit.verdict, fit.context, fit.target.kv_type) == ("CPU only", 8192, "f16")
+    tight = plan(sized["medium"], sized["small"], machine(host=7.2))
+    assert tight.context < 8192 or tight.target.kv_type == "q8_0"
+    inside(tight)
+    alone = plan(sized["medium"], sized["small"], machine(host=5.3))
+    assert alone.draft is None
+    assert alone.left_out is not None
+    assert "does not fit beside medium.gguf" in alone.left_out
+    with pytest.raises(OutOfMemoryError, match=r"medium\.gguf.*4\.6 GB.*3\.2 GB.*free"):
+        plan(sized["medium"], sized["small"], machine(host=3))
+
+
+def test_shared_memory_is_counted_once(sized: dict[str, Sizes]) -> None:
+    fit = plan(sized["medium"], sized["small"], machine(12, host=16, shared=True))
+    assert fit.verdict == "fits on GPU"
+    assert any("share their memory" in line for line in table(fit))
+    with pytest.raises(OutOfMemoryError):
+        plan(sized["large"], None, machine(12, host=16, shared=True))
+
+
+def test_what_the_person_fixed_stays(sized: dict[str, Sizes]) -> None:
+    asked = Wishes(context=32_768, gpu_layers=10, draft_gpu_layers=0, kv_type="q4_0", threads=3)
+    fit = plan(sized["medium"], sized["small"], machine(24), asked)
+    assert (fit.context, fit.threads, fit.target.gpu_layers) == (32_768, 3, 10)
+    assert fit.target.kv_type == "q4_0"
+    assert fit.draft is not None
+    assert (fit.draft.gpu_layers, fit.draft.kv_type) == (0, "q8_0")
+    over = plan(sized["large"], sized["small"], machine(8), Wishes(gpu_layers=999))
+    assert over.target.gpu_layers == 65
+    assert any("asked for" in note for note in over.notes)
+    with pytest.raises(OutOfMemoryError, match="40000 tokens"):
+        plan(sized["medium"], None, machine(host=6), Wishes(context=40_000))
+    with pytest.raises(OutOfMemoryError, match="for its draft"):
+        plan(sized["medium"], sized["small"], machine(host=5.3), Wishes(require_draft=True))
+    with pytest.raises(UsageError, match="q8_0"):
+        Wishes(kv_type="f1")
+
+
+def test_heads_that_no_block_divides(tmp_path: Path, sized: dict[str, Sizes]) -> None:
+    odd = sizes_of(gguf_shapes.write_shape(tmp_path / "odd.gguf", replace(OTHER, head_size=80)))
+    with pytest.raises(UsageError, match=r"heads of 80.*f16"):
+        plan(odd, None, machine(24), Wishes(kv_type="q8_0"))
+    fit = plan(sized["medium"], odd, machine(24), Wishes(kv_type="q8_0"))
+    assert fit.draft is not None
+    assert fit.draft.kv_type == "f16"
+
+
+@given(
+    cards=st.lists(st.floats(0.1, 90), max_size=3),
+    host=st.floats(0.5, 200),
+    names=st.sampled_from(
+        [("medium", "small"), ("large", "small"), ("small", None), ("other", "other")]
+    ),
+    context=st.one_of(st.none(), st.integers(256, 40_000)),
+    kv_type=st.sampled_from([None, "f16", "q8_0", "q4_0"]),
+)
+def test_a_plan_never_exceeds_what_is_free(
+    sized: dict[str, Sizes],
+    cards: list[float],
+    host: float,
+    names: tuple[str, str | None],
+    context: int | None,
+    kv_type: str | None,
+) -> None:
+    target, draft = sized[names[0]], sized[names[1]] if names[1] else None
+    try:
+        fit = plan(target, draft, machine(*cards, host=host), Wishes(context, kv_type=kv_type))
+    except OutOfMemoryError:
+        assert host < 36, "that much memory takes any of these"
+        return
+    inside(fit)
+    assert fit.context == (context or fit.context)
+    assert fit.draft is None or fit.draft.kv_type in {"f16", "q8_0"}
+    assert all(len(line) <= 80 for line in table(fit)[:4])
+    smaller = None
+    try:
+        smaller = step_down(fit)
+    except OutOfMemoryError:
+        return
+    if smaller is not None:
+        inside(smaller)
+        planned, less = (sum(s.total for s in f.shares) for f in (fit, smaller))
+        on_gpu = [sum(sum(s.gpus) for s in f.shares) for f in (fit, smaller)]
+        assert on_gpu[1] < on_gpu[0] or less < planned
+
+
+def test_stepping_down_takes_layers_then_context_then_cache(sized: dict[str, Sizes]) -> None:
+    gpu = plan(sized["medium"], None, machine(7))
+    smaller = step_down(gpu)
+    assert smaller is not None
+    assert sum(smaller.target.gpus) <= 0.8 * sum(gpu.target.gpus)
+    cpu = plan(sized["medium"], None, machine(host=16))
+    smaller = step_down(cpu)
+    assert smaller is not None
+    assert smaller.context == 4096
+    fixed = plan(sized["medium"], None, machine(host=16), Wishes(context=8192))
+    smaller = step_down(fixed)
+    assert smaller is not None
+    assert (smaller.context, smaller.target.kv_type) == (8192, "q8_0")
+    nothing = plan(sized["medium"], None, machine(host=16), Wishes(context=8192, kv_type="f16"))
+    assert step_down(nothing) is None
+
+
+def test_the_quick_verdict_agrees_with_the_plan(
+    sized: dict[str, Sizes], shapes: dict[str, Path]
+) -> None:
+    for name, *cards in (("medium", 24), ("medium", 5), ("large", 24), ("medium",)):
+        here = machine(*(float(c) for c in cards))
+        quick = verdict(here, shapes[name].stat().st_size, shapes["small"].stat().st_size)
+        assert quick == plan(sized[name], sized["small"], here).verdict
+    assert verdict(machine(host=3), 5 * GB) == "too big"
+    assert fitting.quick_verdict(1, 1) in {"fits on GPU", "CPU only"}
+
+
+def test_a_table_and_a_line_explain_it(sized: dict[str, Sizes]) -> None:
+    fit = plan(sized["medium"], sized["small"], machine(5))
+    text = "\n".join(table(fit))
+    for word in ("target", "draft", "GPU layers", "29/29", "free", "8192 tokens", "partly on GPU"):
+        assert word in text
+    assert "of 37 layers" in needs(fit)
+    found = describe(fit)
+    assert found["models"]["draft"]["gpu_layers"] == 29
+    assert found["free"]["gpus"] == {"CUDA0": 5 * GB}
+
+
+def test_a_containers_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "memory.max").write_text("1000000\n")
+    (tmp_path / "memory.current").write_text("600000\n")
+    (tmp_path / "memory.stat").write_text("anon 1\ninactive_file 50000\n")
+    monkeypatch.setattr(memories, "_CGROUP", tmp_path)
+    assert memories.host_only().host_free == 450_000
+    (tmp_path / "memory.max").write_text("max\n")
+    assert memories.host_only().host_free > 1_000_000
+
+
+# -- what is then allocated --------------------------------------------------------------------
+
+
+def allocated(options: Options) -> tuple[Fit, Buffers, Runtime]:
+    """Load a pair; the plan, and what llama.cpp logged."""
+    target, draft = Path(options.model), Path(options.draft) if options.draft else None
+    wishes = Wishes(context=options.context, kv_type=options.kv_type)
+    fit = fit_files(target, draft, wishes)
+    with library.listening() as lines:
+        runtime = Runtime.open(options)
+    return fit, read_buffers(lines), runtime
+
+
+def compare(fit: Fit, found: Buffers) -> float:
+    """Planned over allocated, everything together."""
+    rows = sum(share.sizes.rows for share in fit.shares)
+    planned = sum(share.total for share in fit.shares) - rows
+    real = found.kv + sum(found.compute.values()) + sum(s.weights for s in fit.shares)
+    return planned / real
+
+
+def test_the_random_pair_takes_what_was_planned(files: Files) -> None:
+    options = Options(model=str(files.target), draft=str(files.draft), context=512, draft_max=2)
+    fit, found, runtime = allocated(options)
+    runtime.close()
+    assert compare(fit, found) == pytest.approx(1, abs=0.1)
+    weights = sum(share.weights for share in fit.shares)
+    assert sum(found.weights.values()) == pytest.approx(weights, rel=0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kv_type", "context"), [("f16", 2048), ("q8_0", 4096)])
+def test_a_larger_pair_takes_what_was_planned(tmp_path: Path, kv_type: str, context: int) -> None:
+    target = gguf_shapes.write_shape(
+        tmp_path / "target.gguf",
+        Shape(12, 1024, 3072, 16, 8, vocabulary=32_000, context=8192),
+        quant=gguf.GGMLQuantizationType.Q8_0,
+    )
+    draft = gguf_shapes.write_shape(
+        tmp_path / "draft.gguf",
+        Shape(4, 512, 1536, 8, 4, vocabulary=32_000, context=8192, tied=True),
+        quant=gguf.GGMLQuantizationType.Q8_0,
+    )
+    options = Options(
+        model=str(target), draft=str(draft), context=context, kv_type=kv_type, draft_max=2
+    )
+    fit, found, runtime = allocated(options)
+    runtime.close()
+    assert sum(share.weights for share in fit.shares) > 200_000_000
+    assert compare(fit, found) == pytest.approx(1, abs=0.1)
+
+
+def test_a_tight_machine_asks_llama_cpp(
+    shapes: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fitting, "look", lambda: machine(host=7.2))
+    fit = fit_files(shapes["medium"], shapes["small"], Wishes())
+    assert fit.target.sizes.compute_factor != 1.0
+    found = dry_run(
+        shapes["medium"],
+        gpu_layers=0,
+        n_ctx=fit.context,
+        n_batch=512,
+        kv_type=fit.target.kv_type,
+    )
+    assert fit.target.compute == pytest.approx(sum(found.compute.values()), rel=0.03)
+
+
+def test_uncertain_kinds_are_settled_by_a_dry_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = gguf_shapes.write_shape(
+        tmp_path / "w.gguf", OTHER, extra={"attention.sliding_window": 1024}
+    )
+    monkeypatch.setattr(fitting, "look", lambda: machine(host=30))
+    fit = fit_files(path, None, Wishes())
+    assert fit.notes == ()
+    assert fit_files(path, None, Wishes(threads=2)).threads == 2
+
+
+def test_a_draft_that_cannot_be_loaded_is_left_to_loading(files: Files, tmp_path: Path) -> None:
+    cut = tmp_path / "cut.gguf"
+    cut.write_bytes(files.draft.read_bytes()[:-5000])
+    short = tmp_path / "short.gguf"
+    short.write_bytes(files.draft.read_bytes()[:500])
+    alien = gguf_tools.write_unknown_architecture(tmp_path / "alien.gguf")
+    for draft in (cut, short, alien, tmp_path / "gone.gguf"):
+        assert fit_files(files.target, draft, Wishes(context=512)).draft is None
+    with pytest.raises(ModelFileError, match="cut short or damaged"):
+        fit_files(cut, files.draft, Wishes())
+
+
+# -- refused all the same ----------------------------------------------------------------------
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, times: int) -> list[int]:
+    """Let llama.cpp refuse so many contexts; returns the sizes that were asked for."""
+    from localspec.loading import resources
+
+    real, asked = resources.Context, []
+
+    def context(model, *, n_ctx, **rest):
+        asked.append(n_ctx)
+        if len(asked) <= times:
+            raise OutOfMemoryError(f"no context of {n_ctx} tokens: refused")
+        return real(model, n_ctx=n_ctx, **rest)
+
+    monkeypatch.setattr(resources, "Context", context)
+    return asked
+
+
+def test_a_refused_allocation_steps_down_once_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = gguf_tools.write_llama(tmp_path / "long.gguf", context=8192)
+    asked = refuse(monkeypatch, 1)
+    with Runtime.open(Options(model=str(path), draft_max=2)) as runtime:
+        assert asked == [8192, 4096]
+        assert runtime.info.context == 4096
+        assert "refused" in runtime.info.notices[0]
+        assert "4096 tokens" in runtime.info.notices[0]
+
+
+def test_refused_twice_it_fails_with_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = gguf_tools.write_llama(tmp_path / "long.gguf", context=8192)
+    asked = refuse(monkeypatch, 9)
+    with pytest.raises(OutOfMemoryError, match=r"refused.*MB of .* GB free"):
+        Runtime.open(Options(model=str(path), draft_max=2))
+    assert asked == [8192, 4096]
+    asked.clear()
+    with pytest.raises(OutOfMemoryError, match="free on the host"):
+        Runtime.open(Options(model=str(path), draft_max=2, context=512, kv_type="f16"))
+    assert asked == [512]
+
+
+def test_a_draft_without_room_leaves_ngrams(
+    files: Files, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    room = sizes_of(files.target)
+    planned = place(room, "target", gpu_layers=0, n_ctx=512, kv_type="f16", free=[])
+    here = replace(machine(), host_free=int(planned.host * 1.2))
+    monkeypatch.setattr(fitting, "look", lambda: here)
+    own = tmp_path / "home" / "config" / "models.toml"
+    own.parent.mkdir(parents=True)
+    own.write_text(
+        f'[mine]\ntarget = {{ file = "{files.target}" }}\ndraft = {{ file = "{files.draft}" }}\n'
+    )
+    with Runtime.open(Options(model="mine", context=512, kv_type="f16", draft_max=2)) as runtime:
+        assert runtime.info.draft is None
+        assert any("does not fit beside" in n and "n-grams" in n for n in runtime.info.notices)
+
+
+def test_refused_layers_are_fewer_the_second_time(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from localspec.loading import resources
+
+    tiny = Memory((Gpu("CUDA0", "a card", 30_000_000, 10**9),), 60 * GB, 70 * GB)
+    monkeypatch.setattr(fitting, "look", lambda: tiny)
+    real, asked = resources.Model, []
+
+    def model(path, *, gpu_layers, **rest):
+        asked.append((path.name, gpu_layers))
+        if len(asked) == 1:
+            raise OutOfMemoryError("target.gguf does not fit into memory")
+        return real(path, gpu_layers=gpu_layers, **rest)
+
+    monkeypatch.setattr(resources, "Model", model)
+    options = Options(model=str(files.target), draft=str(files.draft), draft_max=2)
+    with Runtime.open(options) as runtime:
+        assert "does not fit" in runtime.info.notices[0]
+    (_, first), (_, second), (name, draft_layers) = asked
+    assert first == 3, "two layers and the output"
+    assert second < first
+    assert name == "draft.gguf"
+    assert draft_layers in {0, 2}
+
+
+_LIMITED = """
+import resource, sys
+from localspec import Options, Runtime
+from localspec.llama import context as context_module
+from localspec.llama import library
+library.start()
+size = next(int(l.split()[1]) for l in open("/proc/self/status") if l.startswith("VmSize")) * 1024
+resource.setrlimit(resource.RLIMIT_AS, (size + int(sys.argv[2]), -1))
+with Runtime.open(Options(model=sys.argv[1], draft_max=2, threads=1)) as runtime:
+    print(runtime.info.context, *runtime.info.notices, sep="|")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="needs RLIMIT_AS and /proc")
+def test_memory_that_is_really_refused(shapes: dict[str, Path], tmp_path: Path) -> None:
+    def run(room: int) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", _LIMITED, str(shapes["small"]), str(room)]
+        return subprocess.run(
+            command, capture_output=True, text=True, cwd=Path(__file__).parents[2], check=False
+        )
+
+    with ThreadPoolExecutor() as at_once:
+        enough, some, little = at_once.map(run, (8 * GB, 1_700_000_000, 600_000_000))
+    assert enough.stdout.strip() == "8192", enough.stderr
+    assert some.stdout.startswith("4096|"), some.stderr
+    assert "refused" in some.stdout
+    assert "OutOfMemoryError" in little.stderr
+    assert "GB free on the host" in little.stderr

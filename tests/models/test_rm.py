@@ -1,0 +1,113 @@
+"""``localspec rm``: frees what was named, and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import huggingface_hub
+import pytest
+from conftest import Files
+from hub_server import DRAFT, DRAFT_FILE, TARGET, TARGET_FILE, Hub, Repo, own_catalogue, sha256
+
+from localspec import cli
+from localspec.models.hub import hf_cache
+
+pytest_plugins = ["hub_fixtures"]
+Pair = tuple[Repo, Repo]
+
+
+def call(capfd: pytest.CaptureFixture[str], *args: str, code: int = 0) -> tuple[str, str]:
+    found = cli.call(list(args))
+    out, err = capfd.readouterr()
+    assert found == code, err
+    return out, err
+
+
+def test_a_pair_is_removed_and_what_it_frees_is_shown(
+    hub: Hub, pair: Pair, models, hf_home: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    call(capfd, "pull", "tiny")
+    _, err = call(capfd, "rm", "tiny", code=2)
+    assert "--yes" in err
+    assert hf_cache.find_file(TARGET, TARGET_FILE) is not None
+    out, err = call(capfd, "rm", "tiny", "--yes")
+    assert out == "freed 1.4 MB\n"
+    assert TARGET_FILE in err
+    assert DRAFT_FILE in err
+    left = [p for p in hf_home.rglob("*") if p.is_file() and p.stat().st_size > 100]
+    assert left == []
+    call(capfd, "rm", "tiny", "--yes", code=3)
+    call(capfd, "run", "x", "-m", "tiny", code=3)
+    call(capfd, "pull", "tiny")
+
+
+def test_what_another_pair_needs_stays(
+    hub: Hub, pair: Pair, models, capfd: pytest.CaptureFixture[str]
+) -> None:
+    target, draft = pair
+    other = hub.repo("org/Other-GGUF", {"other-Q4_K_M.gguf": models.target + b"\0" * 64})
+    text = own_catalogue("").parent.joinpath("models.toml")
+    pin = f'revision = "{draft.main}", sha256 = "{sha256(models.draft)}"'
+    shared = f'draft = {{ repo = "{DRAFT}", file = "{DRAFT_FILE}", {pin} }}\n'
+    text.write_text(
+        f'[one]\ntarget = {{ repo = "{TARGET}", file = "{TARGET_FILE}" }}\n{shared}'
+        f'[two]\ntarget = {{ repo = "{other.name}", file = "other-Q4_K_M.gguf" }}\n{shared}'
+    )
+    own_catalogue(text.read_text())
+    call(capfd, "pull", "one")
+    call(capfd, "pull", "two")
+    _, err = call(capfd, "rm", "one", "-y")
+    assert f"{DRAFT_FILE} stays: two needs it" in err
+    call(capfd, "run", "x", "-m", "two", "-n", "2")
+    call(capfd, "rm", "two", "-y")
+    assert hf_cache.find_file(DRAFT, DRAFT_FILE) is None
+    del target
+
+
+def test_content_that_another_revision_has_too_stays(
+    hub: Hub, pair: Pair, hf_home: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    call(capfd, "pull", "tiny")
+    pair[0].commit({"README.md": b"newer"})
+    place = {"cache_dir": hf_home / "hub", "endpoint": hub.url, "token": False}
+    theirs = huggingface_hub.hf_hub_download(TARGET, TARGET_FILE, **place)
+    readme = huggingface_hub.hf_hub_download(TARGET, "README.md", **place)
+    out, _ = call(capfd, "rm", "tiny", "-y")
+    assert out == "freed 75.6 kB\n"  # the draft alone
+    assert Path(theirs).is_file()
+    assert Path(readme).read_bytes() == b"newer"
+
+
+def test_a_quantization_of_a_repository_is_removed_alone(
+    hub: Hub, models, capfd: pytest.CaptureFixture[str]
+) -> None:
+    name = "org/Many-GGUF"
+    hub.repo(name, {"m-Q4_K_M.gguf": models.target, "m-Q8_0.gguf": models.target + b"\0" * 64})
+    for quant in ("Q4_K_M", "Q8_0"):
+        call(capfd, "pull", f"{name}:{quant}", "-d", "none")
+    call(capfd, "rm", f"{name}:Q8_0", "-y")
+    assert hf_cache.find_file(name, "m-Q8_0.gguf") is None
+    assert hf_cache.find_file(name, "m-Q4_K_M.gguf") is not None
+
+
+def test_what_an_interrupted_pull_left_is_removed(
+    hub: Hub, pair: Pair, models, capfd: pytest.CaptureFixture[str], monkeypatch
+) -> None:
+    monkeypatch.setattr("localspec.models.hub.api.ATTEMPTS", 1)
+    call(capfd, "pull", "tiny", "--dry-run")
+    hub.cuts = [500_000]
+    call(capfd, "pull", "tiny", code=1)
+    assert hf_cache.partials(TARGET)
+    call(capfd, "rm", "tiny", "-y")
+    assert not hf_cache.partials(TARGET)
+
+
+def test_what_was_not_pulled_is_not_removed(
+    files: Files, hf_home: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert "remove it yourself" in call(capfd, "rm", str(files.target), "-y", code=2)[1]
+    assert files.target.is_file()
+    assert "were not pulled" in call(capfd, "rm", "demo", "-y", code=2)[1]
+    assert "did you mean qwen3-8b" in call(capfd, "rm", "qwen3-8", "-y", code=3)[1]
+    call(capfd, "rm", "org/none:Q4_0", "-y", code=3)
+    assert not list(hf_home.rglob("*"))

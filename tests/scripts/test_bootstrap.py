@@ -1,0 +1,468 @@
+"""From clone to running command: what scripts/localspec decides, without installing or building."""
+
+import io
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import bootstrap
+import llama_backend
+import llama_wheel
+import psutil
+import pytest
+from bootstrap_steps import Failure, StatusLine, clean_environment, explain, run_step
+from llama_backend import Machine
+from llama_wheel import Source
+
+ROOT = Path(__file__).resolve().parents[2]
+
+LINUX = Machine("Linux", "x86_64", "Some CPU avx2", nvcc=None, cuda_version="", gpus="")
+WITH_TOOLKIT = replace(LINUX, nvcc="/usr/local/cuda/bin/nvcc", cuda_version="13.0")
+WITH_GPU = replace(LINUX, gpus="RTX 4090, 8.9")
+WITH_BOTH = replace(WITH_TOOLKIT, gpus="RTX 4090, 8.9")
+APPLE_SILICON = Machine("Darwin", "arm64", "Apple M3", nvcc=None, cuda_version="", gpus="")
+INTEL_MAC = replace(APPLE_SILICON, arch="x86_64", cpu="Intel")
+SOURCE = Source("0.3.36", "a" * 64)
+
+
+# The backend
+
+
+@pytest.mark.parametrize(
+    ("machine", "expected"),
+    [
+        (LINUX, "cpu"),
+        (WITH_TOOLKIT, "cpu"),
+        (WITH_GPU, "cpu"),
+        (WITH_BOTH, "cuda"),
+        (APPLE_SILICON, "metal"),
+        (INTEL_MAC, "cpu"),
+    ],
+)
+@pytest.mark.parametrize("requested", [None, "", "auto"])
+def test_backend_follows_the_machine(machine, expected, requested):
+    assert llama_backend.choose_backend(requested, machine) == expected
+
+
+@pytest.mark.parametrize("requested", ["cpu", "cuda", "metal", "vulkan"])
+def test_a_request_overrides_the_machine(requested):
+    assert llama_backend.choose_backend(requested, WITH_BOTH) == requested
+
+
+@pytest.mark.parametrize("requested", ["rocm", "CPU", "cpu "])
+def test_an_unknown_backend_is_a_usage_error_that_names_the_known_ones(requested):
+    with pytest.raises(Failure, match="cpu, cuda, metal, vulkan") as caught:
+        llama_backend.choose_backend(requested, LINUX)
+    assert caught.value.status == 2
+
+
+def test_cuda_is_built_for_the_gpu_that_is_there():
+    assert "-DCMAKE_CUDA_ARCHITECTURES=native" in llama_backend.cmake_options("cuda", WITH_BOTH)
+    without_gpu = llama_backend.cmake_options("cuda", WITH_TOOLKIT)
+    assert "-DCMAKE_CUDA_ARCHITECTURES=native" not in without_gpu
+
+
+def test_a_mac_gets_metal_only_where_it_is_wanted():
+    assert "-DLOCALSPEC_METAL=ON" in llama_backend.cmake_options("metal", APPLE_SILICON)
+    assert "-DLOCALSPEC_METAL=OFF" in llama_backend.cmake_options("cpu", APPLE_SILICON)
+
+
+@pytest.mark.parametrize(
+    ("backend", "machine", "said"),
+    [
+        ("cuda", WITH_GPU, "CUDA toolkit"),
+        ("metal", LINUX, "Mac only"),
+        ("vulkan", LINUX, "Vulkan SDK"),
+    ],
+)
+def test_a_backend_that_cannot_be_built_is_refused_before_the_download(
+    backend, machine, said, monkeypatch
+):
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setattr(shutil, "which", lambda name: f"/bin/{name}" if name == "c++" else None)
+    with pytest.raises(Failure, match=said):
+        llama_backend.require_build_tools(backend, machine)
+
+
+def test_a_missing_compiler_says_how_to_get_one(monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    with pytest.raises(Failure, match="apt install build-essential"):
+        llama_backend.require_build_tools("cpu", LINUX)
+    monkeypatch.setattr(llama_backend, "output_of", lambda *_: "")
+    with pytest.raises(Failure, match="xcode-select --install"):
+        llama_backend.require_build_tools("metal", APPLE_SILICON)
+
+
+def test_a_kernel_update_is_no_new_processor():
+    before = "model name : X\nflags : fpu sse2 avx2 fma\n"
+    after = "model name : X\nflags : fpu sse2 avx2 fma brand_new_mitigation\n"
+    other = "model name : X\nflags : fpu sse2 avx2 fma avx512f\n"
+    identity = llama_backend.cpu_identity_of
+    assert identity(before) == identity(after) != identity(other)
+
+
+# The cache of built wheels
+
+
+def key(backend="cpu", machine=LINUX, source=SOURCE, options="set(A ON)", **environ):
+    return llama_wheel.wheel_key(source, backend, machine, environ, options)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"backend": "cuda"},
+        {"backend": "vulkan"},
+        {"machine": replace(LINUX, cpu="Another CPU")},
+        {"machine": replace(LINUX, arch="aarch64")},
+        {"source": replace(SOURCE, sha256="b" * 64)},
+        {"source": replace(SOURCE, version="0.3.37")},
+        {"options": "set(A OFF)"},
+        {"CMAKE_ARGS": "-DGGML_BLAS=ON"},
+        {"CXX": "clang++"},
+    ],
+)
+def test_builds_that_could_differ_never_share_a_wheel(other):
+    assert key() != key(**other)
+
+
+def test_a_gpu_matters_to_cuda_builds_alone():
+    assert key(machine=LINUX) == key(machine=WITH_BOTH)
+    assert key("cuda", WITH_BOTH) != key("cuda", replace(WITH_BOTH, gpus="H100, 9.0"))
+    assert key("cuda", WITH_BOTH) != key("cuda", replace(WITH_BOTH, cuda_version="12.8"))
+
+
+def test_the_key_names_version_and_backend_for_people():
+    assert key("cuda").startswith("0.3.36-cuda-")
+
+
+@pytest.mark.parametrize(
+    ("environ", "system", "expected"),
+    [
+        ({"LOCALSPEC_HOME": "/x"}, "Linux", "/x/cache/llama-cpp-python"),
+        ({"XDG_CACHE_HOME": "/c"}, "Linux", "/c/localspec/llama-cpp-python"),
+        ({}, "Linux", "~/.cache/localspec/llama-cpp-python"),
+        ({}, "Darwin", "~/Library/Caches/localspec/llama-cpp-python"),
+    ],
+)
+def test_the_cache_is_where_the_user_wants_it(environ, system, expected):
+    assert llama_wheel.cache_directory(environ, system) == Path(expected).expanduser()
+
+
+def test_a_kept_wheel_is_found_again_and_a_changed_one_is_not(tmp_path):
+    built = tmp_path / "some-1.0-py3-none-any.whl"
+    built.write_bytes(b"wheel")
+    folder = tmp_path / "cache"
+    kept = llama_wheel.keep_wheel(built, folder)
+    assert llama_wheel.cached_wheel(folder) == kept
+    kept.write_bytes(b"wheeL")
+    assert llama_wheel.cached_wheel(folder) is None
+
+
+def test_a_wheel_whose_checksum_was_never_written_is_not_trusted(tmp_path):
+    (tmp_path / "some-1.0-py3-none-any.whl").write_bytes(b"half a wheel")
+    assert llama_wheel.cached_wheel(tmp_path) is None
+    assert llama_wheel.cached_wheel(tmp_path / "missing") is None
+
+
+def test_a_cache_that_cannot_be_made_is_replaced_by_one_in_the_environment(tmp_path):
+    (tmp_path / "file").touch()
+    assert bootstrap.usable_cache(tmp_path / "file" / "cache") == bootstrap.VENV / "cache"
+    assert bootstrap.usable_cache(tmp_path / "cache") == tmp_path / "cache"
+
+
+def test_the_lock_pins_the_one_archive_that_is_built():
+    source = llama_wheel.read_source(ROOT / "requirements" / "llama.lock")
+    assert f'"llama-cpp-python=={source.version}"' in (ROOT / "pyproject.toml").read_text()
+
+
+# What of .venv can be kept
+
+GOOD_STATE = {"root": str(bootstrap.ROOT)}
+
+
+@pytest.mark.parametrize(
+    ("state", "wanted", "running", "reason"),
+    [
+        (GOOD_STATE, None, "3.12", ""),
+        (GOOD_STATE, "3.12", "3.12", ""),
+        (GOOD_STATE, "3.13", "3.12", "LOCALSPEC_PYTHON"),
+        (GOOD_STATE, None, None, "no longer runs"),
+        ({}, None, "3.12", "another place"),
+        ({"root": "/elsewhere"}, None, "3.12", "another place"),
+        ({**GOOD_STATE, "unfinished": "engine"}, None, "3.12", "interrupted"),
+    ],
+)
+def test_an_environment_is_kept_only_when_it_is_whole_and_ours(state, wanted, running, reason):
+    answer = bootstrap.why_remake(state, wanted, running)
+    assert (reason in answer) if reason else not answer
+
+
+@pytest.mark.parametrize("content", [None, "", "{", "[]", "\0"])
+def test_damaged_notes_count_as_none(tmp_path, content):
+    path = tmp_path / "bootstrap.json"
+    if content is not None:
+        path.write_text(content)
+    assert bootstrap.load_state(path) == {}
+
+
+def test_a_part_that_ends_badly_stays_unfinished(tmp_path, monkeypatch):
+    path = tmp_path / "bootstrap.json"
+    monkeypatch.setattr(bootstrap.save_state, "__defaults__", (path,))
+    state = {"engine": "old"}
+    with pytest.raises(KeyboardInterrupt), bootstrap.part(state, "engine", "new"):
+        raise KeyboardInterrupt
+    assert bootstrap.load_state(path) == {"unfinished": "engine"}
+    with bootstrap.part(state, "engine", "new"):
+        pass
+    assert bootstrap.load_state(path) == {"engine": "new"}
+
+
+@pytest.fixture
+def installs(tmp_path, monkeypatch):
+    """What pip was asked to install, in a checkout whose locks say only their name."""
+    asked = []
+    (tmp_path / "requirements").mkdir()
+    for name in bootstrap.PROFILES:
+        (tmp_path / "requirements" / f"{name}.lock").write_text(name)
+    monkeypatch.setattr(bootstrap, "ROOT", tmp_path)
+    monkeypatch.setattr(bootstrap.save_state, "__defaults__", (tmp_path / "bootstrap.json",))
+    monkeypatch.setattr(bootstrap, "pip_install", lambda _, *rest: asked.append(rest[-1].name))
+    return asked
+
+
+def test_the_dev_packages_serve_the_runtime_too(installs):
+    state = {}
+    for profile in ("dev", "runtime", "dev"):
+        bootstrap.install_packages(state, profile)
+    assert installs == ["dev.lock"]
+
+
+def test_installing_one_set_of_packages_forgets_the_other(installs, tmp_path):
+    state = {}
+    bootstrap.install_packages(state, "dev")
+    for name in bootstrap.PROFILES:
+        (tmp_path / "requirements" / f"{name}.lock").write_text("newer")
+    bootstrap.install_packages(state, "runtime")
+    (tmp_path / "requirements" / "dev.lock").write_text("dev")
+    bootstrap.install_packages(state, "dev")
+    assert installs == ["dev.lock", "runtime.lock", "dev.lock"]
+
+
+def test_a_python_without_venv_says_which_package_is_missing(monkeypatch):
+    monkeypatch.setattr(bootstrap.importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(Failure, match="apt install python3-venv"):
+        bootstrap.require_venv_module()
+
+
+# The shell's part: a checkout with a stand-in for everything slow
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A checkout in a folder with a space, whose bootstrap and Python only say what they got."""
+    root = tmp_path / "my checkout"
+    scripts = root / "scripts"
+    shutil.copytree(ROOT / "requirements", root / "requirements")
+    shutil.copy(ROOT / "pyproject.toml", root)
+    scripts.mkdir()
+    for name in ("localspec", "environment.sh"):
+        shutil.copy(ROOT / "scripts" / name, scripts)
+    for name in ("llama_options.cmake", "llama_backend.py", "llama_wheel.py"):
+        (scripts / name).touch()
+    (scripts / "bootstrap.py").write_text(
+        "import os, pathlib, sys\n"
+        "venv = pathlib.Path(__file__).parent.parent / '.venv'\n"
+        "print('bootstrap', sys.argv[1], flush=True)\n"
+        "(venv / f'{sys.argv[1]}.stamp').write_text(os.environ['LOCALSPEC_STAMP'] + '\\n')\n"
+    )
+    python = root / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text('#!/bin/sh\necho "$PWD"\nprintf "<%s>" "$@"\n')
+    python.chmod(0o755)
+    return root
+
+
+def start(program, *arguments, cwd="/", **environ):
+    kept = {n: v for n, v in os.environ.items() if not n.startswith(("LOCALSPEC_", "CMAKE_"))}
+    # The interpreter of the tests stands for the one on a user's PATH.
+    path = f"{Path(sys.executable).parent}:{kept['PATH']}"
+    return subprocess.run(
+        [program, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=cwd,
+        env={**kept, "PATH": path, **environ},
+    )
+
+
+def test_the_first_start_prepares_and_the_second_does_not(checkout, tmp_path):
+    program = checkout / "scripts" / "localspec"
+    first = start(program, "run", "two words", "", "$HOME", cwd=tmp_path)
+    said = f"{tmp_path}\n<-P><-m><localspec><run><two words><><$HOME>"
+    assert (first.returncode, first.stdout) == (0, f"bootstrap runtime\n{said}"), first.stderr
+    second = start(program, "run", "two words", "", "$HOME", cwd=tmp_path)
+    assert (second.returncode, second.stdout) == (0, said)
+
+
+def test_a_link_to_the_script_works(checkout, tmp_path):
+    (tmp_path / "bin").mkdir()
+    link = tmp_path / "bin" / "localspec"
+    link.symlink_to("../my checkout/scripts/localspec")
+    assert start(link).stdout.endswith("<localspec>")
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [{"LOCALSPEC_BACKEND": "cpu"}, {"CMAKE_ARGS": "-DX=1"}, {"LOCALSPEC_PYTHON": sys.executable}],
+)
+def test_another_wish_makes_the_environment_stale(checkout, environ):
+    program = checkout / "scripts" / "localspec"
+    start(program)
+    assert start(program, **environ).stdout.startswith("bootstrap")
+    assert not start(program, **environ).stdout.startswith("bootstrap")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["pyproject.toml", "requirements/runtime.lock", "scripts/llama_options.cmake"],
+)
+def test_a_changed_file_makes_the_environment_stale(checkout, name):
+    program = checkout / "scripts" / "localspec"
+    start(program)
+    with (checkout / name).open("a") as file:
+        file.write("# changed\n")
+    assert start(program).stdout.startswith("bootstrap")
+
+
+def test_a_moved_checkout_is_stale(checkout):
+    start(checkout / "scripts" / "localspec")
+    moved = checkout.rename(checkout.with_name("moved"))
+    assert start(moved / "scripts" / "localspec").stdout.startswith("bootstrap")
+
+
+def test_a_failed_bootstrap_starts_nothing_and_passes_its_status_on(checkout):
+    (checkout / "scripts" / "bootstrap.py").write_text("raise SystemExit(2)\n")
+    result = start(checkout / "scripts" / "localspec")
+    assert (result.returncode, result.stdout) == (2, "")
+
+
+def test_no_python_or_a_wrong_one_is_said_in_one_line(checkout, tmp_path):
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in ("sh", "cat", "cksum", "dirname", "uname"):
+        (tools / name).symlink_to(shutil.which(name))
+    program = checkout / "scripts" / "localspec"
+    none = start(program, PATH=str(tools))
+    wrong = start(program, LOCALSPEC_PYTHON="/bin/false")
+    assert none.returncode == wrong.returncode == 1
+    assert "found none on PATH" in none.stderr
+    assert "LOCALSPEC_PYTHON=/bin/false is not" in wrong.stderr
+    assert none.stderr.count("\n") == wrong.stderr.count("\n") == 1
+
+
+# Steps: progress, causes, interruption
+
+
+def test_progress_counts_ninja_and_promises_nothing_early():
+    now = [0.0]
+    status = StatusLine("building", io.StringIO(), clock=lambda: now[0])
+    assert status.text() == "building  0:00"
+    now[0] = 10
+    status.read("[2/80] Building CXX object x.o")
+    assert status.text() == "building  [2/80]  0:10"
+    now[0] = 65
+    status.read("[40/80] Building CXX object y.o")
+    status.read("some warning of [1/2]")
+    assert status.text() == "building  [40/80]  1:05  about 1:05 left"
+
+
+def test_without_a_terminal_a_line_comes_now_and_then():
+    now = [0.0]
+    stream = io.StringIO()
+    status = StatusLine("building", stream, clock=lambda: now[0])
+    for now[0] in range(100):
+        status.draw()
+    assert stream.getvalue() == "building  0:30\nbuilding  1:00\nbuilding  1:30\n"
+
+
+@pytest.mark.parametrize(
+    ("output", "advice"),
+    [
+        ("OSError: [Errno 28] No space left on device", "disk is full"),
+        ("NameResolutionError(...): Failed to resolve", "index could not be reached"),
+        ("THESE PACKAGES DO NOT MATCH THE HASHES FROM", "lock file"),
+        ("ERROR: No matching distribution found for x", "LOCALSPEC_PYTHON"),
+        ("c++: fatal error: Killed signal terminated program", "CMAKE_BUILD_PARALLEL_LEVEL=1"),
+    ],
+)
+def test_known_causes_become_advice(output, advice):
+    assert advice in explain(f"before\n{output}\nafter")
+
+
+def test_an_unknown_cause_is_not_guessed():
+    assert explain("x.cpp:3: error: no member named 'y'") is None
+
+
+def test_a_failed_step_names_its_cause_and_its_log(tmp_path):
+    log = tmp_path / "log"
+    script = "print('No space left on device'); raise SystemExit(3)"
+    with pytest.raises(Failure, match=r"testing failed: the disk is full.*\[log: ") as caught:
+        run_step("testing", [sys.executable, "-c", script], log)
+    assert str(log) in str(caught.value)
+    assert "No space left" in log.read_text()
+
+
+def gone(pid):
+    """Whether a process has ended; nobody may have collected it."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def test_an_interrupted_step_leaves_nothing_running(tmp_path):
+    log = tmp_path / "log"
+    script = (
+        "import subprocess\n"
+        "child = subprocess.Popen(['sleep', '60'])\n"
+        "print(child.pid, flush=True)\n"
+        "child.wait()"
+    )
+
+    def press_ctrl_c():
+        end = time.monotonic() + 50
+        while not log.exists() or not re.search(r"^\d+\n", log.read_text(), re.MULTILINE):
+            if time.monotonic() > end:
+                break
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    # Jobs that a shell started in the background ignore Ctrl-C; this test must not.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        threading.Thread(target=press_ctrl_c).start()
+        with pytest.raises(KeyboardInterrupt):
+            run_step("testing", [sys.executable, "-c", script], log)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    child = next(int(line) for line in log.read_text().splitlines() if line.isdigit())
+    end = time.monotonic() + 30
+    while not gone(child):
+        assert time.monotonic() < end, "it still runs"
+        time.sleep(0.01)
+
+
+def test_settings_that_send_pip_elsewhere_are_overruled():
+    kept = clean_environment({"PIP_USER": "1", "PIP_TARGET": "/x", "PIP_INDEX_URL": "u"})
+    assert kept["PIP_USER"] == "0"
+    assert "PIP_TARGET" not in kept
+    assert kept["PIP_INDEX_URL"] == "u"

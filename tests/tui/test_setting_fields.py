@@ -1,0 +1,259 @@
+"""Settings and models are changed while chatting; the conversation stays."""
+
+from __future__ import annotations
+
+import pytest
+from fake_engine import FakeEngine, Script
+from test_chat import LONG
+from textual.widgets import Input
+
+from localspec import cli
+from localspec.cli.chat import command as chat_command
+from localspec.config import paths
+from localspec.config import settings as config_settings
+from localspec.core.sampling_params import Sampling
+from localspec.errors import UsageError
+from localspec.loading.options import Options
+from tui.input import setting_fields
+from tui.session.ports import Settings
+
+
+def test_settings_are_listed_with_their_values():
+    rows = dict(
+        setting_fields.rows(Settings(Sampling(top_k=7)), Options(drafter=("suffix", "model")))
+    )
+    assert rows["top_k"] == "7"
+    assert rows["drafter"].startswith("suffix,model")
+    assert rows["draft_max"] == "auto  (another one loads the model again)"
+
+
+@pytest.mark.parametrize(
+    ("text", "changed"),
+    [
+        ("top-k 5", ("top_k", 5)),
+        ("min_p=0.1", ("min_p", 0.1)),
+        ("TEMPERATURE 0", ("temperature", 0)),
+    ],
+)
+def test_sampling_is_changed_by_name(text, changed):
+    field, expected = changed
+    assert getattr(_change(text).sampling, field) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("colour 3", "top_k", "top_k many", "top_p 7", "threads few", "verifier guessing"),
+        *("max_tokens 0", "seed -1", "drafter psychic", "draft_max 99", "temperature nan"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(text):
+    with pytest.raises((setting_fields.SettingError, UsageError)):
+        _change(text)
+
+
+def _change(text):
+    name, value = setting_fields.read(text)
+    wanted = {name: setting_fields.BY_NAME[name].value(value)}
+    return setting_fields.change(wanted, Settings(Sampling()), Options())
+
+
+def test_every_setting_has_the_name_of_a_flag():
+    flags = {option.name for option in chat_command.params}
+    assert {field.name for field in setting_fields.FIELDS} <= flags
+
+
+def test_settings_as_they_are_change_nothing():
+    settings, options = Settings(Sampling(), seed=3), Options(drafter=("suffix",), draft_max=4)
+    held = setting_fields.values(settings, options)
+    again = {
+        name: setting_fields.BY_NAME[name].value(setting_fields.text_of(v))
+        for name, v in held.items()
+    }
+    change = setting_fields.change(again, settings, options)
+    assert (change.sampling, change.seed, change.options) == (settings.sampling, 3, {})
+
+
+async def test_another_model_goes_on_with_the_conversation(chat, known):
+    second = FakeEngine([Script("from the second")])
+    async with chat(Script(LONG)) as c:
+        await c.ask("Hello")
+        c.session.engines.options = Options()
+        opened = []
+        c.session.engines.reopen = lambda options: opened.append(options) or second
+        await c.type("/model other.gguf small.gguf")
+        await c.until(lambda: second.opened == 1)
+        await c.ready()
+        assert (opened[0].model, opened[0].draft) == ("other.gguf", "small.gguf")
+        assert c.engine.closed == 1
+        await c.type("And now?")
+        await c.until(lambda: c.replies[-1].text == "from the second" and c.replies[-1].end)
+        assert [m.role for m in second.asked[-1]] == ["user", "assistant", "user"]
+        await c.type("/set verifier guessing")
+        await c.until(lambda: "guessing" in c.stats)
+        await c.type("/set top_k 3")
+        await c.until(lambda: c.session.settings.sampling.top_k == 3)
+        await c.type("/set")
+        await c.sees("repeat_penalty")
+
+
+async def test_the_panel_shows_checks_and_applies_from_the_next_reply(chat):
+    async with chat(Script("One.")) as c:
+        await c.pilot.press("ctrl+s")
+        await c.sees("temperature")
+        panel = c.app.screen
+        assert panel.query_one("#temperature", Input).value == "0.8"
+        assert panel.query_one("#seed", Input).value == "1"
+        panel.query_one("#top_p", Input).value = "7"
+        await c.sees("top_p must be between 0 and 1, not 7")
+        await c.pilot.press("enter")
+        assert c.app.screen is panel
+        panel.query_one("#top_p", Input).value = "0.5"
+        panel.query_one("#seed", Input).value = "auto"
+        await c.pilot.press("down", "enter")
+        await c.until(lambda: c.app.screen is not panel)
+        assert c.session.settings.sampling.top_p == 0.5
+        assert c.session.settings.seed is None
+        await c.until(lambda: "from the next reply on" in c.stats)
+        assert c.engine.closed == 0
+
+
+async def test_what_the_model_is_loaded_with_loads_it_again(chat):
+    second = FakeEngine()
+    async with chat() as c:
+        c.session.engines.options, opened = Options(), []
+        c.session.engines.reopen = lambda options: opened.append(options) or second
+        await c.type("/settings")
+        await c.sees("draft_max")
+        panel = c.app.screen
+        panel.query_one("#draft_max", Input).value = "5"
+        panel.query_one("#drafter", Input).value = "suffix, model"
+        panel.query_one("#verifier", Input).value = "rejection"
+        await c.sees("the model is loaded again")
+        await c.pilot.press("enter")
+        await c.until(lambda: second.opened == 1)
+        assert opened == [
+            Options(draft_max=5, drafter=("suffix", "model"), verifier="rejection"),
+        ]
+
+
+async def test_the_arrow_keys_go_from_field_to_field_where_not_all_have_room(chat):
+    async with chat(size=(60, 15)) as c:
+        await c.pilot.press("ctrl+s")
+        await c.sees("top_k")
+        for name in ("top_k", "top_p", "min_p"):
+            await c.pilot.press("down")
+            await c.until(lambda name=name: c.app.focused.id == name)
+        await c.pilot.press("up")
+        await c.until(lambda: c.app.focused.id == "top_p")
+
+
+async def test_settings_are_saved_as_defaults_and_only_where_they_differ(chat):
+    path = paths.config_dir() / "config.toml"
+    path.parent.mkdir(parents=True)
+    path.write_text("# mine\ntop_k = 9\n")
+    async with chat() as c:
+        await c.pilot.press("ctrl+s")
+        c.app.screen.query_one("#temperature", Input).value = "0.25"
+        await c.pilot.press("ctrl+s")
+        await c.until(lambda: c.session.settings.sampling.temperature == 0.25)
+        await c.sees("and saved in")
+    assert path.read_text() == "# mine\ntemperature = 0.25\nseed = 1\n"
+    assert cli.call(["run", "-n", "1", "--temperature", "x", "hi"]) == 2  # the file is read
+
+
+async def test_a_damaged_file_is_not_written_to_and_nothing_typed_is_lost(chat):
+    path = paths.config_dir() / "config.toml"
+    path.parent.mkdir(parents=True)
+    path.write_text("top_k = \n")
+    async with chat() as c:
+        await c.pilot.press("ctrl+s")
+        panel = c.app.screen
+        panel.query_one("#temperature", Input).value = "0.25"
+        await c.pilot.press("ctrl+s")
+        await c.sees("not saved")
+        assert c.app.screen is panel
+        await c.pilot.press("escape")
+        assert c.session.settings.sampling.temperature == 0.8
+    assert path.read_text() == "top_k = \n"
+
+
+@pytest.mark.parametrize("size", [(60, 15), (200, 50)])
+async def test_the_panel_fits_any_terminal(chat, size):
+    async with chat(size=size) as c:
+        c.session.engines.options = Options()
+        await c.pilot.press("ctrl+s")
+        await c.sees("temperature")
+        for _ in range(14):
+            await c.pilot.press("down")
+        await c.sees("threads")
+        assert all(len(line) <= size[0] for line in c.screen_text.splitlines())
+
+
+async def test_a_preset_is_used_listed_and_saved(chat):
+    path = paths.config_dir() / "config.toml"
+    path.parent.mkdir(parents=True)
+    path.write_text('[presets.calm]\nsystem = "Be brief."\ntemperature = 0.1\n')
+    async with chat(Script("One.")) as c:
+        await c.type("/preset")
+        await c.sees('calm  temperature 0.1, "Be brief."')
+        await c.type("/preset calm")
+        await c.until(lambda: "preset calm" in c.stats)
+        assert c.session.settings.sampling.temperature == 0.1
+        await c.ask("Hello")
+        assert [m.content for m in c.engine.asked[-1]] == ["Be brief.", "Hello"]
+        await c.type("/preset nothing")
+        await c.until(lambda: "there is no preset 'nothing'" in c.stats)
+        await c.type("/set top_k 4")
+        await c.type("/preset save mine")
+        await c.until(lambda: "mine" in config_settings.settings().get("presets", {}))
+    assert config_settings.settings()["presets"] == {
+        "calm": {"system": "Be brief.", "temperature": 0.1},
+        "mine": {"temperature": 0.1, "top_k": 4, "seed": 1, "system": "Be brief."},
+    }
+
+
+async def test_a_preset_may_bring_another_model_and_only_once(chat, known):
+    path = paths.config_dir() / "config.toml"
+    path.parent.mkdir(parents=True)
+    path.write_text('[presets.big]\nmodel = "big"\ndraft_max = "auto"\nctx = 512\n')
+    second = FakeEngine()
+    async with chat() as c:
+        c.session.engines.options, opened = Options(draft="small"), []
+        c.session.engines.reopen = lambda options: opened.append(options) or second
+        await c.type("/preset big")
+        await c.until(lambda: second.opened == 1)
+        await c.ready()
+        assert opened == [Options(model="big", context=512)]
+        await c.type("/preset big")
+        await c.until(lambda: "preset big" in c.stats)
+        assert len(opened) == 1
+
+
+async def test_presets_are_completed(chat):
+    path = paths.config_dir() / "config.toml"
+    path.parent.mkdir(parents=True)
+    path.write_text('[presets.calm]\nsystem = "Be brief."\n[presets.mad]\ntop_k = 0\n')
+    async with chat() as c:
+        c.composer.insert("/preset c")
+        await c.sees("Be brief.")
+        await c.pilot.press("tab")
+        assert c.composer.text == "/preset calm "
+
+
+async def test_a_preset_says_what_the_file_would_set_otherwise(chat):
+    path = paths.config_dir() / "config.toml"
+    path.parent.mkdir(parents=True)
+    path.write_text("temperature = 0.3\n")
+    async with chat() as c:
+        await c.type("/preset save mine")
+        await c.until(lambda: "mine" in config_settings.settings().get("presets", {}))
+        assert config_settings.settings()["presets"]["mine"] == {"temperature": 0.8, "seed": 1}
+
+
+async def test_a_preset_of_nothing_is_not_saved(chat):
+    async with chat() as c:
+        await c.type("/seed")
+        await c.type("/preset save mine")
+        await c.until(lambda: "there is nothing to save" in c.stats)
+        assert not config_settings.settings()

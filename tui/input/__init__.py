@@ -1,0 +1,1 @@
+"""What the user types: completion, attachments, pastes, keys."""

@@ -1,0 +1,129 @@
+"""What could be meant by the word that is being typed: a command, a preset or a file."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+
+from localspec.config import paths, presets
+from localspec.errors import UsageError
+from tui.input import setting_fields
+from tui.session import commands
+from tui.terminal import theme
+
+_COMMAND = re.compile(r"^/([a-z]*)$")
+_PRESET = re.compile(r"^/preset ([\w-]*)$")
+_PATH = re.compile(r"^/(?:export|import) (\S*)$")
+_THEME = re.compile(r"^/theme ([\w-]*)$")
+_SETTING = re.compile(r"^/set (\w*)$")
+_FILE = re.compile(r'(?:^|(?<=\s))@(?:"([^"\n]*)|([^\s"]\S*|))$')
+_MOST = 200
+"""Entries of a folder that are offered; a person who has more types more."""
+_LOOKED_AT = 20_000
+"""Entries of a folder that are looked at while a key is waited for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One way to go on."""
+
+    text: str
+    """What the word becomes."""
+    replaces: int
+    """Characters before the cursor that it stands for."""
+    help: str = ""
+
+
+def completions(before: str) -> list[Completion]:
+    """Ways to go on after ``before``, the whole text up to the cursor."""
+    for pattern, find in _FINDS.items():
+        if match := pattern.search(before):
+            return find(match)
+    return []
+
+
+def _commands(match: re.Match[str]) -> list[Completion]:
+    return [
+        Completion(f"/{name}", len(match[0]), spec.help)
+        for name, spec in commands.SPECS.items()
+        if name.startswith(match[1])
+    ]
+
+
+def _settings(match: re.Match[str]) -> list[Completion]:
+    return _starting(match[1], {name: field.help for name, field in setting_fields.BY_NAME.items()})
+
+
+def _themes(match: re.Match[str]) -> list[Completion]:
+    return _starting(match[1], dict.fromkeys(theme.NAMES, ""))
+
+
+def _paths(match: re.Match[str]) -> list[Completion]:
+    # A command takes the rest of its line: no quotes.
+    return [
+        replace(found, text=found.text[1:].strip('"')) for found in _files(match[1], len(match[1]))
+    ]
+
+
+def _attached(match: re.Match[str]) -> list[Completion]:
+    return _files(match[1] or match[2] or "", length=len(match[0]))
+
+
+def _presets(match: re.Match[str]) -> list[Completion]:
+    try:
+        found = presets.presets()
+    except UsageError:  # the command itself says what is wrong
+        return []
+    return _starting(match[1], {name: preset.about for name, preset in found.items()})
+
+
+def _starting(typed: str, known: Mapping[str, str]) -> list[Completion]:
+    return [
+        Completion(name, len(typed), about)
+        for name, about in known.items()
+        if name.startswith(typed)
+    ]
+
+
+def _files(typed: str, length: int) -> list[Completion]:
+    """Files whose path goes on so; ``length`` characters have been typed for it."""
+    folder, name = os.path.split(typed)
+    before = typed.removesuffix(name)
+    try:
+        with os.scandir(paths.expand(folder) if folder else Path()) as entries:
+            meant = (
+                entry
+                for entry in islice(entries, _LOOKED_AT)
+                if entry.name.startswith(name) and (name or not entry.name.startswith("."))
+            )
+            found = [(entry.name, entry.is_dir()) for entry in islice(meant, _MOST)]
+    except OSError:  # no such folder, or not ours to read: nothing to offer
+        return []
+    return [
+        Completion(_named(before + entry, is_folder=is_folder), length)
+        for entry, is_folder in sorted(found)
+        if not re.search(r'["\n]', entry)
+    ]
+
+
+def _named(path: str, *, is_folder: bool) -> str:
+    """As it is written in a message; the quotes of a folder are still open."""
+    end = os.sep if is_folder else ""
+    if not re.search(r"\s", path):
+        return f"@{path}{end}"
+    return f'@"{path}{end}' + ("" if is_folder else '"')
+
+
+_FINDS = {
+    _COMMAND: _commands,
+    _PRESET: _presets,
+    _THEME: _themes,
+    _SETTING: _settings,
+    _PATH: _paths,
+    _FILE: _attached,
+}
+"""What the text before the cursor looks like, and how it may go on."""

@@ -1,0 +1,216 @@
+"""What the model picker shows: which models a search means, and each in a line or in a few."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from textual.content import Content
+
+from localspec.cli.models import FIT_SHORT, size
+from localspec.config import paths
+from localspec.models.catalog.offers import Offer, in_folder
+from localspec.models.catalog.pair import MTP_EMBEDDED
+from localspec.models.hub import file_names
+from tui.render.block_splitter import plain
+
+OWN, NONE = "auto", "none"
+"""Drafts that are no file: the catalogue's choice, and no draft model."""
+_OWN_HEAD = "in the target's file: a layer for multi-token prediction"
+_NAME_WIDTH = 40
+_BROAD = 96
+"""Columns from which licence and draft have columns of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """Answer with this model."""
+
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class UseDraft:
+    """Draft with this model; None is the catalogue's choice."""
+
+    draft: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Pull:
+    """Fetch this."""
+
+    name: str
+    force: bool = False
+    """Even though it is too big for this machine."""
+
+
+Picked = Use | UseDraft | Pull
+
+
+def as_drafts(found: Iterable[Offer], below: int | None) -> list[Offer]:
+    """What is here and could draft for a target of ``below`` bytes.
+
+    A pair that is named as a draft lends its smaller model.
+    """
+    lent = [
+        o
+        if o.draft is None
+        else replace(o, target=o.draft, target_bytes=o.draft_bytes, draft=None, draft_bytes=0)
+        for o in found
+        if o.installed
+    ]
+    none = "no draft model: drafts come from the text"
+    return [
+        Offer(OWN, "", None, about="what the catalogue pairs with the target"),
+        Offer(NONE, "", None, about=none),
+        *(o for o in lent if below is None or (o.target_bytes or 0) < below),
+    ]
+
+
+def matching(found: Iterable[Offer], query: str) -> list[Offer]:
+    """Those that hold all words of a search."""
+    words = query.lower().split()
+    return [offer for offer in found if offer.holds(words)]
+
+
+def typed_folder(query: str) -> Path | None:
+    """The folder that is meant where a path is typed."""
+    if not (os.sep in query or query.startswith("~")):
+        return None
+    path = paths.expand(query)
+    folder = path if query.endswith(os.sep) else path.parent
+    return folder if folder.is_dir() else None
+
+
+def typed(query: str) -> list[Offer]:
+    """What a name means that nothing on the list has: files of a folder, or something to pull."""
+    folder = typed_folder(query)
+    path = paths.expand(query)
+    found: list[Offer] = []
+    if folder is not None:
+        known = in_folder(folder)
+        found = [o for o in known if o.name.startswith(str(path)) or path == folder]
+        if path.is_file() and not any(Path(o.name) == path for o in found):
+            found.insert(0, Offer(str(path), str(path), path.stat().st_size))
+    if not found and folder is None and file_names.parse(query) is not None:
+        where = "on the Hub, not looked into yet"
+        found = [Offer(query, where, None, installed=False, pullable=True)]
+    return found
+
+
+def widest(found: Iterable[Offer], room: int) -> int:
+    """Columns for the names."""
+    longest = max((len(_name(offer, room)) for offer in found), default=0)
+    return min(longest, _NAME_WIDTH, max(12, room // 2 - 8))
+
+
+def header(names: int, room: int) -> Content:
+    """What the columns hold."""
+    line = f"  {'NAME':<{names}}  {'SIZE':>9}  {'FIT':<7}  {'HERE':<4}"
+    line += f"  {'LICENCE':<12}  {'DRAFT':<26}  FOR" if room >= _BROAD else "  FOR"
+    return Content.styled(line[:room], "$quiet")
+
+
+def row(offer: Offer, fit: str | None, names: int, room: int, *, current: bool) -> Content:
+    """One model in a line."""
+    special = offer.name in {OWN, NONE}
+    about = size(offer.n_bytes) if offer.n_bytes else "" if special else "?"
+    approx = "" if offer.exact or not offer.n_bytes else "~"
+    short = FIT_SHORT.get(fit or "", "")
+    here = "" if special else "yes" if offer.installed else "no"
+    draft = Path(offer.draft.rsplit(" : ")[-1]).name if offer.draft else ""
+    more = f"{(offer.licence or '')[:12]:<12}  {_cut(draft, 26):<26}  " if room >= _BROAD else ""
+    known = (
+        f"{'●' if current else ' '} {_cut(_name(offer, room), names):<{names}}",
+        f"  {approx + about:>9}  ",
+        f"{short:<7}",
+        f"  {here:<4}  ",
+    )
+    rest = _cut(more + plain(offer.about), max(0, room - sum(len(part) for part in known)))
+    name_style = "" if offer.installed else "$quiet"
+    fit_style = "$text-error" if short == "too big" else "$quiet"
+    return Content.assemble(
+        (known[0], name_style), (known[1], "$quiet"), (known[2], fit_style), known[3], rest
+    )
+
+
+def described_draft(offer: Offer, facts: Mapping[str, Any] | None) -> list[str]:
+    """A draft in a few lines; ``facts`` is what `localspec show --draft --json` says of it."""
+    lines = [f"draft    {offer.target}"] if offer.target else [offer.about]
+    draft = facts["draft"] if facts is not None else None
+    if draft is not None:
+        lines += [] if offer.target else [f"draft    {draft.get('path') or ''}"]
+        lines += _file(draft)
+        lines += _match(draft)
+    elif facts is not None and offer.name == OWN:
+        lines.append(_OWN_HEAD if facts.get("own_head") else "it pairs none with it")
+    return [plain(line) for line in lines]
+
+
+def described(offer: Offer, fit: str | None, facts: Mapping[str, Any] | None) -> list[str]:
+    """A model in a few lines; ``facts`` is what `localspec show --json` says of it."""
+    lines = [f"target   {offer.target}"]
+    if offer.draft is not None:
+        lines.append(f"draft    {offer.draft}")
+    elif offer.drafting == MTP_EMBEDDED or (facts or {}).get("own_head"):
+        lines.append(f"draft    {_OWN_HEAD}")
+    if facts is not None:
+        lines += _facts(facts)
+    licence = offer.licence or (facts or {}).get("licence") or _licence(facts)
+    known = [fit or "fit not known yet", f"licence {licence or 'not known yet'}"]
+    lines.append("  ·  ".join(known if offer.installed else [*known, "not here"]))
+    return [plain(line) for line in (*lines, *offer.traps)]
+
+
+def why_not_alone(facts: Mapping[str, Any]) -> str | None:
+    """Why a file cannot answer, as far as its header tells; None where it may."""
+    kind, name = facts.get("kind", "model"), facts.get("name")
+    if kind == "model":
+        return None
+    return f"{name} is a head ({kind}) and cannot run alone; /draft {name} drafts with it"
+
+
+def _facts(facts: Mapping[str, Any]) -> list[str]:
+    draft = facts["draft"]
+    return [*_file(facts["target"]), *(_match(draft) if draft is not None else ())]
+
+
+def _file(facts: Mapping[str, Any]) -> list[str]:
+    """What a header says; nothing of a file that is known from the catalogue only."""
+    if "description" not in facts:
+        return []
+    weights = f"{facts['parameters'] / 1e6:.0f} M weights"
+    return [f"         {facts['description']}, {weights}, context {facts['context']}"]
+
+
+def _match(draft: Mapping[str, Any]) -> list[str]:
+    if "mismatch" not in draft:
+        return []
+    if draft["mismatch"]:
+        return [f"match    no: {draft['mismatch']}"]
+    if draft["kind"] != "model":
+        return [f"match    a head for this target ({draft['kind']})"]
+    return [
+        f"match    {'same vocabulary' if draft['same_vocabulary'] else 'says what both can say'}"
+    ]
+
+
+def _licence(facts: Mapping[str, Any] | None) -> str | None:
+    return facts["target"].get("licence") if facts is not None else None
+
+
+def _name(offer: Offer, room: int) -> str:
+    """A path that is too long is the name of its file; of that the end tells more."""
+    if not Path(offer.name).is_absolute():
+        return offer.name
+    most = min(_NAME_WIDTH, max(12, room // 2 - 8))
+    name = offer.name if len(offer.name) <= most else Path(offer.name).name
+    return name if len(name) <= most else "…" + name[1 - most :]
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: max(0, width - 1)] + "…"

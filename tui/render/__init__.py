@@ -1,0 +1,1 @@
+"""Text and tables as lines of styled text."""

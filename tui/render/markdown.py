@@ -1,0 +1,259 @@
+"""Markdown as lines. Nothing here touches a widget, so long texts are read in a thread."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+import threading
+from collections.abc import Callable, Iterable, MutableMapping
+from typing import Any
+
+from markdown_it import MarkdownIt
+from markdown_it.tree import SyntaxTreeNode
+from pygments.lexer import Lexer  # type: ignore[import-untyped]
+from pygments.lexers import get_lexer_by_name  # type: ignore[import-untyped]
+from pygments.util import ClassNotFound  # type: ignore[import-untyped]
+from textual.content import Content, Span
+from textual.highlight import (
+    ANSIDarkHighlightTheme,
+    ANSILightHighlightTheme,
+    HighlightTheme,
+)
+from textual.style import Style
+
+from tui.render.lines import BLANK, EMPTY, Entry, Line, Rule
+from tui.render.table import table
+
+_BULLETS = ("• ", "▪ ", "‣ ", "◦ ")
+_HEADINGS = ("bold underline $primary", "bold $primary", "bold", "bold", "bold $quiet", "$quiet")
+_CODE = "on $surface"
+_INLINE = {"em": "italic", "strong": "bold", "s": "strike"}
+_INLINE_CODE = "$text-warning on $surface"
+_LANGUAGE = re.compile(
+    r"^[ >]*(?:[-+*]|\d{1,9}[.)])?[ ]*(?:`{3,}|~{3,})[ \t]*([^\s`]+)", re.MULTILINE
+)
+_LONGEST_HIGHLIGHTED = 200_000
+"""Characters of code that get colours; more would take seconds."""
+
+Theme = type[HighlightTheme]
+
+_known: set[str] = set()
+"""Languages whose code has been set; the first time takes as long as setting thousands of lines."""
+
+_learning = threading.Lock()
+"""One thread learns a language, the others wait for it rather than do the same work beside it."""
+
+
+def has_new_language(text: str) -> bool:
+    """Whether Markdown holds code in a language that was not met before."""
+    return any(name not in _known for name in _LANGUAGE.findall(text))
+
+
+def _lexer(language: str) -> Lexer | None:
+    with contextlib.nullcontext() if language in _known else _learning:
+        try:
+            return get_lexer_by_name(language, stripnl=False)
+        except ClassNotFound:
+            return None
+        finally:
+            _known.add(language)
+
+
+def _code_style(theme: Theme, kind: Any) -> str | None:
+    """Of a kind of token, or of the nearest kind above it that has one."""
+    while kind is not None:
+        if (style := theme.STYLES.get(kind)) is not None:
+            return style
+        kind = kind.parent
+    return None
+
+
+@functools.cache
+def parser() -> MarkdownIt:
+    """GitHub's Markdown, but tags are text: a model that says <b> means to show it."""
+    return MarkdownIt("gfm-like", {"html": False})
+
+
+def code_blocks(text: str) -> list[str]:
+    """The contents of the code blocks in Markdown."""
+    tokens = parser().parse(text)
+    return [token.content for token in tokens if token.type in ("fence", "code_block")]
+
+
+def code_theme(*, ansi: bool, dark: bool) -> Theme:
+    """The colours of code; a terminal's own where the theme uses these."""
+    if not ansi:
+        return HighlightTheme
+    return ANSIDarkHighlightTheme if dark else ANSILightHighlightTheme
+
+
+def typeset(
+    text: str,
+    theme: Theme = HighlightTheme,
+    links: MutableMapping[str, Any] | None = None,
+    rest: Callable[[], None] = lambda: None,
+) -> list[Entry]:
+    """The lines of whole top-level blocks, each block with a blank line after it.
+
+    ``links`` remembers link definitions from one part of a text to the next. ``rest`` is called
+    now and then, so that a thread can give way.
+    """
+    root = SyntaxTreeNode(parser().parse(text, links if links is not None else {}))
+    setter = _Setter(theme, rest)
+    lines: list[Entry] = []
+    for node in root.children:
+        rest()
+        lines += setter.block(node)
+        lines.append(BLANK)
+    return lines
+
+
+class _Setter:
+    """Sets the nodes of a syntax tree."""
+
+    def __init__(self, theme: Theme, rest: Callable[[], None]) -> None:
+        self._theme, self._rest = theme, rest
+        self._depth = 0  # of bullet lists
+        self._kinds: dict[str, Callable[[SyntaxTreeNode], list[Entry]]] = {
+            "heading": self._heading,
+            "paragraph": self._text,
+            "blockquote": self._quote,
+            "bullet_list": self._bullets,
+            "ordered_list": self._numbers,
+            "fence": self._code,
+            "code_block": self._code,
+            "hr": lambda _: [Rule()],
+            "table": self._table,
+        }
+
+    def block(self, node: SyntaxTreeNode) -> list[Entry]:
+        """The lines of one block."""
+        return self._kinds.get(node.type, self._unknown)(node)
+
+    def _unknown(self, node: SyntaxTreeNode) -> list[Entry]:
+        return [Line(Content(line)) for line in node.content.splitlines()]
+
+    def _text(self, node: SyntaxTreeNode) -> list[Entry]:
+        return [Line(line) for child in node.children for line in inline(child).split()]
+
+    def _heading(self, node: SyntaxTreeNode) -> list[Entry]:
+        style = _HEADINGS[int(node.tag[1]) - 1]
+        texts = [inline(child) for child in node.children]
+        return [Line(text.stylize_before(style)) for text in texts]
+
+    def _quote(self, node: SyntaxTreeNode) -> list[Entry]:
+        bar = Content.styled("▌ ", "$border")
+        lines: list[Entry] = []
+        for child in node.children:
+            lines += [BLANK] * bool(lines) + self.block(child)
+        return [line.led_by(bar, bar) for line in lines or [BLANK]]
+
+    def _bullets(self, node: SyntaxTreeNode) -> list[Entry]:
+        bullet = _BULLETS[self._depth % len(_BULLETS)]
+        self._depth += 1
+        lines = [line for item in node.children for line in self._item(item, bullet)]
+        self._depth -= 1
+        return lines
+
+    def _numbers(self, node: SyntaxTreeNode) -> list[Entry]:
+        start = int(node.attrs.get("start", 1))
+        width = len(str(start + len(node.children) - 1))
+        return [
+            line
+            for number, item in enumerate(node.children, start)
+            for line in self._item(item, f"{number:>{width}}. ")
+        ]
+
+    def _item(self, node: SyntaxTreeNode, mark: str) -> list[Entry]:
+        lines: list[Entry] = []
+        before = ""
+        for child in node.children:
+            if before in ("paragraph", "table") and child.type in ("paragraph", "table"):
+                lines.append(BLANK)
+            before = child.type
+            lines += self.block(child)
+        indent, first = Content(" " * len(mark)), Content.styled(mark, "$primary")
+        head, *others = lines or [BLANK]
+        return [head.led_by(first, indent), *(line.led_by(indent, indent) for line in others)]
+
+    def _code(self, node: SyntaxTreeNode) -> list[Entry]:
+        code = node.content.rstrip()
+        language = node.info.split(maxsplit=1)[0] if node.info.strip() else ""
+        if language and len(code) <= _LONGEST_HIGHLIGHTED:
+            content = self._highlighted(code, language)
+        else:
+            content = Content(code)
+        space = Content(" ")
+        return [
+            Line(line, space, space, style=_CODE, fold=True)
+            for line in content.split(allow_blank=True)
+        ]
+
+    def _highlighted(self, code: str, language: str) -> Content:
+        lexer = _lexer(language)
+        spans: list[Span] = []
+        start = 0
+        for kind, text in lexer.get_tokens(code) if lexer is not None else ():
+            self._rest()
+            end = min(start + len(text), len(code))
+            if style := _code_style(self._theme, kind):
+                spans.append(Span(start, end, style))
+            start = end
+        return Content(code, spans).stylize_before("$text")
+
+    def _table(self, node: SyntaxTreeNode) -> list[Entry]:
+        rows = [row for part in node.children for row in part.children]
+        texts = [[_cell(cell) for cell in row.children] for row in rows]
+        aligned = [str(cell.attrs.get("style", "")).partition(":")[2] for cell in rows[0].children]
+        return table(texts[0], texts[1:], aligned)
+
+
+def _cell(node: SyntaxTreeNode) -> Content:
+    return Content(" ").join([inline(child) for child in node.children])
+
+
+def inline(node: SyntaxTreeNode) -> Content:
+    """The text of a paragraph, with its emphasis, code and links."""
+    gathered = _Inline()
+    gathered.take(node.children)
+    return Content("".join(gathered.text), gathered.spans) if gathered.text else EMPTY
+
+
+class _Inline:
+    """Text and styles of inline nodes."""
+
+    def __init__(self) -> None:
+        self.text: list[str] = []
+        self.spans: list[Span] = []
+        self._size = 0
+
+    def take(self, nodes: Iterable[SyntaxTreeNode]) -> None:
+        """Append nodes."""
+        for node in nodes:
+            start = self._size
+            if node.type == "image":
+                self._add("🖼  ")
+            if node.children:
+                self.take(node.children)
+            elif node.type != "image":
+                self._add(_BREAKS.get(node.type, node.content))
+            if self._size > start:
+                self.spans += [Span(start, self._size, style) for style in _styles(node)]
+
+    def _add(self, text: str) -> None:
+        self.text.append(text)
+        self._size += len(text)
+
+
+_BREAKS = {"softbreak": " ", "hardbreak": "\n"}
+
+
+def _styles(node: SyntaxTreeNode) -> list[str | Style]:
+    match node.type:
+        case "code_inline":
+            return [_INLINE_CODE]
+        case "link" | "image":
+            target = str(node.attrs.get("href") or node.attrs.get("src") or "")
+            return ["underline", Style.from_meta({"@click": f"link({target!r})"})]
+    return [_INLINE[node.type]] if node.type in _INLINE else []

@@ -1,0 +1,48 @@
+"""Where a reply stops thinking aloud and begins to answer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from localspec.core.events import Token
+
+_OPEN = re.compile(r"\s*<(think|thinking)>")
+_CLOSE = re.compile(r"</(think|thinking)>\s*")
+_LONGEST_MARK = len("<thinking>")
+
+
+@dataclass(frozen=True, slots=True)
+class Thought:
+    """The first part of a reply, up to ``answer``."""
+
+    text: str
+    answer: int
+    """Index of the answer's first character; the text's length while there is none."""
+    open: bool
+    """Whether it still goes on."""
+
+
+def thought(text: str) -> Thought | None:
+    """The thinking at the beginning of a reply; None where there is none.
+
+    Some templates open the thinking in the prompt, so a reply may hold only the end of it.
+    """
+    start = _OPEN.match(text)
+    at = text.find("</think", start.end() if start else 0)
+    end = _CLOSE.search(text, at) if at >= 0 else None
+    if end is not None:
+        return Thought(text[start.end() if start else 0 : end.start()].strip(), end.end(), False)
+    if start is not None:
+        return Thought(text[start.end() :].strip(), len(text), True)
+    return None
+
+
+def tokens_until(tokens: Sequence[Token], length: int) -> int:
+    """How many tokens the first ``length`` characters took."""
+    for i, token in enumerate(tokens):
+        if length <= 0:
+            return i
+        length -= len(token.text)
+    return len(tokens)

@@ -1,0 +1,1 @@
+"""What the interface knows: conversations, replies, statistics. No widgets."""

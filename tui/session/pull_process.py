@@ -1,0 +1,156 @@
+"""A pull while one goes on chatting: the process that does it, and what is to be shown of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from localspec.cli.models import size
+from localspec.cli.progress import duration
+from localspec.errors import LocalspecError
+from localspec.models.hub.rate import Rate
+from localspec.models.pull import process as pulling
+from localspec.models.pull.process import Going, Planned, Pulled, Refused
+from localspec.processes import children
+
+_PATIENCE = 5.0
+"""Seconds for the process to end by itself."""
+_MODULE = "localspec.models.pull.process"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a pull ended, in lines for the person."""
+
+    lines: tuple[str, ...]
+    error: bool
+
+
+class Puller:
+    """One pull at a time."""
+
+    def __init__(self) -> None:
+        self.name: str | None = None
+        """What is being pulled; None while nothing is."""
+        self.on_change: Callable[[], None] = lambda: None
+        self._process: Process | None = None
+        self._planned: Planned | None = None
+        self._going: Going | None = None
+        self._rate = Rate()
+        self._speed: float | None = None
+        self._stopping = False
+
+    @property
+    def line(self) -> str:
+        """How far it is; empty while nothing is pulled."""
+        if self.name is None:
+            return ""
+        going = self._going
+        if self._stopping:
+            rest = "stopping …"
+        elif going is None:
+            rest = "asking the Hub …" if self._planned is None else "beginning …"
+        else:
+            share = f"{going.done / max(1, going.total):.0%} of {size(going.total)}"
+            rest = f"{share}  checking what is here" if going.checking else share
+            if self._speed is not None and not going.checking:
+                left = duration((going.total - going.done) / self._speed)
+                rest += f"  {size(int(self._speed))}/s  {left} left"
+        return f"pulling {self.name}  {rest}"
+
+    def stop(self) -> bool:
+        """End the running pull and keep what has arrived; whether there was one."""
+        if self.name is None:
+            return False
+        self._stopping = True
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+        self.on_change()
+        return True
+
+    async def close(self) -> None:
+        """Stop, and wait until the process is gone."""
+        if self.stop():
+            await self._end()
+
+    async def run(self, name: str, draft: str | None = None, *, force: bool = False) -> Outcome:
+        """Pull a model, with ``force`` even one that is too big; returns when it is over.
+
+        Cancelled, it keeps what has arrived.
+        """
+        self.name, self._planned, self._going, self._process = name, None, None, None
+        self._rate, self._speed, self._stopping = Rate(), None, False
+        self.on_change()
+        try:
+            return await self._run(name, pulling.arguments(name, draft, force=force))
+        except LocalspecError as error:
+            return Outcome((f"pulling {name}: {error}",), error=True)
+        finally:
+            await self._end()
+            self.name = None
+            self.on_change()
+
+    async def _run(self, name: str, words: list[str]) -> Outcome:
+        command, environment = children.command(_MODULE, *words)
+        try:
+            self._process = process = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=DEVNULL,
+                env=environment,
+                start_new_session=True,  # keys of the terminal are not for it
+            )
+        except OSError as error:
+            raise LocalspecError(error.strerror or str(error)) from None
+        assert process.stdout is not None
+        if self._stopping:
+            self.stop()
+        while line := await process.stdout.readline():
+            match pulling.decode(line):
+                case Planned() as planned:
+                    self._planned = planned
+                case Going() as going:
+                    self._going = going
+                    self._speed = self._rate.now(going.fetched)
+                case Pulled(fetched):
+                    return self._pulled(name, fetched)
+                case Refused(why, stopped):
+                    return self._refused(name, why, stopped=stopped)
+            self.on_change()
+        status = await process.wait()
+        raise LocalspecError(f"it ended unexpectedly (exit status {status}); pull it again")
+
+    def _pulled(self, name: str, fetched: int) -> Outcome:
+        planned = self._planned
+        lines = [*(planned.notices if planned is not None else ())]
+        how = f"{size(fetched)} fetched" if fetched else "nothing had to be fetched"
+        lines.append(f"{name} is here ({how}); /model {name} answers with it")
+        if planned is not None and planned.suggestion is not None:
+            also = planned.suggestion
+            lines.append(f"the draft of {also} fits it: /pull {name} {also} brings that as well")
+        return Outcome(tuple(lines), error=False)
+
+    def _refused(self, name: str, why: str, *, stopped: bool) -> Outcome:
+        if not stopped:
+            return Outcome((f"pulling {name}: {why}",), error=True)
+        going = self._going
+        at = f" at {going.done / max(1, going.total):.0%}" if going is not None else ""
+        return Outcome((f"stopped{at}; /pull {name} continues from there",), error=False)
+
+    async def _end(self) -> None:
+        """See that the process is gone."""
+        process = self._process
+        if process is None:
+            return
+        if process.stdin is not None:
+            process.stdin.close()
+        try:
+            await asyncio.wait_for(process.wait(), _PATIENCE)
+        except TimeoutError:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()

@@ -1,0 +1,127 @@
+"""Where the tokens of a reply came from, as runs of text with a style.
+
+Each kind has a colour for eyes that see it and an attribute for terminals and eyes that do not;
+only the usual case, accepted from the draft model, goes without one. The colours are theme
+variables, so they change with the theme.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from textual.content import Content
+
+from localspec.core.events import Token
+from localspec.core.origin import Origin
+from tui.render.block_splitter import plain
+
+
+class Kind(enum.Enum):
+    """An origin as the reader sees it: (label, short label, style)."""
+
+    MODEL = ("accepted from the draft model", "draft model", "$origin-model")
+    NGRAM = ("accepted from the text before", "the text", "underline $origin-ngram")
+    AHEAD = ("accepted from lookahead", "ahead", "underline italic $origin-model")
+    CORRECTED = ("corrected", "corrected", "bold $origin-corrected")
+    BONUS = ("bonus", "bonus", "italic $origin-bonus")
+    PLAIN = ("plain", "plain", "dim $origin-plain")
+
+    @property
+    def label(self) -> str:
+        return self.value[0]
+
+    @property
+    def short(self) -> str:
+        return self.value[1]
+
+    @property
+    def style(self) -> str:
+        return self.value[2]
+
+
+_FROM = {
+    **dict.fromkeys(("model", "tree", "mtp", "eagle3", "dflash", "medusa"), Kind.MODEL),
+    "lookahead": Kind.AHEAD,
+}
+"""Accepted tokens by drafter; all others look the text up."""
+_LOOKED_UP = frozenset({"ngram", "suffix", "lookahead"})
+"""Drafters whose draft is fixed by the text before: q is 1 for its tokens and 0 for all others."""
+_OWN = {
+    Origin.CORRECTED: Kind.CORRECTED,
+    Origin.BONUS: Kind.BONUS,
+    Origin.PLAIN: Kind.PLAIN,
+}
+
+
+def kind_of(token: Token) -> Kind:
+    """The kind of a token."""
+    if token.origin is Origin.ACCEPTED:
+        return _FROM.get(token.source or "", Kind.NGRAM)
+    return _OWN[token.origin]
+
+
+def is_looked_up(token: Token) -> bool:
+    """Whether the draft that a token was accepted from had no choice."""
+    return token.origin is Origin.ACCEPTED and token.source in _LOOKED_UP
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Neighbouring text of one kind."""
+
+    text: str
+    kind: Kind
+
+
+class Runs:
+    """The runs of a reply as it grows."""
+
+    def __init__(self) -> None:
+        self._runs: list[Run] = []
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def add(self, token: Token) -> None:
+        """Append a token's text, harmless to show."""
+        self._append(plain(token.text), kind_of(token))
+
+    def extend(self, text: str) -> None:
+        """Append text that belongs to the last token."""
+        self._append(plain(text), self._runs[-1].kind if self._runs else Kind.PLAIN)
+
+    def _append(self, text: str, kind: Kind) -> None:
+        if not text:
+            return
+        if self._runs and self._runs[-1].kind is kind:
+            text = self._runs.pop().text + text
+        self._runs.append(Run(text, kind))
+
+    def since(self, length: int) -> list[Run]:
+        """The runs after the first ``length`` characters."""
+        found: list[Run] = []
+        excess = sum(len(run.text) for run in self._runs) - length
+        for run in reversed(self._runs):
+            if excess <= 0:
+                break
+            found.append(Run(run.text[-excess:], run.kind) if excess < len(run.text) else run)
+            excess -= len(run.text)
+        return found[::-1]
+
+
+def styled(runs: Iterable[Run]) -> Content:
+    """The runs as text to show; nothing in them is markup."""
+    return Content.assemble(*((run.text, run.kind.style) for run in runs))
+
+
+def legend(width: int) -> Content:
+    """What the styles mean, on one line."""
+    full = sum(len(kind.label) + 3 for kind in Kind) <= width
+    parts: list[tuple[str, str] | str] = []
+    for kind in Kind:
+        if parts:
+            parts.append(" · " if full else "  ")
+        parts.append((kind.label if full else kind.short, kind.style))
+    return Content.assemble(*parts)

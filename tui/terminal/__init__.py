@@ -1,0 +1,1 @@
+"""The terminal and this process: driver, keys, theme, clipboard, refresh rate."""
