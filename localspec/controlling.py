@@ -105,7 +105,7 @@ def state_identity(options: Options, target: Context) -> str:
         "device": [(d.kind, d.description) for d in devices()],
         "layers": [target.model.offloads, options.gpu_layers],
         "kv": target.kv_type,
-        "context": [target.capacity, target.branches],
+        "context": target.capacity,
         "build": [library.version(), library.commit(), library.system_info()],
     }
     return name_of(facts).removesuffix(".json")

@@ -8,10 +8,11 @@ import numpy as np
 
 from localspec.choice import Choice
 from localspec.drafters import Drafter, Guesses
+from localspec.errors import NothingAllowedError, NotNumbersError
 from localspec.events import Candidate, Examination
 from localspec.noise import Noise
 from localspec.sampling import Processor, Sampling
-from localspec.values import Logits
+from localspec.values import Distribution, Logits
 
 _CANDIDATES = 8
 
@@ -36,7 +37,7 @@ def examination(
     past = before[-processor.lookback :] if processor.lookback else []
     p = processor(row, past)
     guess = drafter.logits(seq, before) if isinstance(drafter, Guesses) else None
-    q = None if guess is None else processor(guess, past)
+    q = None if guess is None else _guessed(processor, guess, past)
     model = _softmax(row)
 
     def candidate(token: int) -> Candidate:
@@ -54,6 +55,14 @@ def examination(
         tuple(candidate(int(i)) for i in best),
         None if rival is None else _gap(row, before, (token, rival), sampling, noise),
     )
+
+
+def _guessed(processor: Processor, guess: Logits, past: Sequence[int]) -> Distribution | None:
+    """What the draft makes of the place; None where it has no token to propose there."""
+    try:
+        return processor(guess, past)
+    except (NotNumbersError, NothingAllowedError):
+        return None
 
 
 def _softmax(row: Logits) -> Logits:

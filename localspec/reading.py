@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from localspec.assembly import Pairing
 from localspec.drafters import Committed, Drafter, Follows
 from localspec.drafters.draft_model import common_prefix
-from localspec.errors import DecodeError, Interrupted, LocalspecError
+from localspec.errors import AuditError, DecodeError, Interrupted, LocalspecError
 from localspec.events import Notice, Reading, ReplyEvent
 from localspec.policy import Policy
 from localspec.replying import Generation
@@ -41,6 +41,7 @@ class Reader:
             Interrupted, DecodeError: what was read before stays.
         """
         target, seq, prompt = self._pairing.target, self._seq, generation.tokens
+        self._audit()
         if self.resuming is not None:
             self.held = self.resuming.restore(seq, self.held, prompt)
         cached = self._cut(prompt)
@@ -66,6 +67,7 @@ class Reader:
     def row_after(self, known: list[int]) -> Logits:
         """(V,) the target's logits after ``known``, which its cache then holds."""
         target, seq = self._pairing.target, self._seq
+        self._audit()
         cached = self._cut(known)
         if cached < len(known) - 1:
             target.read(seq, known[cached:-1])
@@ -74,6 +76,19 @@ class Reader:
         target.keep(seq, ())
         self.held = list(known)
         return row
+
+    def _audit(self) -> None:
+        """Nothing is made of a cache that does not hold what we believe.
+
+        Raises:
+            AuditError: it does not.
+        """
+        target, seq = self._pairing.target, self._seq
+        target.audit(seq)
+        if target.length(seq) < len(self.held):
+            raise AuditError(
+                f"target holds {target.length(seq)} tokens; expected {len(self.held)} or more"
+            )
 
     def keep(self, tokens: Sequence[int]) -> None:
         """Take note that the cache holds as many of ``tokens`` as it is long."""

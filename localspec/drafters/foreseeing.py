@@ -9,6 +9,7 @@ from localspec.drafters.choosing import confidence
 from localspec.drafters.draft_model import CANNOT, DraftModel
 from localspec.drafters.head import HeadDrafter
 from localspec.drafters.model import Chain
+from localspec.errors import NothingAllowedError, NotNumbersError
 from localspec.plan import Evidence
 from localspec.values import Proposal
 
@@ -38,14 +39,20 @@ class ForeseeingDrafter(HeadDrafter):
         to ask.
         """
         missing = self._books.missing(ask.seq, ask.tokens)
-        if not self._books.readable(missing):
+        if self.trouble is not None or not self._books.readable(missing):
             return
         try:
             ((row,),) = self._books.extend([(ask.seq, missing, 1)])
         except CANNOT:
             return
         lookback = ask.processor.lookback
-        q = ask.processor(row, ask.tokens[-lookback:] if lookback else [])
+        try:
+            q = ask.processor(row, ask.tokens[-lookback:] if lookback else [])
+        except NotNumbersError:
+            self.give_up()
+            return
+        except NothingAllowedError:
+            return
         proposal = self.chooser.proposal(ask.processor.sampling)
         look = Chain(ask, 0, proposal, ask.position, confidences=[confidence(q, row)], refused=q)
         self._foreseen[ask.seq] = look

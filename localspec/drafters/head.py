@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localspec.drafters import Ask
-from localspec.drafters.draft_model import DraftModel, UnreadyError
+from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.model import ModelDrafter
-from localspec.errors import ContextFullError
+from localspec.errors import ContextFullError, UnreadyError
 from localspec.values import Logits, Proposal
 
 Rows = NDArray[np.float32]

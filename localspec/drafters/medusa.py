@@ -17,11 +17,11 @@ from typing import Protocol
 import numpy as np
 
 from localspec.drafters import Ask
-from localspec.drafters.draft_model import UnreadyError
 from localspec.drafters.growing import RANKS, Growing
 from localspec.drafters.head import Rows, States
 from localspec.drafters.model import ModelDrafter
 from localspec.drafters.tree import Trees
+from localspec.errors import UnreadyError
 from localspec.values import Distribution, Logits, Proposal
 
 _BEHIND = 2

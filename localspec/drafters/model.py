@@ -13,7 +13,7 @@ from localspec.drafters import Ask, Committed, judge
 from localspec.drafters.books import Books
 from localspec.drafters.choosing import Chooser, confidence
 from localspec.drafters.draft_model import CANNOT, DraftModel
-from localspec.errors import NotNumbersError
+from localspec.errors import NothingAllowedError, NotNumbersError
 from localspec.plan import Evidence
 from localspec.values import Distribution, Draft, Logits, Proposal, chain_parents, no_draft
 
@@ -189,7 +189,13 @@ class ModelDrafter:
         chain.passes += 1
         lookback = ask.processor.lookback
         before = [*ask.tokens[-lookback:], *chain.tokens] if lookback else []
-        q = ask.processor(row, before)
+        try:
+            q = ask.processor(row, before)
+        except (
+            NothingAllowedError
+        ):  # of what this model can draft; the target may know other tokens
+            chain.depth = len(chain.tokens)
+            return
         chain.confidences.append(confidence(q, row))
         if not ask.pace.more(chain.confidences):
             chain.refused = q
@@ -246,6 +252,8 @@ class ModelDrafter:
                 q = ask.processor(row, known[-lookback:] if lookback else [])
             except NotNumbersError:
                 self.give_up()
+                return
+            except NothingAllowedError:
                 return
             guess = self.chooser.likely(q, ask, first + i + 1)
             stood = guess == ask.tokens[first + i + 1]

@@ -8,9 +8,8 @@ from typing import Protocol
 
 import numpy as np
 
-from localspec.drafters.draft_model import UnreadyError
 from localspec.drafters.head import Rows, States
-from localspec.errors import ContextFullError
+from localspec.errors import ContextFullError, UnreadyError
 from localspec.values import Logits
 
 

@@ -15,10 +15,14 @@ from replies import ENDLESS, HELLO, WARM, last
 from stacks import prompt
 
 from localspec import GREEDY, Message, Options, Runtime, Sampling
-from localspec.drafters.draft_model import UnreadyError
 from localspec.drafters.foreseeing import ForeseeingDrafter
 from localspec.drafters.shared import SharedModel
-from localspec.errors import DecodeError, DraftIncompatibleError, UnsupportedModelError
+from localspec.errors import (
+    DecodeError,
+    DraftIncompatibleError,
+    UnreadyError,
+    UnsupportedModelError,
+)
 from localspec.llama.context import Context
 from localspec.llama.features import Features, NextStates
 from localspec.llama.model import Model

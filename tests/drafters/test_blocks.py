@@ -15,9 +15,13 @@ from stacks import Following, prompt
 
 from localspec import GREEDY, Options, Runtime, Sampling
 from localspec.drafters.block import BlockModel
-from localspec.drafters.draft_model import UnreadyError
 from localspec.drafters.foreseeing import ForeseeingDrafter
-from localspec.errors import DraftIncompatibleError, Interrupted, UnsupportedModelError
+from localspec.errors import (
+    DraftIncompatibleError,
+    Interrupted,
+    UnreadyError,
+    UnsupportedModelError,
+)
 from localspec.llama.blocks import Blocks, block_seconds
 from localspec.llama.context import Context
 from localspec.llama.features import Features, LayerInputs

@@ -13,9 +13,14 @@ from replies import ENDLESS, HELLO, WARM, last
 from stacks import Following, prompt
 
 from localspec import GREEDY, Message, Options, Runtime, Sampling
-from localspec.drafters.draft_model import UnreadyError
 from localspec.drafters.head import HeadDrafter, HeadModel
-from localspec.errors import DecodeError, DraftIncompatibleError, Interrupted, ModelFileError
+from localspec.errors import (
+    DecodeError,
+    DraftIncompatibleError,
+    Interrupted,
+    ModelFileError,
+    UnreadyError,
+)
 from localspec.llama.context import Context
 from localspec.llama.features import Features, NextStates
 from localspec.llama.heads import Head, NextToken
