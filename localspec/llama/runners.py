@@ -15,8 +15,8 @@ from localspec.target import Work
 from localspec.values import Logits, Scores, Tokens
 
 _OWED = 16
-"""Most owed tokens that are read beside a draft: with each rejected draft of a recurrent model there
-would be more of them, and every pass would be dearer."""
+"""Most owed tokens that are read beside a draft: every rejected draft of a recurrent model adds to
+them, and every pass would be dearer."""
 
 
 class LlamaTarget:
