@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import gguf_tools
+import memory_files
 import numpy as np
 import pytest
 from conftest import Files
@@ -367,6 +368,11 @@ def test_an_embedding_model_is_named_as_one(tmp_path: Path) -> None:
     path = gguf_tools.write_bert(tmp_path / "embedder.gguf")
     with pytest.raises(UnsupportedModelError, match="embedding model"):
         Model(path)
+
+
+def test_a_diffusion_model_is_named_as_one(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedModelError, match="diffusion model"):
+        Model(memory_files.write_dream(tmp_path / "dream.gguf"))
 
 
 def test_loading_can_be_cancelled(files: Files) -> None:
