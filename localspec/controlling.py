@@ -17,8 +17,9 @@ from localspec.options import Options
 from localspec.pairs.fingerprint import fingerprint
 from localspec.plan import Branching
 from localspec.policy import Held, Plain, Policy
-from localspec.policy.auto import Auto
+from localspec.policy.auto import K_MAX, Auto
 from localspec.policy.costs import Costs
+from localspec.policy.exercise import Exercise
 from localspec.policy.stored import Knowledge, load, name_of, save
 
 _GLANCE_S = 0.1
@@ -42,6 +43,8 @@ class Control:
     """Keeps what the policy measured for the next session; may raise OSError."""
     measure: Callable[[], Costs | None] = _nothing
     """Measures anew what passes cost; None where that is of no use."""
+    proof: Policy | None = None
+    """Drafts all that ``policy`` may draft; None: ``policy`` itself does."""
 
 
 def off(reason: str) -> Control:
@@ -81,7 +84,8 @@ def automatic(
         auto.measured(costs)
         return costs
 
-    return Control(auto, functools.partial(save, file, knowledge), measure)
+    proof = Exercise(sources, branching, K_MAX)
+    return Control(auto, functools.partial(save, file, knowledge), measure, proof)
 
 
 def _renew(knowledge: Knowledge, seen: Mapping[int, float], drafts: Mapping[str, float]) -> None:

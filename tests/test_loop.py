@@ -10,7 +10,6 @@ import tables
 
 from localspec import loop
 from localspec.drafters import Off
-
 from localspec.drafters.model import ModelDrafter
 from localspec.errors import AuditError
 from localspec.events import FinishReason
@@ -107,9 +106,7 @@ def test_every_request_of_a_round_takes_as_long_as_the_round(
     for seq in range(3):
         target.read(seq, tables.PROMPT[:-1])
         processor = Processor(GREEDY, 5)
-        requests.append(
-            Request(seq, list(tables.PROMPT), processor, Noise(0), 9, lambda _t: None)
-        )
+        requests.append(Request(seq, list(tables.PROMPT), processor, Noise(0), 9, lambda _t: None))
     turns = decode_round(requests, target, Off(), Match(), Plain("test"))
     assert len({turn.seconds for turn in turns}) == 1
 

@@ -75,7 +75,7 @@ def test_a_wrong_token_is_no_near_tie(runtime: Runtime) -> None:
 def test_an_infinite_gap_is_valid_json() -> None:
     apart = Divergence("hello", 3, 1, 2, float("inf"), near_tie=False)
     compared = Comparison(0.0, 1, 0, 4, 0, 0, 4, (apart,))
-    found = report(Verification(0.0, 0.0, (compared,)))
+    found = report(Verification(0.0, 0.0, (compared,), {1: 4}))
     text = json.dumps(found, allow_nan=False)
     assert json.loads(text)["settings"][0]["divergences"][0]["gap"] is None
 
