@@ -113,8 +113,8 @@ class Runtime:
 
     @contextmanager
     def exercising(self) -> Iterator[None]:
-        """Meanwhile drafts are of every length and shape that may be chosen, whether they pay or not:
-        for comparisons with plain decoding.
+        """Meanwhile drafts are of every length and shape that may be chosen, whether they pay or
+        not: for comparisons with plain decoding.
         """
         self._exercises = True
         try:

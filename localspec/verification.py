@@ -79,7 +79,7 @@ class Verification:
     """Median over positions of the largest difference."""
     comparisons: tuple[Comparison, ...]
     widths: dict[int, int]
-    """Passes of the drafted replies, by their tokens."""
+    """Passes of all replies, plain ones too, by their tokens."""
 
     @property
     def exact(self) -> bool:
