@@ -8,13 +8,13 @@ case that still shows it. Exit code 1 if anything was found.
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-for folder in ("tests", "scripts", "."):
-    sys.path.insert(0, str(ROOT / folder))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))  # small models, tables
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from faults import SEARCHES
 from faults.runner import Runner, Seeds
@@ -34,7 +34,7 @@ def main() -> int:
     names = given.search or [*SEARCHES]
     with tempfile.TemporaryDirectory(prefix="localspec-faults-") as folder:
         searches = {name: SEARCHES[name](Path(folder)) for name in names}
-        runner = Runner(searches, print)
+        runner = Runner(searches, functools.partial(print, flush=True))
         try:
             if given.seed is not None:
                 for name in names:

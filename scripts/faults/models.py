@@ -15,9 +15,11 @@ from pathlib import Path
 import gguf_tools
 import memory_files
 
+from faults.oracle import Oracle
 from faults.settings import Chance, sampling, simpler
 from localspec import Finished, Message, Options, Reply, Runtime, assembly, resuming
 from localspec.controlling import Control
+from localspec.drafters.cascade import Cascade
 from localspec.sampling import Sampling
 from localspec.states import Shelf
 
@@ -25,6 +27,7 @@ _LETTERS = range(3 + ord("a") - ord("!"), 3 + ord("z") - ord("!") + 1)
 """Tokens of the byte vocabulary that are letters: replies of these are cut into tokens as they
 were."""
 _OTHERS = tuple((i, -math.inf) for i in range(259) if i not in _LETTERS and i != 2)
+_ENDLESS = (*_OTHERS, (2, -math.inf))
 _NEAR = 0.1
 """Logits: passes of different widths differ by up to a fifth of this on these models."""
 _DRAFTERS = {
@@ -35,6 +38,7 @@ _DRAFTERS = {
     "recurrent": ("suffix", "model", "ngram"),
     "hybrid": ("suffix", "model", "mtp"),
 }
+_ORACLE = "oracle"
 _NODES, _LEAVES = 62, 9
 _STEPS = ("ask", "ask", "again", "edit", "resume")
 
@@ -84,14 +88,15 @@ class Models:
         rng = random.Random(seed)
         memory = rng.choice([*memory_files.KINDS])
         letters = sampling(rng, _LETTERS)
-        long = memory == "chunked" and rng.random() < 0.1
+        long = memory == "chunked" and rng.random() < 0.05
+        ends = _OTHERS if rng.random() < 0.4 else _ENDLESS
         return Case(
             seed,
             memory,
-            rng.choice(_DRAFTERS[memory]),
+            rng.choice((_ORACLE, rng.choice(_DRAFTERS[memory]))),
             rng.choice([1, 3, 8, 20, _NODES]),
             rng.choice([1, 3, _LEAVES]),
-            replace(letters, logit_bias=(*_OTHERS, *letters.logit_bias)),
+            replace(letters, logit_bias=(*ends, *letters.logit_bias)),
             tuple(_step(rng, first=not i, long=long) for i in range(rng.randint(1, 5))),
         )
 
@@ -144,6 +149,7 @@ class _Conversation:
         self._models, self._case, self._closing = models, case, closing
         self._interrupt: int | None = None
         self._messages: list[Message] = []
+        self._oracle = Oracle(case.seed)
         self._open()
 
     def wrong(self) -> str | None:
@@ -157,6 +163,9 @@ class _Conversation:
             self._say(step)
             if self._drafting.encode(self._messages) != self._plain.encode(self._messages):
                 return None  # one of them remembers how a text was cut into tokens, the other not
+            if self._case.drafter == _ORACLE:
+                told = self._reply(self._plain, step, step.max_tokens).tokens
+                self._oracle.right = [*self._plain.encode(self._messages), *told]
             drafted = self._drafted(step)
             plain = self._reply(self._plain, step, len(drafted.tokens))
             what = self._compared(step, drafted, plain)
@@ -176,6 +185,9 @@ class _Conversation:
 
     def _runtime(self, drafter: tuple[str, ...]) -> Runtime:
         case = self._case
+        oracle = drafter == (_ORACLE,)
+        if oracle:  # what it stands for needs room for branches where there can be any
+            drafter = ("lookahead",) if case.memory in {"full", "latent"} else ("suffix",)
         with_model = {"model", "tree"} & {*drafter}
         long = any(step.words > 1000 for step in case.steps)
         options = Options(
@@ -190,6 +202,8 @@ class _Conversation:
         if drafter != ("off",):
             policy = Chance(case.seed, case.nodes, case.leaves, self._round)
             pairing = dataclasses.replace(pairing, control=Control(policy))
+        if oracle:
+            pairing = dataclasses.replace(pairing, drafter=Cascade([self._oracle]))
         return Runtime(dataclasses.replace(pairing, watchdog=None))
 
     def _round(self, number: int) -> None:

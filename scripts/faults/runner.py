@@ -12,7 +12,9 @@ from typing import Any, Protocol
 _TURN_S = 20.0
 """Seconds of one search before the next has its turn."""
 _SMALLER = 60
-"""Most cases that are tried to make one smaller."""
+"""Most cases that are tried to make one smaller,"""
+_SMALLER_S = 30.0
+"""and most seconds."""
 
 
 class Search(Protocol):
@@ -109,8 +111,8 @@ class Runner:
             yield f"{name}: {count} cases, {found} faults"
 
     def _smallest(self, search: Search, fault: Fault) -> Fault:
-        tried, going = 0, True
-        while going and tried < _SMALLER:
+        tried, going, end = 0, True, time.monotonic() + _SMALLER_S
+        while going and tried < _SMALLER and time.monotonic() < end:
             going = False
             for case in search.smaller(fault.case):
                 tried += 1
@@ -118,7 +120,7 @@ class Runner:
                 if what is not None:
                     fault, going = Fault(fault.search, fault.seed, what, case), True
                     break
-                if tried >= _SMALLER:
+                if tried >= _SMALLER or time.monotonic() > end:
                     break
         return fault
 
