@@ -69,7 +69,16 @@ class Case:
     nodes: int
     leaves: int
     sampling: Sampling
+    """Besides, letters alone may be emitted,"""
+    ends: bool
+    """and what ends a reply, or not even that."""
     steps: tuple[Step, ...]
+
+    @property
+    def letters(self) -> Sampling:
+        """The sampling of all its replies."""
+        forbidden = _OTHERS if self.ends else _ENDLESS
+        return replace(self.sampling, logit_bias=(*forbidden, *self.sampling.logit_bias))
 
 
 class Models:
@@ -89,14 +98,14 @@ class Models:
         memory = rng.choice([*memory_files.KINDS])
         letters = sampling(rng, _LETTERS)
         long = memory == "chunked" and rng.random() < 0.05
-        ends = _OTHERS if rng.random() < 0.4 else _ENDLESS
         return Case(
             seed,
             memory,
             rng.choice((_ORACLE, rng.choice(_DRAFTERS[memory]))),
             rng.choice([1, 3, 8, 20, _NODES]),
             rng.choice([1, 3, _LEAVES]),
-            replace(letters, logit_bias=(*ends, *letters.logit_bias)),
+            letters,
+            rng.random() < 0.4,
             tuple(_step(rng, first=not i, long=long) for i in range(rng.randint(1, 5))),
         )
 
@@ -118,7 +127,7 @@ class Models:
                     less = replace(step, **{name: value})
                     yield replace(case, steps=(*case.steps[:i], less, *case.steps[i + 1 :]))
         for s in simpler(case.sampling):
-            yield replace(case, sampling=replace(s, logit_bias=s.logit_bias or _OTHERS))
+            yield replace(case, sampling=s)
         if case.leaves > 1:
             yield replace(case, leaves=1)
 
@@ -238,7 +247,7 @@ class _Conversation:
     def _reply(self, runtime: Runtime, step: Step, max_tokens: int) -> Reply:
         *_, end = runtime.reply(
             self._messages,
-            sampling=self._case.sampling,
+            sampling=self._case.letters,
             seed=step.seed,
             max_tokens=max(1, max_tokens),
             stop=(step.stop,) if step.stop else (),
@@ -258,7 +267,7 @@ class _Conversation:
         gap = self._plain.examine(
             self._messages,
             plain.tokens[: at + 1],
-            sampling=self._case.sampling,
+            sampling=self._case.letters,
             seed=step.seed,
             rival=drafted.tokens[at],
         ).gap
