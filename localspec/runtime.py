@@ -57,6 +57,7 @@ class Runtime:
         self._wording = PromptBuilder(pairing.target_model, pairing.target.capacity)
         self._busy = threading.Lock()
         self._closed = False
+        self._exercises = False
 
     @property
     def _parts(self) -> LoadedPair:
@@ -109,6 +110,17 @@ class Runtime:
             OSError: it cannot be written.
         """
         self._parts.control.keep()
+
+    @contextmanager
+    def exercising(self) -> Iterator[None]:
+        """Meanwhile drafts are of every length and shape that may be chosen, whether they pay or
+        not: for comparisons with plain decoding.
+        """
+        self._exercises = True
+        try:
+            yield
+        finally:
+            self._exercises = False
 
     @property
     def ends(self) -> frozenset[int]:
@@ -291,7 +303,10 @@ class Runtime:
         room = pairing.target.capacity - len(prompt) + 1
         seed = new_seed() if seed is None else seed
         drafter: Drafter = pairing.drafter if draft else Off()
-        policy: Policy = pairing.control.policy if draft else Plain("switched off for this reply")
+        policy: Policy = Plain("switched off for this reply")
+        if draft:
+            control = pairing.control
+            policy = (self._exercises and control.proof) or control.policy
         generation = Generation(
             seq=_SEQ,
             prompt=prompt,

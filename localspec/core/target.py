@@ -48,7 +48,15 @@ class Target(Protocol):
         ...
 
     def length(self, seq: int) -> int:
-        """Tokens of the sequence in the KV cache."""
+        """Tokens of the sequence in the KV cache, and kept ones that are still to be read anew."""
+        ...
+
+    def audit(self, seq: int) -> None:
+        """Compare the KV cache with what it is believed to hold.
+
+        Raises:
+            AuditError: they differ.
+        """
         ...
 
 

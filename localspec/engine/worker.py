@@ -109,9 +109,11 @@ class Engine:
         self._log_path = log_path
         self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._leaving = threading.Event()
-        self._lock = threading.Lock()  # guards the three below
+        self._lock = threading.Lock()  # guards the four below
         self._runtime: EngineRuntime | None = None
         self._current: int | None = None
+        self._waiting: set[int] = set()
+        """Ids of replies that were asked for and are not done."""
         self._interrupted: set[int] = set()
 
     def run(self) -> None:
@@ -163,6 +165,9 @@ class Engine:
         elif isinstance(command, CloseCommand):
             self._leave()
         else:
+            if isinstance(command, ReplyCommand | ExamineCommand):
+                with self._lock:
+                    self._waiting.add(command.id)
             self._commands.put(command)
 
     def _leave(self) -> None:
@@ -174,6 +179,8 @@ class Engine:
 
     def _interrupt(self, id: int) -> None:  # noqa: A002 - the protocol's field
         with self._lock:
+            if id not in self._waiting:  # it came after the end of its reply
+                return
             self._interrupted.add(id)
             if self._runtime is not None and self._current == id:
                 self._runtime.interrupt()
@@ -195,6 +202,11 @@ class Engine:
             log.exception("command failed")
             line = f"internal error, {type(error).__name__}: {error}; see {self._log_path}"
             self._outbox.send(FailedEvent.of(id, EngineError(" ".join(line.split()))))
+        finally:
+            if id is not None:
+                with self._lock:
+                    self._waiting.discard(id)
+                    self._interrupted.discard(id)
 
     def _open(self, command: OpenCommand) -> None:
         if self._runtime is not None:
@@ -240,7 +252,6 @@ class Engine:
         finally:
             with self._lock:
                 self._current = None
-                self._interrupted.discard(command.id)
 
     def _examine(self, command: ExamineCommand) -> None:
         if self._runtime is None:
