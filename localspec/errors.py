@@ -4,7 +4,8 @@
 
     LocalspecError                 1
     ├── UsageError                 2   a parameter, prompt or flag that cannot be meant
-    │   └── ContextError           2   a prompt larger than the context, with the numbers
+    │   ├── ContextError           2   a prompt larger than the context, with the numbers
+    │   └── NothingAllowedError    2   a logit bias that forbids every token
     ├── ModelNotFoundError         3   no such name or file, or not there offline
     ├── AccessError                4   gated or private, token missing or refused
     ├── OutOfMemoryError           5   does not fit, with the numbers
@@ -13,7 +14,9 @@
     │   └── UnsupportedModelError  7   a whole file, but not a model that can chat here
     ├── ProposalError              1   a verifier was handed a proposal it is not exact for
     ├── DecodeError                1   llama.cpp refused or failed a pass
-    │   └── ContextFullError       1   no room left in the KV cache
+    │   ├── ContextFullError       1   no room left in the KV cache
+    │   └── NotNumbersError        1   logits are no numbers: a damaged file
+    ├── UnreadyError               1   a draft model lacks what it drafts from; never shown
     ├── AuditError                 1   our own bookkeeping disagrees: a bug in localspec
     ├── EngineError                1   the engine process died or broke the protocol
     ├── PeerError                  1   another program, to be compared with, does not answer
@@ -41,6 +44,10 @@ class UsageError(LocalspecError):
 
 class ContextError(UsageError):
     """A prompt that no context of this size can hold."""
+
+
+class NothingAllowedError(UsageError):
+    """A logit bias that leaves no token to choose."""
 
 
 class ModelNotFoundError(LocalspecError):
@@ -91,6 +98,10 @@ class NotNumbersError(DecodeError):
 
 class ContextFullError(DecodeError):
     """llama.cpp found no KV slot for the batch."""
+
+
+class UnreadyError(LocalspecError):
+    """A draft model lacks what it would draft from; it may have it after the next round."""
 
 
 class AuditError(LocalspecError):

@@ -93,6 +93,7 @@ class Runtime:
         self._newest: ReplyStream | None = None
         self._busy = threading.Lock()
         self._closed = False
+        self._exercises = False
 
     @property
     def _parts(self) -> LoadedPair:
@@ -145,6 +146,17 @@ class Runtime:
             OSError: it cannot be written.
         """
         self._parts.control.save()
+
+    @contextmanager
+    def exercising(self) -> Iterator[None]:
+        """Meanwhile drafts are of every length and shape that may be chosen, whether they pay or
+        not: for comparisons with plain decoding.
+        """
+        self._exercises = True
+        try:
+            yield
+        finally:
+            self._exercises = False
 
     @property
     def ends(self) -> frozenset[int]:
@@ -355,9 +367,10 @@ class Runtime:
         pairing = self._parts
         room = pairing.target.capacity - len(prompt) + 1
         drafter: Drafter = pairing.drafter if request.draft else Off()
-        policy: Policy = (
-            pairing.control.policy if request.draft else Plain("switched off for this reply")
-        )
+        policy: Policy = Plain("switched off for this reply")
+        if request.draft:
+            control = pairing.control
+            policy = (self._exercises and control.proof) or control.policy
         generation = Generation(
             seq=_SEQ,
             prompt=prompt,

@@ -56,6 +56,10 @@ class Ready:
         del seq
         return self._held
 
+    def audit(self, seq: int) -> None:
+        """There is no cache."""
+        del seq
+
     def extend(self, work: Sequence[tuple[int, Sequence[int], int]]) -> list[Logits]:
         self._held += sum(len(tokens) for _, tokens, _ in work)
         at = (self._held - 1) % (_ROWS // 2)

@@ -94,6 +94,10 @@ class Known:
         del seq
         return self._held
 
+    def audit(self, seq: int) -> None:
+        """There is no cache."""
+        del seq
+
 
 class Clocked:
     """A policy that is told computed times."""

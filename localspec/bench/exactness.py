@@ -5,6 +5,9 @@ are equal token for token. Logits of a pass over one token and of a pass over se
 the last bits on most backends, so a divergence is examined: at the first differing token, how
 far apart were the two in the target's own scores? Only a gap that the measured difference
 between such passes can bridge is a near-tie; any other is a failure.
+
+What is drafted is all that a chat may draft, see `localspec.policy.exercise`, and the difference is
+measured for passes of the widths that really occurred.
 """
 
 from __future__ import annotations
@@ -26,7 +29,8 @@ from localspec.verifiers.near_tie import Choice
 
 _SEQ = 0
 _NOISE_PROMPTS = 6
-_WIDTHS = (2, 4, 5, 8)
+_NOISE_TEXTS = 48
+"""Texts read to measure noise, all widths together; each width is measured on one at least."""
 _SAFETY = 2.0
 """Two tokens may move by the noise, in opposite directions."""
 
@@ -75,6 +79,8 @@ class Verification:
     typical_noise: float
     """Median over positions of the largest difference."""
     comparisons: tuple[Comparison, ...]
+    widths: dict[int, int]
+    """Passes of all replies, plain ones too, by their tokens."""
 
     @property
     def exact(self) -> bool:
@@ -96,18 +102,27 @@ def verify(
     Raises:
         LocalspecError: a reply failed.
     """
-    scorer = Scorer(runtime)
-    noise = list(scorer.batch_noise(prompts[:_NOISE_PROMPTS], max_tokens))
-    worst = max(noise, default=0.0)
-    comparisons = []
+    widths = runtime.lend().target.widths
+    widths.clear()
+    answered: list[tuple[Sampling, list[tuple[str, Reply, Reply]]]] = []
     for setting in sampling:
-        plain_drafted: list[tuple[str, Reply, Reply]] = []
+        pairs: list[tuple[str, Reply, Reply]] = []
         for i, prompt in enumerate(prompts):
             plain = answer(runtime, prompt, setting, seed + i, max_tokens, draft=False)
-            drafted = answer(runtime, prompt, setting, seed + i, max_tokens, draft=True)
-            plain_drafted.append((prompt, plain, drafted))
+            with runtime.exercising():
+                drafted = answer(runtime, prompt, setting, seed + i, max_tokens, draft=True)
+            pairs.append((prompt, plain, drafted))
             if on_progress is not None:
                 on_progress(setting.temperature, i + 1)
+        answered.append((setting, pairs))
+    used = dict(sorted(widths.items()))
+    scorer = Scorer(runtime)
+    noise = list(
+        scorer.batch_noise(prompts[:_NOISE_PROMPTS], max_tokens, [n for n in used if n > 1])
+    )
+    worst = max(noise, default=0.0)
+    comparisons = []
+    for setting, plain_drafted in answered:
         divergences = [
             scorer.examine(prompt, plain, drafted, setting, worst)
             for prompt, plain, drafted in plain_drafted
@@ -126,7 +141,8 @@ def verify(
                 divergences=tuple(divergences),
             )
         )
-    return Verification(worst, statistics.median(noise) if noise else 0.0, tuple(comparisons))
+    typical = statistics.median(noise) if noise else 0.0
+    return Verification(worst, typical, tuple(comparisons), used)
 
 
 def answer(
@@ -145,17 +161,34 @@ class Scorer:
         self._runtime = runtime
         self._n_vocab = runtime.lend().target_model.n_vocab
 
-    def batch_noise(self, prompts: Sequence[str], max_tokens: int) -> Iterator[float]:
-        """Largest logit difference at each position of plain replies, over several pass widths."""
-        for prompt in prompts:
-            tokens = self._runtime.encode([Message("user", prompt)])
-            reply = answer(
-                self._runtime, prompt, Sampling(temperature=0), 0, max_tokens, draft=False
-            )
-            single = self._rows(tokens, list(reply.tokens), 1)
-            for width in _WIDTHS:
-                wide = self._rows(tokens, list(reply.tokens), width)
-                yield from np.abs(single - wide).max(axis=1).tolist()
+    def batch_noise(
+        self, prompts: Sequence[str], max_tokens: int, widths: Sequence[int]
+    ) -> Iterator[float]:
+        """Largest logit difference at each position of plain replies, over passes of ``widths``.
+
+        Each width is measured on as many of the replies as time allows, in turns.
+        """
+        if not widths or not prompts:
+            return
+        each = min(len(prompts), max(1, _NOISE_TEXTS // len(widths)))
+        chosen = [
+            [width for i, width in enumerate(widths) if (at - i) % len(prompts) < each]
+            for at in range(len(prompts))
+        ]
+        for prompt, here in zip(prompts, chosen, strict=True):
+            if here:
+                yield from self._noise_of(prompt, max_tokens, here)
+
+    def _noise_of(self, prompt: str, max_tokens: int, widths: Sequence[int]) -> Iterator[float]:
+        greedy = Sampling(temperature=0)
+        reply = answer(self._runtime, prompt, greedy, 0, max_tokens, draft=False)
+        text = [*self._runtime.encode([Message("user", prompt)]), *reply.tokens]
+        # Two of the widest passes at least, if the reply is too short with the end of the prompt.
+        measured = min(len(text) - 1, max(len(reply.tokens), 2 * max(widths)))
+        known, rest = text[:-measured], text[-measured:]
+        single = self._rows(known, rest, 1)
+        for width in widths:
+            yield from np.abs(single - self._rows(known, rest, width)).max(axis=1).tolist()
 
     def examine(
         self, prompt: str, plain: Reply, drafted: Reply, sampling: Sampling, noise: float

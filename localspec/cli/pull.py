@@ -158,7 +158,7 @@ def _lines(plan: Plan) -> list[str]:
     title = plan.name if plan.pair is None else f"{plan.name}: {plan.pair.about}"
     lines = [title, *(line for part in plan.parts for line in _part_lines(part))]
     if plan.draft is None:
-        lines.append("draft     none: drafts come from n-grams of the conversation")
+        lines.append("draft     none: drafts come from the text of the conversation")
     else:
         lines.append("match     yes: same vocabulary")
     _, free = disk()

@@ -211,7 +211,7 @@ def _head_lines(facts: dict[str, Any]) -> list[str]:
 
 def _file_lines(role: str, facts: dict[str, Any] | None) -> list[str]:
     if facts is None:
-        return [f"{role:<9} none: drafts come from n-grams of the conversation"]
+        return [f"{role:<9} none: drafts come from the text of the conversation"]
     if "layers" not in facts:  # known from the catalogue only
         n = facts["bytes"]
         where = f"{facts['repo']} : {facts['file']}" if "repo" in facts else facts["path"]

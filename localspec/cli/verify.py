@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 _TEMPERATURES = (0.0, 0.7, 1.0)
 _MAX_TOKENS = 128
-_DRAFT_LENGTH = 4
 
 
 @click.command("verify")
@@ -40,8 +39,9 @@ def command(
 ) -> int:
     """Answer many prompts with and without drafting, same seed, and compare token for token.
 
-    At temperatures 0, 0.7 and 1, or only at -t; with drafts of 4 tokens, or --draft-max. Exit
-    code 1 if a difference is more than a near-tie of the target's own arithmetic.
+    At temperatures 0, 0.7 and 1, or only at -t; with drafts of every length and shape that a chat
+    may choose, or of --draft-max tokens. Exit code 1 if a difference is more than a near-tie of the
+    target's own arithmetic.
     """
     from localspec.bench.exactness import verify
     from localspec.bench.verify_prompts import VERIFY
@@ -57,9 +57,6 @@ def command(
     given = source is not click.core.ParameterSource.DEFAULT
     temperatures = (asked.sampling.temperature,) if given else _TEMPERATURES
     settings = [dataclasses.replace(asked.sampling, temperature=t) for t in temperatures]
-    options = asked.options
-    if options.draft_max is None:  # the policy might park, and then there is nothing to test
-        options = dataclasses.replace(options, draft_max=_DRAFT_LENGTH)
     texts = (_read(Path(prompts)) if prompts else list(VERIFY))[:limit]
 
     with CtrlC() as ctrl_c:
@@ -71,7 +68,7 @@ def command(
                 line = f"\rtemperature {temperature:g}: {done} of {len(texts)} prompts "
                 click.echo(line, err=True, nl=False)
 
-        with Runtime.open(options, cancelled=lambda: ctrl_c.pressed) as runtime:
+        with Runtime.open(asked.options, cancelled=lambda: ctrl_c.pressed) as runtime:
             ctrl_c.on_first = runtime.interrupt
             for notice in runtime.info.notices:
                 click.echo(f"localspec: {notice}", err=True)
@@ -112,6 +109,7 @@ def report(result: Verification) -> dict[str, Any]:
         "exact": result.exact,
         "batch_noise": result.batch_noise,
         "typical_noise": result.typical_noise,
+        "widths": {str(width): passes for width, passes in result.widths.items()},
         "settings": [
             dataclasses.asdict(c)
             | {
@@ -143,8 +141,9 @@ def _lines(result: Verification) -> list[str]:
                 f"  {kind}: logit gap {d.gap:.4f} at token {d.position} of {d.prompt!r} "
                 f"(plain {d.plain}, drafted {d.drafted})"
             )
+    widest = max(result.widths, default=1)
     lines.append(
-        f"logits of passes over one and over several tokens differ by up to "
+        f"logits of passes over one and over several tokens (up to {widest}) differ by up to "
         f"{result.batch_noise:.2g} here (typically {result.typical_noise:.2g})"
     )
     total = sum(c.replies for c in result.comparisons)

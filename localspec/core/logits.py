@@ -16,7 +16,7 @@ import numpy as np
 
 from localspec.core.sampling_params import GREEDY, Sampling
 from localspec.core.values import Distribution, Ids, Logits, Probs, one_hot
-from localspec.errors import NotNumbersError, UsageError
+from localspec.errors import NothingAllowedError, NotNumbersError, UsageError
 
 
 class LogitsProcessor:
@@ -46,7 +46,21 @@ class LogitsProcessor:
         """The distribution that ``row`` (V,) stands for after the tokens ``before``.
 
         ``before`` need only hold the last ``lookback`` tokens. The row is not changed.
+
+        Raises:
+            NothingAllowedError: the bias forbids every token that the row knows.
+            NotNumbersError: the row holds no numbers.
         """
+        try:
+            return self._distribution(row, before)
+        except NotNumbersError:
+            if len(self._bias_ids) and math.isfinite(float(row.max())):
+                raise NothingAllowedError(
+                    "the logit bias forbids every token; leave it one to choose"
+                ) from None
+            raise
+
+    def _distribution(self, row: Logits, before: Sequence[int]) -> Distribution:
         s = self.sampling
         if len(self._bias_ids) or s.penalises:
             row = row.copy()

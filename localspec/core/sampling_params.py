@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from localspec.errors import UsageError
@@ -19,6 +20,8 @@ _RANGES = (
 
 
 _SMALLEST = 1e-6
+_LARGEST_BIAS = 1e30
+"""With a bias of this size logits still fit into 32 bits, whatever the penalties."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,12 @@ class Sampling:
             value = getattr(self, name)
             if 0 < value < _SMALLEST:  # logits divided by less are no numbers any more
                 raise UsageError(f"{name} must be at least {_SMALLEST:g}, not {value:g}")
+        for token, value in self.logit_bias:
+            if not (abs(value) <= _LARGEST_BIAS or value == -math.inf):
+                raise UsageError(
+                    f"the logit bias of token {token} must be between {-_LARGEST_BIAS:g} and "
+                    f"{_LARGEST_BIAS:g}, or -inf, which forbids it; not {value:g}"
+                )
 
     @property
     def kind(self) -> str:

@@ -48,7 +48,15 @@ class Target(Protocol):
         ...
 
     def length(self, seq: int) -> int:
-        """Tokens of the sequence in the KV cache."""
+        """Tokens of the sequence in the KV cache, and kept ones that are still to be read anew."""
+        ...
+
+    def audit(self, seq: int) -> None:
+        """Compare the KV cache with what it is believed to hold.
+
+        Raises:
+            AuditError: they differ.
+        """
         ...
 
     def read(self, seq: int, tokens: Tokens) -> None:
@@ -77,6 +85,10 @@ class SavesState(Protocol):
 
     def state_size(self, seq: int) -> int:
         """Bytes of that state."""
+        ...
+
+    def can_cut(self, saved_length: int, length: int) -> bool:
+        """Whether a restored state of ``saved_length`` tokens can be truncated to ``length``."""
         ...
 
     def restore(self, seq: int, state: bytearray) -> None:

@@ -146,7 +146,7 @@ class Verdict:
     path: tuple[int, ...]
     """Accepted nodes from the root down."""
     token: int
-    """The target's own token after the path."""
+    """The target's own token after the path; where the path ends the reply, its last token."""
     verified: int
     """Drafted tokens that were judged: accepted <= verified <= drafted."""
 

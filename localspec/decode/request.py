@@ -46,6 +46,8 @@ class Request:
     """Most tokens to emit."""
     ends: Callable[[int], FinishReason | None]
     """Called once with every emitted token, in order; says whether the reply ends with it."""
+    end_ids: frozenset[int] = frozenset()
+    """Tokens that end the reply wherever they are emitted."""
     emitted: list[Emitted] = field(default_factory=list)
     tally: RequestStats = field(default_factory=RequestStats)
     finish: FinishReason | None = None

@@ -34,7 +34,8 @@ class RoundResult:
     verify_seconds: float
     """Of the target's pass."""
     seconds: float
-    """From the beginning of the round until its tokens were kept."""
+    """From the beginning of the round until all its tokens were kept: the same for all requests,
+    since each of them waits for all."""
 
     def committed(self, scores: Scores) -> Committed:
         """What the drafter learns from it."""
@@ -88,16 +89,19 @@ def decode_round(
     scores = target.score(work)
     verify_s = time.perf_counter() - scoring
 
-    turns: list[RoundResult] = []
+    judged: list[tuple[Verdict, list[Emitted], tuple[Distribution, ...]]] = []
     for r, d, s in zip(requests, drafts, scores, strict=True):
         p = r.rows(d, s)
-        verdict = verifier(d, p, r.noise, r.position)
+        verdict = verifier(d, p, r.noise, r.position, r.end_ids)
         verdict, emitted = r.take(d, verdict)
         target.keep(r.seq, verdict.path[: len(emitted) - 1])  # the last one emitted is pending
-        seconds = time.perf_counter() - start
-        turns.append(RoundResult(r, d, verdict, emitted, p.along(verdict.path), verify_s, seconds))
+        judged.append((verdict, emitted, p.along(verdict.path)))
 
     learning = time.perf_counter()
+    turns = [
+        RoundResult(r, d, *found, verify_s, learning - start)
+        for r, d, found in zip(requests, drafts, judged, strict=True)
+    ]
     evidence = drafter.commit([t.committed(s) for t, s in zip(turns, scores, strict=True)])
     policy.learn([t.outcome() for t in turns], evidence)
     beside_s = scoring - start + time.perf_counter() - learning
@@ -109,12 +113,14 @@ def decode_round(
 
 
 def audit(requests: Sequence[Request], target: Target, drafter: Drafter) -> None:
-    """Committed length = KV length of the target; the drafter's cache is no longer than that.
+    """Committed length = KV length of the target, which is what it believes; the drafter's cache is
+    no longer than that.
 
     Raises:
         AuditError: they disagree.
     """
     for r in requests:
+        target.audit(r.seq)
         known, held = len(r.tokens), target.length(r.seq)
         if held != known - 1:
             raise AuditError(f"target holds {held} tokens of {known} known; expected {known - 1}")

@@ -182,6 +182,10 @@ class Engine:
             log.exception("command failed")
             line = f"internal error, {type(error).__name__}: {error}; see {self._log_path}"
             self._outbox.send(FailedEvent.of(id, EngineError(" ".join(line.split()))))
+        finally:
+            if id is not None:
+                with self._lock:
+                    self._interrupts.pop(id, None)
 
     def _open(self, command: OpenCommand) -> None:
         if self._runtime is not None:
@@ -205,15 +209,10 @@ class Engine:
         return on_event
 
     def _reply(self, command: ReplyCommand) -> None:
-        try:
-            if self._runtime is None:
-                raise EngineError("no model is open")
-            interrupt = self._interrupts[command.id]
-            for event in self._runtime.submit(command.request, interrupt):
-                self._report(command.id, event)
-        finally:
-            with self._lock:
-                self._interrupts.pop(command.id, None)
+        if self._runtime is None:
+            raise EngineError("no model is open")
+        for event in self._runtime.submit(command.request, self._interrupts[command.id]):
+            self._report(command.id, event)
 
     def _examine(self, command: ExamineCommand) -> None:
         if self._runtime is None:

@@ -9,8 +9,9 @@ import numpy as np
 from localspec.core.events import Candidate, Examination
 from localspec.core.logits import LogitsProcessor, Sampling
 from localspec.core.noise import Noise
-from localspec.core.values import Logits
+from localspec.core.values import Distribution, Logits
 from localspec.drafters.base import Drafter, Guesses
+from localspec.errors import NothingAllowedError, NotNumbersError
 from localspec.verifiers.near_tie import Choice
 
 _CANDIDATES = 8
@@ -36,7 +37,7 @@ def examination(
     past = before[-processor.lookback :] if processor.lookback else []
     p = processor(row, past)
     guess = drafter.logits(seq, before) if isinstance(drafter, Guesses) else None
-    q = None if guess is None else processor(guess, past)
+    q = None if guess is None else _guessed(processor, guess, past)
     model = _softmax(row)
 
     def candidate(token: int) -> Candidate:
@@ -54,6 +55,14 @@ def examination(
         tuple(candidate(int(i)) for i in best),
         None if rival is None else _gap(row, before, (token, rival), sampling, noise),
     )
+
+
+def _guessed(processor: LogitsProcessor, guess: Logits, past: Sequence[int]) -> Distribution | None:
+    """What the draft makes of the place; None where it has no token to propose there."""
+    try:
+        return processor(guess, past)
+    except (NotNumbersError, NothingAllowedError):
+        return None
 
 
 def _softmax(row: Logits) -> Logits:

@@ -12,7 +12,7 @@ from localspec.core.target import Target, Work
 from localspec.core.values import Logits, no_draft
 from localspec.drafters.base import Committed, Drafter, Follows
 from localspec.drafters.model.interface import common_prefix
-from localspec.errors import DecodeError, Interrupted, LocalspecError
+from localspec.errors import AuditError, DecodeError, Interrupted, LocalspecError
 from localspec.generation.prefix_cache import PrefixCache
 from localspec.generation.stream import Generation
 from localspec.policy import Policy
@@ -43,6 +43,7 @@ class Prefill:
             Interrupted, DecodeError: what was read before stays.
         """
         target, seq, prompt = self._target, self._seq, generation.tokens
+        self._audit()
         if self.resuming is not None:
             self.held = self.resuming.restore(seq, self.held, prompt)
         cached = self._cut(prompt)
@@ -68,6 +69,7 @@ class Prefill:
     def row_after(self, known: list[int]) -> Logits:
         """(V,) the target's logits after ``known``, which its cache then holds."""
         target, seq = self._target, self._seq
+        self._audit()
         cached = self._cut(known)
         if cached < len(known) - 1:
             target.read(seq, known[cached:-1])
@@ -76,6 +78,19 @@ class Prefill:
         target.keep(seq, ())
         self.held = list(known)
         return row
+
+    def _audit(self) -> None:
+        """Nothing is made of a cache that does not hold what we believe.
+
+        Raises:
+            AuditError: it does not.
+        """
+        target, seq = self._target, self._seq
+        target.audit(seq)
+        if target.length(seq) < len(self.held):
+            raise AuditError(
+                f"target holds {target.length(seq)} tokens; expected {len(self.held)} or more"
+            )
 
     def keep(self, tokens: Sequence[int]) -> None:
         """Take note that the cache holds as many of ``tokens`` as it is long."""

@@ -59,10 +59,10 @@ class PrefixCache:
         self.prepare()
         assert self._saved is not None
         have = common_prefix(held, prompt)
-        best = max(self._saved, key=lambda saved: common_prefix(saved.held, prompt), default=None)
+        best = max(self._saved, key=lambda saved: self._usable(saved, prompt), default=None)
         if best is None:
             return list(held)
-        spared = min(common_prefix(best.held, prompt), len(prompt) - 1) - have
+        spared = self._usable(best, prompt) - have
         rate = self._rate() or best.rate
         if spared <= 0 or spared / rate <= best.n_bytes / self._disk:
             return list(held)
@@ -81,6 +81,11 @@ class PrefixCache:
         self._disk = best.n_bytes / max(time.perf_counter() - start, 1e-6)
         self._kept = best.held
         return list(best.held)
+
+    def _usable(self, saved: Saved, prompt: Sequence[int]) -> int:
+        """Tokens of the prompt that need not be read once this state is restored."""
+        length = min(common_prefix(saved.held, prompt), len(prompt) - 1)
+        return length if self._target.can_cut(len(saved.held), length) else 0
 
     def keep(
         self,

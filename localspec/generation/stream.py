@@ -37,17 +37,17 @@ class StopCondition:
     """Decides with every emitted token whether the reply ends, and holds the text so far."""
 
     def __init__(self, model: Pieces, stop: tuple[str, ...]) -> None:
-        self._model = model
+        self.model = model
         self.stream = TextStream(stop)
         self.texts: list[str] = []
         """One text a token, since the last `drain`."""
 
     def __call__(self, token: int) -> FinishReason | None:
         """Take one more token."""
-        if token in self._model.end_ids:
+        if token in self.model.end_ids:
             self.texts.append("")
             return "stop"
-        self.texts.append(self.stream.feed(self._model.piece(token)))
+        self.texts.append(self.stream.feed(self.model.piece(token)))
         return "stop" if self.stream.stopped else None
 
     def drain(self, *, final: bool) -> list[str]:
@@ -75,7 +75,9 @@ class Generation:
     ) -> None:
         self._n_prompt = len(prompt)
         self._ending = ending
-        self._request = Request(seq, list(prompt), processor, noise, limit, ending)
+        self._request = Request(
+            seq, list(prompt), processor, noise, limit, ending, ending.model.end_ids
+        )
         self._cached = 0
         self._began = self._decoding = time.perf_counter()
         self._ended: float | None = None

@@ -135,7 +135,7 @@ class Context:
         if length > 0 and self._lengths[seq] - length > self._taken_back(seq):
             # llama.cpp would take the state back further than it kept it, to something else.
             raise DecodeError("this model's recurrent state cannot be taken back so far")
-        if length > 0 and self._begins(seq) > max(0, length + 1 - self.window):
+        if length > 0 and self._begins(seq) > self._sees_from(length):
             # A state from disk has no more of sliding layers than the last token saw.
             raise DecodeError("what this model's sliding layers would see is gone")
         if not c_api.llama_memory_seq_rm(self._memory, seq, length, -1):
@@ -153,6 +153,22 @@ class Context:
         if not self.window:
             return 0
         return int(c_api.llama_memory_seq_pos_min(self._memory, seq))
+
+    def _sees_from(self, position: int) -> int:
+        """First token that a sliding layer sees of the text before ``position``."""
+        if not self.window:
+            return 0
+        if self.model.chunked:
+            return position // self.window * self.window
+        return max(0, position + 1 - self.window)
+
+    def can_cut(self, saved: int, length: int) -> bool:
+        """Whether a sequence that was restored from a state of ``saved`` tokens can be truncated to
+        ``length``: a recurrent state cannot, and sliding layers have only what the last token saw.
+        """
+        if length >= saved or length == 0:
+            return True
+        return self.rollback is None and self._sees_from(saved - 1) <= self._sees_from(length)
 
     def _taken_back(self, seq: int) -> int:
         """By how many tokens the sequence can be taken back now; with a recurrent state, once."""
@@ -182,8 +198,8 @@ class Context:
 
         ``work`` is (sequence, tokens, outputs): the last ``outputs`` tokens each yield a row.
         Returns (outputs, V) views for each, overwritten by the next pass. If it raises, nothing
-        was appended (a recurrent model has then forgotten the whole sequence; so its short passes
-        are not stopped).
+        was appended. A recurrent model has then forgotten the whole sequence, so the passes that
+        decode are not stopped: those with outputs, and short ones without.
 
         With ``states``, llama.cpp keeps the final hidden states of all tokens, see
         `localspec.llama.heads.hidden_states`; each of them is then one of the rows that it makes.
@@ -226,7 +242,7 @@ class Context:
             c_api.llama_set_embeddings(self._ptr, states)
             self._keeps_states = states
         # A stopped pass leaves a recurrent state halfway, and llama.cpp would go on from there.
-        whole = self.rollback is not None and n <= OUTPUTS
+        whole = self.rollback is not None and (outputs > 0 or n <= OUTPUTS)
         if whole:
             c_api.llama_set_abort_callback(self._ptr, _NEVER, None)
         error = decode_error(c_api.llama_decode(self._ptr, batch.first(n)))
@@ -310,12 +326,12 @@ class Context:
         self._revocable.pop(seq, None)  # the states before are those of another pass
 
     def audit(self) -> None:
-        """Compare our lengths with llama.cpp's.
+        """Compare our lengths with llama.cpp's, of branches too; not between a tree and `truncate`.
 
         Raises:
             AuditError: they differ.
         """
-        for seq, length in enumerate(self._lengths):
+        for seq, length in enumerate((*self._lengths, *self._shared)):
             if self.length(seq) != length:
                 raise AuditError(f"KV cache of {self.length(seq)} tokens, {length} in our books")
 

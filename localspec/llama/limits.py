@@ -7,10 +7,11 @@ from localspec.llama import library
 
 KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "bf16": 30}
 """ggml types that a KV cache can have."""
-OUTPUTS = 64
-"""Rows of logits of one sequence in a pass: the longest draft and one more. llama.cpp reserves
-memory for them; left alone it would for every token of a batch, which with a large vocabulary is
-hundreds of megabytes for rows that nobody asks for."""
+OUTPUTS = 63
+"""Rows of logits of one sequence in a pass: the longest draft and one more. From 64 tokens on,
+llama.cpp computes attention with another kernel, whose logits differ from those of plain decoding.
+llama.cpp reserves memory for the rows; left alone it would for every token of a batch, which with a
+large vocabulary is hundreds of megabytes for rows that nobody asks for."""
 
 ROLLBACK = 7
 """Tokens that a recurrent state can be taken back after a pass, where llama.cpp keeps the last

@@ -115,6 +115,11 @@ class Model:
         if not self._vocab or self.n_vocab == 0 or self.vocab_type == c_api.LLAMA_VOCAB_TYPE_NONE:
             raise UnsupportedModelError(f"{name} has no vocabulary: it is not a text model")
         arch = self.architecture
+        if c_api.llama_model_is_diffusion(self._ptr):
+            raise UnsupportedModelError(
+                f"{name} is a diffusion model ({arch}); it fills all places of a text at once, "
+                "and localspec writes one token after the other: choose another chat model"
+            )
         causal = self.metadata.get(f"{arch}.attention.causal", "true")
         pooled = self.metadata.get(f"{arch}.pooling_type", "0")
         if causal == "false" or pooled not in {"0", "-1"}:
@@ -237,6 +242,14 @@ class Model:
     def window(self) -> int:
         """Tokens that layers with sliding attention see; 0 if all layers see all."""
         return int(c_api.llama_model_n_swa(self._ptr))
+
+    @property
+    def chunked(self) -> bool:
+        """Whether ``window`` is the length of chunks: a token then sees the chunk that it is in.
+
+        llama.cpp publishes the length alone; Llama 4 is its only architecture with chunks.
+        """
+        return self.window > 0 and self.architecture == "llama4"
 
     @functools.cached_property
     def end_ids(self) -> frozenset[int]:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from localspec.core.target import Work
-from localspec.core.values import Scores, Tokens
-from localspec.errors import DecodeError
+from localspec.core.values import Logits, Scores, Tokens
+from localspec.errors import AuditError, DecodeError, LocalspecError
 from localspec.llama import state as saved
 from localspec.llama.context import Context
 from localspec.llama.heads.hidden_states import Features
+from localspec.llama.limits import OUTPUTS
 from localspec.llama.tree_layout import Tree, tree_of
+
+_OWED = 16
+"""Most owed tokens that are read beside a draft: every rejected draft of a recurrent model adds to
+them, and every pass would be dearer."""
 
 
 class LlamaTarget:
@@ -18,7 +24,8 @@ class LlamaTarget:
 
     Attention sums in the order of the cache's cells, so tokens that lie in another order than they
     were said change the last bits of every logit after them. What was accepted from a side branch
-    of a tree lies so; it is forgotten and read anew, in order, in front of the next pass.
+    of a tree lies so; it is forgotten and *owed*: read anew, in order, in front of the next draft.
+    So is what is kept of a pass that a recurrent state was taken back behind.
     """
 
     def __init__(self, context: Context, features: Features | None = None) -> None:
@@ -27,6 +34,8 @@ class LlamaTarget:
         self._features = features
         if features is not None:
             features.tap.open(context.handle)
+        self._held: dict[int, int] = {}
+        """Tokens that the context holds of each sequence by our own account."""
         self._base: dict[int, int] = {}
         """Place of the pending token in the last pass."""
         self._scored: dict[int, Work] = {}
@@ -35,6 +44,8 @@ class LlamaTarget:
         """Recurrent states before the last pass, and what it read."""
         self._owed: dict[int, list[int]] = {}
         """Tokens that are kept and to be read in front of the next pass."""
+        self.widths: Counter[int] = Counter()
+        """Passes that decoded, by their tokens: they need not be as wide as the drafts."""
 
     @property
     def leaves(self) -> int:
@@ -49,8 +60,19 @@ class LlamaTarget:
     def read(
         self, seq: int, tokens: Tokens, on_progress: Callable[[int], None] | None = None
     ) -> None:
-        """Append a prompt (less its last token, which is to be pending)."""
+        """Append a prompt (less its last token, which is to be pending).
+
+        What is owed is read in a pass of its own: the passes over a prompt are then as wide as
+        those of plain decoding, and llama.cpp computes them with the same kernels.
+        """
         owed, self._owed[seq] = self._owed.get(seq, []), []
+        if owed:
+            self.widths[len(owed)] += 1
+            self._append(seq, owed, None)
+        if tokens:
+            self._append(seq, tokens, on_progress)
+
+    def _append(self, seq: int, tokens: Tokens, on_progress: Callable[[int], None] | None) -> None:
         start, done = self._context.length(seq), 0
 
         def passed(so_far: int) -> None:
@@ -59,17 +81,40 @@ class LlamaTarget:
                 rows = self._features.tap.rows(self._context.handle, so_far - done)
                 self._features.put(seq, start + done, rows)
             done = so_far
+            self._held[seq] = start + so_far
             if on_progress is not None:
-                on_progress(max(0, so_far - len(owed)))
+                on_progress(so_far)
 
-        self._context.read(seq, [*owed, *tokens], passed)
+        try:
+            self._context.read(seq, tokens, passed)
+        except LocalspecError:
+            self._forget_lost([seq])
+            raise
+
+    def _forget_lost(self, seqs: Sequence[int]) -> None:
+        """Forget all that goes with tokens that a failed pass took away: a recurrent model has lost
+        the whole sequence.
+        """
+        for seq in seqs:
+            length = self._context.length(seq)
+            if length < self._held.get(seq, 0):
+                self._held[seq] = length
+                self._owed.pop(seq, None)
+                self._reversible.pop(seq, None)
+                if self._features is not None:
+                    self._features.cut(seq, length)
 
     def score(self, work: Sequence[Work]) -> list[Scores]:
-        """One pass over the pending tokens and drafts; if it raises, the cache is as before.
+        """One pass over the pending tokens and drafts; if it raises, the cache is as before, or
+        empty where the model is recurrent.
 
         Raises:
             DecodeError: a tree that this context has no room for.
         """
+        for w in work:
+            owed = len(self._owed.get(w.seq, ()))
+            if owed > _OWED or (owed and owed + 1 + len(w.draft) > OUTPUTS):
+                self.read(w.seq, ())
         stems = [[*self._owed.get(w.seq, ()), w.pending] for w in work]
         starts = [self._context.length(w.seq) for w in work]
         bases = [self.length(w.seq) for w in work]
@@ -81,23 +126,40 @@ class LlamaTarget:
         widths = [len(stem) + len(w.draft) for w, stem in zip(work, stems, strict=True)]
         states = self._gives_states(sum(widths))
         broad = next((w for w in work if not w.draft.is_chain), None)
+        try:
+            rows = self._rows(work, stems, broad, states=states)
+        except LocalspecError:
+            self._forget_lost([w.seq for w in work])
+            raise
         if broad is not None:
-            tree = self._tree(broad, work)
-            rows = [self._context.forward_tree(stems[0], tree, states=states)]
             self._scored[broad.seq] = broad
-        else:
-            rows = self._context.forward(
-                [
-                    (w.seq, [*stem, *w.draft.tokens.tolist()], 1 + len(w.draft))
-                    for w, stem in zip(work, stems, strict=True)
-                ],
-                states=states,
-            )
-        for w, base in zip(work, bases, strict=True):
+        for w, base, width in zip(work, bases, widths, strict=True):
             self._base[w.seq] = base
             self._owed[w.seq] = []
+            self._held[w.seq] = self._context.length(w.seq)
+            self.widths[width] += 1
         self._take_states([w.seq for w in work], starts, widths, states)
         return [Scores(logits) for logits in rows]
+
+    def _rows(
+        self,
+        work: Sequence[Work],
+        stems: Sequence[list[int]],
+        broad: Work | None,
+        *,
+        states: bool,
+    ) -> list[Logits]:
+        """Logits of the pass over the stems and drafts."""
+        if broad is not None:
+            tree = self._tree(broad, work)
+            return [self._context.forward_tree(stems[0], tree, states=states)]
+        return self._context.forward(
+            [
+                (w.seq, [*stem, *w.draft.tokens.tolist()], 1 + len(w.draft))
+                for w, stem in zip(work, stems, strict=True)
+            ],
+            states=states,
+        )
 
     def _gives_states(self, n: int) -> bool:
         """Whether a pass over n tokens is to make outputs of all of them, for their states."""
@@ -155,6 +217,8 @@ class LlamaTarget:
         else:
             saved.revert(self._context, seq, snapshot)
             self._owed[seq] = read[: length - snapshot.length]
+            length = snapshot.length
+        self._held[seq] = length
 
     def truncate(self, seq: int, length: int) -> None:
         """Keep the first ``length`` tokens of the sequence, for the next turn's prefix.
@@ -168,12 +232,30 @@ class LlamaTarget:
         held = self._context.length(seq)
         self._owed[seq] = self._owed.get(seq, [])[: max(0, length - held)]
         self._context.truncate(seq, length)
+        self._held[seq] = min(held, length)
         if self._features is not None:
             self._features.cut(seq, length)
 
     def length(self, seq: int) -> int:
         """Tokens of the sequence, as llama.cpp itself has it, and those to be read anew."""
         return self._context.length(seq) + len(self._owed.get(seq, ()))
+
+    def audit(self, seq: int) -> None:
+        """Compare what the context holds with our own account of it, and bound what is owed.
+
+        Raises:
+            AuditError: they differ, or more is owed than one pass leaves.
+        """
+        self._context.audit()
+        held, owed = self._context.length(seq), len(self._owed.get(seq, ()))
+        if held != self._held.get(seq, 0):
+            raise AuditError(f"KV cache of {held} tokens; expected {self._held.get(seq, 0)}")
+        if owed >= OUTPUTS:
+            raise AuditError(f"{owed} tokens are to be read anew; at most {OUTPUTS - 1} may be")
+
+    def can_cut(self, saved_length: int, length: int) -> bool:
+        """Whether a restored state of so many tokens can be truncated to ``length``."""
+        return self._context.can_cut(saved_length, length)
 
     def state(self, seq: int) -> memoryview:
         """The sequence's part of the KV cache."""
@@ -193,3 +275,4 @@ class LlamaTarget:
         """
         self.truncate(seq, 0)
         saved.restore(self._context, seq, state)
+        self._held[seq] = self._context.length(seq)

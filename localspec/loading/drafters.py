@@ -106,7 +106,7 @@ class Gathering:
         if draft is None and self.options.require_draft:
             raise DraftIncompatibleError(refusal or "drafting is off")
         if refusal is not None and self.file is not None:
-            self.notices.append(f"{refusal}; drafting from n-grams instead")
+            self.notices.append(f"{refusal}; drafting from the text instead")
         return draft
 
     def _loaded(self) -> tuple[Model | None, str | None]:
@@ -158,7 +158,7 @@ class Gathering:
                 if named:
                     raise _as_named(error) from None
                 refusal = str(error)
-        self.notices.append(f"{refusal}; drafting from n-grams instead")
+        self.notices.append(f"{refusal}; drafting from the text instead")
         return [] if _FROM_THE_TEXT & {*self.names} else [self._suffix()]
 
     def _opened(self, name: str) -> Drafter:

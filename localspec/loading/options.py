@@ -21,8 +21,9 @@ DRAFTERS = (
 """Names that ``--drafter`` takes."""
 VERIFIERS = ("match", "rejection")
 """Names that ``--verifier`` takes: those of `localspec.verifiers`, which needs numpy."""
-MAX_K = 63
-"""A pass over more tokens than this takes other, slower paths in llama.cpp."""
+MAX_K = 62
+"""With the pending token a pass has 63 tokens; from 64 on llama.cpp computes attention with another
+kernel, whose logits differ."""
 _MAX_THREADS = 1024
 _MAX_CONTEXT = 1 << 21
 
@@ -45,7 +46,7 @@ class Options:
     draft_max: int | None = None
     """K of every round; None is what pays, round by round."""
     require_draft: bool = False
-    """Fail rather than fall back to n-grams where the draft model cannot be used."""
+    """Fail rather than draft from the text alone where the draft model cannot be used."""
     remember: bool = False
     """Draft from the saved chats too, not from the running one alone."""
     offline: bool = False

@@ -17,8 +17,9 @@ from localspec.llama.timing import Timed, glance, sweep
 from localspec.loading.options import Options
 from localspec.models.gguf.fingerprint import fingerprint
 from localspec.policy import Held, Plain, Policy
-from localspec.policy.controller import Controller
+from localspec.policy.controller import K_MAX, Controller
 from localspec.policy.costs import Costs
+from localspec.policy.exercise import Exercise
 from localspec.policy.storage import Knowledge, load, name_of, save
 
 _GLANCE_S = 0.1
@@ -42,6 +43,8 @@ class Control:
     """Keeps what the policy measured for the next session; may raise OSError."""
     measure: Callable[[], Costs | None] = _nothing
     """Measures anew what passes cost; None where that is of no use."""
+    proof: Policy | None = None
+    """Drafts all that ``policy`` may draft; None: ``policy`` itself does."""
 
 
 def off(reason: str) -> Control:
@@ -81,7 +84,8 @@ def automatic(
         auto.measured(costs)
         return costs
 
-    return Control(auto, functools.partial(save, file, knowledge), measure)
+    proof = Exercise(sources, branching, K_MAX)
+    return Control(auto, functools.partial(save, file, knowledge), measure, proof)
 
 
 def _renew(knowledge: Knowledge, seen: Mapping[int, float], drafts: Mapping[str, float]) -> None:
@@ -105,7 +109,7 @@ def state_identity(options: Options, target: Context) -> str:
         "device": [(d.kind, d.description) for d in devices()],
         "layers": [target.model.offloads, options.gpu_layers],
         "kv": target.kv_type,
-        "context": [target.capacity, target.branches],
+        "context": target.capacity,
         "build": [library.version(), library.commit(), library.system_info()],
     }
     return name_of(facts).removesuffix(".json")

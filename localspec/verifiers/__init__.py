@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Protocol
 
 from localspec.core.noise import Noise
@@ -29,11 +30,19 @@ class Verifier(Protocol):
         """How a draft model should choose tokens for the highest acceptance."""
         ...
 
-    def __call__(self, draft: Draft, rows: Rows, noise: Noise, position: int) -> Verdict:
+    def __call__(
+        self,
+        draft: Draft,
+        rows: Rows,
+        noise: Noise,
+        position: int,
+        ends: Container[int] = (),
+    ) -> Verdict:
         """Judge ``draft``.
 
         ``rows(0)`` is the target's distribution after the pending token, ``rows(1 + i)`` after
-        node i; ``position`` is that of the first token it may emit.
+        node i; ``position`` is that of the first token it may emit. Nothing follows an accepted
+        token of ``ends``: the row after it is not asked for.
         """
         ...
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from localspec.core.noise import Noise, Stream
 from localspec.core.values import ROOT, Draft, Proposal, Rows, Verdict
 
@@ -18,7 +20,14 @@ class Match:
     proposals = frozenset(Proposal)
     favours = Proposal.COUPLED
 
-    def __call__(self, draft: Draft, rows: Rows, noise: Noise, position: int) -> Verdict:
+    def __call__(
+        self,
+        draft: Draft,
+        rows: Rows,
+        noise: Noise,
+        position: int,
+        ends: Container[int] = (),
+    ) -> Verdict:
         """Walk down to the child that holds the target's choice, for as long as there is one."""
         node, verified = ROOT, 0
         path: list[int] = []
@@ -34,3 +43,5 @@ class Match:
                 return Verdict(tuple(path), y, verified)
             path.append(hit)
             node = hit
+            if y in ends:
+                return Verdict(tuple(path), y, verified)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 import numpy as np
 
 from localspec.core.noise import Noise, Stream
@@ -21,7 +23,14 @@ class Rejection:
     proposals = frozenset({Proposal.DETERMINISTIC, Proposal.SAMPLED, Proposal.WITHOUT_REPLACEMENT})
     favours = Proposal.SAMPLED
 
-    def __call__(self, draft: Draft, rows: Rows, noise: Noise, position: int) -> Verdict:
+    def __call__(
+        self,
+        draft: Draft,
+        rows: Rows,
+        noise: Noise,
+        position: int,
+        ends: Container[int] = (),
+    ) -> Verdict:
         """Walk down, testing siblings in order against what is left of p."""
         node, verified = ROOT, 0
         path: list[int] = []
@@ -43,6 +52,8 @@ class Rejection:
                 return Verdict(tuple(path), noise.draw(p, here, stream), verified)
             path.append(hit)
             node = hit
+            if x in ends:
+                return Verdict(tuple(path), x, verified)
 
 
 def residual(p: Distribution, q: Distribution) -> Distribution:

@@ -13,6 +13,8 @@ from localspec import GREEDY, Message, Options, Runtime, Sampling
 from localspec.bench.exactness import Comparison, Divergence, Scorer, Verification, answer, verify
 from localspec.cli.verify import report
 from localspec.core.noise import Noise
+from localspec.core.plan import PLAIN, Branching, Standing
+from localspec.policy.exercise import Exercise
 from localspec.verifiers.near_tie import Choice
 
 ROW = np.array([0.0, 3.0, 2.9, 1.0, -4.0], np.float32)
@@ -68,7 +70,7 @@ def test_a_wrong_token_is_no_near_tie(runtime: Runtime) -> None:
 def test_an_infinite_gap_is_valid_json() -> None:
     apart = Divergence("hello", 3, 1, 2, float("inf"), near_tie=False)
     compared = Comparison(0.0, 1, 0, 4, 0, 0, 4, (apart,))
-    found = report(Verification(0.0, 0.0, (compared,)))
+    found = report(Verification(0.0, 0.0, (compared,), {1: 4}))
     text = json.dumps(found, allow_nan=False)
     assert json.loads(text)["settings"][0]["divergences"][0]["gap"] is None
 
@@ -80,3 +82,37 @@ def test_replies_go_on_unharmed_between_measurements(runtime: Runtime) -> None:
         after = answer(runtime, "hello", Sampling(), 1, 20, draft=True)
     assert result.exact
     assert before.tokens == after.tokens
+
+
+@pytest.mark.parametrize("drafter", [None, ("tree",)])
+def test_it_drafts_what_a_chat_may_draft_and_measures_noise_at_the_widths_of_that(
+    files: Files, drafter: tuple[str, ...] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured: set[int] = set()
+    rows = Scorer._rows
+
+    def watched(scorer: Scorer, known: list[int], text: list[int], width: int) -> np.ndarray:
+        measured.add(width)
+        return rows(scorer, known, text, width)
+
+    monkeypatch.setattr(Scorer, "_rows", watched)
+    options = Options(model=str(files.target), draft=str(files.draft), drafter=drafter)
+    with Runtime.open(options) as runtime:
+        result = verify(runtime, ["a", "b"], [GREEDY, Sampling()], max_tokens=60, seed=3)
+    assert result.exact
+    assert max(result.widths) > 12
+    assert measured >= set(result.widths)
+    assert json.loads(json.dumps(report(result)))["widths"]["1"] > 0
+
+
+def test_an_exercise_has_every_kind_of_draft_within_its_bounds() -> None:
+    branching = {"tree": Branching(), "lookahead": Branching(leaves=4, least=2)}
+    policy = Exercise(["suffix", "tree", "lookahead"], branching, nodes=31)
+    standing = Standing(0, 10, 3, "greedy")
+    plans = [policy.plan([standing])[0] for _ in range(400)]
+    budgets = [step.budget for plan in plans for step in plan.steps]
+    assert max(budget.nodes for budget in budgets) == 31
+    assert {budget.leaves for budget in budgets} >= {0, 1, 2, 3, 4, 8, 12, 16}
+    assert {plan.steps[0].source for plan in plans if plan.steps} == {"suffix", "tree", "lookahead"}
+    assert any(step.look for plan in plans for step in plan.steps)
+    assert PLAIN in plans

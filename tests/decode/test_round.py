@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
+
+import numpy as np
 import pytest
 import tables
 
 from localspec.core.events import FinishReason
 from localspec.core.logits import GREEDY, LogitsProcessor
 from localspec.core.noise import Noise
-from localspec.core.values import Origin, Proposal
+from localspec.core.values import Logits, Origin, Proposal, Tokens
+from localspec.decode import round as decode
 from localspec.decode.request import Request
 from localspec.decode.round import decode_round
+from localspec.drafters.base import Off
 from localspec.drafters.model.chain import ChainDrafter
 from localspec.errors import AuditError
-from localspec.policy import Fixed
+from localspec.policy import Fixed, Plain
 from localspec.testing import TableModel, TableTarget
-from localspec.verifiers import Match
+from localspec.verifiers import Match, Rejection, Verifier
 
 TABLE = tables.random_table(21, v=5)
 
@@ -60,6 +65,50 @@ def test_nothing_follows_an_end_token(k: int) -> None:
     assert tally.accepted <= tally.verified <= tally.drafted
     own = tally.rounds - (request.emitted[-1].origin is Origin.ACCEPTED)
     assert len(request.emitted) == tally.accepted + own
+
+
+@pytest.mark.parametrize("verifier", [Match(), Rejection()])
+def test_nothing_behind_an_accepted_end_token_is_looked_at(verifier: Verifier) -> None:
+    """What a model says after its end may be no numbers at all; plain decoding never asks."""
+    plain, _ = finished(40, k=0)
+    end = plain.tokens[9]
+
+    def mute(tokens: Tokens) -> Logits:
+        behind = end in tokens[len(tables.PROMPT) :]
+        return np.full(5, np.nan, np.float32) if behind else TABLE(tokens)
+
+    target = TableTarget(mute)
+    target.read(0, tables.PROMPT[:-1])
+    request = Request(
+        0,
+        list(tables.PROMPT),
+        LogitsProcessor(GREEDY, 5),
+        Noise(0),
+        40,
+        lambda token: "stop" if token == end else None,
+        frozenset({end}),
+    )
+    drafter = ChainDrafter(TableModel(TABLE), Proposal.SAMPLED)
+    while request.finish is None:
+        decode_round([request], target, drafter, verifier, Fixed(6))
+    assert request.tokens == plain.tokens[: len(request.tokens)]
+    assert request.tokens[-1] == end
+
+
+def test_every_request_of_a_round_takes_as_long_as_the_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No matter where it stands in the list: each of them waits for all."""
+    clock = itertools.count()
+    monkeypatch.setattr(decode.time, "perf_counter", lambda: float(next(clock)))
+    target = TableTarget(TABLE)
+    requests = []
+    for seq in range(3):
+        target.read(seq, tables.PROMPT[:-1])
+        processor = LogitsProcessor(GREEDY, 5)
+        requests.append(Request(seq, list(tables.PROMPT), processor, Noise(0), 9, lambda _t: None))
+    turns = decode_round(requests, target, Off(), Match(), Plain("test"))
+    assert len({turn.seconds for turn in turns}) == 1
 
 
 def test_a_full_context_ends_the_draft_before_it_overflows() -> None:

@@ -188,3 +188,19 @@ def test_it_is_asked_only_where_breadth_is_nearly_free(curve: object, *, drafts:
     assert (policy.speculation.state == "parked") or drafts
     if not drafts:
         assert "cost too much" in str(policy.speculation.reason)
+
+
+def test_several_requests_in_a_round_are_not_drafted_trees() -> None:
+    """A target scores a tree alone; it refuses one among other requests."""
+    target = TableTarget(COUNTING)
+    requests = []
+    for seq in range(2):
+        target.read(seq, [0, 1, 2])
+        processor, limit = LogitsProcessor(GREEDY, 5), 30
+        requests.append(Request(seq, [0, 1, 2, 3], processor, Noise(0), limit, lambda _t: None))
+    drafter = Lookahead()
+    budget = Budget(nodes=30, depth=6, leaves=16)
+    while requests[0].finish is None:
+        for turn in decode_round(requests, target, drafter, Match(), Broad(budget)):
+            assert turn.draft.is_chain
+    assert requests[0].tokens == requests[1].tokens

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import head_files
+import memory_files
 import numpy as np
 import pytest
 from conftest import Files
@@ -22,6 +23,7 @@ from localspec.generation.kv_files import DamagedError, KvStore
 from localspec.llama import state as llama_saved
 from localspec.llama.context import Context
 from localspec.llama.model import Model
+from localspec.models.gguf.fingerprint import fingerprint
 
 STATE = memoryview(os.urandom(5000))
 
@@ -201,6 +203,79 @@ def test_a_restored_sequence_is_not_cut_where_a_sliding_layer_would_miss_somethi
     finally:
         for made in (context, other, loaded):
             made.close()
+
+
+def test_a_chat_beyond_a_chunk_goes_on_from_a_restored_state(tmp_path: Path) -> None:
+    """Chunked attention keeps the current chunk alone, and that is all that the next token sees."""
+    loaded = Model(memory_files.write_llama4(tmp_path / "chunks.gguf", context=9000))
+    context, other = (Context(loaded, n_ctx=9000, threads=1) for _ in range(2))
+    try:
+        tokens = np.random.default_rng(0).integers(3, 250, memory_files.CHUNK + 10).tolist()
+        context.read(0, tokens)
+        llama_saved.restore(other, 0, bytearray(llama_saved.state(context, 0)))
+        with pytest.raises(DecodeError, match="sliding"):
+            other.truncate(0, memory_files.CHUNK - 1)  # the chunk before is gone
+        rows = []
+        for made in (context, other):
+            made.forward([(0, [5, 6, 7, 8], 1)])
+            made.truncate(0, len(tokens) + 1)  # a draft that was rejected
+            rows.append(made.forward([(0, [9], 1)])[0].copy())
+        np.testing.assert_allclose(rows[0], rows[1], atol=0.01)
+    finally:
+        for made in (context, other, loaded):
+            made.close()
+
+
+@pytest.mark.usefixtures("_always_worth_it")
+def test_a_state_serves_whichever_drafter_comes_next(files: Files) -> None:
+    with Runtime.open(options(files, drafter=("suffix",))) as runtime:
+        runtime.keep_states()
+        first, _ = ask(runtime, LONG)
+        runtime.rest()
+        expected, _ = ask(runtime, went_on(first))
+    for drafter in ("tree", "lookahead", "off"):
+        with Runtime.open(options(files, drafter=(drafter,))) as runtime:
+            runtime.keep_states()
+            found, _ = ask(runtime, went_on(first))
+            assert found.reply.stats.cached_tokens > 100
+            assert found.reply.tokens == expected.reply.tokens
+
+
+@pytest.mark.usefixtures("_always_worth_it")
+@pytest.mark.parametrize("kind", ["recurrent", "hybrid", "sliding"])
+def test_a_state_that_would_have_to_be_cut_and_cannot_be_is_not_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    model = memory_files.KINDS[kind](tmp_path / f"{kind}.gguf")
+    with Runtime.open(Options(str(model))) as runtime:
+        runtime.keep_states()
+        first, _ = ask(runtime, LONG)
+        runtime.rest()
+        expected, _ = ask(runtime, went_on(first))
+    edited = [Message("user", LONG[0].content[:-40] + " edited")]
+    loaded: list[kv_files.Saved] = []
+    load = KvStore.load
+
+    def watched(shelf: KvStore, saved: kv_files.Saved) -> bytearray:
+        loaded.append(saved)
+        return load(shelf, saved)
+
+    monkeypatch.setattr(KvStore, "load", watched)
+    with Runtime.open(Options(str(model))) as runtime:
+        runtime.keep_states()
+        assert ask(runtime, edited)[0].reply.stats.cached_tokens == 0
+        assert not loaded
+        assert ask(runtime, went_on(first))[0].reply.tokens == expected.reply.tokens
+        assert loaded
+
+
+def test_a_split_model_is_told_apart_by_all_its_files(tmp_path: Path) -> None:
+    files = [tmp_path / f"m-0000{i}-of-00002.gguf" for i in (1, 2)]
+    for path in files:
+        path.write_bytes(b"the same metadata")
+    first = fingerprint(files[0])
+    files[1].write_bytes(b"other weights now")
+    assert fingerprint(files[0]) != first
 
 
 @pytest.mark.usefixtures("_always_worth_it")

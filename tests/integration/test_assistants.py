@@ -24,8 +24,12 @@ from localspec.decode.request import Request
 from localspec.decode.round import decode_round
 from localspec.drafters.heads.forward_only import ForwardOnlyDrafter
 from localspec.drafters.heads.shared_kv import SharedModel
-from localspec.drafters.model.interface import UnreadyError
-from localspec.errors import DecodeError, DraftIncompatibleError, UnsupportedModelError
+from localspec.errors import (
+    DecodeError,
+    DraftIncompatibleError,
+    UnreadyError,
+    UnsupportedModelError,
+)
 from localspec.llama.context import Context
 from localspec.llama.heads.hidden_states import Features, NextStates
 from localspec.llama.heads.shared_kv import Assistant

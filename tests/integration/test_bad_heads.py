@@ -275,7 +275,7 @@ def test_a_head_that_is_cut_short_is_an_error_only_where_it_was_named(
     bad = cut(made / "heads" / f"{head}.gguf", tmp_path / "head.gguf")
     with Runtime.open(Options(str(target), draft_max=3)) as runtime:
         assert any("cut short" in notice for notice in runtime.info.notices)
-        assert any("n-grams instead" in notice for notice in runtime.info.notices)
+        assert any("drafting from the text instead" in notice for notice in runtime.info.notices)
         assert last(runtime.reply(HELLO, sampling=GREEDY, max_tokens=5)).tokens
     with pytest.raises(ModelFileError, match="cut short"):
         Runtime.open(Options(str(target), str(bad)))
@@ -425,7 +425,7 @@ def test_without_room_for_the_head_the_text_drafts_and_it_is_said(
     with Runtime.open(options) as runtime:
         (notice,) = (n for n in runtime.info.notices if "does not fit" in n)
         assert notice.startswith("the eagle3 head does not fit: no context of 1024 tokens")
-        assert notice.endswith("drafting from n-grams instead")
+        assert notice.endswith("drafting from the text instead")
         assert runtime.info.draft is None
         loaded = [part for part in runtime._loaded.parts.loaded if isinstance(part, Model)]
         assert [model.path for model in loaded] == [target]  # nothing of the head stays

@@ -17,8 +17,12 @@ from localspec import GREEDY, Options, Runtime, Sampling
 from localspec.core.values import Proposal
 from localspec.drafters.heads.dflash import BlockModel
 from localspec.drafters.heads.forward_only import ForwardOnlyDrafter
-from localspec.drafters.model.interface import UnreadyError
-from localspec.errors import DraftIncompatibleError, Interrupted, UnsupportedModelError
+from localspec.errors import (
+    DraftIncompatibleError,
+    Interrupted,
+    UnreadyError,
+    UnsupportedModelError,
+)
 from localspec.llama.context import Context
 from localspec.llama.heads.dflash import Blocks, block_seconds
 from localspec.llama.heads.hidden_states import Features, LayerInputs

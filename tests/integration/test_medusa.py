@@ -211,7 +211,7 @@ def test_heads_beside_a_target_are_found_and_where_they_fail_the_text_drafts(
 
     monkeypatch.setattr(resources, "opened", fails)
     with Runtime.open(Options(str(target), draft_max=3)) as runtime:
-        assert any(words in n and "n-grams instead" in n for n in runtime.info.notices)
+        assert any(words in n and "the text instead" in n for n in runtime.info.notices)
         assert runtime.info.draft is None
         assert last(runtime.reply(HELLO, sampling=WARM, seed=1, max_tokens=20)).tokens
     insisting = Options(str(target), str(head), drafter=("medusa",), draft_max=3)

@@ -15,8 +15,13 @@ from stacks import Following, prompt
 from localspec import GREEDY, Message, Options, Runtime, Sampling
 from localspec.core.values import Proposal
 from localspec.drafters.heads.eagle import HeadDrafter, HeadModel
-from localspec.drafters.model.interface import UnreadyError
-from localspec.errors import DecodeError, DraftIncompatibleError, Interrupted, ModelFileError
+from localspec.errors import (
+    DecodeError,
+    DraftIncompatibleError,
+    Interrupted,
+    ModelFileError,
+    UnreadyError,
+)
 from localspec.llama.context import Context
 from localspec.llama.heads.base import Head
 from localspec.llama.heads.hidden_states import Features, NextStates

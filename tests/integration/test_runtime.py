@@ -250,7 +250,7 @@ def test_a_foreign_draft_is_explained_and_ngrams_take_over(files: Files, tmp_pat
     foreign = gguf_tools.write_llama(tmp_path / "foreign.gguf", vocabulary=words)
     with Runtime.open(options(files, draft=str(foreign))) as runtime:
         assert "differ from id 100" in runtime.info.notices[0]
-        assert "n-grams" in runtime.info.notices[0]
+        assert "drafting from the text" in runtime.info.notices[0]
         assert runtime.info.draft is None
         assert runtime.info.speculation.state == "on"
         reply = last(runtime.complete("abcabcabcabc", sampling=GREEDY, max_tokens=30))

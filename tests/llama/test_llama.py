@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import gguf_tools
+import memory_files
 import numpy as np
 import pytest
 from conftest import Files
@@ -325,9 +326,9 @@ def test_a_recurrent_context_lives_on_after_an_interrupt(tmp_path: Path) -> None
     try:
         first = context.forward([(0, [3, 4, 5, 6], 1)])[0].copy()
         context.stop.set()
-        context.forward([(0, [7, 8, 9], 1)])  # a short pass runs to its end
+        context.forward([(0, [7, 8, 9], 1)])  # a pass that decodes runs to its end
         with pytest.raises(Interrupted):
-            context.forward([(0, [7] * 100, 1)])
+            context.forward([(0, [7] * 100, 0)])
         context.stop.clear()
         context.audit()
         assert context.length(0) == 0
@@ -368,6 +369,11 @@ def test_an_embedding_model_is_named_as_one(tmp_path: Path) -> None:
     path = gguf_tools.write_bert(tmp_path / "embedder.gguf")
     with pytest.raises(UnsupportedModelError, match="embedding model"):
         Model(path)
+
+
+def test_a_diffusion_model_is_named_as_one(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedModelError, match="diffusion model"):
+        Model(memory_files.write_dream(tmp_path / "dream.gguf"))
 
 
 def test_loading_can_be_cancelled(files: Files) -> None:

@@ -98,8 +98,8 @@ def test_the_states_are_those_that_the_output_matrix_is_applied_to(target_file: 
     model.close()
 
 
-def test_a_pass_too_wide_for_states_goes_without(target_file: Path) -> None:
-    """What the target owes is read in front of a draft, and every token would cost a row."""
+def test_what_is_owed_beside_the_widest_draft_is_read_before_it(target_file: Path) -> None:
+    """Else the pass would have rows without states, and be wide enough for another kernel."""
     model = Model(target_file)
     context = Context(model, n_ctx=256, threads=1)
     features = Features(FinalStates(WIDTH))
@@ -112,11 +112,13 @@ def test_a_pass_too_wide_for_states_goes_without(target_file: Path) -> None:
     draft = chain_of([10] * (OUTPUTS - 1))
     (scores,) = target.score([Work(0, 10, draft)])
     assert scores.logits.shape[0] == OUTPUTS
+    assert max(target.widths) == OUTPUTS
     target.keep(0, [0, 1])
-    assert features.span(0) == (4, 5)
+    assert features.span(0) == (7, 10)
     target.score([Work(0, 7, no_draft("x"))])
     target.keep(0, [])
-    assert features.span(0) == (10, 11)
+    assert features.span(0) == (7, 11)
+    target.audit(0)
     context.close()
     model.close()
 

@@ -85,10 +85,15 @@ def test_a_pass_has_rows_for_the_longest_draft(files: Files) -> None:
     assert sizes_module.OUTPUTS == context_module.OUTPUTS == MAX_K + 1
     with Runtime.open(Options(model=str(files.target), context=512, draft_max=2)) as runtime:
         context = runtime.lend().target._context
-        assert context.forward([(0, [5] * 64, 64)])[0].shape[0] == 64
+        widest = MAX_K + 1
+        assert context.forward([(0, [5] * widest, widest)])[0].shape[0] == widest
         context.truncate(0, 0)
-        with pytest.raises(DecodeError, match="64 rows"):
-            context.forward([(0, [5] * 65, 65)])
+        with pytest.raises(DecodeError, match=f"{widest} rows"):
+            context.forward([(0, [5] * (widest + 1), widest + 1)])
+
+
+def test_no_pass_is_as_wide_as_the_tiles_of_llama_cpps_attention() -> None:
+    assert MAX_K + 1 < 64
 
 
 def test_weights_are_counted_to_the_byte(files: Files, sized: dict[str, Sizes]) -> None:
@@ -529,7 +534,9 @@ def test_a_draft_without_room_leaves_ngrams(
     )
     with Runtime.open(Options(model="mine", context=512, kv_type="f16", draft_max=2)) as runtime:
         assert runtime.info.draft is None
-        assert any("does not fit beside" in n and "n-grams" in n for n in runtime.info.notices)
+        assert any(
+            "does not fit beside" in n and "from the text" in n for n in runtime.info.notices
+        )
 
 
 def test_refused_layers_are_fewer_the_second_time(

@@ -292,7 +292,7 @@ def test_an_unknown_repository_is_offered_a_draft_of_the_catalogue(
     hub.repo("org/Cousin-GGUF", {"cousin-Q4_K_M.gguf": models.target + b"\0" * 64})
     out, err = pull(capfd, "org/Cousin-GGUF")
     assert "add it with --draft tiny" in err
-    assert "none: drafts come from n-grams" in out
+    assert "none: drafts come from the text" in out
     found = pulled(capfd, "org/Cousin-GGUF", "--draft", "tiny")
     assert found["draft"]["repo"] == DRAFT  # type: ignore[index]
     assert cli.call(["run", "x", "-m", "org/Cousin-GGUF", "-d", "tiny", "-n", "2", "--json"]) == 0

@@ -10,8 +10,7 @@ import numpy as np
 
 from localspec.core.values import Logits
 from localspec.drafters.heads.eagle import Rows, States
-from localspec.drafters.model.interface import UnreadyError
-from localspec.errors import ContextFullError
+from localspec.errors import ContextFullError, UnreadyError
 
 
 class Filler(Protocol):

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from localspec.core.values import Logits, Proposal
 from localspec.drafters.base import Ask
 from localspec.drafters.model.chain import ChainDrafter
-from localspec.drafters.model.interface import DraftModel, UnreadyError
-from localspec.errors import ContextFullError
+from localspec.drafters.model.interface import DraftModel
+from localspec.errors import ContextFullError, UnreadyError
 
 Rows = NDArray[np.float32]
 """(tokens, width) hidden states."""

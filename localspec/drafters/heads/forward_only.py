@@ -11,6 +11,7 @@ from localspec.drafters.heads.eagle import HeadDrafter
 from localspec.drafters.model.chain import Chain
 from localspec.drafters.model.interface import CANNOT, DraftModel
 from localspec.drafters.model.proposal import confidence
+from localspec.errors import NothingAllowedError, NotNumbersError
 
 
 class ForwardOnlyDrafter(HeadDrafter):
@@ -38,14 +39,20 @@ class ForwardOnlyDrafter(HeadDrafter):
         to ask.
         """
         missing = self._books.missing(ask.seq, ask.tokens)
-        if not self._books.readable(missing):
+        if self.trouble is not None or not self._books.readable(missing):
             return
         try:
             ((row,),) = self._books.extend([(ask.seq, missing, 1)])
         except CANNOT:
             return
         lookback = ask.processor.lookback
-        q = ask.processor(row, ask.tokens[-lookback:] if lookback else [])
+        try:
+            q = ask.processor(row, ask.tokens[-lookback:] if lookback else [])
+        except NotNumbersError:
+            self.give_up()
+            return
+        except NothingAllowedError:
+            return
         proposal = self.chooser.proposal(ask.processor.sampling)
         look = Chain(ask, 0, proposal, ask.position, confidences=[confidence(q, row)], refused=q)
         self._foreseen[ask.seq] = look

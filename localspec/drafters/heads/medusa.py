@@ -20,9 +20,9 @@ from localspec.core.values import Distribution, Logits, Proposal
 from localspec.drafters.base import Ask
 from localspec.drafters.heads.eagle import Rows, States
 from localspec.drafters.model.chain import ChainDrafter
-from localspec.drafters.model.interface import UnreadyError
 from localspec.drafters.model.tree import Trees
 from localspec.drafters.model.tree_builder import RANKS, Growing
+from localspec.errors import UnreadyError
 
 _BEHIND = 2
 """The state that a token is guessed from belongs to the token so many places before it."""

@@ -109,7 +109,11 @@ class Lookahead:
         self._judged = np.full(_DEEPEST, _PRIOR[1])
 
     def propose(self, asks: Sequence[Ask]) -> list[Draft]:
-        """Of each ask, the pool's n-grams after the pending token and the window."""
+        """The pool's n-grams after the pending token and the window, for a single ask: a target
+        scores no trees of several requests in one pass.
+        """
+        if len(asks) > 1:
+            return [no_draft(self.name) for _ in asks]
         return [self._one(ask) for ask in asks]
 
     def commit(self, news: Sequence[Committed]) -> list[Evidence]:

@@ -15,7 +15,7 @@ from localspec.drafters.base import Ask, Committed, judge
 from localspec.drafters.model.cache import DraftCache
 from localspec.drafters.model.interface import CANNOT, DraftModel
 from localspec.drafters.model.proposal import TokenChooser, confidence
-from localspec.errors import NotNumbersError
+from localspec.errors import NothingAllowedError, NotNumbersError
 
 _LOOK_AT = 16
 """Tokens that a look compares at most: rows of logits cost memory and time."""
@@ -189,7 +189,13 @@ class ChainDrafter:
         chain.passes += 1
         lookback = ask.processor.lookback
         before = [*ask.tokens[-lookback:], *chain.tokens] if lookback else []
-        q = ask.processor(row, before)
+        try:
+            q = ask.processor(row, before)
+        except (
+            NothingAllowedError
+        ):  # of what this model can draft; the target may know other tokens
+            chain.depth = len(chain.tokens)
+            return
         chain.confidences.append(confidence(q, row))
         if not ask.pace.more(chain.confidences):
             chain.refused = q
@@ -246,6 +252,8 @@ class ChainDrafter:
                 q = ask.processor(row, known[-lookback:] if lookback else [])
             except NotNumbersError:
                 self.give_up()
+                return
+            except NothingAllowedError:
                 return
             guess = self.chooser.likely(q, ask, first + i + 1)
             stood = guess == ask.tokens[first + i + 1]

@@ -8,12 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from localspec.core.values import Logits
-from localspec.errors import ContextFullError, LocalspecError
-
-
-class UnreadyError(LocalspecError):
-    """A draft model lacks what it would draft from; it may have it after the next round."""
-
+from localspec.errors import ContextFullError, UnreadyError
 
 CANNOT = (ContextFullError, UnreadyError)
 """The draft model's troubles, not the target's: then nothing is drafted."""
@@ -55,4 +50,4 @@ def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
     return int(differ[0]) if len(differ) else n
 
 
-__all__ = ["CANNOT", "DraftModel", "UnreadyError", "common_prefix"]
+__all__ = ["CANNOT", "DraftModel", "common_prefix"]

@@ -17,7 +17,7 @@ from localspec.core.values import ROOT, Distribution, Draft, Logits, Proposal, S
 from localspec.drafters.base import Ask, Committed
 from localspec.drafters.model.chain import ChainDrafter
 from localspec.drafters.model.tree_builder import RANKS, Growing, Slot, ranked
-from localspec.errors import NotNumbersError
+from localspec.errors import NothingAllowedError, NotNumbersError
 
 _HEAD = 32
 """Tokens among which probability is shared out where q is only ranked by it."""
@@ -136,6 +136,8 @@ class Trees(abc.ABC):
         except NotNumbersError:
             self._chains.give_up()
             return no_draft(self.name)
+        except NothingAllowedError:  # of what the draft knows; the target may know other tokens
+            return no_draft(self.name)
         tree.best_path_first()
         self._trees[ask.seq] = tree
         seconds = time.perf_counter() - start
@@ -152,6 +154,7 @@ class Trees(abc.ABC):
 
         Raises:
             NotNumbersError: the draft computes none.
+            NothingAllowedError: the request forbids all that the draft could propose.
         """
         frontier, pace = [ROOT], tree.ask.pace
         for width in self._widths(tree.ask, depth):

@@ -5,20 +5,27 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+from localspec.models.gguf.shards import shards
+
 _HEAD = 1 << 20
 _SAMPLE = 1 << 12
 _SAMPLES = 64
 
 
 def fingerprint(path: Path) -> str:
-    """Hash of a file's size, its first megabyte and 64 samples of the rest.
+    """Hash of the size, the first megabyte and 64 samples of the rest of each file of a model.
 
-    The header says what a model is, the samples tell fine-tunes of it apart. Not for security: a
-    file can be changed between the samples.
+    The header says what a model is, the samples tell fine-tunes of it apart. Of a split model the
+    first file may hold metadata alone. Not for security: a file can be changed between the samples.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: one of the files cannot be read.
     """
+    files = [_of_file(file) for file in shards(path)]
+    return files[0] if len(files) == 1 else hashlib.sha256("".join(files).encode()).hexdigest()[:32]
+
+
+def _of_file(path: Path) -> str:
     size = path.stat().st_size
     digest = hashlib.sha256(str(size).encode())
     with path.open("rb") as file:

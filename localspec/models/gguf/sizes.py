@@ -29,7 +29,7 @@ _QUANT_BLOCK = 32
 _F32 = 4
 _SLACK = 1.05
 """llama.cpp's allocator leaves gaps: 0 to 8 % above the largest moment of its graph."""
-OUTPUTS = 64
+OUTPUTS = 63
 """Rows of logits that a pass may have, as `localspec.llama.context` asks for."""
 _OUTPUT_ROWS = 16
 """Rows of logits that the host keeps after the widest pass measured at the start."""

@@ -1,0 +1,74 @@
+"""Drafts of every kind that the controller may ask for, one after the other: for a proof."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from localspec.core.events import Speculation
+from localspec.core.plan import PLAIN, Branching, Budget, Evidence, Outcome, Plan, Standing, Step
+
+_DEPTHS = (4, 2, 7, 1, 12, 3, 31, 5)
+"""Tokens one after the other, round by round."""
+_BREADTHS = (3, 1, 2, 4)
+"""Nodes at each depth, once for all depths."""
+_REST_EVERY = 16
+"""One round in this many drafts nothing; every second one of these looks."""
+
+
+class Exercise:
+    """What `localspec.policy.controller.Controller` may plan, whether it pays or not.
+
+    Which drafter is asked first, how deep, how broad: all of it comes in turn, and nothing depends
+    on measured times, so the same replies are drafted in the same way wherever they are made.
+    """
+
+    costs = None
+
+    def __init__(
+        self, sources: Sequence[str], branching: Mapping[str, Branching], nodes: int
+    ) -> None:
+        """``sources`` are names of drafters, ``branching`` those of them that draft trees; no draft
+        has more than ``nodes`` tokens.
+        """
+        self._sources = tuple(sources)
+        self._branching = dict(branching)
+        self._nodes = nodes
+        self._round = 0
+        self.speculation = Speculation("on")
+
+    def expects_drafts(self, standing: Standing) -> bool:
+        """From the first round on."""
+        del standing
+        return True
+
+    def plan(self, standings: Sequence[Standing]) -> list[Plan]:
+        """The same for everyone."""
+        at, self._round = self._round, self._round + 1
+        return [self._plan(at)] * len(standings)
+
+    def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
+        """Nothing to learn."""
+
+    def _plan(self, at: int) -> Plan:
+        if at % _REST_EVERY == _REST_EVERY - 1:
+            if at // _REST_EVERY % 2:
+                return PLAIN
+            nothing = Budget(0, 0, 0)
+            return Plan(tuple(Step(source, nothing, look=True) for source in self._sources))
+        turn, place = divmod(at, len(_DEPTHS))
+        first = (at + turn) % len(self._sources)
+        order = (*self._sources[first:], *self._sources[:first])
+        breadth = _BREADTHS[turn % len(_BREADTHS)]
+        return Plan(tuple(Step(s, self._budget(s, _DEPTHS[place], breadth)) for s in order))
+
+    def _budget(self, source: str, depth: int, breadth: int) -> Budget:
+        branching = self._branching.get(source)
+        if branching is None or breadth < branching.least:
+            return Budget.chain(min(depth, self._nodes))
+        depth = max(1, min(depth, self._nodes // breadth))
+        if breadth == 1:
+            return Budget.chain(depth)
+        return Budget(nodes=breadth * depth, depth=depth, leaves=breadth * branching.leaves)
+
+
+__all__ = ["Exercise"]

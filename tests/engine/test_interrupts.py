@@ -1,0 +1,39 @@
+"""Interrupts that nobody waits for leave nothing behind."""
+
+import io
+import json
+from pathlib import Path
+
+from localspec.core.events import ModelInfo, Notice, Speculation
+from localspec.engine.outbox import Outbox
+from localspec.engine.worker import Engine
+
+
+class Runtime:
+    """Answers with a notice."""
+
+    info = ModelInfo("t.gguf", None, "cpu", 2048, "fake", 1, 0, 1, Speculation("on"))
+
+    def submit(self, request, interrupt):
+        yield Notice(request.messages[-1].content)
+
+
+def test_an_interrupt_after_the_end_of_its_reply_is_forgotten():
+    outbox = Outbox(io.BytesIO())
+    engine = Engine(outbox, lambda *_: Runtime(), Path("log"))
+    for line in commands():
+        engine._take(line)
+        while not engine._commands.empty():
+            engine._execute(engine._commands.get())
+    outbox.close()
+    assert not engine._interrupts
+
+
+def commands():
+    """Ten replies, each interrupted after its end, and as many interrupts of no reply."""
+    yield json.dumps({"type": "open", "options": {}}).encode()
+    for i in range(10):
+        said = [{"role": "user", "content": "one two"}]
+        yield json.dumps({"type": "reply", "id": i, "request": {"messages": said}}).encode()
+        yield json.dumps({"type": "interrupt", "id": i}).encode()
+        yield json.dumps({"type": "interrupt", "id": 1000 + i}).encode()
