@@ -161,7 +161,7 @@ class _Assembly:
         drafters = gathering.drafters()
         off = self.why_off(drafters)
         control = self.control(context, drafters, gathering.timed, off)
-        on_cpu = options.threads is None and backend() == "cpu"
+        watched = options.threads is None and model.on_host
         return Pairing(
             info=self.info(
                 context, drafters, self.files.draft if gathering.uses_file else None, off
@@ -171,9 +171,9 @@ class _Assembly:
             drafter=_combined(drafters),
             verifier=judge,
             control=control,
-            identity=controlling.state_identity(options, context),
+            identity=controlling.state_identity(context),
             stop=self.stop,
-            watchdog=Watchdog(context, physical_cores()) if on_cpu else None,
+            watchdog=Watchdog(context, physical_cores()) if watched else None,
             parts=parts,
         )
 
@@ -240,13 +240,7 @@ class _Assembly:
         branching = broad(self.options, names, self.brought, context)
         if self.options.draft_max is not None:
             return controlling.held(self.options.draft_max, context, branching)
-        return controlling.automatic(
-            self.options,
-            context,
-            drafting,
-            sources=names,
-            branching=branching,
-        )
+        return controlling.automatic(context, drafting, sources=names, branching=branching)
 
 
 def _combined(drafters: list[Drafter]) -> Drafter:
