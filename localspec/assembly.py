@@ -15,6 +15,7 @@ from localspec.errors import OutOfMemoryError
 from localspec.events import ModelInfo, Speculation
 from localspec.gathering import Gathering
 from localspec.heading import Brought, brought
+from localspec.kernels import NOT_COMPARED, Kernels, Trials
 from localspec.llama import library
 from localspec.llama.calibrate import Timed, Watchdog
 from localspec.llama.context import Context
@@ -143,10 +144,8 @@ class _Assembly:
         self.notices.extend(fit.notes)
         in_target = any(self.brought.in_target(name) for name in self.names)
         carried = in_target and carries_mtp(self.brought.target)
-        model = parts.model(self.files.target, fit.target, next_layers=carried)
-        self.look_at(model, fit.context)
-        own = branches(options, self.names, self.brought, model, self.notices)
-        context = parts.context(model, fit.target.kv_type, own, rollback=self.rollback)
+        kernels, context = self.target(parts, next_layers=carried)
+        model = context.model
         judge = verifier(options.verifier)
         gathering = Gathering(
             options=options,
@@ -164,7 +163,11 @@ class _Assembly:
         watched = options.threads is None and model.on_host
         return Pairing(
             info=self.info(
-                context, drafters, self.files.draft if gathering.uses_file else None, off
+                context,
+                drafters,
+                self.files.draft if gathering.uses_file else None,
+                off,
+                kernels.describe(model),
             ),
             target_model=model,
             target=LlamaTarget(context, gathering.features),
@@ -177,8 +180,39 @@ class _Assembly:
             parts=parts,
         )
 
+    def target(self, parts: Parts, *, next_layers: bool) -> tuple[Kernels, Context]:
+        """The target's context, with the kernels that are known to be the better ones for drafting
+        here; where that is not known and something is to draft, they are compared first.
+        """
+        file, fit, trials = self.files.target, parts.fit, Trials(parts, self.files.target)
+        known = trials.known()
+        kernels = known or NOT_COMPARED
+        model = parts.model(
+            file, fit.target, next_layers=next_layers, extra_buffers=kernels.extra_buffers
+        )
+        self.look_at(model, fit.context)
+        own = branches(self.options, self.names, self.brought, model, self.notices)
+        context = parts.context(model, fit.target.kv_type, own, rollback=self.rollback)
+        if known is None and self.options.draft_max is None and "off" not in self.names:
+            kernels, better = trials.choose(context, next_layers, self.draft_bytes(model))
+            if better is not model:
+                context = parts.context(better, fit.target.kv_type, own, rollback=self.rollback)
+        return kernels, context
+
+    def draft_bytes(self, target: Model) -> int:
+        """About what is read for a drafted token; 0 where nothing computes one."""
+        if any(self.brought.in_target(name) for name in self.names):
+            return target.n_bytes // max(1, target.n_layer)
+        draft = self.files.draft if uses_draft(self.names, self.brought) else None
+        return draft.stat().st_size if draft is not None else 0
+
     def info(
-        self, context: Context, drafters: list[Drafter], draft: Path | None, off: str | None
+        self,
+        context: Context,
+        drafters: list[Drafter],
+        draft: Path | None,
+        off: str | None,
+        kernels: str,
     ) -> ModelInfo:
         """What callers are told; ``draft`` is the file that is drafted from, if one is."""
         target = self.files.target
@@ -194,6 +228,7 @@ class _Assembly:
             speculation=Speculation("off", off) if off else Speculation("on"),
             notices=tuple(self.notices),
             drafters=tuple(drafter.name for drafter in drafters),
+            kernels=kernels,
         )
 
     def look_at(self, model: Model, context: int) -> None:

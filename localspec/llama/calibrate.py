@@ -93,6 +93,29 @@ def sweep_long(
         context.truncate(0, 0)
 
 
+def compare(contexts: Sequence[Context], budget_s: float) -> list[dict[int, float]]:
+    """The least seconds by width of each of several contexts, measured in turns: what other
+    programs take meanwhile, they take from all. Of widths that were seen of all within the budget.
+    """
+    began, longest = time.perf_counter(), 0.0
+    passes = [Passes(context) for context in contexts]
+    least: list[dict[int, float]] = [{} for _ in contexts]
+    for share in (_FIRST_TURN, *[1.0] * (_TURNS - 1)):
+        for width in list(least[0] or _WIDTHS):
+            start = time.perf_counter()
+            if start - began + longest > share * budget_s:
+                break
+            for seen, timed in zip(least, passes, strict=True):
+                seen[width] = min(timed.seconds(width), seen.get(width, math.inf))
+            longest = max(longest, time.perf_counter() - start)
+    return [_bounded(seen) for seen in least]
+
+
+def _bounded(least: Mapping[int, float]) -> dict[int, float]:
+    """A pass over n tokens cannot cost more than n over one; what says so was disturbed."""
+    return {n: min(seconds, n * least[1]) for n, seconds in least.items()}
+
+
 def _read(context: Context, tokens: Sequence[int], budget_s: float) -> bool:
     """Read tokens in passes of growing size, unless the next one would exceed the budget."""
     began, done, size = time.perf_counter(), 0, _SHORT
@@ -127,8 +150,7 @@ def least_seconds(
     """The least seconds by width of some visits to each, in turns; the first width is 1.
 
     What other programs take from a machine comes and goes: where the points of a curve were
-    disturbed differently, its shape is wrong. Nor can a pass over n tokens cost more than n over
-    one; what says so was disturbed all the same.
+    disturbed differently, its shape is wrong.
     """
     began = time.perf_counter()
     least: dict[int, float] = {}
@@ -138,7 +160,7 @@ def least_seconds(
             if enough and time.perf_counter() - began > share * budget_s:
                 break
             least[width] = min(visit(width), least.get(width, math.inf))
-    return {n: min(seconds, n * least[1]) for n, seconds in least.items()}
+    return _bounded(least)
 
 
 def pass_seconds(context: Context, width: int, tries: int = 5, budget_s: float = 0.2) -> float:
