@@ -60,16 +60,20 @@ class Pairing:
 
 
 def load(
-    options: Options, on_event: Progress | None, cancelled: Callable[[], bool] | None
+    options: Options,
+    on_event: Progress | None,
+    cancelled: Callable[[], bool] | None,
+    *,
+    anew: bool = False,
 ) -> Pairing:
-    """Load what the options name.
+    """Load what the options name; with ``anew``, whatever earlier loads measured.
 
     Raises:
         LocalspecError: see `localspec.errors`; nothing stays loaded.
     """
     library.log_to(config.make(config.state_dir()) / "llama.log")
     files = resolve(options.model, options.draft)
-    return _Assembly(options, files, on_event, cancelled, list(files.notices)).pairing()
+    return _Assembly(options, files, on_event, cancelled, list(files.notices), anew).pairing()
 
 
 @dataclass
@@ -81,6 +85,8 @@ class _Assembly:
     on_event: Progress | None
     cancelled: Callable[[], bool] | None
     notices: list[str]
+    anew: bool
+    """Whether the choice of kernels is to be measured again."""
     stop: StopFlag = field(default_factory=StopFlag)
 
     def pairing(self) -> Pairing:
@@ -185,7 +191,7 @@ class _Assembly:
         here; where that is not known and something is to draft, they are compared first.
         """
         file, fit, trials = self.files.target, parts.fit, Trials(parts, self.files.target)
-        known = trials.known()
+        known = trials.bound() if self.anew else trials.known()
         kernels = known or NOT_COMPARED
         model = parts.model(
             file, fit.target, next_layers=next_layers, extra_buffers=kernels.extra_buffers

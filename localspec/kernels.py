@@ -77,10 +77,15 @@ class Trials:
     """Loads it."""
     target: Path
 
+    def bound(self) -> Kernels | None:
+        """What this machine allows, where it leaves no choice."""
+        return None if self.parts.extra_buffers else UNSOUND
+
     def known(self) -> Kernels | None:
-        """What an earlier load found; None where there was none on this machine."""
-        if not self.parts.extra_buffers:
-            return UNSOUND
+        """What this machine allows or an earlier load found; None where it is to be found."""
+        return self.bound() or self._found()
+
+    def _found(self) -> Kernels | None:
         try:
             kept = json.loads(self._file.read_text(encoding="utf-8"))
             if kept["format"] == _FORMAT and isinstance(kept["extra_buffers"], bool):
@@ -191,14 +196,6 @@ class Trials:
         except OSError as error:
             library.logger.warning("the choice of kernels cannot be kept: %s", error)
         return chosen
-
-    def forget(self) -> None:
-        """Measure again at the next load.
-
-        Raises:
-            OSError: what was kept cannot be removed.
-        """
-        self._file.unlink(missing_ok=True)
 
     @property
     def _file(self) -> Path:

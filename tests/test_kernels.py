@@ -156,6 +156,17 @@ def test_what_was_kept_and_damaged_is_measured_again(loads: Loads, options: Opti
     assert loads.compared == 2
 
 
+def test_tune_compares_again(loads: Loads, options: Options) -> None:
+    """What a busy machine got wrong can be put right."""
+    loads.curves = STEEP, FLAT
+    opened(options)
+    loads.curves = FLAT, STEEP
+    with Runtime.open(options, anew=True) as runtime:
+        assert runtime.info.kernels.startswith("extra buffers")
+    assert opened(options)[1]
+    assert loads.compared == 2
+
+
 Spoil = Callable[[pytest.MonkeyPatch], None]
 
 
