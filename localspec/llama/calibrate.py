@@ -133,13 +133,15 @@ def _read(context: Context, tokens: Sequence[int], budget_s: float) -> bool:
 
 
 def _measured(context: Context, widths: Sequence[int], budget_s: float) -> dict[int, float]:
+    began = time.perf_counter()
     # A recurrent state could not be taken back to what was read before.
     before = 0 if context.rollback is not None else min(_SHORT, context.capacity // 4)
     try:
         if before:
             context.forward([(0, ordinary_tokens(context.model, before), 0)])
         fitting = [n for n in widths if n <= context.capacity - before]
-        return least_seconds(Passes(context).seconds, fitting, budget_s)
+        left_s = budget_s - (time.perf_counter() - began)
+        return least_seconds(Passes(context).seconds, fitting, left_s)
     finally:
         context.truncate(0, 0)
 
