@@ -38,6 +38,8 @@ SECONDS = 2.0
 _LOAD_S = 1.0
 """The part of it that the second load may take."""
 _FORMAT = 1
+_TRIES = 3
+"""Loads that found a trial too slow, after which none is made any more."""
 _LEAST_BYTES = 64 << 20
 """A smaller target is fast either way, and loading it twice would double its start."""
 _LONGEST_PASS_S = 0.15
@@ -63,10 +65,12 @@ class Kernels:
         return f"{kind} ({self.why})"
 
 
+def _uncompared(why: str) -> Kernels:
+    return Kernels(extra_buffers=True, why=f"not compared: {why}")
+
+
 UNSOUND = Kernels(extra_buffers=False, why="extra buffers are unsound on this machine")
-NOT_COMPARED = Kernels(
-    extra_buffers=True, why="not compared: the draft length is given, or nothing drafts"
-)
+NOT_COMPARED = _uncompared("the draft length is given, or nothing drafts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +90,18 @@ class Trials:
         return self.bound() or self._found()
 
     def _found(self) -> Kernels | None:
+        kept = self._kept()
+        return kept[0] if kept is not None and kept[1] >= _TRIES else None
+
+    def _kept(self) -> tuple[Kernels, int] | None:
+        """What is in the file, and after how many trials; a damaged file is as good as none."""
         try:
             kept = json.loads(self._file.read_text(encoding="utf-8"))
-            if kept["format"] == _FORMAT and isinstance(kept["extra_buffers"], bool):
-                return Kernels(kept["extra_buffers"], str(kept["why"]))
+            if kept["format"] != _FORMAT or not isinstance(kept["extra_buffers"], bool):
+                return None
+            return Kernels(kept["extra_buffers"], str(kept["why"])), int(kept["tries"])
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            pass  # a damaged file is as good as none: it can be measured again
-        return None
+            return None
 
     def choose(
         self, context: Context, next_layers: bool, draft_bytes: int
@@ -108,22 +117,28 @@ class Trials:
         if not extra.uses_extra_buffers:
             return Kernels(extra_buffers=True, why="none of its weights has others"), extra
         why = self._why_not(context)
-        if why is None and _room() < extra.n_bytes + _SPARE_BYTES:
-            return Kernels(extra_buffers=True, why="not compared: too little free memory"), extra
         if why is not None:
-            return self._kept(Kernels(extra_buffers=True, why=f"not compared: {why}")), extra
+            return _uncompared(why), extra
+        if pass_seconds(context, 1, tries=2) > _LONGEST_PASS_S:
+            return self._again("its passes take too long"), extra
         try:
             plain = self._loaded_plain(next_layers, began)
             if plain is None:
-                slow = "not compared: loading it again takes too long"
-                return self._kept(Kernels(extra_buffers=True, why=slow)), extra
-            chosen = self._kept(self._better(context, plain, draft_bytes, began))
+                return self._again("loading it a second time takes too long"), extra
+            chosen = self._compared(context, plain, draft_bytes, began)
         except OutOfMemoryError:
             self._unload_all_but(extra)
-            return Kernels(extra_buffers=True, why="not compared: too little free memory"), extra
+            return _uncompared("too little free memory"), extra
         kept = extra if chosen.extra_buffers else plain
         self._unload_all_but(kept)
         return chosen, kept
+
+    def _again(self, why: str) -> Kernels:
+        """Extra buffers stay, and the next load tries again: the machine may have been busy. It
+        was not, where one load after the other found so.
+        """
+        before = self._kept()
+        return self._keep(_uncompared(why), 1 + (before[1] if before is not None else 0))
 
     def _unload_all_but(self, kept: Model) -> None:
         """Of the two; with the contexts made of it."""
@@ -132,14 +147,14 @@ class Trials:
                 self.parts.unload(part)
 
     def _why_not(self, context: Context) -> str | None:
-        """Why a trial would be of no use or take too long; None if it may be made."""
+        """Why a trial would be of no use, or has no room; None if it may be made."""
         model = context.model
         if model.n_bytes < _LEAST_BYTES:
             return "the target is small"
         if model.gpu_layers:
             return "some of its layers are on a GPU, which has no room for them twice"
-        if pass_seconds(context, 1, tries=2) > _LONGEST_PASS_S:
-            return "its passes take too long"
+        if _room() < model.n_bytes + _SPARE_BYTES:
+            return "too little free memory"
         return None
 
     def _loaded_plain(self, next_layers: bool, began: float) -> Model | None:
@@ -164,7 +179,7 @@ class Trials:
                 raise
             return None
 
-    def _better(self, context: Context, plain: Model, draft_bytes: int, began: float) -> Kernels:
+    def _compared(self, context: Context, plain: Model, draft_bytes: int, began: float) -> Kernels:
         with library.listening():
             beside = Context(
                 plain,
@@ -179,18 +194,25 @@ class Trials:
         finally:
             beside.close()
         if len(extra_s) < 2:
-            return Kernels(extra_buffers=True, why="not compared: its passes take too long")
+            return self._again("its passes take too long")
         cost = draft_bytes / max(1, context.model.n_bytes) * min(extra_s[1], plain_s[1])
         gain = speed(plain_s, cost) / speed(extra_s, cost)
+        chosen = Kernels(True, f"{1 / gain:.2f} times the speed of plain kernels, by its passes")
         if gain > _MUST_GAIN:
-            return Kernels(False, f"{gain:.2f} times the speed with extra buffers, by its passes")
-        return Kernels(True, f"{1 / gain:.2f} times the speed of plain kernels, by its passes")
+            why = f"{gain:.2f} times the speed with extra buffers, by its passes"
+            chosen = Kernels(False, why)
+        return self._keep(chosen, _TRIES)
 
-    def _kept(self, chosen: Kernels) -> Kernels:
+    def _keep(self, chosen: Kernels, tries: int) -> Kernels:
         """The choice, kept for the next load. Where it cannot be, that one measures again; the
         policy says so when it fails to keep its own measurements in the same folder.
         """
-        facts = {"format": _FORMAT, "extra_buffers": chosen.extra_buffers, "why": chosen.why}
+        facts = {
+            "format": _FORMAT,
+            "extra_buffers": chosen.extra_buffers,
+            "why": chosen.why,
+            "tries": tries,
+        }
         try:
             write(self._file, facts)
         except OSError as error:

@@ -130,6 +130,8 @@ def test_passes_are_of_distinct_tokens_and_change_their_width(
 def test_no_first_pass_of_a_device_is_counted(machine: Machine) -> None:
     """It compiles and loads kernels: counted, it would make every draft look like a loss."""
     machine.on_device, machine.first_s = True, 0.3
+    passes = Passes(cast(Context, machine))
+    assert {n: passes.seconds(n) for n in (1, 4, 8)} == pytest.approx({1: 1e-3, 4: 4e-3, 8: 8e-3})
     found = swept(machine, 60.0)
     assert found == pytest.approx({n: 1e-3 * n for n in found})
     assert len(found) > 10
