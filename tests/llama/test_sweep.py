@@ -148,6 +148,8 @@ def test_a_first_pass_of_a_processor_is_counted_only_where_it_is_long(machine: M
 
 def test_what_a_device_keeps_of_equal_passes_helps_single_tokens_alone(machine: Machine) -> None:
     machine.on_device, machine.captured = True, 0.5
+    passes = Passes(cast(Context, machine))
+    assert [passes.seconds(n) for n in (1, 4, 1)] == pytest.approx([0.5e-3, 4e-3, 0.5e-3])
     found = swept(machine, 60.0)
     assert found[1] == pytest.approx(0.5e-3)
     assert found[2] == pytest.approx(1e-3)  # at most one token each, as without a draft
