@@ -115,15 +115,18 @@ class Runtime:
         options: Options | None = None,
         on_event: Callable[[Loading], None] | None = None,
         cancelled: Callable[[], bool] | None = None,
+        *,
+        anew: bool = False,
     ) -> Self:
         """Load target and draft.
 
-        ``on_event`` is told the progress; when ``cancelled`` returns true, loading stops.
+        ``on_event`` is told the progress; when ``cancelled`` returns true, loading stops. With
+        ``anew``, the kernels are chosen by measurement again; see `measure_costs` for the rest.
 
         Raises:
             LocalspecError: whatever prevents it, see `localspec.errors`.
         """
-        return cls(load(options or Options(), on_event, cancelled))
+        return cls(load(options or Options(), on_event, cancelled, anew=anew))
 
     def lend(self) -> LoadedPair:
         """The loaded parts, for measurements between two replies; the KV cache is given up."""

@@ -34,7 +34,7 @@ def command(model: str | None, *, as_json: bool, **flags: Any) -> int:
         raise UsageError("tune finds out which draft lengths pay; leave --draft-max out")
     with (
         CtrlC() as ctrl_c,
-        Runtime.open(options, cancelled=lambda: ctrl_c.pressed) as runtime,
+        Runtime.open(options, cancelled=lambda: ctrl_c.pressed, anew=True) as runtime,
     ):
         for notice in runtime.info.notices:
             click.echo(f"localspec: {notice}", err=True)
@@ -47,18 +47,19 @@ def command(model: str | None, *, as_json: bool, **flags: Any) -> int:
                 f"{runtime.info.speculation.reason or 'there is nothing to tune'}"
             )
         runtime.keep_costs()
-        threads = runtime.info.threads
+        threads, kernels = runtime.info.threads, runtime.info.kernels
     chosen = _chosen(costs)
     if as_json:
         found = {
             "threads": threads,
+            "kernels": kernels,
             "verify": {str(n): s for n, s in costs.curve().items()},
             "draft": costs.drafts(),
             "chosen": chosen,
         }
         write(json.dumps(found) + "\n")
         return 0
-    for line in _lines(costs, chosen, threads):
+    for line in (f"kernels: {kernels}", *_lines(costs, chosen, threads)):
         write(line + "\n")
     return 0
 

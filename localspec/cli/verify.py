@@ -84,10 +84,15 @@ def command(
     if sys.stderr.isatty():
         click.echo("\r" + " " * 40 + "\r", err=True, nl=False)
     if as_json:
-        model_facts = {"target": info.target, "draft": info.draft, "backend": info.backend}
+        model_facts = {
+            "target": info.target,
+            "draft": info.draft,
+            "backend": info.backend,
+            "kernels": info.kernels,
+        }
         write_json(report(result) | {"model": model_facts})
     else:
-        for line in _lines(result):
+        for line in (*_lines(result), f"kernels of the target: {info.kernels}"):
             write(line + "\n")
     return 0 if result.exact else 1
 

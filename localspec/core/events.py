@@ -206,3 +206,5 @@ class ModelInfo:
     notices: tuple[str, ...] = field(default=())
     drafters: tuple[str, ...] = ()
     """Names of those that draft, in order of preference."""
+    kernels: str = ""
+    """Which kernels compute the target on the processor, and why; see `localspec.loading.kernels`."""

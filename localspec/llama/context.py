@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -25,6 +26,7 @@ from localspec.llama.logits import LastLogits
 from localspec.llama.model import Model
 from localspec.llama.tree_layout import Tree
 
+_FLASH = re.compile(r"(?:Flash Attention|flash_attn\s+=) (auto|enabled|disabled)")
 _NEVER = c_api.ggml_abort_callback()
 """Lets passes run to their end."""
 
@@ -74,7 +76,10 @@ class Context:
         params.no_perf = True
         params.pooling_type = c_api.LLAMA_POOLING_TYPE_NONE  # states are of tokens
         self._adjust(params)
-        self._ptr: Any = _made(model, params, n_ctx)
+        with library.listening(alone=False) as lines:
+            self._ptr: Any = _made(model, params, n_ctx)
+        self.flash_attention = _flash_attention(lines)
+        """Whether it is used: "enabled", "disabled", or "" where llama.cpp does not say."""
         c_api.llama_set_abort_callback(self._ptr, self.stop.callback, self.stop.data)
         self._memory: Any = c_api.llama_get_memory(self._ptr)
         # llama.cpp makes batches smaller and contexts larger than asked for; larger than a model
@@ -334,6 +339,12 @@ class Context:
         for seq, length in enumerate((*self._lengths, *self._shared)):
             if self.length(seq) != length:
                 raise AuditError(f"KV cache of {self.length(seq)} tokens, {length} in our books")
+
+
+def _flash_attention(lines: Iterable[str]) -> str:
+    """What llama.cpp resolved, by its log of making a context: of "auto" it decides last."""
+    said = [found[1] for line in lines if (found := _FLASH.search(line))]
+    return said[-1] if said and said[-1] != "auto" else ""
 
 
 def _made(model: Model, params: Any, n_ctx: int) -> Any:

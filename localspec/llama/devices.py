@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+import platform
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -13,6 +15,7 @@ from llama_cpp._ggml import libggml
 from localspec.llama import library
 from localspec.llama.library import c_api
 
+_NVIDIA = Path("/sys/module/nvidia/version")
 _TYPES = {0: "cpu", 1: "gpu", 2: "igpu", 3: "accelerator"}
 
 
@@ -79,6 +82,19 @@ def backend() -> str:
                     return known
             return "metal" if lower.startswith("mtl") else lower
     return "cpu"
+
+
+def driver() -> str:
+    """The version of what llama.cpp reaches a GPU by: a driver, or on macOS the system itself.
+
+    "" where the system does not say: on Windows, and of drivers that are a part of the system.
+    """
+    if platform.system() == "Darwin":
+        return platform.mac_ver()[0]
+    try:
+        return _NVIDIA.read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return ""
 
 
 def physical_cores() -> int:

@@ -96,10 +96,11 @@ def errors_since(mark: int | None = None) -> list[str]:
 
 
 @contextlib.contextmanager
-def listening() -> Iterator[list[str]]:
+def listening(*, alone: bool = True) -> Iterator[list[str]]:
     """The lines that llama.cpp logs in this thread meanwhile, whatever goes into the file.
 
-    The innermost listener has them alone: what a dry run says is no news of a real allocation.
+    Listeners nest. One that is ``alone`` keeps the lines from those around it: what a dry run says
+    is no news of a real allocation.
     """
     start()
     me, lines = threading.get_ident(), list[str]()
@@ -112,6 +113,8 @@ def listening() -> Iterator[list[str]]:
             del _listeners[me]
         else:
             _listeners[me] = outer
+            if not alone:
+                outer.extend(lines)
 
 
 def version() -> str:

@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from localspec.errors import LocalspecError
 from localspec.llama.library import c_api
 from localspec.models.compat.heads import bare_promise
+
+_WEIGHTS = re.compile(r":\s+(\S+) model buffer size =")
+_EXTRA = re.compile(r"AMX|CPU_(?!Mapped$)\w+")
+
+
+def weight_buffers(lines: Iterable[str]) -> tuple[str, ...]:
+    """Names of the buffers that hold a model's weights, by llama.cpp's log of loading it."""
+    return tuple(sorted({found[1] for line in lines if (found := _WEIGHTS.search(line))}))
+
+
+def is_extra(buffer: str) -> bool:
+    """Whether weights in a buffer of that name were rearranged for the processor's own kernels."""
+    return _EXTRA.fullmatch(buffer) is not None
 
 
 def load(path: Path, params: Any) -> Any:
@@ -39,4 +54,4 @@ def _overrides(values: dict[str, int]) -> Any:
     return array
 
 
-__all__ = ["load"]
+__all__ = ["is_extra", "load", "weight_buffers"]

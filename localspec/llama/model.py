@@ -17,8 +17,9 @@ from localspec.errors import (
     UnsupportedModelError,
 )
 from localspec.llama import library
+from localspec.llama.devices import backend
 from localspec.llama.library import c_api
-from localspec.llama.load_file import load
+from localspec.llama.load_file import is_extra, load, weight_buffers
 
 _GGUF = b"GGUF"
 _ALL_LAYERS = 999
@@ -65,13 +66,16 @@ class Model:
         gpu_layers: int | None = None,
         next_layers: bool = False,
         alone: bool = True,
+        extra_buffers: bool = True,
         on_progress: Callable[[float], None] | None = None,
         cancelled: Callable[[], bool] | None = None,
     ) -> None:
         """Load ``path``; ``gpu_layers`` None offloads all that the backend can.
 
         With ``next_layers``, layers for multi-token prediction are loaded too. What is not to run
-        ``alone`` may be a part of a model, such as a head.
+        ``alone`` may be a part of a model, such as a head. With ``extra_buffers``, llama.cpp copies
+        weights on the host into the order that the processor's own kernels want (repacked, AMX),
+        where it has such kernels; without, the file is mapped as it is.
 
         Raises:
             ModelNotFoundError, ModelFileError, UnsupportedModelError, OutOfMemoryError
@@ -85,6 +89,7 @@ class Model:
         params = c_api.llama_model_default_params()
         params.n_gpu_layers = _ALL_LAYERS if gpu_layers is None else gpu_layers
         params.load_mtp = next_layers
+        params.use_extra_bufts = extra_buffers
         stopped = False
 
         def progress(fraction: float, _data: object) -> bool:
@@ -97,7 +102,11 @@ class Model:
         callback = c_api.llama_progress_callback(progress)
         params.progress_callback = callback
         library.errors_since(0)
-        self._ptr: Any = load(path, params)
+        with library.listening(alone=False) as lines:
+            self._ptr: Any = load(path, params)
+        self.buffers = weight_buffers(lines)
+        """Names of llama.cpp's buffers that hold the weights."""
+        self._asked_layers = int(params.n_gpu_layers)
         if not self._ptr:
             if stopped:
                 raise Interrupted("loading was cancelled")
@@ -164,6 +173,23 @@ class Model:
     def n_layer(self) -> int:
         """Transformer layers."""
         return int(c_api.llama_model_n_layer(self._ptr))
+
+    @functools.cached_property
+    def gpu_layers(self) -> int:
+        """Layers on a GPU, the output counted as the layer after the last."""
+        if backend() == "cpu":
+            return 0
+        return min(self._asked_layers, self.n_layer + 1)
+
+    @property
+    def on_host(self) -> bool:
+        """Whether the processor computes any of the layers."""
+        return self.gpu_layers <= self.n_layer
+
+    @property
+    def uses_extra_buffers(self) -> bool:
+        """Whether any weights were rearranged for the processor's own kernels."""
+        return any(is_extra(name) for name in self.buffers)
 
     @functools.cached_property
     def n_embd_kv(self) -> int:

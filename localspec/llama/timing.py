@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,9 +13,11 @@ import numpy as np
 
 from localspec.llama.context import Context
 from localspec.llama.heads.medusa import Medusa
+from localspec.llama.passes import Passes, ordinary_tokens
 
 _WIDTHS = (1, 4, 8, 2, 16, 5, 3, 6, 12, 9, 32, 7, 10, 24, 14)
 """In the order of what is most worth knowing when time runs out."""
+_LONG_WIDTHS = (1, 4, 8)
 _TURNS = 4
 _FIRST_TURN = 0.6
 """Of the time; then those seen already are seen again."""
@@ -23,24 +25,104 @@ _DRAFT_S = 0.2
 """For measuring a drafter's passes."""
 _SMALL = 300_000_000
 """Bytes of weights that one core reads in a few hundredths of a second."""
-_LONG_S = 0.05
-"""Seconds of a pass beside which building its graph is nothing."""
+_SHORT = 32
+"""Tokens of context before most passes that are measured."""
+LONG = 2048
+"""Tokens of the context after which some widths are measured again."""
+_FASTER_READ = 8.0
+"""A token of a prompt costs at least this part of one in the widest pass of a draft."""
 _MUST_GAIN = 1.25
 """More threads must be this much faster."""
 
 
-def sweep(context: Context, budget_s: float = 2.0) -> dict[int, float]:
-    """Seconds of a pass over n tokens with all logits, for as many widths as time allows."""
-    return least_seconds(_visit(context), _WIDTHS, budget_s)
+def sweep(context: Context, budget_s: float = 1.5) -> dict[int, float]:
+    """Seconds of a pass over n tokens with all logits, after a short context, for as many widths as
+    time allows.
+    """
+    return _measured(context, _WIDTHS, budget_s)
 
 
 def glance(context: Context, budget_s: float = 0.6) -> dict[int, float]:
     """Two or three widths, to see whether the machine is what it was."""
-    return least_seconds(_visit(context), _WIDTHS[:3], budget_s)
+    return _measured(context, _WIDTHS[:3], budget_s)
 
 
-def _visit(context: Context) -> Callable[[int], float]:
-    return lambda width: pass_seconds(context, width, tries=1, budget_s=0.0)
+def sweep_long(
+    context: Context, near: Mapping[int, float], budget_s: float = 0.6
+) -> dict[int, float]:
+    """A few widths after a context of `LONG` tokens; empty where that is too dear to be read, where
+    there is no room for it, or where what was read cannot be forgotten in parts.
+
+    ``near`` is what `sweep` found. Attention over a long context costs several tokens more than one
+    where their rows are computed apart, and where a quantized cache is converted for them.
+    """
+    widest = max(near)
+    soonest = near[widest] / widest / _FASTER_READ * LONG
+    room = context.capacity - LONG
+    if soonest > budget_s or room < min(_LONG_WIDTHS) or context.rollback is not None:
+        return {}
+    began = time.perf_counter()
+    try:
+        if not _read(context, ordinary_tokens(context.model, LONG), 2 * budget_s / 3):
+            return {}
+        passes = Passes(context)
+        widths = [n for n in _LONG_WIDTHS if n <= room]
+        return least_seconds(passes.seconds, widths, budget_s + began - time.perf_counter())
+    finally:
+        context.truncate(0, 0)
+
+
+def compare(contexts: Sequence[Context], budget_s: float) -> list[dict[int, float]]:
+    """The least seconds by width of each of several contexts, measured in turns: what other
+    programs take meanwhile, they take from all. Of widths that were seen of all within the budget.
+    """
+    began, longest = time.perf_counter(), 0.0
+    passes = [Passes(context) for context in contexts]
+    least: list[dict[int, float]] = [{} for _ in contexts]
+    for share in (_FIRST_TURN, *[1.0] * (_TURNS - 1)):
+        for width in list(least[0] or _WIDTHS):
+            start = time.perf_counter()
+            if start - began + longest > share * budget_s:
+                break
+            for seen, timed in zip(least, passes, strict=True):
+                seen[width] = min(timed.seconds(width), seen.get(width, math.inf))
+            longest = max(longest, time.perf_counter() - start)
+    return [_bounded(seen) for seen in least]
+
+
+def _bounded(least: Mapping[int, float]) -> dict[int, float]:
+    """A pass over n tokens cannot cost more than n over one; what says so was disturbed."""
+    return {n: min(seconds, n * least[1]) for n, seconds in least.items()}
+
+
+def _read(context: Context, tokens: Sequence[int], budget_s: float) -> bool:
+    """Read tokens in passes of growing size, unless the next one would exceed the budget."""
+    began, done, size = time.perf_counter(), 0, _SHORT
+    while done < len(tokens):
+        part = tokens[done : done + min(size, context.n_batch)]
+        start = time.perf_counter()
+        context.forward([(0, part, 0)])
+        now = time.perf_counter()
+        done += len(part)
+        size = 2 * len(part)
+        following = min(size, context.n_batch, len(tokens) - done)
+        if now - began + (now - start) * following / len(part) > budget_s:
+            return done == len(tokens)
+    return True
+
+
+def _measured(context: Context, widths: Sequence[int], budget_s: float) -> dict[int, float]:
+    began = time.perf_counter()
+    # A recurrent state could not be taken back to what was read before.
+    before = 0 if context.rollback is not None else min(_SHORT, context.capacity // 4)
+    try:
+        if before:
+            context.forward([(0, ordinary_tokens(context.model, before), 0)])
+        fitting = [n for n in widths if n <= context.capacity - before]
+        left_s = budget_s - (time.perf_counter() - began)
+        return least_seconds(Passes(context).seconds, fitting, left_s)
+    finally:
+        context.truncate(0, 0)
 
 
 def least_seconds(
@@ -49,8 +131,7 @@ def least_seconds(
     """The least seconds by width of some visits to each, in turns; the first width is 1.
 
     What other programs take from a machine comes and goes: where the points of a curve were
-    disturbed differently, its shape is wrong. Nor can a pass over n tokens cost more than n over
-    one; what says so was disturbed all the same.
+    disturbed differently, its shape is wrong.
     """
     began = time.perf_counter()
     least: dict[int, float] = {}
@@ -60,26 +141,15 @@ def least_seconds(
             if enough and time.perf_counter() - began > share * budget_s:
                 break
             least[width] = min(visit(width), least.get(width, math.inf))
-    return {n: min(seconds, n * least[1]) for n, seconds in least.items()}
+    return _bounded(least)
 
 
 def pass_seconds(context: Context, width: int, tries: int = 5, budget_s: float = 0.2) -> float:
-    """Median seconds of some passes over ``width`` tokens appended to sequence 0, then removed.
-
-    A first pass, which builds graphs and starts threads, is not counted; for several tokens it is
-    where it takes so long that a graph makes no difference.
-    """
-    start = context.length(0)
-    seconds: list[float] = []
-    for _ in range(1 + tries):
-        began = time.perf_counter()
-        context.forward([(0, [1] * width, width)])
-        seconds.append(time.perf_counter() - began)
-        context.truncate(0, start)
-        counts_first = width > 1 and seconds[0] > _LONG_S
-        if len(seconds) > (not counts_first) and sum(seconds) > budget_s:
-            break
-    return statistics.median(seconds if counts_first else seconds[1:])
+    """Median seconds of some passes over ``width`` tokens; ends early where they take long."""
+    passes, seconds = Passes(context), list[float]()
+    while len(seconds) < tries and (not seconds or sum(seconds) < budget_s):
+        seconds.append(passes.seconds(width))
+    return statistics.median(seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +158,8 @@ class Timed:
 
     path: Path
     """Of its file."""
+    layers: int
+    """On a GPU."""
     threads: int
     seconds: Callable[[], float]
     """Measures what a drafted token costs now."""
@@ -97,9 +169,9 @@ def of_context(context: Context) -> Timed:
     """Of a drafter that makes a pass for each token."""
 
     def seconds() -> float:
-        return least_seconds(_visit(context), [1], _DRAFT_S)[1]
+        return least_seconds(Passes(context).seconds, [1], _DRAFT_S)[1]
 
-    return Timed(context.model.path, context.threads, seconds)
+    return Timed(context.model.path, context.model.gpu_layers, context.threads, seconds)
 
 
 def guess_seconds(heads: Medusa, width: int, tries: int = 5) -> float:

@@ -196,7 +196,9 @@ class Gathering:
         """Medusa heads: llama.cpp knows nothing of these."""
         assert self.file is not None  # its header was read
         heads = self.parts.medusa(self.file, self.target)
-        found = opened_medusa(self.file, heads, self.target, self.files.tap(MEDUSA), self.favours)
+        layers = 0 if self._fit.draft is None else self._fit.draft.gpu_layers
+        tap = self.files.tap(MEDUSA)
+        found = opened_medusa(self.file, layers, heads, self.target, tap, self.favours)
         return self._taken(MEDUSA, found)
 
     def _taken(self, name: str, found: Opened) -> Drafter:

@@ -178,7 +178,7 @@ def opened(
         return Opened(ForwardOnlyDrafter(shared, favours, name), of_context(context), features)
     if isinstance(context, Blocks):
         blocks = BlockModel(context, features, vocabulary)
-        timed = Timed(head.path, context.threads, partial(block_seconds, context))
+        timed = Timed(head.path, head.gpu_layers, context.threads, partial(block_seconds, context))
         drafter = ForwardOnlyDrafter(blocks, favours, name, context.depth)
         return Opened(drafter, timed, features)
     if context.branches:
@@ -209,12 +209,12 @@ def _check_words(head: Path, vocabulary: int) -> None:
 
 
 def opened_medusa(
-    file: Path, computed: Medusa, target: Context, tap: Tap, favours: Proposal
+    file: Path, layers: int, computed: Medusa, target: Context, tap: Tap, favours: Proposal
 ) -> Opened:
-    """A drafter from the Medusa heads of a file."""
+    """A drafter from the Medusa heads of a file, of which ``layers`` are on a GPU."""
     features, vocabulary = Features(tap), target.model.n_vocab
     model = MedusaModel(computed, features, vocabulary)
-    timed = Timed(file, target.threads, partial(guess_seconds, computed, tap.width))
+    timed = Timed(file, layers, target.threads, partial(guess_seconds, computed, tap.width))
     return Opened(MedusaDrafter(model, favours), timed, features)
 
 

@@ -25,6 +25,7 @@ from localspec.loading import policy
 from localspec.loading.drafter_registry import branches, broad, must_fit, uses_draft, wanted
 from localspec.loading.drafters import Gathering
 from localspec.loading.heads import Brought, brought
+from localspec.loading.kernels import NOT_COMPARED, Kernels, Trials
 from localspec.loading.options import Options
 from localspec.loading.policy import Control
 from localspec.loading.resources import Parts, Progress
@@ -61,16 +62,20 @@ class LoadedPair:
 
 
 def load(
-    options: Options, on_event: Progress | None, cancelled: Callable[[], bool] | None
+    options: Options,
+    on_event: Progress | None,
+    cancelled: Callable[[], bool] | None,
+    *,
+    anew: bool = False,
 ) -> LoadedPair:
-    """Load what the options name.
+    """Load what the options name; with ``anew``, whatever earlier loads measured.
 
     Raises:
         LocalspecError: see `localspec.errors`; nothing stays loaded.
     """
     library.log_to(paths.make(paths.state_dir()) / "llama.log")
     files = resolve(options.model, options.draft)
-    return _Loader(options, files, on_event, cancelled, list(files.notices)).pairing()
+    return _Loader(options, files, on_event, cancelled, list(files.notices), anew).pairing()
 
 
 @dataclass
@@ -82,6 +87,8 @@ class _Loader:
     on_event: Progress | None
     cancelled: Callable[[], bool] | None
     notices: list[str]
+    anew: bool
+    """Whether the choice of kernels is to be measured again."""
     stop: StopFlag = field(default_factory=StopFlag)
 
     def pairing(self) -> LoadedPair:
@@ -145,10 +152,8 @@ class _Loader:
         self.notices.extend(fit.notes)
         in_target = any(self.brought.in_target(name) for name in self.names)
         carried = in_target and carries_mtp(self.brought.target)
-        model = parts.model(self.files.target, fit.target, next_layers=carried)
-        self.look_at(model, fit.context)
-        own = branches(options, self.names, self.brought, model, self.notices)
-        context = parts.context(model, fit.target.kv_type, own, rollback=self.rollback)
+        kernels, context = self.target(parts, next_layers=carried)
+        model = context.model
         judge = verifier(options.verifier)
         gathering = Gathering(
             options=options,
@@ -163,24 +168,59 @@ class _Loader:
         drafters = gathering.drafters()
         off = self.why_off(drafters)
         control = self.control(context, drafters, gathering.timed, off)
-        on_cpu = options.threads is None and backend() == "cpu"
+        watched = options.threads is None and model.on_host
         return LoadedPair(
             info=self.info(
-                context, drafters, self.files.draft if gathering.uses_file else None, off
+                context,
+                drafters,
+                self.files.draft if gathering.uses_file else None,
+                off,
+                kernels.describe(model),
             ),
             target_model=model,
             target=LlamaTarget(context, gathering.features),
             drafter=_combined(drafters),
             verifier=judge,
             control=control,
-            identity=policy.state_identity(options, context),
+            identity=policy.state_identity(context),
             stop=self.stop,
-            watchdog=Watchdog(context, physical_cores()) if on_cpu else None,
+            watchdog=Watchdog(context, physical_cores()) if watched else None,
             parts=parts,
         )
 
+    def target(self, parts: Parts, *, next_layers: bool) -> tuple[Kernels, Context]:
+        """The target's context, with the kernels that are known to be the better ones for drafting
+        here; where that is not known and something is to draft, they are compared first.
+        """
+        file, fit, trials = self.files.target, parts.fit, Trials(parts, self.files.target)
+        known = trials.bound() if self.anew else trials.known()
+        kernels = known or NOT_COMPARED
+        model = parts.model(
+            file, fit.target, next_layers=next_layers, extra_buffers=kernels.extra_buffers
+        )
+        self.look_at(model, fit.context)
+        own = branches(self.options, self.names, self.brought, model, self.notices)
+        context = parts.context(model, fit.target.kv_type, own, rollback=self.rollback)
+        if known is None and self.options.draft_max is None and "off" not in self.names:
+            kernels, better = trials.choose(context, next_layers, self.draft_bytes(model))
+            if better is not model:
+                context = parts.context(better, fit.target.kv_type, own, rollback=self.rollback)
+        return kernels, context
+
+    def draft_bytes(self, target: Model) -> int:
+        """About what is read for a drafted token; 0 where nothing computes one."""
+        if any(self.brought.in_target(name) for name in self.names):
+            return target.n_bytes // max(1, target.n_layer)
+        draft = self.files.draft if uses_draft(self.names, self.brought) else None
+        return draft.stat().st_size if draft is not None else 0
+
     def info(
-        self, context: Context, drafters: list[Drafter], draft: Path | None, off: str | None
+        self,
+        context: Context,
+        drafters: list[Drafter],
+        draft: Path | None,
+        off: str | None,
+        kernels: str,
     ) -> ModelInfo:
         """What callers are told; ``draft`` is the file that is drafted from, if one is."""
         target = self.files.target
@@ -196,6 +236,7 @@ class _Loader:
             speculation=Speculation("off", off) if off else Speculation("on"),
             notices=tuple(self.notices),
             drafters=tuple(drafter.name for drafter in drafters),
+            kernels=kernels,
         )
 
     def look_at(self, model: Model, context: int) -> None:
@@ -242,13 +283,7 @@ class _Loader:
         branching = broad(self.options, names, self.brought, context)
         if self.options.draft_max is not None:
             return policy.held(self.options.draft_max, context, branching)
-        return policy.automatic(
-            self.options,
-            context,
-            drafting,
-            sources=names,
-            branching=branching,
-        )
+        return policy.automatic(context, drafting, sources=names, branching=branching)
 
 
 def _combined(drafters: list[Drafter]) -> Drafter:

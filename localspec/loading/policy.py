@@ -11,13 +11,12 @@ from localspec.config import paths
 from localspec.core.plan import Branching
 from localspec.llama import library
 from localspec.llama.context import Context
-from localspec.llama.devices import devices
+from localspec.llama.devices import devices, driver
 from localspec.llama.limits import OUTPUTS
-from localspec.llama.timing import Timed, glance, sweep
-from localspec.loading.options import Options
+from localspec.llama.timing import LONG, Timed, glance, sweep, sweep_long
 from localspec.models.gguf.fingerprint import fingerprint
 from localspec.policy import Held, Plain, Policy
-from localspec.policy.controller import K_MAX, Controller
+from localspec.policy.controller import K_MAX, Controller, bucket_of
 from localspec.policy.costs import Costs
 from localspec.policy.exercise import Exercise
 from localspec.policy.storage import Knowledge, load, name_of, save
@@ -62,7 +61,6 @@ def held(k: int, target: Context, branching: Mapping[str, Branching]) -> Control
 
 
 def automatic(
-    options: Options,
     target: Context,
     drafting: Mapping[str, Timed],
     sources: list[str],
@@ -71,21 +69,34 @@ def automatic(
     """Whatever pays. ``drafting`` holds the prices of drafters that compute, by name;
     ``branching`` those that draft trees.
     """
-    file = _costs_file(options, target, drafting)
+    file = costs_file(target, drafting)
     knowledge = load(file)
     if knowledge is None:
-        knowledge = Knowledge({0: Costs(sweep(target), _draft_costs(drafting))})
+        near = sweep(target)
+        knowledge = Knowledge(_curves(near, sweep_long(target, near), drafting))
     else:
         _renew(knowledge, glance(target), _draft_costs(drafting))
     auto = Controller(knowledge, sources, branching=branching)
 
     def measure() -> Costs:
-        costs = Costs(sweep(target, _THOROUGH_S), _draft_costs(drafting))
-        auto.measured(costs)
-        return costs
+        near = sweep(target, _THOROUGH_S)
+        curves = _curves(near, sweep_long(target, near, _THOROUGH_S), drafting)
+        auto.measured(curves)
+        return curves[0]
 
     proof = Exercise(sources, branching, K_MAX)
     return Control(auto, functools.partial(save, file, knowledge), measure, proof)
+
+
+def _curves(
+    near: Mapping[int, float], far: Mapping[int, float], drafting: Mapping[str, Timed]
+) -> dict[int, Costs]:
+    """Costs by bucket of context length, of what was measured after a short and a long context."""
+    drafts = _draft_costs(drafting)
+    curves = {0: Costs(near, drafts)}
+    if far:
+        curves[bucket_of(LONG)] = curves[0].renewed(far, drafts)
+    return curves
 
 
 def _renew(knowledge: Knowledge, seen: Mapping[int, float], drafts: Mapping[str, float]) -> None:
@@ -102,29 +113,29 @@ def _draft_costs(drafting: Mapping[str, Timed]) -> dict[str, float]:
     return {name: timed.seconds() for name, timed in drafting.items()}
 
 
-def state_identity(options: Options, target: Context) -> str:
+def state_identity(target: Context) -> str:
     """Stands for all that a saved state of the target's KV cache depends on."""
-    facts = {
-        "target": fingerprint(target.model.path),
-        "device": [(d.kind, d.description) for d in devices()],
-        "layers": [target.model.offloads, options.gpu_layers],
-        "kv": target.kv_type,
-        "context": target.capacity,
-        "build": [library.version(), library.commit(), library.system_info()],
-    }
+    facts = {**_setting(target), "context": target.capacity}
     return name_of(facts).removesuffix(".json")
 
 
-def _costs_file(options: Options, target: Context, drafting: Mapping[str, Timed]) -> Path:
+def costs_file(target: Context, drafting: Mapping[str, Timed]) -> Path:
     """Where measurements of this very setting are kept."""
-    drafts = {name: [fingerprint(t.path), t.threads] for name, t in drafting.items()}
-    facts = {
-        "target": fingerprint(target.model.path),
-        "drafts": drafts,
-        "device": [(d.kind, d.description) for d in devices()],
-        "layers": target.model.offloads and options.gpu_layers,
-        "threads": target.threads,
-        "kv": target.kv_type,
-        "build": [library.version(), library.commit()],
-    }
+    drafts = {name: [fingerprint(t.path), t.layers, t.threads] for name, t in drafting.items()}
+    facts = {**_setting(target), "threads": target.threads, "drafts": drafts}
     return paths.cache_dir() / "costs" / name_of(facts)
+
+
+def _setting(target: Context) -> dict[str, object]:
+    """What the target's passes depend on: as it was chosen, not as it was asked for."""
+    model = target.model
+    return {
+        "target": fingerprint(model.path),
+        "device": [(d.kind, d.description) for d in devices()],
+        "driver": driver(),
+        "layers": model.gpu_layers,
+        "buffers": model.buffers,
+        "flash attention": target.flash_attention,
+        "kv": target.kv_type,
+        "build": [library.version(), library.commit(), library.system_info()],
+    }

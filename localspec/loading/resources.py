@@ -9,7 +9,6 @@ from pathlib import Path
 from localspec.core.events import Loading
 from localspec.llama.abort import StopFlag
 from localspec.llama.context import Context
-from localspec.llama.devices import backend
 from localspec.llama.heads.base import Head
 from localspec.llama.heads.medusa import Medusa, opened
 from localspec.llama.model import Model
@@ -32,15 +31,24 @@ class Parts:
     """Aborts a running pass of any of them."""
     on_event: Progress | None = None
     cancelled: Callable[[], bool] | None = None
+    extra_buffers: bool = True
+    """Whether llama.cpp's extra buffers are sound on this machine; see `Model`."""
     loaded: list[Part] = field(default_factory=list)
     """In the order of freeing: contexts before the models that they use."""
 
     def model(
-        self, path: Path, share: Share | None, *, next_layers: bool = False, alone: bool = True
+        self,
+        path: Path,
+        share: Share | None,
+        *,
+        next_layers: bool = False,
+        alone: bool = True,
+        extra_buffers: bool = True,
     ) -> Model:
         """The model in a file, with as many layers on the GPU as its share says.
 
-        What is not to run ``alone`` is a head, whose layers are all loaded.
+        What is not to run ``alone`` is a head, whose layers are all loaded. ``extra_buffers`` are
+        used only where they are sound.
 
         Raises:
             ModelNotFoundError, ModelFileError, UnsupportedModelError, OutOfMemoryError, Interrupted
@@ -55,6 +63,7 @@ class Parts:
             gpu_layers=share.gpu_layers if share is not None else 0,
             next_layers=next_layers or not alone,
             alone=alone,
+            extra_buffers=extra_buffers and self.extra_buffers,
             on_progress=progress,
             cancelled=self.cancelled,
         )
@@ -78,7 +87,7 @@ class Parts:
             stop=self.stop,
         )
         self.loaded.insert(0, made)
-        if self.threads is None and backend() == "cpu":
+        if self.threads is None and model.on_host:
             choose_threads(made)
         return made
 

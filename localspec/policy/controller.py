@@ -92,11 +92,12 @@ class Controller:
         """Rounds since the last draft."""
         self.speculation = Speculation("on")
 
-    def measured(self, costs: Costs) -> None:
-        """Forget the old curves: these were measured just now."""
+    def measured(self, curves: Mapping[int, Costs]) -> None:
+        """Forget the old curves: these, by bucket of context length, were measured just now."""
         self.knowledge.costs.clear()
-        self._bucket = 0
-        self.costs = self.knowledge.costs[0] = costs
+        self.knowledge.costs.update(curves)
+        self._bucket = min(curves)
+        self.costs = curves[self._bucket]
         self._curve = np.ones(1)
 
     def expects_drafts(self, standing: Standing) -> bool:

@@ -58,11 +58,20 @@ def save(path: Path, knowledge: Knowledge) -> None:
     Raises:
         OSError: it cannot be written; what was there stays.
     """
+    write(path, _plain(knowledge))
+
+
+def write(path: Path, data: Mapping[str, Any]) -> None:
+    """Replace a file of JSON in one step.
+
+    Raises:
+        OSError: it cannot be written; what was there stays.
+    """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".part")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(_plain(knowledge), file)
+            json.dump(data, file)
         Path(name).replace(path)
     except BaseException:
         with contextlib.suppress(OSError):

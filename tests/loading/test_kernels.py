@@ -1,0 +1,293 @@
+"""Which kernels compute a target: compared once where that can win, kept, and never unsound."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from conftest import Files
+
+from localspec import Options, Runtime
+from localspec.config import paths
+from localspec.llama.abort import StopFlag
+from localspec.llama.context import Context
+from localspec.llama.model import Model
+from localspec.llama.timing import Timed
+from localspec.loading import kernels, loader, policy, resources
+from localspec.loading.kernels import UNSOUND, Trials, speed
+from localspec.loading.resources import Parts
+from localspec.models.memory.fit import fit_files
+from localspec.models.memory.planner import Wishes
+
+FLAT, STEEP = {1: 0.010, 4: 0.012, 8: 0.015}, {1: 0.007, 4: 0.027, 8: 0.053}
+"""Slow for one token and cheap for several; the reverse."""
+
+
+class Loads:
+    """What was loaded and compared, on a processor with kernels for extra buffers."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.extra_buffers: list[tuple[str, bool]] = []
+        self.compared = 0
+        self.curves = FLAT, STEEP
+        made = Model.__init__
+
+        def load(model: Model, path: Path, *, extra_buffers: bool = True, **settings: Any) -> None:
+            made(model, path, extra_buffers=extra_buffers, **settings)
+            model.buffers = ("CPU_Mapped", "CPU_REPACK") if extra_buffers else ("CPU_Mapped",)
+            self.extra_buffers.append((path.name, extra_buffers))
+
+        monkeypatch.setattr(Model, "__init__", load)
+        monkeypatch.setattr(kernels, "compare", self._compare)
+        monkeypatch.setattr(kernels, "_LEAST_BYTES", 0)
+
+    def _compare(self, contexts: tuple[Context, Context], budget_s: float) -> Any:
+        assert [c.model.uses_extra_buffers for c in contexts] == [True, False]
+        assert budget_s <= kernels.SECONDS
+        self.compared += 1
+        return self.curves
+
+    def of_target(self) -> list[bool]:
+        found = [extra for name, extra in self.extra_buffers if name == "target.gguf"]
+        self.extra_buffers.clear()
+        return found
+
+
+@pytest.fixture
+def loads(monkeypatch: pytest.MonkeyPatch) -> Loads:
+    return Loads(monkeypatch)
+
+
+@pytest.fixture
+def options(files: Files) -> Options:
+    return Options(model=str(files.target), draft="none", threads=1)  # from the text, for nothing
+
+
+def opened(options: Options) -> tuple[str, bool, str]:
+    """The kernels as told, whether the one target uses extra buffers, and the states' identity."""
+    with Runtime.open(options) as runtime:
+        pairing = runtime.lend()
+        path = Path(options.model)
+        (target,) = [p for p in pairing.parts.loaded if isinstance(p, Model) and p.path == path]
+        assert target is pairing.target_model
+        return runtime.info.kernels, target.uses_extra_buffers, pairing.identity
+
+
+def test_the_kernels_that_give_more_tokens_with_drafting_are_kept(
+    loads: Loads, options: Options
+) -> None:
+    """Not those that give more without: one token is slower with them."""
+    loads.curves = STEEP, FLAT
+    told, extra, _ = opened(options)
+    assert told.startswith("plain (")
+    assert not extra
+    assert loads.of_target() == [True, False]
+    assert opened(options) == (told, False, opened(options)[2])
+    assert loads.of_target() == [False, False]
+    assert loads.compared == 1
+
+
+def test_extra_buffers_stay_where_they_are_faster(loads: Loads, options: Options) -> None:
+    told, extra, _ = opened(options)
+    assert told.startswith("extra buffers (")
+    assert extra
+    assert opened(options)[:2] == (told, True)
+    assert loads.of_target() == [True, False, True]
+    assert loads.compared == 1
+
+
+def test_a_difference_within_what_measurements_vary_changes_nothing(
+    loads: Loads, options: Options
+) -> None:
+    loads.curves = FLAT, {n: 0.97 * s for n, s in FLAT.items()}
+    assert opened(options)[1]
+
+
+def test_a_session_that_does_not_draft_uses_what_is_known_and_compares_nothing(
+    loads: Loads, options: Options
+) -> None:
+    loads.curves = STEEP, FLAT
+    off = Options(options.model, draft="none", drafter=("off",), threads=1)
+    fixed = Options(options.model, draft=options.draft, draft_max=3, threads=1)
+    assert opened(off)[1]
+    assert opened(fixed)[1]
+    assert loads.compared == 0
+    opened(options)
+    assert not opened(off)[1]
+    assert not opened(fixed)[1]
+
+
+def test_states_of_one_kind_of_kernels_are_not_taken_for_those_of_the_other(
+    loads: Loads, options: Options
+) -> None:
+    before = Options(options.model, draft=options.draft, draft_max=3, threads=1)
+    extra = opened(before)[2]
+    loads.curves = STEEP, FLAT
+    assert opened(options)[2] != extra
+
+
+def trials(options: Options, *, sound: bool = True) -> Trials:
+    target = Path(options.model)
+    fit = fit_files(target, None, Wishes(threads=1))
+    return Trials(Parts(fit, 1, StopFlag(), extra_buffers=sound), target)
+
+
+def test_extra_buffers_that_are_unsound_are_never_used(loads: Loads, options: Options) -> None:
+    opened(options)
+    known = trials(options).known()
+    assert known is not None
+    assert known.extra_buffers
+    assert trials(options, sound=False).known() == UNSOUND
+    loads.of_target()
+    bounded = trials(options, sound=False)
+    bounded.parts.model(bounded.target, bounded.parts.fit.target, extra_buffers=True)
+    bounded.parts.close()
+    assert loads.of_target() == [False]
+
+
+def test_what_was_kept_and_damaged_is_measured_again(loads: Loads, options: Options) -> None:
+    opened(options)
+    (kept,) = (paths.cache_dir() / "kernels").glob("*.json")
+    for damage in ("", "[]", '{"format": 1}', '{"format": 1, "extra_buffers": true, "why": ""}'):
+        kept.write_text(damage)
+        assert trials(options).known() is None
+    opened(options)
+    assert loads.compared == 2
+
+
+def test_tune_compares_again(loads: Loads, options: Options) -> None:
+    """What a busy machine got wrong can be put right."""
+    loads.curves = STEEP, FLAT
+    opened(options)
+    loads.curves = FLAT, STEEP
+    with Runtime.open(options, anew=True) as runtime:
+        assert runtime.info.kernels.startswith("extra buffers")
+    assert opened(options)[1]
+    assert loads.compared == 2
+
+
+Spoil = Callable[[pytest.MonkeyPatch], None]
+
+
+SPOILS: list[tuple[Spoil, str]] = [
+    (lambda m: m.setattr(kernels, "_LEAST_BYTES", 1 << 40), "the target is small"),
+    (lambda m: m.setattr(kernels, "_room", lambda: 0), "too little free memory"),
+    (lambda m: m.setattr(Model, "gpu_layers", 1), "some of its layers are on a GPU"),
+    (lambda m: m.setattr(kernels, "_LONGEST_PASS_S", 0.0), "its passes take too long"),
+    (lambda m: m.setattr(kernels, "_LOAD_S", -1.0), "loading it a second time takes too long"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "why"), SPOILS, ids=[why for _, why in SPOILS])
+def test_where_a_comparison_would_cost_too_much_the_reason_is_told(
+    loads: Loads, options: Options, monkeypatch: pytest.MonkeyPatch, spoil: Spoil, why: str
+) -> None:
+    """And what a busy machine could not compare is compared the next time."""
+    loads.curves = STEEP, FLAT
+    with monkeypatch.context() as spoilt:
+        spoil(spoilt)
+        told, extra, _ = opened(options)
+        assert why in told
+        assert extra
+        assert loads.compared == 0
+    assert not opened(options)[1]
+
+
+def test_what_is_too_slow_every_time_is_not_tried_for_ever(
+    loads: Loads, options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels, "_LONGEST_PASS_S", 0.0)
+    for _ in range(3):
+        assert trials(options).known() is None
+        opened(options)
+    known = trials(options).known()
+    assert known is not None
+    assert known.extra_buffers
+
+
+def test_the_reckoning_counts_what_drafts_cost() -> None:
+    assert speed(FLAT, 0.0) > speed(STEEP, 0.0)
+    assert speed(FLAT, 0.1) < speed(STEEP, 0.1)
+
+
+# -- what is kept is kept under what was chosen ------------------------------------------------
+
+
+def placed(path: Path, **chosen: Any) -> Context:
+    facts = {"gpu_layers": 0, "buffers": ("CPU_Mapped",), "flash_attention": "enabled"}
+    facts |= {"kv_type": "f16", "threads": 1, "capacity": 512, "branches": 0, **chosen}
+    model = {"path": path, "gpu_layers": facts["gpu_layers"], "buffers": facts["buffers"]}
+    return cast(Context, SimpleNamespace(**facts, model=SimpleNamespace(**model)))
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        {"gpu_layers": 28},
+        {"buffers": ("CPU_Mapped", "CPU_REPACK")},
+        {"flash_attention": "disabled"},
+        {"kv_type": "q8_0"},
+    ],
+    ids=str,
+)
+def test_another_placement_has_other_costs_and_other_states(
+    files: Files, chosen: dict[str, Any]
+) -> None:
+    usual, other = placed(files.target), placed(files.target, **chosen)
+    assert policy.costs_file(usual, {}) == policy.costs_file(placed(files.target), {})
+    assert policy.costs_file(usual, {}) != policy.costs_file(other, {})
+    assert policy.state_identity(usual) != policy.state_identity(other)
+
+
+def test_another_driver_has_other_costs_and_other_states(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = placed(files.target)
+    before = policy.costs_file(target, {}), policy.state_identity(target)
+    monkeypatch.setattr(policy, "driver", lambda: "999.1")
+    after = policy.costs_file(target, {}), policy.state_identity(target)
+    assert before[0] != after[0]
+    assert before[1] != after[1]
+
+
+def test_a_draft_on_a_device_has_other_costs_than_one_on_the_host(files: Files) -> None:
+    target = placed(files.target)
+    on_host, on_gpu = (
+        policy.costs_file(target, {"model": Timed(files.draft, layers, 1, lambda: 1.0)})
+        for layers in (0, 2)
+    )
+    assert on_host != on_gpu
+
+
+def test_a_context_knows_what_llama_cpp_resolved(files: Files) -> None:
+    model = Model(files.target)
+    context = Context(model, n_ctx=64, threads=1)
+    assert context.flash_attention in {"enabled", "disabled"}
+    assert model.gpu_layers <= model.n_layer + 1
+    context.close()
+    model.close()
+
+
+@pytest.mark.parametrize(("layers", "on_host"), [(0, True), (2, True), (3, False)])
+def test_threads_are_chosen_and_watched_wherever_the_processor_computes_layers(
+    files: Files,
+    options: Options,
+    monkeypatch: pytest.MonkeyPatch,
+    layers: int,
+    on_host: bool,
+) -> None:
+    """With the target wholly on a GPU they are not; with its output alone on the host they are."""
+    chosen: list[Path] = []
+    watchdog = SimpleNamespace(look=lambda _: iter(()))
+    monkeypatch.setattr(loader, "Watchdog", lambda *_: watchdog)
+    monkeypatch.setattr(
+        resources, "choose_threads", lambda context: chosen.append(context.model.path)
+    )
+    monkeypatch.setattr(Model, "gpu_layers", layers)
+    measured = Options(options.model, draft="none", drafter=("off",))
+    with Runtime.open(measured) as runtime:
+        assert (files.target in chosen) is on_host
+        assert (runtime.lend().watchdog is watchdog) is on_host
