@@ -6,6 +6,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
+from localspec import activity
 from localspec.errors import UsageError
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ def write(text: str) -> None:
         return
     if sys.stdout.isatty():
         text = text.translate(_OBEYED)
+    activity.line_open(not text.endswith("\n"))
     encoding = sys.stdout.encoding or "utf-8"
     try:
         sys.stdout.buffer.write(text.encode(encoding, "replace"))
@@ -89,8 +91,13 @@ def write(text: str) -> None:
 
 def write_json(value: Any) -> None:
     """One line of JSON to stdout, whole in any encoding."""
+    write(json_line(value))
+
+
+def json_line(value: Any) -> str:
+    """The line that `write_json` writes."""
     unicode = (sys.stdout.encoding or "utf-8").lower().startswith("utf")
-    write(json.dumps(value, ensure_ascii=not unicode, allow_nan=False) + "\n")
+    return json.dumps(value, ensure_ascii=not unicode, allow_nan=False) + "\n"
 
 
 def summary(stats: Stats) -> str:

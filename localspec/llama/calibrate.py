@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from localspec.activity import doing
 from localspec.events import Notice
 from localspec.llama.context import Context
 from localspec.llama.devices import physical_cores
@@ -50,13 +51,28 @@ def choose_threads(context: Context) -> int:
     return best
 
 
-def sweep(context: Context, budget_s: float = 2.0) -> dict[int, float]:
-    """Seconds of a pass over n tokens with all logits, for as many widths as time allows."""
-    return least_seconds(_visit(context), _WIDTHS, budget_s)
+def sweep(
+    context: Context, budget_s: float = 2.0, on_pass: Callable[[int, float], None] | None = None
+) -> dict[int, float]:
+    """Seconds of a pass over n tokens with all logits, for as many widths as time allows.
+
+    ``on_pass`` is told each width and time as it was measured, and may raise to end it.
+    """
+    doing(f"measuring passes of {context.model.path}")
+    visit = _visit(context)
+
+    def told(width: int) -> float:
+        seconds = visit(width)
+        if on_pass is not None:
+            on_pass(width, seconds)
+        return seconds
+
+    return least_seconds(told, _WIDTHS, budget_s)
 
 
 def glance(context: Context, budget_s: float = 0.6) -> dict[int, float]:
     """Two or three widths, to see whether the machine is what it was."""
+    doing(f"measuring passes of {context.model.path}")
     return least_seconds(_visit(context), _WIDTHS[:3], budget_s)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from localspec.activity import doing
 from localspec.errors import (
     AuditError,
     ContextFullError,
@@ -57,6 +58,7 @@ class Context:
         """
         if kv_type not in KV_TYPES:
             raise UsageError(f"no KV type {kv_type!r}; there are: {', '.join(KV_TYPES)}")
+        doing(f"making a context of {n_ctx} tokens for {model.path}")
         self.model = model
         self.stop = stop or StopFlag()
         params = c_api.llama_context_default_params()

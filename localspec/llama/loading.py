@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from localspec.activity import doing
 from localspec.errors import LocalspecError
 from localspec.llama.library import c_api
 from localspec.pairs.heads import bare_promise
@@ -17,6 +18,7 @@ def load(path: Path, params: Any) -> Any:
     Some architectures cannot be loaded where the header promises layers for multi-token prediction
     that a converter left out. They are loaded as if nothing had been promised.
     """
+    doing(f"loading {path}")
     found = c_api.llama_model_load_from_file(os.fsencode(path), params)
     if found:
         return found
