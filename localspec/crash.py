@@ -53,9 +53,7 @@ def advice(number: int, doing: str) -> str:
     if number == signal.SIGKILL:
         return "if memory ran out, try a smaller model or a smaller --ctx"
     if number == signal.SIGILL:
-        return (
-            "llama.cpp was built for another processor: `localspec doctor` says how to rebuild it"
-        )
+        return "llama.cpp was built for another processor; `localspec doctor` says what to do"
     if doing.startswith("loading") and number == signal.SIGABRT:
         return "the file may be damaged: fetch it again, or try `localspec doctor`"
     return "try `localspec doctor`"

@@ -124,7 +124,7 @@ class Comparing:
         self._comparisons: list[Comparison] = []
 
     def steps(self) -> Iterator[Comparison]:
-        """Compare; the comparison at the current setting after each of its prompts.
+        """Compare; the comparison at the current setting before its first prompt and after each.
 
         Raises:
             LocalspecError: a reply failed.
@@ -133,6 +133,7 @@ class Comparing:
             self._noise.append(noise)
         for setting in self._sampling:
             self._comparisons.append(Comparison(setting.temperature, 0, 0, 0, 0, 0, 0, ()))
+            yield self._comparisons[-1]
             for i, prompt in enumerate(self._prompts):
                 found = self._compared(self._comparisons[-1], setting, prompt, self._seed + i)
                 self._comparisons[-1] = found

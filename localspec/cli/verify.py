@@ -99,9 +99,9 @@ def _compare(
             result = comparing.so_far()
             if as_json:
                 unfinished.hold(json_line(report(result, complete=False) | {"model": facts}))
-            elif row.replies < prompts:
+            elif 0 < row.replies < prompts:
                 unfinished.hold(_text([*_row(row), *_incomplete(result)]))
-            else:
+            elif row.replies:
                 working.clear()
                 write(_text(_row(row)))
                 unfinished.hold(_text(_incomplete(result)))
@@ -156,10 +156,9 @@ def _text(lines: Sequence[str]) -> str:
 def _row(c: Comparison) -> list[str]:
     """One temperature, and what differed there."""
     per_round = c.tokens / c.rounds if c.rounds else 0.0
-    lines = [
-        f"temperature {c.temperature:g}: {c.identical} of {c.replies} replies identical "
-        f"({c.tokens} tokens, acceptance {c.acceptance:.0%}, {per_round:.1f} tokens per round)"
-    ]
+    compared = f"{c.identical} of {c.replies} replies identical"
+    figures = f"acceptance {c.acceptance:.0%}, {per_round:.1f} tokens per round"
+    lines = [f"temperature {c.temperature:g}: {compared} ({c.tokens} tokens, {figures})"]
     for d in c.divergences:
         kind = "near-tie" if d.near_tie else "NOT A NEAR-TIE"
         lines.append(
@@ -179,10 +178,8 @@ def _incomplete(result: Verification) -> list[str]:
 
 def _closing(result: Verification) -> list[str]:
     """What to make of the rows above."""
-    lines = [
-        f"logits of passes over one and over several tokens differ by up to "
-        f"{result.batch_noise:.2g} here (typically {result.typical_noise:.2g})"
-    ]
+    noise = f"{result.batch_noise:.2g} here (typically {result.typical_noise:.2g})"
+    lines = [f"logits of passes over one and over several tokens differ by up to {noise}"]
     total = sum(c.replies for c in result.comparisons)
     apart = sum(len(c.divergences) for c in result.comparisons)
     if apart == 0:
