@@ -99,11 +99,13 @@ class Supervisor:
         doing, line_open = self._record.last()
         what = crash.explain(number, doing, native) if number else "ended"
         log = _log(what, native) if native or number not in {0, *_OURS} else None
+        held = self._record.held()
+        if held or number not in {0, *_OURS}:
+            _print(1, ("\n" * (line_open and os.isatty(1))).encode() + held)
         if not number:
             return os.waitstatus_to_exitcode(status)
         if number in _OURS:
             _end_by(number)
-        _print(1, ("\n" * (line_open and os.isatty(1))).encode() + self._record.held())
         newline = "\n" * (line_open and os.isatty(2) and not os.isatty(1))
         place = f"the log is {log}" if log is not None else "no log could be written"
         sentence = f"{what}; {place}; {crash.advice(number, doing)}"
