@@ -6,7 +6,7 @@ import signal
 
 _MOST = 300
 """Characters of a native message that are repeated."""
-_DUMP = "Fatal Python error"
+DUMP = "Fatal Python error"
 """Begins what faulthandler writes after a native message."""
 
 
@@ -31,7 +31,7 @@ def harmless(text: str) -> str:
 
 def last_words(native: str) -> str:
     """What native code wrote last before it aborted, such as a failed assertion; "" if nothing."""
-    said = [line.strip() for line in native.partition(_DUMP)[0].splitlines()]
+    said = [line.strip() for line in native.partition(DUMP)[0].splitlines()]
     return harmless(next((line for line in reversed(said) if line), ""))
 
 
