@@ -36,6 +36,11 @@ def line_open(unfinished: bool) -> None:
     _memory[_OPEN] = unfinished
 
 
+def within_line() -> bool:
+    """Whether the output of this process ends within a line."""
+    return bool(_memory[_OPEN])
+
+
 def last(memory: bytes | bytearray | mmap.mmap) -> tuple[str, bool]:
     """The last step named in ``memory``, "" for none, and whether a line is unfinished."""
     length = min(int.from_bytes(memory[:_LENGTH], "little"), _OPEN - _LENGTH)

@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from localspec import __version__
+from localspec import __version__, activity
 from localspec.cli.interrupt import exit_code, watch
 from localspec.cli.texts import ReaderGoneError
 from localspec.errors import LocalspecError
@@ -143,8 +143,9 @@ def _report_defect(error: Exception) -> str:
 
 
 def _fail(message: str, code: int) -> int:
+    newline = "\n" * (activity.within_line() and sys.stderr.isatty())
     try:
-        click.echo(f"localspec: {message}", err=True)
+        click.echo(f"{newline}localspec: {message}", err=True)
     except OSError:  # nobody hears it; the code still counts
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
     return code

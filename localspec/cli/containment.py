@@ -114,5 +114,7 @@ class Unfinished(contextlib.AbstractContextManager["Unfinished"]):
 
         text = self._text
         self.hold("")
-        if kind is not None and issubclass(kind, LocalspecError | KeyboardInterrupt | MemoryError):
-            write(text)
+        due = (LocalspecError, KeyboardInterrupt, MemoryError)
+        if text and kind is not None and issubclass(kind, due):
+            newline = "\n" * (activity.within_line() and sys.stdout.isatty())
+            write(newline + text)
