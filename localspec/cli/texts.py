@@ -80,7 +80,7 @@ def write(text: str) -> None:
         return
     if sys.stdout.isatty():
         text = text.translate(_OBEYED)
-    activity.line_open(not text.endswith("\n"))
+        activity.line_open(not text.endswith("\n"))
     encoding = sys.stdout.encoding or "utf-8"
     try:
         sys.stdout.buffer.write(text.encode(encoding, "replace"))
