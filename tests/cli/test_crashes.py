@@ -21,10 +21,9 @@ DECODE = "llama_cpp.llama_cpp:llama_decode"
 LOAD = "llama_cpp.llama_cpp:llama_model_load_from_file"
 ASSERTION = "/llama.cpp/src/a.cpp:12: GGML_ASSERT(n \x1b]0;title\x07 > 0) failed\n"
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(sys.platform != "linux", reason="commands are contained on Linux only"),
-]
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="commands are contained on Linux only"
+)
 
 
 def run(args: list[str], env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -53,6 +52,7 @@ def log() -> Path:
     return Path(os.environ["LOCALSPEC_HOME"]) / "state" / "native.log"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGILL, signal.SIGBUS, signal.SIGFPE])
 def test_a_fault_while_loading_names_the_file_and_the_signal(
     files: Files, tmp_path: Path, number: signal.Signals
@@ -90,6 +90,7 @@ def test_a_header_that_aborts_the_real_llama_cpp(tmp_path: Path) -> None:
     assert "GGML_ASSERT" in sentence(done.stderr)
 
 
+@pytest.mark.slow
 def test_what_was_streamed_before_a_crash_is_kept(files: Files, tmp_path: Path) -> None:
     model = ["-m", str(files.target), "-d", "none", "--threads", "1", "--drafter", "off"]
     asked = ["run", "hello", *model, "-t", "0", "-n", "40"]
@@ -101,6 +102,7 @@ def test_what_was_streamed_before_a_crash_is_kept(files: Files, tmp_path: Path) 
     assert f"while answering with {files.target}" in sentence(done.stderr)
 
 
+@pytest.mark.slow
 def test_a_plain_chat_ends_with_the_sentence(files: Files, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "localspec", "chat", str(files.target), "-d", "none"],
@@ -135,6 +137,7 @@ def test_verify_prints_what_was_compared_before_a_crash(files: Files, tmp_path: 
     assert [s["replies"] for s in found["settings"]] == [2, 1]
 
 
+@pytest.mark.slow
 def test_bench_prints_the_rows_before_a_crash(files: Files, tmp_path: Path) -> None:
     asked = ["bench", str(files.target), "-d", str(files.draft), "--threads", "1", "-n", "6"]
     asked += ["--workload", "json"]
@@ -154,6 +157,7 @@ def test_bench_prints_the_rows_before_a_crash(files: Files, tmp_path: Path) -> N
     assert [r["temperature"] for r in found["results"]] == [0.0]
 
 
+@pytest.mark.slow
 def test_tune_prints_the_passes_before_a_crash(files: Files, tmp_path: Path) -> None:
     asked = ["tune", str(files.target), "-d", str(files.draft), "--threads", "1"]
     assert run(asked).returncode == 0  # so that what a first load measures is known
@@ -167,6 +171,7 @@ def test_tune_prints_the_passes_before_a_crash(files: Files, tmp_path: Path) -> 
     assert "incomplete" in run(asked, moment).stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("function", "topic"),
     [("llama_cpp.llama_cpp:llama_backend_init", "llama.cpp"), (DECODE, "speed")],
@@ -208,6 +213,7 @@ def child_of(process: subprocess.Popen[bytes]) -> psutil.Process:
     return child
 
 
+@pytest.mark.slow
 def test_a_child_that_is_killed_is_reported(files: Files) -> None:
     process, first = started(["run", "x", *slow(files)])
     with process:
@@ -218,6 +224,7 @@ def test_a_child_that_is_killed_is_reported(files: Files) -> None:
     assert "killed with signal 9 (SIGKILL)" in sentence(err.decode())
 
 
+@pytest.mark.slow
 def test_a_parent_that_is_killed_takes_its_child_along(files: Files) -> None:
     process, _ = started(["run", "x", *slow(files)])
     with process:
@@ -226,6 +233,7 @@ def test_a_parent_that_is_killed_takes_its_child_along(files: Files) -> None:
         child.wait(30)
 
 
+@pytest.mark.slow
 def test_sigterm_keeps_what_was_said_and_exits_143(files: Files) -> None:
     process, first = started(["run", "x", *slow(files)])
     with process:
@@ -236,6 +244,7 @@ def test_sigterm_keeps_what_was_said_and_exits_143(files: Files) -> None:
     assert b"Traceback" not in err
 
 
+@pytest.mark.slow
 def test_a_signal_to_the_group_and_passed_on_is_one_interrupt(files: Files) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "localspec", "run", "x", *slow(files), "--json"],
@@ -264,6 +273,7 @@ def wait_for_threads(process: subprocess.Popen[bytes]) -> None:
     raise AssertionError("no model was loaded")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["verify", "bench"])
 def test_ctrl_c_prints_what_was_measured_as_json(
     files: Files, tmp_path: Path, command: str
@@ -283,6 +293,7 @@ def sentence_of_interrupt(err: str) -> str:
     return err.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_the_native_log_does_not_grow_without_bound(files: Files, tmp_path: Path) -> None:
     log().parent.mkdir(parents=True)
     log().write_bytes(b"x" * (2 << 20))
