@@ -89,5 +89,6 @@ def _last_words(log: Path) -> str:
     except OSError:
         return ""
     before, crashed, _ = text.rpartition(crash.DUMP)
-    said = crash.last_words(before if crashed else text)
+    latest = (before if crashed else text).rpartition(crash.DUMP)[2]
+    said = crash.last_words(latest)
     return "" if _OURS.match(said) else said

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from localspec import crash
 from localspec.errors import Interrupted, LocalspecError
 
 TYPES = {2: 10, 3: 11, 4: 2}
@@ -57,6 +58,8 @@ def rewrite(job: Rewriting, cancelled: Callable[[], bool]) -> None:
         said = _watched(process, json.dumps(asked), cancelled)
         if process.returncode:
             reason = (said.strip().splitlines() or ["it ended without a word"])[-1]
+            if process.returncode < 0:
+                reason = crash.explain(-process.returncode, "", said)
             raise LocalspecError(f"llama.cpp cannot write {job.destination}: {reason}")
         partial.replace(job.destination)
     finally:
