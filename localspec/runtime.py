@@ -40,8 +40,10 @@ from localspec.generation.reply import Decoding
 from localspec.generation.stream import Generation, StopCondition, new_seed
 from localspec.loading.loader import LoadedPair, load
 from localspec.loading.options import Options
+from localspec.loading.policy import OnPass
 from localspec.policy import Plain, Policy
 from localspec.policy.costs import Costs
+from localspec.processes.activity import doing
 
 _SEQ = 0
 
@@ -90,6 +92,7 @@ class Runtime:
 
     def lend(self) -> LoadedPair:
         """The loaded parts, for measurements between two replies; the KV cache is given up."""
+        doing(f"measuring {self.info.target}")
         self._reader.held = []
         self._parts.target.truncate(_SEQ, 0)
         return self._parts
@@ -98,9 +101,12 @@ class Runtime:
         """What passes and drafts cost here, as far as the policy measures it."""
         return self._parts.control.policy.costs
 
-    def measure_costs(self) -> Costs | None:
-        """Measure anew what passes cost, thoroughly; None where nothing is ever drafted."""
-        return self.lend().control.measure()
+    def measure_costs(self, on_pass: OnPass | None = None) -> Costs | None:
+        """Measure anew what passes cost, thoroughly; None where nothing is ever drafted.
+
+        ``on_pass`` is told (tokens, seconds) of each pass, and may raise to end it.
+        """
+        return self.lend().control.measure(on_pass)
 
     def keep_costs(self) -> None:
         """Keep what was measured for the next session, as every reply does.
@@ -259,6 +265,7 @@ class Runtime:
         as if interrupted.
         """
         self._closed = True
+        doing(f"freeing {self.info.target}")
         self._loaded.close()
 
     def __enter__(self) -> Self:
@@ -301,6 +308,7 @@ class Runtime:
             ending=ending,
         )
         with self._alone():
+            doing(f"answering with {pairing.target_model.path}")
             try:
                 return (yield from self._decoding.reply(generation, drafter, policy))
             finally:

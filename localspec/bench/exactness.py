@@ -10,7 +10,7 @@ between such passes can bridge is a near-tie; any other is a failure.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +20,7 @@ from localspec.core.logits import Sampling
 from localspec.core.noise import Noise
 from localspec.core.target import Work
 from localspec.core.values import Draft, Logits, Proposal, chain_parents, no_draft
+from localspec.errors import Interrupted
 from localspec.runtime import Runtime
 from localspec.verifiers.near_tie import Choice
 
@@ -88,50 +89,94 @@ def verify(
     *,
     max_tokens: int,
     seed: int,
-    on_progress: Callable[[float, int], None] | None = None,
 ) -> Verification:
-    """Compare drafting with plain decoding; ``on_progress`` gets (temperature, replies done).
+    """Compare drafting with plain decoding.
 
     Raises:
         LocalspecError: a reply failed.
     """
-    scorer = Scorer(runtime)
-    noise = list(scorer.batch_noise(prompts[:_NOISE_PROMPTS], max_tokens))
-    worst = max(noise, default=0.0)
-    comparisons = []
-    for setting in sampling:
-        plain_drafted: list[tuple[str, Reply, Reply]] = []
-        for i, prompt in enumerate(prompts):
-            plain = answer(runtime, prompt, setting, seed + i, max_tokens, draft=False)
-            drafted = answer(runtime, prompt, setting, seed + i, max_tokens, draft=True)
-            plain_drafted.append((prompt, plain, drafted))
-            if on_progress is not None:
-                on_progress(setting.temperature, i + 1)
-        divergences = [
-            scorer.examine(prompt, plain, drafted, setting, worst)
-            for prompt, plain, drafted in plain_drafted
-            if plain.tokens != drafted.tokens
-        ]
-        drafted_stats = [d.stats for _, _, d in plain_drafted]
-        comparisons.append(
-            Comparison(
-                temperature=setting.temperature,
-                replies=len(prompts),
-                identical=len(prompts) - len(divergences),
-                tokens=sum(len(p.tokens) for _, p, _ in plain_drafted),
-                accepted=sum(s.accepted for s in drafted_stats),
-                verified=sum(s.verified for s in drafted_stats),
-                rounds=sum(s.rounds for s in drafted_stats),
-                divergences=tuple(divergences),
-            )
+    comparing = Comparing(runtime, prompts, sampling, max_tokens=max_tokens, seed=seed)
+    for _ in comparing.steps():
+        pass
+    return comparing.so_far()
+
+
+class Comparing:
+    """A comparison of drafting with plain decoding that goes on step by step."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        prompts: Sequence[str],
+        sampling: Sequence[Sampling],
+        *,
+        max_tokens: int,
+        seed: int,
+    ) -> None:
+        """Nothing is compared yet."""
+        self._runtime = runtime
+        self._prompts = prompts
+        self._sampling = sampling
+        self._max_tokens = max_tokens
+        self._seed = seed
+        self._scorer = Scorer(runtime)
+        self._noise: list[float] = []
+        self._comparisons: list[Comparison] = []
+
+    def steps(self) -> Iterator[Comparison]:
+        """Compare; the comparison at the current setting before its first prompt and after each.
+
+        Raises:
+            LocalspecError: a reply failed.
+        """
+        for noise in self._scorer.batch_noise(self._prompts[:_NOISE_PROMPTS], self._max_tokens):
+            self._noise.append(noise)
+        for setting in self._sampling:
+            self._comparisons.append(Comparison(setting.temperature, 0, 0, 0, 0, 0, 0, ()))
+            yield self._comparisons[-1]
+            for i, prompt in enumerate(self._prompts):
+                found = self._compared(self._comparisons[-1], setting, prompt, self._seed + i)
+                self._comparisons[-1] = found
+                yield found
+
+    def so_far(self) -> Verification:
+        """What all steps until now have found."""
+        typical = statistics.median(self._noise) if self._noise else 0.0
+        comparisons = tuple(c for c in self._comparisons if c.replies)
+        return Verification(max(self._noise, default=0.0), typical, comparisons)
+
+    def _compared(
+        self, before: Comparison, setting: Sampling, prompt: str, seed: int
+    ) -> Comparison:
+        """One prompt more."""
+        runtime, most = self._runtime, self._max_tokens
+        plain = answer(runtime, prompt, setting, seed, most, draft=False)
+        drafted = answer(runtime, prompt, setting, seed, most, draft=True)
+        divergences = before.divergences
+        if plain.tokens != drafted.tokens:
+            worst = max(self._noise, default=0.0)
+            found = self._scorer.examine(prompt, plain, drafted, setting, worst)
+            divergences = (*divergences, found)
+        return Comparison(
+            temperature=setting.temperature,
+            replies=before.replies + 1,
+            identical=before.replies + 1 - len(divergences),
+            tokens=before.tokens + len(plain.tokens),
+            accepted=before.accepted + drafted.stats.accepted,
+            verified=before.verified + drafted.stats.verified,
+            rounds=before.rounds + drafted.stats.rounds,
+            divergences=divergences,
         )
-    return Verification(worst, statistics.median(noise) if noise else 0.0, tuple(comparisons))
 
 
 def answer(
     runtime: Runtime, prompt: str, sampling: Sampling, seed: int, max_tokens: int, *, draft: bool
 ) -> Reply:
-    """One reply, waited for."""
+    """One reply, waited for.
+
+    Raises:
+        Interrupted: it was cut short.
+    """
     events = runtime.reply(
         [Message("user", prompt)],
         sampling=sampling,
@@ -141,6 +186,8 @@ def answer(
     )
     *_, last = events
     assert isinstance(last, Finished)
+    if last.reply.finish_reason == "interrupt":
+        raise Interrupted("interrupted; what was compared is incomplete")
     return last.reply
 
 

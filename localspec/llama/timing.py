@@ -13,6 +13,7 @@ import numpy as np
 
 from localspec.llama.context import Context
 from localspec.llama.heads.medusa import Medusa
+from localspec.processes.activity import doing
 
 _WIDTHS = (1, 4, 8, 2, 16, 5, 3, 6, 12, 9, 32, 7, 10, 24, 14)
 """In the order of what is most worth knowing when time runs out."""
@@ -29,13 +30,28 @@ _MUST_GAIN = 1.25
 """More threads must be this much faster."""
 
 
-def sweep(context: Context, budget_s: float = 2.0) -> dict[int, float]:
-    """Seconds of a pass over n tokens with all logits, for as many widths as time allows."""
-    return least_seconds(_visit(context), _WIDTHS, budget_s)
+def sweep(
+    context: Context, budget_s: float = 2.0, on_pass: Callable[[int, float], None] | None = None
+) -> dict[int, float]:
+    """Seconds of a pass over n tokens with all logits, for as many widths as time allows.
+
+    ``on_pass`` is told each width and time as it was measured, and may raise to end it.
+    """
+    doing(f"measuring passes of {context.model.path}")
+    visit = _visit(context)
+
+    def told(width: int) -> float:
+        seconds = visit(width)
+        if on_pass is not None:
+            on_pass(width, seconds)
+        return seconds
+
+    return least_seconds(told, _WIDTHS, budget_s)
 
 
 def glance(context: Context, budget_s: float = 0.6) -> dict[int, float]:
     """Two or three widths, to see whether the machine is what it was."""
+    doing(f"measuring passes of {context.model.path}")
     return least_seconds(_visit(context), _WIDTHS[:3], budget_s)
 
 
