@@ -45,8 +45,10 @@ from localspec.generation.reply import ReplyLoop
 from localspec.generation.stream import Generation, StopCondition, new_seed
 from localspec.loading.loader import LoadedPair, load
 from localspec.loading.options import Options
+from localspec.loading.policy import OnPass
 from localspec.policy import Plain, Policy
 from localspec.policy.costs import Costs
+from localspec.processes.activity import doing
 
 _SEQ = 0
 
@@ -130,6 +132,7 @@ class Runtime:
 
     def lend(self) -> LoadedPair:
         """The loaded parts, for measurements between two replies; the KV cache is given up."""
+        doing(f"measuring {self.info.target}")
         self._reader.held = []
         self._parts.target.truncate(_SEQ, 0)
         return self._parts
@@ -138,9 +141,12 @@ class Runtime:
         """What passes and drafts cost here, as far as the policy measures it."""
         return self._parts.control.policy.costs
 
-    def measure_costs(self) -> Costs | None:
-        """Measure anew what passes cost, thoroughly; None where nothing is ever drafted."""
-        return self.lend().control.measure()
+    def measure_costs(self, on_pass: OnPass | None = None) -> Costs | None:
+        """Measure anew what passes cost, thoroughly; None where nothing is ever drafted.
+
+        ``on_pass`` is told (tokens, seconds) of each pass, and may raise to end it.
+        """
+        return self.lend().control.measure(on_pass)
 
     def keep_costs(self) -> None:
         """Keep what was measured for the next session, as every reply does.
@@ -319,6 +325,7 @@ class Runtime:
         as if interrupted.
         """
         self._closed = True
+        doing(f"freeing {self.info.target}")
         self._loaded.close()
 
     def __enter__(self) -> Self:
@@ -383,6 +390,7 @@ class Runtime:
             ending=ending,
         )
         with self._alone():
+            doing(f"answering with {pairing.target_model.path}")
             try:
                 return (yield from self._decoding.reply(generation, drafter, policy, interrupt))
             finally:

@@ -12,8 +12,10 @@ measured for passes of the widths that really occurred.
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,13 +26,15 @@ from localspec.core.noise import Noise
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.target import Work
 from localspec.core.values import Draft, Logits, Proposal, chain_parents, no_draft
+from localspec.errors import Interrupted
 from localspec.runtime import Runtime
 from localspec.verifiers.near_tie import Choice
 
 _SEQ = 0
 _NOISE_PROMPTS = 6
-_NOISE_TEXTS = 48
-"""Texts read to measure noise, all widths together; each width is measured on one at least."""
+_TEXTS_PER_WIDTH = 2
+_WIDEST = 32
+"""Tokens of the widest pass that a chat makes, but for long drafts that were asked for."""
 _SAFETY = 2.0
 """Two tokens may move by the noise, in opposite directions."""
 
@@ -69,6 +73,13 @@ class Comparison:
         """accepted / verified."""
         return self.accepted / self.verified if self.verified else 0.0
 
+    def judged(self, noise: float) -> Comparison:
+        """The same with each divergence judged by this batch noise."""
+        judged = tuple(
+            dataclasses.replace(d, near_tie=d.gap <= _SAFETY * noise) for d in self.divergences
+        )
+        return dataclasses.replace(self, divergences=judged)
+
 
 @dataclass(frozen=True, slots=True)
 class Verification:
@@ -95,63 +106,106 @@ def verify(
     *,
     max_tokens: int,
     seed: int,
-    on_progress: Callable[[float, int], None] | None = None,
 ) -> Verification:
-    """Compare drafting with plain decoding; ``on_progress`` gets (temperature, replies done).
+    """Compare drafting with plain decoding.
 
     Raises:
         LocalspecError: a reply failed.
     """
-    widths = runtime.lend().target.widths
-    widths.clear()
-    answered: list[tuple[Sampling, list[tuple[str, Reply, Reply]]]] = []
-    for setting in sampling:
-        pairs: list[tuple[str, Reply, Reply]] = []
-        for i, prompt in enumerate(prompts):
-            plain = answer(runtime, prompt, setting, seed + i, max_tokens, draft=False)
-            with runtime.exercising():
-                drafted = answer(runtime, prompt, setting, seed + i, max_tokens, draft=True)
-            pairs.append((prompt, plain, drafted))
-            if on_progress is not None:
-                on_progress(setting.temperature, i + 1)
-        answered.append((setting, pairs))
-    used = dict(sorted(widths.items()))
-    scorer = Scorer(runtime)
-    noise = list(
-        scorer.batch_noise(prompts[:_NOISE_PROMPTS], max_tokens, [n for n in used if n > 1])
-    )
-    worst = max(noise, default=0.0)
-    comparisons = []
-    for setting, plain_drafted in answered:
-        divergences = [
-            scorer.examine(prompt, plain, drafted, setting, worst)
-            for prompt, plain, drafted in plain_drafted
-            if plain.tokens != drafted.tokens
-        ]
-        drafted_stats = [d.stats for _, _, d in plain_drafted]
-        comparisons.append(
-            Comparison(
-                temperature=setting.temperature,
-                replies=len(prompts),
-                identical=len(prompts) - len(divergences),
-                tokens=sum(len(p.tokens) for _, p, _ in plain_drafted),
-                accepted=sum(s.accepted for s in drafted_stats),
-                verified=sum(s.verified for s in drafted_stats),
-                rounds=sum(s.rounds for s in drafted_stats),
-                divergences=tuple(divergences),
-            )
+    comparing = Comparing(runtime, prompts, sampling, max_tokens=max_tokens, seed=seed)
+    for _ in comparing.steps():
+        pass
+    return comparing.so_far()
+
+
+class Comparing:
+    """A comparison of drafting with plain decoding that goes on step by step."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        prompts: Sequence[str],
+        sampling: Sequence[Sampling],
+        *,
+        max_tokens: int,
+        seed: int,
+    ) -> None:
+        """Nothing is compared yet."""
+        self._runtime = runtime
+        self._prompts = prompts
+        self._sampling = sampling
+        self._max_tokens = max_tokens
+        self._seed = seed
+        self._scorer = Scorer(runtime)
+        self._noise: list[float] = []
+        self._widths: Counter[int] = Counter()
+        self._comparisons: list[Comparison] = []
+
+    def steps(self) -> Iterator[Comparison]:
+        """Compare; the comparison at the current setting before its first prompt and after each.
+
+        Raises:
+            LocalspecError: a reply failed.
+        """
+        for setting in self._sampling:
+            self._comparisons.append(Comparison(setting.temperature, 0, 0, 0, 0, 0, 0, ()))
+            yield self._comparisons[-1]
+            for i, prompt in enumerate(self._prompts):
+                found = self._compared(self._comparisons[-1], setting, prompt, self._seed + i)
+                self._comparisons[-1] = found
+                yield found
+
+    def so_far(self) -> Verification:
+        """What all steps until now have found; divergences are judged by all noise seen."""
+        worst = max(self._noise, default=0.0)
+        typical = statistics.median(self._noise) if self._noise else 0.0
+        comparisons = tuple(c.judged(worst) for c in self._comparisons if c.replies)
+        return Verification(worst, typical, comparisons, dict(sorted(self._widths.items())))
+
+    def _compared(
+        self, before: Comparison, setting: Sampling, prompt: str, seed: int
+    ) -> Comparison:
+        """One prompt more."""
+        runtime, most = self._runtime, self._max_tokens
+        passes = runtime.lend().target.widths
+        passes.clear()
+        plain = answer(runtime, prompt, setting, seed, most, draft=False)
+        with runtime.exercising():
+            drafted = answer(runtime, prompt, setting, seed, most, draft=True)
+        new = [width for width in passes if width > 1 and width not in self._widths]
+        self._widths += passes
+        self._noise += self._scorer.batch_noise(self._prompts[:_NOISE_PROMPTS], most, new)
+        divergences = before.divergences
+        if plain.tokens != drafted.tokens:
+            worst = max(self._noise, default=0.0)
+            found = self._scorer.examine(prompt, plain, drafted, setting, worst)
+            divergences = (*divergences, found)
+        return Comparison(
+            temperature=setting.temperature,
+            replies=before.replies + 1,
+            identical=before.replies + 1 - len(divergences),
+            tokens=before.tokens + len(plain.tokens),
+            accepted=before.accepted + drafted.stats.accepted,
+            verified=before.verified + drafted.stats.verified,
+            rounds=before.rounds + drafted.stats.rounds,
+            divergences=divergences,
         )
-    typical = statistics.median(noise) if noise else 0.0
-    return Verification(worst, typical, tuple(comparisons), used)
 
 
 def answer(
     runtime: Runtime, prompt: str, sampling: Sampling, seed: int, max_tokens: int, *, draft: bool
 ) -> Reply:
-    """One reply, waited for."""
-    return runtime.answer(
+    """One reply, waited for.
+
+    Raises:
+        Interrupted: it was cut short.
+    """
+    reply = runtime.answer(
         ReplyRequest((Message("user", prompt),), None, sampling, seed, max_tokens, draft=draft)
     )
+    if reply.finish_reason == "interrupt":
+        raise Interrupted("interrupted; what was compared is incomplete")
+    return reply
 
 
 class Scorer:
@@ -160,35 +214,38 @@ class Scorer:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._n_vocab = runtime.lend().target_model.n_vocab
+        self._replies: dict[str, tuple[int, ...]] = {}
+        """Plain greedy replies that noise is measured on."""
+        self._single: dict[str, Logits] = {}
+        """Their logits from passes over one token."""
 
     def batch_noise(
         self, prompts: Sequence[str], max_tokens: int, widths: Sequence[int]
     ) -> Iterator[float]:
         """Largest logit difference at each position of plain replies, over passes of ``widths``.
 
-        Each width is measured on as many of the replies as time allows, in turns.
+        Each width is measured on `_TEXTS_PER_WIDTH` of the replies, in turns.
         """
-        if not widths or not prompts:
-            return
-        each = min(len(prompts), max(1, _NOISE_TEXTS // len(widths)))
-        chosen = [
-            [width for i, width in enumerate(widths) if (at - i) % len(prompts) < each]
-            for at in range(len(prompts))
-        ]
-        for prompt, here in zip(prompts, chosen, strict=True):
-            if here:
-                yield from self._noise_of(prompt, max_tokens, here)
+        for i, width in enumerate(widths):
+            for at in range(min(len(prompts), _TEXTS_PER_WIDTH)):
+                prompt = prompts[(i + at) % len(prompts)]
+                yield from self._noise_of(prompt, max_tokens, width)
 
-    def _noise_of(self, prompt: str, max_tokens: int, widths: Sequence[int]) -> Iterator[float]:
-        greedy = Sampling(temperature=0)
-        reply = answer(self._runtime, prompt, greedy, 0, max_tokens, draft=False)
-        text = [*self._runtime.encode([Message("user", prompt)]), *reply.tokens]
+    def _noise_of(self, prompt: str, max_tokens: int, width: int) -> Iterator[float]:
+        if prompt not in self._replies:
+            greedy = Sampling(temperature=0)
+            reply = answer(self._runtime, prompt, greedy, 0, max_tokens, draft=False)
+            self._replies[prompt] = reply.tokens
+        reply_tokens = self._replies[prompt]
+        text = [*self._runtime.encode([Message("user", prompt)]), *reply_tokens]
         # Two of the widest passes at least, if the reply is too short with the end of the prompt.
-        measured = min(len(text) - 1, max(len(reply.tokens), 2 * max(widths)))
+        measured = min(len(text) - 1, max(len(reply_tokens), 2 * _WIDEST))
         known, rest = text[:-measured], text[-measured:]
-        single = self._rows(known, rest, 1)
-        for width in widths:
-            yield from np.abs(single - self._rows(known, rest, width)).max(axis=1).tolist()
+        if prompt not in self._single:
+            self._single[prompt] = self._rows(known, rest, 1)
+        yield from (
+            np.abs(self._single[prompt] - self._rows(known, rest, width)).max(axis=1).tolist()
+        )
 
     def examine(
         self, prompt: str, plain: Reply, drafted: Reply, sampling: Sampling, noise: float

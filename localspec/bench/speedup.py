@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import collections
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from localspec.bench.theory import best_fixed, expected_tokens
 from localspec.bench.workloads import Workload
 from localspec.core.events import Finished, Message, Notice, Reply, Round
 from localspec.core.logits import Sampling
+from localspec.errors import Interrupted
 from localspec.runtime import Runtime
 
 _NOISY = 0.15
@@ -80,9 +81,10 @@ class Bench:
         return self.spread > _NOISY
 
     @property
-    def mean_ratio(self) -> float:
-        """Geometric mean of the workloads' ratios."""
-        return statistics.geometric_mean(m.ratio for m in self.results)
+    def mean_ratio(self) -> float | None:
+        """Geometric mean of the workloads' ratios; None before there is one."""
+        ratios = [m.ratio for m in self.results]
+        return statistics.geometric_mean(ratios) if ratios else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,11 @@ class Answered:
 def answer(
     runtime: Runtime, prompt: str, sampling: Sampling, seed: int, max_tokens: int, *, draft: bool
 ) -> Answered:
-    """One reply, waited for."""
+    """One reply, waited for.
+
+    Raises:
+        Interrupted: it was cut short.
+    """
     rounds: list[Round] = []
     notices: list[str] = []
     message = Message("user", prompt)
@@ -109,6 +115,8 @@ def answer(
         elif isinstance(event, Notice):
             notices.append(event.text)
         elif isinstance(event, Finished):
+            if event.reply.finish_reason == "interrupt":
+                raise Interrupted("interrupted; what was measured is incomplete")
             return Answered(event.reply, tuple(rounds), tuple(notices))
     raise AssertionError("a reply ends with Finished")
 
@@ -126,29 +134,88 @@ def bench(
     Raises:
         LocalspecError: a reply failed.
     """
-    spread = _spread(runtime, workloads[0].prompts[0], max_tokens)
-    answers = []
-    notices: list[str] = []
-    for temperature in temperatures:
-        sampling = Sampling(temperature=temperature)
-        for workload in workloads:
-            if on_progress is not None:
-                on_progress(f"{workload.name}, temperature {temperature:g}")
-            pairs = []
-            for i, prompt in enumerate(workload.prompts):
-                order = (False, True) if i % 2 == 0 else (True, False)
-                replies = {
-                    draft: answer(runtime, prompt, sampling, i, max_tokens, draft=draft)
-                    for draft in order
-                }
-                pairs.append((replies[False].reply, replies[True]))
-                notices += [text for draft in order for text in replies[draft].notices]
-            answers.append((workload, temperature, pairs))
-    costs = runtime.costs()
-    curve = costs.curve() if costs else {}
-    draft_costs = costs.drafts() if costs else {}
-    results = [_measured(w, t, pairs, curve, draft_costs) for w, t, pairs in answers]
-    return Bench(tuple(results), spread, curve, draft_costs, tuple(notices))
+    measuring = Measuring(runtime, workloads, temperatures, max_tokens=max_tokens)
+    for step in measuring.steps():
+        if on_progress is not None and step.prompt == 0:
+            on_progress(step.stage)
+    return measuring.so_far()
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What is about to be measured."""
+
+    workload: str
+    temperature: float
+    prompt: int
+    """Index within the workload."""
+    prompts: int
+
+    @property
+    def stage(self) -> str:
+        """In words, without the prompt."""
+        return f"{self.workload}, temperature {self.temperature:g}"
+
+
+class Measuring:
+    """A benchmark that goes on prompt by prompt."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        workloads: Sequence[Workload],
+        temperatures: Sequence[float],
+        *,
+        max_tokens: int,
+    ) -> None:
+        """Nothing is measured yet."""
+        self._runtime = runtime
+        self._workloads = workloads
+        self._temperatures = temperatures
+        self._max_tokens = max_tokens
+        self._spread = 0.0
+        self._notices: list[str] = []
+        self.rows: list[Measured] = []
+        """One for each workload that is done, by temperature."""
+
+    def steps(self) -> Iterator[Step]:
+        """Measure; each step is announced before it is made.
+
+        Raises:
+            LocalspecError: a reply failed.
+        """
+        first = self._workloads[0].prompts[0]
+        self._spread = _spread(self._runtime, first, self._max_tokens)
+        for temperature in self._temperatures:
+            for workload in self._workloads:
+                pairs = []
+                for i, prompt in enumerate(workload.prompts):
+                    yield Step(workload.name, temperature, i, len(workload.prompts))
+                    pairs.append(self._pair(prompt, Sampling(temperature=temperature), i))
+                costs = self._runtime.costs()
+                curve, drafts = (costs.curve(), costs.drafts()) if costs else ({}, {})
+                self.rows.append(_measured(workload, temperature, pairs, curve, drafts))
+
+    def so_far(self) -> Bench:
+        """What is done."""
+        costs = self._runtime.costs()
+        return Bench(
+            tuple(self.rows),
+            self._spread,
+            costs.curve() if costs else {},
+            costs.drafts() if costs else {},
+            tuple(self._notices),
+        )
+
+    def _pair(self, prompt: str, sampling: Sampling, index: int) -> tuple[Reply, Answered]:
+        """The prompt answered plainly and with drafting, in an order that alternates."""
+        order = (False, True) if index % 2 == 0 else (True, False)
+        replies = {
+            draft: answer(self._runtime, prompt, sampling, index, self._max_tokens, draft=draft)
+            for draft in order
+        }
+        self._notices += [text for draft in order for text in replies[draft].notices]
+        return replies[False].reply, replies[True]
 
 
 def _spread(runtime: Runtime, prompt: str, max_tokens: int) -> float:

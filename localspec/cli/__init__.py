@@ -1,8 +1,8 @@
 """The command line. Data goes to stdout, everything else to stderr.
 
 Exit codes: 0 ok, 1 failed, 2 usage, 3 model not found or not there offline, 4 access, 5 does not
-fit in memory, 6 draft incompatible and one required, 7 file damaged, 130 interrupted. A reader
-that closes the pipe early has what it wanted: 0.
+fit in memory, 6 draft incompatible and one required, 7 file damaged, 130 interrupted, 143 ended by
+SIGTERM. A crash of llama.cpp is 1. A reader that closes the pipe early has what it wanted: 0.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from typing import Any
 import click
 
 from localspec import __version__
-from localspec.cli.interrupt import watch
+from localspec.cli.interrupt import exit_code, watch
 from localspec.cli.output import ReaderGoneError
 from localspec.errors import LocalspecError
+from localspec.processes import activity
 
 COMMANDS = {
     "chat": "Talk to a model in the terminal.",
@@ -84,7 +85,7 @@ def main(argv: list[str] | None = None) -> None:
     """Run a command and exit with its code."""
     _open_closed_streams()
     watch()
-    sys.exit(call(argv))
+    sys.exit(exit_code(call(argv, program=True)))
 
 
 def _open_closed_streams() -> None:
@@ -97,10 +98,14 @@ def _open_closed_streams() -> None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115
 
 
-def call(argv: list[str] | None = None) -> int:  # noqa: PLR0911 - one exit code a cause
-    """Run a command and return its exit code; whatever goes wrong becomes one line on stderr."""
+def call(argv: list[str] | None = None, *, program: bool = False) -> int:  # noqa: PLR0911 - one exit code a cause
+    """Run a command and return its exit code; whatever goes wrong becomes one line on stderr.
+
+    As a ``program``, where the process is ours, commands that use llama.cpp run in a child of it;
+    see `localspec.cli.containment`.
+    """
     try:
-        result: Any = cli.main(args=argv, prog_name="localspec", standalone_mode=False)
+        result: Any = cli.main(args=argv, prog_name="localspec", standalone_mode=False, obj=program)
         sys.stdout.flush()
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
@@ -139,8 +144,9 @@ def _report_defect(error: Exception) -> str:
 
 
 def _fail(message: str, code: int) -> int:
+    newline = "\n" * (activity.within_line() and sys.stderr.isatty())
     try:
-        click.echo(f"localspec: {message}", err=True)
+        click.echo(f"{newline}localspec: {message}", err=True)
     except OSError:  # nobody hears it; the code still counts
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
     return code

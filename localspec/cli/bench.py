@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from localspec.cli.containment import Unfinished, contain
 from localspec.cli.flags import model_argument, model_flags, sampling_flags, sort_flags
 from localspec.cli.interrupt import CtrlC
-from localspec.cli.output import write
-from localspec.errors import Interrupted, UsageError
+from localspec.cli.working import Working
+from localspec.errors import UsageError
 
 if TYPE_CHECKING:
     from localspec.bench.history import Past
     from localspec.bench.peers import Setting
+    from localspec.bench.speedup import Bench
     from localspec.bench.workloads import Workload
+    from localspec.cli.bench_rows import Rows
     from localspec.core.events import ModelInfo
     from localspec.loading.options import Options
     from localspec.runtime import Runtime
@@ -65,9 +65,11 @@ def command(
     Peers (--against, repeatable) are llama-cpp-python, llama-server=PATH and
     llama-speculative-simple=PATH.
     """
-    from localspec.bench.peers import compare
-    from localspec.bench.speedup import bench
+    contain()
+    from localspec.bench.peers import comparisons
+    from localspec.bench.speedup import Measuring
     from localspec.cli import bench_against, bench_report
+    from localspec.cli.bench_rows import JsonRows, TextRows
     from localspec.runtime import Runtime
 
     asked = sort_flags(model, flags)
@@ -78,44 +80,47 @@ def command(
     bench_against.modes(peers, lengths, "model")  # a typo is told before the model is loaded
     temperatures = (asked.sampling.temperature,) if _given("temperature") else _TEMPERATURES
     max_tokens = asked.max_tokens or _MAX_TOKENS
-    with CtrlC() as ctrl_c:
-        progress = _progress(ctrl_c)
-        with Runtime.open(options, cancelled=lambda: ctrl_c.pressed) as runtime:
-            ctrl_c.on_first = runtime.interrupt
-            info = runtime.info
-            for notice in info.notices:
-                click.echo(f"localspec: {notice}", err=True)
-            computing = [name for name in info.drafters if name not in {"suffix", "ngram"}]
-            modes = bench_against.modes(
-                peers, lengths or (_PEER_LENGTH,), next(iter(computing), None)
+    with CtrlC() as ctrl_c, Runtime.open(options, cancelled=lambda: ctrl_c.pressed) as runtime:
+        ctrl_c.on_first = runtime.interrupt
+        for notice in runtime.info.notices:
+            click.echo(f"localspec: {notice}", err=True)
+        info = runtime.info
+        computing = [name for name in info.drafters if name not in {"suffix", "ngram"}]
+        modes = bench_against.modes(peers, lengths or (_PEER_LENGTH,), next(iter(computing), None))
+        measuring = Measuring(runtime, chosen, temperatures, max_tokens=max_tokens)
+        working = Working(ctrl_c)
+        with Unfinished() as unfinished:
+            rows: Rows = (
+                JsonRows(unfinished, working, info)
+                if as_json
+                else TextRows(
+                    unfinished,
+                    working,
+                    expected=len(chosen) * len(temperatures),
+                    details=details,
+                    history=history,
+                    threads=info.threads,
+                )
             )
-            result = bench(
-                runtime, chosen, temperatures, max_tokens=max_tokens, on_progress=progress
-            )
-            compared = compare(
+            working.tell("measuring how much equal runs differ")
+            for step in measuring.steps():
+                rows.grown(measuring.so_far())
+                working.tell(step.stage, f"prompt {step.prompt + 1} of {step.prompts}")
+            result = measuring.so_far()
+            rows.done(result, _past(options, info, max_tokens, result))
+            compared = []
+            for row in comparisons(
                 runtime,
                 _setting(runtime),
-                modes,
+                [bench_against.interruptible(mode, ctrl_c) for mode in modes],
                 chosen,
                 temperatures,
                 max_tokens=max_tokens,
-                on_progress=progress,
-            )
-        if ctrl_c.pressed:
-            raise Interrupted("interrupted; nothing was concluded")
-    _clear_progress()
-    past = _past(options, info, max_tokens, result)
-    if as_json:
-        found = bench_report.report(result, info, compared, past)
-        write(json.dumps(found, ensure_ascii=False) + "\n")
-    else:
-        lines = bench_report.table(result)
-        if details:
-            lines += ["", *bench_report.details(result)]
-        if history:
-            lines += ["", *bench_report.changes(result, past, info.threads)]
-        for line in [*lines, *bench_report.peers(compared)]:
-            write(line + "\n")
+                progress=working,
+            ):
+                compared.append(row)
+                rows.compared(compared)
+            rows.end()
     if plot is not None:
         bench_report.plot(result, plot)
     return 0
@@ -124,21 +129,6 @@ def command(
 def _given(flag: str) -> bool:
     source = click.get_current_context().get_parameter_source(flag)
     return source is not click.core.ParameterSource.DEFAULT
-
-
-def _progress(ctrl_c: CtrlC) -> Callable[[str], None]:
-    def progress(what: str) -> None:
-        if ctrl_c.pressed:
-            raise Interrupted("interrupted; nothing was concluded")
-        if sys.stderr.isatty():
-            click.echo(f"\r{what:<60}", err=True, nl=False)
-
-    return progress
-
-
-def _clear_progress() -> None:
-    if sys.stderr.isatty():
-        click.echo("\r" + " " * 60 + "\r", err=True, nl=False)
 
 
 def _setting(runtime: Runtime) -> Setting:
@@ -155,7 +145,7 @@ def _setting(runtime: Runtime) -> Setting:
     )
 
 
-def _past(options: Options, info: ModelInfo, max_tokens: int, result: Any) -> Past | None:
+def _past(options: Options, info: ModelInfo, max_tokens: int, result: Bench) -> Past | None:
     """The last run of this setting; this one is added to the book."""
     from localspec.bench import history as bench_history
     from localspec.config import paths

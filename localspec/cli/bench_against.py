@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localspec.errors import UsageError
 
 if TYPE_CHECKING:
-    from localspec.bench.peers import Mode
+    from localspec.bench.peers import Mode, Peer, Question, Setting, Spoken
+    from localspec.cli.interrupt import CtrlC
 
 _LIBRARY = "llama-cpp-python"
 _SERVER = "llama-server"
@@ -50,3 +53,28 @@ def _program(path: str) -> Path:
     if not program.is_file():
         raise UsageError(f"no program at {program}; {_HOW}")
     return program
+
+
+def interruptible(mode: Mode, ctrl_c: CtrlC) -> Mode:
+    """The same, but Ctrl-C ends the wait for its start and for its answers."""
+    from localspec.bench.peers import Mode
+
+    return Mode(mode.name, partial(_running, mode, ctrl_c))
+
+
+@contextlib.contextmanager
+def _running(mode: Mode, ctrl_c: CtrlC, setting: Setting) -> Iterator[Peer]:
+    with contextlib.ExitStack() as stack:
+        with ctrl_c.raising():
+            peer = stack.enter_context(mode.start(setting))
+        yield _Interruptible(peer, ctrl_c)
+
+
+class _Interruptible:
+    def __init__(self, peer: Peer, ctrl_c: CtrlC) -> None:
+        self._peer, self._ctrl_c = peer, ctrl_c
+
+    def answer(self, question: Question) -> Spoken:
+        """Raises KeyboardInterrupt besides what the peer raises."""
+        with self._ctrl_c.raising():
+            return self._peer.answer(question)

@@ -15,14 +15,20 @@ if TYPE_CHECKING:
     from localspec.bench.speedup import Bench, Measured
     from localspec.core.events import ModelInfo
 
-_HEAD = "WORKLOAD     TEMP × PLAIN (MIN-MAX)    TOK/S ACCEPTED TOK/ROUND  K BOUND OUTSIDE"
+HEAD = "WORKLOAD     TEMP × PLAIN (MIN-MAX)    TOK/S ACCEPTED TOK/ROUND  K BOUND OUTSIDE"
 
 
 def report(
-    result: Bench, info: ModelInfo, compared: Sequence[Compared], past: Past | None
+    result: Bench,
+    info: ModelInfo,
+    compared: Sequence[Compared],
+    past: Past | None,
+    *,
+    complete: bool = True,
 ) -> dict[str, Any]:
-    """The object that ``bench --json`` prints."""
+    """The object that ``bench --json`` prints; not ``complete`` where it ended before its time."""
     return {
+        "complete": complete,
         "results": [dataclasses.asdict(m) | {"ratio": m.ratio} for m in result.results],
         "mean_ratio": result.mean_ratio,
         "spread": result.spread,
@@ -48,10 +54,16 @@ def report(
 
 def table(result: Bench) -> list[str]:
     """One line a workload, at most 80 columns, and what to make of it."""
-    lines = [_HEAD, *(_row(m) for m in result.results)]
-    lines.append(
+    return [HEAD, *(row(m) for m in result.results), *closing(result)]
+
+
+def closing(result: Bench) -> list[str]:
+    """What to make of the rows above."""
+    if result.mean_ratio is None:
+        return ["nothing was measured"]
+    lines = [
         f"on average {result.mean_ratio:.2f} times plain decoding; BOUND: the best K for all rounds"
-    )
+    ]
     lines.append(
         f"plain speed varied by {result.spread:.0%} between equal runs"
         + (": too much to conclude anything; run it on a quiet machine" if result.noisy else "")
@@ -60,7 +72,8 @@ def table(result: Bench) -> list[str]:
     return lines
 
 
-def _row(m: Measured) -> str:
+def row(m: Measured) -> str:
+    """One workload at one temperature."""
     drafted = [k for k, rounds in m.lengths.items() if k for _ in range(rounds)]
     usual = str(drafted[len(drafted) // 2]) if drafted else "-"
     return (
@@ -108,16 +121,23 @@ def peers(compared: Sequence[Compared]) -> list[str]:
     """Side by side with other programs; all speeds relative to our plain decoding beside them."""
     if not compared:
         return []
-    lines = ["", "PEER                     WORKLOAD     TEMP × PLAIN  OURS TOK/ROUND  OURS  SAME"]
-    for c in compared:
-        rounds = "-" if c.tokens_per_round is None else f"{c.tokens_per_round:.2f}"
-        lines.append(
-            f"{c.peer:<24} {c.workload:<12} {c.temperature:>4g} {c.ratio:>7.2f} {c.ours:>5.2f} "
-            f"{rounds:>9} {c.our_tokens_per_round:>5.2f}  {c.same}/{c.prompts}"
-        )
-    lines.append("× PLAIN: decoding speed by that of our plain decoding, measured in turns;")
-    lines.append("SAME: prompts with the same answer as ours, to be expected at temperature 0")
-    return lines
+    return ["", PEER_HEAD, *map(peer_row, compared), *PEER_CLOSING]
+
+
+PEER_HEAD = "PEER                     WORKLOAD     TEMP × PLAIN  OURS TOK/ROUND  OURS  SAME"
+PEER_CLOSING = (
+    "× PLAIN: decoding speed by that of our plain decoding, measured in turns;",
+    "SAME: prompts with the same answer as ours, to be expected at temperature 0",
+)
+
+
+def peer_row(c: Compared) -> str:
+    """One peer on one workload at one temperature."""
+    rounds = "-" if c.tokens_per_round is None else f"{c.tokens_per_round:.2f}"
+    return (
+        f"{c.peer:<24} {c.workload:<12} {c.temperature:>4g} {c.ratio:>7.2f} {c.ours:>5.2f} "
+        f"{rounds:>9} {c.our_tokens_per_round:>5.2f}  {c.same}/{c.prompts}"
+    )
 
 
 def require_matplotlib() -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localspec.cli.chats import to_resume
+from localspec.cli.containment import contain
 from localspec.cli.flags import (
     Asked,
     chosen_preset,
@@ -68,6 +69,7 @@ def command(
             asked.options, asked.sampling, asked.max_tokens, asked.seed, system, chat
         )
         return code
+    contain()
     return _lines(asked, system, chat)
 
 

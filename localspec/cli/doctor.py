@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from localspec.cli.containment import contained
 from localspec.cli.output import write
 
 if TYPE_CHECKING:
@@ -22,10 +23,11 @@ _INDENT = " " * 12
 @click.option("--json", "as_json", is_flag=True, help="A JSON object instead of text.")
 def command(*, offline: bool, as_json: bool) -> int:
     """Check Python, llama.cpp, devices, memory, folders, the Hub and the embedded pair."""
-    from localspec.doctor import diagnose
+    from localspec.doctor import Apart, Here, diagnose
 
+    examiner = Apart() if contained() else Here()
     findings = []
-    for finding in diagnose(offline=offline):
+    for finding in diagnose(offline=offline, examiner=examiner):
         findings.append(finding)
         if not as_json:
             _show(finding)

@@ -1,4 +1,4 @@
-"""Ctrl-C: the first ends the reply and keeps it, the second ends the program."""
+"""Ctrl-C: the first ends the reply and keeps it, the second ends the program. SIGTERM likewise."""
 
 from __future__ import annotations
 
@@ -6,12 +6,23 @@ import contextlib
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
 from typing import Any, Self
 
 _early = False
 """Ctrl-C was pressed before a command was ready for it."""
+_terminated = False
+"""SIGTERM was what interrupted."""
+_SAME_S = 0.1
+"""Seconds within which a second signal is the first one: sent to the group, and passed on."""
+_INTERRUPTED, _TERMINATED = 130, 143
+
+
+def exit_code(code: int) -> int:
+    """143 instead of 130 where SIGTERM was what interrupted; other codes are kept."""
+    return _TERMINATED if code == _INTERRUPTED and _terminated else code
 
 
 def watch() -> None:
@@ -26,25 +37,32 @@ def watch() -> None:
         _early = True
         raise KeyboardInterrupt
 
-    global _early  # noqa: PLW0603 - likewise
-    _early = False
+    global _early, _terminated  # noqa: PLW0603 - likewise
+    _early = _terminated = False
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, handle)
 
 
 class CtrlC:
-    """While active, Ctrl-C sets a flag and calls ``on_first`` instead of raising anywhere."""
+    """While active, Ctrl-C and SIGTERM set a flag and call ``on_first`` instead of raising."""
 
     def __init__(self) -> None:
         self.pressed = _early
         self.on_first: Callable[[], None] | None = None
-        self._previous: Any = None
+        self._previous: dict[int, Any] = {}
         self._raises = False
+        self._at = -_SAME_S
 
-    def _handle(self, _signal: int, _frame: FrameType | None) -> None:
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        global _terminated  # noqa: PLW0603 - a process ends once
+        now = time.monotonic()
+        if self.pressed and now - self._at < _SAME_S:
+            return
+        if not self.pressed:
+            _terminated = number == signal.SIGTERM
         if self.pressed:
-            os._exit(130)
-        self.pressed = True
+            os._exit(exit_code(_INTERRUPTED))
+        self.pressed, self._at = True, now
         if self._raises:
             raise KeyboardInterrupt
         if self.on_first is not None:
@@ -62,8 +80,9 @@ class CtrlC:
             self._raises = False
 
     def __enter__(self) -> Self:
-        """Take Ctrl-C over."""
-        self._previous = signal.signal(signal.SIGINT, self._handle)
+        """Take both over."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._previous[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(
@@ -72,5 +91,6 @@ class CtrlC:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Give it back."""
-        signal.signal(signal.SIGINT, self._previous)
+        """Give them back."""
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)

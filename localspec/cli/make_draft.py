@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from localspec.cli.containment import contain
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.output import write
 from localspec.core.units import size
@@ -45,6 +46,7 @@ def command(
     With --medusa, the draft is the Medusa heads that somebody trained for MODEL, from a checkpoint
     in safetensors.
     """
+    contain()
     from localspec.models.catalog.resolve import resolve
     from localspec.models.compat import heads
 

@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from localspec.errors import UsageError
+from localspec.processes import activity
 
 if TYPE_CHECKING:
     from localspec.core.events import Stats
@@ -79,6 +80,7 @@ def write(text: str) -> None:
         return
     if sys.stdout.isatty():
         text = text.translate(_OBEYED)
+        activity.line_open(not text.endswith("\n"))
     encoding = sys.stdout.encoding or "utf-8"
     try:
         sys.stdout.buffer.write(text.encode(encoding, "replace"))
@@ -89,8 +91,13 @@ def write(text: str) -> None:
 
 def write_json(value: Any) -> None:
     """One line of JSON to stdout, whole in any encoding."""
+    write(json_line(value))
+
+
+def json_line(value: Any) -> str:
+    """The line that `write_json` writes."""
     unicode = (sys.stdout.encoding or "utf-8").lower().startswith("utf")
-    write(json.dumps(value, ensure_ascii=not unicode, allow_nan=False) + "\n")
+    return json.dumps(value, ensure_ascii=not unicode, allow_nan=False) + "\n"
 
 
 def summary(stats: Stats) -> str:

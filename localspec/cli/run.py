@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from localspec.cli.containment import contain
 from localspec.cli.flags import chosen_preset, model_flags, preset_flag, sampling_flags, sort_flags
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.output import read_stdin, require_text, summary, write, write_json
@@ -42,6 +43,7 @@ def command(
     **flags: Any,
 ) -> int:
     """Reply to PROMPT once. A dash, or no PROMPT and a pipe, reads it from stdin."""
+    contain()
     if prompt is None and sys.stdin.isatty():
         raise UsageError("give a prompt: localspec run 'Hello', or - to read stdin")
     text = require_text(read_stdin() if prompt in {None, "-"} else prompt or "")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from localspec.cli.containment import contain
 from localspec.cli.models import describe, labelled
 from localspec.cli.output import write, write_json
 from localspec.core.units import size
@@ -28,6 +29,7 @@ def command(name: str, draft: str | None, *, offline: bool, as_json: bool) -> No
 
     Of a repository on the Hub that is not here: what there is to choose from.
     """
+    contain()
     from localspec.models.catalog.resolve import pair_called, resolve
 
     pair = pair_called(name)

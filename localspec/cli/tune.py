@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from localspec.cli.containment import Unfinished, contain
 from localspec.cli.flags import model_argument, model_flags, sort_flags
 from localspec.cli.interrupt import CtrlC
-from localspec.cli.output import write
+from localspec.cli.output import json_line, write
+from localspec.cli.working import UNFINISHED, Working
 from localspec.errors import Interrupted, UsageError
 
 if TYPE_CHECKING:
     from localspec.policy.costs import Costs
 
+_INCOMPLETE = "incomplete: passes were not measured to the end, and nothing was kept"
 _ACCEPTANCES = (0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
 
 
@@ -27,6 +30,7 @@ def command(model: str | None, *, as_json: bool, **flags: Any) -> int:
 
     The first use of a pair does the same by itself; this does it again and shows what it found.
     """
+    contain()
     from localspec.runtime import Runtime
 
     options = sort_flags(model, flags).options
@@ -35,33 +39,86 @@ def command(model: str | None, *, as_json: bool, **flags: Any) -> int:
     with (
         CtrlC() as ctrl_c,
         Runtime.open(options, cancelled=lambda: ctrl_c.pressed, anew=True) as runtime,
+        Unfinished() as unfinished,
     ):
         for notice in runtime.info.notices:
             click.echo(f"localspec: {notice}", err=True)
-        costs = runtime.measure_costs()
-        if ctrl_c.pressed:
-            raise Interrupted("interrupted; nothing was kept")
+        threads, kernels = runtime.info.threads, runtime.info.kernels
+        working = Working(ctrl_c)
+        passes = _Passes(unfinished, working, threads, kernels, as_json=as_json)
+        working.tell("measuring passes")
+        costs = runtime.measure_costs(passes)
+        working.clear()
         if costs is None:
             raise UsageError(
                 f"{runtime.info.name} is decoded plainly: "
                 f"{runtime.info.speculation.reason or 'there is nothing to tune'}"
             )
+        if ctrl_c.pressed:
+            raise Interrupted(UNFINISHED)
         runtime.keep_costs()
-        threads, kernels = runtime.info.threads, runtime.info.kernels
+        unfinished.hold("")
     chosen = _chosen(costs)
     if as_json:
-        found = {
-            "threads": threads,
-            "kernels": kernels,
-            "verify": {str(n): s for n, s in costs.curve().items()},
-            "draft": costs.drafts(),
-            "chosen": chosen,
-        }
-        write(json.dumps(found) + "\n")
+        found = _found(threads, kernels, costs.curve(), costs.drafts(), chosen, complete=True)
+        write(json_line(found))
         return 0
     for line in (f"kernels: {kernels}", *_lines(costs, chosen, threads)):
         write(line + "\n")
     return 0
+
+
+class _Passes:
+    """Holds the least time of each width that was measured so far."""
+
+    def __init__(
+        self,
+        unfinished: Unfinished,
+        working: Working,
+        threads: int,
+        kernels: str,
+        *,
+        as_json: bool,
+    ) -> None:
+        self._unfinished, self._working = unfinished, working
+        self._threads, self._kernels, self._as_json = threads, kernels, as_json
+        self._least: dict[int, float] = {}
+
+    def __call__(self, width: int, seconds: float) -> None:
+        """One pass was measured.
+
+        Raises:
+            Interrupted: Ctrl-C was pressed.
+        """
+        self._least[width] = min(seconds, self._least.get(width, seconds))
+        curve = dict(sorted(self._least.items()))
+        if self._as_json:
+            text = json_line(_found(self._threads, self._kernels, curve, {}, [], complete=False))
+        else:
+            lines = [*_curve_lines(curve, curve.get(1), self._threads), _INCOMPLETE]
+            text = "".join(f"{line}\n" for line in lines)
+        self._unfinished.hold(text)
+        self._working.tell("measuring passes", f"{len(curve)} widths so far")
+
+
+def _found(
+    threads: int,
+    kernels: str,
+    curve: Mapping[int, float],
+    drafts: Mapping[str, float],
+    chosen: list[dict[str, float]],
+    *,
+    complete: bool,
+) -> dict[str, Any]:
+    """The object that ``tune --json`` prints."""
+    return {
+        "complete": complete,
+        "threads": threads,
+        "kernels": kernels,
+        "verify": {str(n): s for n, s in curve.items()},
+        "draft": dict(drafts),
+        "chosen": chosen,
+    }
 
 
 def _chosen(costs: Costs) -> list[dict[str, float]]:
@@ -79,11 +136,7 @@ def _chosen(costs: Costs) -> list[dict[str, float]]:
 def _lines(costs: Costs, chosen: list[dict[str, float]], threads: int) -> list[str]:
     curve = costs.curve()
     one = curve.get(1) or costs.verify(1)
-    lines = [f"passes of the target on {threads} thread{'s' if threads > 1 else ''}:"]
-    lines.append("  TOKENS       MS  × ONE  MS/TOKEN")
-    lines += [
-        f"  {n:>6} {1000 * s:>8.1f} {s / one:>6.2f} {1000 * s / n:>9.1f}" for n, s in curve.items()
-    ]
+    lines = _curve_lines(curve, one, threads)
     for source, seconds in costs.drafts().items():
         lines.append(
             f"a token drafted by {source}: {1000 * seconds:.2f} ms, "
@@ -97,4 +150,14 @@ def _lines(costs: Costs, chosen: list[dict[str, float]], threads: int) -> list[s
     ]
     if max(c["times_plain"] for c in chosen) < 1.05:
         lines.append("nothing to gain from this draft on this machine: it will be parked")
+    return lines
+
+
+def _curve_lines(curve: Mapping[int, float], one: float | None, threads: int) -> list[str]:
+    """Seconds by width; ``one`` is what one token takes, if that is known."""
+    lines = [f"passes of the target on {threads} thread{'s' if threads > 1 else ''}:"]
+    lines.append("  TOKENS       MS  × ONE  MS/TOKEN")
+    for n, s in curve.items():
+        times = "-" if one is None else f"{s / one:.2f}"
+        lines.append(f"  {n:>6} {1000 * s:>8.1f} {times:>6} {1000 * s / n:>9.1f}")
     return lines

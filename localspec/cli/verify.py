@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from localspec.cli.containment import Unfinished, contain
 from localspec.cli.flags import model_argument, model_flags, sampling_flags, sort_flags
 from localspec.cli.interrupt import CtrlC
-from localspec.cli.output import decode, write, write_json
-from localspec.errors import Interrupted, UsageError
+from localspec.cli.output import decode, json_line, write
+from localspec.cli.working import Working
+from localspec.errors import UsageError
 
 if TYPE_CHECKING:
-    from localspec.bench.exactness import Divergence, Verification
+    from localspec.bench.exactness import Comparing, Comparison, Divergence, Verification
+    from localspec.core.events import ModelInfo
 
 _TEMPERATURES = (0.0, 0.7, 1.0)
 _MAX_TOKENS = 128
+_NOT_EXACT = "NOT EXACT: please report this with the output of `localspec doctor --json`"
 
 
 @click.command("verify")
@@ -43,7 +47,8 @@ def command(
     may choose, or of --draft-max tokens. Exit code 1 if a difference is more than a near-tie of the
     target's own arithmetic.
     """
-    from localspec.bench.exactness import verify
+    contain()
+    from localspec.bench.exactness import Comparing
     from localspec.bench.verify_prompts import VERIFY
     from localspec.runtime import Runtime
 
@@ -59,42 +64,60 @@ def command(
     settings = [dataclasses.replace(asked.sampling, temperature=t) for t in temperatures]
     texts = (_read(Path(prompts)) if prompts else list(VERIFY))[:limit]
 
-    with CtrlC() as ctrl_c:
-
-        def progress(temperature: float, done: int) -> None:
-            if ctrl_c.pressed:
-                raise Interrupted("interrupted; nothing was concluded")
-            if sys.stderr.isatty():
-                line = f"\rtemperature {temperature:g}: {done} of {len(texts)} prompts "
-                click.echo(line, err=True, nl=False)
-
-        with Runtime.open(asked.options, cancelled=lambda: ctrl_c.pressed) as runtime:
-            ctrl_c.on_first = runtime.interrupt
-            for notice in runtime.info.notices:
-                click.echo(f"localspec: {notice}", err=True)
-            result = verify(
-                runtime,
-                texts,
-                settings,
-                max_tokens=asked.max_tokens or _MAX_TOKENS,
-                seed=1 if asked.seed is None else asked.seed,
-                on_progress=progress,
-            )
-            info = runtime.info
-    if sys.stderr.isatty():
-        click.echo("\r" + " " * 40 + "\r", err=True, nl=False)
-    if as_json:
-        model_facts = {
-            "target": info.target,
-            "draft": info.draft,
-            "backend": info.backend,
-            "kernels": info.kernels,
-        }
-        write_json(report(result) | {"model": model_facts})
-    else:
-        for line in (*_lines(result), f"kernels of the target: {info.kernels}"):
-            write(line + "\n")
+    with (
+        CtrlC() as ctrl_c,
+        Runtime.open(asked.options, cancelled=lambda: ctrl_c.pressed) as runtime,
+    ):
+        ctrl_c.on_first = runtime.interrupt
+        for notice in runtime.info.notices:
+            click.echo(f"localspec: {notice}", err=True)
+        comparing = Comparing(
+            runtime,
+            texts,
+            settings,
+            max_tokens=asked.max_tokens or _MAX_TOKENS,
+            seed=1 if asked.seed is None else asked.seed,
+        )
+        result = _compare(comparing, len(texts), runtime.info, Working(ctrl_c), as_json=as_json)
     return 0 if result.exact else 1
+
+
+def _compare(
+    comparing: Comparing, prompts: int, info: ModelInfo, working: Working, *, as_json: bool
+) -> Verification:
+    """Print rows as they are done, or a JSON object at the end; all of it that there is where it
+    ends before its time.
+    """
+    facts = {
+        "target": info.target,
+        "draft": info.draft,
+        "backend": info.backend,
+        "kernels": info.kernels,
+    }
+    with Unfinished() as unfinished:
+        if as_json:
+            unfinished.hold(
+                json_line(report(comparing.so_far(), complete=False) | {"model": facts})
+            )
+        working.tell("comparing")
+        for row in comparing.steps():
+            result = comparing.so_far()
+            if as_json:
+                unfinished.hold(json_line(report(result, complete=False) | {"model": facts}))
+            elif 0 < row.replies < prompts:
+                unfinished.hold(_text([*_row(row), *_incomplete(result)]))
+            elif row.replies:
+                working.clear()
+                write(_text(_row(row)))
+                unfinished.hold(_text(_incomplete(result)))
+            stage = f"comparing at temperature {row.temperature:g}"
+            working.tell(stage, f"{row.replies} of {prompts} prompts")
+        result = comparing.so_far()
+        working.clear()
+        unfinished.hold("")
+    closing = [*_closing(result), f"kernels of the target: {info.kernels}"]
+    write(json_line(report(result) | {"model": facts}) if as_json else _text(closing))
+    return result
 
 
 def _read(path: Path) -> list[str]:
@@ -108,10 +131,11 @@ def _read(path: Path) -> list[str]:
     return texts
 
 
-def report(result: Verification) -> dict[str, Any]:
-    """The object that ``verify --json`` prints."""
+def report(result: Verification, *, complete: bool = True) -> dict[str, Any]:
+    """The object that ``verify --json`` prints; where it is not ``complete``, nothing is exact."""
     return {
-        "exact": result.exact,
+        "complete": complete,
+        "exact": result.exact if complete or not result.exact else None,
         "batch_noise": result.batch_noise,
         "typical_noise": result.typical_noise,
         "widths": {str(width): passes for width, passes in result.widths.items()},
@@ -132,25 +156,40 @@ def _divergence(d: Divergence) -> dict[str, Any]:
     return dataclasses.asdict(d) | {"gap": d.gap if math.isfinite(d.gap) else None}
 
 
-def _lines(result: Verification) -> list[str]:
-    lines = []
-    for c in result.comparisons:
-        per_round = c.tokens / c.rounds if c.rounds else 0.0
+def _text(lines: Sequence[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _row(c: Comparison) -> list[str]:
+    """One temperature, and what differed there."""
+    per_round = c.tokens / c.rounds if c.rounds else 0.0
+    compared = f"{c.identical} of {c.replies} replies identical"
+    figures = f"acceptance {c.acceptance:.0%}, {per_round:.1f} tokens per round"
+    lines = [f"temperature {c.temperature:g}: {compared} ({c.tokens} tokens, {figures})"]
+    for d in c.divergences:
+        kind = "near-tie" if d.near_tie else "NOT A NEAR-TIE"
         lines.append(
-            f"temperature {c.temperature:g}: {c.identical} of {c.replies} replies identical "
-            f"({c.tokens} tokens, acceptance {c.acceptance:.0%}, {per_round:.1f} tokens per round)"
+            f"  {kind}: logit gap {d.gap:.4f} at token {d.position} of {d.prompt!r} "
+            f"(plain {d.plain}, drafted {d.drafted})"
         )
-        for d in c.divergences:
-            kind = "near-tie" if d.near_tie else "NOT A NEAR-TIE"
-            lines.append(
-                f"  {kind}: logit gap {d.gap:.4f} at token {d.position} of {d.prompt!r} "
-                f"(plain {d.plain}, drafted {d.drafted})"
-            )
+    return lines
+
+
+def _incomplete(result: Verification) -> list[str]:
+    """What to make of the rows above where there should be more of them."""
+    total = sum(c.replies for c in result.comparisons)
+    apart = sum(len(c.divergences) for c in result.comparisons)
+    lines = [f"incomplete: {total} replies compared, {total - apart} identical"]
+    return lines if result.exact else [*lines, _NOT_EXACT]
+
+
+def _closing(result: Verification) -> list[str]:
+    """What to make of the rows above."""
+    noise = f"{result.batch_noise:.2g} here (typically {result.typical_noise:.2g})"
     widest = max(result.widths, default=1)
-    lines.append(
-        f"logits of passes over one and over several tokens (up to {widest}) differ by up to "
-        f"{result.batch_noise:.2g} here (typically {result.typical_noise:.2g})"
-    )
+    lines = [
+        f"logits of passes over one and over several tokens (up to {widest}) differ by up to {noise}"
+    ]
     total = sum(c.replies for c in result.comparisons)
     apart = sum(len(c.divergences) for c in result.comparisons)
     if apart == 0:
@@ -158,5 +197,5 @@ def _lines(result: Verification) -> list[str]:
     elif result.exact:
         lines.append(f"exact up to near-ties: {apart} of {total} replies ({apart / total:.1%})")
     else:
-        lines.append("NOT EXACT: please report this with the output of `localspec doctor --json`")
+        lines.append(_NOT_EXACT)
     return lines

@@ -207,4 +207,4 @@ class ModelInfo:
     drafters: tuple[str, ...] = ()
     """Names of those that draft, in order of preference."""
     kernels: str = ""
-    """Which kernels compute the target on the processor, and why; see `localspec.loading.kernels`."""
+    """Which kernels compute the target on the processor, and why (`localspec.loading.kernels`)."""

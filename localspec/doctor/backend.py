@@ -27,7 +27,7 @@ def check() -> Generator[Finding, None, bool]:
     except Exception as error:  # noqa: BLE001 - whatever keeps the native library from loading
         reason = " ".join(str(error).split()) or type(error).__name__
         text = f"llama-cpp-python cannot be loaded: {reason}"
-        yield Finding("llama.cpp", "broken", text, _reinstall("cpu"))
+        yield Finding("llama.cpp", "broken", text, reinstall("cpu"))
         return False
     commit = library.commit()
     text = f"llama-cpp-python {library.version()}, built for {backend}"
@@ -62,10 +62,10 @@ def unused_gpu() -> Finding:
     cards = _nvidia()
     if cards:
         text = f"{cards[0]} is here, but this build computes on the CPU"
-        return Finding("gpu", "note", text, _reinstall("cuda"), {"unused": cards})
+        return Finding("gpu", "note", text, reinstall("cuda"), {"unused": cards})
     if sys.platform == "darwin" and platform.machine() == "arm64":
         text = "this Mac has Metal, but this build computes on the CPU"
-        return Finding("gpu", "note", text, _reinstall("metal"), {"unused": ["Metal"]})
+        return Finding("gpu", "note", text, reinstall("metal"), {"unused": ["Metal"]})
     return Finding("gpu", "ok", "none found: models run on the CPU", details={"unused": []})
 
 
@@ -81,7 +81,7 @@ def _nvidia() -> list[str]:
     return [line.strip() for line in done.stdout.splitlines() if line.strip()]
 
 
-def _reinstall(backend: str) -> str:
+def reinstall(backend: str) -> str:
     """The command that builds llama.cpp again, for that backend."""
     if in_checkout():
         return f"LOCALSPEC_BACKEND={backend} scripts/localspec doctor"

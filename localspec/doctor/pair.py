@@ -17,6 +17,7 @@ from localspec.models.memory.report import describe, size_text, table
 
 if TYPE_CHECKING:
     from localspec.core.events import Stats
+    from localspec.doctor.examiner import Examiner
     from localspec.runtime import Runtime
 
 SPEED_CHECK_S = 2.0
@@ -27,7 +28,7 @@ _LINE = re.compile(r"^([0-9a-fA-F]{64}) [ *](\S.*)$")
 _REINSTALL = "install localspec again: the embedded pair is part of it"
 
 
-def check(*, library: bool, folders: bool) -> Iterator[Finding]:
+def check(examiner: Examiner, *, library: bool, folders: bool) -> Iterator[Finding]:
     """Hashes, then speed, then fit; without library or folders the last two are not tried."""
     files = files_whole(FOLDER)
     yield files
@@ -37,8 +38,8 @@ def check(*, library: bool, folders: bool) -> Iterator[Finding]:
         reason = "llama.cpp does not load" if not library else "there is no folder for its log"
         yield Finding("speed", "note", f"not tried: {reason}")
         return
-    yield _speed()
-    yield _fit()
+    yield examiner.speed()
+    yield examiner.fit()
 
 
 def files_whole(folder: Path) -> Finding:
@@ -73,7 +74,7 @@ def files_whole(folder: Path) -> Finding:
     return Finding("demo", "ok", f"{text} and whole", details=details | {"hashes": "match"})
 
 
-def _speed() -> Finding:
+def speed() -> Finding:
     """Answers of the embedded pair for two seconds, with and without drafts in turn."""
     from localspec.loading.options import Options
     from localspec.runtime import Runtime
@@ -121,7 +122,7 @@ def _rate(stats: list[Stats]) -> float:
     return sum(s.emitted for s in stats) / seconds if seconds else 0.0
 
 
-def _fit() -> Finding:
+def fit() -> Finding:
     """How the model that is used when none is named fits here: the person's own, else demo."""
     from localspec.models.catalog.resolve import resolve
     from localspec.models.memory.fit import fit_files
@@ -131,9 +132,9 @@ def _fit() -> Finding:
     try:
         name = str(settings.settings().get("model", name))
         files = resolve(name, None)
-        fit = fit_files(files.target, files.draft, Wishes(), measure=True)
+        found = fit_files(files.target, files.draft, Wishes(), measure=True)
     except LocalspecError as error:
         fix = f"localspec show {name}"
         return Finding("fit", "note", f"{name} cannot be fitted: {error}", fix)
-    text = f"{name}: {fit.verdict}"
-    return Finding("fit", "ok", text, details=describe(fit), table=tuple(table(fit)))
+    text = f"{name}: {found.verdict}"
+    return Finding("fit", "ok", text, details=describe(found), table=tuple(table(found)))

@@ -102,6 +102,15 @@ class EngineClient:
         self._replies: dict[int, Inbox] = {}
         self._next_id = 1
         self._closing = False
+        self._loading = ""
+        """The file that is being loaded."""
+
+    @property
+    def _doing(self) -> str:
+        """What the process does now, as far as it has told."""
+        if self._loading:
+            return f"loading {self._loading}"
+        return "answering" if self._replies else ""
 
     @property
     def alive(self) -> bool:
@@ -121,6 +130,7 @@ class EngineClient:
         """
         await self.close()
         self._opening = asyncio.Queue()
+        self._loading = ""
         self._process = await spawn(self._log, self._runtime)
         self._reader = asyncio.create_task(self._read(self._process), name="engine reader")
         self._send(OpenCommand(self._options))
@@ -135,9 +145,11 @@ class EngineClient:
                             f"version {protocol.VERSION}; install localspec again"
                         )
                 case LoadingEvent(name, fraction):
+                    self._loading = name
                     if on_loading is not None:
                         on_loading(Loading(name, fraction))
                 case OpenedEvent(info):
+                    self._loading = ""
                     self.info = info
                     return info
                 case FailedEvent():
@@ -252,7 +264,7 @@ class EngineClient:
         if process.stdin is not None:
             process.stdin.close()
         status = await process.wait()
-        end = broken or EngineError(epitaph(status, self._log))
+        end = broken or EngineError(epitaph(status, self._log, self._doing))
         self._opening.put_nowait(Interrupted("loading was stopped") if self._closing else end)
         if not self._closing:
             self._replies_fail(end)

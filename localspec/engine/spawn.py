@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import sys
 from asyncio.subprocess import Process
@@ -13,8 +14,12 @@ from pathlib import Path
 import localspec
 from localspec.engine import protocol
 from localspec.errors import EngineError
+from localspec.processes import crash
 
 _LOG_BYTES = 1 << 20
+_LOG_TAIL = 1 << 16
+_OURS = re.compile(r"\d{4}-\d\d-\d\d \S+ \d+ [A-Z]+ |  File |Extension modules")
+"""Begins a line of the log that is not native code's."""
 _HOME = str(Path(localspec.__file__).resolve().parent.parent)
 
 
@@ -60,12 +65,30 @@ def _make_room(log_path: Path) -> None:
             log_path.replace(log_path.with_suffix(".log.1"))
 
 
-def epitaph(status: int, log: Path) -> str:
-    """What to say of a process that ended with ``status`` and should not have."""
-    if status < 0:
-        try:
-            name = f", {signal.Signals(-status).name}"
-        except ValueError:
-            name = ""
-        return f"the engine stopped (signal {-status}{name}); its log is {log}"
-    return f"the engine stopped (exit status {status}); its log is {log}"
+def epitaph(status: int, log: Path, doing: str = "") -> str:
+    """What to say of a process that ended with ``status`` while ``doing`` and should not have."""
+    at = f" while {doing}" if doing else ""
+    if status >= 0:
+        return f"the engine stopped{at} (exit status {status}); its log is {log}"
+    try:
+        name = f", {signal.Signals(-status).name}"
+    except ValueError:
+        name = ""
+    said = _last_words(log) if -status == signal.SIGABRT else ""
+    said = f": {said}" if said else ""
+    advice = "" if -status == signal.SIGKILL else "; try `localspec doctor`"
+    return f"the engine stopped{at} (signal {-status}{name}){said}; its log is {log}{advice}"
+
+
+def _last_words(log: Path) -> str:
+    """The native message before the last crash in a log; "" if there is none."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - _LOG_TAIL))
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+    before, crashed, _ = text.rpartition(crash.DUMP)
+    latest = (before if crashed else text).rpartition(crash.DUMP)[2]
+    said = crash.last_words(latest)
+    return "" if _OURS.match(said) else said

@@ -25,6 +25,7 @@ from localspec.llama.limits import KV_TYPES, OUTPUTS, decode_error
 from localspec.llama.logits import LastLogits
 from localspec.llama.model import Model
 from localspec.llama.tree_layout import Tree
+from localspec.processes.activity import doing
 
 _FLASH = re.compile(r"(?:Flash Attention|flash_attn\s+=) (auto|enabled|disabled)")
 _NEVER = c_api.ggml_abort_callback()
@@ -59,6 +60,7 @@ class Context:
         """
         if kv_type not in KV_TYPES:
             raise UsageError(f"no KV type {kv_type!r}; there are: {', '.join(KV_TYPES)}")
+        doing(f"making a context of {n_ctx} tokens for {model.path}")
         self.model = model
         self.stop = stop or StopFlag()
         params = c_api.llama_context_default_params()

@@ -11,6 +11,7 @@ from typing import Any
 from localspec.errors import LocalspecError
 from localspec.llama.library import c_api
 from localspec.models.compat.heads import bare_promise
+from localspec.processes.activity import doing
 
 _WEIGHTS = re.compile(r":\s+(\S+) model buffer size =")
 _EXTRA = re.compile(r"AMX|CPU_(?!Mapped$)\w+")
@@ -32,6 +33,7 @@ def load(path: Path, params: Any) -> Any:
     Some architectures cannot be loaded where the header promises layers for multi-token prediction
     that a converter left out. They are loaded as if nothing had been promised.
     """
+    doing(f"loading {path}")
     found = c_api.llama_model_load_from_file(os.fsencode(path), params)
     if found:
         return found

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from localspec.errors import Interrupted, LocalspecError
+from localspec.processes import crash
 
 TYPES = {2: 10, 3: 11, 4: 2}
 """Bits a weight, roughly, to llama.cpp's file types: Q2_K, Q3_K_S, Q4_0."""
@@ -57,6 +58,8 @@ def rewrite(job: Rewriting, cancelled: Callable[[], bool]) -> None:
         said = _watched(process, json.dumps(asked), cancelled)
         if process.returncode:
             reason = (said.strip().splitlines() or ["it ended without a word"])[-1]
+            if process.returncode < 0:
+                reason = crash.explain(-process.returncode, "", said)
             raise LocalspecError(f"llama.cpp cannot write {job.destination}: {reason}")
         partial.replace(job.destination)
     finally:

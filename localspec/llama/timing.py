@@ -14,6 +14,7 @@ import numpy as np
 from localspec.llama.context import Context
 from localspec.llama.heads.medusa import Medusa
 from localspec.llama.passes import Passes, ordinary_tokens
+from localspec.processes.activity import doing
 
 _WIDTHS = (1, 4, 8, 2, 16, 5, 3, 6, 12, 9, 32, 7, 10, 24, 14)
 """In the order of what is most worth knowing when time runs out."""
@@ -35,11 +36,15 @@ _MUST_GAIN = 1.25
 """More threads must be this much faster."""
 
 
-def sweep(context: Context, budget_s: float = 1.5) -> dict[int, float]:
+def sweep(
+    context: Context, budget_s: float = 1.5, on_pass: Callable[[int, float], None] | None = None
+) -> dict[int, float]:
     """Seconds of a pass over n tokens with all logits, after a short context, for as many widths as
     time allows.
+
+    ``on_pass`` is told each width and time as it was measured, and may raise to end it.
     """
-    return _measured(context, _WIDTHS, budget_s)
+    return _measured(context, _WIDTHS, budget_s, on_pass)
 
 
 def glance(context: Context, budget_s: float = 0.6) -> dict[int, float]:
@@ -111,7 +116,13 @@ def _read(context: Context, tokens: Sequence[int], budget_s: float) -> bool:
     return True
 
 
-def _measured(context: Context, widths: Sequence[int], budget_s: float) -> dict[int, float]:
+def _measured(
+    context: Context,
+    widths: Sequence[int],
+    budget_s: float,
+    on_pass: Callable[[int, float], None] | None = None,
+) -> dict[int, float]:
+    doing(f"measuring passes of {context.model.path}")
     began = time.perf_counter()
     # A recurrent state could not be taken back to what was read before.
     before = 0 if context.rollback is not None else min(_SHORT, context.capacity // 4)
@@ -120,7 +131,15 @@ def _measured(context: Context, widths: Sequence[int], budget_s: float) -> dict[
             context.forward([(0, ordinary_tokens(context.model, before), 0)])
         fitting = [n for n in widths if n <= context.capacity - before]
         left_s = budget_s - (time.perf_counter() - began)
-        return least_seconds(Passes(context).seconds, fitting, left_s)
+        passes = Passes(context)
+
+        def visit(width: int) -> float:
+            seconds = passes.seconds(width)
+            if on_pass is not None:
+                on_pass(width, seconds)
+            return seconds
+
+        return least_seconds(visit, fitting, left_s)
     finally:
         context.truncate(0, 0)
 

@@ -29,7 +29,15 @@ _THOROUGH_S = 30.0
 """Seconds at most, where the person asked for measurements and waits for them."""
 
 
+OnPass = Callable[[int, float], None]
+"""Is told (tokens, seconds) of a pass that was measured, and may raise to end it."""
+
+
 def _nothing() -> None:
+    return None
+
+
+def _no_measure(_: OnPass | None = None) -> None:
     return None
 
 
@@ -40,7 +48,7 @@ class Control:
     policy: Policy
     save: Callable[[], None] = _nothing
     """Keeps what the policy measured for the next session; may raise OSError."""
-    measure: Callable[[], Costs | None] = _nothing
+    measure: Callable[[OnPass | None], Costs | None] = _no_measure
     """Measures anew what passes cost; None where that is of no use."""
     proof: Policy | None = None
     """Drafts all that ``policy`` may draft; None: ``policy`` itself does."""
@@ -78,8 +86,8 @@ def automatic(
         _renew(knowledge, glance(target), _draft_costs(drafting))
     auto = Controller(knowledge, sources, branching=branching)
 
-    def measure() -> Costs:
-        near = sweep(target, _THOROUGH_S)
+    def measure(on_pass: OnPass | None) -> Costs:
+        near = sweep(target, _THOROUGH_S, on_pass)
         curves = _curves(near, sweep_long(target, near, _THOROUGH_S), drafting)
         auto.measured(curves)
         return curves[0]

@@ -17,7 +17,7 @@ from localspec.bench.peers import (
     Compared,
     Question,
     Setting,
-    compare,
+    comparisons,
     llama_server,
     speculative_simple,
 )
@@ -134,7 +134,7 @@ def test_everything_is_relative_to_our_plain_decoding(files: Files, tmp_path: Pa
     modes = llama_server.modes(program(tmp_path, "server", SERVER), [3], "model")
     options = Options(model=str(files.target), draft=str(files.draft), draft_max=3)
     with Runtime.open(options) as runtime:
-        plain, drafting = compare(runtime, setting(files), modes, [SHORT], (0.0,), max_tokens=8)
+        plain, drafting = comparisons(runtime, setting(files), modes, [SHORT], (0.0,), max_tokens=8)
     assert plain.peer == "llama-server plain"
     assert plain.ratio > 0
     assert plain.ours > 0

@@ -17,7 +17,7 @@ import pytest
 from conftest import Files
 
 from localspec import cli
-from localspec.doctor import Finding, backend, diagnose, network, pair, storage, system
+from localspec.doctor import Finding, Here, backend, diagnose, network, pair, storage, system
 from localspec.models.catalog import catalog, toml_file
 
 ROOT = Path(__file__).parents[2]
@@ -49,7 +49,7 @@ def demo(files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def by_topic(*, offline: bool = True) -> dict[str, Finding]:
-    return {finding.topic: finding for finding in diagnose(offline=offline)}
+    return {finding.topic: finding for finding in diagnose(offline=offline, examiner=Here())}
 
 
 def home() -> Path:

@@ -98,7 +98,15 @@ class Compared:
     prompts: int
 
 
-def compare(
+class Progress(Protocol):
+    """Whoever is told what is being measured."""
+
+    def tell(self, stage: str, detail: str = "") -> None:
+        """May raise to end it."""
+        ...
+
+
+def comparisons(
     runtime: Runtime,
     setting: Setting,
     modes: Sequence[Mode],
@@ -106,23 +114,29 @@ def compare(
     temperatures: Sequence[float],
     *,
     max_tokens: int,
-    on_progress: Callable[[str], None] | None = None,
-) -> list[Compared]:
-    """Measure all peers, one running at a time.
+    progress: Progress | None = None,
+) -> Iterator[Compared]:
+    """Measure all peers, one running at a time; each row as it is done.
 
     Raises:
         LocalspecError: a reply failed, here or there.
     """
-    found = []
     for mode in modes:
+        if progress is not None:
+            progress.tell(f"starting {mode.name}")
         with mode.start(setting) as peer:
             for temperature in temperatures:
                 for workload in workloads:
-                    if on_progress is not None:
-                        on_progress(f"{mode.name}: {workload.name}, temperature {temperature:g}")
-                    turns = list(_turns(runtime, peer, workload, temperature, max_tokens))
-                    found.append(_compared(mode.name, workload.name, temperature, turns))
-    return found
+                    turns = []
+                    count = len(workload.prompts)
+                    for i in range(count):
+                        if progress is not None:
+                            stage = f"{mode.name}: {workload.name}, temperature {temperature:g}"
+                            progress.tell(stage, f"prompt {i + 1} of {count}")
+                        sampling = Sampling(temperature=temperature)
+                        prompt = workload.prompts[i]
+                        turns.append(_turn(runtime, peer, prompt, sampling, i, max_tokens))
+                    yield _compared(mode.name, workload.name, temperature, turns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,25 +148,23 @@ class _Turn:
     same: bool
 
 
-def _turns(
-    runtime: Runtime, peer: Peer, workload: Workload, temperature: float, max_tokens: int
-) -> Iterator[_Turn]:
-    sampling = Sampling(temperature=temperature)
-    for seed, prompt in enumerate(workload.prompts):
-        message = Message("user", prompt)
-        text = runtime.render([message])
-        tokens = runtime.encode([message])
-        plain = answer(runtime, prompt, sampling, seed, max_tokens, draft=False).reply
-        spoken = peer.answer(Question(text, tokens, sampling, seed, max_tokens))
-        ours = answer(runtime, prompt, sampling, seed, max_tokens, draft=True).reply
-        stats = ours.stats
-        yield _Turn(
-            plain=plain.stats.tokens_per_second,
-            ours=stats.tokens_per_second,
-            our_tokens_per_round=stats.emitted / max(1, stats.rounds),
-            spoken=spoken,
-            same=spoken.text.strip() == plain.text.strip(),
-        )
+def _turn(
+    runtime: Runtime, peer: Peer, prompt: str, sampling: Sampling, seed: int, max_tokens: int
+) -> _Turn:
+    message = Message("user", prompt)
+    text = runtime.render([message])
+    tokens = runtime.encode([message])
+    plain = answer(runtime, prompt, sampling, seed, max_tokens, draft=False).reply
+    spoken = peer.answer(Question(text, tokens, sampling, seed, max_tokens))
+    ours = answer(runtime, prompt, sampling, seed, max_tokens, draft=True).reply
+    stats = ours.stats
+    return _Turn(
+        plain=plain.stats.tokens_per_second,
+        ours=stats.tokens_per_second,
+        our_tokens_per_round=stats.emitted / max(1, stats.rounds),
+        spoken=spoken,
+        same=spoken.text.strip() == plain.text.strip(),
+    )
 
 
 def _compared(peer: str, workload: str, temperature: float, turns: Sequence[_Turn]) -> Compared:
@@ -170,4 +182,4 @@ def _compared(peer: str, workload: str, temperature: float, turns: Sequence[_Tur
     )
 
 
-__all__ = ["Compared", "Mode", "Peer", "Question", "Setting", "Spoken", "compare"]
+__all__ = ["Compared", "Mode", "Peer", "Question", "Setting", "Spoken", "comparisons"]

@@ -1,0 +1,144 @@
+"""What ``bench`` prints while it measures: rows of a table as they are done, or JSON at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from localspec.cli import bench_report
+from localspec.cli.output import json_line, write
+
+if TYPE_CHECKING:
+    from localspec.bench.history import Past
+    from localspec.bench.peers import Compared
+    from localspec.bench.speedup import Bench
+    from localspec.cli.containment import Unfinished
+    from localspec.cli.working import Working
+    from localspec.core.events import ModelInfo
+
+
+class Rows(Protocol):
+    """Shows a benchmark as it grows."""
+
+    def grown(self, so_far: Bench) -> None:
+        """Show rows that were not there before; there should be more of them."""
+        ...
+
+    def done(self, result: Bench, past: Past | None) -> None:
+        """Show what follows from all rows."""
+        ...
+
+    def compared(self, rows: Sequence[Compared]) -> None:
+        """Show the peers' rows that were not there before."""
+        ...
+
+    def end(self) -> None:
+        """Everything was measured."""
+        ...
+
+
+class TextRows:
+    """A table that grows."""
+
+    def __init__(
+        self,
+        unfinished: Unfinished,
+        working: Working,
+        *,
+        expected: int,
+        details: bool,
+        history: bool,
+        threads: int,
+    ) -> None:
+        """``expected`` rows in all."""
+        self._unfinished, self._working = unfinished, working
+        self._expected, self._threads = expected, threads
+        self._details, self._history = details, history
+        self._rows = 0
+        self._peers = 0
+
+    def grown(self, so_far: Bench) -> None:
+        """See `Rows`."""
+        head = [] if self._rows else [bench_report.HEAD]
+        rows = so_far.results[self._rows :]
+        if rows:
+            self._print([*head, *map(bench_report.row, rows)])
+        self._rows += len(rows)
+        count = f"incomplete: {self._rows} of {self._expected} rows"
+        self._unfinished.hold(_text([count, *bench_report.closing(so_far)]))
+
+    def done(self, result: Bench, past: Past | None) -> None:
+        """See `Rows`."""
+        self.grown(result)
+        lines = bench_report.closing(result)
+        if self._details:
+            lines += ["", *bench_report.details(result)]
+        if self._history:
+            lines += ["", *bench_report.changes(result, past, self._threads)]
+        self._unfinished.hold("")
+        self._print(lines)
+
+    def compared(self, rows: Sequence[Compared]) -> None:
+        """See `Rows`."""
+        head = [] if self._peers else ["", bench_report.PEER_HEAD]
+        self._print([*head, *map(bench_report.peer_row, rows[self._peers :])])
+        self._peers = len(rows)
+        self._unfinished.hold(_text(["incomplete: not all rows of peers", *_CLOSING]))
+
+    def end(self) -> None:
+        """See `Rows`."""
+        self._working.clear()
+        self._unfinished.hold("")
+        if self._peers:
+            write(_text(_CLOSING))
+
+    def _print(self, lines: Sequence[str]) -> None:
+        self._working.clear()
+        write(_text(lines))
+
+
+class JsonRows:
+    """One JSON object."""
+
+    def __init__(self, unfinished: Unfinished, working: Working, info: ModelInfo) -> None:
+        """Nothing is measured yet."""
+        self._unfinished, self._working, self._info = unfinished, working, info
+        self._result: Bench | None = None
+        self._past: Past | None = None
+        self._peers: tuple[Compared, ...] = ()
+
+    def grown(self, so_far: Bench) -> None:
+        """See `Rows`."""
+        self._result = so_far
+        self._unfinished.hold(self._line(complete=False))
+
+    def done(self, result: Bench, past: Past | None) -> None:
+        """See `Rows`."""
+        self._past = past
+        self.grown(result)
+
+    def compared(self, rows: Sequence[Compared]) -> None:
+        """See `Rows`."""
+        self._peers = tuple(rows)
+        self._unfinished.hold(self._line(complete=False))
+
+    def end(self) -> None:
+        """See `Rows`."""
+        self._working.clear()
+        line = self._line(complete=True)
+        self._unfinished.hold("")
+        write(line)
+
+    def _line(self, *, complete: bool) -> str:
+        assert self._result is not None, "a benchmark has at least one step"
+        found = bench_report.report(
+            self._result, self._info, self._peers, self._past, complete=complete
+        )
+        return json_line(found)
+
+
+_CLOSING = bench_report.PEER_CLOSING
+
+
+def _text(lines: Sequence[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)

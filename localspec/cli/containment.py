@@ -1,0 +1,120 @@
+"""A supervising parent process, so that no crash of llama.cpp ends a command without a sentence.
+
+`contain` forks before numpy and llama.cpp are imported, which costs about two milliseconds. The
+child goes on with the command. The parent only waits: it passes signals on, keeps the end of what
+native code writes to stderr, and says in one line how the child died, where it did. Shared memory
+holds what the child was doing, and what it has measured but not printed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import io
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from localspec.processes import activity
+
+if TYPE_CHECKING:
+    from localspec.cli.supervisor import Record
+
+_SET_DEATH_SIGNAL = 1
+"""prctl's PR_SET_PDEATHSIG."""
+_record: Record | None = None
+"""What this process shares with the parent that supervises it, if one does."""
+
+
+def contained() -> bool:
+    """Whether the running command was started as a program, which may fork."""
+    return bool(click.get_current_context().find_root().obj)
+
+
+def contain() -> None:
+    """Go on in a child process; the parent ends with the child's exit code, or 1 if it crashed.
+
+    Nothing happens in a command that other code has called, nor on macOS, whose frameworks do not
+    survive a fork, nor where there is no fork.
+    """
+    if not contained() or sys.platform != "linux" or _record is not None:
+        return
+    from localspec.cli.supervisor import WATCHED, Record, Supervisor
+
+    record = Record()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    native, native_in = os.pipe()
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    parent = os.getpid()
+    child = os.fork()
+    if child:
+        os.close(native_in)
+        # Without the interpreter's own end, which takes time: nothing of it was used.
+        os._exit(Supervisor(child, native, record).wait())
+    os.close(native)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    _die_with(parent)
+    _divert(native_in)
+    _share(record)
+
+
+def _share(record: Record) -> None:
+    global _record  # noqa: PLW0603 - a process has one parent
+    _record = record
+    record.share()
+    activity.doing("starting llama.cpp")
+
+
+def _die_with(parent: int) -> None:
+    """Let the kernel end this process when its parent is killed."""
+    ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _divert(native: int) -> None:
+    """Native code writes its stderr to the parent; our own messages go where they went."""
+    ours = os.dup(2)
+    encoding, errors = sys.stderr.encoding, sys.stderr.errors
+    raw = io.FileIO(ours, "w")
+    sys.stderr = io.TextIOWrapper(
+        io.BufferedWriter(raw), encoding=encoding, errors=errors, line_buffering=True
+    )
+    os.dup2(native, 2)
+    os.close(native)
+    faulthandler.enable(file=2, all_threads=False)
+
+
+class Unfinished(contextlib.AbstractContextManager["Unfinished"]):
+    """Text for stdout that is due if the command ends before its time: what was measured so far.
+
+    It is printed where the block ends with an error or an interruption, and by the supervising
+    parent where this process crashes.
+    """
+
+    def __init__(self) -> None:
+        self._text = ""
+
+    def hold(self, text: str) -> None:
+        """From now on this is due instead."""
+        self._text = text
+        if _record is not None:
+            _record.hold(text.encode("utf-8", "replace"))
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Print it if it is due."""
+        from localspec.cli.output import write
+        from localspec.errors import LocalspecError
+
+        text = self._text
+        self.hold("")
+        due = (LocalspecError, KeyboardInterrupt, MemoryError)
+        if text and kind is not None and issubclass(kind, due):
+            newline = "\n" * (activity.within_line() and sys.stdout.isatty())
+            write(newline + text)

@@ -1,0 +1,149 @@
+"""The parent of a command's process: waits, passes signals on, and reports a crash."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import resource
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+from localspec.config import paths
+from localspec.errors import LocalspecError
+from localspec.processes import activity, crash
+
+WATCHED = {signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
+"""Taken one by one in the parent. SIGTSTP is not among them: a terminal stops both processes."""
+_OURS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE}
+"""Signals that end a process because somebody wants it so; any other death is a crash."""
+_SLOT = 1 << 20
+"""Bytes of held text at most."""
+_TAIL = 1 << 16
+"""Bytes of native text that are kept of one process."""
+_LOG_BYTES = 1 << 20
+"""Size at which the log is moved aside."""
+_DRAIN_S = 0.5
+"""Seconds for the rest of the pipe; a grandchild may hold it open."""
+NATIVE_LOG = "native.log"
+
+
+class Record:
+    """Memory that parent and child share. Pages that nobody touches take no memory."""
+
+    def __init__(self) -> None:
+        """Make it, before the fork."""
+        self._memory = mmap.mmap(-1, activity.SIZE + 1 + 2 * (8 + _SLOT))
+
+    def share(self) -> None:
+        """In the child: name steps here."""
+        activity.share(self._memory)
+
+    def last(self) -> tuple[str, bool]:
+        """In the parent: the child's last step, and whether its output ends within a line."""
+        return activity.last(self._memory)
+
+    def hold(self, text: bytes) -> None:
+        """In the child: keep text, at once or not at all; longer than 1 MiB is left out."""
+        if len(text) > _SLOT:
+            return
+        other = 1 - self._memory[activity.SIZE]
+        at = self._slot(other)
+        self._memory[at : at + 8] = len(text).to_bytes(8, "little")
+        self._memory[at + 8 : at + 8 + len(text)] = text
+        self._memory[activity.SIZE] = other
+
+    def held(self) -> bytes:
+        """In the parent: the text kept last."""
+        at = self._slot(self._memory[activity.SIZE])
+        length = int.from_bytes(self._memory[at : at + 8], "little")
+        return bytes(self._memory[at + 8 : at + 8 + length])
+
+    @staticmethod
+    def _slot(index: int) -> int:
+        return activity.SIZE + 1 + index * (8 + _SLOT)
+
+
+class Supervisor:
+    """Waits for one child."""
+
+    def __init__(self, child: int, native: int, record: Record) -> None:
+        """``native`` is where the child's native stderr can be read."""
+        self._child, self._native, self._record = child, native, record
+        self._tail = b""
+        self._reader = threading.Thread(target=self._read, name="native stderr", daemon=True)
+
+    def wait(self) -> int:
+        """Until the child has ended; its exit code, 1 after a crash."""
+        self._reader.start()
+        while True:
+            info = signal.sigwaitinfo(WATCHED)
+            if info.si_signo == signal.SIGCHLD:
+                ended, status = os.waitpid(self._child, os.WNOHANG)
+                if ended:
+                    return self._end(status)
+            elif info.si_code <= 0:  # sent to this process; a terminal's key reaches both
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self._child, info.si_signo)
+
+    def _read(self) -> None:
+        while chunk := os.read(self._native, _TAIL):
+            self._tail = (self._tail + chunk)[-_TAIL:]
+
+    def _end(self, status: int) -> int:
+        self._reader.join(_DRAIN_S)
+        native = self._tail.decode("utf-8", "replace")
+        number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+        doing, line_open = self._record.last()
+        what = crash.explain(number, doing, native) if number else "ended"
+        log = _log(what, native) if native or number not in {0, *_OURS} else None
+        held = self._record.held()
+        if held or number not in {0, *_OURS}:
+            _print(1, ("\n" * (line_open and os.isatty(1))).encode() + held)
+        if not number:
+            return os.waitstatus_to_exitcode(status)
+        if number in _OURS:
+            _end_by(number)
+        newline = "\n" * (line_open and os.isatty(2) and not os.isatty(1))
+        place = f"the log is {log}" if log is not None else "no log could be written"
+        sentence = f"{what}; {place}; {crash.advice(number, doing)}"
+        encoding = sys.stderr.encoding or "utf-8"
+        _print(2, f"{newline}localspec: {sentence}\n".encode(encoding, "replace"))
+        return 1
+
+
+def _log(what: str, native: str) -> Path | None:
+    """Add to the log; None where that is not possible."""
+    try:
+        path = paths.make(paths.state_dir()) / NATIVE_LOG
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_size > _LOG_BYTES:
+                path.replace(path.with_suffix(".log.1"))
+        begun = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
+        command = " ".join(map(crash.harmless, sys.argv[1:2]))
+        lines = [f"{begun} UTC, {command}: {what}", *map(crash.visible, native.splitlines())]
+        entry = "".join(f"{line}\n" for line in lines).encode("utf-8", "replace")
+        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        with os.fdopen(file, "ab") as log:
+            log.write(entry)
+    except (OSError, LocalspecError):
+        return None
+    return path
+
+
+def _end_by(number: int) -> None:
+    """Die of the same signal, so that a shell sees what happened; without a core file."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+    os.kill(os.getpid(), number)
+
+
+def _print(descriptor: int, data: bytes) -> None:
+    """All of it, unless nobody reads any more."""
+    with contextlib.suppress(OSError):
+        while data:
+            data = data[os.write(descriptor, data) :]

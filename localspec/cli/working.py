@@ -1,0 +1,47 @@
+"""What a command that measures for minutes is doing now, on stderr."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+
+import click
+
+from localspec.cli.interrupt import CtrlC
+from localspec.errors import Interrupted
+from localspec.processes import activity
+
+UNFINISHED = "interrupted; what was measured is incomplete"
+
+
+class Working:
+    """One line that changes on a terminal; elsewhere a line for each stage, as it begins."""
+
+    def __init__(self, ctrl_c: CtrlC) -> None:
+        """Nothing is shown yet."""
+        self._ctrl_c = ctrl_c
+        self._live = sys.stderr.isatty()
+        self._stage = ""
+
+    def tell(self, stage: str, detail: str = "") -> None:
+        """Show the stage, and on a terminal how far it is.
+
+        Raises:
+            Interrupted: the user pressed Ctrl-C, or SIGTERM came.
+        """
+        if self._ctrl_c.pressed:
+            raise Interrupted(UNFINISHED)
+        if self._live:
+            width = shutil.get_terminal_size((80, 24)).columns - 1
+            line = f"{stage}{', ' if detail else ''}{detail}"[:width]
+            click.echo(f"\r{line}\x1b[K", err=True, nl=False, color=True)
+            activity.line_open(True)
+        elif stage != self._stage:
+            click.echo(f"localspec: {stage}", err=True)
+        self._stage = stage
+
+    def clear(self) -> None:
+        """Make room for lines of output."""
+        if self._live:
+            click.echo("\r\x1b[K", err=True, nl=False, color=True)
+            activity.line_open(False)

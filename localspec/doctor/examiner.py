@@ -1,0 +1,148 @@
+"""Checks that run llama.cpp, each in a process of its own: one may crash or hang, doctor goes on.
+
+``python -m localspec.doctor.examiner CHECK`` writes findings as lines of JSON.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import faulthandler
+import json
+import mmap
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Generator, Iterator
+from typing import Protocol
+
+from localspec.doctor import backend, pair
+from localspec.doctor.findings import Finding
+from localspec.processes import activity, crash
+from localspec.processes.children import command
+
+BACKEND, SPEED, FIT = "backend", "speed", "fit"
+_PATIENCE = {BACKEND: 60.0, SPEED: 120.0, FIT: 60.0}
+"""Seconds; a graphics driver that starts up can take several, and compiles its kernels at first."""
+_TOPIC = {BACKEND: "llama.cpp", SPEED: "speed", FIT: "fit"}
+_FETCH = "fetch that model again, or set another one in config.toml: its file may be damaged"
+_TAIL = 2000
+"""Characters of native text that programs get."""
+
+
+class Examiner(Protocol):
+    """Makes the checks that run llama.cpp."""
+
+    def backend(self) -> Generator[Finding, None, bool]:
+        """As `backend.check`."""
+        ...
+
+    def speed(self) -> Finding:
+        """As `pair.speed`."""
+        ...
+
+    def fit(self) -> Finding:
+        """As `pair.fit`."""
+        ...
+
+
+class Apart:
+    """The checks, each in a process of its own."""
+
+    def backend(self) -> Generator[Finding, None, bool]:
+        """As `backend.check`."""
+        broken = False
+        for finding in _examine(BACKEND):
+            broken |= finding.topic == _TOPIC[BACKEND] and finding.status == "broken"
+            yield finding
+        return not broken
+
+    def speed(self) -> Finding:
+        """As `pair.speed`."""
+        return next(_examine(SPEED))
+
+    def fit(self) -> Finding:
+        """As `pair.fit`."""
+        return next(_examine(FIT))
+
+
+class Here:
+    """The checks in this process, which ends if llama.cpp crashes."""
+
+    def backend(self) -> Generator[Finding, None, bool]:
+        """As `backend.check`."""
+        return (yield from backend.check())
+
+    def speed(self) -> Finding:
+        """As `pair.speed`."""
+        return pair.speed()
+
+    def fit(self) -> Finding:
+        """As `pair.fit`."""
+        return pair.fit()
+
+
+def _examine(check: str) -> Iterator[Finding]:
+    """What a check finds; a crash or a time-out is a finding too, the last one."""
+    limit = _PATIENCE[check]
+    with tempfile.TemporaryFile() as shared:
+        shared.truncate(activity.SIZE)
+        line, environment = command(__name__, check, str(shared.fileno()))
+        try:
+            done = subprocess.run(
+                line,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                pass_fds=[shared.fileno()],
+                timeout=limit,
+                check=False,
+            )
+            found, native, status = done.stdout, done.stderr, done.returncode
+        except subprocess.TimeoutExpired as error:
+            found, native, status = error.stdout or b"", error.stderr or b"", None
+        doing, _ = activity.last(shared.read(activity.SIZE))
+    for fields in map(json.loads, found.splitlines()):
+        yield Finding(**{**fields, "table": tuple(fields["table"])})
+    if status != 0:
+        yield _failed(check, status, doing, native.decode("utf-8", "replace"))
+
+
+def _failed(check: str, status: int | None, doing: str, native: str) -> Finding:
+    """A check that ended with another status than 0; None if it had to be ended."""
+    if status is None:
+        text = f"no answer within {_PATIENCE[check]:.0f} seconds"
+        text += f" while {crash.harmless(doing)}" if doing else ""
+    elif status < 0:
+        text = crash.explain(-status, doing, native)
+    else:
+        last = (native.strip().splitlines() or [f"exit status {status}"])[-1]
+        text = f"the check failed: {crash.harmless(last)}"
+    details = {"status": status, "native": native[-_TAIL:]}
+    fix = _FETCH if check == FIT else backend.reinstall("cpu")
+    return Finding(_TOPIC[check], "broken", text, fix, details)
+
+
+def _main(check: str, shared: int) -> None:
+    """In the process of its own: findings go to stdout, what native code prints to stderr."""
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as out:
+        os.dup2(2, 1)
+        faulthandler.enable()
+        activity.share(mmap.mmap(shared, activity.SIZE))
+        activity.doing("starting llama.cpp")
+        for finding in _findings(check):
+            out.write(json.dumps(dataclasses.asdict(finding)) + "\n")
+            out.flush()
+
+
+def _findings(check: str) -> Iterator[Finding]:
+    if check == BACKEND:
+        yield from backend.check()
+    elif check == SPEED:
+        yield pair.speed()
+    else:
+        yield pair.fit()
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1], int(sys.argv[2]))

@@ -1,0 +1,48 @@
+"""What this process is doing, kept where another process can read it after this one has died.
+
+Native code may end the process between two instructions; nothing can be said then. So every step
+that enters native code for long is named beforehand. `share` leads the names into memory that a
+supervising process sees too; without one they cost a copy of a few bytes.
+"""
+
+from __future__ import annotations
+
+import mmap
+
+SIZE = 1024
+"""Bytes of shared memory that the names need."""
+_LENGTH = 2
+_OPEN = SIZE - 1
+"""Index of the byte that says whether a line of output is unfinished."""
+
+_memory: bytearray | mmap.mmap = bytearray(SIZE)
+
+
+def share(memory: mmap.mmap) -> None:
+    """From now on keep everything in the first `SIZE` bytes of ``memory``."""
+    global _memory  # noqa: PLW0603 - a process does one thing at a time
+    _memory = memory
+
+
+def doing(what: str) -> None:
+    """Name the step that begins now, such as ``loading /models/a.gguf``."""
+    raw = what.encode("utf-8", "replace")[: _OPEN - _LENGTH]
+    _memory[:_LENGTH] = len(raw).to_bytes(_LENGTH, "little")
+    _memory[_LENGTH : _LENGTH + len(raw)] = raw
+
+
+def line_open(unfinished: bool) -> None:
+    """Whether the output ends within a line, so that a message must begin a new one."""
+    _memory[_OPEN] = unfinished
+
+
+def within_line() -> bool:
+    """Whether the output of this process ends within a line."""
+    return bool(_memory[_OPEN])
+
+
+def last(memory: bytes | bytearray | mmap.mmap) -> tuple[str, bool]:
+    """The last step named in ``memory``, "" for none, and whether a line is unfinished."""
+    length = min(int.from_bytes(memory[:_LENGTH], "little"), _OPEN - _LENGTH)
+    raw = bytes(memory[_LENGTH : _LENGTH + length])
+    return raw.decode("utf-8", "replace"), bool(memory[_OPEN])
