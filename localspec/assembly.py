@@ -12,7 +12,7 @@ from localspec.controlling import Control
 from localspec.drafters import Drafter, Off
 from localspec.drafters.cascade import Cascade
 from localspec.errors import OutOfMemoryError
-from localspec.events import ModelInfo, Speculation
+from localspec.events import Loading, ModelInfo, Speculation
 from localspec.gathering import Gathering
 from localspec.heading import Brought, brought
 from localspec.llama import library
@@ -30,6 +30,7 @@ from localspec.pairs.heads import carries_mtp
 from localspec.pairs.planning import Fit, Wishes, step_down
 from localspec.pairs.resolve import Resolved, resolve
 from localspec.parts import Parts, Progress
+from localspec.soundness import required
 from localspec.verifiers import Verifier, verifier
 from localspec.wanting import branches, broad, must_fit, uses_draft, wanted
 
@@ -68,7 +69,14 @@ def load(
     """
     library.log_to(config.make(config.state_dir()) / "llama.log")
     files = resolve(options.model, options.draft)
-    return _Assembly(options, files, on_event, cancelled, list(files.notices)).pairing()
+    build = required(on_start=lambda: _tell_check(on_event))
+    notices = list(files.notices)
+    return _Assembly(options, files, on_event, cancelled, notices, build.extra_buffers).pairing()
+
+
+def _tell_check(on_event: Progress | None) -> None:
+    if on_event is not None:
+        on_event(Loading("llama.cpp, checked once on this processor", 0.0))
 
 
 @dataclass
@@ -80,6 +88,8 @@ class _Assembly:
     on_event: Progress | None
     cancelled: Callable[[], bool] | None
     notices: list[str]
+    extra_buffers: bool
+    """Whether llama.cpp's extra buffers are sound on this machine."""
     stop: StopFlag = field(default_factory=StopFlag)
 
     def pairing(self) -> Pairing:
@@ -130,7 +140,14 @@ class _Assembly:
 
     def loaded(self, fit: Fit) -> Pairing:
         """Loaded by this plan; if that fails, nothing stays loaded."""
-        parts = Parts(fit, self.options.threads, self.stop, self.on_event, self.cancelled)
+        parts = Parts(
+            fit,
+            self.options.threads,
+            self.stop,
+            self.on_event,
+            self.cancelled,
+            extra_buffers=self.extra_buffers,
+        )
         try:
             return self.put_together(parts)
         except BaseException:
