@@ -29,8 +29,9 @@ from localspec.errors import LocalspecError, UnsoundBuildError
 from localspec.pairs.apart import command
 
 PROOF = "localspec.llama.proof"
-PATIENCE_S = 90.0
-"""Of one proof, which takes a second or two; a device that compiles shaders takes longer."""
+PATIENCE_S = 300.0
+"""Of one proof, which takes a second or two; a device that compiles shaders takes longer. A step
+that hangs ends earlier, by an alarm of its own."""
 _EDITION = 1
 """To be raised when the proof itself changes."""
 _FILE = "llama-proof.json"
@@ -125,6 +126,8 @@ def _judged(status: int, reports: list[dict[str, Any]], said: str) -> str:
         return ""
     if status == _WRONG and "wrong" in last:
         return str(last["wrong"])
+    if status == -signal.SIGALRM:
+        return f"no answer for a minute, {_place(reports)}"
     if status < 0 and -status not in _FROM_OUTSIDE:
         try:
             name = signal.Signals(-status).name

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import resource
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -37,6 +38,8 @@ weights, so sound builds reach 0.22 and 0.56; a wrong row is off by three to fiv
 PLAIN_BUFFERS = "--plain-buffers"
 WRONG = 3
 """Exit status of a build that computes something else."""
+SILENCE_S = 60
+"""A step that takes longer hangs: it ends this process by SIGALRM."""
 _CONTEXT = 512
 _THREADS = 1
 """Kernels are proved; several threads would wait for each other on a busy machine."""
@@ -123,7 +126,8 @@ def prove(case: Case, place: str, *, gpu_layers: int | None, extra_buffers: bool
 
 
 def report(**fields: str | float) -> None:
-    """Tell the parent."""
+    """Tell the parent what comes next, and begin to count its time."""
+    signal.alarm(SILENCE_S)
     sys.stdout.write(json.dumps(fields) + "\n")
     sys.stdout.flush()
 
