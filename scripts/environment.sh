@@ -16,8 +16,7 @@ expected_stamp() {
 # A build fits one kind of processor; a disk or an image can move to another.
 processor() {
     if [ -r /proc/cpuinfo ]; then
-        grep -m 1 '^model name' /proc/cpuinfo || :
-        grep -m 1 -E '^(flags|Features)' /proc/cpuinfo | cksum
+        grep -m 3 -E '^(model name|flags|Features|CPU part)' /proc/cpuinfo || :
     else
         sysctl -n machdep.cpu.brand_string 2>/dev/null || :
     fi
