@@ -16,7 +16,12 @@ expected_stamp() {
 # A build fits one kind of processor; a disk or an image can move to another.
 processor() {
     if [ -r /proc/cpuinfo ]; then
-        grep -m 3 -E '^(model name|flags|Features|CPU part)' /proc/cpuinfo || :
+        while read -r line; do
+            case $line in
+                'model name'* | flags* | Features* | 'CPU part'*) printf '%s\n' "$line" ;;
+                '') break ;; # of the first core
+            esac
+        done </proc/cpuinfo
     else
         sysctl -n machdep.cpu.brand_string 2>/dev/null || :
     fi

@@ -375,17 +375,17 @@ def test_a_moved_checkout_is_stale(checkout):
 
 
 def test_another_processor_makes_the_environment_stale(checkout, tmp_path):
+    cpuinfo = tmp_path / "cpuinfo"
+    shell = checkout / "scripts" / "environment.sh"
+    shell.write_text(shell.read_text().replace("/proc/cpuinfo", str(cpuinfo)))
     program = checkout / "scripts" / "localspec"
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    (tools / "grep").write_text("#!/bin/sh\necho another processor\n")
-    (tools / "sysctl").symlink_to(tools / "grep")
-    for name in ("grep", "sysctl"):
-        (tools / name).chmod(0o755)
-    start(program)
-    path = f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-    assert start(program, PATH=path).stdout.startswith("bootstrap")
-    assert not start(program, PATH=path).stdout.startswith("bootstrap")
+    core = "processor : {}\nmodel name : {}\ncpu MHz : {}\nflags : fpu avx2\n\n"
+    cpuinfo.write_text(core.format(0, "Some CPU", 800) + core.format(1, "Some CPU", 800))
+    assert start(program).stdout.startswith("bootstrap")
+    cpuinfo.write_text(core.format(0, "Some CPU", 3000) + core.format(1, "Some CPU", 800))
+    assert not start(program).stdout.startswith("bootstrap")
+    cpuinfo.write_text(core.format(0, "Another CPU", 3000))
+    assert start(program).stdout.startswith("bootstrap")
 
 
 def test_who_ends_the_script_ends_its_bootstrap(checkout):
@@ -425,7 +425,7 @@ def test_a_failed_bootstrap_starts_nothing_and_passes_its_status_on(checkout):
 def test_no_python_or_a_wrong_one_is_said_in_one_line(checkout, tmp_path):
     tools = tmp_path / "tools"
     tools.mkdir()
-    for name in ("sh", "cat", "cksum", "dirname", "grep", "uname"):
+    for name in ("sh", "cat", "cksum", "dirname", "uname"):
         (tools / name).symlink_to(shutil.which(name))
     program = checkout / "scripts" / "localspec"
     none = start(program, PATH=str(tools))
