@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
 import sys
 from pathlib import Path
 
@@ -159,6 +160,13 @@ def test_where_the_environment_belongs_to_others_the_cache_remembers(
     soundness.proved(prover("print('{\"worst\": 0}')"))
     assert soundness.remembered() is not None
     assert not (own_environment / "llama-proof.json").exists()
+
+
+def test_asking_what_is_remembered_loads_no_llama() -> None:
+    program = "import sys; from localspec import soundness; soundness.remembered(); "
+    program += "sys.exit('llama_cpp' in sys.modules or 'numpy' in sys.modules)"
+    line, environment = command(soundness.PROOF)
+    subprocess.run([line[0], "-P", "-c", program], env=environment, check=True)
 
 
 # What the product does with it
