@@ -13,7 +13,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import traceback
 from collections.abc import Iterator
@@ -24,7 +23,8 @@ from types import FrameType
 import llama_backend
 import llama_ladder
 import llama_wheel
-from bootstrap_steps import Failure, clean_environment, run_step, say
+from bootstrap_steps import Failure, run_step, say
+from llama_check import load_failure, prove
 from llama_ladder import Ladder
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -33,6 +33,7 @@ PYTHON = VENV / "bin" / "python"
 STATE = VENV / "bootstrap.json"
 LOG = VENV / "bootstrap.log"
 PROFILES = ("runtime", "dev")
+FROM_FILE = ("--no-deps", "--no-index", "--force-reinstall")
 
 
 def file_digest(path: Path) -> str:
@@ -163,7 +164,7 @@ def install_engine(state: dict[str, str], backend: str, key: str, folder: Path) 
     source = llama_wheel.read_source(ROOT / "requirements" / "llama.lock")
     with locked(folder.with_name(f"{key}.lock"), "another start builds llama.cpp; waiting for it"):
         if state.get("engine") != key:
-            llama_wheel.adopt(folder, default_cache(machine) / key)
+            llama_wheel.adopt(folder, llama_wheel.usual_cache(os.environ, machine.system) / key)
         ladder = Ladder(folder, llama_ladder.rungs(machine))
         while (rung := ladder.rung) is not None:
             if state.get("engine") != key:
@@ -171,17 +172,11 @@ def install_engine(state: dict[str, str], backend: str, key: str, folder: Path) 
                     source, backend, rung, folder, Path(sys.executable), LOG
                 )
                 with part(state, "engine", key):
-                    pip_install(
-                        "installing llama.cpp",
-                        "--no-deps",
-                        "--no-index",
-                        "--force-reinstall",
-                        wheel,
-                    )
+                    pip_install("installing llama.cpp", *FROM_FILE, wheel)
             if backend == "cuda" and not machine.gpus:
                 break  # without a driver the library cannot load here
             require_loading(state, backend, folder)
-            proof = prove()
+            proof = prove(PYTHON, ROOT, LOG)
             why = str(proof["failed"])
             if not why or (rung == ladder.last and not proof["failed_plain"]):
                 break  # localspec loads models without repacked weights where only those fail
@@ -209,42 +204,15 @@ def install_engine(state: dict[str, str], backend: str, key: str, folder: Path) 
 
 
 def require_loading(state: dict[str, str], backend: str, folder: Path) -> None:
-    check = [str(PYTHON), "-I", "-c", "import llama_cpp"]
-    result = subprocess.run(check, capture_output=True, text=True, check=False)
-    if result.returncode > 0:  # a crash is for the proof to judge
+    reason = load_failure(PYTHON)
+    if reason:
         shutil.rmtree(folder, ignore_errors=True)
         state.pop("engine")
         save_state(state)
-        reason = (result.stderr.strip().splitlines() or [f"status {result.returncode}"])[-1]
         raise Failure(
             f"llama.cpp was built for {backend.upper()} but does not load ({reason}); start "
             "again to build it anew, or set LOCALSPEC_BACKEND=cpu"
         )
-
-
-def prove() -> dict[str, object]:
-    """What localspec.soundness finds of the installed build; an empty "failed" is good news."""
-    result = subprocess.run(
-        [str(PYTHON), "-P", "-m", "localspec.soundness"],
-        env={**clean_environment(os.environ), "PYTHONPATH": str(ROOT)},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    with LOG.open("a", encoding="utf-8") as log:
-        log.write(f"\n== checking llama.cpp\n{result.stdout}{result.stderr}")
-    if result.returncode:
-        reason = (result.stderr.strip().splitlines() or [f"status {result.returncode}"])[-1]
-        raise Failure(f"{reason}; start again [log: {LOG}]")
-    found: dict[str, object] = json.loads(result.stdout)
-    return found
-
-
-def default_cache(machine: llama_backend.Machine) -> Path:
-    """The user's own cache, whatever LOCALSPEC_HOME says: what fits need not be built twice."""
-    environ = {name: value for name, value in os.environ.items() if name != "LOCALSPEC_HOME"}
-    return llama_wheel.cache_directory(environ, machine.system)
 
 
 def install_checkout(state: dict[str, str]) -> None:
@@ -285,8 +253,9 @@ def prepare(profile: str, stamp: str) -> None:
         state = make_environment()
         cache = usable_cache(llama_wheel.cache_directory(os.environ, machine.system))
         folder = cache / key
-        kept = (folder, default_cache(machine) / key)
-        if state.get("engine") != key and not any(map(llama_wheel.cached_wheel, kept)):
+        usual = llama_wheel.usual_cache(os.environ, machine.system) / key
+        kept = llama_wheel.cached_wheel(folder) or llama_wheel.cached_wheel(usual)
+        if state.get("engine") != key and not kept:
             llama_backend.require_build_tools(backend, machine)
             if not requested and machine.gpus and backend == "cpu":
                 say(

@@ -81,6 +81,12 @@ def cache_directory(environ: Mapping[str, str], system: str) -> Path:
     return base.expanduser() / "localspec" / "llama-cpp-python"
 
 
+def usual_cache(environ: Mapping[str, str], system: str) -> Path:
+    """The cache without regard to LOCALSPEC_HOME: what fits there need not be built twice."""
+    others = {name: value for name, value in environ.items() if name != "LOCALSPEC_HOME"}
+    return cache_directory(others, system)
+
+
 def sha256_of(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -299,8 +299,8 @@ def checkout(tmp_path):
     scripts.mkdir()
     for name in ("localspec", "environment.sh"):
         shutil.copy(ROOT / "scripts" / name, scripts)
-    for name in ("llama_options.cmake", "llama_backend.py", "llama_ladder.py", "llama_wheel.py"):
-        (scripts / name).touch()
+    for name in ("options.cmake", "backend.py", "check.py", "ladder.py", "wheel.py"):
+        (scripts / f"llama_{name}").touch()
     (scripts / "bootstrap.py").write_text(
         "import os, pathlib, sys\n"
         "venv = pathlib.Path(__file__).parent.parent / '.venv'\n"

@@ -90,7 +90,7 @@ class World:
         monkeypatch.setattr(bootstrap, "pip_install", self.install)
         monkeypatch.setattr(bootstrap, "prove", self.prove)
         monkeypatch.setattr(bootstrap, "require_loading", lambda *_: None)
-        monkeypatch.setattr(bootstrap, "default_cache", lambda _: folder / "cache")
+        monkeypatch.setattr(llama_wheel, "usual_cache", lambda *_: folder / "cache")
 
     def build(self, source, backend, machine, rung, work, base_python, log):
         self.built.append(rung.name)
@@ -101,7 +101,7 @@ class World:
     def install(self, title, *arguments):
         self.installed = arguments[-1].read_text()
 
-    def prove(self):
+    def prove(self, *_):
         self.proofs += 1
         failed, plain = self.faults.get(self.installed, ("", ""))
         return {"failed": failed, "failed_plain": plain}
@@ -189,7 +189,7 @@ def test_a_device_that_computes_wrongly_is_not_taken_for_a_processor_that_does(w
 
 
 def test_a_proof_that_was_interrupted_is_made_before_anything_else(world, monkeypatch):
-    def press_ctrl_c():
+    def press_ctrl_c(*_):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as pressed:
