@@ -1,5 +1,6 @@
 """From clone to running command: what scripts/localspec decides, without installing or building."""
 
+import contextlib
 import io
 import os
 import re
@@ -392,11 +393,16 @@ def test_who_ends_the_script_ends_its_bootstrap(checkout):
     (checkout / "scripts" / "bootstrap.py").write_text(
         "import os, signal\nprint(os.getpid(), flush=True)\nsignal.pause()\n"
     )
-    with subprocess.Popen([checkout / "scripts" / "localspec"], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert int(process.stdout.readline()) == process.pid
-        process.terminate()
-        assert process.wait(timeout=60) == -signal.SIGTERM
+    program = checkout / "scripts" / "localspec"
+    with subprocess.Popen([program], stdout=subprocess.PIPE, start_new_session=True) as process:
+        try:
+            assert process.stdout is not None
+            assert int(process.stdout.readline()) == process.pid
+            process.terminate()
+            assert process.wait(timeout=60) == -signal.SIGTERM
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def test_a_bootstrap_becomes_the_script_again_in_its_own_process(tmp_path):
