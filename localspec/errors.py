@@ -15,6 +15,7 @@
     ├── DecodeError                1   llama.cpp refused or failed a pass
     │   └── ContextFullError       1   no room left in the KV cache
     ├── AuditError                 1   our own bookkeeping disagrees: a bug in localspec
+    ├── UnsoundBuildError      1   llama.cpp, as it was built, computes wrongly or crashes here
     ├── EngineError                1   the engine process died or broke the protocol
     ├── PeerError                  1   another program, to be compared with, does not answer
     ├── ChatsError                 1   chats cannot be kept or found: locked, disk full, no such id
@@ -95,6 +96,10 @@ class ContextFullError(DecodeError):
 
 class AuditError(LocalspecError):
     """Committed length, KV length and cache lengths disagree: a defect of localspec."""
+
+
+class UnsoundBuildError(LocalspecError):
+    """This build of llama.cpp computes wrongly on this processor, crashes or hangs."""
 
 
 class EngineError(LocalspecError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from localspec.doctor import backend, network, pair, storage, system
+from localspec.doctor import backend, build, network, pair, storage, system
 from localspec.doctor.findings import Finding
 
 __all__ = ["Finding", "diagnose"]
@@ -18,7 +18,8 @@ def diagnose(*, offline: bool = False) -> Iterator[Finding]:
     """
     yield from system.check()
     yield system.terminal()
-    library = yield from backend.check()
+    sound = yield from build.check()
+    library = sound and (yield from backend.check())
     folders = yield from storage.check()
     yield from network.check(offline=offline)
     yield from pair.check(library=library, folders=folders)

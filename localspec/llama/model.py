@@ -65,13 +65,15 @@ class Model:
         gpu_layers: int | None = None,
         next_layers: bool = False,
         alone: bool = True,
+        extra_buffers: bool = True,
         on_progress: Callable[[float], None] | None = None,
         cancelled: Callable[[], bool] | None = None,
     ) -> None:
         """Load ``path``; ``gpu_layers`` None offloads all that the backend can.
 
         With ``next_layers``, layers for multi-token prediction are loaded too. What is not to run
-        ``alone`` may be a part of a model, such as a head.
+        ``alone`` may be a part of a model, such as a head. Without ``extra_buffers``, weights stay
+        as they are in the file: neither repacked for the processor nor computed with AMX.
 
         Raises:
             ModelNotFoundError, ModelFileError, UnsupportedModelError, OutOfMemoryError
@@ -85,6 +87,7 @@ class Model:
         params = c_api.llama_model_default_params()
         params.n_gpu_layers = _ALL_LAYERS if gpu_layers is None else gpu_layers
         params.load_mtp = next_layers
+        params.use_extra_bufts = extra_buffers
         stopped = False
 
         def progress(fraction: float, _data: object) -> bool:

@@ -32,6 +32,8 @@ class Parts:
     """Aborts a running pass of any of them."""
     on_event: Progress | None = None
     cancelled: Callable[[], bool] | None = None
+    extra_buffers: bool = True
+    """Whether llama.cpp's extra buffers are sound on this machine; see `Model`."""
     loaded: list[Part] = field(default_factory=list)
     """In the order of freeing: contexts before the models that they use."""
 
@@ -55,6 +57,7 @@ class Parts:
             gpu_layers=share.gpu_layers if share is not None else 0,
             next_layers=next_layers or not alone,
             alone=alone,
+            extra_buffers=self.extra_buffers,
             on_progress=progress,
             cancelled=self.cancelled,
         )
