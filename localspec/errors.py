@@ -18,6 +18,7 @@
     │   └── NotNumbersError        1   logits are no numbers: a damaged file
     ├── UnreadyError               1   a draft model lacks what it drafts from; never shown
     ├── AuditError                 1   our own bookkeeping disagrees: a bug in localspec
+    ├── UnsoundBuildError      1   llama.cpp, as it was built, computes wrongly or crashes here
     ├── EngineError                1   the engine process died or broke the protocol
     ├── PeerError                  1   another program, to be compared with, does not answer
     ├── ChatsError                 1   chats cannot be kept or found: locked, disk full, no such id
@@ -106,6 +107,10 @@ class UnreadyError(LocalspecError):
 
 class AuditError(LocalspecError):
     """Committed length, KV length and cache lengths disagree: a defect of localspec."""
+
+
+class UnsoundBuildError(LocalspecError):
+    """This build of llama.cpp computes wrongly on this processor, crashes or hangs."""
 
 
 class EngineError(LocalspecError):

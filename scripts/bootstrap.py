@@ -1,4 +1,5 @@
-"""Makes .venv ready: profile runtime for scripts/localspec, profile dev for scripts/test.
+"""Makes .venv ready: profile runtime for scripts/localspec, profile dev for scripts/test; then
+replaces itself by the command that follows the profile.
 
 Each finished part is noted in .venv/bootstrap.json, so that a start after an interruption or an
 update does only what is missing. Standard library only: this runs before anything is installed.
@@ -12,7 +13,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import traceback
 from collections.abc import Iterator
@@ -21,8 +21,11 @@ from pathlib import Path
 from types import FrameType
 
 import llama_backend
+import llama_ladder
 import llama_wheel
 from bootstrap_steps import Failure, run_step, say
+from llama_check import load_failure, prove
+from llama_ladder import Ladder
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
@@ -30,6 +33,7 @@ PYTHON = VENV / "bin" / "python"
 STATE = VENV / "bootstrap.json"
 LOG = VENV / "bootstrap.log"
 PROFILES = ("runtime", "dev")
+FROM_FILE = ("--no-deps", "--no-index", "--force-reinstall")
 
 
 def file_digest(path: Path) -> str:
@@ -153,28 +157,62 @@ def install_packages(state: dict[str, str], profile: str) -> None:
 
 
 def install_engine(state: dict[str, str], backend: str, key: str, folder: Path) -> None:
-    if state.get("engine") == key:
+    """Install a build that has proved itself on this processor, and build it if need be."""
+    if state.get("engine") == key == state.get("proved"):
         return
+    machine = llama_backend.this_machine()
     source = llama_wheel.read_source(ROOT / "requirements" / "llama.lock")
     with locked(folder.with_name(f"{key}.lock"), "another start builds llama.cpp; waiting for it"):
-        wheel = llama_wheel.obtain_wheel(source, backend, folder, Path(sys.executable), LOG)
-        with part(state, "engine", key):
-            pip_install(
-                "installing llama.cpp", "--no-deps", "--no-index", "--force-reinstall", wheel
-            )
-        if backend == "cuda" and not llama_backend.this_machine().gpus:
-            return  # without a driver the library cannot load here
-        check = [str(PYTHON), "-I", "-c", "import llama_cpp"]
-        result = subprocess.run(check, capture_output=True, text=True, check=False)
-        if result.returncode:
-            shutil.rmtree(folder, ignore_errors=True)
+        if state.get("engine") != key:
+            llama_wheel.adopt(folder, llama_wheel.usual_cache(os.environ, machine.system) / key)
+        ladder = Ladder(folder, llama_ladder.rungs(machine))
+        while (rung := ladder.rung) is not None:
+            if state.get("engine") != key:
+                wheel = llama_wheel.obtain_wheel(
+                    source, backend, rung, folder, Path(sys.executable), LOG
+                )
+                with part(state, "engine", key):
+                    pip_install("installing llama.cpp", *FROM_FILE, wheel)
+            if backend == "cuda" and not machine.gpus:
+                break  # without a driver the library cannot load here
+            require_loading(state, backend, folder)
+            proof = prove(PYTHON, ROOT, LOG)
+            why = str(proof["failed"])
+            if not why or (rung == ladder.last and not proof["failed_plain"]):
+                break  # localspec loads models without repacked weights where only those fail
+            if backend != "cpu" and f" on {backend}," in why:
+                raise Failure(
+                    f"llama.cpp does not compute right on this {backend.upper()} device ({why}); "
+                    "update its driver, or start with LOCALSPEC_BACKEND=cpu"
+                )
             state.pop("engine")
             save_state(state)
-            reason = (result.stderr.strip().splitlines() or [f"status {result.returncode}"])[-1]
+            ladder.fail(rung, why)
+            following = ladder.rung
+            then = f"; building it {following.name}" if following is not None else ""
+            say(f"llama.cpp, built {rung.name}, is not sound on this processor ({why}){then}")
+        else:
+            ladder.forget()
             raise Failure(
-                f"llama.cpp was built for {backend.upper()} but does not load ({reason}); start "
-                "again to build it anew, or set LOCALSPEC_BACKEND=cpu"
+                "no build of llama.cpp is sound on this processor; please report it with the log, "
+                f"or try another compiler with CC and CXX [log: {LOG}]"
             )
+        ladder.note(VENV / "llama-build.json", rung)
+        state["proved"] = key
+        save_state(state)
+        shutil.rmtree(llama_wheel.work_folder(folder), ignore_errors=True)
+
+
+def require_loading(state: dict[str, str], backend: str, folder: Path) -> None:
+    reason = load_failure(PYTHON)
+    if reason:
+        shutil.rmtree(folder, ignore_errors=True)
+        state.pop("engine")
+        save_state(state)
+        raise Failure(
+            f"llama.cpp was built for {backend.upper()} but does not load ({reason}); start "
+            "again to build it anew, or set LOCALSPEC_BACKEND=cpu"
+        )
 
 
 def install_checkout(state: dict[str, str]) -> None:
@@ -215,7 +253,9 @@ def prepare(profile: str, stamp: str) -> None:
         state = make_environment()
         cache = usable_cache(llama_wheel.cache_directory(os.environ, machine.system))
         folder = cache / key
-        if state.get("engine") != key and not llama_wheel.cached_wheel(folder):
+        usual = llama_wheel.usual_cache(os.environ, machine.system) / key
+        kept = llama_wheel.cached_wheel(folder) or llama_wheel.cached_wheel(usual)
+        if state.get("engine") != key and not kept:
             llama_backend.require_build_tools(backend, machine)
             if not requested and machine.gpus and backend == "cpu":
                 say(
@@ -244,12 +284,22 @@ def interrupt(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
+def become(command: list[str], profile: str) -> None:
+    """Replace this process by a command, so that whoever ends the script has ended a build, too."""
+    environ = {**os.environ, "LOCALSPEC_READY": profile}
+    for name in ("LOCALSPEC_STAMP", "PYTHONSAFEPATH"):  # set for this file alone
+        environ.pop(name, None)
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # ignored by Python, and inherited
+    os.execvpe(command[0], command, environ)  # noqa: S606
+
+
 def main() -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores hangups on purpose
             signal.signal(number, interrupt)
+    profile, *command = sys.argv[1:]
     try:
-        prepare(sys.argv[1], os.environ["LOCALSPEC_STAMP"])
+        prepare(profile, os.environ["LOCALSPEC_STAMP"])
     except Failure as failure:
         say(str(failure))
         return failure.status
@@ -269,6 +319,7 @@ def main() -> int:
             f"unexpected {type(error).__name__}: {error}; delete .venv and start again [log: {LOG}]"
         )
         return 1
+    become(command, profile)
     return 0
 
 

@@ -9,7 +9,22 @@ expected_stamp() {
     printf '%s\n' "backend ${LOCALSPEC_BACKEND:-auto}" "cmake ${CMAKE_ARGS:-}" \
         "python ${LOCALSPEC_PYTHON:-any}" "root $root"
     uname -nm
+    processor
     cd "$root" && cksum pyproject.toml requirements/*.lock scripts/bootstrap*.py scripts/llama_*
+}
+
+# A build fits one kind of processor; a disk or an image can move to another.
+processor() {
+    if [ -r /proc/cpuinfo ]; then
+        while read -r line; do
+            case $line in
+                'model name'* | flags* | Features* | 'CPU part'*) printf '%s\n' "$line" ;;
+                '') break ;; # of the first core
+            esac
+        done </proc/cpuinfo
+    else
+        sysctl -n machdep.cpu.brand_string 2>/dev/null || :
+    fi
 }
 
 is_new_enough() {
@@ -38,14 +53,23 @@ find_python() {
     return 1
 }
 
-# prepare PROFILE, where PROFILE is runtime or dev.
+# prepare PROFILE SCRIPT ARGUMENTS..., where PROFILE is runtime or dev. If there is something to do,
+# this shell becomes bootstrap.py, which starts SCRIPT, the caller, again when all is ready.
 prepare() {
+    profile=$1
+    shift
+    ready=${LOCALSPEC_READY:-}
+    unset LOCALSPEC_READY
     stamp=$(expected_stamp) || exit 1
-    stamp_file=$root/.venv/$1.stamp
+    stamp_file=$root/.venv/$profile.stamp
     if [ -x "$python" ] && [ -r "$stamp_file" ] && [ "$(cat "$stamp_file")" = "$stamp" ]; then
         return
     fi
+    if [ "$ready" = "$profile" ]; then
+        return # as bootstrap.py has just said, whatever has changed since
+    fi
     maker=$(find_python) || exit 1
     # PYTHONSAFEPATH would hide the files beside bootstrap.py from it.
-    PYTHONSAFEPATH='' LOCALSPEC_STAMP=$stamp "$maker" "$root/scripts/bootstrap.py" "$1" || exit $?
+    PYTHONSAFEPATH='' LOCALSPEC_STAMP=$stamp \
+        exec "$maker" "$root/scripts/bootstrap.py" "$profile" sh "$@"
 }

@@ -9,3 +9,24 @@ set(LLAMA_BUILD_COMMON OFF)
 if(DEFINED LOCALSPEC_METAL)
   set(GGML_METAL ${LOCALSPEC_METAL})
 endif()
+
+# Called when all targets are there: what is added to them then comes after -march=native.
+function(localspec_adjust_kernels)
+  if(NOT TARGET ggml-cpu)
+    return()
+  endif()
+  # Before GCC 14, _tile_loadconfig says that it reads 8 bytes where the instruction reads 64. The
+  # optimizer then drops the stores of all others as dead, and the processor faults at ldtilecfg.
+  # Both flags are needed. LOCALSPEC_KEEP_STORES is for a later GCC that turns out to have the defect.
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU"
+     AND (CMAKE_CXX_COMPILER_VERSION VERSION_LESS 14 OR LOCALSPEC_KEEP_STORES))
+    get_target_property(folder ggml-cpu SOURCE_DIR)
+    set_property(
+      SOURCE ${folder}/ggml-cpu/amx/mmq.cpp
+      TARGET_DIRECTORY ggml-cpu
+      APPEND PROPERTY COMPILE_OPTIONS -fno-tree-dse -fno-dse)
+  endif()
+  # Such as -mno-amx-tile, where the build proved unsound with AMX (scripts/llama_ladder.py).
+  target_compile_options(ggml-cpu PRIVATE ${LOCALSPEC_KERNEL_OPTIONS})
+endfunction()
+cmake_language(DEFER CALL localspec_adjust_kernels)

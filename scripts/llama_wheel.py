@@ -25,6 +25,7 @@ from llama_backend import (
     require_build_tools,
     this_machine,
 )
+from llama_ladder import NOTES, Rung
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -80,6 +81,12 @@ def cache_directory(environ: Mapping[str, str], system: str) -> Path:
     return base.expanduser() / "localspec" / "llama-cpp-python"
 
 
+def usual_cache(environ: Mapping[str, str], system: str) -> Path:
+    """The cache without regard to LOCALSPEC_HOME: what fits there need not be built twice."""
+    others = {name: value for name, value in environ.items() if name != "LOCALSPEC_HOME"}
+    return cache_directory(others, system)
+
+
 def sha256_of(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -118,8 +125,28 @@ def unpack(archive: Path, target: Path) -> None:
     scratch.rmdir()
 
 
+def adopt(folder: Path, other: Path) -> None:
+    """Copy what another cache keeps under the same key, where this one knows nothing of it."""
+    wheel = cached_wheel(other)
+    if other == folder or wheel is None or cached_wheel(folder) or (folder / NOTES).is_file():
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    notes = other / NOTES
+    if notes.is_file():
+        shutil.copyfile(notes, folder / NOTES)
+    copy = folder / f"{wheel.name}.copy"
+    shutil.copyfile(wheel, copy)
+    keep_wheel(copy.rename(folder / wheel.name), folder)
+
+
 def build_wheel(
-    source: Source, backend: str, machine: Machine, work: Path, base_python: Path, log: Path
+    source: Source,
+    backend: str,
+    machine: Machine,
+    rung: Rung,
+    work: Path,
+    base_python: Path,
+    log: Path,
 ) -> Path:
     """Build in work, which a later call after an interruption picks up where this one stopped."""
     tools = work / "tools"
@@ -166,7 +193,8 @@ def build_wheel(
         f"building llama.cpp for {backend.upper()}, once: "
         f"about {estimate} min on {cores} (log: {log})"
     )
-    settings = {"build-dir": str(work / "build"), "cmake.args": cmake_options(backend, machine)}
+    options = [*cmake_options(backend, machine), *rung.options]
+    settings = {"build-dir": str(work / "build"), "cmake.args": options}
     call = (
         "import json, sys; from scikit_build_core.build import build_wheel; "
         "build_wheel(sys.argv[1], json.loads(sys.argv[2]))"
@@ -185,22 +213,32 @@ def build_wheel(
     return wheel
 
 
-def obtain_wheel(source: Source, backend: str, folder: Path, base_python: Path, log: Path) -> Path:
-    """The wheel kept in folder, or a new one. The caller holds the lock of that folder."""
+def work_folder(folder: Path) -> Path:
+    """Where the wheel for a folder of the cache is built."""
+    return folder.with_name(f"{folder.name}.work")
+
+
+def obtain_wheel(
+    source: Source, backend: str, rung: Rung, folder: Path, base_python: Path, log: Path
+) -> Path:
+    """The wheel kept in folder, or a new one. The caller holds the lock of that folder.
+
+    The caller also removes the work folder once the build is proved: until then, another rung finds
+    there what it has in common with this one.
+    """
     if wheel := cached_wheel(folder):
         return wheel
     machine = this_machine()
     require_build_tools(backend, machine)
-    work = folder.with_name(f"{folder.name}.work")
+    work = work_folder(folder)
     work.mkdir(parents=True, exist_ok=True)
     try:
-        wheel = keep_wheel(build_wheel(source, backend, machine, work, base_python, log), folder)
+        built = build_wheel(source, backend, machine, rung, work, base_python, log)
+        return keep_wheel(built, folder)
     except Failure:
         # An interruption keeps its half-done work for the next start; a failure may be due to it.
         shutil.rmtree(work, ignore_errors=True)
         raise
-    shutil.rmtree(work, ignore_errors=True)
-    return wheel
 
 
 if __name__ == "__main__":

@@ -187,9 +187,8 @@ def _closing(result: Verification) -> list[str]:
     """What to make of the rows above."""
     noise = f"{result.batch_noise:.2g} here (typically {result.typical_noise:.2g})"
     widest = max(result.widths, default=1)
-    lines = [
-        f"logits of passes over one and over several tokens (up to {widest}) differ by up to {noise}"
-    ]
+    passes = f"passes over one and over several tokens (up to {widest})"
+    lines = [f"logits of {passes} differ by up to {noise}"]
     total = sum(c.replies for c in result.comparisons)
     apart = sum(len(c.divergences) for c in result.comparisons)
     if apart == 0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from localspec.doctor import network, pair, storage, system
+from localspec.doctor import build, network, pair, storage, system
 from localspec.doctor.examiner import Apart, Examiner, Here
 from localspec.doctor.findings import Finding
 
@@ -21,7 +21,8 @@ def diagnose(*, offline: bool = False, examiner: Examiner | None = None) -> Iter
     examiner = Apart() if examiner is None else examiner
     yield from system.check()
     yield system.terminal()
-    library = yield from examiner.backend()
+    sound = yield from build.check()
+    library = sound and (yield from examiner.backend())
     folders = yield from storage.check()
     yield from network.check(offline=offline)
     yield from pair.check(examiner, library=library, folders=folders)

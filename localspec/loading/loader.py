@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from localspec.config import paths
-from localspec.core.events import ModelInfo, Speculation
+from localspec.core.events import Loading, ModelInfo, Speculation
 from localspec.drafters.base import Drafter, Off
 from localspec.drafters.cascade import Cascade
 from localspec.errors import OutOfMemoryError
@@ -29,6 +29,7 @@ from localspec.loading.kernels import NOT_COMPARED, Kernels, Trials
 from localspec.loading.options import Options
 from localspec.loading.policy import Control
 from localspec.loading.resources import Parts, Progress
+from localspec.loading.soundness import required
 from localspec.models.catalog.resolve import Resolved, resolve
 from localspec.models.compat.heads import carries_mtp
 from localspec.models.memory.fit import fit_files
@@ -75,7 +76,16 @@ def load(
     """
     library.log_to(paths.make(paths.state_dir()) / "llama.log")
     files = resolve(options.model, options.draft)
-    return _Loader(options, files, on_event, cancelled, list(files.notices), anew).pairing()
+    build = required(on_start=lambda: _tell_check(on_event))
+    notices = list(files.notices)
+    return _Loader(
+        options, files, on_event, cancelled, notices, anew, build.extra_buffers
+    ).pairing()
+
+
+def _tell_check(on_event: Progress | None) -> None:
+    if on_event is not None:
+        on_event(Loading("llama.cpp, checked once on this processor", 0.0))
 
 
 @dataclass
@@ -89,6 +99,8 @@ class _Loader:
     notices: list[str]
     anew: bool
     """Whether the choice of kernels is to be measured again."""
+    extra_buffers: bool
+    """Whether llama.cpp's extra buffers are sound on this machine."""
     stop: StopFlag = field(default_factory=StopFlag)
 
     def pairing(self) -> LoadedPair:
@@ -139,7 +151,14 @@ class _Loader:
 
     def loaded(self, fit: Fit) -> LoadedPair:
         """Loaded by this plan; if that fails, nothing stays loaded."""
-        parts = Parts(fit, self.options.threads, self.stop, self.on_event, self.cancelled)
+        parts = Parts(
+            fit,
+            self.options.threads,
+            self.stop,
+            self.on_event,
+            self.cancelled,
+            extra_buffers=self.extra_buffers,
+        )
         try:
             return self.put_together(parts)
         except BaseException:

@@ -1,5 +1,6 @@
 """From clone to running command: what scripts/localspec decides, without installing or building."""
 
+import contextlib
 import io
 import os
 import re
@@ -178,6 +179,30 @@ def test_a_cache_that_cannot_be_made_is_replaced_by_one_in_the_environment(tmp_p
     assert bootstrap.usable_cache(tmp_path / "cache") == tmp_path / "cache"
 
 
+def test_a_wheel_in_the_usual_cache_serves_another_home_too(tmp_path):
+    built = tmp_path / "some-1.0-py3-none-any.whl"
+    built.write_bytes(b"wheel")
+    usual, own = tmp_path / "usual" / "key", tmp_path / "own" / "key"
+    llama_wheel.keep_wheel(built, usual)
+    (usual / "ladder.json").write_text('{"natively": "SIGILL"}')
+    llama_wheel.adopt(own, usual)
+    kept = llama_wheel.cached_wheel(own)
+    assert kept is not None
+    assert kept.read_bytes() == b"wheel"
+    assert (own / "ladder.json").read_text() == '{"natively": "SIGILL"}'
+
+
+def test_a_wheel_that_failed_here_is_not_taken_from_there(tmp_path):
+    built = tmp_path / "some-1.0-py3-none-any.whl"
+    built.write_bytes(b"wheel")
+    usual, own = tmp_path / "usual" / "key", tmp_path / "own" / "key"
+    llama_wheel.keep_wheel(built, usual)
+    own.mkdir(parents=True)
+    (own / "ladder.json").write_text('{"natively": "SIGILL"}')
+    llama_wheel.adopt(own, usual)
+    assert llama_wheel.cached_wheel(own) is None
+
+
 def test_the_lock_pins_the_one_archive_that_is_built():
     source = llama_wheel.read_source(ROOT / "requirements" / "llama.lock")
     assert f'"llama-cpp-python=={source.version}"' in (ROOT / "pyproject.toml").read_text()
@@ -275,13 +300,14 @@ def checkout(tmp_path):
     scripts.mkdir()
     for name in ("localspec", "environment.sh"):
         shutil.copy(ROOT / "scripts" / name, scripts)
-    for name in ("llama_options.cmake", "llama_backend.py", "llama_wheel.py"):
-        (scripts / name).touch()
+    for name in ("options.cmake", "backend.py", "check.py", "ladder.py", "wheel.py"):
+        (scripts / f"llama_{name}").touch()
     (scripts / "bootstrap.py").write_text(
         "import os, pathlib, sys\n"
         "venv = pathlib.Path(__file__).parent.parent / '.venv'\n"
         "print('bootstrap', sys.argv[1], flush=True)\n"
         "(venv / f'{sys.argv[1]}.stamp').write_text(os.environ['LOCALSPEC_STAMP'] + '\\n')\n"
+        "os.execvp(sys.argv[2], sys.argv[2:])\n"
     )
     python = root / ".venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
@@ -347,6 +373,53 @@ def test_a_moved_checkout_is_stale(checkout):
     start(checkout / "scripts" / "localspec")
     moved = checkout.rename(checkout.with_name("moved"))
     assert start(moved / "scripts" / "localspec").stdout.startswith("bootstrap")
+
+
+def test_another_processor_makes_the_environment_stale(checkout, tmp_path):
+    cpuinfo = tmp_path / "cpuinfo"
+    shell = checkout / "scripts" / "environment.sh"
+    shell.write_text(shell.read_text().replace("/proc/cpuinfo", str(cpuinfo)))
+    program = checkout / "scripts" / "localspec"
+    core = "processor : {}\nmodel name : {}\ncpu MHz : {}\nflags : fpu avx2\n\n"
+    cpuinfo.write_text(core.format(0, "Some CPU", 800) + core.format(1, "Some CPU", 800))
+    assert start(program).stdout.startswith("bootstrap")
+    cpuinfo.write_text(core.format(0, "Some CPU", 3000) + core.format(1, "Some CPU", 800))
+    assert not start(program).stdout.startswith("bootstrap")
+    cpuinfo.write_text(core.format(0, "Another CPU", 3000))
+    assert start(program).stdout.startswith("bootstrap")
+
+
+def test_who_ends_the_script_ends_its_bootstrap(checkout):
+    (checkout / "scripts" / "bootstrap.py").write_text(
+        "import os, signal\nprint(os.getpid(), flush=True)\nsignal.pause()\n"
+    )
+    program = checkout / "scripts" / "localspec"
+    with subprocess.Popen([program], stdout=subprocess.PIPE, start_new_session=True) as process:
+        try:
+            assert process.stdout is not None
+            assert int(process.stdout.readline()) == process.pid
+            process.terminate()
+            assert process.wait(timeout=60) == -signal.SIGTERM
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_a_bootstrap_becomes_the_script_again_in_its_own_process(tmp_path):
+    script = tmp_path / "script"
+    script.write_text('echo "$$ $1 $LOCALSPEC_READY ${LOCALSPEC_STAMP:-none}"\n')
+    program = "import bootstrap, os, sys; print(os.getpid(), end=' ', flush=True); "
+    program += "bootstrap.become(['sh', sys.argv[1], 'two words'], 'runtime')"
+    said = subprocess.run(
+        [sys.executable, "-c", program, script],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "scripts"), "LOCALSPEC_STAMP": "x"},
+    ).stdout
+    before, after, rest = said.split(" ", 2)
+    assert before == after
+    assert rest == "two words runtime none\n"
 
 
 def test_a_failed_bootstrap_starts_nothing_and_passes_its_status_on(checkout):

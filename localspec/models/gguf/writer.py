@@ -10,7 +10,7 @@ from typing import BinaryIO
 from localspec.models.gguf.ggml_types import tensor_bytes
 
 _ALIGNMENT = 32
-_UINT32, _STRING = 4, 8
+_UINT32, _FLOAT32, _STRING = 4, 6, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,9 @@ def total(tensors: Sequence[Tensor]) -> int:
 
 
 def write_gguf(
-    file: BinaryIO, metadata: Mapping[str, str | int], tensors: Sequence[Tensor]
+    file: BinaryIO, metadata: Mapping[str, str | int | float], tensors: Sequence[Tensor]
 ) -> None:
-    """Write it to a file that is open and empty; whole numbers are kept as uint32.
+    """Write it to a file that is open and empty; numbers are kept as uint32 and float32.
 
     Raises:
         OSError: the disk is full, say.
@@ -50,6 +50,8 @@ def write_gguf(
         header += _text(key)
         if isinstance(value, str):
             header += struct.pack("<I", _STRING) + _text(value)
+        elif isinstance(value, float):
+            header += struct.pack("<If", _FLOAT32, value)
         else:
             header += struct.pack("<II", _UINT32, value)
     offset = 0

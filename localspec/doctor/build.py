@@ -1,0 +1,44 @@
+"""How llama.cpp was built, and whether it computes right on this processor."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+from localspec.doctor.findings import Finding
+from localspec.errors import LocalspecError
+from localspec.loading import soundness
+from localspec.loading.soundness import Build, Soundness
+
+
+def check() -> Generator[Finding, None, bool]:
+    """One finding. Returns whether the library may be loaded into this process.
+
+    Where nothing could be proved, it may: what is wrong then shows better in the next findings.
+    """
+    try:
+        found = soundness.proved()
+    except LocalspecError as error:
+        yield Finding("build", "note", str(error))
+        return True
+    yield finding(found, soundness.build())
+    return found.sound
+
+
+def finding(found: Soundness, built: Build | None) -> Finding:
+    """The step of the ladder that the build stands on, and why it is not a higher one."""
+    details = {
+        "sound": found.sound,
+        "extra_buffers": found.extra_buffers,
+        "rung": built.rung if built else None,
+        "failed": built.failed if built else {},
+    }
+    how = f"built {built.rung}" if built else "built by pip"
+    reasons = [f"{rung} failed: {why}" for rung, why in built.failed.items()] if built else []
+    if not found.sound:
+        text = f"{how}, and not sound on this processor: {found.failed_plain}"
+        return Finding("build", "broken", text, soundness.rebuild_command(), details)
+    if not found.extra_buffers:
+        reasons.append(f"with repacked weights it failed: {found.failed}")
+        how += ", and models are loaded without repacked weights"
+    text = f"{how}; its logits agree with numpy on this processor"
+    return Finding("build", "ok", "; ".join([text, *reasons]), details=details)

@@ -1,0 +1,162 @@
+"""The proof of a build: what it computes on this processor, compared with numpy.
+
+``python -m localspec.llama.proof``, with ``--plain-buffers`` where weights are not to be repacked
+(llama.cpp's extra buffer types: repacked weights, AMX). Run in a process of its own by
+`localspec.loading.soundness`, since a broken build may crash or hang. Prints a line of JSON before
+each step, so that its parent knows where it ended; exit status 0 if all is right, 3 if a logit is wrong.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import resource
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from localspec.core.values import Logits, Tokens
+from localspec.demo import FOLDER
+from localspec.errors import DecodeError, LocalspecError
+from localspec.llama import numpy_llama
+from localspec.llama.context import Context
+from localspec.llama.devices import backend
+from localspec.llama.model import Model
+from localspec.llama.synthetic import TYPES, VOCABULARY, write_model
+
+PASSES = (1, 2, 3, 4, 5, 8, 16, 33, 64, 200)
+"""Tokens of the passes over a model, one after the other in one sequence."""
+RANDOM_TOLERANCE, TRAINED_TOLERANCE = 0.5, 1.5
+"""The largest error of any logit, in standard deviations of its row, for random weights and for the
+embedded pair, whose six layers amplify more. Activations are rounded to 8 bits for quantized
+weights, so sound builds reach 0.22 and 0.56; a wrong row is off by three to five."""
+PLAIN_BUFFERS = "--plain-buffers"
+WRONG = 3
+"""Exit status of a build that computes something else."""
+SILENCE_S = 60
+"""A step that takes longer hangs: it ends this process by SIGALRM."""
+_CONTEXT = 512
+_THREADS = 1
+"""Kernels are proved; several threads would wait for each other on a busy machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A model to compute with, and what its logits should be."""
+
+    name: str
+    path: Path
+    tokens: Tokens
+    expected: Logits
+    """(tokens, V)."""
+    tolerance: float
+
+
+class WrongLogitsError(Exception):
+    """llama.cpp computes something else than numpy."""
+
+
+def cases(folder: Path) -> Iterator[Case]:
+    """A model of each kind of weights, made in ``folder``, then the embedded pair."""
+    rng = np.random.default_rng(0)
+    n = sum(PASSES)
+    for kind in TYPES:
+        path = folder / f"{kind}.gguf"
+        write_model(path, kind)
+        tokens = rng.integers(0, VOCABULARY, n).tolist()
+        yield Case(kind, path, tokens, numpy_llama.logits(path, tokens), RANDOM_TOLERANCE)
+    for name in ("target", "draft"):
+        path = FOLDER / f"{name}.gguf"
+        tokens = _text_tokens(path)[:n]
+        expected = numpy_llama.logits(path, tokens)
+        yield Case(f"the embedded {name}", path, tokens, expected, TRAINED_TOLERANCE)
+
+
+def _text_tokens(path: Path) -> Tokens:
+    report(at=f"loading {path.name}")
+    model = Model(path, gpu_layers=0, extra_buffers=False)
+    try:
+        text = (FOLDER / "MODEL_CARD.md").read_text(encoding="utf-8")
+        return model.tokenize(text)
+    finally:
+        model.close()
+
+
+def deviation(rows: Logits, expected: Logits) -> float:
+    """The largest error in standard deviations of its row; NaN if a logit is no finite number."""
+    if not np.isfinite(rows).all():
+        return float("nan")
+    errors = np.abs(rows - expected).max(axis=1) / expected.std(axis=1)
+    return float(errors.max())
+
+
+def prove(case: Case, place: str, *, gpu_layers: int | None, extra_buffers: bool) -> float:
+    """Compute all `PASSES` and return the largest deviation.
+
+    Raises:
+        WrongLogitsError: a logit is wrong; with the pass.
+        LocalspecError: llama.cpp refuses the model or a pass.
+    """
+    worst, at = 0.0, 0
+    with contextlib.ExitStack() as stack:
+        report(at=f"loading {case.name} on {place}")
+        model = Model(case.path, gpu_layers=gpu_layers, extra_buffers=extra_buffers, alone=False)
+        stack.callback(model.close)
+        context = Context(model, n_ctx=_CONTEXT, threads=_THREADS)
+        stack.callback(context.close)
+        for n in PASSES:
+            where = f"{case.name} on {place}, a pass of {n} token{'s' * (n > 1)}"
+            report(at=where)
+            rows = min(n, context.outputs)
+            (found,) = context.forward([(0, case.tokens[at : at + n], rows)])
+            at += n
+            error = deviation(found, case.expected[at - rows : at])
+            if np.isnan(error):
+                raise WrongLogitsError(f"{where}: logits that are no numbers")
+            if error > case.tolerance:
+                text = f"{where}: a logit is off by {error:.2g} standard deviations"
+                raise WrongLogitsError(f"{text}, {case.tolerance} are tolerated")
+            worst = max(worst, error)
+    return worst
+
+
+def report(**fields: str | float) -> None:
+    """Tell the parent what comes next, and begin to count its time."""
+    signal.alarm(SILENCE_S)
+    sys.stdout.write(json.dumps(fields) + "\n")
+    sys.stdout.flush()
+
+
+def main(arguments: list[str]) -> int:
+    """Prove every case on the processor, and on the device that this build offloads to."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a crash is an answer here
+    extra_buffers = PLAIN_BUFFERS not in arguments
+    places: dict[str, int | None] = {"the processor": 0}
+    device = backend()
+    if device != "cpu":
+        places[device] = None
+    worst = 0.0
+    with tempfile.TemporaryDirectory(prefix="localspec-proof-") as folder:
+        for case in cases(Path(folder)):
+            for place, layers in places.items():
+                try:
+                    found = prove(case, place, gpu_layers=layers, extra_buffers=extra_buffers)
+                except (WrongLogitsError, DecodeError) as error:
+                    report(wrong=str(error))
+                    return WRONG
+                except LocalspecError as error:
+                    sys.stderr.write(f"{error}\n")
+                    return error.exit_code
+                worst = max(worst, found)
+                report(case=case.name, place=place, deviation=found)
+    report(worst=worst)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

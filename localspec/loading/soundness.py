@@ -1,0 +1,301 @@
+"""Whether this build of llama.cpp computes right on this processor: proved once, then remembered.
+
+A compiler can break a kernel, and a library built natively for one processor can meet another. So
+before the first model is loaded, `localspec.llama.proof` runs in a process of its own, and again
+whenever the library's files or the processor are others. Where weights that are repacked for the
+processor fail (llama.cpp's "extra buffers", AMX among them) and plain ones do not, models are
+loaded without repacking from then on. Nothing here loads the library.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import importlib.util
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from localspec.config import paths
+from localspec.core import codec
+from localspec.errors import LocalspecError, UnsoundBuildError
+from localspec.processes.children import command
+
+PROOF = "localspec.llama.proof"
+PATIENCE_S = 300.0
+"""Of one proof, which takes a second or two; a device that compiles shaders takes longer. A step
+that hangs ends earlier, by an alarm of its own."""
+_EDITION = 1
+"""To be raised when the proof itself changes."""
+_FILE = "llama-proof.json"
+_BUILD_FILE = "llama-build.json"
+_WRONG = 3
+_FROM_OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+"""Signals that a build does not raise by itself; the system kills where memory runs out."""
+_VECTORS = ("model name", "flags", "Features", "CPU part", "CPU implementer", "isa")
+
+
+@dataclass(frozen=True, slots=True)
+class Soundness:
+    """What proofs of one build on one processor found."""
+
+    extra_buffers: bool
+    """Whether weights may be repacked for the processor."""
+    failed: str = ""
+    """What failed with repacked weights; "" if nothing did."""
+    failed_plain: str = ""
+    """What failed with weights as they are in the file, too; nothing is sound then."""
+    seconds: float = 0.0
+
+    @property
+    def sound(self) -> bool:
+        """Whether models can be loaded in some way."""
+        return not self.failed_plain
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """How scripts/localspec built the library: by which step of its ladder, and why not before."""
+
+    rung: str
+    failed: dict[str, str]
+    """Steps tried before, and what failed then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prover:
+    """Runs proofs of the installed library, each in a process of its own."""
+
+    line: tuple[str, ...]
+    """What runs it; ``--plain-buffers`` is appended."""
+    environment: dict[str, str]
+    patience: float = PATIENCE_S
+
+    def soundness(self) -> Soundness:
+        """With repacked weights, and with plain ones if that fails.
+
+        Raises:
+            LocalspecError: nothing was proved: killed from outside, no memory, no library.
+        """
+        began = time.monotonic()
+        failed = self.failure([])
+        failed_plain = self.failure(["--plain-buffers"]) if failed else ""
+        seconds = round(time.monotonic() - began, 2)
+        return Soundness(not failed, failed, failed_plain, seconds)
+
+    def failure(self, arguments: Sequence[str]) -> str:
+        """What is wrong with the build; "" if nothing is.
+
+        Raises:
+            LocalspecError: as `soundness`.
+        """
+        try:
+            with subprocess.Popen(
+                [*self.line, *arguments],
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,  # Ctrl-C is ours to act on
+            ) as process:
+                try:
+                    out, err = process.communicate(timeout=self.patience)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    out, _ = process.communicate()
+                    return f"no answer within {self.patience:.0f} s, {_place(_reports(out))}"
+                except BaseException:
+                    process.kill()
+                    raise
+        except OSError as error:
+            raise LocalspecError(f"cannot check llama.cpp: {error.strerror}") from None
+        return _judged(process.returncode, _reports(out), err.decode("utf-8", "replace"))
+
+
+def _judged(status: int, reports: list[dict[str, Any]], said: str) -> str:
+    """What failed, by how the process ended and what it said; "" for nothing."""
+    last = reports[-1] if reports else {}
+    if status == 0 and "worst" in last:
+        return ""
+    if status == _WRONG and "wrong" in last:
+        return str(last["wrong"])
+    if status == -signal.SIGALRM:
+        return f"no answer for a minute, {_place(reports)}"
+    if status < 0 and -status not in _FROM_OUTSIDE:
+        try:
+            name = signal.Signals(-status).name
+        except ValueError:
+            name = f"signal {-status}"
+        return f"{name}, {_place(reports)}"
+    lines = said.strip().splitlines()
+    reason = lines[-1] if lines else f"its check ended with status {status}, {_place(reports)}"
+    raise LocalspecError(f"cannot check that llama.cpp computes right here: {reason}")
+
+
+def _reports(out: bytes) -> list[dict[str, Any]]:
+    found = []
+    for line in out.splitlines():
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            continue  # cut off by a crash
+    return [report for report in found if isinstance(report, dict)]
+
+
+def _place(reports: list[dict[str, Any]]) -> str:
+    places = [str(report["at"]) for report in reports if "at" in report]
+    return f"at {places[-1]}" if places else "before the first model"
+
+
+def usual_prover() -> Prover:
+    """Proves the library that this Python has."""
+    line, environment = command(PROOF)
+    # numpy's threads would only disturb each other for so little work.
+    return Prover(tuple(line), environment | {"OPENBLAS_NUM_THREADS": "1"})
+
+
+def identity() -> str:
+    """Stands for the library's files and the processor; costs less than a millisecond.
+
+    Raises:
+        LocalspecError: llama-cpp-python is not installed.
+    """
+    files = []
+    for path in sorted(_library_folder().iterdir()):
+        facts = path.stat()
+        files.append([path.name, facts.st_size, facts.st_mtime_ns])
+    facts_of_all = json.dumps([_EDITION, files, processor()])
+    return hashlib.sha256(facts_of_all.encode()).hexdigest()
+
+
+def _library_folder() -> Path:
+    elsewhere = os.environ.get("LLAMA_CPP_LIB_PATH")  # llama-cpp-python's own variable
+    if elsewhere and Path(elsewhere).is_dir():
+        return Path(elsewhere)
+    spec = importlib.util.find_spec("llama_cpp")
+    if spec is None or spec.origin is None:
+        raise LocalspecError("llama-cpp-python is not installed; `localspec doctor` says how")
+    folder = Path(spec.origin).parent / "lib"
+    return folder if folder.is_dir() else folder.parent
+
+
+def processor() -> list[str]:
+    """The processor's name and instructions, as far as the system tells without a process."""
+    try:
+        with Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as file:
+            first = file.read(8192).split("\n\n")[0]  # one core's part of what can be megabytes
+    except OSError:
+        return [platform.system(), platform.machine(), platform.version()]
+    lines = [line for line in first.splitlines() if line.startswith(_VECTORS)]
+    return [platform.machine(), *lines]
+
+
+def _places() -> list[Path]:
+    """Files that remember; the environment's own comes first: it is where the library is."""
+    places = [paths.cache_dir() / _FILE]
+    if sys.prefix != sys.base_prefix:
+        places.insert(0, Path(sys.prefix) / _FILE)
+    return places
+
+
+def remembered() -> Soundness | None:
+    """What was proved of these files on this processor; None if nothing was.
+
+    Raises:
+        LocalspecError: llama-cpp-python is not installed.
+    """
+    wanted = identity()
+    for place in _places():
+        try:
+            kept = json.loads(place.read_text(encoding="utf-8"))
+            if kept["identity"] == wanted:
+                return codec.decode(Soundness, kept["soundness"])
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # it is proved again
+    return None
+
+
+def _remember(soundness: Soundness) -> None:
+    text = json.dumps({"identity": identity(), "soundness": codec.encode(soundness)})
+    for place in _places():
+        scratch = place.with_suffix(f".{os.getpid()}")
+        try:
+            place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            scratch.write_text(text, encoding="utf-8")
+            scratch.replace(place)
+        except OSError:  # a folder of somebody else, or a full disk: it is proved at every start
+            continue
+        return
+
+
+def proved(prover: Prover | None = None, on_start: Callable[[], None] | None = None) -> Soundness:
+    """What is remembered, else what a proof finds, which takes a few seconds.
+
+    Raises:
+        LocalspecError: nothing is remembered and nothing could be proved.
+    """
+    known = remembered()
+    if known is not None:
+        return known
+    if on_start is not None:
+        on_start()
+    found = (prover or usual_prover()).soundness()
+    _remember(found)
+    return found
+
+
+def required(prover: Prover | None = None, on_start: Callable[[], None] | None = None) -> Soundness:
+    """`proved`, where models are to be loaded.
+
+    Raises:
+        UnsoundBuildError: no way of loading them is sound; with what to do.
+        LocalspecError: as `proved`.
+    """
+    found = proved(prover, on_start)
+    if not found.sound:
+        raise UnsoundBuildError(
+            f"this build of llama.cpp is not sound on this processor ({found.failed_plain}); "
+            f"build it again: {rebuild_command()}"
+        )
+    return found
+
+
+def rebuild_command() -> str:
+    """What builds llama.cpp without the processor's special instructions."""
+    if build() is not None:
+        return "delete .venv and start scripts/localspec"
+    return (
+        f'CMAKE_ARGS="-DGGML_NATIVE=OFF" {sys.executable} -m pip install --no-cache-dir '
+        "--force-reinstall --no-deps --no-binary llama-cpp-python llama-cpp-python==0.3.36"
+    )
+
+
+def build() -> Build | None:
+    """How scripts/localspec built the library; None where pip did."""
+    try:
+        kept = json.loads((Path(sys.prefix) / _BUILD_FILE).read_text(encoding="utf-8"))
+        return codec.decode(Build, kept)
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def main() -> int:
+    """For scripts/bootstrap.py: prove if need be, and print the result as JSON."""
+    try:
+        sys.stdout.write(json.dumps(dataclasses.asdict(proved())) + "\n")
+    except LocalspecError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

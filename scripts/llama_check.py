@@ -1,0 +1,36 @@
+"""Whether the llama.cpp that was installed into an environment loads, and computes right here."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+from bootstrap_steps import Failure, clean_environment
+
+
+def load_failure(python: Path) -> str:
+    """Why the library does not load; nothing if it does, or crashes: that is for the proof."""
+    check = [str(python), "-I", "-c", "import llama_cpp"]
+    result = subprocess.run(check, capture_output=True, text=True, check=False)
+    if result.returncode <= 0:
+        return ""
+    return (result.stderr.strip().splitlines() or [f"status {result.returncode}"])[-1]
+
+
+def prove(python: Path, root: Path, log: Path) -> dict[str, object]:
+    """The result of localspec.loading.soundness for the installed build; "failed" is empty if sound."""
+    result = subprocess.run(
+        [str(python), "-P", "-m", "localspec.loading.soundness"],
+        env={**clean_environment(os.environ), "PYTHONPATH": str(root)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    with log.open("a", encoding="utf-8") as sink:
+        sink.write(f"\n== checking llama.cpp\n{result.stdout}{result.stderr}")
+    if result.returncode:
+        reason = (result.stderr.strip().splitlines() or [f"status {result.returncode}"])[-1]
+        raise Failure(f"{reason}; start again [log: {log}]")
+    found: dict[str, object] = json.loads(result.stdout)
+    return found

@@ -1,0 +1,127 @@
+"""The steps that a build of llama.cpp goes down until one is sound on this processor.
+
+What failed is kept beside the wheel, under the key of the build: the next checkout begins where
+this one ended.
+"""
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from llama_backend import Machine
+
+NOTES = "ladder.json"
+_AMX = ("amx-tile", "amx-int8", "amx-bf16")
+_PORTABLE = {
+    "sse4_2": "GGML_SSE42",
+    "avx": "GGML_AVX",
+    "avx2": "GGML_AVX2",
+    "bmi2": "GGML_BMI2",
+    "fma": "GGML_FMA",
+    "f16c": "GGML_F16C",
+}
+"""What a portable build of ggml for x86 takes for granted."""
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One way of building."""
+
+    name: str
+    """Reads on after "llama.cpp, built"."""
+    options: tuple[str, ...] = ()
+    """For CMake."""
+
+
+NATIVE = Rung("natively")
+
+
+def rungs(machine: Machine) -> tuple[Rung, ...]:
+    """From the fastest to the safest, without those that change nothing on this processor."""
+    flags = processor_flags(machine)
+    steps = [NATIVE]
+    without: list[str] = []
+    if "amx_tile" in flags:
+        kept = ("-DLOCALSPEC_KEEP_STORES=ON",)
+        steps.append(Rung("natively, with all stores before AMX kept", kept))
+        without += _AMX
+        steps.append(Rung("natively without AMX", (_kernel_options(without),)))
+    if "avx512f" in flags:
+        without.append("avx512f")
+        steps.append(Rung("natively without AVX-512", (_kernel_options(without),)))
+    # Named one by one: ggml would take them from an earlier configuration of the same folder.
+    named = [f"-D{option}={_on(flag in flags)}" for flag, option in _PORTABLE.items()]
+    options = ("-DGGML_NATIVE=OFF", *(named if flags else ()))
+    return (*steps, Rung("for any processor of this kind", options))
+
+
+def processor_flags(machine: Machine) -> frozenset[str]:
+    """Vector instructions of an x86 processor, as Linux calls them; empty where it is not known."""
+    try:
+        known = json.loads(machine.cpu)
+    except ValueError:
+        return frozenset()
+    return (
+        frozenset(str(known.get("flags", "")).split()) if isinstance(known, dict) else frozenset()
+    )
+
+
+def _kernel_options(without: list[str]) -> str:
+    return "-DLOCALSPEC_KERNEL_OPTIONS=" + ";".join(f"-mno-{name}" for name in without)
+
+
+def _on(flag: bool) -> str:
+    return "ON" if flag else "OFF"
+
+
+class Ladder:
+    """Where a build stands: what failed is remembered, the first of the others is next."""
+
+    def __init__(self, folder: Path, steps: tuple[Rung, ...]) -> None:
+        self._folder = folder
+        self._steps = steps
+        self.failed = _read(folder / NOTES)
+        """Names of rungs, and what failed there."""
+
+    @property
+    def rung(self) -> Rung | None:
+        """What to build; None when every way has failed."""
+        return next((step for step in self._steps if step.name not in self.failed), None)
+
+    @property
+    def last(self) -> Rung:
+        """The safest way."""
+        return self._steps[-1]
+
+    def fail(self, rung: Rung, why: str) -> None:
+        """Remember it, and throw the wheel away."""
+        self.failed[rung.name] = why
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.mkdir(parents=True)
+        _write(self._folder / NOTES, self.failed)
+
+    def forget(self) -> None:
+        """Begin at the top the next time."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def note(self, path: Path, rung: Rung) -> None:
+        """Write where it ended, for `localspec doctor`."""
+        _write(path, {"rung": rung.name, "failed": self.failed})
+
+
+def _read(path: Path) -> dict[str, str]:
+    """What is noted; nothing where there is nothing, or nothing that can be trusted."""
+    try:
+        notes = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    if not isinstance(notes, dict):
+        return {}
+    return {str(name): str(why) for name, why in notes.items()}
+
+
+def _write(path: Path, value: object) -> None:
+    scratch = path.with_suffix(".new")
+    scratch.write_text(json.dumps(value, indent=1), encoding="utf-8")
+    scratch.replace(path)

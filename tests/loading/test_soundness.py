@@ -1,0 +1,264 @@
+"""Builds that compute wrongly, crash or hang are found out, and what was found is remembered."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+from conftest import Files
+
+from localspec import cli
+from localspec.doctor import build as build_finding
+from localspec.doctor import diagnose
+from localspec.errors import LocalspecError, UnsoundBuildError
+from localspec.llama import numpy_llama, proof
+from localspec.llama.heads.tensors import mapped
+from localspec.llama.synthetic import TYPES, write_model
+from localspec.loading import resources, soundness
+from localspec.loading.options import Options
+from localspec.loading.soundness import Build, Prover, Soundness
+from localspec.processes.children import command
+from localspec.runtime import Runtime
+
+# The real proof, over a library whose passes break in one way: in all builds of it, or only where
+# weights are repacked.
+BROKEN = """
+import ctypes, os, signal, sys
+from localspec.llama import proof
+
+class Broken(proof.Context):
+    def forward(self, work, **kinds):
+        rows = super().forward(work, **kinds)
+        if len(work[0][1]) != 4 or (sys.argv[2] == "repacked" and "--plain-buffers" in sys.argv):
+            return rows
+        if sys.argv[1] == "SIGSEGV":
+            ctypes.string_at(0)
+        elif sys.argv[1] == "NaN":
+            rows[0][2, 7] = float("nan")
+        elif sys.argv[1] == "wrong":
+            rows[0][2] = rows[0][2][::-1].copy()
+        else:
+            os.kill(os.getpid(), getattr(signal, sys.argv[1]))
+        return rows
+
+proof.Context = Broken
+sys.exit(proof.main(sys.argv[1:]))
+"""
+HANGS = """
+import time
+print('{"at": "Q4_0 on the processor, a pass of 4 tokens"}', flush=True)
+time.sleep(600)
+"""
+PLACE = "Q4_0 on the processor, a pass of 4 tokens"
+
+
+def prover(program: str, *arguments: str, patience: float = 100.0) -> Prover:
+    _, environment = command(soundness.PROOF)
+    line = (sys.executable, "-P", "-c", program, *arguments)
+    return Prover(line, environment | {"OPENBLAS_NUM_THREADS": "1"}, patience)
+
+
+@pytest.fixture
+def own_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A virtual environment in which nothing was proved yet."""
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    return tmp_path
+
+
+def test_the_library_here_agrees_with_numpy() -> None:
+    found = soundness.usual_prover().soundness()
+    assert found.extra_buffers, found.failed
+    assert found.sound
+
+
+@pytest.mark.parametrize("how", ["SIGILL", "SIGSEGV", "SIGABRT", "NaN", "wrong"])
+def test_a_library_that_breaks_is_unsound_and_the_place_is_named(how: str) -> None:
+    failed = prover(BROKEN, how, "always").failure([])
+    expected = {"NaN": "no numbers", "wrong": "standard deviations"}.get(how, how)
+    assert expected in failed
+    assert PLACE in failed
+
+
+def test_what_breaks_with_repacked_weights_alone_is_used_without_them() -> None:
+    found = prover(BROKEN, "SIGILL", "repacked").soundness()
+    assert (found.sound, found.extra_buffers) == (True, False)
+    assert "SIGILL" in found.failed
+
+
+def test_what_breaks_either_way_is_not_sound() -> None:
+    assert not prover(BROKEN, "SIGILL", "always").soundness().sound
+
+
+def test_a_library_that_hangs_is_unsound() -> None:
+    assert "no answer within" in prover(HANGS, patience=0.5).failure([])
+
+
+def test_a_step_that_hangs_ends_by_its_own_alarm() -> None:
+    program = "import os, signal; os.kill(os.getpid(), signal.SIGALRM)"
+    assert "no answer for a minute" in prover(program).failure([])
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
+        "raise OSError('libcuda.so.1: cannot open shared object file')",
+        "raise SystemExit(0)",
+    ],
+)
+def test_a_proof_that_was_not_made_says_nothing_about_the_build(program: str) -> None:
+    with pytest.raises(LocalspecError, match="computes right here"):
+        prover(program).soundness()
+
+
+def test_what_was_proved_is_remembered(own_environment: Path) -> None:
+    first = soundness.proved(prover(BROKEN, "SIGILL", "repacked"))
+    never = Prover(("/no/such/program",), {})
+    assert soundness.proved(never) == soundness.remembered() == first
+
+
+def test_another_processor_is_proved_anew(
+    own_environment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    soundness.proved(prover("print('{\"worst\": 0}')"))
+    monkeypatch.setattr(soundness, "processor", lambda: ["another"])
+    assert soundness.remembered() is None
+    assert not soundness.proved(prover(HANGS, patience=0.1)).sound
+
+
+def test_another_library_is_proved_anew(
+    own_environment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    soundness.proved(prover("print('{\"worst\": 0}')"))
+    monkeypatch.setenv("LLAMA_CPP_LIB_PATH", str(own_environment))
+    assert soundness.remembered() is None
+
+
+def test_a_proof_is_told_before_it_starts_and_not_when_it_is_remembered(
+    own_environment: Path,
+) -> None:
+    told: list[str] = []
+    for _ in range(2):
+        soundness.proved(prover("print('{\"worst\": 0}')"), lambda: told.append("told"))
+    assert told == ["told"]
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"identity": 1}'])
+def test_damaged_notes_are_no_proof(own_environment: Path, content: str) -> None:
+    (own_environment / "llama-proof.json").write_text(content)
+    assert soundness.remembered() is None
+
+
+def test_where_the_environment_belongs_to_others_the_cache_remembers(
+    own_environment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "prefix", sys.base_prefix)
+    soundness.proved(prover("print('{\"worst\": 0}')"))
+    assert soundness.remembered() is not None
+    assert not (own_environment / "llama-proof.json").exists()
+
+
+def test_asking_what_is_remembered_loads_no_llama() -> None:
+    program = "import sys; from localspec import soundness; soundness.remembered(); "
+    program += "sys.exit('llama_cpp' in sys.modules or 'numpy' in sys.modules)"
+    line, environment = command(soundness.PROOF)
+    subprocess.run([line[0], "-P", "-c", program], env=environment, check=True)
+
+
+# What the product does with it
+
+
+def known(monkeypatch: pytest.MonkeyPatch, found: Soundness, how: Build | None = None) -> None:
+    monkeypatch.setattr(soundness, "remembered", lambda: found)
+    monkeypatch.setattr(soundness, "build", lambda: how)
+
+
+REPACKED = Soundness(extra_buffers=False, failed=f"SIGILL, at {PLACE}")
+NOT_SOUND = dataclasses.replace(REPACKED, failed_plain=f"SIGSEGV, at {PLACE}")
+
+
+@pytest.mark.parametrize("found", [Soundness(extra_buffers=True), REPACKED])
+def test_models_are_loaded_in_the_way_that_is_sound(
+    found: Soundness, files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known(monkeypatch, found)
+    asked: list[bool] = []
+
+    class Watched(resources.Model):
+        def __init__(self, *args, extra_buffers, **kinds) -> None:
+            asked.append(extra_buffers)
+            super().__init__(*args, extra_buffers=extra_buffers, **kinds)
+
+    monkeypatch.setattr(resources, "Model", Watched)
+    with Runtime.open(Options(model=str(files.target), draft=str(files.draft), draft_max=2)):
+        assert asked == [found.extra_buffers] * 2
+
+
+def test_nothing_is_loaded_where_nothing_is_sound(
+    files: Files, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    known(monkeypatch, NOT_SOUND)
+    assert cli.call(["run", "-m", str(files.target), "hello"]) == 1
+    said = capfd.readouterr()
+    assert said.err.count("\n") == 1
+    assert "SIGSEGV" in said.err
+    assert "GGML_NATIVE=OFF" in said.err
+    with pytest.raises(UnsoundBuildError):
+        soundness.required()
+
+
+def test_doctor_names_the_rung_and_why() -> None:
+    ladder = Build("natively without AMX", {"natively": f"SIGILL, at {PLACE}"})
+    found = build_finding.finding(Soundness(extra_buffers=True), ladder)
+    assert found.status == "ok"
+    assert found.text.startswith("built natively without AMX")
+    assert f"natively failed: SIGILL, at {PLACE}" in found.text
+    by_pip = build_finding.finding(REPACKED, None)
+    assert by_pip.status == "ok"
+    assert "without repacked weights" in by_pip.text
+
+
+def test_doctor_outlives_a_library_that_nothing_can_be_done_with(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    known(monkeypatch, NOT_SOUND)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    found = {finding.topic: finding for finding in diagnose(offline=True)}
+    assert found["build"].status == "broken"
+    assert "GGML_NATIVE=OFF" in (found["build"].fix or "")
+    assert "llama.cpp" not in found  # it was not loaded into this process
+    assert found["speed"].text.startswith("not tried")
+
+
+# The reference
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_weights_are_read_as_the_format_says(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    write_model(path, kind)
+    name = "blk.1.ffn_down.weight"
+    weight = mapped(path, {name})[name]
+    expected = gguf.quants.dequantize(
+        np.array(weight.data).reshape(weight.shape[1], -1),
+        gguf.GGMLQuantizationType(weight.ggml_type),
+    )
+    found = numpy_llama.numbers(weight)
+    np.testing.assert_allclose(found, expected.reshape(found.shape), rtol=1e-6, atol=1e-9)
+    assert abs(float(found.mean())) < 0.05 * float(found.std())
+
+
+def test_one_wrong_logit_shows() -> None:
+    rng = np.random.default_rng(0)
+    expected = rng.normal(0, 3, (4, 512)).astype(np.float32)
+    rows = expected + rng.normal(0, 0.1, expected.shape).astype(np.float32)
+    assert proof.deviation(rows, expected) < proof.RANDOM_TOLERANCE
+    rows[2, 100] = 9
+    assert proof.deviation(rows, expected) > proof.RANDOM_TOLERANCE
+    rows[2, 100] = np.inf
+    assert np.isnan(proof.deviation(rows, expected))
