@@ -29,6 +29,13 @@ from llama_backend import (
 ROOT = Path(__file__).resolve().parent.parent
 
 
+SETTINGS = (
+    *("CMAKE_ARGS", "CC", "CXX", "CFLAGS", "CXXFLAGS", "LDFLAGS"),
+    *("CUDAFLAGS", "CUDAHOSTCXX", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN"),
+)
+"""Variables that compilers and CMake go by."""
+
+
 @dataclass(frozen=True)
 class Source:
     """The one pinned source archive, from requirements/llama.lock."""
@@ -59,10 +66,7 @@ def wheel_key(
     facts = {
         "source": source.sha256,
         "options": [*settings, options],
-        "environment": {
-            name: environ.get(name, "")
-            for name in ("CMAKE_ARGS", "CC", "CXX", "CFLAGS", "CXXFLAGS", "CUDAFLAGS", "LDFLAGS")
-        },
+        "environment": {name: environ.get(name, "") for name in SETTINGS},
         "machine": [machine.system, machine.arch, machine.cpu, *platform.libc_ver()],
         "cuda": [machine.cuda_version, machine.gpus] if backend == "cuda" else [],
     }
