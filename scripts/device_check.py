@@ -36,8 +36,10 @@ _GROUPS: dict[str, Group] = {
     "sessions": sessions.rows,
     "passes": passes.rows,
 }
-_GROUP_S = 3600.0
-"""Seconds of a group at most; a device that hangs is a finding."""
+_SILENCE_S = 1800.0
+"""Seconds without a row after which a device is taken to hang; a program as device compiles for
+minutes.
+"""
 _MARKS = {"ok": "ok", "finding": "FINDING", "not checkable here": "-"}
 
 
@@ -125,18 +127,27 @@ def _rows_of(name: str, folder: Path, *, quick: bool) -> Iterator[Row]:
             command, env=environ, stdout=subprocess.PIPE, stderr=errors, text=True
         ) as child,
     ):
+        hung = False
         try:
-            yield from _read(child)
-        finally:
-            if child.poll() is None:
-                child.kill()
-    if child.returncode:
+            for row in _read(child):
+                if row is None:
+                    hung = True
+                else:
+                    yield row
+        except BaseException:  # interrupted, or its reader is gone
+            child.kill()
+            raise
+        if hung:
+            child.kill()
+    if hung:
+        yield finding("This run", f"group {name}", f"it said nothing for {_SILENCE_S:.0f} s")
+    elif child.returncode:
         why = _reason(child.returncode, log.read_text(encoding="utf-8", errors="replace"))
         yield finding("This run", f"group {name}", why)
 
 
-def _read(child: subprocess.Popen[str]) -> Iterator[Row]:
-    """Rows of a child; one that says nothing for too long is ended."""
+def _read(child: subprocess.Popen[str]) -> Iterator[Row | None]:
+    """Rows of a child; None, and no more, where it says nothing for too long."""
     lines: queue.Queue[str | None] = queue.Queue()
     assert child.stdout is not None
     stdout = child.stdout
@@ -149,9 +160,9 @@ def _read(child: subprocess.Popen[str]) -> Iterator[Row]:
     threading.Thread(target=pump, daemon=True).start()
     while True:
         try:
-            line = lines.get(timeout=_GROUP_S)
+            line = lines.get(timeout=_SILENCE_S)
         except queue.Empty:
-            child.kill()
+            yield None
             return
         if line is None:
             return
