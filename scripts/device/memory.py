@@ -25,7 +25,8 @@ from localspec.verification import verify
 _GROUP = "Memory"
 _MIB = 1 << 20
 _BUFFER = re.compile(r":\s+(\S+)\s+(model|KV|RS|compute|output) buffer size =\s+([\d.]+) MiB")
-_SPLITS = re.compile(r"graph splits = (\d+)")
+_SPLITS = re.compile(r"graph.*splits = (\d+)")
+_SPLITS_AT_MOST = 2
 _TOLERATED = 0.10
 _SMALL = (0.6, 0.05)
 """Parts of what all layers need, for devices that are too small."""
@@ -70,7 +71,9 @@ def _fit(case: Case, placement: Placement) -> Row:
         f"planned {loaded.planned / 1e6:.1f} MB, allocated {loaded.allocated / 1e6:.1f} MB "
         f"({error:+.0%}); graph splits {_listed(loaded.splits)}; {_listed(loaded.flash)}"
     )
-    return judged(_GROUP, what, text, passed=abs(error) <= _TOLERATED)
+    # More splits than two mean that some operation of every layer is computed elsewhere.
+    whole = placement is not ALL or max(loaded.splits, default=0) <= _SPLITS_AT_MOST
+    return judged(_GROUP, what, text, passed=abs(error) <= _TOLERATED and whole)
 
 
 def _loaded(options: Options) -> Loaded:
@@ -80,9 +83,8 @@ def _loaded(options: Options) -> Loaded:
     planned = sum(sum(share.gpus) if on_gpu else share.host for share in shares)
     splits = [int(found[1]) for line in lines if (found := _SPLITS.search(line))]
     flash = [line.split(":", 1)[1].strip() for line in lines if "Flash Attention" in line]
-    return Loaded(
-        planned, _allocated(lines, on_gpu=on_gpu), tuple(splits), tuple(dict.fromkeys(flash))
-    )
+    allocated = _allocated(lines, on_gpu=on_gpu)
+    return Loaded(planned, allocated, tuple(dict.fromkeys(splits)), tuple(dict.fromkeys(flash)))
 
 
 def _allocated(lines: Iterable[str], *, on_gpu: bool) -> int:
@@ -125,7 +127,7 @@ def _refused(case: Case) -> Row:
     except LocalspecError as error:
         named = type(error).__name__ == "OutOfMemoryError"
         return judged(_GROUP, what, f"refused in words: {error}", passed=named)
-    told = [note for note in notices if "refused" in note]
+    told = [note for note in notices if "refused" in note or "in one piece" in note]
     if not told:
         return skipped(_GROUP, what, "the device took a cache for two million tokens")
     text = f"{'exact' if found.exact else 'NOT exact'} after it, said: {_listed(told)}"

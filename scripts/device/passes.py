@@ -67,7 +67,10 @@ def _costs(case: Case, widths: Sequence[int]) -> Iterator[Row]:
     text = f"{_ms({n: stored[n] for n in sorted(stored)})}; t(n)/t(1) against turns: " + ", ".join(
         f"{n}: {r:.2f} times" for n, r in ratios.items()
     )
-    yield judged(_GROUP, "what localspec measures at load", text, passed=worst <= _SWEEP_ERROR)
+    # A curve that is one-token passes in a row was measured while kernels were compiled.
+    clamped = all(stored[n] >= 0.999 * n * stored[1] for n in common)
+    passed = not clamped and (worst <= _SWEEP_ERROR or software())
+    yield judged(_GROUP, "what localspec measures at load", text, passed=passed)
 
 
 def _lengths(case: Case) -> Iterator[Row]:
