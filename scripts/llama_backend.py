@@ -297,8 +297,8 @@ def vulkan_headers(environ: Mapping[str, str]) -> Headers:
     names = environ.get("CXX", "").split() or ["c++"]
     compiler = next((n for n in (names[0], "g++", "clang++") if shutil.which(n)), names[0])
     sdk = [f"-I{environ['VULKAN_SDK']}/include"] if environ.get("VULKAN_SDK") else []
-    said = output_of(compiler, *names[1:], *sdk, "-E", "-x", "c++", "-", text=_VULKAN_PROBE)
-    version = re.search(r"^localspec_vulkan (\d+)$", said, re.MULTILINE)
+    said = output_of(compiler, *names[1:], *sdk, "-E", "-P", "-x", "c++", "-", text=_VULKAN_PROBE)
+    version = re.search(r"\blocalspec_vulkan\s+(\d+)", said)
     spirv = "localspec_spirv" in said
     return Headers(int(version[1]) if version else 0, spirv)
 

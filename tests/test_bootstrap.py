@@ -224,6 +224,14 @@ def test_vulkan_headers_that_suffice_are_accepted(sdk):
 
 
 @NEEDS_COMPILER
+def test_headers_of_the_system_are_read_too(sdk):
+    """Compilers put line markers before what a macro of a system header stands for."""
+    include = f"{sdk(309)['VULKAN_SDK']}/include"
+    found = llama_backend.vulkan_headers({"CXX": f"c++ -nostdinc -isystem {include}"})
+    assert found == llama_backend.Headers(309, spirv=True)
+
+
+@NEEDS_COMPILER
 def test_where_cmake_was_told_to_look_we_do_not_know_better(sdk):
     llama_backend.require_vulkan({**sdk(309, spirv=False), "CMAKE_PREFIX_PATH": "/opt/spirv"})
 
