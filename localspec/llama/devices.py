@@ -68,7 +68,7 @@ def devices() -> list[Device]:
 
 
 def computes_with(n_bytes: int) -> bool:
-    """Whether the GPU computes with tensors of so many bytes; some take 128 MiB in one piece.
+    """Whether the GPU computes with tensors of so many bytes; some have a limit.
 
     llama.cpp aborts the process where one that it has placed there is larger.
     """
