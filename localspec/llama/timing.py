@@ -67,7 +67,8 @@ def pass_seconds(context: Context, width: int, tries: int = 5, budget_s: float =
     """Median seconds of some passes over ``width`` tokens appended to sequence 0, then removed.
 
     A first pass, which builds graphs and starts threads, is not counted; for several tokens it is
-    where it takes so long that a graph makes no difference.
+    where it takes so long that a graph makes no difference. On a device it never is: there the
+    first pass of a width compiles or loads kernels, which can take seconds.
     """
     start = context.length(0)
     seconds: list[float] = []
@@ -76,7 +77,7 @@ def pass_seconds(context: Context, width: int, tries: int = 5, budget_s: float =
         context.forward([(0, [1] * width, width)])
         seconds.append(time.perf_counter() - began)
         context.truncate(0, start)
-        counts_first = width > 1 and seconds[0] > _LONG_S
+        counts_first = width > 1 and seconds[0] > _LONG_S and not context.on_device
         if len(seconds) > (not counts_first) and sum(seconds) > budget_s:
             break
     return statistics.median(seconds if counts_first else seconds[1:])
