@@ -257,11 +257,9 @@ def prepare(profile: str, stamp: str) -> None:
         kept = llama_wheel.cached_wheel(folder) or llama_wheel.cached_wheel(usual)
         if state.get("engine") != key and not kept:
             llama_backend.require_build_tools(backend, machine)
-            if not requested and machine.gpus and backend == "cpu":
-                say(
-                    "there is an NVIDIA GPU but no nvcc, so llama.cpp is built for the CPU; "
-                    "install the CUDA toolkit and start with LOCALSPEC_BACKEND=cuda to use it"
-                )
+            idle = None if requested else llama_backend.unused_gpu(backend, machine)
+            if idle:
+                say(idle)
         if first:
             say(
                 "first start: installing into .venv; later starts are immediate and need no network"

@@ -43,6 +43,34 @@ KNOWN_CAUSES = {
         "the CUDA toolkit comes without cuBLAS; install it (libcublas-dev, libcublas-devel) "
         "or start with LOCALSPEC_BACKEND=cpu"
     ),
+    r"unsupported GNU version|unsupported clang version|unsupported Microsoft Visual": (
+        "this CUDA toolkit does not take this C++ compiler; set CUDAHOSTCXX to an older one "
+        "(CUDAHOSTCXX=g++-13) and start again"
+    ),
+    r"Unsupported gpu architecture|is not a supported (gpu|CUDA) architecture": (
+        "this nvcc does not know the GPU; set CUDACXX to the nvcc of another CUDA toolkit "
+        "and start again"
+    ),
+    r"Failed to detect a default CUDA architecture|No CMAKE_CUDA_COMPILER could be found"
+    r"|CMAKE_CUDA_COMPILER.*not (a full path|able to compile)": (
+        "nvcc does not work here; see whether `nvcc --version` answers, or set CUDACXX to another"
+    ),
+    r"CUDA::cuda_driver|cannot find -lcuda\b": (
+        "the NVIDIA driver's libcuda is missing; install the driver or start with "
+        "LOCALSPEC_BACKEND=cpu"
+    ),
+    r"SPIRV-Headers(Config\.cmake|-config\.cmake|_DIR)|spirv\.hpp: No such file": (
+        "the SPIR-V headers are missing; install them (Debian, Ubuntu: `apt install "
+        "spirv-headers`) and start again"
+    ),
+    r"Could NOT find Vulkan": (
+        "the Vulkan headers or the loader are missing; install them (Debian, Ubuntu: `apt install "
+        "libvulkan-dev glslc`) and start again"
+    ),
+    r"is not a member of .?vk\b|named '\w+' in namespace 'vk'": (
+        "the Vulkan headers are too old; install a newer Vulkan SDK (vulkan.lunarg.com), set "
+        "VULKAN_SDK to it and start again"
+    ),
     r"fatal error: Killed signal|virtual memory exhausted|out of memory": (
         "the compiler ran out of memory; start again with CMAKE_BUILD_PARALLEL_LEVEL=1"
     ),

@@ -20,6 +20,23 @@ BACKENDS = ("cpu", "cuda", "metal", "vulkan")
 # Core seconds of a build, to tell people how long it will take before ninja can.
 CORE_SECONDS = {"cpu": 200, "metal": 220, "cuda": 2400, "vulkan": 900}
 
+VULKAN_HEADERS = 272
+"""VK_HEADER_VERSION, the last number of 1.3.272: the first to declare `VkLayerSettingEXT`, which
+llama.cpp uses unconditionally. The number keeps counting in 1.4."""
+SPIRV_HINT = (
+    "Debian, Ubuntu: `apt install spirv-headers`; Fedora: `dnf install spirv-headers-devel`"
+)
+_VULKAN_PROBE = """\
+#if __has_include(<vulkan/vulkan.hpp>) && __has_include(<vulkan/vulkan_core.h>)
+#include <vulkan/vulkan_core.h>
+localspec_vulkan VK_HEADER_VERSION
+#endif
+#if __has_include(<spirv/unified1/spirv.hpp>)
+localspec_spirv 1
+#endif
+"""
+_PCI_VENDORS = {"0x1002": "AMD", "0x8086": "Intel"}
+
 
 @dataclass(frozen=True)
 class Machine:
@@ -31,22 +48,75 @@ class Machine:
     nvcc: str | None
     cuda_version: str
     gpus: str
-    """One line per NVIDIA GPU, empty without one."""
+    """One line per NVIDIA GPU, empty without one: name, compute capability."""
+    other_gpus: tuple[str, ...] = ()
+    """Makers of other GPUs with a driver: AMD, Intel."""
 
 
-def output_of(*command: str) -> str:
-    """Standard output of a probe, or nothing when it is missing, slow or unhappy."""
+def output_of(*command: str, text: str = "") -> str:
+    """Standard output of a probe that reads ``text``; nothing when it is missing, slow or fails."""
     try:
-        result = subprocess.run(command, capture_output=True, text=True, timeout=15, check=True)
+        result = subprocess.run(
+            command, input=text, capture_output=True, text=True, timeout=15, check=True
+        )
     except (OSError, subprocess.SubprocessError):
         return ""
     return result.stdout.strip()
 
 
-def find_nvcc(environ: Mapping[str, str]) -> str | None:
-    homes = [environ.get("CUDA_HOME"), environ.get("CUDA_PATH"), "/usr/local/cuda"]
-    places = [environ.get("CUDACXX"), "nvcc", *(f"{home}/bin/nvcc" for home in homes if home)]
-    return next((found for place in places if place and (found := shutil.which(place))), None)
+def find_nvcc(environ: Mapping[str, str], gpus: str = "", root: Path = Path("/")) -> str | None:
+    """The nvcc to compile with: the one that CUDACXX names, else the newest that knows the GPUs.
+
+    A distribution's old nvcc is often first on PATH while the one that suits the GPU lies in
+    /usr/local. Where none knows the GPUs, the newest is returned; `require_build_tools` says so.
+    """
+    if found := shutil.which(environ.get("CUDACXX") or ""):
+        return found
+    homes = [environ.get("CUDA_HOME"), environ.get("CUDA_PATH"), str(root / "usr/local/cuda")]
+    homes += [str(root / "opt/cuda"), *map(str, sorted((root / "usr/local").glob("cuda-*")))]
+    places = ["nvcc", *(f"{home}/bin/nvcc" for home in homes if home)]
+    known = dict.fromkeys(found for place in places if (found := shutil.which(place)))
+    if len(known) < 2:
+        return next(iter(known), None)
+    # max() keeps the first of equals, which is the one on PATH.
+    return max(known, key=lambda nvcc: (knows_gpus(nvcc, gpus), cuda_release(nvcc)))
+
+
+def cuda_release(nvcc: str) -> tuple[int, int]:
+    """(12, 8) for the toolkit that calls itself release 12.8; (0, 0) where it does not say."""
+    found = re.search(r"release (\d+)\.(\d+)", output_of(nvcc, "--version"))
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def unknown_gpus(nvcc: str, gpus: str) -> list[str]:
+    """Lines of ``gpus`` whose compute capability this nvcc does not compile for.
+
+    Empty also where it cannot list what it knows: then the compiler decides.
+    """
+    listed = set(re.findall(r"compute_(\d+)", output_of(nvcc, "--list-gpu-arch")))
+    if not listed:
+        return []
+    found = []
+    for line in gpus.splitlines():
+        capability = re.search(r"(\d+)\.(\d+)\s*$", line)
+        if capability and f"{capability[1]}{capability[2]}" not in listed:
+            found.append(line.strip())
+    return found
+
+
+def knows_gpus(nvcc: str, gpus: str) -> bool:
+    return not unknown_gpus(nvcc, gpus)
+
+
+def other_gpus(drm: Path = Path("/sys/class/drm")) -> tuple[str, ...]:
+    """Makers of GPUs, other than NVIDIA, for which the kernel has a driver that computes."""
+    found = []
+    for vendor in sorted(drm.glob("renderD*/device/vendor")):
+        try:
+            found.append(_PCI_VENDORS.get(vendor.read_text(encoding="ascii").strip()))
+        except (OSError, UnicodeDecodeError):
+            continue
+    return tuple(dict.fromkeys(name for name in found if name))
 
 
 def cpu_identity() -> str:
@@ -72,14 +142,16 @@ def cpu_identity_of(cpuinfo: str) -> str:
 
 @functools.cache
 def this_machine() -> Machine:
-    nvcc = find_nvcc(os.environ)
+    gpus = output_of("nvidia-smi", "--query-gpu=name,compute_cap", "--format=csv,noheader")
+    nvcc = find_nvcc(os.environ, gpus)
     return Machine(
         system=platform.system(),
         arch=platform.machine(),
         cpu=cpu_identity(),
         nvcc=nvcc,
         cuda_version=output_of(nvcc, "--version") if nvcc else "",
-        gpus=output_of("nvidia-smi", "--query-gpu=name,compute_cap", "--format=csv,noheader"),
+        gpus=gpus,
+        other_gpus=other_gpus(),
     )
 
 
@@ -95,9 +167,30 @@ def choose_backend(requested: str | None, machine: Machine) -> str:
         return requested
     if machine.system == "Darwin" and machine.arch == "arm64":
         return "metal"
-    if machine.nvcc and machine.gpus:
+    if machine.nvcc and machine.gpus and knows_gpus(machine.nvcc, machine.gpus):
         return "cuda"
     return "cpu"
+
+
+def unused_gpu(backend: str, machine: Machine) -> str | None:
+    """What to say of a GPU that a build for the CPU leaves idle; None if there is none."""
+    if backend != "cpu":
+        return None
+    vulkan = "LOCALSPEC_BACKEND=vulkan scripts/localspec doctor"
+    if machine.gpus:
+        lack = "no nvcc that compiles for it" if machine.nvcc else "no nvcc"
+        return (
+            f"there is an NVIDIA GPU but {lack}, so llama.cpp is built for the CPU; to use the "
+            "GPU, install a CUDA toolkit for it and start with LOCALSPEC_BACKEND=cuda, or run "
+            f"`{vulkan}`, which needs no CUDA toolkit"
+        )
+    if machine.other_gpus:
+        names = " and ".join(machine.other_gpus)
+        return (
+            f"there is a GPU of {names}, and llama.cpp is built for the CPU; `{vulkan}` builds for "
+            "the GPU"
+        )
+    return None
 
 
 def cmake_options(backend: str, machine: Machine) -> list[str]:
@@ -132,18 +225,82 @@ def require_build_tools(backend: str, machine: Machine) -> None:
     bare_mac = machine.system == "Darwin" and not output_of("xcode-select", "-p")
     if bare_mac or not any(shutil.which(name) for name in compiler):
         raise Failure(f"llama.cpp is built here and needs a C++ compiler: {hint}, then start again")
-    if backend == "cuda" and machine.nvcc is None:
+    if backend == "cuda":
+        require_cuda(machine)
+    if backend == "metal" and machine.system != "Darwin":
+        raise Failure("LOCALSPEC_BACKEND=metal works on a Mac only; unset it or choose another")
+    if backend == "vulkan":
+        require_vulkan(os.environ)
+
+
+def require_cuda(machine: Machine) -> None:
+    """Raises Failure where there is no nvcc, or none that knows the GPUs here."""
+    if machine.nvcc is None:
         raise Failure(
             "LOCALSPEC_BACKEND=cuda needs the CUDA toolkit, and nvcc was not found: install it or "
             "set CUDACXX to nvcc's path, then start again"
         )
-    if backend == "metal" and machine.system != "Darwin":
-        raise Failure("LOCALSPEC_BACKEND=metal works on a Mac only; unset it or choose another")
-    if backend == "vulkan" and not shutil.which("glslc"):
+    if unknown := unknown_gpus(machine.nvcc, machine.gpus):
+        release = "{}.{}".format(*cuda_release(machine.nvcc))
+        raise Failure(
+            f"nvcc {release} ({machine.nvcc}) does not compile for {unknown[0]}: install a CUDA "
+            "toolkit that does and set CUDACXX to its nvcc, or set LOCALSPEC_BACKEND to vulkan or "
+            "cpu, then start again"
+        )
+
+
+def require_vulkan(environ: Mapping[str, str]) -> None:
+    """Raises Failure where the shader compiler or headers are missing or too old.
+
+    The headers are asked of the compiler's preprocessor. Told where CMake shall look, we cannot
+    know better, and leave it to CMake.
+    """
+    sdk = "install the Vulkan SDK (vulkan.lunarg.com), set VULKAN_SDK to it"
+    if not shutil.which("glslc"):
         raise Failure(
             "LOCALSPEC_BACKEND=vulkan needs the Vulkan SDK, and glslc was not found: install it "
-            "(Debian, Ubuntu: `apt install glslc libvulkan-dev`), then start again"
+            "(Debian, Ubuntu: `apt install glslc libvulkan-dev spirv-headers`), then start again"
         )
+    found = vulkan_headers(environ)
+    told = {"CMAKE_PREFIX_PATH", "SPIRV-Headers_DIR", "Vulkan_INCLUDE_DIR"}
+    if told & {*environ} or any(name in environ.get("CMAKE_ARGS", "") for name in told):
+        return
+    if not found.vulkan:
+        raise Failure(
+            "LOCALSPEC_BACKEND=vulkan needs the Vulkan headers, 1.3."
+            f"{VULKAN_HEADERS} or newer, and there are none: install them (Debian, Ubuntu: `apt "
+            f"install libvulkan-dev`) or {sdk}, then start again"
+        )
+    if found.vulkan < VULKAN_HEADERS:
+        raise Failure(
+            f"LOCALSPEC_BACKEND=vulkan needs Vulkan headers 1.3.{VULKAN_HEADERS} or newer, and "
+            f"those here are 1.3.{found.vulkan}: {sdk} and start again, or unset LOCALSPEC_BACKEND"
+        )
+    if not found.spirv:
+        raise Failure(
+            f"LOCALSPEC_BACKEND=vulkan needs the SPIR-V headers, and there are none: install them "
+            f"({SPIRV_HINT}), then start again"
+        )
+
+
+@dataclass(frozen=True)
+class Headers:
+    """What a compiler includes."""
+
+    vulkan: int
+    """VK_HEADER_VERSION, 0 without `vulkan.hpp`."""
+    spirv: bool
+
+
+def vulkan_headers(environ: Mapping[str, str]) -> Headers:
+    """The Vulkan and SPIR-V headers that the C++ compiler finds."""
+    names = environ.get("CXX", "").split() or ["c++"]
+    compiler = next((n for n in (names[0], "g++", "clang++") if shutil.which(n)), names[0])
+    sdk = [f"-I{environ['VULKAN_SDK']}/include"] if environ.get("VULKAN_SDK") else []
+    said = output_of(compiler, *names[1:], *sdk, "-E", "-P", "-x", "c++", "-", text=_VULKAN_PROBE)
+    version = re.search(r"\blocalspec_vulkan\s+(\d+)", said)
+    spirv = "localspec_spirv" in said
+    return Headers(int(version[1]) if version else 0, spirv)
 
 
 def build_jobs(backend: str) -> int:

@@ -18,7 +18,7 @@ def load_failure(python: Path) -> str:
 
 
 def prove(python: Path, root: Path, log: Path) -> dict[str, object]:
-    """The result of localspec.loading.soundness for the installed build; "failed" is empty if sound."""
+    """What localspec.loading.soundness finds of a build; an empty "failed" is good news."""
     result = subprocess.run(
         [str(python), "-P", "-m", "localspec.loading.soundness"],
         env={**clean_environment(os.environ), "PYTHONPATH": str(root)},

@@ -30,6 +30,12 @@ from llama_ladder import NOTES, Rung
 ROOT = Path(__file__).resolve().parent.parent
 
 
+SETTINGS = ("CMAKE_ARGS", "CC", "CXX", "CFLAGS", "CXXFLAGS", "CUDAFLAGS", "LDFLAGS")
+RARE_SETTINGS = ("CUDAHOSTCXX", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN")
+"""Variables that compilers and CMake go by. The rare ones are a part of a key only where they are
+set, so that keys from before they were known stay good."""
+
+
 @dataclass(frozen=True)
 class Source:
     """The one pinned source archive, from requirements/llama.lock."""
@@ -60,10 +66,8 @@ def wheel_key(
     facts = {
         "source": source.sha256,
         "options": [*settings, options],
-        "environment": {
-            name: environ.get(name, "")
-            for name in ("CMAKE_ARGS", "CC", "CXX", "CFLAGS", "CXXFLAGS", "CUDAFLAGS", "LDFLAGS")
-        },
+        "environment": {name: environ.get(name, "") for name in SETTINGS}
+        | {name: environ[name] for name in RARE_SETTINGS if environ.get(name)},
         "machine": [machine.system, machine.arch, machine.cpu, *platform.libc_ver()],
         "cuda": [machine.cuda_version, machine.gpus] if backend == "cuda" else [],
     }

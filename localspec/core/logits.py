@@ -120,7 +120,7 @@ def _best(row: Logits, k: int) -> Ids:
     if width > 2 * k:
         body = row[: width * _COLUMNS_PER_BLOCK].reshape(_COLUMNS_PER_BLOCK, width)
         maxima = body.max(axis=0)
-        _require_finite(maxima.max())  # a column with a NaN would be passed over
+        _require_finite(float(maxima.max()))  # a column with a NaN would be passed over
         threshold = np.partition(maxima, width - k)[width - k]
         columns = np.flatnonzero(maxima >= threshold)  # every column that ties stays in
         candidates = (columns[None, :] + np.arange(_COLUMNS_PER_BLOCK)[:, None] * width).ravel()

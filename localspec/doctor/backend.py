@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import platform
 import shutil
 import subprocess
 import sys
 from collections.abc import Generator
+from pathlib import Path
 
 from localspec.doctor.findings import Finding, in_checkout
 from localspec.models.memory.report import size_text
 
 _CMAKE = {"cuda": "-DGGML_CUDA=on", "metal": "-DGGML_METAL=on", "vulkan": "-DGGML_VULKAN=on"}
 _PROBE_S = 5.0
+_DRM = Path("/sys/class/drm")
+_PCI_VENDORS = {"0x1002": "AMD", "0x8086": "Intel"}
 
 
 def check() -> Generator[Finding, None, bool]:
@@ -66,6 +70,11 @@ def unused_gpu() -> Finding:
     if sys.platform == "darwin" and platform.machine() == "arm64":
         text = "this Mac has Metal, but this build computes on the CPU"
         return Finding("gpu", "note", text, reinstall("metal"), {"unused": ["Metal"]})
+    makers = _others()
+    if makers:
+        names = " and ".join(makers)
+        text = f"a GPU of {names} is here, but this build computes on the CPU"
+        return Finding("gpu", "note", text, reinstall("vulkan"), {"unused": makers})
     return Finding("gpu", "ok", "none found: models run on the CPU", details={"unused": []})
 
 
@@ -79,6 +88,15 @@ def _nvidia() -> list[str]:
     except (OSError, subprocess.SubprocessError):
         return []  # a driver that does not answer could not be computed with either
     return [line.strip() for line in done.stdout.splitlines() if line.strip()]
+
+
+def _others() -> list[str]:
+    """Makers of GPUs, other than NVIDIA, for which Linux has a driver that computes."""
+    found = []
+    for vendor in sorted(_DRM.glob("renderD*/device/vendor")):
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            found.append(_PCI_VENDORS.get(vendor.read_text(encoding="ascii").strip()))
+    return list(dict.fromkeys(name for name in found if name))
 
 
 def reinstall(backend: str) -> str:

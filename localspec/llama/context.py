@@ -20,6 +20,7 @@ from localspec.errors import (
 from localspec.llama import library
 from localspec.llama.abort import StopFlag
 from localspec.llama.batch import Batch
+from localspec.llama.devices import backend
 from localspec.llama.library import c_api
 from localspec.llama.limits import KV_TYPES, OUTPUTS, decode_error
 from localspec.llama.logits import LastLogits
@@ -121,6 +122,11 @@ class Context:
         if self._ptr:
             c_api.llama_free(self._ptr)
             self._ptr = None
+
+    @property
+    def on_device(self) -> bool:
+        """Whether layers of the model may be computed by something else than the processor."""
+        return self.model.offloads and backend() != "cpu"
 
     def set_threads(self, n: int) -> None:
         """Use n threads from the next pass on."""

@@ -13,6 +13,7 @@ import psutil
 from llama_cpp._ggml import libggml
 
 from localspec.llama import library
+from localspec.llama.heads import ggml as bindings
 from localspec.llama.library import c_api
 
 _NVIDIA = Path("/sys/module/nvidia/version")
@@ -67,6 +68,25 @@ def devices() -> list[Device]:
             )
         )
     return found
+
+
+def computes_with(n_bytes: int) -> bool:
+    """Whether the GPU computes with tensors of so many bytes; some have a limit.
+
+    llama.cpp aborts the process where one that it has placed there is larger.
+    """
+    ggml = bindings.calls()
+    if ggml is None:
+        return True
+    for kind in (bindings.GPU, bindings.INTEGRATED_GPU):
+        device = ggml.backend_dev_by_type(kind)
+        if device:
+            room = ggml.init(bindings.InitParams(ggml.tensor_overhead(), None, True))
+            tensor = ggml.new_tensor_1d(room, bindings.F32, -(-n_bytes // 4))
+            taken = bool(ggml.backend_dev_supports_op(device, tensor))
+            ggml.free(room)
+            return taken
+    return True
 
 
 def backend() -> str:

@@ -3,7 +3,8 @@
 ``python -m localspec.llama.proof``, with ``--plain-buffers`` where weights are not to be repacked
 (llama.cpp's extra buffer types: repacked weights, AMX). Run in a process of its own by
 `localspec.loading.soundness`, since a broken build may crash or hang. Prints a line of JSON before
-each step, so that its parent knows where it ended; exit status 0 if all is right, 3 if a logit is wrong.
+each step, so that its parent knows where it ended; exit status 0 if all is right, 3 if a logit
+is wrong.
 """
 
 from __future__ import annotations

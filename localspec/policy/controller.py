@@ -280,7 +280,8 @@ def _hopeless(survival: Survival, curve: Curve, cost: float) -> bool:
     if not survival.evidence:
         return False
     pays = [most_gain(curve, cost, stands) > _MARGIN for stands in survival.hoped()]
-    return (survival.evidence >= _KNOWN and survival.judged[pays].sum() <= _CAME) or not any(pays)
+    rare = survival.evidence >= _KNOWN and bool(survival.judged[pays].sum() <= _CAME)
+    return rare or not any(pays)
 
 
 __all__ = ["K_MAX", "Controller", "bucket_of"]

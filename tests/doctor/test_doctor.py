@@ -17,6 +17,7 @@ import pytest
 from conftest import Files
 
 from localspec import cli
+from localspec.core.events import Speculation, Stats
 from localspec.doctor import Finding, Here, backend, diagnose, network, pair, storage, system
 from localspec.models.catalog import catalog, toml_file
 
@@ -168,11 +169,61 @@ def test_an_idle_gpu_gets_the_command_that_builds_for_it(
 
 
 def test_a_driver_that_fails_is_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backend, "_DRM", tmp_path / "none")
     nvidia_smi(tmp_path, monkeypatch, "echo 'cannot talk to the driver' >&2; exit 9")
     assert backend.unused_gpu().status == "ok"
     monkeypatch.setattr(backend, "_PROBE_S", 0.1)
     nvidia_smi(tmp_path, monkeypatch, "exec sleep 3")
     assert backend.unused_gpu().status == "ok"
+
+
+def test_an_idle_gpu_of_another_maker_is_offered_vulkan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backend, "_nvidia", list)
+    monkeypatch.setattr(backend, "_DRM", tmp_path)
+    assert backend.unused_gpu().status == "ok"
+    (tmp_path / "renderD128" / "device").mkdir(parents=True)
+    (tmp_path / "renderD128" / "device" / "vendor").write_text("0x1002\n")
+    finding = backend.unused_gpu()
+    assert (finding.status, finding.details) == ("note", {"unused": ["AMD"]})
+    assert "LOCALSPEC_BACKEND=vulkan" in (finding.fix or "")
+
+
+def stats(verified: int, accepted: int, seconds: float = 1.0) -> Stats:
+    return Stats(
+        prompt_tokens=1,
+        cached_tokens=0,
+        emitted=60,
+        rounds=20,
+        drafted=verified,
+        verified=verified,
+        accepted=accepted,
+        per_position=(),
+        by_drafter={},
+        prompt_seconds=0.0,
+        decode_seconds=seconds,
+        draft_seconds=0.0,
+        verify_seconds=0.0,
+        plain_tokens_per_second=None,
+        speculation=Speculation("on"),
+    )
+
+
+def test_a_drafted_check_that_accepts_nothing_gets_no_tick() -> None:
+    plain = [stats(0, 0)]
+    assert pair.speed_finding([stats(40, 39)], plain, 2).status == "ok"
+    wrong = pair.speed_finding([stats(40, 0)], plain, 2)
+    assert (wrong.status, wrong.fix) == ("broken", "localspec verify demo")
+    parked = pair.speed_finding([stats(0, 0)], plain, 2)
+    assert (parked.status, parked.fix) == ("note", "localspec tune demo")
+    assert "nothing was drafted" in parked.text
+
+
+def test_the_speed_is_that_of_the_reply_that_was_disturbed_least() -> None:
+    found = pair.speed_finding([stats(40, 39, 4.0), stats(40, 39, 1.0)], [stats(0, 0, 2.0)], 2)
+    assert found.details["tokens_per_second"] == 60
+    assert found.details["plain_tokens_per_second"] == 30
 
 
 def test_a_mac_without_metal(monkeypatch: pytest.MonkeyPatch) -> None:

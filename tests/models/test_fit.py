@@ -7,6 +7,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import gguf
 import gguf_shapes
@@ -20,7 +21,8 @@ from hypothesis import strategies as st
 from localspec import Options, Runtime
 from localspec.errors import DecodeError, ModelFileError, OutOfMemoryError, UsageError
 from localspec.llama import context as context_module
-from localspec.llama import library
+from localspec.llama import devices, library
+from localspec.llama.heads import ggml as bindings
 from localspec.llama.memory_estimate import Buffers, dry_run, read_buffers
 from localspec.loading.options import MAX_K
 from localspec.models.gguf import sizes as sizes_module
@@ -161,8 +163,6 @@ def test_devices_become_memory(
     shared: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from localspec.llama import devices
-
     listed = [devices.Device(n, "x", kind, f * GB, t * GB) for n, kind, f, t in found]
     monkeypatch.setattr(devices, "devices", lambda: listed)
     monkeypatch.setattr(devices, "backend", lambda: "some")
@@ -187,6 +187,36 @@ def test_a_dry_run_on_a_gpu_corrects_its_compute_buffers(
     fit = fit_files(shapes["large"], None, Wishes())
     assert asked == [65]
     assert fit.target.gpu_compute == pytest.approx(800_000_000, rel=0.01)
+
+
+def test_a_cache_that_the_gpu_does_not_take_in_one_piece_stays_on_the_host(
+    shapes: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """llama.cpp would abort the process, already in a dry run."""
+    monkeypatch.setattr(devices, "computes_with", lambda n_bytes: n_bytes < 128 << 20)
+    monkeypatch.setattr(fitting, "look", lambda: machine(24))
+    fit = fit_files(shapes["other"], None, Wishes(context=1 << 20))
+    assert fit.target.gpu_layers == 0
+    assert "in one piece" in fit.notes[-1]
+    assert fit_files(shapes["other"], None, Wishes(context=4096)).target.gpu_layers == 9
+    with pytest.raises(OutOfMemoryError, match="smaller --ctx or --gpu-layers 0"):
+        fit_files(shapes["other"], None, Wishes(context=1 << 20, gpu_layers=9))
+
+
+def test_a_device_is_asked_what_it_computes_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = bindings.calls()
+    assert calls is not None
+    processor = calls.backend_dev_by_type(bindings.CPU)
+    limited = SimpleNamespace(
+        **{
+            **vars(calls),
+            "backend_dev_by_type": lambda kind: processor if kind == bindings.GPU else None,
+            "backend_dev_supports_op": lambda _, tensor: calls.nbytes(tensor) <= 128 << 20,
+        }
+    )
+    monkeypatch.setattr(devices.bindings, "calls", lambda: limited)
+    assert devices.computes_with(128 << 20)
+    assert not devices.computes_with((128 << 20) + 1)
 
 
 # -- choosing ----------------------------------------------------------------------------------
@@ -226,6 +256,8 @@ def test_a_small_card_takes_the_draft_and_some_layers(sized: dict[str, Sizes]) -
     assert 10 < fit.target.gpu_layers < 37
     assert fit.draft is not None
     assert fit.draft.gpu_layers == 29
+    (note,) = [note for note in fit.notes if "the GPU has room for" in note]
+    assert f"{fit.target.gpu_layers} of 37 layers" in note
     inside(fit)
     more = place(
         sized["medium"],
@@ -569,7 +601,8 @@ _LIMITED = """
 import resource, sys
 from localspec import Options, Runtime
 from localspec.llama import context as context_module
-from localspec.llama import library
+from localspec.llama import devices, library
+from localspec.llama import ggml as bindings
 library.start()
 size = next(int(l.split()[1]) for l in open("/proc/self/status") if l.startswith("VmSize")) * 1024
 resource.setrlimit(resource.RLIMIT_AS, (size + int(sys.argv[2]), -1))

@@ -101,6 +101,142 @@ def test_a_missing_compiler_says_how_to_get_one(monkeypatch):
         llama_backend.require_build_tools("metal", APPLE_SILICON)
 
 
+@pytest.fixture
+def tool(tmp_path):
+    """Writes an executable that prints what it is told to, by its first argument."""
+
+    def write(place, **answers):
+        path = tmp_path / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        cases = "".join(f"{option}) printf '%s' '{text}';;" for option, text in answers.items())
+        path.write_text(f'#!/bin/sh\ncase "$1" in {cases} *) exit 1;; esac\n')
+        path.chmod(0o755)
+        return str(path)
+
+    return write
+
+
+def nvcc(tool, place, release, *capabilities):
+    listed = "".join(f"compute_{c}\n" for c in capabilities)
+    return tool(
+        f"{place}/bin/nvcc", **{"--version": f"release {release}", "--list-gpu-arch": listed}
+    )
+
+
+ADA = "RTX 4060 Laptop, 8.9"
+
+
+def test_an_old_nvcc_on_the_path_loses_to_one_that_knows_the_gpu(tool, tmp_path, monkeypatch):
+    old = nvcc(tool, "usr", "11.5", 80, 86)
+    new = nvcc(tool, "usr/local/cuda-12.4", "12.4", 86, 89, 90)
+    newest = nvcc(tool, "usr/local/cuda-13.0", "13.0", 86, 89, 120)
+    monkeypatch.setenv("PATH", f"{Path(old).parent}:/usr/bin:/bin")
+    assert llama_backend.find_nvcc({}, ADA, tmp_path) == newest
+    # Newer is not better where it has dropped the GPU.
+    assert llama_backend.find_nvcc({}, "H100, 9.0", tmp_path) == new
+    assert llama_backend.find_nvcc({"CUDACXX": old}, ADA, tmp_path) == old
+
+
+def test_a_toolkit_that_does_not_know_the_gpu_is_neither_chosen_nor_tried(tool):
+    old = nvcc(tool, "usr", "11.5", 80, 86)
+    machine = replace(LINUX, nvcc=old, cuda_version="11.5", gpus=ADA)
+    assert llama_backend.choose_backend(None, machine) == "cpu"
+    assert "LOCALSPEC_BACKEND=vulkan" in llama_backend.unused_gpu("cpu", machine)
+    with pytest.raises(Failure, match=r"nvcc 11\.5 .* does not compile for RTX 4060 Laptop, 8.9"):
+        llama_backend.require_cuda(machine)
+    llama_backend.require_cuda(replace(machine, gpus="A100, 8.0"))
+
+
+@pytest.mark.parametrize(
+    ("machine", "said"),
+    [
+        (WITH_GPU, "NVIDIA"),
+        (replace(LINUX, other_gpus=("AMD",)), "AMD"),
+        (replace(LINUX, other_gpus=("AMD", "Intel")), "AMD and Intel"),
+    ],
+)
+def test_a_gpu_that_a_build_leaves_idle_is_offered_vulkan(machine, said):
+    offer = llama_backend.unused_gpu("cpu", machine)
+    assert said in offer
+    assert "LOCALSPEC_BACKEND=vulkan scripts/localspec" in offer
+    assert llama_backend.unused_gpu("vulkan", machine) is None
+
+
+def test_no_gpu_is_offered_nothing():
+    assert llama_backend.unused_gpu("cpu", LINUX) is None
+
+
+def test_gpus_are_known_by_the_makers_of_their_render_nodes(tmp_path):
+    for node, vendor in (("renderD128", "0x8086"), ("renderD129", "0x1002"), ("card0", "0x1af4")):
+        (tmp_path / node / "device").mkdir(parents=True)
+        (tmp_path / node / "device" / "vendor").write_text(f"{vendor}\n")
+    assert llama_backend.other_gpus(tmp_path) == ("Intel", "AMD")
+    assert llama_backend.other_gpus(tmp_path / "none") == ()
+
+
+@pytest.fixture
+def sdk(tmp_path, monkeypatch):
+    """A Vulkan SDK with headers of some version, found by a real preprocessor."""
+    monkeypatch.delenv("CXX", raising=False)
+
+    def write(version, *, spirv=True):
+        include = tmp_path / "sdk" / "include"
+        (include / "vulkan").mkdir(parents=True)
+        (include / "vulkan" / "vulkan.hpp").touch()
+        header = f"#define VK_HEADER_VERSION {version}\n"
+        (include / "vulkan" / "vulkan_core.h").write_text(header)
+        if spirv:
+            (include / "spirv" / "unified1").mkdir(parents=True)
+            (include / "spirv" / "unified1" / "spirv.hpp").touch()
+        # Without the machine's own headers, which would be found where the SDK has none.
+        environ = {"VULKAN_SDK": str(tmp_path / "sdk"), "CXX": "c++ -nostdinc"}
+        monkeypatch.setattr(shutil, "which", lambda name: f"/bin/{name}")
+        return environ
+
+    return write
+
+
+NEEDS_COMPILER = pytest.mark.skipif(shutil.which("c++") is None, reason="there is no C++ compiler")
+
+
+@NEEDS_COMPILER
+def test_vulkan_headers_that_are_too_old_are_named_with_the_version_that_is_needed(sdk):
+    with pytest.raises(Failure, match=r"1\.3\.272 or newer, and those here are 1\.3\.239"):
+        llama_backend.require_vulkan(sdk(239))
+
+
+@NEEDS_COMPILER
+def test_missing_spirv_headers_are_named(sdk):
+    with pytest.raises(Failure, match="apt install spirv-headers"):
+        llama_backend.require_vulkan(sdk(309, spirv=False))
+
+
+@NEEDS_COMPILER
+def test_missing_vulkan_headers_are_named(tmp_path, sdk):
+    environ = sdk(309)
+    shutil.rmtree(tmp_path / "sdk")
+    with pytest.raises(Failure, match="apt install libvulkan-dev"):
+        llama_backend.require_vulkan(environ)
+
+
+@NEEDS_COMPILER
+def test_vulkan_headers_that_suffice_are_accepted(sdk):
+    llama_backend.require_vulkan(sdk(272))
+
+
+@NEEDS_COMPILER
+def test_headers_of_the_system_are_read_too(sdk):
+    """Compilers put line markers before what a macro of a system header stands for."""
+    include = f"{sdk(309)['VULKAN_SDK']}/include"
+    found = llama_backend.vulkan_headers({"CXX": f"c++ -nostdinc -isystem {include}"})
+    assert found == llama_backend.Headers(309, spirv=True)
+
+
+@NEEDS_COMPILER
+def test_where_cmake_was_told_to_look_we_do_not_know_better(sdk):
+    llama_backend.require_vulkan({**sdk(309, spirv=False), "CMAKE_PREFIX_PATH": "/opt/spirv"})
+
+
 def test_a_kernel_update_is_no_new_processor():
     before = "model name : X\nflags : fpu sse2 avx2 fma\n"
     after = "model name : X\nflags : fpu sse2 avx2 fma brand_new_mitigation\n"
@@ -128,6 +264,8 @@ def key(backend="cpu", machine=LINUX, source=SOURCE, options="set(A ON)", **envi
         {"options": "set(A OFF)"},
         {"CMAKE_ARGS": "-DGGML_BLAS=ON"},
         {"CXX": "clang++"},
+        {"CUDAHOSTCXX": "g++-12"},
+        {"NVCC_PREPEND_FLAGS": "-ccbin g++-12"},
     ],
 )
 def test_builds_that_could_differ_never_share_a_wheel(other):
@@ -475,6 +613,14 @@ def test_without_a_terminal_a_line_comes_now_and_then():
         ("THESE PACKAGES DO NOT MATCH THE HASHES FROM", "lock file"),
         ("ERROR: No matching distribution found for x", "LOCALSPEC_PYTHON"),
         ("c++: fatal error: Killed signal terminated program", "CMAKE_BUILD_PARALLEL_LEVEL=1"),
+        ("#error -- unsupported GNU version! gcc versions later than 12 are not", "CUDAHOSTCXX"),
+        ("nvcc fatal   : Unsupported gpu architecture 'compute_89'", "CUDACXX"),
+        ("No CMAKE_CUDA_COMPILER could be found.", "CUDACXX"),
+        ("/usr/bin/ld: cannot find -lcuda: No such file", "driver"),
+        ("  SPIRV-HeadersConfig.cmake\n  spirv-headers-config.cmake", "spirv-headers"),
+        ("CMake Error: Could NOT find Vulkan (missing: Vulkan_LIBRARY)", "libvulkan-dev"),
+        ("error: ‘LayerSettingEXT’ is not a member of ‘vk’", "Vulkan headers are too old"),
+        ("error: no type named 'LayerSettingEXT' in namespace 'vk'", "headers are too old"),
     ],
 )
 def test_known_causes_become_advice(output, advice):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -83,13 +84,10 @@ def fit_files(target: Path, draft: Path | None, wishes: Wishes, *, measure: bool
             pair.append(_draft_sizes(draft, target))
             paths.append(draft)
 
-    def planned() -> Fit:
-        return plan(pair[0], pair[1] if len(pair) > 1 else None, memory, wishes)
-
     doubtful = any(sizes.doubts for sizes in pair)
     fit: Fit | None = None
     try:
-        fit = planned()
+        fit = _planned(pair, memory, wishes)
     except OutOfMemoryError:
         if not doubtful:
             raise
@@ -109,8 +107,48 @@ def fit_files(target: Path, draft: Path | None, wishes: Wishes, *, measure: bool
                 if i == 0:
                     raise
                 del pair[i]
-        fit = planned()
+        fit = _planned(pair, memory, wishes)
     return fit if wishes.threads else replace(fit, threads=free_cores(_cores()))
+
+
+def _planned(pair: Sequence[Sizes], memory: Memory, wishes: Wishes) -> Fit:
+    """The plan of target and draft; without GPUs where they cannot have its KV cache."""
+    target, draft = pair[0], pair[1] if len(pair) > 1 else None
+    fit = plan(target, draft, memory, wishes)
+    too_long = _too_long(fit)
+    if too_long is None:
+        return fit
+    fit = plan(target, draft, replace(memory, gpus=()), wishes)
+    return replace(fit, notes=(*fit.notes, f"{too_long}: everything is computed on the CPU"))
+
+
+def _too_long(fit: Fit) -> str | None:
+    """Why no GPU can have this KV cache, however much memory it has; None if it can.
+
+    Raises:
+        OutOfMemoryError: so it is, and GPU layers were asked for.
+    """
+    from localspec.llama.devices import computes_with
+
+    # Keys and values of a layer are a tensor each.
+    tensors = [
+        share.sizes.kv(i, fit.context, share.kv_type) // 2
+        for share in fit.shares
+        if share.gpu_layers
+        for i in range(share.sizes.n_layer)
+    ]
+    largest = max(tensors, default=0)
+    largest += largest // 16  # cells are rounded up, and a draft tree has some of its own
+    if largest == 0 or computes_with(largest):
+        return None
+    gpu = fit.memory.gpus[0].name
+    text = (
+        f"a context of {fit.context} tokens needs {largest / 1e6:.0f} MB of KV cache in one piece, "
+        f"which {gpu} does not compute with"
+    )
+    if fit.wishes.gpu_layers:
+        raise OutOfMemoryError(f"{text}; use a smaller --ctx or --gpu-layers 0")
+    return text
 
 
 def _draft_sizes(draft: Path, target: Path) -> Sizes:

@@ -215,12 +215,27 @@ def _explained(fit: Fit, target: Sizes, draft: Sizes | None, asked: Wishes) -> F
         fit = _noted(fit, f"the context is {fit.context} tokens instead of {usual}, to fit")
     if asked.kv_type is None and fit.target.kv_type != "f16":
         fit = _noted(fit, f"the KV cache is kept as {fit.target.kv_type} instead of f16, to fit")
+    if waiting := _left_on_host(fit):
+        text = f"the GPU has room for {' and '.join(waiting)}; the rest is computed on the CPU"
+        fit = _noted(fit, text)
     if not within(fit.memory, fit.shares):
         fit = _noted(fit, "these GPU layers were asked for; by our books they do not fit")
     for sizes in (target, draft):
         for doubt in sizes.doubts if sizes else ():
             fit = _noted(fit, f"{sizes.name}: {doubt}" if sizes else doubt)
     return fit
+
+
+def _left_on_host(fit: Fit) -> list[str]:
+    """Each model that is not wholly on the GPUs, though the user did not ask for that."""
+    if not fit.memory.gpus:
+        return []
+    asked = (fit.wishes.gpu_layers, fit.wishes.draft_gpu_layers)
+    return [
+        f"{share.gpu_layers} of {share.n_layers} layers of {share.name}"
+        for share, layers in zip(fit.shares, asked, strict=False)
+        if layers is None and share.gpu_layers < share.n_layers
+    ]
 
 
 def _noted(fit: Fit, note: str) -> Fit:

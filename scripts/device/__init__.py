@@ -1,0 +1,1 @@
+"""The checks of `scripts/device_check`, by group."""
