@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 import click
 
 from localspec.cli.models import size
+from localspec.pairs.environment import is_true
 from localspec.pairs.rate import Rate
+from localspec.pairs.waits import Waits, in_words
 
 if TYPE_CHECKING:
-    from localspec.pairs.download import Progress
+    from localspec.pairs.jobs import Progress
 
 _MOST_BARS = 6
 _FULL, _EMPTY = "━", "─"
@@ -23,7 +25,8 @@ class Bars:
     """Shows files on stderr; called again and again with the same list."""
 
     def __init__(self, *, live: bool | None = None) -> None:
-        self._live = sys.stderr.isatty() if live is None else live
+        quiet = is_true("HF_HUB_DISABLE_PROGRESS_BARS")
+        self._live = sys.stderr.isatty() and not quiet if live is None else live
         self._height = 0
         self._told: set[tuple[int, str]] = set()
         self._rates: dict[int, Rate] = {}
@@ -38,6 +41,10 @@ class Bars:
     def _tell(self, files: Sequence[Progress]) -> None:
         """A line when something begins, and one when it is done; nothing in between."""
         for index, file in enumerate(files):
+            reason = file.pause.partition(";")[0]
+            if reason and (index, reason) not in self._told:
+                self._told.add((index, reason))
+                self._echo(f"{file.name}: {file.pause}")
             if file.state in {"fetching", "done"} and (index, file.state) not in self._told:
                 self._told.add((index, file.state))
                 self._echo(_words(file))
@@ -63,6 +70,8 @@ class Bars:
 
     def _rest(self, index: int, file: Progress) -> str:
         """Rate and time left, or what else is going on."""
+        if file.pause:
+            return file.pause
         if file.state != "fetching":
             return file.state
         rate = self._rates.setdefault(index, Rate()).now(file.fetched)
@@ -72,6 +81,30 @@ class Bars:
 
     def _echo(self, text: str) -> None:
         click.echo(text, err=True, color=self._live)  # colour, for click, is any escape sequence
+
+
+class Countdown(Waits):
+    """A wait for the Hub before files flow: counted down on a terminal, else told once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._live = sys.stderr.isatty()
+        self._told = False
+
+    def show(self, why: str, left: float) -> None:
+        """Show how long it still takes."""
+        text = in_words(why, left)
+        if self._live:
+            click.echo(f"\r{text}\x1b[K", err=True, nl=False, color=True)
+        elif not self._told:
+            click.echo(f"localspec: {text}", err=True)
+        self._told = True
+
+    def clear(self) -> None:
+        """Leave nothing of it on a terminal."""
+        if self._live and self._told:
+            click.echo("\r\x1b[K", err=True, nl=False, color=True)
+        self._told = False
 
 
 def _words(file: Progress) -> str:

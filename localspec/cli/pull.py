@@ -10,7 +10,7 @@ import click
 
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.models import labelled, size
-from localspec.cli.progress import Bars
+from localspec.cli.progress import Bars, Countdown
 from localspec.cli.texts import write, write_json
 from localspec.errors import (
     Interrupted,
@@ -35,10 +35,11 @@ def command(
 ) -> None:
     """Fetch NAME and what drafts for it, so that everything works offline afterwards.
 
-    NAME is a pair of `localspec models`, user/repo, user/repo:QUANT, hf.co/user/repo, or
-    user/repo/FILE.gguf. An interrupted pull continues where it stopped.
+    NAME is a pair of `localspec models`, user/repo, user/repo:QUANT, user/repo@REVISION,
+    user/repo/FILE.gguf, or a link copied from the Hub. An interrupted pull continues where it
+    stopped.
     """
-    from localspec.pairs.hub import is_offline
+    from localspec.pairs.environment import is_offline
 
     say = _Sayer(silent=as_json)
     done = _already_here(name, draft, offline=offline or is_offline())
@@ -60,9 +61,10 @@ def _pull(
     from localspec.pairs.choosing import prepare
     from localspec.pairs.pull_plan import require_memory, require_room
 
-    plan = prepare(name, draft)
+    waits = Countdown()
+    plan = prepare(name, draft, waits)
     if plan.suggestion is not None and _wants_draft(plan, ask=not (say.silent or dry_run)):
-        plan = prepare(name, plan.suggestion)
+        plan = prepare(name, plan.suggestion, waits)
     for line in _lines(plan):
         say(line)
     if dry_run:

@@ -60,13 +60,15 @@ def command(name: str, draft: str | None, *, offline: bool, as_json: bool) -> No
 
 def _on_hub(name: str) -> dict[str, Any] | None:
     """The models of a repository that is not here; None if the name is none of the Hub's."""
+    from localspec.cli.progress import Countdown
     from localspec.pairs import hub, quant
+    from localspec.pairs.environment import is_offline
     from localspec.pairs.fit import quick_verdict
 
     wanted = quant.parse(name)
-    if wanted is None or hub.is_offline():
+    if wanted is None or is_offline():
         return None
-    repo = hub.look_up(wanted.repo)
+    repo = hub.look_up(wanted.repo, wanted.revision, Countdown())
     found = quant.candidates(repo.entries, wanted)
     if wanted.tag is not None:
         found = [quant.choose(wanted, found)]

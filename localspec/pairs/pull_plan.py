@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.errors import LocalspecError, OutOfMemoryError
-from localspec.pairs import hf_cache, hub
+from localspec.pairs import hf_cache, hub, spans
 from localspec.pairs.catalog import NOT_STATED, Pair
-from localspec.pairs.download import Job
 from localspec.pairs.fit import TOO_BIG
 from localspec.pairs.header import Header
+from localspec.pairs.jobs import Job
 from localspec.pairs.quant import Entry
 
 
@@ -105,8 +105,8 @@ def missing_bytes(job: Job) -> int:
     ):
         return 0
     part = hf_cache.partial(job.repo, job.entry.etag)
-    have = part.stat().st_size if part.is_file() else 0
-    return max(0, job.entry.size - have)
+    missing = spans.read(hf_cache.spans_file(part), part, job.entry.size)
+    return job.entry.size if missing is None else sum(end - start for start, end in missing)
 
 
 def require_memory(plan: Plan) -> None:
