@@ -16,7 +16,7 @@ import click
 
 from localspec import __version__
 from localspec.cli.interrupt import watch
-from localspec.cli.texts import ReaderGoneError
+from localspec.cli.texts import ReaderGoneError, tell
 from localspec.errors import LocalspecError
 
 COMMANDS = {
@@ -140,7 +140,7 @@ def _report_defect(error: Exception) -> str:
 
 def _fail(message: str, code: int) -> int:
     try:
-        click.echo(f"localspec: {message}", err=True)
+        tell(message)
     except OSError:  # nobody hears it; the code still counts
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
     return code

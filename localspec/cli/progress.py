@@ -7,9 +7,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import click
-
 from localspec.cli.models import size
+from localspec.cli.texts import draw_over, say
 from localspec.pairs.rate import Rate
 
 if TYPE_CHECKING:
@@ -40,18 +39,17 @@ class Bars:
         for index, file in enumerate(files):
             if file.state in {"fetching", "done"} and (index, file.state) not in self._told:
                 self._told.add((index, file.state))
-                self._echo(_words(file))
+                say(_words(file))
 
     def _draw(self, files: Sequence[Progress]) -> None:
         width = shutil.get_terminal_size((80, 24)).columns
-        up = f"\x1b[{self._height}A" if self._height else ""
         lines = [self._line(i, file)[: width - 1] for i, file in enumerate(files)]
         if len(lines) > _MOST_BARS:  # a model of dozens of shards: those that move, and a count
             busy = [i for i, file in enumerate(files) if file.state not in {"queued", "done"}]
             whole = sum(file.state == "done" for file in files)
             lines = [lines[i] for i in busy[: _MOST_BARS - 1]]
             lines += [""] * (_MOST_BARS - 1 - len(lines)) + [f"{whole} of {len(files)} files whole"]
-        self._echo(up + "\r" + "\n".join(line + "\x1b[K" for line in lines))
+        draw_over(lines, self._height)
         self._height = len(lines)
 
     def _line(self, index: int, file: Progress) -> str:
@@ -69,9 +67,6 @@ class Bars:
         if rate is None:
             return "..."
         return f"{size(int(rate))}/s {duration((file.size - file.done) / rate)}"
-
-    def _echo(self, text: str) -> None:
-        click.echo(text, err=True, color=self._live)  # colour, for click, is any escape sequence
 
 
 def _words(file: Progress) -> str:
