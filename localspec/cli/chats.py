@@ -134,12 +134,14 @@ def import_chats(file: str) -> None:
 
     They get new ids, so nothing that is there is changed.
     """
-    from localspec.chats.transfer import from_json
+    from localspec.chats.transfer import from_json, read, read_file
 
     try:
-        raw = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        raw = read(sys.stdin.buffer) if file == "-" else read_file(Path(file))
     except OSError as error:
         raise ChatsError(f"cannot read {file}: {error.strerror}") from None
+    except ChatsFileError as error:
+        raise ChatsFileError(f"{file}: {error}") from None
     try:
         chats = from_json(decode(raw, file))
     except ChatsFileError as error:
