@@ -34,7 +34,7 @@ async def spawn(log_path: Path, runtime: str | None) -> Process:
     inherited = os.environ.get("PYTHONPATH")
     path = os.pathsep.join([_HOME, inherited] if inherited else [_HOME])
     try:
-        with open(log_path, "ab", opener=opener) as log:
+        with open(log_path, "ab", opener=opener) as log:  # noqa: ASYNC230 - done in a blink
             return await asyncio.create_subprocess_exec(
                 *command,
                 stdin=asyncio.subprocess.PIPE,

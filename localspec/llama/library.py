@@ -77,7 +77,8 @@ class _LogFile(logging.handlers.RotatingFileHandler):
     """A log for its owner only, that falls silent where it cannot be written, as on a full disk."""
 
     def _open(self) -> TextIOWrapper:
-        return open(self.baseFilename, self.mode, encoding=self.encoding, opener=opener)
+        handle = opener(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        return TextIOWrapper(os.fdopen(handle, "ab"), encoding=self.encoding)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
         """Say nothing: the screen is not for this."""
