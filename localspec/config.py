@@ -10,6 +10,7 @@ from pathlib import Path
 import platformdirs
 
 from localspec.errors import LocalspecError, UsageError
+from localspec.private import require_own
 
 APP = "localspec"
 
@@ -56,10 +57,11 @@ def make(directory: Path) -> Path:
     """Create a directory of ours, readable by its owner only.
 
     Raises:
-        LocalspecError: it cannot be made.
+        LocalspecError: it cannot be made, or others may write to it.
     """
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        require_own(directory)
     except OSError as error:
         raise LocalspecError(
             f"cannot make {directory}: {error.strerror}; set LOCALSPEC_HOME to a writable folder"

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 import tomllib
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from localspec import config
+from localspec import config, whole_file
 from localspec.errors import LocalspecError, UsageError
 
 Value = str | int | float | bool | None
@@ -84,17 +81,8 @@ def _with(settings: Mapping[str, object], changes: Mapping[Place, Value]) -> dic
 def _replace(path: Path, text: str) -> None:
     """In one step, and through a link: settings are often links into a folder of dotfiles."""
     target = path.resolve()
-    fresh: Path | None = None
     try:
         mode = target.stat().st_mode & 0o777 if target.exists() else 0o600
-        handle, name = tempfile.mkstemp(prefix=".config-", dir=target.parent)
-        fresh = Path(name)
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-        fresh.chmod(mode)
-        fresh.replace(target)
+        whole_file.replace(target, [text.encode("utf-8")], mode=mode)
     except OSError as error:
-        if fresh is not None:
-            with suppress(OSError):
-                fresh.unlink(missing_ok=True)
         raise LocalspecError(f"cannot write {path}: {error.strerror or error}") from None

@@ -7,9 +7,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import click
-
 from localspec.cli.models import size
+from localspec.cli.texts import draw_over, say, say_over, tell
 from localspec.pairs.environment import is_true
 from localspec.pairs.rate import Rate
 from localspec.pairs.waits import Waits, in_words
@@ -44,21 +43,20 @@ class Bars:
             reason = file.pause.partition(";")[0]
             if reason and (index, reason) not in self._told:
                 self._told.add((index, reason))
-                self._echo(f"{file.name}: {file.pause}")
+                say(f"{file.name}: {file.pause}")
             if file.state in {"fetching", "done"} and (index, file.state) not in self._told:
                 self._told.add((index, file.state))
-                self._echo(_words(file))
+                say(_words(file))
 
     def _draw(self, files: Sequence[Progress]) -> None:
         width = shutil.get_terminal_size((80, 24)).columns
-        up = f"\x1b[{self._height}A" if self._height else ""
         lines = [self._line(i, file)[: width - 1] for i, file in enumerate(files)]
         if len(lines) > _MOST_BARS:  # a model of dozens of shards: those that move, and a count
             busy = [i for i, file in enumerate(files) if file.state not in {"queued", "done"}]
             whole = sum(file.state == "done" for file in files)
             lines = [lines[i] for i in busy[: _MOST_BARS - 1]]
             lines += [""] * (_MOST_BARS - 1 - len(lines)) + [f"{whole} of {len(files)} files whole"]
-        self._echo(up + "\r" + "\n".join(line + "\x1b[K" for line in lines))
+        draw_over(lines, self._height)
         self._height = len(lines)
 
     def _line(self, index: int, file: Progress) -> str:
@@ -79,9 +77,6 @@ class Bars:
             return "..."
         return f"{size(int(rate))}/s {duration((file.size - file.done) / rate)}"
 
-    def _echo(self, text: str) -> None:
-        click.echo(text, err=True, color=self._live)  # colour, for click, is any escape sequence
-
 
 class Countdown(Waits):
     """A wait for the Hub before files flow: counted down on a terminal, else told once."""
@@ -89,22 +84,22 @@ class Countdown(Waits):
     def __init__(self) -> None:
         super().__init__()
         self._live = sys.stderr.isatty()
-        self._told = False
+        self._width = 0
 
     def show(self, why: str, left: float) -> None:
         """Show how long it still takes."""
         text = in_words(why, left)
         if self._live:
-            click.echo(f"\r{text}\x1b[K", err=True, nl=False, color=True)
-        elif not self._told:
-            click.echo(f"localspec: {text}", err=True)
-        self._told = True
+            say_over(text, self._width)
+        elif not self._width:
+            tell(text)
+        self._width = max(self._width, len(text))
 
     def clear(self) -> None:
         """Leave nothing of it on a terminal."""
-        if self._live and self._told:
-            click.echo("\r\x1b[K", err=True, nl=False, color=True)
-        self._told = False
+        if self._width:
+            say_over("", self._width)
+        self._width = 0
 
 
 def _words(file: Progress) -> str:

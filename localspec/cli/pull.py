@@ -11,7 +11,7 @@ import click
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.models import labelled, size
 from localspec.cli.progress import Bars, Countdown
-from localspec.cli.texts import write, write_json
+from localspec.cli.texts import confirm, tell, write_json, write_line
 from localspec.errors import (
     Interrupted,
     ModelFileError,
@@ -89,7 +89,7 @@ class _Sayer:
 
     def __call__(self, line: str) -> None:
         if not self.silent:
-            write(line + "\n")
+            write_line(line)
 
 
 def _already_here(name: str, draft: str | None, *, offline: bool) -> dict[str, Any] | None:
@@ -126,7 +126,7 @@ def _already_here(name: str, draft: str | None, *, offline: bool) -> dict[str, A
         damaged = [f.where for f in lacking if f.found() is not None]
         if lacking and not offline:
             for where in damaged:
-                click.echo(f"localspec: {where} is damaged here; it is fetched again", err=True)
+                tell(f"{where} is damaged here; it is fetched again")
             return None
         if damaged:
             raise ModelFileError(
@@ -152,8 +152,8 @@ def _wants_draft(plan: Plan, *, ask: bool) -> bool:
     """Ask on a terminal, mention it elsewhere."""
     what = f"the draft of {plan.suggestion} has the same vocabulary"
     if ask and sys.stdin.isatty() and sys.stderr.isatty():
-        return click.confirm(f"{what}; pull it too?", default=True, err=True)
-    click.echo(f"localspec: {what}; add it with --draft {plan.suggestion}", err=True)
+        return confirm(f"{what}; pull it too?", default=True)
+    tell(f"{what}; add it with --draft {plan.suggestion}")
     return False
 
 

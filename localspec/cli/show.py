@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localspec.cli.models import describe, labelled, size
-from localspec.cli.texts import write, write_json
+from localspec.cli.texts import write_json, write_line
 from localspec.errors import LocalspecError, ModelNotFoundError
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def command(name: str, draft: str | None, *, offline: bool, as_json: bool) -> No
         write_json(facts)
         return
     for line in lines:
-        write(line + "\n")
+        write_line(line)
 
 
 def _on_hub(name: str) -> dict[str, Any] | None:

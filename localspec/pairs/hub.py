@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from localspec.errors import LocalspecError, ModelFileError, ModelNotFoundError
+from localspec.errors import LocalspecError, ModelNotFoundError
 from localspec.pairs import hub_client
 from localspec.pairs.environment import is_offline
 from localspec.pairs.gguf_source import Fetch
@@ -24,8 +24,6 @@ _LARGE = 1000
 _MOST_PAGES = 200
 _MOST_HEADS = 64
 """Files that are asked for one by one, where a mirror lists no sizes."""
-_MOST_HEADER = 64 << 20
-"""Bytes of a file that are fetched for its header; the largest known ones have 20 MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,22 +139,16 @@ def fetcher(repo: Repo, entry: Entry, waits: Waits | None = None) -> Fetch:
     """A function that fetches ranges of a file, for its header.
 
     Raises (the function):
-        ModelFileError: the header would be larger than any known.
         LocalspecError: see `look_up`.
     """
-    return _HeaderFetcher(repo, entry, waits or Waits()).fetch
+    return _RangeFetcher(repo, entry, waits or Waits()).fetch
 
 
-class _HeaderFetcher:
+class _RangeFetcher:
     def __init__(self, repo: Repo, entry: Entry, waits: Waits) -> None:
         self._repo, self._entry, self._waits = repo, entry, waits
 
     def fetch(self, start: int, end: int) -> bytes:
-        if end > _MOST_HEADER:
-            raise ModelFileError(
-                f"{self._entry.path} of {self._repo.name} has a header of more than "
-                f"{_MOST_HEADER >> 20} MiB, which no model needs; it is not fetched"
-            )
         return patiently(self._repo.name, lambda: self._once(start, end), self._waits)
 
     def _once(self, start: int, end: int) -> bytes:

@@ -11,6 +11,7 @@ from typing import Any
 
 from localspec.pairs.hub_client import NoHubError
 from localspec.pairs.quant import Entry
+from localspec.safe_text import is_safe_name, safe_line
 
 _ETAG = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _MOST_NAME = 200
@@ -63,9 +64,7 @@ def sound(entries: list[Entry]) -> list[Entry]:
 
 
 def _is_sound(entry: Entry) -> bool:
-    # What is not printable, like control and bidi characters or half a surrogate pair, is in the
-    # name of no model that anybody means to share.
-    if not entry.path.isprintable() or not _ETAG.fullmatch(entry.etag):
+    if not is_safe_name(entry.path) or not _ETAG.fullmatch(entry.etag):
         return False
     parts = entry.path.split("/")
     return all(part not in {"", ".", ".."} and len(part.encode()) <= _MOST_NAME for part in parts)
@@ -80,5 +79,4 @@ def licence(card: object) -> str | None:
         found = ", ".join(str(one) for one in found)
     if not isinstance(found, str):
         return None
-    plain = "".join(c if c.isprintable() else "?" for c in found)
-    return plain[:_MOST_LICENCE] or None
+    return safe_line(found)[:_MOST_LICENCE] or None
