@@ -44,8 +44,8 @@ class Writer:
         self._file, self._lanes = file, lanes
         self._lock, self._closed = threading.Lock(), False
 
-    def write(self, claim: Claim, chunk: bytes) -> None:
-        """Write what a connection brought for its claim; what is beyond the claim is dropped.
+    def write(self, claim: Claim, chunk: memoryview) -> int:
+        """Write what a connection brought, up to the end of its claim; returns how many bytes.
 
         Raises:
             ClosedError: nothing is to be written any more.
@@ -54,16 +54,18 @@ class Writer:
         with self._lock:
             if self._closed:
                 raise ClosedError
-            view = memoryview(chunk)[: claim.end - claim.at]
-            at, n_bytes = claim.at, len(view)
+            at = claim.at
+            view = chunk[: max(0, claim.end - at)]
+            n_bytes = len(view)
             while view:
                 written = os.pwrite(self._file.fileno(), view, at)
                 at, view = at + written, view[written:]
             self.spans.advance(claim, n_bytes)
             self.progress.done += n_bytes
-            self.progress.fetched += len(chunk)
+            self.progress.fetched += n_bytes
         self.patience.progress()
-        self._lanes.arrived(len(chunk))
+        self._lanes.arrived(n_bytes)
+        return n_bytes
 
     def restart(self, claim: Claim) -> None:
         """Begin at the front: the server knows no ranges."""
@@ -167,11 +169,17 @@ class Connection(threading.Thread):
             stream = response.extensions.get("network_stream")
             self._socket = stream.get_extra_info("socket") if stream is not None else None
             self._require_same(response, claim)
+            position = claim.at
             for chunk in response.iter_raw():
                 self._brought += len(chunk)
-                writer.write(claim, chunk)
-                if claim.at >= claim.end and not writer.spans.extend(claim):
-                    return
+                rest = memoryview(chunk)
+                while rest:
+                    written = writer.write(claim, rest)
+                    position, rest = position + written, rest[written:]
+                    if claim.at != position:  # another connection has taken over from here on
+                        return
+                    if claim.at >= claim.end and not writer.spans.extend(claim):
+                        return
 
     def _require_same(self, response: httpx2.Response, claim: Claim) -> None:
         """See that the answer is the part that was asked for, of the file that was looked up."""

@@ -1,7 +1,7 @@
 """How many connections a pull may have at once: found out while it runs.
 
 Content networks often give a single connection less than the line. So after a while with one
-connection a file there are twice as many, and again, as long as that makes the whole faster.
+connection a file more are opened, and more again, as long as that makes the whole faster.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import threading
 import time
 
-MOST = 8
-"""Connections of a pull beside the first of each file; servers take many more for an attack."""
+STEPS = (0, 3, 7)
+"""Connections beside the first of each file; servers take many more for an attack."""
 WARM_UP, MEASURE = 0.4, 0.6
 """Seconds after a change before its effect is measured, and that it is measured for."""
 _GAIN = 1.1
@@ -26,10 +26,10 @@ class Lanes:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._allowed, self._open = 0, 0
+        self._allowed, self._open = STEPS[0], 0
         self._best: float | None = None
-        """Bytes a second with the connections before the last change."""
-        self._before = 0
+        """Bytes a second with the connections before the last step; None before the first."""
+        self._before = STEPS[0]
         self._arrived, self._marked = 0, 0
         self._since = time.monotonic()
         self._measuring = False
@@ -63,7 +63,7 @@ class Lanes:
         return self._open > self._allowed
 
     def _think(self, now: float) -> None:
-        """Double the connections, keep them, or go back."""
+        """Allow more connections, keep what there are, or go back."""
         if now < self._resting_until or self._allowed > self._open:
             self._measuring, self._since = False, now
             return
@@ -77,11 +77,12 @@ class Lanes:
         rate = came / seconds
         if self._best is not None and rate < _GAIN * self._best:
             self._settle(self._before, now)
-        elif self._allowed < MOST - 1:
-            self._best, self._before = rate, self._allowed
-            self._allowed = min(MOST - 1, 2 * self._allowed + 1)
         else:
-            self._settle(self._allowed, now)
+            further = [step for step in STEPS if step > self._allowed]
+            if further:
+                self._best, self._before, self._allowed = rate, self._allowed, further[0]
+            else:
+                self._settle(self._allowed, now)
         self._measuring, self._since = False, now
 
     def _settle(self, allowed: int, now: float) -> None:
