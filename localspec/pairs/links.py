@@ -86,7 +86,7 @@ def _link(address: str) -> Wanted | None:
     """An address of a page or file; its query and fragment say nothing but a chosen file."""
     parts = urlsplit(address)
     steps = [step for step in parts.path.split("/") if step]
-    if len(steps) < 2 or steps[0].lower() in _KINDS:
+    if len(steps) < 2:
         return None
     repo, further = "/".join(unquote(step) for step in steps[:2]), steps[2:]
     if ":" in repo or "@" in repo:
@@ -118,7 +118,9 @@ def _split(steps: list[str]) -> tuple[str | None, str]:
 
 def _wanted(repo: str, tag: str | None, revision: str | None) -> Wanted | None:
     """What is named, if all of it may be a name."""
-    if not _REPO.fullmatch(repo) or ".." in repo or ".." in (tag or "").split("/"):
+    if not _REPO.fullmatch(repo) or ".." in repo or repo.split("/")[0].lower() in _KINDS:
+        return None
+    if ".." in (tag or "").split("/"):
         return None
     if revision is not None and (not _REVISION.fullmatch(revision) or ".." in revision):
         return None

@@ -139,12 +139,12 @@ def read(note: Path, part: Path, size: int) -> list[Span] | None:
     except (FileNotFoundError, NotADirectoryError):
         return [(0, size)]
     try:
-        text = note.read_text(encoding="utf-8")
+        text = note.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
         return [(have, size)] if have <= size else None
     try:
         found = [(int(start), int(end)) for start, end in json.loads(text)["missing"]]
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None
     edges = [0, *(edge for span in found for edge in span), size]
     ordered = all(before <= after for before, after in pairwise(edges))
