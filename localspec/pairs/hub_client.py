@@ -8,12 +8,15 @@ read up to a limit, and nothing but what is asked for here is ever requested.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import importlib.util
 import json
 import os
+import threading
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import httpx2
@@ -29,7 +32,8 @@ _CONNECT_TIMEOUT = 10.0
 _MOST_JSON = 32 << 20
 """Bytes of one answer; a page of a thousand files has half a million."""
 _TIMEOUTS = ("HF_HUB_DOWNLOAD_TIMEOUT", "HF_HUB_ETAG_TIMEOUT")
-_PROXIES = frozenset({"http", "https", "socks5", "socks5h"})
+_WEB = frozenset({"http", "https"})
+_PROXIES = _WEB | {"socks5", "socks5h"}
 
 
 class Refused(Exception):  # noqa: N818 - it is what the server did
@@ -60,15 +64,22 @@ def endpoint() -> str:
     Raises:
         UsageError: HF_ENDPOINT is no address.
     """
-    address = os.environ.get("HF_ENDPOINT", "").strip().rstrip("/")
-    if not address:
+    text = os.environ.get("HF_ENDPOINT", "").strip()
+    if not text:
         return HUB
-    with contextlib.suppress(httpx2.InvalidURL):
-        url = httpx2.URL(address)
-        if url.scheme in {"http", "https"} and url.host:
-            return address
-    hint = "" if "://" in address else f"; write https://{address}"
-    raise UsageError(f"HF_ENDPOINT={address} is no http address{hint}")
+    if _is_address(text, _WEB):
+        return text.rstrip("/")
+    hint = f"; write https://{text}" if _is_address(f"https://{text}", _WEB) else ""
+    raise UsageError(f"HF_ENDPOINT={text} is no http address{hint}")
+
+
+def _is_address(text: str, schemes: frozenset[str]) -> bool:
+    try:
+        parts = urlsplit(text)
+        httpx2.URL(text)
+        return parts.scheme in schemes and bool(parts.hostname) and (parts.port or 1) > 0
+    except (ValueError, httpx2.InvalidURL):
+        return False
 
 
 def origin(url: httpx2.URL) -> tuple[str, str, int | None]:
@@ -192,26 +203,38 @@ def head(url: str) -> httpx2.Headers:
 @functools.cache
 def _client() -> httpx2.Client:
     # trust_env would read the proxies once and refuse all of them where one is odd.
-    return httpx2.Client(transport=_ByEnvironment(), trust_env=False)
+    made = httpx2.Client(transport=_ByEnvironment(), trust_env=False)
+    atexit.register(made.close)
+    return made
 
 
 class _ByEnvironment(httpx2.BaseTransport):
     """Sends each request through the proxy that the environment names for its address."""
 
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._by_proxy: dict[str | None, httpx2.HTTPTransport] = {}
+
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send it."""
-        return _transport(_proxy(request.url)).handle_request(request)
+        return self._transport(_proxy(request.url)).handle_request(request)
 
+    def close(self) -> None:
+        """Close all connections."""
+        for transport in list(self._by_proxy.values()):
+            transport.close()
 
-@functools.cache
-def _transport(proxy: str | None) -> httpx2.HTTPTransport:
-    speaks_socks = proxy is not None and proxy.startswith("socks")
-    if speaks_socks and importlib.util.find_spec("socksio") is None:
-        raise LocalspecError(
-            f"the proxy {_shown(proxy or '')} speaks SOCKS, which needs the package socksio beside "
-            "localspec (pip install socksio); or set HTTPS_PROXY to an http:// proxy"
-        )
-    return httpx2.HTTPTransport(proxy=proxy)
+    def _transport(self, proxy: str | None) -> httpx2.HTTPTransport:
+        speaks_socks = proxy is not None and proxy.startswith("socks")
+        if speaks_socks and importlib.util.find_spec("socksio") is None:
+            raise LocalspecError(
+                f"the proxy {_shown(proxy or '')} speaks SOCKS, which needs the package socksio "
+                "beside localspec (pip install socksio); or set HTTPS_PROXY to an http:// proxy"
+            )
+        with self._lock:
+            if proxy not in self._by_proxy:
+                self._by_proxy[proxy] = httpx2.HTTPTransport(proxy=proxy)
+            return self._by_proxy[proxy]
 
 
 def _proxy(url: httpx2.URL) -> str | None:
@@ -230,10 +253,8 @@ def _proxy(url: httpx2.URL) -> str | None:
     address = text if "://" in text else f"http://{text}"
     if address.startswith("socks://"):  # as desktops write it
         address = address.replace("socks://", "socks5://", 1)
-    with contextlib.suppress(httpx2.InvalidURL):
-        found = httpx2.URL(address)
-        if found.scheme in _PROXIES and found.host:
-            return address
+    if _is_address(address, _PROXIES):
+        return address
     raise UsageError(
         f"{scheme.upper()}_PROXY={_shown(text)} is no proxy that can be used; write "
         "http://HOST:PORT or socks5://HOST:PORT"

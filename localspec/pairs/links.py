@@ -118,7 +118,7 @@ def _split(steps: list[str]) -> tuple[str | None, str]:
 
 def _wanted(repo: str, tag: str | None, revision: str | None) -> Wanted | None:
     """What is named, if all of it may be a name."""
-    if not _REPO.fullmatch(repo) or ".." in repo or repo.split("/")[0].lower() in _KINDS:
+    if not _REPO.fullmatch(repo) or ".." in repo or _kind(repo) in _KINDS:
         return None
     if ".." in (tag or "").split("/"):
         return None
@@ -127,3 +127,7 @@ def _wanted(repo: str, tag: str | None, revision: str | None) -> Wanted | None:
     plain = revision in {None, MAIN, f"refs/heads/{MAIN}"}
     latest = tag is None or tag.lower() == "latest"
     return Wanted(repo, None if latest else tag, None if plain else revision)
+
+
+def _kind(repo: str) -> str:
+    return repo.split("/", maxsplit=1)[0].lower()

@@ -62,9 +62,11 @@ def test_a_note_is_read_as_it_was_written(tmp_path: Path, missing: list[list[int
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{", "[]", '{"missing": 3}', '{"missing": [[1, 2, 3]]}', '{"missing": [[9, 3]]}']
-    + ['{"missing": [[-1, 3]]}', '{"missing": [[0, 101]]}', '{"missing": [[5, 9], [2, 3]]}']
-    + ['{"missing": [[1e400, 3]]}', "[" * 100_000, '{"missing": [[0, 60]]}'],
+    [
+        *("", "{", "[]", '{"missing": 3}', '{"missing": [[1, 2, 3]]}', '{"missing": [[9, 3]]}'),
+        *('{"missing": [[-1, 3]]}', '{"missing": [[0, 101]]}', '{"missing": [[5, 9], [2, 3]]}'),
+        *('{"missing": [[1e400, 3]]}', "[" * 100_000, '{"missing": [[0, 60]]}'),
+    ],
 )
 def test_a_note_that_cannot_be_right_begins_the_file_again(tmp_path: Path, text: str) -> None:
     part, note = tmp_path / "part", tmp_path / "note"
