@@ -16,7 +16,17 @@ from pathlib import Path
 
 import huggingface_hub
 import pytest
-from hub_server import DRAFT, DRAFT_FILE, TARGET, TARGET_FILE, Fault, Hub, Repo, sha256
+from hub_server import (
+    DRAFT,
+    DRAFT_FILE,
+    TARGET,
+    TARGET_FILE,
+    Fault,
+    Hub,
+    Repo,
+    own_catalogue,
+    sha256,
+)
 from huggingface_hub.utils import _shared_blobs
 
 from localspec import cli
@@ -93,8 +103,25 @@ def test_a_file_in_huggingface_hubs_shared_store_is_whole_here(
     assert "nothing was fetched" in pull(capfd, "tiny")[0]
     assert pulled(capfd, TARGET)["notices"] == []
     assert hub.downloads() == []
-    pair[0].main = "e" * 40  # pinned to a commit that is not here, the file is found by its hash
-    assert cli.call(["run", "x", "-m", "tiny", "-n", "1"]) == 0
+
+
+def test_a_file_in_the_shared_store_is_known_by_its_hash_at_any_commit(
+    hub: Hub, pair: Pair, models, shared: None, capfd: pytest.CaptureFixture[str]
+) -> None:
+    target = pair[0]
+    target.commit({"README.md": b"newer"})
+    assert pulled(capfd, TARGET)["notices"] == []  # the file is the same: nothing was replaced
+    hub.forget()
+    own_catalogue(
+        f'[pinned]\ntarget = {{ repo = "{TARGET}", file = "{TARGET_FILE}", '
+        f'revision = "{"e" * 40}", sha256 = "{sha256(models.target)}" }}\n'
+        f'[loose]\ntarget = {{ repo = "{TARGET}", file = "{TARGET_FILE}" }}\n'
+    )
+    for name in ("pinned", "loose"):
+        assert "here and whole" in pull(capfd, name, "--offline")[0]
+        assert cli.call(["run", "x", "-m", name, "-n", "1"]) == 0
+        capfd.readouterr()
+    assert hub.log == []
 
 
 def test_a_damaged_file_in_the_shared_store_is_fetched_into_the_repository(
@@ -480,9 +507,14 @@ def test_several_connections_that_break_lose_nothing_and_fetch_little_twice(hub:
 
 
 @pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("killed", [False, True])
 def test_a_pull_over_several_connections_is_continued_part_by_part(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch
+    hub: Hub, monkeypatch: pytest.MonkeyPatch, killed: bool
 ) -> None:
+    real = collecting.Collector._end
+    if killed:  # it notes nothing at its end
+        monkeypatch.setattr(collecting.Collector, "_end", lambda self: self._writer.close())
+        monkeypatch.setattr(collecting, "_NOTED_EVERY", 1e9)
     data = os.urandom(1_500_000)
     repo = hub.repo(ONE, {FILE: data})
     job = Job(ONE, repo.main, Entry(FILE, len(data), sha256(data)))
@@ -500,10 +532,12 @@ def test_a_pull_over_several_connections_is_continued_part_by_part(
     thread.join()
     missing = spans.read(hf_cache.spans_file(part), part, len(data))
     assert missing is not None
-    assert len(missing) > 1
     lacking = sum(end - start for start, end in missing)
-    assert lacking < 0.7 * len(data)
+    if not killed:
+        assert len(missing) > 1
+        assert lacking < 0.7 * len(data)
     hub.rate = None
+    monkeypatch.setattr(collecting.Collector, "_end", real)
     path, progress = obtained(hub, data)
     assert path.read_bytes() == data
     assert progress.fetched <= lacking
