@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 import struct
@@ -13,14 +14,17 @@ FIELDS = [struct.pack("<I", n & 0xFFFFFFFF) for n in NUMBERS]
 FIELDS += [struct.pack("<Q", n) for n in NUMBERS] + [b"\xff" * 8, b"\0" * 8, struct.pack("<f", -1)]
 FIELDS += [struct.pack("<f", float("nan")), struct.pack("<d", float("inf"))]
 TEXTS = (
-    "", "\0", "\x1b]52;c;aGk=\x07", "\u202e", "\ud800", "a" * 5000, "../../etc/passwd", "/", "~root",
-    "~nobody-of-that-name/x", "%s%n", "null", "\n\n", "-1", "1e999", "🙂" * 50, "[" * 2000, "a\0b",
+    "", "\0", "\x1b]52;c;aGk=\x07", "\u202e", "\ud800", "a" * 5000, "../../etc/passwd", "/",
+    "~root", "~nobody-of-that-name/x", "%s%n", "null",
+    "\n\n", "-1", "1e999", "🙂" * 50, "[" * 2000, "a\0b",
 )  # fmt: skip
 VALUES: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, 1 << 31, 1 << 63, 1 << 64, -(1 << 63), 10**400, 0.5, -0.0, 1e300,
     -1e300, [], {}, [[]], [None], {"": None}, "inf", "-inf", *TEXTS,
 )  # fmt: skip
-LITERALS = ("1e999", "-1e999", "NaN", "Infinity", "9" * 5000, "[" * 3000 + "]" * 3000, "tru", '"\\ud8')
+LITERALS = (
+    "1e999", "-1e999", "NaN", "Infinity", "9" * 5000, "[" * 3000 + "]" * 3000, "tru", '"\\ud8',
+)  # fmt: skip
 Mutator = Callable[[bytes, random.Random], bytes]
 
 
@@ -81,7 +85,10 @@ def in_json(raw: bytes, chance: random.Random) -> bytes:
     value = json.loads(raw)
     for _ in range(chance.choice((1, 1, 2, 4))):
         value = _changed(value, chance)
-    text = json.dumps(value, ensure_ascii=chance.random() < 0.8)
+    try:
+        text = json.dumps(value, ensure_ascii=chance.random() < 0.8)
+    except RecursionError:  # nested deeper than Python writes
+        return b"[" * 5000 + raw + b"]" * 5000
     if chance.random() < 0.1:
         literal = chance.choice(LITERALS)
         text = text.replace(chance.choice(("1", "null", '"a"', "true")), literal, 1)
@@ -101,7 +108,7 @@ def _changed(value: Any, chance: random.Random) -> Any:
         places += [(found, key) for key in keys]
         waiting += [found[key] for key in keys]
     if not places:
-        return chance.choice(VALUES)
+        return copy.deepcopy(chance.choice(VALUES))
     holder, key = chance.choice(places)
     kind = chance.randrange(5)
     if kind == 0 and isinstance(holder, dict):
@@ -114,7 +121,7 @@ def _changed(value: Any, chance: random.Random) -> Any:
             deep = [deep]
         holder[key] = deep
     elif kind == 3 and isinstance(holder, list):
-        holder.extend(holder[:50])
+        holder.extend(copy.deepcopy(holder[:50]))
     else:
-        holder[key] = chance.choice(VALUES)
+        holder[key] = copy.deepcopy(chance.choice(VALUES))
     return value

@@ -117,7 +117,11 @@ def small_gguf() -> bytes:
         (b"tokenizer.ggml.bos_token_id", 4, struct.pack("<I", 0)),
         (b"tokenizer.ggml.eos_token_id", 4, struct.pack("<I", 1)),
         (b"tokenizer.ggml.add_bos_token", 7, b"\x01"),
-        (b"tokenizer.chat_template", 8, text(b"{% for m in messages %}{{ m.content }}{% endfor %}")),
+        (
+            b"tokenizer.chat_template",
+            8,
+            text(b"{% for m in messages %}{{ m }}{% endfor %}"),
+        ),
     ]
     shapes: list[tuple[bytes, tuple[int, ...]]] = [(b"token_embd.weight", (64, 300))]
     shapes.append((b"output_norm.weight", (64,)))
@@ -168,7 +172,31 @@ def gguf(chance: random.Random, folder: Path) -> str | None:
     return _command(*words)
 
 
-def header_over_http(chance: random.Random, folder: Path) -> str | None:
+def native(chance: random.Random, folder: Path) -> str | None:
+    """A model file whose header passes our look at it, opened by llama.cpp; not one of `SEARCHES`,
+    since llama.cpp may abort: what is found here is to be recognised before.
+    """
+    from localspec.llama.model import Model
+    from localspec.pairs.fit import fit_files
+    from localspec.pairs.planning import Wishes
+
+    path = folder / "model.gguf"
+    head = mutations.in_bytes(_GGUF[:_HEADER_BYTES], chance)
+    path.write_bytes(head + _GGUF[_HEADER_BYTES:])
+
+    def read() -> None:
+        fit_files(path, None, Wishes())
+        model = Model(path, gpu_layers=0)
+        try:
+            for token in model.tokenize("a b\n", special=True, bos=model.adds_bos):
+                model.piece(token)
+        finally:
+            model.close()
+
+    return _outcome(read)
+
+
+def header_over_http(chance: random.Random, _: Path) -> str | None:
     """A header through a function that sends too little, too much, or something else."""
     from localspec.pairs.header import parse_header
     from localspec.pairs.vocabulary import HeaderVocabulary, end_tokens, require_text_model
@@ -200,7 +228,11 @@ def safetensors(chance: random.Random, folder: Path) -> str | None:
     from localspec.pairs.safetensors import read_safetensors
 
     tensors = {
-        "medusa_head.0.0.linear.weight": {"dtype": "F32", "shape": [4, 8], "data_offsets": [0, 128]},
+        "medusa_head.0.0.linear.weight": {
+            "dtype": "F32",
+            "shape": [4, 8],
+            "data_offsets": [0, 128],
+        },
         "b": {"dtype": "BF16", "shape": [16], "data_offsets": [128, 160]},
         "__metadata__": {"format": "pt"},
     }
@@ -429,10 +461,20 @@ def attachment(chance: random.Random, folder: Path) -> str | None:
 
 def _messages() -> list[bytes]:
     from localspec.engine import protocol
-    from localspec.engine.commands import ExamineCommand, InterruptCommand, OpenCommand
-    from localspec.engine.commands import ReplyCommand
-    from localspec.engine.reports import BatchEvent, FailedEvent, HelloEvent, LoadingEvent
-    from localspec.engine.reports import NoticeEvent, ReadingEvent
+    from localspec.engine.commands import (
+        ExamineCommand,
+        InterruptCommand,
+        OpenCommand,
+        ReplyCommand,
+    )
+    from localspec.engine.reports import (
+        BatchEvent,
+        FailedEvent,
+        HelloEvent,
+        LoadingEvent,
+        NoticeEvent,
+        ReadingEvent,
+    )
     from localspec.events import Message, Round, Token
     from localspec.origin import Origin
     from localspec.parameters import Sampling
@@ -456,7 +498,7 @@ def _messages() -> list[bytes]:
     return lines
 
 
-def protocol_lines(chance: random.Random, folder: Path) -> str | None:
+def protocol_lines(chance: random.Random, _: Path) -> str | None:
     """Lines between interface and engine, and between interface and pull."""
     from localspec.engine import protocol
     from localspec.errors import LocalspecError
@@ -466,9 +508,8 @@ def protocol_lines(chance: random.Random, folder: Path) -> str | None:
 
     def failed() -> None:
         event = protocol.decode_event(line)
-        if hasattr(event, "exception"):
-            if not isinstance(event.exception(), LocalspecError):
-                raise AssertionError("an error that is none of ours")
+        if hasattr(event, "exception") and not isinstance(event.exception(), LocalspecError):
+            raise AssertionError("an error that is none of ours")
 
     planned = {"said": "Planned", "n_bytes": 1, "missing": 1, "licence": "a", "notices": ["a"]}
     told = mutations.in_json(json.dumps(planned | {"suggestion": None}).encode(), chance)
@@ -558,11 +599,12 @@ _PIECES = (
     "{{ lipsum(n=100000) }}", "{{ 'x' | center(999999999) }}", "{% set x = [1] * 99999999 %}",
     "{{ '%999999999d' % 1 }}", "{{ x.y.z }}", "{{ strftime_now('%Y' * 99999) }}", "{# #}", "{{",
     "{% include 'x' %}", "{{ range(10) | list | join(',') }}", "{{ messages[99] }}", "(" * 300,
-    "{% set ns = namespace(a=1) %}", "{% break %}", "{{ dict(a=1) | items | list }}", "\0", "\ud800",
+    "{% set ns = namespace(a=1) %}", "{% break %}", "{{ dict(a=1) | items | list }}", "\0",
+    "\ud800",
 )  # fmt: skip
 
 
-def template(chance: random.Random, folder: Path) -> str | None:
+def template(chance: random.Random, _: Path) -> str | None:
     """Chat templates put together of what hostile ones are made of."""
     from localspec import template_child, template_process
     from localspec.chat import Template
@@ -598,8 +640,9 @@ SEARCHES = tuple(
 def search(names: set[str], cases: int, seed: int, first: int = 0) -> list[Fault]:
     """Run the searches of these names, or all; their faults, told as they are found."""
     found = []
-    for one in SEARCHES:
-        if names and one.name not in names:
+    all_names = {one.name for one in SEARCHES}
+    for one in (*SEARCHES, Search("native", native)):
+        if one.name not in (names or all_names):
             continue
         start = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
