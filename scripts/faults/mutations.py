@@ -83,9 +83,9 @@ def in_json(raw: bytes, chance: random.Random) -> bytes:
     if chance.random() < 0.25:
         return in_bytes(raw, chance)
     value = json.loads(raw)
-    for _ in range(chance.choice((1, 1, 2, 4))):
-        value = _changed(value, chance)
     try:
+        for _ in range(chance.choice((1, 1, 2, 4))):
+            value = _changed(value, chance)
         text = json.dumps(value, ensure_ascii=chance.random() < 0.8)
     except RecursionError:  # nested deeper than Python writes
         return b"[" * 5000 + raw + b"]" * 5000

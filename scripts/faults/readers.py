@@ -91,7 +91,8 @@ def _fresh(folder: Path) -> Path:
 
 def small_gguf() -> bytes:
     """A header with all kinds of values, and tensors of a llama with a vocabulary of 300."""
-    words = [b"<s>", b"</s>", *(bytes([97 + i // 26, 97 + i % 26]) for i in range(298))]
+    words = [b"<s>", b"</s>", *(b"<0x%02X>" % i for i in range(256))]
+    words += [bytes([97 + i // 26, 97 + i % 26]) for i in range(42)]
     text = lambda raw: struct.pack("<Q", len(raw)) + raw  # noqa: E731 - a line is enough
     metadata: list[tuple[bytes, int, bytes]] = [
         (b"general.architecture", 8, text(b"llama")),
@@ -113,7 +114,11 @@ def small_gguf() -> bytes:
         (b"tokenizer.ggml.model", 8, text(b"llama")),
         (b"tokenizer.ggml.tokens", 9, struct.pack("<IQ", 8, 300) + b"".join(map(text, words))),
         (b"tokenizer.ggml.scores", 9, struct.pack("<IQ300f", 6, 300, *([0.0] * 300))),
-        (b"tokenizer.ggml.token_type", 9, struct.pack("<IQ300i", 5, 300, *([1] * 300))),
+        (
+            b"tokenizer.ggml.token_type",
+            9,
+            struct.pack("<IQ300i", 5, 300, 3, 3, *([6] * 256 + [1] * 42)),
+        ),
         (b"tokenizer.ggml.bos_token_id", 4, struct.pack("<I", 0)),
         (b"tokenizer.ggml.eos_token_id", 4, struct.pack("<I", 1)),
         (b"tokenizer.ggml.add_bos_token", 7, b"\x01"),
