@@ -43,7 +43,7 @@ def last(path: Path, setting: str) -> Past | None:
             }
             threads = run.get("threads")
             return Past(str(run["when"]), threads if isinstance(threads, int) else None, ratios)
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             continue
     return None
 

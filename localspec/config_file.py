@@ -26,7 +26,7 @@ def save(changes: Mapping[Place, Value]) -> Path:
     path = config.config_dir() / "config.toml"
     settings = config.read(path)
     wanted = _with(settings, changes)
-    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    text = config.read_text(path) if path.is_file() else ""
     new = _edited(text, changes, path)
     # An editor of files that people write by hand is not trusted blindly.
     if tomllib.loads(new) != wanted:
@@ -57,7 +57,7 @@ def _edited(text: str, changes: Mapping[Place, Value], path: Path) -> str:
                 elif name in table:
                     del table[name]
         return tomlkit.dumps(document)
-    except (TOMLKitError, TypeError, AttributeError) as error:
+    except (TOMLKitError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise UsageError(f"{path} cannot be edited: {error}") from None
 
 

@@ -163,6 +163,8 @@ def explained(path: Path) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise _meaning(path, error) from None
+    except UnicodeDecodeError:  # in a message about what is wrong with the file
+        raise damaged(path, "it holds what is not UTF-8") from None
 
 
 _MEANINGS = {

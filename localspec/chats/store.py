@@ -298,7 +298,10 @@ def _info(row: tuple[Any, ...]) -> ChatInfo:
 
 def _message(row: tuple[Any, ...]) -> ChatMessage:
     id, parent, role, text, created, end, details = row  # noqa: A001 - as above
-    found = None if details is None else json.loads(details)
+    try:
+        found = None if details is None else json.loads(details)
+    except (ValueError, TypeError, RecursionError):
+        found = None  # figures of a damaged file; the text is what counts
     return ChatMessage(id, parent, role, text, created, end, found)
 
 

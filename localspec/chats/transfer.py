@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,13 +93,18 @@ def to_json(chats: Sequence[Chat]) -> str:
     """
     whole = _File(FORMAT, VERSION, tuple(_exported(chat) for chat in chats))
     try:
-        return json.dumps(codec.encode(whole), ensure_ascii=False, indent=1) + "\n"
+        text = json.dumps(codec.encode(whole), ensure_ascii=False, indent=1) + "\n"
     except RecursionError:  # imported by an older localspec
         deep = next(c.info for c in chats if any(_depth(m.details) > _DEEPEST for m in c.messages))
         raise ChatsFileError(
             f"chat {deep.id} holds figures that are nested too deeply to be written; export the "
             "others by their ids, or erase this one"
         ) from None
+    # Halves of characters, which may stand in what is known of a reply, are no UTF-8.
+    return _HALVES.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+_HALVES = re.compile("[\ud800-\udfff]")
 
 
 def _exported(chat: Chat) -> _Chat:
@@ -154,7 +160,7 @@ def from_json(text: str) -> list[Chat]:
         ChatsFileError: it is not such a file; the message names the place.
     """
     try:
-        data = json.loads(text)
+        data = json.loads(text, parse_constant=_refuse)
     except ValueError as error:
         raise ChatsFileError(f"not JSON: {error}") from None
     except RecursionError:
@@ -178,6 +184,10 @@ def from_json(text: str) -> list[Chat]:
                     "nested too deeply"
                 )
     return [_imported(chat, f"chat {n}") for n, chat in enumerate(whole.chats, 1)]
+
+
+def _refuse(name: str) -> float:
+    raise ValueError(f"{name} is no number")
 
 
 def _depth(value: object) -> int:
@@ -231,7 +241,7 @@ def write(path: Path, text: str) -> None:
         ChatsError: it is there already, or cannot be written; nothing is left of it then.
     """
     try:
-        whole_file.create(path, text.encode("utf-8"))
+        whole_file.create(path, text.encode("utf-8", "replace"))
     except FileExistsError:
         raise ChatsError(f"{path} is there already; give another name") from None
     except OSError as error:

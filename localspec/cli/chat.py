@@ -22,7 +22,7 @@ from localspec.cli.flags import (
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.lines import Leaving, Talk
 from localspec.cli.spoken import Silent, speaker
-from localspec.cli.texts import decode, tell, write
+from localspec.cli.texts import LARGEST_TEXT, decode, tell, write
 from localspec.errors import LocalspecError, ModelNotFoundError, UsageError
 from localspec.events import Finished, Notice, ReplyEvent, Token
 
@@ -167,9 +167,11 @@ def _input_lines(ctrl_c: CtrlC, voice: Silent) -> Iterator[bytes]:
         voice.asks()
         try:
             with ctrl_c.raising():
-                line = sys.stdin.buffer.readline()
+                line = sys.stdin.buffer.readline(LARGEST_TEXT + 1)
         except OSError as error:
             raise LocalspecError(f"cannot read stdin: {error.strerror}") from None
+        if len(line) > LARGEST_TEXT:
+            raise UsageError(f"a line of stdin is larger than {LARGEST_TEXT >> 20} MB")
         if not line:
             voice.leaves()
             return

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
@@ -18,6 +18,10 @@ from localspec.safe_text import escape_json, safe_line, safe_text
 
 if TYPE_CHECKING:
     from localspec.events import Stats
+
+
+LARGEST_TEXT = 16 << 20
+"""Bytes of a prompt, or of a file of prompts."""
 
 
 class ReaderGoneError(Exception):
@@ -31,9 +35,21 @@ def read_stdin() -> str:
     """All of stdin.
 
     Raises:
-        UsageError: it is not UTF-8.
+        UsageError: it is not UTF-8, or larger than any context.
     """
-    return decode(sys.stdin.buffer.read(), "stdin")
+    return decode(read_within(sys.stdin.buffer, "stdin"), "stdin")
+
+
+def read_within(file: BinaryIO, place: str) -> bytes:
+    """The bytes of a text that a model is to read.
+
+    Raises:
+        UsageError: there are more than any context holds.
+    """
+    raw = file.read(LARGEST_TEXT + 1)
+    if len(raw) > LARGEST_TEXT:
+        raise UsageError(f"{place} is larger than {LARGEST_TEXT >> 20} MB; no context holds that")
+    return raw
 
 
 def decode(raw: bytes, place: str) -> str:

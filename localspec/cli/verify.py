@@ -11,7 +11,7 @@ import click
 
 from localspec.cli.flags import model_argument, model_flags, sampling_flags, sort_flags
 from localspec.cli.interrupt import CtrlC
-from localspec.cli.texts import decode, say_over, tell, write_json, write_line
+from localspec.cli.texts import decode, read_within, say_over, tell, write_json, write_line
 from localspec.errors import Interrupted, UsageError
 
 if TYPE_CHECKING:
@@ -93,7 +93,8 @@ def command(
 
 def _read(path: Path) -> list[str]:
     try:
-        lines = decode(path.read_bytes(), str(path)).splitlines()
+        with path.open("rb") as file:
+            lines = decode(read_within(file, str(path)), str(path)).splitlines()
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
     texts = [line for line in lines if line.strip()]

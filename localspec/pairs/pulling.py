@@ -108,7 +108,7 @@ def decode(line: bytes) -> Said:
         if kind is Planned:
             facts["notices"] = tuple(facts["notices"])
         return kind(**facts)
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         shown = line.decode("utf-8", "replace").strip()
         raise LocalspecError(f"the pull said something odd: {shown[:200]}") from None
 

@@ -20,7 +20,10 @@ def vocabulary_damage(metadata: Mapping[str, object]) -> str | None:
     if not texts:
         return None
     return (
-        _doubled(texts) or _no_byte(texts, metadata.get(_KINDS)) or _no_marker(metadata, len(texts))
+        _doubled(texts)
+        or _no_byte(texts, metadata.get(_KINDS))
+        or _unspelled(metadata, texts)
+        or _no_marker(metadata, len(texts))
     )
 
 
@@ -43,6 +46,17 @@ def _no_byte(texts: Sequence[bytes], kinds: object) -> str | None:
     for token, (text, kind) in enumerate(zip(texts, kinds, strict=False)):
         if kind == _BYTE and len(text.split(b"\0", 1)[0]) < _BYTE_TEXT:
             return f"its token {token} should be a byte and is not"
+    return None
+
+
+def _unspelled(metadata: Mapping[str, object], texts: Sequence[bytes]) -> str | None:
+    """A byte that a SentencePiece vocabulary has no token for: any text may hold it."""
+    if metadata.get("tokenizer.ggml.model") != "llama":
+        return None
+    known = set(texts)
+    for byte in range(256):
+        if b"<0x%02X>" % byte not in known and bytes([byte]) not in known:
+            return f"its vocabulary has no token for the byte 0x{byte:02x}"
     return None
 
 

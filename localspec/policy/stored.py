@@ -46,7 +46,9 @@ def load(path: Path) -> Knowledge | None:
         if path.stat().st_size > _LARGEST:
             return None
         return _parsed(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (OSError, ValueError, ArithmeticError, LookupError, TypeError, AttributeError):
+        return None
+    except RecursionError:
         return None
 
 

@@ -216,3 +216,13 @@ def test_an_export_that_fails_leaves_nothing_and_can_be_tried_again(tmp_path, mo
     with pytest.raises(ChatsError, match="is there already"):
         transfer.write(place, "other")
     assert [p.name for p in tmp_path.iterdir()] == ["chats.json"]
+
+
+def test_details_of_odd_texts_and_numbers_come_out_as_they_went_in():
+    odd = {"half": "a\ud800b", "large": 10**30, "escape": "\x1b"}
+    (chat,) = transfer.from_json(exported(details=odd))
+    text = transfer.to_json([chat])
+    assert text.encode("utf-8")
+    assert json.loads(text)["chats"][0]["messages"][0]["details"] == odd
+    with pytest.raises(ChatsFileError, match="no number"):
+        transfer.from_json(exported(details={"a": float("nan")}))

@@ -224,10 +224,14 @@ def test_two_tokens_of_one_text_on_which_llama_cpp_aborts_are_damage(
 
 
 def test_a_byte_that_is_none_and_a_marker_that_is_missing_are_damage() -> None:
-    texts = {"tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": (b"a", b"b", b"c")}
-    kinds = {"tokenizer.ggml.token_type": (1, 6, 1)}
+    spelled = tuple(b"<0x%02X>" % byte for byte in range(256))
+    texts = {"tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": (b"a", b"b", *spelled)}
+    kinds = {"tokenizer.ggml.token_type": (1, 6, *[6] * 256)}
     assert "token 1 should be a byte" in (vocabulary_damage(texts | kinds) or "")
     assert vocabulary_damage(texts) is None
-    alone = {"tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": (b"a",)}
+    less = {"tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": (b"a", b"b", *spelled[:-1])}
+    assert "no token for the byte 0xff" in (vocabulary_damage(less) or "")
+    alone = {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.tokens": (b"a",)}
+    alone |= {"tokenizer.ggml.add_bos_token": True}
     assert "wants bos added" in (vocabulary_damage(alone) or "")
     assert vocabulary_damage(alone | {"tokenizer.ggml.bos_token_id": 0}) is None
