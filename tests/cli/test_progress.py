@@ -8,7 +8,7 @@ import pytest
 
 from localspec.cli.progress import Bars, duration
 from localspec.pairs import rate
-from localspec.pairs.download import Progress
+from localspec.pairs.jobs import Progress
 
 
 def test_lines_say_begin_and_end_once(capfd: pytest.CaptureFixture[str]) -> None:
