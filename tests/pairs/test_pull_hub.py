@@ -583,7 +583,7 @@ def test_a_line_that_is_as_slow_as_that_is_not_given_up(
     data = os.urandom(100_000)
     path, _ = obtained(hub, data)
     assert path.read_bytes() == data
-    assert len(hub.downloads()) == 4
+    assert 1 < len(hub.downloads()) <= 4
 
 
 def test_a_range_from_another_place_is_not_taken(
