@@ -54,7 +54,9 @@ class Runtime:
         self._loaded = pairing
         self._reader = Prefill(pairing, _SEQ)
         self._decoding = Decoding(pairing, self._reader)
-        self._wording = PromptBuilder(pairing.target_model, pairing.target.capacity)
+        self._wording = PromptBuilder(
+            pairing.target_model, pairing.target.capacity, pairing.stop.is_set
+        )
         self._busy = threading.Lock()
         self._closed = False
 
@@ -152,6 +154,7 @@ class Runtime:
         capacity = self._parts.target.capacity
         if self._reader.resuming is not None:
             self._reader.resuming.prepare()
+        self._parts.stop.clear()  # from here on an interrupt means this reply
         prompt = self._wording.chat(messages, max_tokens)
         if prompt.dropped:
             yield Notice(

@@ -16,7 +16,8 @@ import click
 
 from localspec import __version__
 from localspec.cli.interrupt import watch
-from localspec.cli.output import ReaderGoneError
+from localspec.cli.output import ReaderGoneError, tell
+from localspec.config.private import without_secrets
 from localspec.errors import LocalspecError
 
 COMMANDS = {
@@ -127,12 +128,13 @@ def call(argv: list[str] | None = None) -> int:  # noqa: PLR0911 - one exit code
 def _report_defect(error: Exception) -> str:
     import traceback
 
-    from localspec.config import paths
+    from localspec.config import paths, whole_file
 
     summary = f"this is a defect of localspec: {type(error).__name__}: {error}".splitlines()[0]
     try:
         log = paths.make(paths.state_dir()) / "defect.log"
-        log.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
+        trace = without_secrets("".join(traceback.format_exception(error)))
+        whole_file.replace(log, [trace.encode("utf-8", "replace")])
     except (OSError, LocalspecError):
         return f"{summary}; please report it"
     return f"{summary}; please report it with {log}"
@@ -140,7 +142,7 @@ def _report_defect(error: Exception) -> str:
 
 def _fail(message: str, code: int) -> int:
     try:
-        click.echo(f"localspec: {message}", err=True)
+        tell(without_secrets(message))
     except OSError:  # nobody hears it; the code still counts
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
     return code

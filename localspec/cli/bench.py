@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +11,7 @@ import click
 
 from localspec.cli.flags import model_argument, model_flags, sampling_flags, sort_flags
 from localspec.cli.interrupt import CtrlC
-from localspec.cli.output import write
+from localspec.cli.output import say_over, tell, write_json, write_line
 from localspec.errors import Interrupted, UsageError
 
 if TYPE_CHECKING:
@@ -84,7 +82,7 @@ def command(
             ctrl_c.on_first = runtime.interrupt
             info = runtime.info
             for notice in info.notices:
-                click.echo(f"localspec: {notice}", err=True)
+                tell(notice)
             computing = [name for name in info.drafters if name not in {"suffix", "ngram"}]
             modes = bench_against.modes(
                 peers, lengths or (_PEER_LENGTH,), next(iter(computing), None)
@@ -103,11 +101,11 @@ def command(
             )
         if ctrl_c.pressed:
             raise Interrupted("interrupted; nothing was concluded")
-    _clear_progress()
+    say_over("", 60)
     past = _past(options, info, max_tokens, result)
     if as_json:
         found = bench_report.report(result, info, compared, past)
-        write(json.dumps(found, ensure_ascii=False) + "\n")
+        write_json(found)
     else:
         lines = bench_report.table(result)
         if details:
@@ -115,7 +113,7 @@ def command(
         if history:
             lines += ["", *bench_report.changes(result, past, info.threads)]
         for line in [*lines, *bench_report.peers(compared)]:
-            write(line + "\n")
+            write_line(line)
     if plot is not None:
         bench_report.plot(result, plot)
     return 0
@@ -130,15 +128,9 @@ def _progress(ctrl_c: CtrlC) -> Callable[[str], None]:
     def progress(what: str) -> None:
         if ctrl_c.pressed:
             raise Interrupted("interrupted; nothing was concluded")
-        if sys.stderr.isatty():
-            click.echo(f"\r{what:<60}", err=True, nl=False)
+        say_over(what, 60)
 
     return progress
-
-
-def _clear_progress() -> None:
-    if sys.stderr.isatty():
-        click.echo("\r" + " " * 60 + "\r", err=True, nl=False)
 
 
 def _setting(runtime: Runtime) -> Setting:
@@ -167,7 +159,7 @@ def _past(options: Options, info: ModelInfo, max_tokens: int, result: Any) -> Pa
     try:
         bench_history.add(book, setting, result, threads=info.threads)
     except OSError as error:
-        click.echo(f"localspec: this run cannot be kept for --history: {error.strerror}", err=True)
+        tell(f"this run cannot be kept for --history: {error.strerror}")
     return past
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from localspec.config import whole_file
 from localspec.errors import LocalspecError, UsageError
 
 if TYPE_CHECKING:
@@ -169,7 +170,8 @@ def plot(result: Bench, path: Path) -> None:
     if judged:
         positions.legend(frameon=False, fontsize=6)
     try:
-        figure.savefig(path)
+        with whole_file.replacing(path, mode=0o644) as file:
+            figure.savefig(file, format=path.suffix.removeprefix(".") or "png")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise LocalspecError(f"cannot write the picture {path}: {reason}") from None

@@ -21,7 +21,7 @@ from localspec.cli.flags import (
 )
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.line_commands import Leaving, Talk
-from localspec.cli.output import decode, write
+from localspec.cli.output import LARGEST_TEXT, decode, tell, write
 from localspec.cli.screen_reader import Silent, speaker
 from localspec.core.events import Finished, Notice, ReplyEvent, Token
 from localspec.errors import LocalspecError, ModelNotFoundError, UsageError
@@ -79,7 +79,7 @@ def _lines(asked: Asked, system: str | None, chat: Chat | None) -> int:
     from localspec.chats.journal import Journal
     from localspec.chats.saver import Saver
 
-    saver = Saver(tell=_tell) if sys.stdin.isatty() or chat is not None else None
+    saver = Saver(tell=tell) if sys.stdin.isatty() or chat is not None else None
     options = asked.options
     journal = Journal(saver, system=system, model=options.model, draft=options.draft, resumed=chat)
     try:
@@ -87,7 +87,7 @@ def _lines(asked: Asked, system: str | None, chat: Chat | None) -> int:
     finally:
         unsaved = saver.close() if saver is not None else None
         if unsaved is not None:
-            _tell(f"the last messages are not saved: {unsaved}")
+            tell(f"the last messages are not saved: {unsaved}")
 
 
 def draft_of(chat: Chat) -> str | None:
@@ -101,13 +101,9 @@ def draft_of(chat: Chat) -> str | None:
             if not file.exists():
                 raise ModelNotFoundError(f"{file} is missing")
         except LocalspecError as error:
-            _tell(f"this chat goes on without the draft that it had: {error}")
+            tell(f"this chat goes on without the draft that it had: {error}")
             return None
     return draft
-
-
-def _tell(line: str) -> None:
-    click.echo(f"localspec: {line}", err=True)
 
 
 def _answer_lines(asked: Asked, journal: Journal) -> int:
@@ -117,7 +113,7 @@ def _answer_lines(asked: Asked, journal: Journal) -> int:
         with Runtime.open(asked.options, cancelled=lambda: ctrl_c.pressed) as runtime:
             ctrl_c.on_first = runtime.interrupt
             for notice in runtime.info.notices:
-                _tell(notice)
+                tell(notice)
             voice = speaker()
             voice.welcome(journal.so_far)
             talk = Talk(journal, asked.sampling, asked.seed)
@@ -139,7 +135,7 @@ def _answer_lines(asked: Asked, journal: Journal) -> int:
                 except Leaving:
                     return 0
                 except UsageError as error:  # this message cannot be answered; the next one may
-                    _tell(str(error))
+                    tell(str(error))
                 if ctrl_c.pressed:
                     return 130
     return 0
@@ -158,7 +154,7 @@ def _stream(events: Iterator[ReplyEvent], question: str, journal: Journal, voice
             journal.grow(event.text)
             shown += len(event.text)
         elif isinstance(event, Notice):
-            _tell(event.text)
+            tell(event.text)
         elif isinstance(event, Finished):
             write(event.reply.text[shown:] + "\n")
             journal.end(event.reply)
@@ -171,9 +167,11 @@ def _input_lines(ctrl_c: CtrlC, voice: Silent) -> Iterator[bytes]:
         voice.asks()
         try:
             with ctrl_c.raising():
-                line = sys.stdin.buffer.readline()
+                line = sys.stdin.buffer.readline(LARGEST_TEXT + 1)
         except OSError as error:
             raise LocalspecError(f"cannot read stdin: {error.strerror}") from None
+        if len(line) > LARGEST_TEXT:
+            raise UsageError(f"a line of stdin is larger than {LARGEST_TEXT >> 20} MB")
         if not line:
             voice.leaves()
             return

@@ -11,7 +11,7 @@ import click
 
 from localspec.cli.flags import chosen_preset, model_flags, preset_flag, sampling_flags, sort_flags
 from localspec.cli.interrupt import CtrlC
-from localspec.cli.output import read_stdin, require_text, summary, write, write_json
+from localspec.cli.output import read_stdin, require_text, say, summary, tell, write, write_json
 from localspec.core.events import Finished, Message, ModelInfo, Notice, Reply, ReplyEvent, Token
 from localspec.errors import UsageError
 
@@ -56,7 +56,7 @@ def command(
         with Runtime.open(asked.options, cancelled=lambda: ctrl_c.pressed) as runtime:
             ctrl_c.on_first = runtime.interrupt
             for notice in runtime.info.notices:
-                click.echo(f"localspec: {notice}", err=True)
+                tell(notice)
             settings: dict[str, Any] = {
                 "sampling": asked.sampling,
                 "seed": asked.seed,
@@ -73,7 +73,7 @@ def command(
     if as_json:
         write_json(report(reply, info))
     if stats or (sys.stderr.isatty() and not as_json):
-        click.echo(click.style(summary(reply.stats), dim=True), err=True)
+        say(summary(reply.stats), dim=True)
     return 130 if reply.finish_reason == "interrupt" else 0
 
 
@@ -85,7 +85,7 @@ def _follow(events: Iterator[ReplyEvent], ctrl_c: CtrlC, *, show: bool) -> Reply
             write(event.text)
             shown += len(event.text)
         elif isinstance(event, Notice):
-            click.echo(f"localspec: {event.text}", err=True)
+            tell(event.text)
         elif isinstance(event, Finished):
             if show:
                 write(event.reply.text[shown:] + "\n")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from localspec.cli.flags import model_argument, model_flags, sort_flags
 from localspec.cli.interrupt import CtrlC
-from localspec.cli.output import write
+from localspec.cli.output import tell, write_json, write_line
 from localspec.errors import Interrupted, UsageError
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ def command(model: str | None, *, as_json: bool, **flags: Any) -> int:
         Runtime.open(options, cancelled=lambda: ctrl_c.pressed) as runtime,
     ):
         for notice in runtime.info.notices:
-            click.echo(f"localspec: {notice}", err=True)
+            tell(notice)
         costs = runtime.measure_costs()
         if ctrl_c.pressed:
             raise Interrupted("interrupted; nothing was kept")
@@ -56,10 +55,10 @@ def command(model: str | None, *, as_json: bool, **flags: Any) -> int:
             "draft": costs.drafts(),
             "chosen": chosen,
         }
-        write(json.dumps(found) + "\n")
+        write_json(found)
         return 0
     for line in _lines(costs, chosen, threads):
-        write(line + "\n")
+        write_line(line)
     return 0
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ import click
 
 from localspec.cli.flags import model_argument, model_flags, sampling_flags, sort_flags
 from localspec.cli.interrupt import CtrlC
-from localspec.cli.output import decode, write, write_json
+from localspec.cli.output import decode, read_within, say_over, tell, write_json, write_line
 from localspec.errors import Interrupted, UsageError
 
 if TYPE_CHECKING:
@@ -67,14 +66,12 @@ def command(
         def progress(temperature: float, done: int) -> None:
             if ctrl_c.pressed:
                 raise Interrupted("interrupted; nothing was concluded")
-            if sys.stderr.isatty():
-                line = f"\rtemperature {temperature:g}: {done} of {len(texts)} prompts "
-                click.echo(line, err=True, nl=False)
+            say_over(f"temperature {temperature:g}: {done} of {len(texts)} prompts ", 40)
 
         with Runtime.open(options, cancelled=lambda: ctrl_c.pressed) as runtime:
             ctrl_c.on_first = runtime.interrupt
             for notice in runtime.info.notices:
-                click.echo(f"localspec: {notice}", err=True)
+                tell(notice)
             result = verify(
                 runtime,
                 texts,
@@ -84,20 +81,20 @@ def command(
                 on_progress=progress,
             )
             info = runtime.info
-    if sys.stderr.isatty():
-        click.echo("\r" + " " * 40 + "\r", err=True, nl=False)
+    say_over("", 40)
     if as_json:
         model_facts = {"target": info.target, "draft": info.draft, "backend": info.backend}
         write_json(report(result) | {"model": model_facts})
     else:
         for line in _lines(result):
-            write(line + "\n")
+            write_line(line)
     return 0 if result.exact else 1
 
 
 def _read(path: Path) -> list[str]:
     try:
-        lines = decode(path.read_bytes(), str(path)).splitlines()
+        with path.open("rb") as file:
+            lines = decode(read_within(file, str(path)), str(path)).splitlines()
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
     texts = [line for line in lines if line.strip()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from localspec.core.events import Message, Reply
 from localspec.errors import ContextError, UsageError
@@ -23,12 +23,16 @@ _RESERVE_FRACTION = 4
 class PromptBuilder:
     """Of one model, with the words of the conversations that it had."""
 
-    def __init__(self, model: Model, capacity: int) -> None:
-        """``capacity`` is the tokens of the context."""
+    def __init__(
+        self, model: Model, capacity: int, cancelled: Callable[[], bool] = lambda: False
+    ) -> None:
+        """``capacity`` is the tokens of the context; ``cancelled`` ends a template that runs."""
         self._model = model
         self._capacity = capacity
         bos, eos = (model.marker(model.special_ids[name]) for name in ("bos", "eos"))
-        self._template = Template(model.template or PLAIN_TEMPLATE, bos=bos, eos=eos)
+        self._template = Template(
+            model.template or PLAIN_TEMPLATE, bos=bos, eos=eos, cancelled=cancelled
+        )
         self.stop = () if model.template else PLAIN_STOP
         """Texts that end a reply, beside those that the person names."""
         self.transcript = Transcript(
