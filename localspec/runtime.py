@@ -91,8 +91,9 @@ class Runtime:
             pairing.control,
             pairing.watchdog,
         )
-        self._wording = PromptBuilder(pairing.target_model, pairing.target.capacity)
+        self._wording = PromptBuilder(pairing.target_model, pairing.target.capacity, self._stopped)
         self._newest: ReplyStream | None = None
+        self._running: Interrupt | None = None
         self._busy = threading.Lock()
         self._closed = False
         self._exercises = False
@@ -106,6 +107,10 @@ class Runtime:
         """
         self._require_open()
         return self._loaded
+
+    def _stopped(self) -> bool:
+        """Whether the running request was told to end."""
+        return self._closed or (self._running is not None and self._running.is_set())
 
     def _require_open(self) -> None:
         if self._closed:
@@ -350,6 +355,7 @@ class Runtime:
         capacity = self._parts.target.capacity
         if self._reader.resuming is not None:
             self._reader.resuming.prepare()
+        self._running = interrupt
         prompt = self._prompt(request)
         if prompt.dropped:
             yield Notice(

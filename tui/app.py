@@ -21,12 +21,15 @@ from textual.theme import Theme
 
 from localspec.chats.saver import Saver
 from localspec.chats.values import Chat
+from localspec.cli.output import tell
 from localspec.config import edit, paths
 from localspec.config import settings as config_settings
+from localspec.core.safe_text import safe_line
 from localspec.core.sampling_params import Sampling
 from localspec.engine.client import EngineClient
 from localspec.errors import LocalspecError
 from tui.input import keymap
+from tui.render.safe_lines import SafeLines
 from tui.screens.chat import ChatScreen
 from tui.session.persistence import Kept
 from tui.session.ports import Engine, Settings
@@ -77,6 +80,7 @@ class ChatApp(App[None]):
         """
         super().__init__()
         terminal_keys.teach()
+        self._filters.append(SafeLines())
         self._rebound = dict(keys or {})
         self.set_keymap(self._rebound)
         self.session = Session(engine, settings, system, kept, options=options, reopen=reopen)
@@ -244,9 +248,9 @@ def run(
     with _window_title(f"localspec · {Path(options.model).name}"):
         app.run()
     if app.failure is not None:
-        sys.stderr.write(f"localspec: {app.failure}\n")
+        tell(str(app.failure))
     if app.unsaved is not None:
-        sys.stderr.write(f"localspec: the last messages are not saved: {app.unsaved}\n")
+        tell(f"the last messages are not saved: {app.unsaved}")
     if app.defect is not None:
         raise app.defect
     return app.return_code or 0
@@ -259,8 +263,7 @@ def _window_title(title: str) -> Iterator[None]:
     if terminal is None or not terminal.isatty():
         yield
         return
-    shown = "".join(char for char in title if char.isprintable())
-    terminal.write(f"\x1b[22;2t\x1b]2;{shown}\x07")
+    terminal.write(f"\x1b[22;2t\x1b]2;{safe_line(title)}\x07")
     terminal.flush()
     try:
         yield

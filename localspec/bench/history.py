@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.bench.speedup import Bench
+from localspec.files.private import opener
 
 FORMAT = 1
 
@@ -42,7 +43,7 @@ def last(path: Path, setting: str) -> Past | None:
             }
             threads = run.get("threads")
             return Past(str(run["when"]), threads if isinstance(threads, int) else None, ratios)
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             continue
     return None
 
@@ -65,5 +66,5 @@ def add(path: Path, setting: str, result: Bench, *, threads: int) -> None:
         ],
     }
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with path.open("a", encoding="utf-8") as file:
+    with open(path, "a", encoding="utf-8", opener=opener) as file:
         file.write(json.dumps(run) + "\n")

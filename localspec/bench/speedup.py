@@ -13,11 +13,11 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from localspec.bench.theory import best_fixed, expected_tokens
 from localspec.bench.workloads import Workload
 from localspec.core.events import Finished, Message, Notice, Reply, Round
 from localspec.core.logits import Sampling
 from localspec.errors import Interrupted
+from localspec.policy.theory import best_fixed, expected_tokens
 from localspec.runtime import Runtime
 
 _NOISY = 0.15

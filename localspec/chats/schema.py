@@ -84,6 +84,9 @@ def connect(path: Path, migrations: Sequence[Sequence[str]] = MIGRATIONS) -> sql
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("PRAGMA foreign_keys = ON")
+            # Always: a reply that grows leaves its shorter forms behind, which an erasure years
+            # later would not find.
+            connection.execute("PRAGMA secure_delete = ON")
             _migrate(connection, path, migrations)
     except BaseException:
         connection.close()
@@ -160,6 +163,8 @@ def explained(path: Path) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise _meaning(path, error) from None
+    except UnicodeDecodeError:  # in a message about what is wrong with the file
+        raise damaged(path, "it holds what is not UTF-8") from None
 
 
 _MEANINGS = {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -144,18 +144,30 @@ class ChatStore:
         self._write("UPDATE chats SET deleted = NULL WHERE id = ?", (id,))
 
     def erase(self, id: str) -> None:  # noqa: A002 - as above
-        """Remove for good; SQLite overwrites the place."""
+        """Remove for good: SQLite overwrites the place of messages, and of their words in the
+        index.
+        """
+        self._erase([id])
+
+    def _erase(self, ids: Sequence[str]) -> None:
+        """Erase chats, all or none, and what the index and the log of writes still hold of them.
+
+        The index only notes that words are gone until its parts are merged. The log is emptied as
+        soon as no other process reads; each one that closes the file tries again.
+        """
         with explained(self.path):
-            self._db.execute("PRAGMA secure_delete = ON")
-        self._write("DELETE FROM chats WHERE id = ?", (id,))
+            with transaction(self._db):
+                self._db.executemany("DELETE FROM chats WHERE id = ?", [(id,) for id in ids])  # noqa: A001 - as above
+                self._db.execute("INSERT INTO words (words) VALUES ('optimize')")
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def purge(self, days: float = PURGE_DAYS) -> None:
         """Erase what was removed longer ago."""
         before = time.time() - days * 86400
         with explained(self.path):
             found = self._db.execute("SELECT id FROM chats WHERE deleted < ?", (before,)).fetchall()
-        for (id,) in found:  # noqa: A001 - as above
-            self.erase(id)
+        if found:
+            self._erase([id for (id,) in found])  # noqa: A001 - as above
 
     def _write(self, statement: str, values: tuple[Any, ...]) -> None:
         with explained(self.path), transaction(self._db):
@@ -286,7 +298,10 @@ def _info(row: tuple[Any, ...]) -> ChatInfo:
 
 def _message(row: tuple[Any, ...]) -> ChatMessage:
     id, parent, role, text, created, end, details = row  # noqa: A001 - as above
-    found = None if details is None else json.loads(details)
+    try:
+        found = None if details is None else json.loads(details)
+    except (ValueError, TypeError, RecursionError):
+        found = None  # figures of a damaged file; the text is what counts
     return ChatMessage(id, parent, role, text, created, end, found)
 
 

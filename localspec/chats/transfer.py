@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import datetime
 import json
-import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 from localspec.chats.tree import Tree
 from localspec.chats.values import Chat, ChatInfo, ChatMessage, End, new_chat_id, new_message_id
 from localspec.core import codec
 from localspec.errors import ChatsError, ChatsFileError
+from localspec.files import whole_file
 
 FORMAT = "localspec-chats"
 VERSION = 1
+LARGEST = 256 << 20
+"""Bytes of a file to be imported."""
+_DEEPEST = 32
+"""Levels of a message's details; those of localspec have five."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +87,25 @@ _ENDS = {"interrupt": "stopped", "length": "stopped at the limit", "failed": "cu
 
 
 def to_json(chats: Sequence[Chat]) -> str:
-    """All of the chats: branches, system prompt, what is known of each reply."""
+    """All of the chats: branches, system prompt, what is known of each reply.
+
+    Raises:
+        ChatsFileError: a chat cannot be written as JSON; the message names it.
+    """
     whole = _File(FORMAT, VERSION, tuple(_exported(chat) for chat in chats))
-    return json.dumps(codec.encode(whole), ensure_ascii=False, indent=1) + "\n"
+    try:
+        text = json.dumps(codec.encode(whole), ensure_ascii=False, indent=1) + "\n"
+    except RecursionError:  # imported by an older localspec
+        deep = next(c.info for c in chats if any(_depth(m.details) > _DEEPEST for m in c.messages))
+        raise ChatsFileError(
+            f"chat {deep.id} holds figures that are nested too deeply to be written; export the "
+            "others by their ids, or erase this one"
+        ) from None
+    # Halves of characters, which may stand in what is known of a reply, are no UTF-8.
+    return _HALVES.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+_HALVES = re.compile("[\ud800-\udfff]")
 
 
 def _exported(chat: Chat) -> _Chat:
@@ -114,6 +135,25 @@ def _exported(chat: Chat) -> _Chat:
     )
 
 
+def read(file: BinaryIO) -> bytes:
+    """The bytes of a file to be imported.
+
+    Raises:
+        ChatsFileError: it is larger than `LARGEST`.
+        OSError: it cannot be read.
+    """
+    raw = file.read(LARGEST + 1)
+    if len(raw) > LARGEST:
+        raise ChatsFileError(f"larger than {LARGEST >> 20} MB; export fewer chats into one file")
+    return raw
+
+
+def read_file(path: Path) -> bytes:
+    """As `read`, of the file at ``path``."""
+    with path.open("rb") as file:
+        return read(file)
+
+
 def from_json(text: str) -> list[Chat]:
     """The chats of a file, with new ids: importing never changes a chat that is there.
 
@@ -121,9 +161,11 @@ def from_json(text: str) -> list[Chat]:
         ChatsFileError: it is not such a file; the message names the place.
     """
     try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        data = json.loads(text, parse_constant=_refuse)
+    except ValueError as error:
         raise ChatsFileError(f"not JSON: {error}") from None
+    except RecursionError:
+        raise ChatsFileError("not JSON: nested too deeply") from None
     if not isinstance(data, Mapping) or data.get("format") != FORMAT:
         raise ChatsFileError(f'not an export of localspec: "format" is not "{FORMAT}"')
     if data.get("version") != VERSION:
@@ -135,7 +177,34 @@ def from_json(text: str) -> list[Chat]:
         whole = codec.decode(_File, data, "file")
     except codec.CodecError as error:
         raise ChatsFileError(f"not an export of localspec: {error}") from None
+    for n, chat in enumerate(whole.chats, 1):
+        for m in chat.messages:
+            if _depth(m.details) > _DEEPEST:
+                raise ChatsFileError(
+                    f"not an export of localspec: chat {n}: the details of message {m.id} are "
+                    "nested too deeply"
+                )
     return [_imported(chat, f"chat {n}") for n, chat in enumerate(whole.chats, 1)]
+
+
+def _refuse(name: str) -> float:
+    raise ValueError(f"{name} is no number")
+
+
+def _depth(value: object) -> int:
+    """Levels of lists and objects in a JSON value, counted no further than needed."""
+    level, depth = [value], 0
+    while depth <= _DEEPEST:
+        level = [
+            item
+            for found in level
+            if isinstance(found, Mapping | list)
+            for item in (found.values() if isinstance(found, Mapping) else found)
+        ]
+        if not level:
+            break
+        depth += 1
+    return depth
 
 
 def _imported(chat: _Chat, where: str) -> Chat:
@@ -170,11 +239,10 @@ def write(path: Path, text: str) -> None:
     """Write a new file that only its owner can read.
 
     Raises:
-        ChatsError: it is there already, or cannot be written.
+        ChatsError: it is there already, or cannot be written; nothing is left of it then.
     """
     try:
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(text.encode("utf-8"))
+        whole_file.create(path, text.encode("utf-8", "replace"))
     except FileExistsError:
         raise ChatsError(f"{path} is there already; give another name") from None
     except OSError as error:

@@ -16,8 +16,9 @@ import click
 
 from localspec import __version__
 from localspec.cli.interrupt import exit_code, watch
-from localspec.cli.output import ReaderGoneError
+from localspec.cli.output import ReaderGoneError, say, tell
 from localspec.errors import LocalspecError
+from localspec.files.private import without_secrets
 from localspec.processes import activity
 
 COMMANDS = {
@@ -132,21 +133,24 @@ def call(argv: list[str] | None = None, *, program: bool = False) -> int:  # noq
 def _report_defect(error: Exception) -> str:
     import traceback
 
-    from localspec.config import paths
+    from localspec.config import paths, whole_file
 
     summary = f"this is a defect of localspec: {type(error).__name__}: {error}".splitlines()[0]
     try:
         log = paths.make(paths.state_dir()) / "defect.log"
-        log.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
+        trace = without_secrets("".join(traceback.format_exception(error)))
+        whole_file.replace(log, [trace.encode("utf-8", "replace")])
     except (OSError, LocalspecError):
         return f"{summary}; please report it"
     return f"{summary}; please report it with {log}"
 
 
 def _fail(message: str, code: int) -> int:
-    newline = "\n" * (activity.within_line() and sys.stderr.isatty())
+    newline = activity.within_line() and sys.stderr.isatty()
     try:
-        click.echo(f"{newline}localspec: {message}", err=True)
+        if newline:
+            say()
+        tell(without_secrets(message))
     except OSError:  # nobody hears it; the code still counts
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
     return code

@@ -11,6 +11,7 @@ import click
 from localspec.cli.containment import Unfinished, contain
 from localspec.cli.flags import model_argument, model_flags, sampling_flags, sort_flags
 from localspec.cli.interrupt import CtrlC
+from localspec.cli.output import tell
 from localspec.cli.working import Working
 from localspec.errors import UsageError
 
@@ -83,7 +84,7 @@ def command(
     with CtrlC() as ctrl_c, Runtime.open(options, cancelled=lambda: ctrl_c.pressed) as runtime:
         ctrl_c.on_first = runtime.interrupt
         for notice in runtime.info.notices:
-            click.echo(f"localspec: {notice}", err=True)
+            tell(notice)
         info = runtime.info
         computing = [name for name in info.drafters if name not in {"suffix", "ngram"}]
         modes = bench_against.modes(peers, lengths or (_PEER_LENGTH,), next(iter(computing), None))
@@ -157,7 +158,7 @@ def _past(options: Options, info: ModelInfo, max_tokens: int, result: Bench) -> 
     try:
         bench_history.add(book, setting, result, threads=info.threads)
     except OSError as error:
-        click.echo(f"localspec: this run cannot be kept for --history: {error.strerror}", err=True)
+        tell(f"this run cannot be kept for --history: {error.strerror}")
     return past
 
 

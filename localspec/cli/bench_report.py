@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from localspec.errors import LocalspecError, UsageError
+from localspec.files import whole_file
 
 if TYPE_CHECKING:
     from localspec.bench.history import Past
@@ -189,7 +190,8 @@ def plot(result: Bench, path: Path) -> None:
     if judged:
         positions.legend(frameon=False, fontsize=6)
     try:
-        figure.savefig(path)
+        with whole_file.replacing(path, mode=0o644) as file:
+            figure.savefig(file, format=path.suffix.removeprefix(".") or "png")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise LocalspecError(f"cannot write the picture {path}: {reason}") from None

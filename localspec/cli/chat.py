@@ -22,7 +22,7 @@ from localspec.cli.flags import (
 )
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.line_commands import Leaving, Talk
-from localspec.cli.output import decode, write
+from localspec.cli.output import LARGEST_TEXT, decode, tell, write
 from localspec.cli.screen_reader import Silent, speaker
 from localspec.core.events import Finished, Notice, ReplyEvent, Token
 from localspec.errors import LocalspecError, ModelNotFoundError, UsageError
@@ -82,7 +82,7 @@ def _lines(asked: Asked, system: str | None, chat: Chat | None) -> int:
     from localspec.chats.saver import Saver
     from localspec.models.catalog.catalog import from_anywhere
 
-    saver = Saver(tell=_tell) if sys.stdin.isatty() or chat is not None else None
+    saver = Saver(tell=tell) if sys.stdin.isatty() or chat is not None else None
     options = asked.options
     journal = Journal(
         saver,
@@ -96,7 +96,7 @@ def _lines(asked: Asked, system: str | None, chat: Chat | None) -> int:
     finally:
         unsaved = saver.close() if saver is not None else None
         if unsaved is not None:
-            _tell(f"the last messages are not saved: {unsaved}")
+            tell(f"the last messages are not saved: {unsaved}")
 
 
 def draft_of(chat: Chat) -> str | None:
@@ -110,13 +110,9 @@ def draft_of(chat: Chat) -> str | None:
             if not file.exists():
                 raise ModelNotFoundError(f"{file} is missing")
         except LocalspecError as error:
-            _tell(f"this chat goes on without the draft that it had: {error}")
+            tell(f"this chat goes on without the draft that it had: {error}")
             return None
     return draft
-
-
-def _tell(line: str) -> None:
-    click.echo(f"localspec: {line}", err=True)
 
 
 def _answer_lines(asked: Asked, journal: Journal) -> int:
@@ -126,7 +122,7 @@ def _answer_lines(asked: Asked, journal: Journal) -> int:
         with Runtime.open(asked.options, cancelled=lambda: ctrl_c.pressed) as runtime:
             ctrl_c.on_first = runtime.interrupt
             for notice in runtime.info.notices:
-                _tell(notice)
+                tell(notice)
             voice = speaker()
             voice.welcome(journal.so_far)
             talk = Talk(journal, asked.sampling, asked.seed)
@@ -148,7 +144,7 @@ def _answer_lines(asked: Asked, journal: Journal) -> int:
                 except Leaving:
                     return 0
                 except UsageError as error:  # this message cannot be answered; the next one may
-                    _tell(str(error))
+                    tell(str(error))
                 if ctrl_c.pressed:
                     return 130
     return 0
@@ -167,7 +163,7 @@ def _stream(events: Iterator[ReplyEvent], question: str, journal: Journal, voice
             journal.grow(event.text)
             shown += len(event.text)
         elif isinstance(event, Notice):
-            _tell(event.text)
+            tell(event.text)
         elif isinstance(event, Finished):
             write(event.reply.text[shown:] + "\n")
             journal.end(event.reply)
@@ -180,9 +176,11 @@ def _input_lines(ctrl_c: CtrlC, voice: Silent) -> Iterator[bytes]:
         voice.asks()
         try:
             with ctrl_c.raising():
-                line = sys.stdin.buffer.readline()
+                line = sys.stdin.buffer.readline(LARGEST_TEXT + 1)
         except OSError as error:
             raise LocalspecError(f"cannot read stdin: {error.strerror}") from None
+        if len(line) > LARGEST_TEXT:
+            raise UsageError(f"a line of stdin is larger than {LARGEST_TEXT >> 20} MB")
         if not line:
             voice.leaves()
             return

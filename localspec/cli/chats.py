@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from localspec.cli.output import decode, printable, write, write_json
+from localspec.cli.output import confirm, decode, say, write, write_json, write_line
+from localspec.core.safe_text import safe_line
 from localspec.errors import ChatsError, ChatsFileError, UsageError
 
 if TYPE_CHECKING:
@@ -47,11 +48,11 @@ def list_chats(*, removed: bool, as_json: bool) -> None:
         write_json([_described(listed) for listed in found])
         return
     if not found:
-        click.echo("no chats" if removed else "no chats yet; start one: localspec chat", err=True)
+        say("no chats" if removed else "no chats yet; start one: localspec chat")
     for listed in found:
         info = listed.info
-        title = printable(info.title)
-        write(f"{info.id}  {_day(info.updated)}  {listed.messages:>4}  {title}\n")
+        title = safe_line(info.title)
+        write_line(f"{info.id}  {_day(info.updated)}  {listed.messages:>4}  {title}")
 
 
 @command.command(short_help="Find messages.")
@@ -74,9 +75,9 @@ def search(query: str, limit: int, *, as_json: bool) -> int:
         )
     else:
         for hit in hits:
-            write(f"{hit.info.id}  {printable(hit.info.title)}\n    {hit.role}: {hit.excerpt}\n")
+            write(f"{hit.info.id}  {safe_line(hit.info.title)}\n    {hit.role}: {hit.excerpt}\n")
         if not hits:
-            click.echo("nothing found", err=True)
+            say("nothing found")
     return 0 if hits else 1
 
 
@@ -86,8 +87,7 @@ def show(chat: str) -> None:
     """Print CHAT as Markdown: the branch looked at last."""
     from localspec.chats.transfer import to_markdown
 
-    text = to_markdown(_load(chat))
-    write(printable(text, "\n\t") if sys.stdout.isatty() else text)
+    write(to_markdown(_load(chat)))
 
 
 @command.command(short_help="Write chats as JSON or Markdown.")
@@ -124,7 +124,7 @@ def export(
         write(text)
     else:
         transfer.write(output, text)
-        click.echo(f"{_count(len(found))} in {output}", err=True)
+        say(f"{_count(len(found))} in {output}")
 
 
 @command.command("import", short_help="Add the chats of a JSON file.")
@@ -134,12 +134,14 @@ def import_chats(file: str) -> None:
 
     They get new ids, so nothing that is there is changed.
     """
-    from localspec.chats.transfer import from_json
+    from localspec.chats.transfer import from_json, read, read_file
 
     try:
-        raw = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        raw = read(sys.stdin.buffer) if file == "-" else read_file(Path(file))
     except OSError as error:
         raise ChatsError(f"cannot read {file}: {error.strerror}") from None
+    except ChatsFileError as error:
+        raise ChatsFileError(f"{file}: {error}") from None
     try:
         chats = from_json(decode(raw, file))
     except ChatsFileError as error:
@@ -147,8 +149,8 @@ def import_chats(file: str) -> None:
     with _store() as store:
         store.put_chats(chats)
     for chat in chats:
-        write(f"{chat.info.id}  {printable(chat.info.title)}\n")
-    click.echo(f"{_count(len(chats))} imported", err=True)
+        write_line(f"{chat.info.id}  {safe_line(chat.info.title)}")
+    say(f"{_count(len(chats))} imported")
 
 
 @command.command()
@@ -156,7 +158,7 @@ def import_chats(file: str) -> None:
 @click.argument("title")
 def rename(chat: str, title: str) -> None:
     """Give CHAT another TITLE."""
-    title = printable(" ".join(title.split()))
+    title = safe_line(" ".join(title.split()))
     if not title:
         raise UsageError("a title needs at least one letter")
     with _store() as store:
@@ -175,15 +177,15 @@ def rm(chats: tuple[str, ...], *, for_good: bool, yes: bool) -> int:
             if not sys.stdin.isatty():
                 raise UsageError("erasing asks first; say it with --yes")
             titles = ", ".join(f"'{info.title}'" for info in infos)
-            if not click.confirm(f"erase {titles}?", err=True):
-                click.echo("nothing was erased", err=True)
+            if not confirm(f"erase {titles}?"):
+                say("nothing was erased")
                 return 1
         for info in infos:
             if for_good:
                 store.erase(info.id)
             else:
                 store.remove(info.id)
-                click.echo(f"removed; undo: localspec chats restore {info.id}", err=True)
+                say(f"removed; undo: localspec chats restore {info.id}")
     return 0
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from typing import TYPE_CHECKING
 
 import click
 
 from localspec.cli.containment import contained
-from localspec.cli.output import write
+from localspec.cli.output import write_json, write_line
 
 if TYPE_CHECKING:
     from localspec.doctor import Finding
@@ -33,17 +32,16 @@ def command(*, offline: bool, as_json: bool) -> int:
             _show(finding)
     broken = any(finding.status == "broken" for finding in findings)
     if as_json:
-        write(json.dumps({"ok": not broken, "findings": [_as_json(f) for f in findings]}))
-        write("\n")
+        write_json({"ok": not broken, "findings": [_as_json(f) for f in findings]})
     return 1 if broken else 0
 
 
 def _show(finding: Finding) -> None:
-    write(f"{_MARKS[finding.status]} {finding.topic:<9} {finding.text}\n")
+    write_line(f"{_MARKS[finding.status]} {finding.topic:<9} {finding.text}")
     for line in finding.table:
-        write(f"{_INDENT}{line}\n")
+        write_line(f"{_INDENT}{line}")
     if finding.fix:
-        write(f"{_INDENT}fix: {finding.fix}\n")
+        write_line(f"{_INDENT}fix: {finding.fix}")
 
 
 def _as_json(finding: Finding) -> dict[str, object]:

@@ -10,7 +10,7 @@ import click
 
 from localspec.cli.containment import contain
 from localspec.cli.interrupt import CtrlC
-from localspec.cli.output import write
+from localspec.cli.output import say, write_line
 from localspec.core.units import size
 from localspec.errors import UsageError
 
@@ -63,11 +63,11 @@ def command(
     else:
         where = _of_heads(source, medusa, kind or "q8_0", output)
     if where is None:
-        write("no set of its layers pays as a draft on this machine\n")
+        write_line("no set of its layers pays as a draft on this machine")
         return 1
     taken = size(where.stat().st_size)
-    click.echo(f"{taken}; use it with: localspec chat {model} -d FILE", err=True)
-    write(f"{where}\n")
+    say(f"{taken}; use it with: localspec chat {model} -d FILE")
+    write_line(f"{where}")
     return 0
 
 
@@ -94,7 +94,7 @@ def _of_itself(
         kept = None if layers is None else _parsed(layers)
         if search:
             with tempfile.TemporaryDirectory() as folder:
-                click.echo("LAYERS KEPT              ACCEPTED  MS/TOKEN  × PLAIN", err=True)
+                say("LAYERS KEPT              ACCEPTED  MS/TOKEN  × PLAIN")
                 found = from_target.search(source, Path(folder), _show, cancelled)
             best = found[0] if found else None
             if best is None or best.gain <= 1:
@@ -108,8 +108,7 @@ def _of_itself(
 def _show(tried: Tried) -> None:
     layers = ",".join(map(str, tried.layers))
     accepted = tried.acceptance[0] if tried.acceptance else 0.0
-    line = f"{layers[:24]:<24} {accepted:>8.0%} {1000 * tried.cost:>9.1f} {tried.gain:>8.2f}"
-    click.echo(line, err=True)
+    say(f"{layers[:24]:<24} {accepted:>8.0%} {1000 * tried.cost:>9.1f} {tried.gain:>8.2f}")
 
 
 def _parsed(text: str) -> list[int]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from localspec.cli.output import write, write_json
+from localspec.cli.output import write, write_json, write_line
 from localspec.core.units import size
 from localspec.models.catalog.catalog import catalog
 from localspec.models.catalog.offers import FIT_SHORT
@@ -40,11 +40,11 @@ def command(*, as_json: bool) -> None:
     for row in rows:
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
         line = "  ".join([*cells, row[4]])
-        write((line if len(line) <= room else line[: room - 1] + "…") + "\n")
+        write_line(line if len(line) <= room else line[: room - 1] + "…")
     if more:
         write("\nAlso in the cache:\n")
     for other in more:
-        write(f"{size(other.n_bytes):>8}  {other.name}\n")
+        write_line(f"{size(other.n_bytes):>8}  {other.name}")
 
 
 def _describe_other(found: Found) -> dict[str, Any]:

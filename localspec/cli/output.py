@@ -1,16 +1,28 @@
-"""Reading prompts and writing replies on a plain terminal or a pipe."""
+"""Reading prompts and writing replies on a plain terminal or a pipe.
+
+All that the command line shows is shown by the functions of this module, which lead through
+`localspec.core.safe_text`; a test forbids any other way.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, BinaryIO
 
+import click
+
+from localspec.core.safe_text import escape_json, safe_line, safe_text
 from localspec.errors import UsageError
 from localspec.processes import activity
 
 if TYPE_CHECKING:
     from localspec.core.events import Stats
+
+
+LARGEST_TEXT = 16 << 20
+"""Bytes of a prompt, or of a file of prompts."""
 
 
 class ReaderGoneError(Exception):
@@ -24,9 +36,21 @@ def read_stdin() -> str:
     """All of stdin.
 
     Raises:
-        UsageError: it is not UTF-8.
+        UsageError: it is not UTF-8, or larger than any context.
     """
-    return decode(sys.stdin.buffer.read(), "stdin")
+    return decode(read_within(sys.stdin.buffer, "stdin"), "stdin")
+
+
+def read_within(file: BinaryIO, place: str) -> bytes:
+    """The bytes of a text that a model is to read.
+
+    Raises:
+        UsageError: there are more than any context holds.
+    """
+    raw = file.read(LARGEST_TEXT + 1)
+    if len(raw) > LARGEST_TEXT:
+        raise UsageError(f"{place} is larger than {LARGEST_TEXT >> 20} MB; no context holds that")
+    return raw
 
 
 def decode(raw: bytes, place: str) -> str:
@@ -57,29 +81,16 @@ def require_text(text: str) -> str:
     return text
 
 
-def printable(text: str, also: str = "") -> str:
-    """Without what a terminal would obey: escapes and other control characters."""
-    return "".join(c if c.isprintable() or c in also else "\ufffd" for c in text)
-
-
-_OBEYED = {
-    **dict.fromkeys((*range(32), *range(127, 160)), "\ufffd"),
-    ord("\n"): "\n",
-    ord("\t"): "\t",
-    ord("\r"): None,  # it would write over what stands in the line
-}
-
-
 def write(text: str) -> None:
     """To stdout, at once; what a narrow encoding lacks is replaced.
 
-    A model may emit anything, and files may hold anything: on a terminal control characters are
-    replaced, all but tab and line end. A pipe gets the text as it is.
+    A model may emit anything, and files may hold anything: a terminal gets the text through
+    `safe_text`. A pipe gets it as it is.
     """
     if not text:
         return
     if sys.stdout.isatty():
-        text = text.translate(_OBEYED)
+        text = safe_text(text)
         activity.line_open(not text.endswith("\n"))
     encoding = sys.stdout.encoding or "utf-8"
     try:
@@ -89,15 +100,53 @@ def write(text: str) -> None:
         raise ReaderGoneError from None
 
 
+def write_line(line: str) -> None:
+    """One line to stdout: a terminal gets it without any line end that a name in it may hold."""
+    write((safe_line(line) if sys.stdout.isatty() else line) + "\n")
+
+
 def write_json(value: Any) -> None:
     """One line of JSON to stdout, whole in any encoding."""
     write(json_line(value))
 
 
 def json_line(value: Any) -> str:
-    """The line that `write_json` writes."""
+    """The line that `write_json` writes; a terminal finds no escape sequence in it."""
     unicode = (sys.stdout.encoding or "utf-8").lower().startswith("utf")
-    return json.dumps(value, ensure_ascii=not unicode, allow_nan=False) + "\n"
+    return escape_json(json.dumps(value, ensure_ascii=not unicode, allow_nan=False)) + "\n"
+
+
+def tell(message: str) -> None:
+    """A message of localspec, one line on stderr."""
+    say(f"localspec: {message}")
+
+
+def say(text: str = "", *, end: str = "\n", dim: bool = False) -> None:
+    """A line for the user on stderr, which may be a terminal or a log."""
+    line = safe_line(text)
+    click.echo((click.style(line, dim=True) if dim else line) + end, err=True, nl=False)
+
+
+def say_over(text: str, width: int) -> None:
+    """Progress: over the line where the cursor stands, if stderr is a terminal; "" clears it."""
+    if sys.stderr.isatty():
+        start = "\r" + " " * width + "\r" if not text else "\r"
+        click.echo(start + safe_line(text).ljust(width if text else 0), err=True, nl=False)
+
+
+def draw_over(lines: Sequence[str], height: int) -> None:
+    """Draw lines over the last ``height`` ones of a terminal on stderr, and clear what is behind
+    them.
+    """
+    up = f"\x1b[{height}A" if height else ""
+    text = "\n".join(safe_line(line) + "\x1b[K" for line in lines)
+    # For click, colour is any escape sequence: without it they would be taken out.
+    click.echo(f"{up}\r{text}", err=True, color=True)
+
+
+def confirm(question: str, *, default: bool = False) -> bool:
+    """Ask on stderr; yes or no."""
+    return click.confirm(safe_line(question), default=default, err=True)
 
 
 def summary(stats: Stats) -> str:

@@ -7,13 +7,14 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import click
-
+from localspec.cli.output import draw_over, say, say_over, tell
 from localspec.core.units import duration, size
+from localspec.models.hub.environment import is_true
 from localspec.models.hub.rate import Rate
+from localspec.models.hub.waits import Waits, in_words
 
 if TYPE_CHECKING:
-    from localspec.models.hub.download import Progress
+    from localspec.models.hub.jobs import Progress
 
 _MOST_BARS = 6
 _FULL, _EMPTY = "━", "─"
@@ -23,7 +24,8 @@ class Bars:
     """Shows files on stderr; called again and again with the same list."""
 
     def __init__(self, *, live: bool | None = None) -> None:
-        self._live = sys.stderr.isatty() if live is None else live
+        quiet = is_true("HF_HUB_DISABLE_PROGRESS_BARS")
+        self._live = sys.stderr.isatty() and not quiet if live is None else live
         self._height = 0
         self._told: set[tuple[int, str]] = set()
         self._rates: dict[int, Rate] = {}
@@ -38,20 +40,23 @@ class Bars:
     def _tell(self, files: Sequence[Progress]) -> None:
         """A line when something begins, and one when it is done; nothing in between."""
         for index, file in enumerate(files):
+            reason = file.pause.partition(";")[0]
+            if reason and (index, reason) not in self._told:
+                self._told.add((index, reason))
+                say(f"{file.name}: {file.pause}")
             if file.state in {"fetching", "done"} and (index, file.state) not in self._told:
                 self._told.add((index, file.state))
-                self._echo(_words(file))
+                say(_words(file))
 
     def _draw(self, files: Sequence[Progress]) -> None:
         width = shutil.get_terminal_size((80, 24)).columns
-        up = f"\x1b[{self._height}A" if self._height else ""
         lines = [self._line(i, file)[: width - 1] for i, file in enumerate(files)]
         if len(lines) > _MOST_BARS:  # a model of dozens of shards: those that move, and a count
             busy = [i for i, file in enumerate(files) if file.state not in {"queued", "done"}]
             whole = sum(file.state == "done" for file in files)
             lines = [lines[i] for i in busy[: _MOST_BARS - 1]]
             lines += [""] * (_MOST_BARS - 1 - len(lines)) + [f"{whole} of {len(files)} files whole"]
-        self._echo(up + "\r" + "\n".join(line + "\x1b[K" for line in lines))
+        draw_over(lines, self._height)
         self._height = len(lines)
 
     def _line(self, index: int, file: Progress) -> str:
@@ -63,6 +68,8 @@ class Bars:
 
     def _rest(self, index: int, file: Progress) -> str:
         """Rate and time left, or what else is going on."""
+        if file.pause:
+            return file.pause
         if file.state != "fetching":
             return file.state
         rate = self._rates.setdefault(index, Rate()).now(file.fetched)
@@ -70,8 +77,29 @@ class Bars:
             return "..."
         return f"{size(int(rate))}/s {duration((file.size - file.done) / rate)}"
 
-    def _echo(self, text: str) -> None:
-        click.echo(text, err=True, color=self._live)  # colour, for click, is any escape sequence
+
+class Countdown(Waits):
+    """A wait for the Hub before files flow: counted down on a terminal, else told once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._live = sys.stderr.isatty()
+        self._width = 0
+
+    def show(self, why: str, left: float) -> None:
+        """Show how long it still takes."""
+        text = in_words(why, left)
+        if self._live:
+            say_over(text, self._width)
+        elif not self._width:
+            tell(text)
+        self._width = max(self._width, len(text))
+
+    def clear(self) -> None:
+        """Leave nothing of it on a terminal."""
+        if self._width:
+            say_over("", self._width)
+        self._width = 0
 
 
 def _words(file: Progress) -> str:

@@ -10,8 +10,8 @@ import click
 
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.models import labelled
-from localspec.cli.output import write, write_json
-from localspec.cli.progress import Bars
+from localspec.cli.output import confirm, tell, write_json, write_line
+from localspec.cli.progress import Bars, Countdown
 from localspec.core.units import size
 from localspec.errors import Interrupted, ModelFileError, ModelNotFoundError
 
@@ -32,10 +32,11 @@ def command(
 ) -> None:
     """Fetch NAME and what drafts for it, so that everything works offline afterwards.
 
-    NAME is a pair of `localspec models`, user/repo, user/repo:QUANT, hf.co/user/repo, or
-    user/repo/FILE.gguf. An interrupted pull continues where it stopped.
+    NAME is a pair of `localspec models`, user/repo, user/repo:QUANT, user/repo@REVISION,
+    user/repo/FILE.gguf, or a link copied from the Hub. An interrupted pull continues where it
+    stopped.
     """
-    from localspec.models.hub.api import is_offline
+    from localspec.models.hub.environment import is_offline
 
     say = _Sayer(silent=as_json)
     done = _already_here(name, draft, offline=offline or is_offline())
@@ -57,9 +58,10 @@ def _pull(
     from localspec.models.pull.plan import require_memory, require_room
     from localspec.models.pull.planner import prepare
 
-    plan = prepare(name, draft)
+    waits = Countdown()
+    plan = prepare(name, draft, waits)
     if plan.suggestion is not None and _wants_draft(plan, ask=not (say.silent or dry_run)):
-        plan = prepare(name, plan.suggestion)
+        plan = prepare(name, plan.suggestion, waits)
     for line in _lines(plan):
         say(line)
     if dry_run:
@@ -84,7 +86,7 @@ class _Sayer:
 
     def __call__(self, line: str) -> None:
         if not self.silent:
-            write(line + "\n")
+            write_line(line)
 
 
 def _already_here(name: str, draft: str | None, *, offline: bool) -> dict[str, Any] | None:
@@ -121,7 +123,7 @@ def _already_here(name: str, draft: str | None, *, offline: bool) -> dict[str, A
         damaged = [f.where for f in lacking if f.found() is not None]
         if lacking and not offline:
             for where in damaged:
-                click.echo(f"localspec: {where} is damaged here; it is fetched again", err=True)
+                tell(f"{where} is damaged here; it is fetched again")
             return None
         if damaged:
             raise ModelFileError(
@@ -147,8 +149,8 @@ def _wants_draft(plan: Plan, *, ask: bool) -> bool:
     """Ask on a terminal, mention it elsewhere."""
     what = f"the draft of {plan.suggestion} has the same vocabulary"
     if ask and sys.stdin.isatty() and sys.stderr.isatty():
-        return click.confirm(f"{what}; pull it too?", default=True, err=True)
-    click.echo(f"localspec: {what}; add it with --draft {plan.suggestion}", err=True)
+        return confirm(f"{what}; pull it too?", default=True)
+    tell(f"{what}; add it with --draft {plan.suggestion}")
     return False
 
 

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from localspec.cli.output import write
+from localspec.cli.output import confirm, say, write_line
 from localspec.core.units import size
 from localspec.errors import LocalspecError, UsageError
 
@@ -24,18 +24,18 @@ def command(name: str, *, yes: bool) -> int:
 
     removal = plan_removal(name)
     for path in (*removal.files, *removal.partials):
-        click.echo(f"{path}  {size(path.stat().st_size)}", err=True)
+        say(f"{path}  {size(path.stat().st_size)}")
     for line in removal.kept:
-        click.echo(line, err=True)
+        say(line)
     if not yes:
         if not sys.stdin.isatty():
             raise UsageError(f"rm asks before it removes; say it with --yes: rm {name} --yes")
-        if not click.confirm(f"remove these and free {size(removal.freed)}?", err=True):
-            click.echo("nothing was removed", err=True)
+        if not confirm(f"remove these and free {size(removal.freed)}?"):
+            say("nothing was removed")
             return 1
     try:
         removal.carry_out()
     except OSError as error:
         raise LocalspecError(f"cannot remove {error.filename}: {error.strerror}") from None
-    write(f"freed {size(removal.freed)}\n")
+    write_line(f"freed {size(removal.freed)}")
     return 0

@@ -12,7 +12,7 @@ import click
 from localspec.cli.containment import contain
 from localspec.cli.flags import chosen_preset, model_flags, preset_flag, sampling_flags, sort_flags
 from localspec.cli.interrupt import CtrlC
-from localspec.cli.output import read_stdin, require_text, summary, write, write_json
+from localspec.cli.output import read_stdin, require_text, say, summary, tell, write, write_json
 from localspec.core.events import Finished, Message, ModelInfo, Notice, Reply, ReplyEvent, Token
 from localspec.core.reply_request import ReplyRequest
 from localspec.errors import UsageError
@@ -58,7 +58,7 @@ def command(
 
         with Runtime.open(asked.options, cancelled=lambda: ctrl_c.pressed) as runtime:
             for notice in runtime.info.notices:
-                click.echo(f"localspec: {notice}", err=True)
+                tell(notice)
             about = (Message("system", system),) if system is not None else ()
             request = ReplyRequest(
                 messages=() if raw else (*about, Message("user", text)),
@@ -77,7 +77,7 @@ def command(
     if as_json:
         write_json(report(reply, info))
     if stats or (sys.stderr.isatty() and not as_json):
-        click.echo(click.style(summary(reply.stats), dim=True), err=True)
+        say(summary(reply.stats), dim=True)
     return 130 if reply.finish_reason == "interrupt" else 0
 
 
@@ -89,7 +89,7 @@ def _follow(events: Iterator[ReplyEvent], *, show: bool) -> Reply:
             write(event.text)
             shown += len(event.text)
         elif isinstance(event, Notice):
-            click.echo(f"localspec: {event.text}", err=True)
+            tell(event.text)
         elif isinstance(event, Finished):
             if show:
                 write(event.reply.text[shown:] + "\n")

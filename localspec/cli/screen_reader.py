@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import sys
 
-import click
-
 from localspec.cli.line_commands import Talk
-from localspec.cli.output import printable
+from localspec.cli.output import say
 from localspec.core.events import Reply
 
 _ENDINGS = {"stop": "", "length": ", stopped at the limit", "interrupt": ", stopped by you"}
@@ -47,30 +45,30 @@ class Spoken(Silent):
 
     def welcome(self, so_far: tuple[str, int] | None = None) -> None:
         """How to use it, and where one is."""
-        click.echo("Type a message and press Enter. /help lists commands, /quit leaves.", err=True)
+        say("Type a message and press Enter. /help lists commands, /quit leaves.")
         if so_far is not None:
             title, count = so_far
             messages = "1 message" if count == 1 else f"{count} messages"
-            click.echo(f"Going on with {printable(title)}, {messages} so far.", err=True)
+            say(f"Going on with {title}, {messages} so far.")
 
     def asks(self) -> None:
         """The person's turn."""
-        click.echo("You: ", err=True, nl=False)
+        say("You: ", end="")
 
     def leaves(self) -> None:
         """The line that was begun for the person ends."""
-        click.echo(err=True)
+        say()
 
     def obeys(self, line: str, talk: Talk) -> bool:
         """Say what the command did."""
         told = talk.obey(line)
-        if told is not None:
-            click.echo(told, err=True)
+        for part in told.splitlines() if told is not None else ():
+            say(part)
         return told is not None
 
     def answers(self) -> None:
         """The model's turn."""
-        click.echo("Model: ", err=True, nl=False)
+        say("Model: ", end="")
 
     def answered(self, reply: Reply) -> None:
         """Its length and speed, and whether drafting happens."""
@@ -79,10 +77,9 @@ class Spoken(Silent):
         state = "drafting on" if speculation.state == "on" else speculation.state
         reason = f": {speculation.reason}" if speculation.reason else ""
         tokens = "1 token" if stats.emitted == 1 else f"{stats.emitted} tokens"
-        click.echo(
+        say(
             f"({tokens}, {stats.tokens_per_second:.0f} tokens per second, {state}{reason}"
-            f"{_ENDINGS[reply.finish_reason]})",
-            err=True,
+            f"{_ENDINGS[reply.finish_reason]})"
         )
 
 

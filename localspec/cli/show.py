@@ -10,7 +10,7 @@ import click
 
 from localspec.cli.containment import contain
 from localspec.cli.models import describe, labelled
-from localspec.cli.output import write, write_json
+from localspec.cli.output import write_json, write_line
 from localspec.core.units import size
 from localspec.errors import LocalspecError, ModelNotFoundError
 
@@ -58,18 +58,20 @@ def command(name: str, draft: str | None, *, offline: bool, as_json: bool) -> No
         write_json(facts)
         return
     for line in lines:
-        write(line + "\n")
+        write_line(line)
 
 
 def _on_hub(name: str) -> dict[str, Any] | None:
     """The models of a repository that is not here; None if the name is none of the Hub's."""
+    from localspec.cli.progress import Countdown
     from localspec.models.hub import api, file_names
+    from localspec.models.hub.environment import is_offline
     from localspec.models.memory.fit import quick_verdict
 
     wanted = file_names.parse(name)
-    if wanted is None or api.is_offline():
+    if wanted is None or is_offline():
         return None
-    repo = api.look_up(wanted.repo)
+    repo = api.look_up(wanted.repo, wanted.revision, Countdown())
     found = file_names.candidates(repo.entries, wanted)
     if wanted.tag is not None:
         found = [file_names.choose(wanted, found)]

@@ -10,7 +10,7 @@ import click
 from localspec.cli.containment import Unfinished, contain
 from localspec.cli.flags import model_argument, model_flags, sort_flags
 from localspec.cli.interrupt import CtrlC
-from localspec.cli.output import json_line, write
+from localspec.cli.output import json_line, tell, write
 from localspec.cli.working import UNFINISHED, Working
 from localspec.errors import Interrupted, UsageError
 
@@ -42,7 +42,7 @@ def command(model: str | None, *, as_json: bool, **flags: Any) -> int:
         Unfinished() as unfinished,
     ):
         for notice in runtime.info.notices:
-            click.echo(f"localspec: {notice}", err=True)
+            tell(notice)
         threads, kernels = runtime.info.threads, runtime.info.kernels
         working = Working(ctrl_c)
         passes = _Passes(unfinished, working, threads, kernels, as_json=as_json)
@@ -123,7 +123,7 @@ def _found(
 
 def _chosen(costs: Costs) -> list[dict[str, float]]:
     """What the best draft length for all rounds would be, by acceptance."""
-    from localspec.bench.theory import best_fixed
+    from localspec.policy.theory import best_fixed
 
     cost = max(costs.drafts().values(), default=0.0)
     found = []

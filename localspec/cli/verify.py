@@ -13,7 +13,13 @@ import click
 from localspec.cli.containment import Unfinished, contain
 from localspec.cli.flags import model_argument, model_flags, sampling_flags, sort_flags
 from localspec.cli.interrupt import CtrlC
-from localspec.cli.output import decode, json_line, write
+from localspec.cli.output import (
+    decode,
+    json_line,
+    read_within,
+    tell,
+    write,
+)
 from localspec.cli.working import Working
 from localspec.errors import UsageError
 
@@ -70,7 +76,7 @@ def command(
     ):
         ctrl_c.on_first = runtime.interrupt
         for notice in runtime.info.notices:
-            click.echo(f"localspec: {notice}", err=True)
+            tell(notice)
         comparing = Comparing(
             runtime,
             texts,
@@ -122,7 +128,8 @@ def _compare(
 
 def _read(path: Path) -> list[str]:
     try:
-        lines = decode(path.read_bytes(), str(path)).splitlines()
+        with path.open("rb") as file:
+            lines = decode(read_within(file, str(path)), str(path)).splitlines()
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
     texts = [line for line in lines if line.strip()]

@@ -8,6 +8,7 @@ import sys
 import click
 
 from localspec.cli.interrupt import CtrlC
+from localspec.cli.output import tell
 from localspec.errors import Interrupted
 from localspec.processes import activity
 
@@ -37,7 +38,7 @@ class Working:
             click.echo(f"\r{line}\x1b[K", err=True, nl=False, color=True)
             activity.line_open(True)
         elif stage != self._stage:
-            click.echo(f"localspec: {stage}", err=True)
+            tell(stage)
         self._stage = stage
 
     def clear(self) -> None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 import tomllib
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from localspec.config import paths
+from localspec.config import paths, whole_file
 from localspec.config import settings as config_settings
 from localspec.errors import LocalspecError, UsageError
 
@@ -30,7 +27,7 @@ def save(changes: Mapping[Place, Value]) -> Path:
     path = paths.config_dir() / "config.toml"
     settings = config_settings.read(path)
     wanted = _with(settings, changes)
-    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    text = config_settings.read_text(path) if path.is_file() else ""
     new = _edited(text, changes, path)
     # An editor of files that people write by hand is not trusted blindly.
     if tomllib.loads(new) != wanted:
@@ -61,7 +58,7 @@ def _edited(text: str, changes: Mapping[Place, Value], path: Path) -> str:
                 elif name in table:
                     del table[name]
         return tomlkit.dumps(document)
-    except (TOMLKitError, TypeError, AttributeError) as error:
+    except (TOMLKitError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise UsageError(f"{path} cannot be edited: {error}") from None
 
 
@@ -85,17 +82,8 @@ def _with(settings: Mapping[str, object], changes: Mapping[Place, Value]) -> dic
 def _replace(path: Path, text: str) -> None:
     """In one step, and through a link: settings are often links into a folder of dotfiles."""
     target = path.resolve()
-    fresh: Path | None = None
     try:
         mode = target.stat().st_mode & 0o777 if target.exists() else 0o600
-        handle, name = tempfile.mkstemp(prefix=".config-", dir=target.parent)
-        fresh = Path(name)
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-        fresh.chmod(mode)
-        fresh.replace(target)
+        whole_file.replace(target, [text.encode("utf-8")], mode=mode)
     except OSError as error:
-        if fresh is not None:
-            with suppress(OSError):
-                fresh.unlink(missing_ok=True)
         raise LocalspecError(f"cannot write {path}: {error.strerror or error}") from None

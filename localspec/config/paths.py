@@ -8,6 +8,7 @@ from pathlib import Path
 import platformdirs
 
 from localspec.errors import LocalspecError, UsageError
+from localspec.files.private import require_own
 
 APP = "localspec"
 
@@ -26,7 +27,7 @@ def expand(name: str) -> Path:
     """A path as typed; ``~`` is the person's home, that of an unknown user stays what it is."""
     try:
         return Path(name).expanduser()
-    except RuntimeError:
+    except (RuntimeError, ValueError):  # no such user, or a name that no user can have
         return Path(name)
 
 
@@ -54,10 +55,11 @@ def make(directory: Path) -> Path:
     """Create a directory of ours, readable by its owner only.
 
     Raises:
-        LocalspecError: it cannot be made.
+        LocalspecError: it cannot be made, or others may write to it.
     """
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        require_own(directory)
     except OSError as error:
         raise LocalspecError(
             f"cannot make {directory}: {error.strerror}; set LOCALSPEC_HOME to a writable folder"

@@ -6,6 +6,7 @@ names the place. Infinities travel as the strings "inf" and "-inf", since JSON h
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
 import math
@@ -86,11 +87,7 @@ def _scalar(kind: Any, data: object, where: str) -> Any:
     if kind is Any:
         return data
     if kind is float:
-        if isinstance(data, str) and data in _NONFINITE:
-            return _NONFINITE[data]
-        if isinstance(data, int | float) and not isinstance(data, bool) and math.isfinite(data):
-            return float(data)
-        raise _refuse(where, "a number", data)
+        return _float(data, where)
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         try:
             return kind(data)
@@ -104,6 +101,16 @@ def _scalar(kind: Any, data: object, where: str) -> Any:
     if kind in (bool, int, str) and type(data) is kind:
         return data
     raise _refuse(where, getattr(kind, "__name__", str(kind)), data)
+
+
+def _float(data: object, where: str) -> float:
+    if isinstance(data, str) and data in _NONFINITE:
+        return _NONFINITE[data]
+    if isinstance(data, int | float) and not isinstance(data, bool):
+        with contextlib.suppress(OverflowError):  # a whole number that no float can be
+            if math.isfinite(data):
+                return float(data)
+    raise _refuse(where, "a number", data)
 
 
 def _union(kinds: tuple[Any, ...], data: object, where: str) -> Any:

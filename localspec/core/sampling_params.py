@@ -51,7 +51,8 @@ class Sampling:
         for name, low, high in _RANGES:
             value = getattr(self, name)
             if not (low <= value <= high):  # catches NaN as well
-                raise UsageError(f"{name} must be between {low:g} and {high:g}, not {value:g}")
+                given = f"{value:.6}" if isinstance(value, float) else str(value)[:20]
+                raise UsageError(f"{name} must be between {low:g} and {high:g}, not {given}")
         if self.repeat_penalty <= 0:
             raise UsageError(f"repeat_penalty must be above 0, not {self.repeat_penalty:g}")
         for name in ("temperature", "repeat_penalty"):

@@ -46,7 +46,7 @@ from localspec.engine.events import (
 )
 from localspec.engine.inbox import Inbox
 from localspec.engine.spawn import epitaph, spawn
-from localspec.errors import EngineError, Interrupted, LocalspecError
+from localspec.errors import EngineError, Interrupted, LocalspecError, UsageError
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
@@ -161,13 +161,15 @@ class EngineClient:
     async def submit(self, request: ReplyRequest) -> AsyncIterator[ReplyEvent]:
         """Answer a request; the last event is Finished.
 
-        Raises what Runtime.submit raises, or EngineError when the process dies. Leaving the loop
-        early interrupts the reply.
+        Raises what Runtime.submit raises, EngineError when the process dies, UsageError where the
+        conversation is larger than a line of the protocol. Leaving the loop early interrupts the
+        reply.
         """
         id, inbox = self._ask()  # noqa: A001 - the protocol's field
-        done = False
+        sent = done = False
         try:
             self._send(ReplyCommand(id, request))
+            sent = True
             while not done:
                 event = await inbox.get()
                 done = isinstance(event, FinishedEvent | FailedEvent | EngineError)
@@ -176,7 +178,7 @@ class EngineClient:
         finally:
             del self._replies[id]
             inbox.leave()
-            if not done:
+            if sent and not done:
                 self._send(InterruptCommand(id))
 
     async def examine(
@@ -242,10 +244,20 @@ class EngineClient:
             self.info = None
 
     def _send(self, command: Command) -> None:
-        """Write without waiting: commands are few, and the engine's reader never sleeps."""
+        """Write without waiting: commands are few, and the engine's reader never sleeps.
+
+        Raises:
+            UsageError: the command is larger than the engine would take.
+        """
+        line = protocol.encode(command)
+        if len(line) > protocol.MAX_LINE:
+            raise UsageError(
+                f"the conversation is too long to be sent to the engine: {len(line) >> 20} MB, and "
+                f"{protocol.MAX_LINE >> 20} MB is the most; shorten the message"
+            )
         process = self._process
         if process is not None and process.stdin is not None and not process.stdin.is_closing():
-            process.stdin.write(protocol.encode(command))
+            process.stdin.write(line)
 
     async def _read(self, process: Process) -> None:
         """Deliver events until the process is gone, then tell everyone who waits."""
@@ -273,7 +285,10 @@ class EngineClient:
 
     async def _deliver(self, event: EngineEvent) -> None:
         id = getattr(event, "id", None)  # noqa: A001 - the protocol's field
-        if id is None:
+        if isinstance(event, FailedEvent) and id is None and self.info is not None:
+            # A command was not understood, and the engine cannot tell which one.
+            self._replies_fail(EngineError(event.message))
+        elif id is None:
             self._opening.put_nowait(event)
         elif id in self._replies:
             await self._replies[id].put(event)

@@ -24,13 +24,23 @@ from typing import Any, BinaryIO
 
 from localspec.core import codec
 from localspec.core.events import Loading
+from localspec.core.safe_text import safe_text
 from localspec.engine import protocol
 from localspec.engine.events import HelloEvent
 from localspec.engine.outbox import Outbox
 from localspec.engine.worker import Engine, EngineRuntime, Factory
 from localspec.errors import UsageError
+from localspec.files.private import without_secrets
 
 log = logging.getLogger("localspec.engine")
+
+
+class _Discreet(logging.Formatter):
+    """Lines of the log, tracebacks included, without secrets and without control characters."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The text of a record."""
+        return safe_text(without_secrets(super().format(record)))
 
 
 def open_runtime(
@@ -63,9 +73,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     os.environ["GGML_NO_BACKTRACE"] = "1"  # an abort of ggml must not wait for a debugger
     commands, events = _take_pipes(arguments.log)
     faulthandler.enable()
-    logging.basicConfig(
-        level=logging.INFO, format=f"%(asctime)s {os.getpid()} %(levelname)s %(name)s: %(message)s"
+    handler = logging.StreamHandler()
+    handler.setFormatter(
+        _Discreet(f"%(asctime)s {os.getpid()} %(levelname)s %(name)s: %(message)s")
     )
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
 
     outbox = Outbox(events)
     outbox.send(HelloEvent(protocol.VERSION, os.getpid()))

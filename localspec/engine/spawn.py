@@ -12,8 +12,10 @@ from asyncio.subprocess import Process
 from pathlib import Path
 
 import localspec
+from localspec.config import paths
 from localspec.engine import protocol
-from localspec.errors import EngineError
+from localspec.errors import EngineError, LocalspecError
+from localspec.files.private import opener
 from localspec.processes import crash
 
 _LOG_BYTES = 1 << 20
@@ -37,7 +39,7 @@ async def spawn(log_path: Path, runtime: str | None) -> Process:
     inherited = os.environ.get("PYTHONPATH")
     path = os.pathsep.join([_HOME, inherited] if inherited else [_HOME])
     try:
-        with log_path.open("ab") as log:
+        with open(log_path, "ab", opener=opener) as log:  # noqa: ASYNC230 - done in a blink
             return await asyncio.create_subprocess_exec(
                 *command,
                 stdin=asyncio.subprocess.PIPE,
@@ -54,12 +56,9 @@ async def spawn(log_path: Path, runtime: str | None) -> Process:
 def _make_room(log_path: Path) -> None:
     """A folder for the log, and an old log out of the way."""
     try:
-        log_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise EngineError(
-            f"cannot make {log_path.parent} for the engine's log: {error.strerror}; "
-            "set LOCALSPEC_HOME to a writable folder"
-        ) from None
+        paths.make(log_path.parent)
+    except LocalspecError as error:
+        raise EngineError(f"there is no place for the engine's log: {error}") from None
     with contextlib.suppress(OSError):
         if log_path.stat().st_size > _LOG_BYTES:
             log_path.replace(log_path.with_suffix(".log.1"))

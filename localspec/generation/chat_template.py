@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import datetime
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-
-import jinja2
-import jinja2.ext
-import jinja2.sandbox
+from typing import Any
 
 from localspec.core.events import Message
 from localspec.errors import ContextError, UnsupportedModelError, UsageError
+from localspec.generation import template_process
+from localspec.generation.template_process import TooMuchError
+from localspec.generation.template_program import (
+    LONGEST_SOURCE,
+    BrokenTemplateError,
+    Program,
+    RefusedError,
+    is_bounded,
+)
 
 PLAIN_TEMPLATE = (
     "{% for m in messages %}{{ m.role | capitalize }}: {{ m.content }}\n\n{% endfor %}"
@@ -23,25 +27,35 @@ PLAIN_STOP = ("\nUser:",)
 
 
 class Template:
-    """A model's chat template. It comes with a downloaded file, so it runs in a sandbox."""
+    """A model's chat template. It comes with a downloaded file: one that could take more time or
+    memory than its messages do runs in a process with limits: see
+    `localspec.generation.template_process`.
+    """
 
-    def __init__(self, source: str, *, bos: str, eos: str) -> None:
-        """Compile.
+    def __init__(
+        self, source: str, *, bos: str, eos: str, cancelled: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Compile; ``cancelled`` is asked while a template runs that may take long.
 
         Raises:
-            UnsupportedModelError: it is not valid Jinja.
+            UnsupportedModelError: it is not valid Jinja, or too long.
         """
-        environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols]
-        )
-        environment.filters["tojson"] = _to_json
-        environment.globals["raise_exception"] = _raise
-        environment.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form)  # noqa: DTZ005 - local time is what a chat means
+        if len(source) > LONGEST_SOURCE:
+            raise UnsupportedModelError(
+                f"the model's chat template has {len(source)} characters, and {LONGEST_SOURCE} is "
+                "the most; choose another file of this model"
+            )
+        self._source, self._bos, self._eos, self._cancelled = source, bos, eos, cancelled
+        self._program: Program | None = None
         try:
-            self._template = environment.from_string(source)
-        except jinja2.TemplateError as error:
-            raise UnsupportedModelError(f"the model's chat template is broken: {error}") from None
-        self._bos, self._eos = bos, eos
+            if is_bounded(source):
+                self._program = Program(source)
+                return
+            broken = self._ask({"source": source}).get("broken")
+        except (BrokenTemplateError, TooMuchError) as error:
+            broken = str(error)
+        if broken is not None:
+            raise UnsupportedModelError(f"the model's chat template is broken: {broken}")
 
     def render(self, messages: Sequence[Message]) -> str:
         """The prompt that asks for the next assistant turn, or for the rest of one.
@@ -49,28 +63,29 @@ class Template:
         Where the last message is the assistant's, it is taken for unfinished and goes on.
 
         Raises:
-            UsageError: the template refuses these messages.
+            UsageError: the template refuses these messages, or takes too much time or memory.
+            Interrupted: ``cancelled`` said so.
         """
         unfinished = messages[-1].content if messages and messages[-1].role == "assistant" else ""
         whole = messages[:-1] if unfinished else messages
         try:
-            prompt = self._template.render(
-                messages=[{"role": m.role, "content": m.content} for m in whole],
-                add_generation_prompt=True,
-                bos_token=self._bos,
-                eos_token=self._eos,
-            )
-        except Exception as error:  # noqa: BLE001 - it is a program, and not ours
+            prompt = self._rendered([{"role": m.role, "content": m.content} for m in whole])
+        except (RefusedError, TooMuchError) as error:
             raise UsageError(f"the model's chat template refuses this chat: {error}") from None
         return prompt + unfinished
 
+    def _rendered(self, messages: list[dict[str, str]]) -> str:
+        if self._program is not None:
+            return self._program.render(messages, self._bos, self._eos)
+        answer = self._ask(
+            {"source": self._source, "messages": messages, "bos": self._bos, "eos": self._eos}
+        )
+        if "text" not in answer:
+            raise RefusedError(answer.get("refused") or answer.get("broken"))
+        return str(answer["text"])
 
-def _raise(message: str) -> None:
-    raise jinja2.TemplateError(message)
-
-
-def _to_json(value: object, indent: int | None = None) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=indent)
+    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        return template_process.shared().ask(request, self._cancelled)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from localspec.core.events import Message, Reply
@@ -55,12 +55,16 @@ class Tokenizer(Protocol):
 class PromptBuilder:
     """Builds the prompts of one model, and remembers the tokens of the conversations it had."""
 
-    def __init__(self, model: Tokenizer, capacity: int) -> None:
-        """``capacity`` is the tokens of the context."""
+    def __init__(
+        self, model: Tokenizer, capacity: int, cancelled: Callable[[], bool] = lambda: False
+    ) -> None:
+        """``capacity`` is the tokens of the context; ``cancelled`` ends a template that runs."""
         self._model = model
         self._capacity = capacity
         bos, eos = (model.marker(model.special_ids[name]) for name in ("bos", "eos"))
-        self._template = Template(model.template or PLAIN_TEMPLATE, bos=bos, eos=eos)
+        self._template = Template(
+            model.template or PLAIN_TEMPLATE, bos=bos, eos=eos, cancelled=cancelled
+        )
         self.stop = () if model.template else PLAIN_STOP
         """Texts that end a reply, beside those that the person names."""
         self.transcript = Transcript(

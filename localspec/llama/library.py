@@ -11,6 +11,7 @@ import logging.handlers
 import os
 import threading
 from collections.abc import Iterator
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,9 @@ os.environ.setdefault("GGML_NO_BACKTRACE", "1")
 import llama_cpp
 import llama_cpp.llama_cpp as c_api
 from llama_cpp._ggml import libggml
+
+from localspec.core.safe_text import safe_text
+from localspec.files.private import opener
 
 __all__ = [
     "c_api",
@@ -43,7 +47,7 @@ _listeners: dict[int, list[str]] = {}
 
 
 def _on_log(level: int, text: bytes | None, _data: object) -> None:
-    line = (text or b"").decode("utf-8", "replace").rstrip()
+    line = safe_text((text or b"").decode("utf-8", "replace")).rstrip()
     if not line:
         return
     if level == 4:
@@ -70,7 +74,11 @@ def start() -> None:
 
 
 class _LogFile(logging.handlers.RotatingFileHandler):
-    """A log that falls silent where it cannot be written, say on a full disk."""
+    """A log for its owner only, that falls silent where it cannot be written, as on a full disk."""
+
+    def _open(self) -> TextIOWrapper:
+        handle = opener(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        return TextIOWrapper(os.fdopen(handle, "ab"), encoding=self.encoding)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
         """Say nothing: the screen is not for this."""

@@ -21,7 +21,6 @@ from pathlib import Path
 
 import psutil
 
-from localspec.bench.theory import best_fixed
 from localspec.config import paths
 from localspec.errors import Interrupted, OutOfMemoryError
 from localspec.llama import library
@@ -32,6 +31,7 @@ from localspec.llama.timing import compare, pass_seconds
 from localspec.loading.resources import Parts
 from localspec.models.gguf.fingerprint import fingerprint
 from localspec.policy.storage import name_of, write
+from localspec.policy.theory import best_fixed
 
 SECONDS = 2.0
 """What a trial may take, the second load included."""

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.bench.speedup import Answered, answer
-from localspec.bench.theory import best_fixed
 from localspec.bench.workloads import WORKLOADS
 from localspec.config import paths
 from localspec.core.logits import Sampling
@@ -23,6 +22,7 @@ from localspec.llama.model import check_file
 from localspec.llama.requantize import Rewriting, rewrite
 from localspec.loading.options import Options
 from localspec.models.gguf.header import read_header
+from localspec.policy.theory import best_fixed
 from localspec.runtime import Runtime
 
 _K = 4

@@ -6,12 +6,9 @@ can be measured again.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import math
-import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from localspec.files import whole_file
 from localspec.policy.acceptance import BINS, Survival
 from localspec.policy.costs import Costs
 
@@ -48,7 +46,9 @@ def load(path: Path) -> Knowledge | None:
         if path.stat().st_size > _LARGEST:
             return None
         return _parsed(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (OSError, ValueError, ArithmeticError, LookupError, TypeError, AttributeError):
+        return None
+    except RecursionError:
         return None
 
 
@@ -68,15 +68,7 @@ def write(path: Path, data: Mapping[str, Any]) -> None:
         OSError: it cannot be written; what was there stays.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".part")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(data, file)
-        Path(name).replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(name).unlink()
-        raise
+    whole_file.replace(path, [json.dumps(data).encode()])
 
 
 def _plain(knowledge: Knowledge) -> dict[str, Any]:

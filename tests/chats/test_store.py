@@ -368,3 +368,24 @@ def test_a_copy_of_the_file_and_its_log_is_whole(path, tmp_path):
     store.close()
     with ChatStore(tmp_path / "copy" / "chats.db") as copy:
         assert copy.load(chat.info.id) == chat
+
+
+def test_what_is_erased_is_nowhere_in_the_files_any_more(path):
+    info = started()
+    with ChatStore(path) as store:
+        kept = started()
+        store.put([kept], [(kept.id, ChatMessage(new_message_id(), None, "user", "kept words", 1))])
+        question = ChatMessage(new_message_id(), None, "user", "about quixotism", 1)
+        store.put([replace(info, title="zymurgy")], [(info.id, question)])
+        reply = ChatMessage(new_message_id(question.id), question.id, "assistant", "", 1)
+        for length in (10, 2000, 9000, 20000):  # as it grows, page after page
+            text = ("flibbertigibbet " * 2000)[:length]
+            store.put([], [(info.id, replace(reply, text=text))])
+        store.erase(info.id)
+        assert [hit.info.id for hit in store.search("kept", 9)] == [kept.id]
+        assert store.search("quixotism", 9) == []
+        left = b"".join(file.read_bytes() for file in path.parent.iterdir())
+        for word in (b"quixotis", b"zymurg", b"ibbertigib"):
+            assert word not in left
+    with ChatStore(path) as store:
+        store.check()

@@ -1,6 +1,8 @@
 """Exports and imports: what goes out comes back in."""
 
+import errno
 import json
+import os
 import string
 from dataclasses import replace
 
@@ -12,7 +14,7 @@ from localspec.chats import transfer
 from localspec.chats.store import ChatStore
 from localspec.chats.tree import Tree
 from localspec.chats.values import Chat, ChatInfo, ChatMessage, new_message_id, started
-from localspec.errors import ChatsFileError
+from localspec.errors import ChatsError, ChatsFileError
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 TIME = st.floats(0, 4e9)
@@ -157,3 +159,70 @@ def test_every_message_is_on_the_path_to_its_newest_leaf(choices):
         assert path == sorted(path)
         assert message in tree.siblings(message)
         assert path[: path.index(message) + 1] == tree.path(message)
+
+
+def exported(**message):
+    whole = {"id": 1, "parent": None, "role": "user", "text": "a", "created": 1} | message
+    chat = {"title": "t", "created": 1, "updated": 1, "messages": [whole]}
+    return json.dumps({"format": "localspec-chats", "version": 1, "chats": [chat]})
+
+
+def nested(depth):
+    value = []
+    for _ in range(depth):
+        value = [value]
+    return {"deep": value}
+
+
+@pytest.mark.parametrize("depth", [40, 400, 900])
+def test_details_that_could_not_be_exported_again_are_not_imported(depth):
+    with pytest.raises(ChatsFileError, match="nested too deeply"):
+        transfer.from_json(exported(details=nested(depth)))
+    assert len(transfer.from_json(exported(details=nested(8)))) == 1
+
+
+def test_a_chat_that_cannot_be_exported_is_named():
+    chat = transfer.from_json(exported())[0]
+    deep = replace(chat, messages=(replace(chat.messages[0], details=nested(5000)),))
+    with pytest.raises(ChatsFileError, match=chat.info.id):
+        transfer.to_json([chat, deep])
+
+
+def test_a_number_that_no_float_can_be_is_refused_in_one_line():
+    with pytest.raises(ChatsFileError, match="expected a number"):
+        transfer.from_json(exported(created=10**400))
+
+
+def test_a_file_beyond_the_budget_is_not_read_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr(transfer, "LARGEST", 1000)
+    (tmp_path / "large.json").write_bytes(b" " * 1001)
+    with pytest.raises(ChatsFileError, match="larger than"):
+        transfer.read_file(tmp_path / "large.json")
+
+
+def test_an_export_that_fails_leaves_nothing_and_can_be_tried_again(tmp_path, monkeypatch):
+    def full(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    place = tmp_path / "chats.json"
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(ChatsError, match="No space left"):
+            transfer.write(place, "text")
+    assert list(tmp_path.iterdir()) == []
+    transfer.write(place, "text")
+    assert place.read_text() == "text"
+    assert place.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(ChatsError, match="is there already"):
+        transfer.write(place, "other")
+    assert [p.name for p in tmp_path.iterdir()] == ["chats.json"]
+
+
+def test_details_of_odd_texts_and_numbers_come_out_as_they_went_in():
+    odd = {"half": "a\ud800b", "large": 10**30, "escape": "\x1b"}
+    (chat,) = transfer.from_json(exported(details=odd))
+    text = transfer.to_json([chat])
+    assert text.encode("utf-8")
+    assert json.loads(text)["chats"][0]["messages"][0]["details"] == odd
+    with pytest.raises(ChatsFileError, match="no number"):
+        transfer.from_json(exported(details={"a": float("nan")}))

@@ -42,8 +42,7 @@ def test_only_tab_and_line_end_are_left_of_the_control_characters(text: str) -> 
     shown = written(text, terminal=True)
     controls = {c for c in shown if ord(c) < 32 or 127 <= ord(c) < 160}
     assert controls <= {"\t", "\n"}
-    kept = [c for c in text if c in shown]
-    assert "".join(c for c in shown if c != "\ufffd") == "".join(c for c in kept if c != "\ufffd")
+    assert [c for c in shown if c.isalnum()] == [c for c in text if c.isalnum()]
 
 
 def test_joined_and_right_to_left_characters_are_kept() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from localspec.cli.progress import Bars, duration
 from localspec.models.hub import rate
-from localspec.models.hub.download import Progress
+from localspec.models.hub.jobs import Progress
 
 
 def test_lines_say_begin_and_end_once(capfd: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ import pytest
 from localspec.core.events import Finished, Loading, Message, Notice, Reading, Round, Token
 from localspec.core.reply_request import ReplyRequest
 from localspec.engine.client import EngineClient
-from localspec.errors import ContextError, EngineError, Interrupted, ModelNotFoundError
+from localspec.errors import ContextError, EngineError, Interrupted, ModelNotFoundError, UsageError
 
 ROOT = Path(__file__).parents[2]
 
@@ -316,3 +316,19 @@ async def test_what_waits_is_done_when_nothing_is_asked_for_a_moment(client, tmp
     await ask(client, "hello")
     await until(lambda: "rested" in (tmp_path / "log/engine.log").read_text())
     assert text_of(await ask(client, "still here")) == "still here "
+
+
+async def test_a_message_beyond_the_limit_of_a_line_is_a_sentence_and_the_next_one_works(client):
+    with pytest.raises(UsageError, match="too long to be sent"):
+        await ask(client, "x" * (17 << 20))
+    with pytest.raises(UsageError, match="too long to be sent"):
+        await ask(client, "ж" * 3_000_000)  # six bytes each on the line
+    assert text_of(await ask(client, "still here")) == "still here "
+
+
+async def test_a_command_that_is_not_understood_ends_the_replies_that_wait(client):
+    waiting = asyncio.create_task(ask(client, "forever"))
+    await until(lambda: client._replies)
+    client._process.stdin.write(b'{"type":"reply","id":"?"}\n')
+    with pytest.raises(EngineError, match=r"reply\.id"):
+        await waiting

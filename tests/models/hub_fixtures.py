@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import gguf_tools
-import huggingface_hub
+import huggingface_hub.constants
 import pytest
 from hub_server import (
     DRAFT,
@@ -20,7 +20,7 @@ from hub_server import (
     sha256,
 )
 
-from localspec.models.hub import api as hub_module
+from localspec.models.hub import patience
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def hub(hf_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     server = Hub()
     monkeypatch.setenv("HF_ENDPOINT", server.url)
     monkeypatch.setenv("NO_PROXY", "*")
-    monkeypatch.setattr(hub_module, "FIRST_WAIT", 0.01)
+    monkeypatch.setattr(patience, "FIRST_WAIT", 0.01)
     yield server
     server.close()
 

@@ -46,6 +46,8 @@ class Repo:
     name: str
     commits: dict[str, dict[str, bytes]] = field(default_factory=dict)
     main: str = ""
+    refs: dict[str, str] = field(default_factory=dict)
+    """Commits of branches, tags and pull requests beside main."""
     gated: bool = False
     private: bool = False
     licence: str = "apache-2.0"
@@ -57,6 +59,18 @@ class Repo:
         self.main = hashlib.sha1((self.main + content).encode()).hexdigest()
         self.commits[self.main] = tree
         return self.main
+
+    def branch(self, name: str, files: dict[str, bytes]) -> str:
+        """A branch, tag or pull request with files of its own; main stays where it is."""
+        main = self.main
+        self.refs[name], self.main = self.commit(files), main
+        return self.refs[name]
+
+    def resolve(self, revision: str | None) -> str:
+        """The commit that a revision means; itself if it is none of the names."""
+        if revision in {None, "main"}:
+            return self.main
+        return self.refs.get(str(revision), str(revision))
 
 
 @dataclass
@@ -99,6 +113,26 @@ class Hub:
         self.wrong: dict[str, bytes] = {}
         """By sha256: what is served instead."""
         self.ranges = True
+        self.blobs = True
+        """Whether a description lists sizes and hashes where it is asked to; mirrors may not."""
+        self.tree = True
+        """Whether there is a tree to be asked."""
+        self.heads = True
+        """Whether HEAD says sizes and hashes."""
+        self.page = 1000
+        """Files on a page of a tree."""
+        self.said: bytes | None = None
+        """What every question is answered with instead."""
+        self.shift = 0
+        """Bytes by which ranges are sent from another place than was asked for."""
+        self.rate: float | None = None
+        """Bytes a second of each connection to the CDN."""
+        self.crawls = 0
+        """Requests to the CDN, the next ones, that get a byte now and then."""
+        self.open = self.most_open = 0
+        """Downloads under way, and the most there ever were."""
+        self.hangs = False
+        """Whether downloads stop in the middle and stay open."""
         self.most: int | None = None
         """Bytes of files after which they come one byte at a time, for as long as this is set."""
         self.cdn_host = "localhost"
@@ -165,7 +199,7 @@ class Handler(BaseHTTPRequestHandler):
         self._answer()
 
     def _answer(self) -> None:
-        path = unquote(urlsplit(self.path).path)
+        path = unquote(urlsplit(self.path, allow_fragments=False).path)
         token = (self.headers.get("Authorization") or "").removeprefix("Bearer ") or None
         said = self.headers.get("Range")
         with self.hub.lock:
@@ -211,19 +245,28 @@ class Handler(BaseHTTPRequestHandler):
         repo = self._repo(name, token)
         if repo is None:
             return
-        commit = repo.main if revision in {None, "main"} else str(revision)
-        if commit not in repo.commits:
-            self._error(404, "RevisionNotFound")
+        if self.hub.said is not None:
+            self._reply(200, self.hub.said, {"Content-Type": "application/json"})
+            return
+        commit = repo.resolve(revision)
+        if commit not in repo.commits or (kind == "tree" and not self.hub.tree):
+            self._error(404, "RevisionNotFound" if commit not in repo.commits else "")
             return
         tree = repo.commits[commit]
+        further: dict[str, str] = {}
         answer: object
+        query = parse_qs(urlsplit(self.path).query)
         if kind == "tree":
+            at = int(query.get("cursor", ["0"])[0])
+            if at + self.hub.page < len(tree):
+                place = f"{self.hub.url}{urlsplit(self.path).path}?recursive=true"
+                further = {"Link": f'<{place}&cursor={at + self.hub.page}>; rel="next"'}
             answer = [
                 {"type": "file", "path": p, "size": len(d), "oid": git_oid(d), **_lfs(d, "oid")}
-                for p, d in tree.items()
+                for p, d in list(tree.items())[at : at + self.hub.page]
             ]
         else:
-            blobs = "blobs" in parse_qs(urlsplit(self.path).query)
+            blobs = "blobs" in query and self.hub.blobs
             answer = {
                 "id": name,
                 "modelId": name,
@@ -238,7 +281,8 @@ class Handler(BaseHTTPRequestHandler):
                     for p, d in tree.items()
                 ],
             }
-        self._reply(200, json.dumps(answer).encode(), {"Content-Type": "application/json"})
+        body = json.dumps(answer).encode()
+        self._reply(200, body, {"Content-Type": "application/json", **further})
 
     def _resolve(self, name: str, revision: str, path: str, token: str | None) -> None:
         repo = self._repo(name, token)
@@ -250,7 +294,7 @@ class Handler(BaseHTTPRequestHandler):
         if repo.gated and token not in self.hub.tokens - {"hf_stranger"}:
             self._error(403, "GatedRepo")
             return
-        commit = repo.main if revision == "main" else revision
+        commit = repo.resolve(revision)
         if commit not in repo.commits:
             self._error(404, "RevisionNotFound")
         elif path not in repo.commits[commit]:
@@ -267,6 +311,8 @@ class Handler(BaseHTTPRequestHandler):
                 "X-Linked-ETag": f'"{digest}"',
                 "X-Linked-Size": str(len(data)),
             }
+            if not self.hub.heads:
+                headers = {"Location": headers["Location"]}
             self._reply(302, b"", headers)
 
     def _file(self, data: bytes, headers: dict[str, str] | None = None) -> None:
@@ -280,20 +326,36 @@ class Handler(BaseHTTPRequestHandler):
                 return
             end = min(len(data), int(found[2]) + 1) if found[2] else len(data)
             status = 206
-            extra["Content-Range"] = f"bytes {start}-{end - 1}/{len(data)}"
+            first = start + self.hub.shift
+            extra["Content-Range"] = f"bytes {first}-{end - 1}/{len(data)}"
         self.send_response(status)
         for key, value in {**extra, "Content-Length": str(end - start)}.items():
             self.send_header(key, value)
         self.end_headers()
-        if self.command != "HEAD":
-            self._send(data, start, end)
+        if self.command == "HEAD":
+            return
+        with self.hub.lock:
+            self.hub.open += 1
+            self.hub.most_open = max(self.hub.most_open, self.hub.open)
+            crawls = self.hub.crawls > 0
+            self.hub.crawls -= crawls
+        try:
+            self._send(data, start, end, crawls=crawls)
+        finally:
+            with self.hub.lock:
+                self.hub.open -= 1
 
-    def _send(self, data: bytes, at: int, end: int) -> None:
+    def _send(self, data: bytes, at: int, end: int, *, crawls: bool) -> None:
         while at < end:
-            trickles = self.hub.most is not None and self.hub.sent >= self.hub.most
+            trickles = crawls or (self.hub.most is not None and self.hub.sent >= self.hub.most)
             if trickles:
                 time.sleep(0.02)
-            until = min(end, at + (1 if trickles else 1 << 14))
+            while trickles and self.hub.hangs:
+                time.sleep(0.05)
+            step = 1 << 14
+            if self.hub.rate is not None:
+                time.sleep(step / self.hub.rate)
+            until = min(end, at + (1 if trickles else step))
             with self.hub.lock:
                 stall = next((c for c in self.hub.stalls if at < c <= until), None)
                 if stall is not None:

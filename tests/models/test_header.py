@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import struct
 from pathlib import Path
 
 import gguf
@@ -17,8 +19,10 @@ from localspec.errors import LocalspecError, ModelFileError, ModelNotFoundError
 from localspec.llama.model import Model
 from localspec.models.compat.vocabularies import vocabulary_mismatch
 from localspec.models.gguf import ggml_types
-from localspec.models.gguf.header import parse_header, read_header
+from localspec.models.gguf.header import parse_header, read_header, read_opening
+from localspec.models.gguf.source import LARGEST_HEADER
 from localspec.models.gguf.vocabulary import HeaderVocabulary
+from localspec.models.gguf.vocabulary_damage import vocabulary_damage
 
 
 def test_a_header_tells_what_gguf_py_tells(files: Files) -> None:
@@ -155,3 +159,79 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     text.write_text("<html>not found</html>")
     with pytest.raises(ModelFileError, match=r"page\.gguf is not a GGUF"):
         read_header(text)
+
+
+def _opening(key: bytes, kind: int, count: int) -> bytes:
+    """A header of one entry whose value has ``count`` bytes or entries."""
+    start = b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + struct.pack("<Q", len(key)) + key
+    if kind == 8:
+        return start + struct.pack("<IQ", 8, count)
+    return start + struct.pack("<IIQ", 9, kind, count)
+
+
+@pytest.mark.parametrize(
+    ("kind", "count"), [(8, 12 << 30), (8, 5 << 20), (0, 12 << 30), (4, 5 << 20), (12, 1 << 30)]
+)
+def test_no_text_and_no_array_of_a_header_takes_more_than_its_budget(
+    tmp_path: Path, kind: int, count: int
+) -> None:
+    path = tmp_path / "hostile.gguf"
+    path.write_bytes(_opening(b"general.name", kind, count))
+    os.truncate(path, 13 << 30)  # sparse: the bytes that it promises are there
+    asked = []
+    with path.open("rb") as file:
+
+        def fetch(start: int, end: int) -> bytes:
+            asked.append(end)
+            file.seek(start)
+            return file.read(end - start)
+
+        with pytest.raises(ModelFileError, match="damaged"):
+            parse_header(fetch, 13 << 30)
+    assert asked[-1] <= LARGEST_HEADER
+    assert read_opening(path) == {}
+
+
+def test_many_small_texts_end_at_the_budget_of_the_header() -> None:
+    text = struct.pack("<Q", 3 << 20) + b"x" * (3 << 20)
+    entry = struct.pack("<Q", 1) + b"k" + struct.pack("<I", 8) + text
+    raw = b"GGUF" + struct.pack("<IQQ", 3, 0, 30) + entry * 30
+    with pytest.raises(ModelFileError, match="larger than 64 MB"):
+        parse_header(lambda a, b: raw[a:b], len(raw))
+
+
+@pytest.mark.parametrize("place", [8, 16])
+def test_a_count_of_tensors_or_entries_beyond_any_model_is_damage(place: int) -> None:
+    raw = bytearray(b"GGUF" + struct.pack("<IQQ", 3, 0, 0))
+    raw[place : place + 8] = struct.pack("<Q", 1 << 18)
+    with pytest.raises(ModelFileError, match="promises 262144 entries"):
+        parse_header(lambda a, b: bytes(raw[a:b]).ljust(b - a, b"\0"), 1 << 33)
+
+
+def _vocabulary(words: dict[int, str]) -> list[str]:
+    return [words.get(i, word) for i, word in enumerate(gguf_tools.byte_vocabulary())]
+
+
+@pytest.mark.parametrize(
+    "words", [{9: "same", 200: "same"}, {7: "a\0b", 8: "a\0c"}, {7: "\0", 8: "[EMPTY_7]"}]
+)
+def test_two_tokens_of_one_text_on_which_llama_cpp_aborts_are_damage(
+    tmp_path: Path, words: dict[int, str]
+) -> None:
+    path = gguf_tools.write_llama(tmp_path / "twice.gguf", vocabulary=_vocabulary(words))
+    with pytest.raises(ModelFileError, match="have the same text"):
+        read_header(path)
+
+
+def test_a_byte_that_is_none_and_a_marker_that_is_missing_are_damage() -> None:
+    spelled = tuple(b"<0x%02X>" % byte for byte in range(256))
+    texts = {"tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": (b"a", b"b", *spelled)}
+    kinds = {"tokenizer.ggml.token_type": (1, 6, *[6] * 256)}
+    assert "token 1 should be a byte" in (vocabulary_damage(texts | kinds) or "")
+    assert vocabulary_damage(texts) is None
+    less = {"tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": (b"a", b"b", *spelled[:-1])}
+    assert "no token for the byte 0xff" in (vocabulary_damage(less) or "")
+    alone = {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.tokens": (b"a",)}
+    alone |= {"tokenizer.ggml.add_bos_token": True}
+    assert "wants bos added" in (vocabulary_damage(alone) or "")
+    assert vocabulary_damage(alone | {"tokenizer.ggml.bos_token_id": 0}) is None

@@ -9,13 +9,11 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
 import gguf_tools
 import head_files
-import httpx2
 import huggingface_hub
 import pytest
 from conftest import Files
@@ -34,7 +32,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from localspec import cli
-from localspec.models.hub import download, hf_cache
+from localspec.models.hub import connection, download, hf_cache
 
 pytest_plugins = ["hub_fixtures"]
 ROOT = Path(__file__).parent.parent.parent
@@ -372,7 +370,7 @@ def test_cut_at_ten_places_and_resumed_without_fetching_twice(
         hub.forget()
         fetched_before = _kept_bytes(models)
         hub.cuts = [place]
-        monkeypatch.setattr("localspec.models.hub.api.ATTEMPTS", 1)
+        monkeypatch.setattr("localspec.models.hub.patience.ATTEMPTS", 1)
         code = cli.call(["pull", "tiny"])
         out = capfd.readouterr()
         assert code in {0, 1}, out.err
@@ -506,7 +504,7 @@ def test_a_line_that_goes_silent_is_given_up_and_taken_up_again(
     hub: Hub, pair: Pair, models, capfd: pytest.CaptureFixture[str], monkeypatch
 ) -> None:
     pull(capfd, "tiny", "--dry-run")
-    monkeypatch.setattr("localspec.models.hub.api.TIMEOUT", httpx2.Timeout(0.3))
+    monkeypatch.setattr("localspec.models.hub.client.READ_TIMEOUT", 0.3)
     hub.stalls = [400_000, 700_000]
     found = pulled(capfd, "tiny")
     assert hub.stalls == []
@@ -718,18 +716,16 @@ def test_offline_never_connects(
 def test_a_full_disk_keeps_what_arrived_and_the_next_pull_continues(
     hub: Hub, pair: Pair, models, capfd: pytest.CaptureFixture[str], monkeypatch
 ) -> None:
-    real, room = os.write, [200_000]
+    real, room = os.pwrite, [200_000]
 
-    def write(handle: int, data: bytes) -> int:
-        if threading.current_thread() is threading.main_thread():
-            return real(handle, data)
+    def write(handle: int, data: bytes, at: int) -> int:
         if room[0] <= 0:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         room[0] -= len(data)
-        return real(handle, data)
+        return real(handle, data, at)
 
     with monkeypatch.context() as patch:
-        patch.setattr(download.os, "write", write)
+        patch.setattr(connection.os, "pwrite", write)
         line = error(capfd, "tiny", code=1)
     assert "the disk is full" in line
     kept = _kept_bytes(models)

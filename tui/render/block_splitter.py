@@ -11,6 +11,8 @@ from __future__ import annotations
 import enum
 import re
 
+from localspec.core.safe_text import safe_text
+
 _FENCE = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})")
 _HEADING = re.compile(r" {0,3}#{1,6}([ \t]|$)")
 _QUOTE = re.compile(r" {0,3}>")
@@ -180,18 +182,4 @@ def plain(text: str) -> str:
     A model may emit anything; escape sequences must not reach the terminal, and what counts as a
     line must be the same for everyone.
     """
-    return text.translate(_HARMLESS)
-
-
-_HARMLESS = {
-    **dict.fromkeys((*range(32), *range(127, 160)), "�"),
-    ord("\n"): "\n",
-    ord("\t"): "    ",
-    ord("\r"): None,
-    0x0B: "\n",
-    0x0C: "\n",
-    0x85: "\n",
-    0x2028: "\n",
-    0x2029: "\n",
-    **dict.fromkeys(range(0xD800, 0xE000), "\N{REPLACEMENT CHARACTER}"),
-}
+    return safe_text(text).replace("\t", "    ")

@@ -170,9 +170,11 @@ class Kept:
 
 def _text_of(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return transfer.read_file(path).decode("utf-8")
     except OSError as error:
         raise ChatsError(f"cannot read {path}: {error.strerror}") from None
+    except ChatsFileError as error:
+        raise ChatsFileError(f"{path}: {error}") from None
     except UnicodeDecodeError:
         raise ChatsError(f"{path} is not UTF-8; an export of localspec is") from None
 

@@ -12,7 +12,7 @@ from localspec.core.units import duration, size
 from localspec.errors import LocalspecError
 from localspec.models.hub.rate import Rate
 from localspec.models.pull import process as pulling
-from localspec.models.pull.process import Going, Planned, Pulled, Refused
+from localspec.models.pull.process import Going, Planned, Pulled, Refused, Waiting
 from localspec.processes import children
 
 _PATIENCE = 5.0
@@ -22,7 +22,7 @@ _MODULE = "localspec.models.pull.process"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a pull ended, in lines for the person."""
+    """How a pull ended, in lines for the user."""
 
     lines: tuple[str, ...]
     error: bool
@@ -38,6 +38,7 @@ class Puller:
         self._process: Process | None = None
         self._planned: Planned | None = None
         self._going: Going | None = None
+        self._waiting = ""
         self._rate = Rate()
         self._speed: float | None = None
         self._stopping = False
@@ -51,11 +52,14 @@ class Puller:
         if self._stopping:
             rest = "stopping …"
         elif going is None:
-            rest = "asking the Hub …" if self._planned is None else "beginning …"
+            asking = self._waiting or "asking the Hub …"
+            rest = asking if self._planned is None else "beginning …"
         else:
             share = f"{going.done / max(1, going.total):.0%} of {size(going.total)}"
             rest = f"{share}  checking what is here" if going.checking else share
-            if self._speed is not None and not going.checking:
+            if going.pause:
+                rest += f"  {going.pause}"
+            elif self._speed is not None and not going.checking:
                 left = duration((going.total - going.done) / self._speed)
                 rest += f"  {size(int(self._speed))}/s  {left} left"
         return f"pulling {self.name}  {rest}"
@@ -81,7 +85,7 @@ class Puller:
         Cancelled, it keeps what has arrived.
         """
         self.name, self._planned, self._going, self._process = name, None, None, None
-        self._rate, self._speed, self._stopping = Rate(), None, False
+        self._rate, self._speed, self._stopping, self._waiting = Rate(), None, False, ""
         self.on_change()
         try:
             return await self._run(name, pulling.arguments(name, draft, force=force))
@@ -110,6 +114,8 @@ class Puller:
             self.stop()
         while line := await process.stdout.readline():
             match pulling.decode(line):
+                case Waiting(why):
+                    self._waiting = why
                 case Planned() as planned:
                     self._planned = planned
                 case Going() as going:

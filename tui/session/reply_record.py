@@ -9,6 +9,7 @@ from typing import Any
 from localspec.core import codec
 from localspec.core.events import Stats, Token
 from localspec.core.origin import Origin
+from localspec.errors import LocalspecError
 from tui.session.conversation import How, Turn
 
 
@@ -43,10 +44,12 @@ def details(turn: Turn) -> dict[str, Any] | None:
 
 def restore(turn: Turn, kept: Mapping[str, Any]) -> None:
     """Put back what was kept; what another version wrote is left out, the text is what counts."""
-    turn.seed = kept.get("seed")
+    seed = kept.get("seed")
+    turn.seed = seed if type(seed) is int else None
     turn.stats = _decoded(Stats, kept.get("stats"))
     tokens = _decoded(Tokens, kept.get("tokens"))
-    if tokens is not None and sum(tokens.lengths) <= len(turn.text):
+    fits = tokens is not None and min(tokens.lengths, default=0) >= 0
+    if tokens is not None and fits and sum(tokens.lengths) <= len(turn.text):
         turn.tokens = _restored(tokens, turn.text)
         turn.how = _decoded(How, kept.get("how"))
     at = sum(len(token.text) for token in turn.tokens)
@@ -81,5 +84,5 @@ def _restored(kept: Tokens, text: str) -> list[Token]:
 def _decoded(kind: type[Any], value: object) -> Any:
     try:
         return codec.decode(kind, value)
-    except codec.CodecError:
+    except (codec.CodecError, LocalspecError):  # another shape, or values that are refused now
         return None

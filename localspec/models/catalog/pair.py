@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.models.hub.file_names import shard_names
-from localspec.models.hub.hf_cache import find_file
+from localspec.models.hub.hf_cache import find_file, in_snapshot
 
 DRAFT_MODEL, MTP_EMBEDDED, NGRAM = "draft-model", "mtp-embedded", "ngram"
 
@@ -68,8 +68,8 @@ class HubFile:
         first = find_file(self.repo, self.file, self.revision, self.sha256)
         if first is None:
             return ()
-        top = first.parents[self.file.count("/")]
-        paths = tuple(top / name for name in shard_names(self.file))
+        top, file = in_snapshot(self.repo, first)
+        paths = tuple(top / name for name in shard_names(file))
         return paths if all(path.is_file() for path in paths) else ()
 
     def found(self) -> Path | None:

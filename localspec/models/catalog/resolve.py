@@ -103,7 +103,10 @@ def cached(wanted: file_names.Wanted, *, small: bool = False) -> Path | None:
     Raises:
         UsageError: several files there are meant.
     """
+    commit = None if wanted.revision is None else hf_cache.commit_of(wanted.repo, wanted.revision)
     for snapshot in hf_cache.snapshots(wanted.repo):
+        if wanted.revision is not None and snapshot.name != commit:
+            continue
         files = hf_cache.cached_files(snapshot)
         entries = [file_names.Entry(path, size) for path, size in files.items()]
         try:

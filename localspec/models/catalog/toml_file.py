@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import difflib
 import re
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn, cast
 
+from localspec.config import paths, settings
 from localspec.demo import FOLDER
 from localspec.errors import UsageError
 from localspec.models.catalog.pair import (
@@ -48,10 +48,8 @@ class Document:
             UsageError: it cannot be read, or is no TOML; the message names the line.
         """
         try:
-            text = path.read_text(encoding="utf-8-sig")
-            return cls(path, text, tomllib.loads(text))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise UsageError(f"{path} is not valid TOML: {error}") from None
+            text = settings.read_text(path)
+            return cls(path, text, settings.parse_toml(path, text))
         except OSError as error:
             raise UsageError(f"cannot read {path}: {error.strerror}") from None
 
@@ -212,7 +210,9 @@ class _Fields:
     def _on_disk(self, name: str) -> Path:
         if name.startswith(_EMBEDDED):
             return FOLDER / name.removeprefix(_EMBEDDED)
-        return (self.document.path.parent / Path(name).expanduser()).resolve()
+        if "\0" in name:
+            self.document.refuse(self.name, None, f"{name!r} can be no file")
+        return (self.document.path.parent / paths.expand(name)).resolve()
 
 
 @dataclass(frozen=True, slots=True)

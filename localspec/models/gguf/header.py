@@ -4,7 +4,8 @@ Read from a file, or through any function that returns a range of bytes: the fir
 a file on the Hub tell whether a pair matches and fits, before gigabytes flow.
 
 A header comes from strangers. Every count and length in it is checked against the bytes that are
-there, so a damaged one ends in a ModelFileError and never in a huge allocation.
+there, and against what any model needs (`localspec.models.gguf.source`): a damaged or hostile one
+ends in a ModelFileError, within bounded memory.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from types import MappingProxyType
 from localspec.errors import ModelFileError, ModelNotFoundError
 from localspec.models.gguf.ggml_types import tensor_bytes
 from localspec.models.gguf.source import Fetch, RawTensor, Source
+from localspec.models.gguf.vocabulary_damage import vocabulary_damage
 
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
@@ -30,6 +32,8 @@ MOST_LAYERS = 512
 _SCALINGS = frozenset({"none", "linear", "yarn", "longrope"})
 _MOST_EXPERTS = 1024
 """LLAMA_MAX_EXPERTS."""
+_MOST_TENSORS, _MOST_ENTRIES = 1 << 17, 1 << 16
+"""Of one file; the largest known have about 3000 tensors and 60 entries."""
 _EPSILONS = ("attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon")
 
 
@@ -254,7 +258,7 @@ def _doubt(header: Header) -> str | None:
     scaling = header.text(f"{header.architecture}.rope.scaling.type")
     if scaling is not None and scaling not in _SCALINGS:
         return f"its rope.scaling.type is {scaling!r}"
-    return _expert_doubt(header)
+    return _expert_doubt(header) or vocabulary_damage(header.metadata)
 
 
 def _expert_doubt(header: Header) -> str | None:
@@ -272,7 +276,7 @@ def _counts(source: Source, size: int, name: str) -> tuple[int, int, int]:
     version = source.number("I")
     if version not in _VERSIONS:
         raise ModelFileError(f"{name} has version {version} of GGUF; localspec reads 2 and 3")
-    return version, source.count(24), source.count(12)
+    return version, source.count(24, _MOST_TENSORS), source.count(12, _MOST_ENTRIES)
 
 
 def _sized(raw: list[RawTensor], available: int, source: Source) -> tuple[TensorInfo, ...]:

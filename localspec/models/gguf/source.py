@@ -1,4 +1,8 @@
-"""A GGUF's bytes, read front to back and fetched in growing chunks."""
+"""A GGUF's bytes, read front to back and fetched in growing chunks.
+
+Budgets bound what a header may take, since it is read before anything about it is trusted: bytes in
+all, bytes of one text, values in all. They are several times what the largest known models have.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +22,12 @@ _SCALARS = {
 _STRING, _ARRAY = 8, 9
 _MAX_DIMENSIONS = 4
 _MAX_KEY = 65535
+LARGEST_HEADER = 64 << 20
+"""Bytes; a vocabulary of 262,144 tokens with its merges takes 12 MB."""
+LARGEST_TEXT = 4 << 20
+"""Bytes of one text, as a chat template."""
+MOST_VALUES = 4 << 20
+"""Entries of all arrays together; that vocabulary has 1.3 million."""
 _FIRST_CHUNK, _LARGEST_CHUNK = 1 << 18, 1 << 22
 """A header without a vocabulary fits into the first; one with is 2 to 12 MB."""
 
@@ -33,6 +43,7 @@ class Source:
         self._fetch, self._size, self._name = fetch, size, name
         self._buffer, self._start = b"", 0
         self._chunk = _FIRST_CHUNK
+        self._left = MOST_VALUES
 
     def damaged(self, why: str) -> ModelFileError:
         """What to raise."""
@@ -51,8 +62,11 @@ class Source:
             return at
         if self.position + n > self._size:
             raise self.damaged("it ends in the middle of its header")
+        if self.position + n > LARGEST_HEADER:
+            raise self.damaged(f"its header is larger than {LARGEST_HEADER >> 20} MB")
         have = self._start + len(self._buffer)
-        end = min(self._size, max(self.position + n, have + self._chunk))
+        limit = min(self._size, LARGEST_HEADER)
+        end = min(limit, max(self.position + n, have + self._chunk))
         more = self._fetch(have, end)
         if len(more) != end - have:
             raise self.damaged("it ends in the middle of its header")
@@ -66,11 +80,28 @@ class Source:
         value: int = struct.unpack("<" + code, self.take(struct.calcsize(code)))[0]
         return value
 
-    def count(self, least: int) -> int:
-        """A 64-bit count of things of at least ``least`` bytes, which must be there."""
+    def count(self, least: int, most: int = LARGEST_HEADER) -> int:
+        """A 64-bit count of things of at least ``least`` bytes, which must be there, and of which
+        no model has more than ``most``.
+        """
         n = self.number("Q")
-        if n * least > self._size - self.position:
+        if n > most or n * least > self._size - self.position:
             raise self.damaged(f"it promises {n} entries")
+        return n
+
+    def _text(self) -> bytes:
+        """A text of the metadata."""
+        n = self.count(1)
+        if n > LARGEST_TEXT:
+            raise self.damaged(f"it has a text of {n} bytes")
+        return self.take(n)
+
+    def _values(self, least: int) -> int:
+        """The length of an array of values of at least ``least`` bytes."""
+        n = self.count(least)
+        self._left -= n
+        if self._left < 0:
+            raise self.damaged(f"it has more than {MOST_VALUES} values")
         return n
 
     def key(self) -> str:
@@ -83,7 +114,7 @@ class Source:
     def value(self, kind: int) -> object:
         """A value of one of GGUF's types."""
         if kind == _STRING:
-            return self.take(self.count(1)).decode("utf-8", "replace")
+            return self._text().decode("utf-8", "replace")
         if kind == _ARRAY:
             return self._array()
         if kind not in _SCALARS:
@@ -94,10 +125,10 @@ class Source:
     def _array(self) -> tuple[object, ...]:
         kind = self.number("I")
         if kind == _STRING:
-            return tuple([self.take(self.count(1)) for _ in range(self.count(8))])
+            return tuple([self._text() for _ in range(self._values(8))])
         if kind not in _SCALARS:  # arrays of arrays are in the format, and in no file
             raise self.damaged(f"it holds an array of an unknown type ({kind})")
-        n = self.count(_width(kind))
+        n = self._values(_width(kind))
         return struct.unpack(f"<{n}{_SCALARS[kind]}", self.take(n * _width(kind)))
 
     def tensor(self) -> RawTensor:

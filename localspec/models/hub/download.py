@@ -10,59 +10,29 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
-import os
-import shutil
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
 
 import filelock
-import httpx2
-from huggingface_hub import get_session, hf_raise_for_status
-from huggingface_hub.errors import OfflineModeIsEnabled
 
 from localspec.errors import Interrupted, LocalspecError, ModelFileError
-from localspec.models.hub import api, hf_cache
+from localspec.models.hub import hf_cache
+from localspec.models.hub.collecting import Collector
 from localspec.models.hub.file_names import Entry
+from localspec.models.hub.jobs import Digest, Job, Progress, digest_of
+from localspec.models.hub.lanes import Lanes
 
 _BLOCK = 1 << 20
 _LOCK_LOOK = 0.2
 """Seconds between looks at a lock that another pull holds."""
-_SPARE = 64 << 20
-"""Bytes of disk that are left alone."""
-
-State = Literal["queued", "waiting", "checking", "fetching", "done"]
+_NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP})
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One file to have."""
-
-    repo: str
-    commit: str
-    entry: Entry
-    branch: str | None = None
-    """The branch that was asked, to be remembered as being at this commit."""
-
-
-@dataclass(slots=True)
-class Progress:
-    """How far a file is; written by the thread that fetches, read by whoever shows it."""
-
-    name: str
-    size: int
-    done: int = 0
-    """Bytes that are here."""
-    fetched: int = 0
-    """Bytes that came over the line in this pull."""
-    state: State = "queued"
-
-
-def obtain(job: Job, progress: Progress, cancel: threading.Event) -> Path:
+def obtain(job: Job, progress: Progress, cancel: threading.Event, lanes: Lanes) -> Path:
     """Have a file in the cache, whole; returns where it is.
+
+    ``lanes`` says how many connections all files of the pull may have.
 
     Raises:
         ModelFileError: what the Hub serves is not what it promised.
@@ -85,7 +55,7 @@ def obtain(job: Job, progress: Progress, cancel: threading.Event) -> Path:
             blob = part.with_name(entry.etag)
             whole = blob.is_file() and is_whole(blob, entry, progress, cancel)
             if not whole:
-                _collect(job, part, progress, cancel)
+                _collect(job, part, progress, cancel, lanes)
             placed = hf_cache.place(
                 job.repo, job.commit, entry.path, entry.etag, None if whole else part
             )
@@ -103,7 +73,7 @@ def is_whole(path: Path, entry: Entry, progress: Progress, cancel: threading.Eve
     if path.stat().st_size != entry.size:
         return False
     progress.state = "checking"
-    digest = _digest(entry)
+    digest = digest_of(entry)
     progress.done = _hash_into(path, digest, progress, cancel)
     return digest.hexdigest() == entry.etag
 
@@ -120,106 +90,26 @@ def _remember(job: Job) -> None:
         hf_cache.remember(job.repo, "main", job.commit)
 
 
-def _collect(job: Job, part: Path, progress: Progress, cancel: threading.Event) -> None:
+def _collect(
+    job: Job, part: Path, progress: Progress, cancel: threading.Event, lanes: Lanes
+) -> None:
     """Fill the partial file and see that it is what it must be.
 
     A partial file that turns out wrong may have been wrong before: then once more from nothing.
     """
     for attempt in ("continue", "afresh"):
-        continued = part.is_file() and part.stat().st_size > 0
-        digest = _digest(job.entry)
-        have = 0
-        if continued:
-            progress.state = "checking"
-            have = _hash_into(part, digest, progress, cancel)
-        digest = _fetch(job, part, have, digest, progress, cancel)
-        if digest.hexdigest() == job.entry.etag and part.stat().st_size == job.entry.size:
+        found, continued = Collector(job, part, progress, cancel, lanes).collect()
+        if found == job.entry.etag:
             return
-        part.unlink()
+        part.unlink(missing_ok=True)
+        hf_cache.spans_file(part).unlink(missing_ok=True)
         if attempt == "afresh" or not continued:
             raise ModelFileError(
                 f"what the Hub sends as {job.entry.path} of {job.repo} is not what it promises "
-                f"(its hash is {digest.hexdigest()[:12]}…, not {job.entry.etag[:12]}…); "
+                f"(its hash is {found[:12]}…, not {job.entry.etag[:12]}…); "
                 "nothing of it was kept, pull again later"
             )
     raise AssertionError("the second attempt returns or raises")
-
-
-def _fetch(
-    job: Job,
-    part: Path,
-    have: int,
-    digest: Digest,
-    progress: Progress,
-    cancel: threading.Event,
-) -> Digest:
-    """Append what is missing, by as many requests as it takes; returns the digest of all."""
-    entry, patience = job.entry, api.Patience(job.repo, cancel)
-    if have > entry.size:
-        have, digest = 0, _digest(entry)
-        part.unlink()
-    _require_room(part.parent, entry.size - have, entry.path)
-    place = api.url(job.repo, job.commit, entry.path)
-    progress.state, progress.done = "fetching", have
-    with part.open("ab", buffering=0) as file:
-        while have < entry.size:
-            try:
-                with get_session().stream(
-                    "GET",
-                    place,
-                    headers=api.headers(have),
-                    timeout=api.TIMEOUT,
-                    follow_redirects=True,
-                ) as response:
-                    hf_raise_for_status(response)
-                    _require_same(job, response)
-                    if have and response.status_code == 200:  # the server knows no ranges
-                        file.truncate(0)
-                        have, digest = 0, _digest(entry)
-                    for chunk in response.iter_raw():
-                        room = entry.size - have
-                        _write_all(file.fileno(), chunk[:room])
-                        digest.update(chunk[:room])
-                        have += min(len(chunk), room)
-                        progress.done = have
-                        progress.fetched += len(chunk)
-                        patience.progress()
-                        if cancel.is_set():
-                            raise Interrupted("interrupted")
-                        if len(chunk) > room:
-                            break
-                if have < entry.size:
-                    patience.wait(httpx2.RemoteProtocolError("the connection ended early"))
-            except (httpx2.HTTPError, OfflineModeIsEnabled) as error:
-                patience.wait(error)
-        os.fsync(file.fileno())
-    return digest
-
-
-def _require_same(job: Job, response: httpx2.Response) -> None:
-    """Refuse a file that is no longer the one that was looked up."""
-    for step in (*response.history, response):
-        said = step.headers.get("X-Linked-ETag", "").removeprefix("W/").strip('"')
-        if said and said != job.entry.etag:
-            raise ModelFileError(
-                f"{job.entry.path} of {job.repo} was replaced while it was being pulled; pull "
-                "again for the new one"
-            )
-
-
-def _write_all(handle: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(handle, view) :]
-
-
-def _require_room(folder: Path, needed: int, name: str) -> None:
-    free = shutil.disk_usage(folder).free
-    if needed + _SPARE > free:
-        raise LocalspecError(
-            f"{name} needs {needed / 1e9:.2f} GB more, and the disk of {folder} has "
-            f"{free / 1e9:.2f} GB free; make room, or move the cache with HF_HOME"
-        )
 
 
 @contextlib.contextmanager
@@ -236,6 +126,12 @@ def _alone(job: Job, progress: Progress, cancel: threading.Event) -> Iterator[No
         except filelock.Timeout:
             if cancel.is_set():
                 raise Interrupted("interrupted") from None
+        except (NotImplementedError, OSError) as error:
+            # Some network file systems know no locks. Two pulls then fetch a file twice, no worse:
+            # both write the same bytes to the same places, and it is whole when it is named.
+            if isinstance(error, OSError) and error.errno not in _NO_LOCKS:
+                raise
+            break
     try:
         yield
     finally:
@@ -262,22 +158,6 @@ def _writing(entry: Entry) -> Iterator[None]:
         raise LocalspecError(
             f"cannot keep {entry.path} in {cache}: {error.strerror or error}"
         ) from None
-
-
-class Digest(Protocol):
-    """What hashlib makes."""
-
-    def update(self, data: bytes, /) -> None: ...
-    def hexdigest(self) -> str: ...
-
-
-def _digest(entry: Entry) -> Digest:
-    """sha256 of a large file; git's name for the content of a small one."""
-    if entry.sha256 is not None:
-        return hashlib.sha256()
-    digest = hashlib.sha1(usedforsecurity=False)
-    digest.update(f"blob {entry.size}\0".encode())
-    return digest
 
 
 def _hash_into(path: Path, digest: Digest, progress: Progress, cancel: threading.Event) -> int:

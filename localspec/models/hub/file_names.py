@@ -10,16 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from urllib.parse import unquote
 
 from localspec.errors import ModelFileError, ModelNotFoundError, UsageError
+from localspec.models.hub.links import Wanted, parse
 
-_HOSTS = re.compile(r"^(?:https?://)?(?:hf\.co|huggingface\.co|www\.huggingface\.co)/|^hf://")
-_NAME = re.compile(
-    r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)"
-    r"(?:/(?:blob|resolve)/[^/]+(?=/))?"
-    r"(?:[:/](?P<tag>[^:]+))?"
-)
 _SHARD = re.compile(r"^(?P<prefix>.+)-(?P<index>\d{5})-of-(?P<count>\d{5})$")
 _QUANT = re.compile(
     r"(?:^|[-._])((?:UD[-_])?(?:(?:I|T)?Q\d+(?:_[A-Z0-9]+)*|MXFP\d+(?:_[A-Z]+)?|NVFP\d+"
@@ -36,18 +30,6 @@ PREFERENCE = (
 _SMALL_PREFERENCE = ("Q8_0", *PREFERENCE)
 _SMALL = 1_200_000_000
 """Bytes; drafts below that lose more acceptance in four bits than they gain speed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """A model on the Hub as a person names it."""
-
-    repo: str
-    tag: str | None = None
-    """A quantization or a file name."""
-
-    def __str__(self) -> str:
-        return self.repo if self.tag is None else f"{self.repo}:{self.tag}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,16 +79,6 @@ class Candidate:
         return None
 
 
-def parse(name: str) -> Wanted | None:
-    """A name of a model on the Hub; None if it cannot be one."""
-    bare = _HOSTS.sub("", name.strip())
-    found = _NAME.fullmatch(unquote(bare).rstrip("/"))
-    if found is None or ".." in found["repo"] or ".." in (found["tag"] or "").split("/"):
-        return None
-    tag = found["tag"]
-    return Wanted(found["repo"], None if tag is None or tag.lower() == "latest" else tag)
-
-
 def shard_names(path: str) -> tuple[str, ...]:
     """All files of the model that ``path`` is one of; itself alone if it is no shard."""
     shard = _SHARD.match(path.removesuffix(".gguf"))
@@ -149,6 +121,9 @@ def choose(wanted: Wanted, found: Sequence[Candidate], *, small: bool = False) -
         raise ModelNotFoundError(f"{wanted.repo} holds no GGUF model; look for a -GGUF repository")
     if wanted.tag is None:
         matching = _by_preference(found, small=small)
+    elif wanted.tag.endswith("/"):
+        inside = [c for c in found if f"{c.prefix}/".lower().startswith(wanted.tag.lower())]
+        matching = _by_preference(inside, small=small)
     else:
         matching = _whole_first([c for c in found if _is_meant(c, wanted.tag)])
     if not matching:
@@ -224,3 +199,7 @@ def _whole_first(found: Sequence[Candidate]) -> list[Candidate]:
         if known is None or (c.count, c.prefix) < (known.count, known.prefix):
             best[base] = c
     return list(best.values())
+
+
+__all__ = ["PREFERENCE", "Candidate", "Entry", "Wanted", "candidates", "choose"]
+__all__ += ["listing", "parse", "shard_names"]

@@ -4,6 +4,8 @@
 
     models--user--name/
         blobs/<etag>                    the bytes; a large file's etag is its sha256
+                                        (huggingface_hub may put a link here, to a store
+                                        that all repositories share under other hashes)
         snapshots/<commit>/<file>       a link to them
         refs/main                       the commit that main was when it was last asked
 
@@ -13,11 +15,18 @@ llama.cpp, huggingface_hub and localspec share it, so nothing is fetched or kept
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import uuid
 from pathlib import Path
 
+from localspec.models.hub.environment import is_true
+
 PARTIAL_SUFFIX = ".localspec.incomplete"
 """Of files that a pull has begun; huggingface_hub lists what ends in ``.incomplete`` as such."""
+_SPANS_SUFFIX = ".localspec.missing"
+_SHORTEST_COMMIT = 7
+_HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 def cache_folder() -> Path:
@@ -65,10 +74,22 @@ def ref(repo: str, name: str = "main") -> str | None:
         return None
 
 
+def commit_of(repo: str, revision: str) -> str | None:
+    """The commit here that a branch, tag or commit means, which may be shortened."""
+    noted = ref(repo, revision)
+    if noted is not None or len(revision) < _SHORTEST_COMMIT:
+        return noted
+    found = [path.name for path in snapshots(repo) if path.name.startswith(revision.lower())]
+    return found[0] if len(found) == 1 else None
+
+
 def find_file(
     repo: str, file: str, revision: str | None = None, sha256: str | None = None
 ) -> Path | None:
-    """A file of a repository; at any commit if none is given or if its hash is the right one."""
+    """A file of a repository; at any commit if none is given or if its hash is the right one.
+
+    A file with that hash is also found where its name was changed.
+    """
     pinned = repo_folder(repo) / "snapshots" / revision / file if revision else None
     if pinned is not None and pinned.is_file():
         return pinned
@@ -76,12 +97,42 @@ def find_file(
         path = snapshot / file
         if path.is_file() and (etag(path) == sha256 if sha256 else revision is None):
             return path
+    return None if sha256 is None else _renamed(repo, sha256)
+
+
+def _renamed(repo: str, sha256: str) -> Path | None:
+    """A file with that content, whatever its name."""
+    if not (repo_folder(repo) / "blobs" / sha256).is_file():
+        return None
+    for snapshot in snapshots(repo):
+        for file in cached_files(snapshot):
+            if etag(snapshot / file) == sha256:
+                return snapshot / file
     return None
 
 
+def in_snapshot(repo: str, path: Path) -> tuple[Path, str]:
+    """The folder of the commit that a file of the cache belongs to, and its path in there."""
+    top = repo_folder(repo) / "snapshots"
+    commit, *steps = path.relative_to(top).parts
+    return top / commit, "/".join(steps)
+
+
 def etag(path: Path) -> str:
-    """The name of the blob that a file of a snapshot points to."""
-    return path.resolve().name
+    """The name of the blob that a file of a snapshot points to.
+
+    One link is followed: behind the blob there may be another, into the store that huggingface_hub
+    shares between repositories, where names are other hashes.
+    """
+    try:
+        return path.readlink().name
+    except OSError:
+        return path.name
+
+
+def is_hash(tag: str) -> bool:
+    """Whether the name of a blob is the hash of its content."""
+    return _HASH.fullmatch(tag) is not None
 
 
 def cached_files(snapshot: Path) -> dict[str, int]:
@@ -99,6 +150,11 @@ def partial(repo: str, tag: str) -> Path:
     In the cache itself, so that putting it in its place is a rename and not a copy of gigabytes.
     """
     return repo_folder(repo) / "blobs" / (tag + PARTIAL_SUFFIX)
+
+
+def spans_file(part: Path) -> Path:
+    """Which bytes a partial file lacks, where that is more than its end."""
+    return part.with_name(part.name.removesuffix(PARTIAL_SUFFIX) + _SPANS_SUFFIX)
 
 
 def lock(repo: str, tag: str) -> Path:
@@ -119,16 +175,33 @@ def place(repo: str, commit: str, file: str, tag: str, part: Path | None) -> Pat
     blob, pointer = folder / "blobs" / tag, folder / "snapshots" / commit / file
     pointer.parent.mkdir(parents=True, exist_ok=True)
     if part is not None:
-        part.replace(blob)
+        try:
+            part.replace(blob)
+        except FileNotFoundError:
+            # Where locks do not hold, as on some network file systems, another pull was first.
+            if not blob.is_file():
+                raise
+        spans_file(part).unlink(missing_ok=True)
     if pointer.is_symlink() and pointer.resolve() == blob.resolve():
         return pointer
     fresh = pointer.with_name(f".{pointer.name}.{uuid.uuid4().hex[:8]}")
+    if is_true("HF_HUB_DISABLE_SYMLINKS"):
+        return _without_link(blob, pointer, fresh, keep=part is None)
     try:
         fresh.symlink_to(os.path.relpath(blob, pointer.parent))
     except OSError:  # a file system without links: huggingface_hub, too, then keeps the file there
-        blob.replace(pointer)
-        return pointer
+        return _without_link(blob, pointer, fresh, keep=False)
     fresh.replace(pointer)
+    return pointer
+
+
+def _without_link(blob: Path, pointer: Path, fresh: Path, *, keep: bool) -> Path:
+    """Put the bytes themselves in the snapshot; ``keep`` leaves the blob to others who link it."""
+    if keep or blob.is_symlink():
+        shutil.copyfile(blob, fresh)
+        fresh.replace(pointer)
+    else:
+        blob.replace(pointer)
     return pointer
 
 

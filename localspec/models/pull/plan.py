@@ -9,9 +9,9 @@ from pathlib import Path
 from localspec.errors import LocalspecError, OutOfMemoryError
 from localspec.models.catalog.pair import NOT_STATED, Pair
 from localspec.models.gguf.header import Header
-from localspec.models.hub import api, hf_cache
-from localspec.models.hub.download import Job
+from localspec.models.hub import api, hf_cache, spans
 from localspec.models.hub.file_names import Entry
+from localspec.models.hub.jobs import Job
 from localspec.models.memory.fit import TOO_BIG
 
 
@@ -105,8 +105,8 @@ def missing_bytes(job: Job) -> int:
     ):
         return 0
     part = hf_cache.partial(job.repo, job.entry.etag)
-    have = part.stat().st_size if part.is_file() else 0
-    return max(0, job.entry.size - have)
+    missing = spans.read(hf_cache.spans_file(part), part, job.entry.size)
+    return job.entry.size if missing is None else sum(end - start for start, end in missing)
 
 
 def require_memory(plan: Plan) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass, field
 
 from localspec.config import paths
@@ -25,10 +24,14 @@ from localspec.models.catalog.pair import (
 from localspec.models.catalog.resolve import NO_DRAFT, pair_called, unknown
 from localspec.models.compat import heads
 from localspec.models.compat.vocabularies import vocabulary_mismatch
-from localspec.models.gguf.header import Header, parse_header, read_header
+from localspec.models.gguf.header import read_header
 from localspec.models.gguf.vocabulary import HeaderVocabulary, require_text_model
 from localspec.models.hub import api, file_names, hf_cache
 from localspec.models.hub.file_names import Entry, Wanted
+from localspec.models.hub.links import MAIN
+from localspec.models.hub.refusals import RevisionGoneError
+from localspec.models.hub.remote_header import header_of
+from localspec.models.hub.waits import Waits
 from localspec.models.memory.fit import quick_verdict
 from localspec.models.pull.plan import Part, Plan
 
@@ -38,8 +41,10 @@ _MOST_SUGGESTIONS = 3
 """Headers to read when looking for a draft; each is a few megabytes."""
 
 
-def prepare(name: str, draft: str | None) -> Plan:
+def prepare(name: str, draft: str | None, waits: Waits | None = None) -> Plan:
     """Decide what to pull and see that it belongs together; a few megabytes of headers are read.
+
+    ``waits`` is told where the Hub makes us wait, and may end it.
 
     Raises:
         UsageError: there is nothing to pull, or more than one file is meant.
@@ -49,14 +54,16 @@ def prepare(name: str, draft: str | None) -> Plan:
         ModelFileError: what the Hub has is not what the catalogue pins, or no GGUF.
         UnsupportedModelError: it is no text model.
         LocalspecError: the Hub cannot be reached.
+        Interrupted: ``waits`` ended it.
     """
-    return _Planner(name, draft).plan()
+    return _Planner(name, draft, waits or Waits()).plan()
 
 
 @dataclass
 class _Planner:
     name: str
     draft: str | None
+    waits: Waits
     notices: list[str] = field(default_factory=list)
 
     def plan(self) -> Plan:
@@ -126,21 +133,25 @@ class _Planner:
             return Part(role, header, None, (), source.path, None)
         if isinstance(source, HubFile):
             repo, entry = self.pinned(source)
-            branch = None if source.revision else "main"
+            branch = None if source.revision else MAIN
             if branch:
-                self.note_drift(repo, entry)
+                self.note_drift(repo, entry, branch)
             this = Wanted(repo.name, entry.path)
             whole = file_names.choose(this, file_names.candidates(repo.entries, this))
-            return Part(role, _header(repo, whole.first), repo, whole.entries, None, branch)
+            return Part(
+                role, header_of(repo, whole.first, self.waits), repo, whole.entries, None, branch
+            )
         return self.chosen(role, source)
 
     def chosen(self, role: str, wanted: Wanted) -> Part:
-        """The model that a person's words mean; names that lie are found out by their headers."""
-        repo = api.look_up(wanted.repo)
+        """The model that a user's words mean; names that lie are found out by their headers."""
+        repo = api.look_up(wanted.repo, wanted.revision, self.waits)
         found = file_names.candidates(repo.entries, wanted)
+        asked = wanted.revision or MAIN
+        branch = None if repo.commit.startswith(asked.lower()) else asked
         while True:
             candidate = file_names.choose(wanted, found, small=role == "draft")
-            header = _header(repo, candidate.first)
+            header = header_of(repo, candidate.first, self.waits)
             try:
                 if role == "target" or heads.kind(header) == heads.MODEL:
                     require_text_model(header)
@@ -150,16 +161,18 @@ class _Planner:
                     raise
                 found = others
             else:
-                self.note_drift(repo, candidate.first)
-                return Part(role, header, repo, candidate.entries, None, "main")
+                if branch is not None:
+                    self.note_drift(repo, candidate.first, branch)
+                return Part(role, header, repo, candidate.entries, None, branch)
 
-    def note_drift(self, repo: api.Repo, entry: Entry) -> None:
+    def note_drift(self, repo: api.Repo, entry: Entry, branch: str) -> None:
         """Say that a file was replaced since it was pulled."""
-        before = hf_cache.ref(repo.name)
+        before = hf_cache.ref(repo.name, branch)
         if before is None or before == repo.commit:
             return
         old = hf_cache.find_file(repo.name, entry.path, before)
-        if old is not None and hf_cache.etag(old) != entry.etag:
+        tag = None if old is None else hf_cache.etag(old)
+        if tag is not None and hf_cache.is_hash(tag) and tag != entry.etag:
             self.notices.append(
                 f"{entry.path} was replaced on the Hub since it was pulled; the new one is "
                 "fetched, and the old one stays in the cache (`hf cache prune` drops it)"
@@ -168,9 +181,9 @@ class _Planner:
     def pinned(self, file: HubFile) -> tuple[api.Repo, Entry]:
         """A file of the catalogue, which must be the one that the catalogue means."""
         try:
-            repo = api.look_up(file.repo, file.revision)
-        except api.CommitGoneError:
-            repo = api.look_up(file.repo)
+            repo = api.look_up(file.repo, file.revision, self.waits)
+        except RevisionGoneError:
+            repo = api.look_up(file.repo, waits=self.waits)
             entry = next((e for e in repo.entries if e.sha256 == file.sha256), None)
             if entry is None or file.sha256 is None:
                 raise ModelFileError(
@@ -218,22 +231,3 @@ class _Planner:
             if vocabulary_mismatch(ours, theirs) is None:
                 return pair.name
         return None
-
-
-@functools.lru_cache(maxsize=16)
-def _header(repo: api.Repo, entry: Entry) -> Header:
-    """The header of a file, of the one that is here if it is."""
-    local = hf_cache.find_file(repo.name, entry.path, repo.commit)
-    if local is not None and local.stat().st_size == entry.size:
-        try:
-            return read_header(local)
-        except ModelFileError:  # damaged here: the pull that follows finds out and mends it
-            pass
-    name = entry.path.rsplit("/", 1)[-1]
-    header = parse_header(api.fetcher(repo, entry), entry.size, name)
-    if header.end > entry.size:
-        raise ModelFileError(
-            f"{name} is cut short on the Hub: it has {entry.size} bytes of {header.end}; choose "
-            "another file or repository"
-        )
-    return header

@@ -1,7 +1,8 @@
 """A pull in a process of its own, for interfaces: what it says, and the process itself.
 
 ``python -m localspec.models.pull.process [--force] NAME [DRAFT]`` writes one JSON object a line:
-`Planned`, then `Going` a few times a second, then `Pulled` or `Refused`. It stops, and keeps what
+`Waiting` where the Hub asks to wait, `Planned`, then `Going` a few times a second, then `Pulled` or
+`Refused`. It stops, and keeps what
 has arrived, when its stdin ends: because somebody closed it, or because whoever started it is gone.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import sys
 import threading
 import time
@@ -16,12 +18,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from localspec.errors import Interrupted, LocalspecError
-from localspec.models.hub.download import Progress
+from localspec.models.hub.jobs import Progress
+from localspec.models.hub.waits import Waits, in_words
 
 _FORCE = "--force"
 """Pulls even what is too big for this machine."""
 _TOLD_EVERY = 0.25
 """Seconds."""
+_GRACE = 1.5
+"""Seconds from the wish to stop to the end, whatever hangs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,14 @@ class Planned:
 
 
 @dataclass(frozen=True, slots=True)
+class Waiting:
+    """Nothing is decided yet, because the Hub is to be asked again after a while."""
+
+    why: str
+    """With the seconds that are left; empty when it is asked again."""
+
+
+@dataclass(frozen=True, slots=True)
 class Going:
     """How far it is."""
 
@@ -48,6 +61,8 @@ class Going:
     """Bytes that came over the line."""
     checking: bool
     """Whether all it does is to check what is here."""
+    pause: str = ""
+    """Why nothing comes, and for how long still; empty while something does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +81,8 @@ class Refused:
     """Whether somebody wanted it so."""
 
 
-Said = Planned | Going | Pulled | Refused
-_KINDS: dict[str, type[Said]] = {t.__name__: t for t in (Planned, Going, Pulled, Refused)}
+Said = Waiting | Planned | Going | Pulled | Refused
+_KINDS: dict[str, type[Said]] = {t.__name__: t for t in (Waiting, Planned, Going, Pulled, Refused)}
 
 
 def arguments(name: str, draft: str | None, *, force: bool) -> list[str]:
@@ -93,7 +108,7 @@ def decode(line: bytes) -> Said:
         if kind is Planned:
             facts["notices"] = tuple(facts["notices"])
         return kind(**facts)
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         shown = line.decode("utf-8", "replace").strip()
         raise LocalspecError(f"the pull said something odd: {shown[:200]}") from None
 
@@ -120,21 +135,38 @@ class _Teller:
                 sum(file.size for file in files),
                 sum(file.fetched for file in files),
                 "checking" in busy and "fetching" not in busy,
+                next((file.pause for file in files if file.pause), ""),
             )
         )
+
+
+class _Told(Waits):
+    """Waits that are told to whoever reads."""
+
+    def __init__(self, teller: _Teller, stop: threading.Event) -> None:
+        super().__init__(stop)
+        self._teller = teller
+
+    def show(self, why: str, left: float) -> None:
+        """Say it."""
+        self._teller.say(Waiting(in_words(why, left)))
+
+    def clear(self) -> None:
+        """Say that it is over."""
+        self._teller.say(Waiting(""))
 
 
 def _pull(
     name: str, draft: str | None, teller: _Teller, stop: threading.Event, *, force: bool
 ) -> None:
-    from localspec.models.hub.api import is_offline
+    from localspec.models.hub.environment import is_offline
     from localspec.models.pull.plan import require_memory, require_room
     from localspec.models.pull.planner import prepare
     from localspec.models.pull.transfers import obtain_all
 
     if is_offline():
         raise LocalspecError(f"HF_HUB_OFFLINE is set, so {name} cannot be pulled")
-    plan = prepare(name, draft)
+    plan = prepare(name, draft, _Told(teller, stop))
     planned = Planned(plan.n_bytes, plan.missing, plan.licence, plan.notices, plan.suggestion)
     teller.say(planned)
     if not force:
@@ -143,17 +175,23 @@ def _pull(
     teller.say(Pulled(obtain_all(plan.jobs, teller, stop.is_set).fetched))
 
 
-def _stop_at_end_of_stdin(stop: threading.Event) -> None:
-    while sys.stdin.buffer.read(1):
+def _stop_at_end_of_stdin(stop: threading.Event, teller: _Teller) -> None:
+    # Not by sys.stdin: the lock of its buffer, held here, would abort the interpreter at its end.
+    while os.read(sys.stdin.fileno(), 1):
         pass
     stop.set()
+    time.sleep(_GRACE)
+    # Still here: a question to the Hub hangs. Whatever has arrived is on disk.
+    error = Interrupted("interrupted")
+    teller.say(Refused(str(error), stopped=True))
+    os._exit(error.exit_code)
 
 
 def main(words: Sequence[str]) -> int:
     """Pull what the words name; the exit status."""
     name, *draft = (word for word in words if word != _FORCE)
     stop, teller = threading.Event(), _Teller()
-    threading.Thread(target=_stop_at_end_of_stdin, args=(stop,), daemon=True).start()
+    threading.Thread(target=_stop_at_end_of_stdin, args=(stop, teller), daemon=True).start()
     try:
         _pull(name, draft[0] if draft else None, teller, stop, force=_FORCE in words)
     except LocalspecError as error:

@@ -38,6 +38,7 @@ class Removal:
             self.strategy.execute()
         for path in self.partials:
             path.unlink(missing_ok=True)
+            hf_cache.spans_file(path).unlink(missing_ok=True)
 
 
 def plan_removal(name: str) -> Removal:
@@ -53,7 +54,7 @@ def plan_removal(name: str) -> Removal:
     else:
         wanted = _wanted(name)
         paths, kept = _of_hub(wanted), []
-        partials = [] if wanted.tag else hf_cache.partials(wanted.repo)
+        partials = [] if wanted.tag or wanted.revision else hf_cache.partials(wanted.repo)
     if not paths and not partials:
         why = f" ({'; '.join(kept)})" if kept else ""
         raise ModelNotFoundError(f"nothing of {name!r} is here to remove{why}")
@@ -109,7 +110,10 @@ def _partials_of_pair(pair: Pair) -> list[Path]:
 def _of_hub(wanted: file_names.Wanted) -> list[Path]:
     """All shards of a model of the Hub, at every commit that is here."""
     found = []
+    commit = None if wanted.revision is None else hf_cache.commit_of(wanted.repo, wanted.revision)
     for snapshot in hf_cache.snapshots(wanted.repo):
+        if wanted.revision is not None and snapshot.name != commit:
+            continue
         files = hf_cache.cached_files(snapshot)
         entries = [file_names.Entry(path, size) for path, size in files.items()]
         try:

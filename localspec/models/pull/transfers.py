@@ -12,14 +12,18 @@ from pathlib import Path
 from localspec.errors import Interrupted
 from localspec.models.catalog.pair import HubFile
 from localspec.models.hub import hf_cache
-from localspec.models.hub.download import Job, Progress, is_whole, obtain
+from localspec.models.hub.download import is_whole, obtain
 from localspec.models.hub.file_names import Entry
+from localspec.models.hub.jobs import Job, Progress
+from localspec.models.hub.lanes import Lanes
 
 _AT_ONCE = 4
-"""Files; more connections gain nothing on a home line and look like an attack from outside."""
+"""Files; more connections are for `localspec.models.hub.lanes` to decide."""
 _TICK = 0.1
 _PATIENCE = 3.0
 """Seconds for the other files to stop when one has failed."""
+_STOP_PATIENCE = 1.0
+"""The same when the user stops them; what hangs longer is left to end with the program."""
 
 Watch = Callable[[Sequence[Progress]], None]
 """Called about ten times a second, to show how far things are."""
@@ -43,9 +47,10 @@ def obtain_all(jobs: Sequence[Job], watch: Watch, stopped: Callable[[], bool]) -
     """
     bars = [Progress(job.entry.path.rsplit("/", 1)[-1], job.entry.size) for job in jobs]
     found: dict[int, Path] = {}
+    lanes = Lanes()
 
     def have(index: int, cancel: threading.Event) -> None:
-        found[index] = obtain(jobs[index], bars[index], cancel)
+        found[index] = obtain(jobs[index], bars[index], cancel, lanes)
 
     _in_threads(len(jobs), have, lambda: watch(bars), stopped)
     return Obtained(tuple(found[i] for i in range(len(jobs))), sum(bar.fetched for bar in bars))
@@ -58,12 +63,13 @@ def is_here(file: HubFile, watch: Watch, stopped: Callable[[], bool]) -> Path | 
         Interrupted: ``stopped`` said so.
     """
     paths = file.paths()
-    entries = [_expected(file, path, alone=len(paths) == 1) for path in paths]
+    alone = len(paths) == 1
+    entries = [_expected(file, p, first=i == 0, alone=alone) for i, p in enumerate(paths)]
     bars = [Progress(path.name, entry.size) for path, entry in zip(paths, entries, strict=True)]
     whole: list[bool] = []
 
     def look(index: int, cancel: threading.Event) -> None:
-        if len(entries[index].etag) in {40, 64}:  # else it is not kept under its hash
+        if hf_cache.is_hash(entries[index].etag):  # else it is not kept under its hash
             whole.append(is_whole(paths[index], entries[index], bars[index], cancel))
         bars[index].state = "done"
 
@@ -71,10 +77,9 @@ def is_here(file: HubFile, watch: Watch, stopped: Callable[[], bool]) -> Path | 
     return paths[0] if paths and all(whole) else None
 
 
-def _expected(file: HubFile, path: Path, *, alone: bool) -> Entry:
+def _expected(file: HubFile, path: Path, *, first: bool, alone: bool) -> Entry:
     """What a cached file must be: the one that is pinned, or what its blob's name says."""
-    pinned = file.sha256 if path.name == file.file.rsplit("/", 1)[-1] else None
-    etag = pinned or hf_cache.etag(path)
+    etag = (file.sha256 if first else None) or hf_cache.etag(path)
     known = file.n_bytes if alone and file.revision else None
     size = known if known is not None else path.stat().st_size
     return Entry(path.name, size, sha256=etag if len(etag) == 64 else None, oid=etag)
@@ -103,7 +108,7 @@ def _in_threads(
         if stopped():
             cancel.set()
         next((t for t in threads if t.is_alive()), threads[0]).join(_TICK)
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + (_STOP_PATIENCE if stopped() else _PATIENCE)
     for thread in threads:
         thread.join(max(0.0, deadline - time.monotonic()))
     tick()

@@ -1,0 +1,1 @@
+"""Files that localspec writes: whole or absent, readable by their owner only."""

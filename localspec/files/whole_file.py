@@ -1,0 +1,92 @@
+"""Files that are whole or absent, and that only their owner can read, from their first byte on.
+
+What is written goes into a new file beside its place, is brought to the disk, and takes the place
+in one step. A failure leaves what was there, and nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+
+@contextlib.contextmanager
+def replacing(path: Path, *, mode: int = 0o600, suffix: str = ".part") -> Iterator[BinaryIO]:
+    """A file to write; it becomes ``path`` when the block ends, unless that raises.
+
+    Raises:
+        OSError: it cannot be written; what was at ``path`` is there still.
+    """
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}-", suffix=suffix)
+    part = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        if mode != 0o600:
+            part.chmod(mode)
+        part.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise
+    sync_folder(path.parent)
+
+
+def replace(path: Path, parts: Iterable[bytes], *, mode: int = 0o600) -> None:
+    """Write a file in place of what is at ``path``.
+
+    Raises:
+        OSError: see `replacing`.
+    """
+    with replacing(path, mode=mode) as file:
+        for part in parts:
+            file.write(part)
+
+
+def create(path: Path, data: bytes) -> None:
+    """Write a file where there is none.
+
+    Raises:
+        FileExistsError: there is one; it stays as it is.
+        OSError: it cannot be written; nothing is left.
+    """
+    if path.is_symlink() or path.exists():
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}-", suffix=".part")
+    part = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(part, path)  # which, unlike a rename, never takes the place of another file
+        except FileExistsError:
+            raise
+        except OSError:  # a file system without links; the check above has to do
+            part.replace(path)
+            return
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink()
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring the names in a folder to the disk, where the system can."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+__all__ = ["create", "replace", "replacing", "sync_folder"]

@@ -1,0 +1,73 @@
+"""Renders chat templates within limits of time and memory.
+
+Started as ``python -m localspec.generation.template_child``.
+
+One JSON object a line on stdin, one on stdout. ``{"source"}`` compiles a template, answered by
+``{"ok": true}`` or ``{"broken": reason}``; ``{"source", "messages", "bos", "eos"}`` renders it,
+answered by ``{"text"}`` or ``{"refused": reason}``. A request that exceeds a limit ends the
+process; so does the end of stdin.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import signal
+import sys
+from typing import Any
+
+from localspec.generation.template_program import BrokenTemplateError, Program, RefusedError
+
+MEMORY = 768 << 20
+"""Bytes of address space."""
+SECONDS = 10.0
+"""For one request."""
+LONGEST_TEXT = 32 << 20
+"""Characters of a rendered prompt."""
+_LONGEST_REASON = 500
+
+
+def main() -> None:
+    """Answer requests until stdin ends."""
+    with contextlib.suppress(ImportError, OSError, ValueError):  # Windows has none
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    for line in sys.stdin.buffer:
+        _arm(SECONDS)
+        answer = json.dumps(_answer(json.loads(line))).encode() + b"\n"
+        _arm(0)
+        sys.stdout.buffer.write(answer)
+        sys.stdout.buffer.flush()
+
+
+def _arm(seconds: float) -> None:
+    """End this process in so many seconds, whatever it does then, and though nobody waits."""
+    if hasattr(signal, "setitimer"):
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+_program = functools.lru_cache(maxsize=4)(Program)
+
+
+def _answer(request: dict[str, Any]) -> dict[str, Any]:
+    try:
+        program = _program(request["source"])
+        if "messages" not in request:
+            return {"ok": True}
+        text = program.render(request["messages"], request["bos"], request["eos"])
+    except BrokenTemplateError as error:
+        return {"broken": str(error)[:_LONGEST_REASON]}
+    except RefusedError as error:
+        return {"refused": str(error)[:_LONGEST_REASON]}
+    except MemoryError:
+        return {"refused": f"it takes more than {MEMORY >> 20} MB of memory"}
+    if len(text) > LONGEST_TEXT:
+        return {"refused": f"it makes a prompt of {len(text) >> 20} million characters"}
+    return {"text": text}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,267 @@
+"""Requests to the Hub: address, token, proxies and limits, by the variables of huggingface_hub.
+
+Read here: HF_ENDPOINT, HF_TOKEN (or `hf auth login`), HF_HUB_DISABLE_IMPLICIT_TOKEN,
+HF_HUB_OFFLINE, HF_HUB_DOWNLOAD_TIMEOUT, HF_HUB_ETAG_TIMEOUT, HF_HUB_USER_AGENT_ORIGIN, and the
+proxies of the environment. The token goes to the Hub's own origin and nowhere else. Answers are
+read up to a limit, and nothing but what is asked for here is ever requested.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import importlib.util
+import json
+import os
+import threading
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import httpx2
+
+from localspec import __version__
+from localspec.errors import AccessError, LocalspecError, ModelNotFoundError, UsageError
+from localspec.models.hub.environment import is_offline, is_true
+
+HUB = "https://huggingface.co"
+READ_TIMEOUT = 30.0
+"""Seconds without a byte; HF_HUB_DOWNLOAD_TIMEOUT overrides it."""
+_CONNECT_TIMEOUT = 10.0
+_MOST_JSON = 32 << 20
+"""Bytes of one answer; a page of a thousand files has half a million."""
+_TIMEOUTS = ("HF_HUB_DOWNLOAD_TIMEOUT", "HF_HUB_ETAG_TIMEOUT")
+_WEB = frozenset({"http", "https"})
+_PROXIES = _WEB | {"socks5", "socks5h"}
+
+
+class Refused(Exception):  # noqa: N818 - it is what the server did
+    """A status of 400 or more. ``redirected``: another host than the Hub's said it."""
+
+    def __init__(self, response: httpx2.Response) -> None:
+        super().__init__(f"status {response.status_code}")
+        self.status = response.status_code
+        self.headers = response.headers
+        self.host = response.url.host
+        self.path = response.url.path
+        self.redirected = bool(response.history) and origin(response.url) != origin(
+            httpx2.URL(endpoint())
+        )
+
+
+class NoHubError(Exception):
+    """An answer that is not one of a Hub; ``str`` says in which way."""
+
+
+TROUBLE = (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, Refused)
+"""What a request can end in, apart from errors of ours."""
+
+
+def endpoint() -> str:
+    """The Hub's address, or that of the mirror which HF_ENDPOINT names.
+
+    Raises:
+        UsageError: HF_ENDPOINT is no address.
+    """
+    text = os.environ.get("HF_ENDPOINT", "").strip()
+    if not text:
+        return HUB
+    if _is_address(text, _WEB):
+        return text.rstrip("/")
+    hint = f"; write https://{text}" if _is_address(f"https://{text}", _WEB) else ""
+    raise UsageError(f"HF_ENDPOINT={text} is no http address{hint}")
+
+
+def _is_address(text: str, schemes: frozenset[str]) -> bool:
+    try:
+        parts = urlsplit(text)
+        httpx2.URL(text)
+        return parts.scheme in schemes and bool(parts.hostname) and (parts.port or 1) > 0
+    except (ValueError, httpx2.InvalidURL):
+        return False
+
+
+def origin(url: httpx2.URL) -> tuple[str, str, int | None]:
+    """Scheme, host and port."""
+    port = url.port or {"http": 80, "https": 443}.get(url.scheme)
+    return url.scheme, url.host.lower(), port
+
+
+def token() -> str | None:
+    """The user's token; None where there is none, or it is not to be sent.
+
+    Raises:
+        AccessError: it cannot be a token.
+    """
+    if is_true("HF_HUB_DISABLE_IMPLICIT_TOKEN"):
+        return None
+    for name in _TIMEOUTS:
+        timeout(name)  # which huggingface_hub reads when it is imported, and then raises ValueError
+    from huggingface_hub import get_token
+
+    found = get_token()
+    if found and not (found.isascii() and found.isprintable() and " " not in found):
+        raise AccessError("HF_TOKEN holds characters that no token has; set it anew")
+    return found
+
+
+def timeout(name: str) -> httpx2.Timeout:
+    """Limits of a request by the variable that huggingface_hub reads for it.
+
+    Raises:
+        UsageError: it is no number of seconds.
+    """
+    text = os.environ.get(name, "").strip()
+    if text and not (text.isdecimal() and int(text) > 0):
+        raise UsageError(f"{name}={text} must be a whole number of seconds")
+    return httpx2.Timeout(float(text) if text else READ_TIMEOUT, connect=_CONNECT_TIMEOUT)
+
+
+def headers(*, start: int = 0, end: int | None = None) -> dict[str, str]:
+    """Headers of a request for a range of bytes; ``end`` is not included.
+
+    Raises:
+        AccessError: see `token`.
+    """
+    return {**_own_headers(), "Range": f"bytes={start}-{'' if end is None else end - 1}"}
+
+
+def _own_headers() -> dict[str, str]:
+    found = {
+        "User-Agent": f"localspec/{__version__}",
+        "Accept-Encoding": "identity",  # compressed bytes have other offsets
+    }
+    from_whom = os.environ.get("HF_HUB_USER_AGENT_ORIGIN", "")
+    if from_whom and from_whom.isascii() and from_whom.isprintable():
+        found["User-Agent"] += f"; origin/{from_whom}"
+    if secret := token():
+        found["Authorization"] = f"Bearer {secret}"  # dropped by the client at a redirect elsewhere
+    return found
+
+
+@contextlib.contextmanager
+def stream(
+    url: str,
+    asked: dict[str, str],
+    *,
+    method: str = "GET",
+    limit: str = "HF_HUB_DOWNLOAD_TIMEOUT",
+    follow: bool = True,
+) -> Iterator[httpx2.Response]:
+    """An answer whose body is still to be read.
+
+    Raises:
+        Refused: a status of 400 or more; the body is not read.
+        httpx2.HTTPError: the connection failed.
+        LocalspecError: offline, or a proxy that cannot be used.
+    """
+    if is_offline():
+        raise ModelNotFoundError("HF_HUB_OFFLINE forbids connections, and this is not here")
+    with _client().stream(
+        method, url, headers=asked, timeout=timeout(limit), follow_redirects=follow
+    ) as response:
+        if response.status_code >= 400:
+            raise Refused(response)
+        yield response
+
+
+def ask(url: str) -> tuple[object, str | None]:
+    """The JSON that an address of the Hub answers with, and the address of its next page.
+
+    Raises:
+        NoHubError: it is no JSON, too large or too deep, or its next page is elsewhere.
+        Refused, httpx2.HTTPError, LocalspecError: see `stream`.
+    """
+    body = bytearray()
+    with stream(url, _own_headers(), limit="HF_HUB_ETAG_TIMEOUT") as response:
+        for chunk in response.iter_bytes():
+            body += chunk
+            if len(body) > _MOST_JSON:
+                raise NoHubError(f"it sends more than {_MOST_JSON >> 20} MiB")
+        further = response.links.get("next", {}).get("url")
+        following = None if further is None else response.url.join(further)
+    if following is not None and origin(following) != origin(httpx2.URL(endpoint())):
+        raise NoHubError("its next page is on another host")  # which must not get the token
+    try:
+        return json.loads(body), None if following is None else str(following)
+    except (ValueError, RecursionError):
+        raise NoHubError("it sends no JSON") from None
+
+
+def head(url: str) -> httpx2.Headers:
+    """The headers that the Hub itself answers with, not those of where it redirects to.
+
+    Raises:
+        Refused, httpx2.HTTPError, LocalspecError: see `stream`.
+    """
+    asked, limit = _own_headers(), "HF_HUB_ETAG_TIMEOUT"
+    with stream(url, asked, method="HEAD", limit=limit, follow=False) as response:
+        return response.headers
+
+
+@functools.cache
+def _client() -> httpx2.Client:
+    # trust_env would read the proxies once and refuse all of them where one is odd.
+    made = httpx2.Client(transport=_ByEnvironment(), trust_env=False)
+    atexit.register(made.close)
+    return made
+
+
+class _ByEnvironment(httpx2.BaseTransport):
+    """Sends each request through the proxy that the environment names for its address."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._by_proxy: dict[str | None, httpx2.HTTPTransport] = {}
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send it."""
+        return self._transport(_proxy(request.url)).handle_request(request)
+
+    def close(self) -> None:
+        """Close all connections."""
+        for transport in list(self._by_proxy.values()):
+            transport.close()
+
+    def _transport(self, proxy: str | None) -> httpx2.HTTPTransport:
+        speaks_socks = proxy is not None and proxy.startswith("socks")
+        if speaks_socks and importlib.util.find_spec("socksio") is None:
+            raise LocalspecError(
+                f"the proxy {_shown(proxy or '')} speaks SOCKS, which needs the package socksio "
+                "beside localspec (pip install socksio); or set HTTPS_PROXY to an http:// proxy"
+            )
+        with self._lock:
+            if proxy not in self._by_proxy:
+                self._by_proxy[proxy] = httpx2.HTTPTransport(proxy=proxy)
+            return self._by_proxy[proxy]
+
+
+def _proxy(url: httpx2.URL) -> str | None:
+    """The proxy for an address; None for none.
+
+    Raises:
+        UsageError: the variable names no proxy that can be used.
+    """
+    if proxy_bypass(url.host):
+        return None
+    proxies = getproxies()
+    scheme = url.scheme if proxies.get(url.scheme) else "all"
+    text = proxies.get(scheme, "").strip()
+    if not text:
+        return None
+    address = text if "://" in text else f"http://{text}"
+    if address.startswith("socks://"):  # as desktops write it
+        address = address.replace("socks://", "socks5://", 1)
+    if _is_address(address, _PROXIES):
+        return address
+    raise UsageError(
+        f"{scheme.upper()}_PROXY={_shown(text)} is no proxy that can be used; write "
+        "http://HOST:PORT or socks5://HOST:PORT"
+    )
+
+
+def _shown(address: str) -> str:
+    """An address without user and password."""
+    scheme, mark, rest = address.rpartition("://")
+    return scheme + mark + rest.rpartition("@")[2]

@@ -1,0 +1,128 @@
+"""What belongs to the user alone, and what must not stand in a log."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from localspec.cli import call
+from localspec.config import paths, whole_file
+from localspec.errors import LocalspecError
+from localspec.files.private import opener, without_secrets
+from localspec.llama import library
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="modes of POSIX")
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+@pytest.fixture(autouse=True)
+def _generous() -> object:
+    """A shell whose files everybody may read and write."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def test_a_log_is_for_its_owner_from_the_first_byte_and_an_older_one_becomes_so(
+    tmp_path: Path,
+) -> None:
+    old = tmp_path / "old.log"
+    old.write_text("older\n")
+    assert mode(old) == 0o666
+    for path in (old, tmp_path / "new.log"):
+        with open(path, "a", opener=opener) as file:
+            assert mode(path) == 0o600
+            file.write("line\n")
+    assert old.read_text() == "older\nline\n"
+
+
+def test_the_log_of_llama_cpp_is_private(tmp_path: Path) -> None:
+    library.log_to(tmp_path / "llama.log")
+    try:
+        library.logger.warning("a line")
+        assert mode(tmp_path / "llama.log") == 0o600
+    finally:
+        for handler in library.logger.handlers[:]:
+            library.logger.removeHandler(handler)
+            handler.close()
+        library.logger.addHandler(logging.NullHandler())
+
+
+@pytest.mark.parametrize("bits", [0o770, 0o707, 0o777])
+def test_a_folder_that_others_may_write_to_is_refused_with_the_remedy(
+    tmp_path: Path, bits: int
+) -> None:
+    folder = tmp_path / "home" / "data"
+    folder.mkdir(parents=True)
+    folder.chmod(bits)
+    with pytest.raises(LocalspecError, match=f"chmod 700 '{folder}'"):
+        paths.make(folder)
+    folder.chmod(0o700)
+    assert paths.make(folder) == folder
+
+
+def test_the_command_line_says_so_in_one_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = paths.data_dir()
+    folder.mkdir(parents=True)
+    folder.chmod(0o777)
+    assert call(["chats", "list"]) == 1
+    said = capfd.readouterr().err
+    assert said.startswith("localspec: others may write to ")
+    assert said.count("\n") == 1
+
+
+def test_a_new_folder_is_for_its_owner_only() -> None:
+    assert mode(paths.make(paths.state_dir())) == 0o700
+
+
+def test_a_file_that_is_replaced_was_never_open_to_others(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with whole_file.replacing(path) as file:
+        parts = [p for p in tmp_path.iterdir() if p != path]
+        assert [mode(p) for p in parts] == [0o600]
+        file.write(b"whole")
+    assert path.read_bytes() == b"whole"
+    assert mode(path) == 0o600
+    with pytest.raises(ZeroDivisionError), whole_file.replacing(path) as file:
+        file.write(b"%d" % (1 // 0))
+    assert path.read_bytes() == b"whole"
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("token hf_abcdefghijKLMNOP1234 refused", "token hf_*** refused"),
+        ("Authorization: Bearer abc.def-ghi", "Authorization: Bearer ***"),
+        ("proxy http://user:pa55@proxy:80 fails", "proxy http://***@proxy:80 fails"),
+        ("GET /x?a=1&Signature=abc~/d&b=2", "GET /x?a=1&Signature=***&b=2"),
+        ("an ordinary sentence: 3 tokens = 3", "an ordinary sentence: 3 tokens = 3"),
+    ],
+)
+def test_logs_and_messages_hold_no_secrets(text: str, shown: str) -> None:
+    assert without_secrets(text) == shown
+
+
+def test_a_defect_is_reported_without_secrets(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from localspec.cli import cli
+
+    def broken(**_: object) -> None:
+        raise KeyError("hf_abcdefghijKLMNOP1234")
+
+    monkeypatch.setattr(cli, "main", broken)
+    assert call(["models"]) == 1
+    assert "abcdefghij" not in capfd.readouterr().err
+    log = paths.state_dir() / "defect.log"
+    assert "abcdefghij" not in log.read_text()
+    assert mode(log) == 0o600

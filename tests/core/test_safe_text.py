@@ -1,0 +1,118 @@
+"""The door for texts that we did not write, and that nothing which shows a text goes round it."""
+
+from __future__ import annotations
+
+import ast
+import json
+import unicodedata
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import localspec
+from localspec.core.safe_text import SIGN, escape_json, is_safe, is_safe_name, safe_line, safe_text
+
+ROOT = Path(localspec.__file__).resolve().parent.parent
+ANYTHING = st.text(st.characters(exclude_categories=[]))
+
+OBEYED = "\x1b]0;title\x07\x1b]52;c;aGk=\x07\x9b2J\x08\x7f"
+
+
+def obeyed(text: str) -> set[str]:
+    """Characters that a terminal obeys, but for line feed and tab."""
+    return {
+        c
+        for c in text
+        if (unicodedata.category(c) in {"Cc", "Cs"} and c not in "\n\t")
+        or 0x202A <= ord(c) <= 0x202E
+        or 0x2066 <= ord(c) <= 0x2069
+    }
+
+
+@given(ANYTHING)
+def test_nothing_that_a_terminal_obeys_comes_through_the_door(text: str) -> None:
+    assert obeyed(safe_text(text)) == set()
+    assert is_safe(safe_text(text))
+    assert obeyed(safe_line(text)) | ({*safe_line(text)} & {*"\n\t\u2028\u2029"}) == set()
+    assert obeyed(escape_json(json.dumps(text, ensure_ascii=False))) == set()
+
+
+@given(ANYTHING)
+def test_json_for_a_terminal_stands_for_the_same_value(text: str) -> None:
+    assert json.loads(escape_json(json.dumps(text, ensure_ascii=False))) == text
+
+
+@given(st.text(st.characters(categories=["L", "N", "P", "S", "M", "Zs"])))
+def test_ordinary_text_is_left_as_it_is(text: str) -> None:
+    assert safe_text(text) == text
+    assert safe_line(text) == text
+    assert is_safe_name(text)
+
+
+def test_each_character_that_is_made_harmless_is_seen() -> None:
+    assert safe_text("a\x1b[1m\u202eb\n\tc\r\n") == f"a{SIGN}[1m{SIGN}b\n\tc\n"
+    assert safe_line("a\u200bb\u202ec\nd\te\udc80") == f"a{SIGN}b{SIGN}c d e{SIGN}"
+    assert safe_line("👩\u200d👧 \u06cc\u200c\u0647") == "👩\u200d👧 \u06cc\u200c\u0647"
+
+
+SHOWING = {"echo", "secho", "confirm", "prompt", "echo_via_pager", "progressbar"}
+DOORS = {
+    Path("localspec/cli/output.py"): "the door of the command line",
+    Path(
+        "localspec/models/memory/ask_machine.py"
+    ): "the answer of a child process, which its parent parses",
+    Path(
+        "localspec/models/pull/process.py"
+    ): "the protocol of a child process, which its parent parses",
+    Path("tui/app.py"): "the title of the window, through safe_line",
+}
+SOURCES = sorted(
+    p.relative_to(ROOT) for d in ("localspec", "tui") for p in (ROOT / d).rglob("*.py")
+)
+
+
+def ways_out(tree: ast.Module) -> list[str]:
+    """Calls and names that put a text on a terminal."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            if node.func.id == "print":
+                found.append(f"print, line {node.lineno}")
+        elif isinstance(node, ast.Attribute):
+            base = ast.unparse(node.value)
+            shows = base == "click" and node.attr in SHOWING
+            writes = node.attr in {"write", "writelines"} and any(
+                name in base for name in ("sys.stdout", "sys.stderr", "sys.__std", "terminal")
+            )
+            if shows or writes:
+                found.append(f"{base}.{node.attr}, line {node.lineno}")
+    return found
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=str)
+def test_no_module_shows_a_text_by_itself(source: Path) -> None:
+    found = ways_out(ast.parse((ROOT / source).read_text(encoding="utf-8")))
+    assert source in DOORS or found == [], f"{source}: {found}; use localspec.cli.output"
+
+
+def test_what_looks_for_other_ways_out_finds_them() -> None:
+    found = ways_out(
+        ast.parse("print(x)\nclick.echo(x, err=True)\nsys.stderr.write(x)\nclick.confirm(x)")
+    )
+    assert len(found) == 4
+
+
+def test_what_the_interface_draws_is_looked_at_last_of_all() -> None:
+    from rich.segment import Segment
+    from textual.color import Color
+
+    from tui.render.safe_lines import SafeLines
+
+    black = Color(0, 0, 0)
+    poisoned = [Segment("a" + OBEYED + "b\u202ec"), Segment("plain")]
+    drawn = SafeLines().apply(poisoned, black)
+    assert obeyed("".join(segment.text for segment in drawn)) == set()
+    whole = [Segment("שלום 👩\u200d👧")]
+    assert SafeLines().apply(whole, black) is whole

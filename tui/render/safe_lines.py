@@ -1,0 +1,32 @@
+"""The last look at every line of the interface, whatever widget drew it and whoever wrote it."""
+
+from __future__ import annotations
+
+from rich.segment import Segment
+from textual.color import Color
+from textual.filter import LineFilter
+
+from localspec.core.safe_text import is_safe, without_harmful
+
+
+class SafeLines(LineFilter):
+    """Takes out what a terminal would obey.
+
+    Widgets show such characters as signs (`tui.render.block_splitter.plain`); here they are taken
+    out wherever one forgot to: they have no width, so the line keeps its length.
+    """
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        """The segments without harmful characters; Textual's own control segments stay."""
+        del background
+        if all(segment.control or is_safe(segment.text) for segment in segments):
+            return segments
+        return [
+            segment
+            if segment.control
+            else Segment(without_harmful(segment.text), segment.style, segment.control)
+            for segment in segments
+        ]
+
+
+__all__ = ["SafeLines"]
