@@ -80,6 +80,7 @@ class Answering:
         reply = work.unfinished or conversation.answer()
         said, start = reply.text, len(reply.tokens)
         made, reply.made = reply.made, None
+        conversation.written_by(reply, chat.kept.info.model)
         ended = chat.kept.follow(conversation, question, reply)
         chat.meter.start()
         self.chat, chat.speaking = chat, reply

@@ -6,6 +6,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
+from localspec.characters import BIDI_CONTROLS, JOINERS
 from localspec.errors import UsageError
 
 if TYPE_CHECKING:
@@ -58,11 +59,12 @@ def require_text(text: str) -> str:
 
 def printable(text: str, also: str = "") -> str:
     """Without what a terminal would obey: escapes and other control characters."""
+    also += JOINERS
     return "".join(c if c.isprintable() or c in also else "\ufffd" for c in text)
 
 
 _OBEYED = {
-    **dict.fromkeys((*range(32), *range(127, 160)), "\ufffd"),
+    **dict.fromkeys((*range(32), *range(127, 160), *BIDI_CONTROLS), "\ufffd"),
     ord("\n"): "\n",
     ord("\t"): "\t",
     ord("\r"): None,  # it would write over what stands in the line

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from localspec.errors import Interrupted, LocalspecError
+from localspec.new_file import unfinished
 
 TYPES = {2: 10, 3: 11, 4: 2}
 """Bits a weight, roughly, to llama.cpp's file types: Q2_K, Q3_K_S, Q4_0."""
@@ -42,7 +43,7 @@ def rewrite(job: Rewriting, cancelled: Callable[[], bool]) -> None:
     """
     if cancelled():
         raise Interrupted("interrupted; no draft was written")
-    partial = Path(job.destination).with_suffix(".part")
+    partial = unfinished(Path(job.destination))
     asked = asdict(job) | {"destination": str(partial)}
     process = subprocess.Popen(
         [sys.executable, "-m", "localspec.llama.rewrite"],

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Awaitable
 from typing import TypeVar
 
 from localspec import config
-from localspec.chats.values import Listed
+from localspec.chats.values import Listed, date_of
 from localspec.chats.words import terms
 from localspec.errors import LocalspecError
 from tui.engine import Phase
@@ -201,7 +200,7 @@ class KeepingView(ChatView):
         if self.session.chat is not chat:  # the person has gone on meanwhile
             return
         self.close_chat()
-        self.hint(f"deleted {plain(chat.title)}; /undo brings it back")
+        self.hint(f'deleted "{plain(chat.title)}"; /undo brings it back')
 
     async def undo(self) -> None:
         """Bring back the chat that was deleted last."""
@@ -264,5 +263,4 @@ def _is_called(listed: Listed, query: str) -> bool:
 
 
 def _described(title: str, updated: float) -> str:
-    when = datetime.datetime.fromtimestamp(updated).astimezone()
-    return f"{when:%Y-%m-%d %H:%M}  {title}"
+    return f"{date_of(updated):<16}  {title}"
