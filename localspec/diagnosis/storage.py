@@ -52,11 +52,14 @@ def _folder(name: str, folder: Path) -> Finding:
 def _settings() -> Finding:
     path = config.config_dir() / "config.toml"
     try:
-        count = len(config.settings())
+        count, unknown = len(config.settings()), config.unknown()
     except LocalspecError as error:
         return Finding("settings", "broken", str(error), f"correct or delete {path}")
     if not count:
         return Finding("settings", "ok", f"none in {path}: defaults are used")
+    if unknown:
+        text, fix = "; ".join(unknown), f"correct or delete these lines of {path}"
+        return Finding("settings", "note", text, fix)
     return Finding("settings", "ok", f"{count} in {path}")
 
 
