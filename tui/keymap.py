@@ -24,7 +24,7 @@ _CHAT = (
     _key("chat.compare", "f3", "compare", "make the last reply again by plain decoding", "Compare"),
     _key("chat.token_left", "alt+left", "token(-1)", "the token before: p, q and alternatives"),
     _key("chat.token_right", "alt+right", "token(1)", "the token after"),
-    _key("chat.models", "f4", "models", "choose a model, or a draft for it"),
+    _key("chat.models", "f4", "models", "choose a model, or a draft for it", "Models"),
     _key("chat.settings", "ctrl+s", "settings", "see, change and save all settings"),
     _key("chat.again", "f5", "again", "answer the last question once more, on another branch"),
     _key("chat.continue", "f9", "continue", "have a stopped reply go on where it stopped"),

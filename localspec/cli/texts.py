@@ -98,8 +98,8 @@ def write_json(value: Any) -> None:
 def summary(stats: Stats) -> str:
     """One line about a reply."""
     parts = [f"{stats.emitted} tokens", f"{stats.tokens_per_second:.0f} tok/s"]
-    if stats.plain_tokens_per_second and stats.drafted:
-        parts.append(f"{stats.tokens_per_second / stats.plain_tokens_per_second:.2f}× plain")
+    if stats.times_plain is not None:
+        parts.append(f"{stats.times_plain:.1f}× plain")
     if stats.drafted:
         parts.append(f"accepted {stats.accepted}/{stats.verified} {stats.acceptance:.0%}")
         parts.append(f"{stats.tokens_per_round:.1f} tok/round")

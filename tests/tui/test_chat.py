@@ -11,12 +11,13 @@ from textual._xterm_parser import XTermParser
 
 from localspec import config
 from localspec.errors import ContextError, ModelFileError, UsageError
-from localspec.events import Message, Speculation, Token
+from localspec.events import Message, Round, Speculation, Token
 from localspec.values import Origin
 from tui.commands import SPECS, told_here
 from tui.conversation import Conversation, Turn
 from tui.engine import Phase
 from tui.remembered import details, restore
+from tui.speeds import Run
 from tui.theme import wanted
 from tui.widgets import chat_log
 from tui.widgets.message import Question, ReplyView
@@ -649,8 +650,9 @@ async def test_compare_makes_the_reply_again_plainly_with_the_same_seed(chat):
         await c.ask("Hello")
         await c.pilot.press("f3")
         await c.sees("identical: all 18 tokens are the same")
-        assert c.engine.drafted == [True, False]
-        assert c.engine.asked[0] == c.engine.asked[1]
+        await c.ready()
+        assert c.engine.drafted == [True, False, True, False, True]
+        assert all(asked == c.engine.asked[0] for asked in c.engine.asked)
         assert not c.engine.examined
         drafted, plainly = c.app.screen.query("CompareScreen TextFlow")
         assert plainly.region.x > drafted.region.right - 2
@@ -706,14 +708,51 @@ class Plain(Script):
 
 async def test_a_reply_without_drafts_is_not_compared_as_if_it_had_some(chat):
     plain = Plain(LONG, plain_tokens_per_second=10)
-    async with chat(plain, Plain(LONG), Script(LONG)) as c:
+    async with chat(plain, *[Plain(LONG)] * 4) as c:
         await c.ask("Hello")
         assert "× plain" not in c.stats
         await c.pilot.press("f3")
-        await c.sees("identical: all 18 tokens are the same; nothing was drafted in it")
+        await c.sees("identical: all 18 tokens are the same; nothing was drafted just now")
+
+
+async def test_a_comparison_measures_both_speeds_now_whatever_the_reply_once_took(chat):
+    slow, plainly, drafted = (Script(LONG, seconds=s) for s in (9.0, 0.05, 0.02))
+    async with chat(slow, plainly, drafted, plainly, drafted, size=(120, 30)) as c:
+        await c.ask("Hello")
+        await c.pilot.press("f3")
+        await c.sees("all 18 tokens are the same; with drafting it is 2.5× as fast")
+        await c.sees("with drafting  128.6 tok/s now")
+        await c.sees("plain decoding  51.4 tok/s now")
         await c.pilot.press("escape")
-        await c.ask("And with drafts?")
-        assert "× plain" in c.stats
+        await c.ready()
+        assert "× plain" not in c.stats  # the status line is of the reply as it was made
+
+
+async def test_a_comparison_of_equal_runs_that_differ_gives_no_factor(chat):
+    runs = [Script(LONG, seconds=s) for s in (0.02, 0.05, 0.02, 0.08, 0.02)]
+    async with chat(*runs, size=(120, 30)) as c:
+        await c.ask("Hello")
+        await c.pilot.press("f3")
+        await c.sees("equal runs differed by 60%, too much to compare speeds")
+        assert "× as fast" not in c.screen_text
+
+
+async def test_a_comparison_of_few_tokens_gives_no_factor(chat):
+    async with chat(*[Script("Only a few words.")] * 5, size=(120, 30)) as c:
+        await c.ask("Hello")
+        await c.pilot.press("f3")
+        await c.sees("the reply is too short to compare speeds")
+
+
+def test_a_hiccup_of_the_machine_does_not_change_a_measured_speed():
+    def done(seconds, drafted):
+        return Round(drafted, 1, 1, 2, 0, 0, seconds, "model", 10, Speculation("on"))
+
+    run, smooth = Run(draft=True), Run(draft=True)
+    for number in range(20):
+        run.add(done(5.0 if number == 7 else 0.02 + 0.02 * (number % 2), number % 2))
+        smooth.add(done(0.02 + 0.02 * (number % 2), number % 2))
+    assert run.speed == pytest.approx(smooth.speed)
 
 
 async def test_a_long_verdict_is_whole_and_both_replies_scroll_together(chat):

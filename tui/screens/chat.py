@@ -229,6 +229,7 @@ class ChatScreen(TokensView):
             return
 
         def closed(_: None) -> None:
+            comparison.left = True
             if not comparison.over:
                 self.session.stop()
 
