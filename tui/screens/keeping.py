@@ -16,7 +16,7 @@ from tui.widgets.message import Columns, Note
 
 T = TypeVar("T")
 _LISTED = 20
-_ID_SHOWN = 8
+ID_SHOWN = 8
 
 
 class KeepingView(ChatView):
@@ -107,7 +107,7 @@ class KeepingView(ChatView):
             listed = await self._asked(kept.chats())
             found = [(i.info, _described(i.info.title, i.info.updated)) for i in listed or ()]
         if found:
-            rows = [(info.id[:_ID_SHOWN], text) for info, text in found[:_LISTED]]
+            rows = [(info.id[:ID_SHOWN], text) for info, text in found[:_LISTED]]
             more = [("", f"and {len(found) - _LISTED} more")] if len(found) > _LISTED else []
             await self._list_below(Columns([*rows, *more, ("", "/resume ID goes on with one")]))
         else:
@@ -242,7 +242,7 @@ class KeepingView(ChatView):
         if len(found) == 1:
             await self.resume(found[0].id)
             return
-        rows = [(info.id[:_ID_SHOWN], _described(info.title, info.updated)) for info in found]
+        rows = [(info.id[:ID_SHOWN], _described(info.title, info.updated)) for info in found]
         await self._list_below(Columns([*rows, ("", "imported; /resume ID goes on with one")]))
 
     async def _asked(self, answer: Awaitable[T]) -> T | None:
