@@ -241,6 +241,8 @@ def run(
         theme=theme,
         reopen=lambda other: EngineClient(other, log_dir=config.state_dir()),
     )
+    for line in config.unknown():
+        app.session.tell(line)
     with _window_title(f"localspec · {Path(options.model).name}"):
         app.run()
     if app.failure is not None:

@@ -62,12 +62,13 @@ def attach(text: str, *, as_words: bool = False) -> str:
 
 def _refuse(name: str, path: Path) -> None:
     """Raise where something other than a word is meant that cannot be attached."""
+    if not set("./\\") & set(name):
+        return
     if path.is_dir():
         raise NoFileError(f"{name} is a folder; only text files can be attached")
     if path.exists():
         raise NoFileError(f"{name} is no ordinary file; only text files can be attached")
-    if set("./\\") & set(name):
-        raise NoFileError(f"there is no file {name}")
+    raise NoFileError(f"there is no file {name}")
 
 
 def fenced(content: str) -> str:

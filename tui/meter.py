@@ -226,7 +226,7 @@ def short_state(speculation: Speculation | None, details: str, width: int) -> st
 
     Reasons begin with a few words that are enough by themselves, up to a colon.
     """
-    whole = speculation_text(speculation)
+    whole, width = speculation_text(speculation), max(width, _LEAST_STATE)
     if speculation is None or len(whole) <= width:
         return whole
     brief, colon, _ = (speculation.reason or "").partition(": ")
@@ -234,8 +234,7 @@ def short_state(speculation: Speculation | None, details: str, width: int) -> st
     if colon and len(short) <= _LONGEST_SHORT:
         return short
     ending = f"… {details}"
-    room = max(width, _LEAST_STATE) - len(ending)
-    return whole[:room].rstrip(" ,;:") + ending
+    return whole[: width - len(ending)].rstrip(" ,;:") + ending
 
 
 def size_text(size: int) -> str:

@@ -133,6 +133,10 @@ class Session:
         self._happenings.clear()
         return happenings
 
+    def tell(self, line: str) -> None:
+        """Show a line to the user in the chat that is looked at."""
+        self._happen(Told(line))
+
     # -- in the chat that is looked at ---------------------------------------------------------
 
     def send(self, text: str) -> None:

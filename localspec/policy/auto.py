@@ -223,7 +223,7 @@ class Auto:
         if survival.evidence < 1:
             return "measuring the draft first"
         accepted = survival.stood.sum() / survival.evidence
-        return f"plain decoding is faster: {accepted:.0%} of drafted tokens accepted"
+        return f"plain decoding is faster here: {accepted:.0%} of drafted tokens accepted"
 
     # -- learning ------------------------------------------------------------------------------
 

@@ -682,7 +682,7 @@ async def test_a_long_reason_in_the_details_stays_in_its_column(chat):
         await c.sees("drafting    parked: why")
         await c.sees(f"\n{' ' * 14}why why why why")
         await c.pilot.resize_terminal(60, 40)
-        await c.sees("\n  parked: why why")  # a line of its own, without a separator before it
+        await c.sees("· parked: why why why why why… F2")
         await c.sees(f"drafting    parked: {'why ' * 7}why\n")
 
 
