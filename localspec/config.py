@@ -93,13 +93,12 @@ def unknown() -> list[str]:
     Raises:
         UsageError: the file is not TOML; the message names the place.
     """
-    path = config_dir() / "config.toml"
     lines = []
     for name in settings():
         if name not in KNOWN:
             close = difflib.get_close_matches(name, KNOWN, n=1)
             meant = f"; did you mean {close[0]!r}?" if close else ""
-            lines.append(f"{path} has an unknown setting {name!r}, which has no effect{meant}")
+            lines.append(f"unknown setting {name!r} has no effect{meant}")
     return lines
 
 

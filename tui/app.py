@@ -242,7 +242,7 @@ def run(
         reopen=lambda other: EngineClient(other, log_dir=config.state_dir()),
     )
     for line in config.unknown():
-        app.session.tell(line)
+        app.session.tell(f"{config.config_dir() / 'config.toml'}: {line}")
     with _window_title(f"localspec · {Path(options.model).name}"):
         app.run()
     if app.failure is not None:

@@ -27,7 +27,12 @@ _CHAT = (
     _key("chat.models", "f4", "models", "choose a model, or a draft for it", "Models"),
     _key("chat.settings", "ctrl+s", "settings", "see, change and save all settings"),
     _key("chat.again", "f5", "again", "answer the last question once more, on another branch"),
-    _key("chat.continue", "f9", "continue", "continue a stopped reply, or answer a question without one"),
+    _key(
+        "chat.continue",
+        "f9",
+        "continue",
+        "continue a stopped reply, or answer a question without one",
+    ),
     _key("chat.edit", "f8", "edit", "change the last question, on another branch"),
     _key("chat.branch_before", "alt+up", "branch(-1)", "look at the branch before"),
     _key("chat.branch_after", "alt+down", "branch(1)", "look at the branch after"),
@@ -40,7 +45,7 @@ _CHAT = (
 _PRIORITY = tuple(
     Binding(keys, action, id=id, tooltip=tooltip, show=False, priority=True)
     for id, keys, action, tooltip in (  # noqa: A001 - Textual's word
-        ("chat.top", "ctrl+home", "scroll_home", "to the oldest message"),
+        ("chat.top", "ctrl+home", "oldest", "to the oldest message"),
         ("chat.bottom", "ctrl+end", "scroll_end", "to the newest message"),
         (
             "app.copy_or_quit",

@@ -230,6 +230,8 @@ def short_state(speculation: Speculation | None, details: str, width: int) -> st
     if speculation is None or len(whole) <= width:
         return whole
     brief, colon, _ = (speculation.reason or "").partition(": ")
+    if len(whole) <= _LONGEST_SHORT:
+        return whole
     short = f"{speculation.state}: {brief}, {details}"
     if colon and len(short) <= _LONGEST_SHORT:
         return short
@@ -258,9 +260,7 @@ def fitted(parts: list[Figure], width: int) -> str:
     return SEPARATOR.join(texts.values())
 
 
-def stats_line(
-    meter: Meter, setting: str, width: int, details: str = "F2"
-) -> tuple[str, str]:
+def stats_line(meter: Meter, setting: str, width: int, details: str = "F2") -> tuple[str, str]:
     """The figures and the state of speculation, together at most ``width`` wide.
 
     The state stays to the last, since a speculation that fails in silence helps nobody; but its

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from localspec.events import Round
+from localspec.events import QUICKEST_PLAIN, Round
 
 TOKENS = 64
 """Length of a timed run: long enough for a median, short enough to be waited for on a slow CPU."""
@@ -76,7 +76,9 @@ class Speeds:
         if any(run.emitted < _FEWEST for run in self.runs):
             return "the reply is too short to compare speeds"
         if not any(run.drafted for run in self.runs if run.draft):
-            return "nothing was drafted just now, so both speeds are those of plain decoding"
+            return "nothing was drafted just now, so there are no speeds to compare"
+        if self.of(draft=False) > QUICKEST_PLAIN:
+            return "the model is too small and quick to compare speeds"
         spread = max(max(s) / min(s) - 1 for s in (self._all(True), self._all(False)))
         if spread > _NOISY:
             return f"equal runs differed by {spread:.0%}, too much to compare speeds"

@@ -10,7 +10,7 @@ came from.
 DEMO = "demo"
 """The name of the embedded pair."""
 TOY = """\
-**The demo is a toy of 4 MB**: it shows how the program works, its answers are not to be relied on, \
-and it is too small for drafting to gain much. **{key}** lists real models to download.
+**The demo is a toy of 4 MB**: it shows how the program works, its answers are not to be relied \
+on, and it is too small for drafting to gain much. **{key}** lists real models to download.
 """
 """Shown below the welcome while the embedded demo pair answers."""

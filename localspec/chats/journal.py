@@ -97,9 +97,7 @@ class Journal:
     def _next(self, role: Any, text: str) -> ChatMessage:
         parent = self._said[-1].id if self._said else None
         details = self._by() if role == "assistant" else None
-        return ChatMessage(
-            new_message_id(parent), parent, role, text, time.time(), details=details
-        )
+        return ChatMessage(new_message_id(parent), parent, role, text, time.time(), details=details)
 
     def _by(self) -> dict[str, Any]:
         """The part of a reply's details that names its model."""

@@ -217,7 +217,7 @@ def sort_flags(model: str | None, flags: dict[str, Any]) -> Asked:
         UsageError: a value that cannot be meant.
     """
     for line in config.unknown():
-        click.echo(f"localspec: {line}", err=True)
+        click.echo(f"localspec: {config.config_dir() / 'config.toml'}: {line}", err=True)
     try:
         return _sorted(model, flags)
     except UsageError as error:

@@ -122,9 +122,7 @@ def _of_itself(
                 return None
             kept = list(best.layers)
         where = output or self_draft.destination(source, bits, kept)
-        self_draft.make(
-            source, where, bits=bits, layers=kept, cancelled=cancelled, replace=force
-        )
+        self_draft.make(source, where, bits=bits, layers=kept, cancelled=cancelled, replace=force)
     return where
 
 

@@ -29,8 +29,8 @@ FIT_SHORT = {
 def command(*, as_json: bool) -> None:
     """List the pairs of the catalogue: size, how they run here, whether they are here.
 
-    FIT is GPU (all of it fits there), GPU+CPU, CPU only, or too big for this machine. Other models of
-    the Hugging Face cache follow.
+    FIT is GPU (all of it fits there), GPU+CPU, CPU only, or too big for this machine. Other models
+    of the Hugging Face cache follow.
     """
     from localspec.pairs.inventory import others
 

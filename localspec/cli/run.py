@@ -85,8 +85,8 @@ def _only(prompts: tuple[str, ...]) -> str | None:
         return next(iter(prompts), None)
     first, rest = prompts[0], shlex.join([" ".join(prompts[1:])])
     raise UsageError(
-        f"run takes one prompt, and there are {len(prompts)}; put it in quotes. The model goes with "
-        f"-m: localspec run -m {shlex.quote(first)} {rest}"
+        f"run takes one prompt, and there are {len(prompts)}; put it in quotes. The model goes "
+        f"with -m: localspec run -m {shlex.quote(first)} {rest}"
     )
 
 

@@ -16,8 +16,8 @@ _ALSO = {"ctx": "context"}
 
 def name_source(error: click.ClickException) -> None:
     """Have an error about a flag name the environment variable or file that its value is from."""
-    if isinstance(error, click.BadParameter) and error.ctx is not None and error.param is not None:
-        place = _place(error.ctx, error.param)
+    if isinstance(error, click.BadParameter) and error.ctx is not None:
+        place = None if error.param is None else _place(error.ctx, error.param)
         if place is not None:
             error.param_hint = place
 

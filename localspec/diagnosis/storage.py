@@ -58,7 +58,7 @@ def _settings() -> Finding:
     if not count:
         return Finding("settings", "ok", f"none in {path}: defaults are used")
     if unknown:
-        text, fix = "; ".join(unknown), f"correct or delete these lines of {path}"
+        text, fix = f"{path}: {'; '.join(unknown)}", f"correct or delete these lines of {path}"
         return Finding("settings", "note", text, fix)
     return Finding("settings", "ok", f"{count} in {path}")
 

@@ -217,8 +217,8 @@ class Auto:
         if most_gain(self._curve, cost) <= _MARGIN:
             four = self._curve[min(3, self._k_max)]
             return (
-                f"checking costs too much here: checking 4 tokens takes {four:.1f} times as long as "
-                f"one, and drafting one takes {cost:.0%} of that time"
+                f"checking costs too much here: checking 4 tokens takes {four:.1f} times as long "
+                f"as one, and drafting one takes {cost:.0%} of that time"
             )
         if survival.evidence < 1:
             return "measuring the draft first"

@@ -211,7 +211,7 @@ def test_an_unknown_setting_is_named(demo: Path) -> None:
     (folder / "config.toml").write_text("temprature = 1\nnonsense = 1\nseed = 3\n")
     found = by_topic(offline=False)["settings"]
     assert found.status == "note"
-    assert "'temprature', which has no effect; did you mean 'temperature'?" in found.text
+    assert "'temprature' has no effect; did you mean 'temperature'?" in found.text
     assert "'nonsense'" in found.text
     assert "'seed'" not in found.text
 

@@ -13,8 +13,8 @@ from textual.worker import Worker
 from localspec.errors import ChatsError
 from tui import commands, keymap, theme, waiting
 from tui.attaching import AttachError, NoFileError, attach
-from tui.completion import Known, wants_chats
 from tui.commands import Command, CommandError, Value
+from tui.completion import Known, wants_chats
 from tui.engine import Phase
 from tui.markdown import code_blocks
 from tui.screens.compare import CompareScreen
@@ -190,9 +190,7 @@ class ChatScreen(TokensView):
         except ChatsError:
             kept = []
         titles = {listed.info.id[:ID_SHOWN]: listed.info.title for listed in kept}
-        opened = {
-            str(number): chat.title for number, chat in enumerate(self.session.chats.all, 1)
-        }
+        opened = {str(number): chat.title for number, chat in enumerate(self.session.chats.all, 1)}
         self._composer.know(Known(titles, opened))
 
     @on(Composer.Suggested)
@@ -314,7 +312,7 @@ class ChatScreen(TokensView):
             text = blocks[-1] if code else reply.text
             self.post_message(self.Copied(text, f"the last {'code block' if code else 'reply'}"))
 
-    async def action_scroll_home(self) -> None:
+    async def action_oldest(self) -> None:
         """To the oldest message."""
         async with self._changing:
             await self._log.show_oldest()
