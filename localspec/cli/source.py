@@ -35,7 +35,7 @@ def with_source(error: UsageError) -> UsageError:
     places = [
         place
         for param in context.command.params
-        if param.name is not None and words & {param.name, _ALSO.get(param.name, param.name)}
+        if words & {param.name, _ALSO.get(param.name, param.name)}
         if (place := _place(context, param)) is not None
     ]
     return UsageError(f"{error} (set by {', '.join(places)})") if places else error
@@ -43,13 +43,13 @@ def with_source(error: UsageError) -> UsageError:
 
 def _place(context: click.Context, param: click.Parameter) -> str | None:
     """The variable or file that a parameter was set by; None for the command line."""
-    source = context.get_parameter_source(param.name or "")
+    source = context.get_parameter_source(param.name)
     if source is ParameterSource.ENVIRONMENT and isinstance(param.envvar, str):
         return param.envvar
     if source is ParameterSource.DEFAULT:
         from localspec import config
 
-        name = param.name or ""
+        name = param.name
         preset = context.meta.get(PRESET)
         if isinstance(preset, Preset) and name in preset.values:
             return f"{name} of the preset {preset.name}"

@@ -16,7 +16,7 @@ from tui.app import ChatApp
 from tui.engine import Phase, Settings
 
 
-async def wait_until(pilot, predicate, seconds=8.0):
+async def wait_until(pilot, predicate, seconds=60.0):
     """Let the app run until something is so."""
     end = time.monotonic() + seconds
     while not predicate():
@@ -31,7 +31,7 @@ class Chat:
         self.app, self.engine, self.pilot = app, engine, pilot
         self.session = app.session
 
-    async def until(self, predicate, seconds=8.0):
+    async def until(self, predicate, seconds=60.0):
         await wait_until(self.pilot, predicate, seconds)
 
     async def ready(self):
