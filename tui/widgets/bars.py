@@ -41,13 +41,13 @@ class TitleBar(Static):
     def opened(self, info: ModelInfo) -> None:
         """Say what was loaded and how it is drafted for."""
         draft = f"draft: {Path(info.draft).stem}" if info.draft else "no draft model"
-        if draft == "draft: draft":  # of the embedded pair, whose files say no more
-            draft = "with its draft model"
         if not info.draft and "mtp" in info.drafters:
             draft = "its own MTP layer"
         threads = f"{info.threads} thread" + ("" if info.threads == 1 else "s")
         stem = Path(info.target).stem
-        target = [] if info.name.endswith(".gguf") or stem == "target" else [f"target: {stem}"]
+        target = [] if info.name.endswith(".gguf") else [f"target: {stem}"]
+        if target == ["target: target"] and draft == "draft: draft":
+            target, draft = [], "with its draft model"  # the embedded pair's files say no more
         self._model = self._text(info.name, [*target, draft, f"{info.backend}, {threads}"])
         self.update(self._place + self._model)
 
