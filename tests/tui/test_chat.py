@@ -387,7 +387,7 @@ async def test_commands(chat):
             ("/seed 7", "seed 7 from now on"),
             ("/system You are a cat.", "system prompt set"),
             ("/draft off", "plain decoding from now on"),
-            ("/help", "where it stopped"),
+            ("/help", "continue a stopped reply"),
         ]:
             await c.type(text)
             await c.until(lambda seen=seen: seen in c.screen_text)
@@ -888,7 +888,7 @@ async def test_explanations_stay_in_their_column(chat):
         await c.sees("/quit")
         lines = c.screen_text.splitlines()
         place = next(i for i, line in enumerate(lines) if "F9" in line)
-        start = lines[place].index("have a stopped")
+        start = lines[place].index("continue a stopped")
         assert lines[place + 1][:start].isspace()
         assert lines[place + 1][start:].strip()
         place = next(i for i, line in enumerate(lines) if "Ctrl+J / Shift+Enter" in line)
