@@ -17,6 +17,7 @@ import click
 from localspec import __version__
 from localspec.cli.interrupt import watch
 from localspec.cli.output import ReaderGoneError
+from localspec.cli.source import name_source
 from localspec.errors import LocalspecError
 
 COMMANDS = {
@@ -102,7 +103,11 @@ def call(argv: list[str] | None = None) -> int:  # noqa: PLR0911 - one exit code
     try:
         result: Any = cli.main(args=argv, prog_name="localspec", standalone_mode=False)
         sys.stdout.flush()
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return error.exit_code
     except click.ClickException as error:
+        name_source(error)
         context = getattr(error, "ctx", None)
         place = f"; see `{context.command_path} --help`" if context is not None else ""
         return _fail(error.format_message().replace("\n", " ").rstrip(".") + place, error.exit_code)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 FIT_SHORT = {
     "fits on GPU": "GPU",
     "partly on GPU": "GPU+CPU",
-    "CPU only": "CPU",
+    "CPU only": "CPU only",
     "too big": "too big",
 }
 """The verdicts as a column of 80 has room for them."""
@@ -30,8 +30,8 @@ FIT_SHORT = {
 def command(*, as_json: bool) -> None:
     """List the pairs of the catalogue: size, how they run here, whether they are here.
 
-    FIT is GPU (all of it fits there), GPU+CPU, CPU, or too big for this machine. Other models of
-    the Hugging Face cache follow.
+    FIT is GPU (all of it fits there), GPU+CPU, CPU only, or too big for this machine. Other models
+    of the Hugging Face cache follow.
     """
     from localspec.models.catalog.inventory import others
 

@@ -6,6 +6,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
+from localspec.core.characters import BIDI_CONTROLS, JOINERS
 from localspec.errors import UsageError
 
 if TYPE_CHECKING:
@@ -58,11 +59,12 @@ def require_text(text: str) -> str:
 
 def printable(text: str, also: str = "") -> str:
     """Without what a terminal would obey: escapes and other control characters."""
+    also += JOINERS
     return "".join(c if c.isprintable() or c in also else "\ufffd" for c in text)
 
 
 _OBEYED = {
-    **dict.fromkeys((*range(32), *range(127, 160)), "\ufffd"),
+    **dict.fromkeys((*range(32), *range(127, 160), *BIDI_CONTROLS), "\ufffd"),
     ord("\n"): "\n",
     ord("\t"): "\t",
     ord("\r"): None,  # it would write over what stands in the line
@@ -96,8 +98,8 @@ def write_json(value: Any) -> None:
 def summary(stats: Stats) -> str:
     """One line about a reply."""
     parts = [f"{stats.emitted} tokens", f"{stats.tokens_per_second:.0f} tok/s"]
-    if stats.plain_tokens_per_second and stats.drafted:
-        parts.append(f"{stats.tokens_per_second / stats.plain_tokens_per_second:.2f}× plain")
+    if stats.times_plain is not None:
+        parts.append(f"{stats.times_plain:.1f}× plain")
     if stats.drafted:
         parts.append(f"accepted {stats.accepted}/{stats.verified} {stats.acceptance:.0%}")
         parts.append(f"{stats.tokens_per_round:.1f} tok/round")

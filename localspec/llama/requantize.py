@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from localspec.config.new_file import unfinished
 from localspec.errors import Interrupted, LocalspecError
 
 TYPES = {2: 10, 3: 11, 4: 2}
@@ -42,7 +43,7 @@ def rewrite(job: Rewriting, cancelled: Callable[[], bool]) -> None:
     """
     if cancelled():
         raise Interrupted("interrupted; no draft was written")
-    partial = Path(job.destination).with_suffix(".part")
+    partial = unfinished(Path(job.destination))
     asked = asdict(job) | {"destination": str(partial)}
     process = subprocess.Popen(
         [sys.executable, "-m", "localspec.llama.requantize"],

@@ -11,6 +11,8 @@ from __future__ import annotations
 import enum
 import re
 
+from localspec.core.characters import BIDI_CONTROLS
+
 _FENCE = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})")
 _HEADING = re.compile(r" {0,3}#{1,6}([ \t]|$)")
 _QUOTE = re.compile(r" {0,3}>")
@@ -184,7 +186,7 @@ def plain(text: str) -> str:
 
 
 _HARMLESS = {
-    **dict.fromkeys((*range(32), *range(127, 160)), "�"),
+    **dict.fromkeys((*range(32), *range(127, 160), *BIDI_CONTROLS), "�"),
     ord("\n"): "\n",
     ord("\t"): "    ",
     ord("\r"): None,
