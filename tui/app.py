@@ -199,7 +199,7 @@ class ChatApp(App[None]):
             self.screen.hint(f"copied {what}{how}")
 
     def action_copy_or_quit(self) -> None:
-        """Copy what is selected; else stop the reply, and the second time quit."""
+        """Copy what is selected; else stop the reply; else empty the composer; twice more: quit."""
         selected = self.screen.get_selected_text()
         focused = self.focused
         if not selected and isinstance(focused, Composer):
@@ -207,14 +207,17 @@ class ChatApp(App[None]):
         if selected:
             self.copy(selected, "the selection")
             return
+        stopped = self.session.stop()
+        screen = self.screen if isinstance(self.screen, ChatScreen) else None
+        if screen is not None and screen.interrupt(stopped=stopped):
+            return
         now = time.monotonic()
         if now - self._last_ctrl_c < _TWICE_SECONDS:
             self.exit()
             return
         self._last_ctrl_c = now
-        self.session.stop()
-        if isinstance(self.screen, ChatScreen):
-            self.screen.hint("press Ctrl+C again to quit")
+        if screen is not None:
+            screen.hint("press Ctrl+C again to quit")
 
 
 def run(
@@ -245,6 +248,8 @@ def run(
         theme=theme,
         reopen=lambda other: EngineClient(other, log_dir=paths.state_dir()),
     )
+    for line in config_settings.unknown():
+        app.session.tell(f"{paths.config_dir() / 'config.toml'}: {line}")
     with _window_title(f"localspec · {Path(options.model).name}"):
         app.run()
     if app.failure is not None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from localspec.chats.saver import Saver
 from localspec.chats.transfer import branch
-from localspec.chats.values import Chat, ChatMessage, new_message_id, started, title_of
+from localspec.chats.values import MODEL, Chat, ChatMessage, new_message_id, started, title_of
 from localspec.core import codec
 from localspec.core.events import Message, Reply
 
@@ -81,7 +81,7 @@ class Journal:
 
     def end(self, reply: Reply) -> None:
         """The whole reply."""
-        details: dict[str, Any] = {"seed": reply.seed, "stats": codec.encode(reply.stats)}
+        details = {"seed": reply.seed, "stats": codec.encode(reply.stats), **self._by()}
         self._said[-1] = dataclasses.replace(
             self._said[-1], text=reply.text, end=reply.finish_reason, details=details
         )
@@ -91,7 +91,12 @@ class Journal:
 
     def _next(self, role: Any, text: str) -> ChatMessage:
         parent = self._said[-1].id if self._said else None
-        return ChatMessage(new_message_id(parent), parent, role, text, time.time())
+        details = self._by() if role == "assistant" else None
+        return ChatMessage(new_message_id(parent), parent, role, text, time.time(), details=details)
+
+    def _by(self) -> dict[str, Any]:
+        """The part of a reply's details that names its model."""
+        return {} if self._info.model is None else {MODEL: self._info.model}
 
     def _save(self, *messages: ChatMessage) -> None:
         self._info = dataclasses.replace(self._info, leaf=self._said[-1].id, updated=time.time())

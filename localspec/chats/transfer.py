@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -11,7 +10,16 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 from localspec.chats.tree import Tree
-from localspec.chats.values import Chat, ChatInfo, ChatMessage, End, new_chat_id, new_message_id
+from localspec.chats.values import (
+    LATEST,
+    Chat,
+    ChatInfo,
+    ChatMessage,
+    End,
+    date_of,
+    new_chat_id,
+    new_message_id,
+)
 from localspec.core import codec
 from localspec.errors import ChatsError, ChatsFileError
 from localspec.files import whole_file
@@ -72,12 +80,17 @@ def branch(chat: Chat) -> list[ChatMessage]:
 def to_markdown(chat: Chat) -> str:
     """The branch looked at last, to be read; other branches and figures are left out."""
     info = chat.info
-    day = datetime.datetime.fromtimestamp(info.created).astimezone().strftime("%Y-%m-%d %H:%M")
-    parts = [f"# {info.title}", f"*{' · '.join(filter(None, [info.model, day]))}*"]
+    messages = branch(chat)
+    models = list(dict.fromkeys(m.model for m in messages if m.role == "assistant"))
+    named = ", ".join(filter(None, models)) or info.model
+    parts = [f"# {info.title}", f"*{' · '.join(filter(None, [named, date_of(info.created)]))}*"]
     if info.system:
         parts.append("\n".join(f"> {line}".rstrip() for line in info.system.splitlines()))
-    for message in branch(chat):
-        parts += [f"## {'You' if message.role == 'user' else 'Model'}", message.text.strip("\n")]
+    for message in messages:
+        label = "You" if message.role == "user" else "Model"
+        if len(models) > 1 and message.model is not None:
+            label = f"{label} ({message.model})"
+        parts += [f"## {label}", message.text.strip("\n")]
         if message.end in ("interrupt", "length", "failed"):
             parts.append(f"*({_ENDS[message.end]})*")
     return "\n\n".join(parts) + "\n"
@@ -211,6 +224,14 @@ def _imported(chat: _Chat, where: str) -> Chat:
     tree = Tree()
     ids: dict[int, int] = {}
     messages = []
+    times = {"created": chat.created, "updated": chat.updated}
+    times |= {f"created of message {m.id}": m.created for m in chat.messages}
+    for name, seconds in times.items():
+        if not 0 <= seconds <= LATEST:
+            raise ChatsFileError(
+                f"not an export of localspec: {where}: {name} is {seconds:g}, which is no time "
+                "between the years 1970 and 9999"
+            )
     for m in chat.messages:
         try:
             tree.add(m.id, m.parent)

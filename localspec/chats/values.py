@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import secrets
 import threading
 import time
@@ -9,10 +10,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from localspec.core.safe_text import JOINERS
+
 End = Literal["stop", "length", "interrupt", "failed"]
 _TITLE = 60
 """Characters of a title made from a message."""
 _RANDOM_BITS = 10
+MODEL = "model"
+"""Key of a message's details: the model that wrote it."""
+LATEST = datetime.datetime(9999, 1, 1, tzinfo=datetime.UTC).timestamp()
+"""Times from 1970 to this one can be written as a date in every time zone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +37,12 @@ class ChatMessage:
     """How a reply ended; None for the person's messages, and where the writer was killed."""
     details: Mapping[str, Any] | None = None
     """Whatever the writer wants to find again, as JSON values."""
+
+    @property
+    def model(self) -> str | None:
+        """The model that wrote a reply, as it was asked for; None where that was not kept."""
+        model = (self.details or {}).get(MODEL)
+        return model if isinstance(model, str) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +93,13 @@ class Hit:
     """One line around the first place."""
 
 
+def date_of(seconds: float) -> str:
+    """A time in seconds since 1970, as local date and time; for times without one, a word."""
+    if not 0 <= seconds <= LATEST:
+        return "unknown date"
+    return datetime.datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M")
+
+
 class _Clock:
     """Ids that grow with time, also within a microsecond and when the clock is set back."""
 
@@ -110,7 +130,8 @@ def new_chat_id() -> str:
 def title_of(text: str) -> str:
     """A title from a first message: its first line, cut at a word."""
     line = next((line for line in text.splitlines() if line.strip()), "")
-    line = " ".join("".join(c if c.isprintable() else " " for c in line).split())
+    kept = (c if c.isprintable() or c in JOINERS else " " for c in line)
+    line = " ".join("".join(kept).split())
     if len(line) <= _TITLE:
         return line or "untitled"
     cut = line[:_TITLE]

@@ -16,7 +16,8 @@ import click
 
 from localspec import __version__
 from localspec.cli.interrupt import exit_code, watch
-from localspec.cli.output import ReaderGoneError, say, tell
+from localspec.cli.output import ReaderGoneError, say, say_block, tell
+from localspec.cli.source import name_source
 from localspec.errors import LocalspecError
 from localspec.files.private import without_secrets
 from localspec.processes import activity
@@ -108,7 +109,11 @@ def call(argv: list[str] | None = None, *, program: bool = False) -> int:  # noq
     try:
         result: Any = cli.main(args=argv, prog_name="localspec", standalone_mode=False, obj=program)
         sys.stdout.flush()
+    except click.exceptions.NoArgsIsHelpError as error:
+        say_block(error.format_message())
+        return error.exit_code
     except click.ClickException as error:
+        name_source(error)
         context = getattr(error, "ctx", None)
         place = f"; see `{context.command_path} --help`" if context is not None else ""
         return _fail(error.format_message().replace("\n", " ").rstrip(".") + place, error.exit_code)
@@ -133,7 +138,8 @@ def call(argv: list[str] | None = None, *, program: bool = False) -> int:  # noq
 def _report_defect(error: Exception) -> str:
     import traceback
 
-    from localspec.config import paths, whole_file
+    from localspec.config import paths
+    from localspec.files import whole_file
 
     summary = f"this is a defect of localspec: {type(error).__name__}: {error}".splitlines()[0]
     try:

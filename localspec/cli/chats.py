@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,23 +24,34 @@ def _store() -> ChatStore:
     return ChatStore()
 
 
+_REMOVED = click.option("--removed", is_flag=True, help="Those that `rm` took off the list.")
+_JSON = click.option("--json", "as_json", is_flag=True, help="A JSON array instead of a table.")
+
+
 @click.group("chats", invoke_without_command=True)
+@_REMOVED
+@_JSON
 @click.pass_context
-def command(context: click.Context) -> None:
+def command(context: click.Context, *, removed: bool, as_json: bool) -> None:
     """List, search, show, export, import, rename or remove chats.
 
     Without a subcommand: the list. A chat is named by its id, or as much of its beginning as no
     other has; `last` is the one used last.
     """
     if context.invoked_subcommand is None:
-        context.invoke(list_chats)
+        context.invoke(list_chats, removed=removed, as_json=as_json)
+    elif removed or as_json:
+        given = "--removed" if removed else "--json"
+        raise UsageError(f"give {given} after the subcommand: {context.invoked_subcommand} {given}")
 
 
 @command.command("list")
-@click.option("--removed", is_flag=True, help="Those that `rm` took off the list.")
-@click.option("--json", "as_json", is_flag=True, help="A JSON array instead of a table.")
+@_REMOVED
+@_JSON
 def list_chats(*, removed: bool, as_json: bool) -> None:
     """All chats, the one used last first."""
+    from localspec.chats.values import date_of
+
     with _store() as store:
         found = store.listed(removed=removed)
     if as_json:
@@ -52,7 +62,7 @@ def list_chats(*, removed: bool, as_json: bool) -> None:
     for listed in found:
         info = listed.info
         title = safe_line(info.title)
-        write_line(f"{info.id}  {_day(info.updated)}  {listed.messages:>4}  {title}")
+        write_line(f"{info.id}  {date_of(info.updated):<16}  {listed.messages:>4}  {title}")
 
 
 @command.command(short_help="Find messages.")
@@ -231,10 +241,6 @@ def _described(listed: Listed) -> dict[str, Any]:
     data = dataclasses.asdict(listed.info)
     del data["leaf"]
     return {**data, "messages": listed.messages}
-
-
-def _day(seconds: float) -> str:
-    return datetime.datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
 def _count(n: int) -> str:

@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 
 import click
 
+from localspec.cli.output import tell
+from localspec.cli.source import PRESET, with_source
 from localspec.config import paths, presets
 from localspec.config import settings as config_settings
 from localspec.config.presets import Preset
@@ -54,7 +56,7 @@ _IN_CONFIG: dict[Any, tuple[tuple[type, ...], str]] = {
 
 def _option(*names: str, **settings: Any) -> Callable[[_Function], _Function]:
     """A click option that also reads its variable and the person's config.toml."""
-    long = next(n for n in names if n.startswith("--")).split("/")[0]
+    long = max((n for n in names if n.startswith("--")), key=len).split("/")[0]
     key = long.removeprefix("--").replace("-", "_")
     types, named = (
         ((bool,), "true or false")
@@ -99,12 +101,9 @@ def _apply(function: _Function, options: list[Callable[[_Function], _Function]])
     return function
 
 
-_PRESET = "localspec.preset"
-
-
 def _choose_preset(context: click.Context, _: click.Parameter, name: str | None) -> None:
     if name is not None:
-        context.meta[_PRESET] = presets.called(name)
+        context.meta[PRESET] = presets.called(name)
 
 
 def preset_flag(function: _Function) -> _Function:
@@ -123,7 +122,7 @@ def preset_flag(function: _Function) -> _Function:
 def chosen_preset() -> Preset | None:
     """The one that the running command was given."""
     context = click.get_current_context(silent=True)
-    found = context.meta.get(_PRESET) if context is not None else None
+    found = context.meta.get(PRESET) if context is not None else None
     return found if isinstance(found, Preset) else None
 
 
@@ -171,7 +170,7 @@ def model_flags(function: _Function) -> _Function:
 
 def _of_sampling(*names: str, help: str) -> Callable[[_Function], _Function]:  # noqa: A002 - as click
     """A flag of a field of `Sampling`, whose type and default it has."""
-    field = names[-1].removeprefix("--").replace("-", "_")
+    field = max(names, key=len).removeprefix("--").replace("-", "_")
     default = getattr(_DEFAULTS, field)
     metavar = "N" if isinstance(default, int) else None
     return _option(
@@ -189,7 +188,7 @@ def sampling_flags(function: _Function) -> _Function:
     return _apply(
         function,
         [
-            _of_sampling("-t", "--temperature", help="0: always the likeliest token"),
+            _of_sampling("-t", "--temperature", "--temp", help="0: always the likeliest token"),
             _of_sampling("--top-k", help="Only the N likeliest tokens, 0: all"),
             _of_sampling("--top-p", help="The likeliest tokens of this probability in all"),
             _of_sampling("--min-p", help="Tokens of this fraction of the best one's probability"),
@@ -219,6 +218,15 @@ def sort_flags(model: str | None, flags: dict[str, Any]) -> Asked:
     Raises:
         UsageError: a value that cannot be meant.
     """
+    for line in config_settings.unknown():
+        tell(f"{paths.config_dir() / 'config.toml'}: {line}")
+    try:
+        return _sorted(model, flags)
+    except UsageError as error:
+        raise with_source(error) from None
+
+
+def _sorted(model: str | None, flags: dict[str, Any]) -> Asked:
     names = flags.get("drafter")
     drafter = tuple(part.strip() for part in names.split(",")) if names else None
     chosen: object = model

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 )
 @click.option("--type", "kind", type=click.Choice(["q8_0", "f16"]), help="Of Medusa heads: q8_0.")
 @click.option("-o", "--output", type=Path, metavar="FILE", help="Where to write it.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
 def command(
     model: str,
     *,
@@ -37,6 +39,7 @@ def command(
     medusa: Path | None,
     kind: str | None,
     output: Path | None,
+    force: bool,
 ) -> int:
     """Make a draft of MODEL's own weights: fewer bits, or fewer of its layers.
 
@@ -59,32 +62,50 @@ def command(
     source = resolve(model, "none").target
     heads.require_model(heads.read_whole(source))
     if medusa is None:
-        where = _of_itself(source, bits, layers, search=search, output=output)
+        where = _of_itself(source, bits, layers, search=search, output=output, force=force)
     else:
-        where = _of_heads(source, medusa, kind or "q8_0", output)
+        where = _of_heads(source, medusa, kind or "q8_0", output, force=force)
     if where is None:
         write_line("no set of its layers pays as a draft on this machine")
         return 1
     taken = size(where.stat().st_size)
-    say(f"{taken}; use it with: localspec chat {model} -d FILE")
+    use = shlex.join(["localspec", "chat", model, "-d", str(where)])
+    say(f"{taken}; use it with: {use}")
     write_line(f"{where}")
     return 0
 
 
-def _of_heads(source: Path, checkpoint: Path, kind: str, output: Path | None) -> Path:
+def _of_heads(
+    source: Path, checkpoint: Path, kind: str, output: Path | None, *, force: bool
+) -> Path:
     from localspec.make_draft import from_medusa
 
     where = output or from_medusa.destination(source)
     with CtrlC() as ctrl_c:
-        from_medusa.make(source, checkpoint, where, kind=kind, cancelled=lambda: ctrl_c.pressed)
+        from_medusa.make(
+            source,
+            checkpoint,
+            where,
+            kind=kind,
+            cancelled=lambda: ctrl_c.pressed,
+            replace=force,
+        )
     return where
 
 
 def _of_itself(
-    source: Path, bits: int | None, layers: str | None, *, search: bool, output: Path | None
+    source: Path,
+    bits: int | None,
+    layers: str | None,
+    *,
+    search: bool,
+    output: Path | None,
+    force: bool,
 ) -> Path | None:
     """None where a search finds nothing that pays."""
+    from localspec.files.new_file import require_free
     from localspec.make_draft import from_target
+    from localspec.models.gguf.shards import shards
 
     with CtrlC() as ctrl_c:
 
@@ -93,6 +114,8 @@ def _of_itself(
 
         kept = None if layers is None else _parsed(layers)
         if search:
+            if output is not None:  # before minutes of measuring, not after
+                require_free(output, shards(source), replace=force)
             with tempfile.TemporaryDirectory() as folder:
                 say("LAYERS KEPT              ACCEPTED  MS/TOKEN  × PLAIN")
                 found = from_target.search(source, Path(folder), _show, cancelled)
@@ -101,7 +124,7 @@ def _of_itself(
                 return None
             kept = list(best.layers)
         where = output or from_target.destination(source, bits, kept)
-        from_target.make(source, where, bits=bits, layers=kept, cancelled=cancelled)
+        from_target.make(source, where, bits=bits, layers=kept, cancelled=cancelled, replace=force)
     return where
 
 

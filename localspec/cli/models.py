@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 def command(*, as_json: bool) -> None:
     """List the pairs of the catalogue: size, how they run here, whether they are here.
 
-    FIT is GPU (all of it fits there), GPU+CPU, CPU, or too big for this machine. Other models of
-    the Hugging Face cache follow.
+    FIT is GPU (all of it fits there), GPU+CPU, CPU only, or too big for this machine. Other models
+    of the Hugging Face cache follow.
     """
     from localspec.models.catalog.inventory import others
 

@@ -127,6 +127,12 @@ def say(text: str = "", *, end: str = "\n", dim: bool = False) -> None:
     click.echo((click.style(line, dim=True) if dim else line) + end, err=True, nl=False)
 
 
+def say_block(text: str) -> None:
+    """Several lines for the user on stderr."""
+    for line in text.splitlines():
+        say(line)
+
+
 def say_over(text: str, width: int) -> None:
     """Progress: over the line where the cursor stands, if stderr is a terminal; "" clears it."""
     if sys.stderr.isatty():
@@ -152,8 +158,8 @@ def confirm(question: str, *, default: bool = False) -> bool:
 def summary(stats: Stats) -> str:
     """One line about a reply."""
     parts = [f"{stats.emitted} tokens", f"{stats.tokens_per_second:.0f} tok/s"]
-    if stats.plain_tokens_per_second and stats.drafted:
-        parts.append(f"{stats.tokens_per_second / stats.plain_tokens_per_second:.2f}× plain")
+    if stats.times_plain is not None:
+        parts.append(f"{stats.times_plain:.1f}× plain")
     if stats.drafted:
         parts.append(f"accepted {stats.accepted}/{stats.verified} {stats.acceptance:.0%}")
         parts.append(f"{stats.tokens_per_round:.1f} tok/round")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -19,7 +20,7 @@ from localspec.errors import UsageError
 
 
 @click.command("run", context_settings={"ignore_unknown_options": False})
-@click.argument("prompt", required=False)
+@click.argument("prompts", nargs=-1, metavar="[PROMPT]")
 @click.option("-m", "--model", metavar="MODEL", help="Name, path to a .gguf, or user/repo[:QUANT].")
 @click.option("-s", "--system", metavar="TEXT", help="System message.")
 @click.option("--stop", multiple=True, metavar="TEXT", help="End the reply before this text.")
@@ -32,7 +33,7 @@ from localspec.errors import UsageError
 @model_flags
 @sampling_flags
 def command(
-    prompt: str | None,
+    prompts: tuple[str, ...],
     model: str | None,
     system: str | None,
     stop: tuple[str, ...],
@@ -43,6 +44,7 @@ def command(
     **flags: Any,
 ) -> int:
     """Reply to PROMPT once. A dash, or no PROMPT and a pipe, reads it from stdin."""
+    prompt = _only(prompts)
     contain()
     if prompt is None and sys.stdin.isatty():
         raise UsageError("give a prompt: localspec run 'Hello', or - to read stdin")
@@ -79,6 +81,17 @@ def command(
     if stats or (sys.stderr.isatty() and not as_json):
         say(summary(reply.stats), dim=True)
     return 130 if reply.finish_reason == "interrupt" else 0
+
+
+def _only(prompts: tuple[str, ...]) -> str | None:
+    """The one prompt, if any; several words are a prompt without quotes, or a model before it."""
+    if len(prompts) < 2:
+        return next(iter(prompts), None)
+    first, rest = prompts[0], shlex.join([" ".join(prompts[1:])])
+    raise UsageError(
+        f"run takes one prompt, and there are {len(prompts)}; put it in quotes. The model goes "
+        f"with -m: localspec run -m {shlex.quote(first)} {rest}"
+    )
 
 
 def _follow(events: Iterator[ReplyEvent], *, show: bool) -> Reply:

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from localspec.config import paths, whole_file
+from localspec.config import paths
 from localspec.config import settings as config_settings
 from localspec.errors import LocalspecError, UsageError
+from localspec.files import whole_file
 
 Value = str | int | float | bool | None
 Place = tuple[str, ...]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import tomllib
 from pathlib import Path
@@ -11,6 +12,15 @@ from localspec.errors import UsageError
 
 _LARGEST_TOML = 1 << 20
 """Bytes of a file of settings or of pairs."""
+_TABLES = ("keys", "presets")
+KNOWN = (
+    *("model", "draft", "require_draft", "ctx", "verifier", "drafter", "draft_max"),
+    *("gpu_layers", "draft_gpu_layers", "threads", "kv_type", "remember", "offline"),
+    *("temperature", "top_k", "top_p", "min_p"),
+    *("repeat_penalty", "presence_penalty", "frequency_penalty", "penalty_last_n"),
+    *("seed", "max_tokens", "theme", *_TABLES),
+)
+"""Names that config.toml may have at its top level."""
 
 
 @functools.cache
@@ -21,6 +31,21 @@ def settings() -> dict[str, object]:
         UsageError: it is not TOML; the message names the place.
     """
     return read(config_dir() / "config.toml")
+
+
+def unknown() -> list[str]:
+    """One line for each name of config.toml that nothing reads, with the name that may be meant.
+
+    Raises:
+        UsageError: the file is not TOML; the message names the place.
+    """
+    lines = []
+    for name in settings():
+        if name not in KNOWN:
+            close = difflib.get_close_matches(name, KNOWN, n=1)
+            meant = f"; did you mean {close[0]!r}?" if close else ""
+            lines.append(f"unknown setting {name!r} has no effect{meant}")
+    return lines
 
 
 def read(path: Path) -> dict[str, object]:

@@ -97,6 +97,18 @@ class DrafterStats:
     seconds: float = 0.0
 
 
+QUICKEST_PLAIN = 400.0
+"""Tokens per second of plain decoding up to which a factor of speeds is given. Of quicker models a
+pass lasts no longer than what surrounds it, so that a factor would tell of the machine's noise."""
+
+
+def times_plain(speed: float, plain: float | None) -> float | None:
+    """A speed relative to that of plain decoding, both in tokens per second; None if unknown."""
+    if not plain or not speed or plain > QUICKEST_PLAIN:
+        return None
+    return speed / plain
+
+
 @dataclass(frozen=True, slots=True)
 class Stats:
     """Counts and times of one reply."""
@@ -119,6 +131,12 @@ class Stats:
     """What plain decoding would reach: from the measured seconds of a pass over one token, and what
     each token of this reply took beside passes and drafts. None where neither is known."""
     speculation: Speculation
+
+    @property
+    def times_plain(self) -> float | None:
+        """Times as fast as plain decoding; None where that is not known or cannot be measured."""
+        plain = self.plain_tokens_per_second
+        return times_plain(self.tokens_per_second, plain) if self.drafted else None
 
     @property
     def acceptance(self) -> float:

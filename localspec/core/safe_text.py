@@ -22,7 +22,7 @@ _HARMFUL_PATTERN = re.compile(f"[{_HARMFUL}]")
 _LINE_ENDS = re.compile("[\x0b\x0c\x85\u2028\u2029]")
 _ANY = re.compile(f"[{_HARMFUL}\r\x0b\x0c\x85\u2028\u2029]")
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-_JOINERS = frozenset("\u200c\u200d")
+JOINERS = frozenset("\u200c\u200d")
 """Parts of emoji, and of words in Persian and Indic scripts."""
 
 
@@ -50,7 +50,7 @@ def safe_line(text: str) -> str:
 def _in_line(character: str) -> str:
     if character.isspace():
         return character if unicodedata.category(character) == "Zs" else " "
-    hidden = unicodedata.category(character) in _HIDDEN and character not in _JOINERS
+    hidden = unicodedata.category(character) in _HIDDEN and character not in JOINERS
     return SIGN if hidden else character
 
 
@@ -78,6 +78,7 @@ def is_safe_name(name: str) -> bool:
 
 
 __all__ = [
+    "JOINERS",
     "SIGN",
     "escape_json",
     "is_safe",

@@ -52,11 +52,14 @@ def _folder(name: str, folder: Path) -> Finding:
 def _settings() -> Finding:
     path = paths.config_dir() / "config.toml"
     try:
-        count = len(settings.settings())
+        count, unknown = len(settings.settings()), settings.unknown()
     except LocalspecError as error:
         return Finding("settings", "broken", str(error), f"correct or delete {path}")
     if not count:
         return Finding("settings", "ok", f"none in {path}: defaults are used")
+    if unknown:
+        text, fix = f"{path}: {'; '.join(unknown)}", f"correct or delete these lines of {path}"
+        return Finding("settings", "note", text, fix)
     return Finding("settings", "ok", f"{count} in {path}")
 
 

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from localspec.errors import Interrupted, LocalspecError
+from localspec.files.new_file import unfinished
 from localspec.processes import crash
 
 TYPES = {2: 10, 3: 11, 4: 2}
@@ -43,7 +44,7 @@ def rewrite(job: Rewriting, cancelled: Callable[[], bool]) -> None:
     """
     if cancelled():
         raise Interrupted("interrupted; no draft was written")
-    partial = Path(job.destination).with_suffix(".part")
+    partial = unfinished(Path(job.destination))
     asked = asdict(job) | {"destination": str(partial)}
     process = subprocess.Popen(
         [sys.executable, "-m", "localspec.llama.requantize"],

@@ -30,8 +30,10 @@ from localspec.errors import (
     ModelNotFoundError,
     UsageError,
 )
+from localspec.files.new_file import require_free, unfinished
 from localspec.models.compat import heads, medusa
 from localspec.models.gguf.safetensors import Stored, read_safetensors
+from localspec.models.gguf.shards import shards
 from localspec.models.gguf.writer import Tensor, total, write_gguf
 
 TYPES = {"f16": 1, "q8_0": 8}
@@ -61,21 +63,30 @@ def destination(target: Path) -> Path:
 
 
 def make(
-    target: Path, checkpoint: Path, where: Path, *, kind: str, cancelled: Callable[[], bool]
+    target: Path,
+    checkpoint: Path,
+    where: Path,
+    *,
+    kind: str,
+    cancelled: Callable[[], bool],
+    replace: bool = False,
 ) -> None:
     """Write the heads of a checkpoint, in a file or in a folder; ``kind`` is one of `TYPES`.
 
-    An incomplete file never stands at ``where``.
+    An incomplete file never stands at ``where``; ``replace`` allows an existing file to be
+    overwritten.
 
     Raises:
         ModelNotFoundError, ModelFileError: target or checkpoint are not there or damaged.
         DraftIncompatibleError: the heads are of another target; with the numbers.
-        UsageError: a type that the heads' width does not allow, or no folder to write to.
+        UsageError: a type that the heads' width does not allow, no folder to write to, or a
+            destination that is one of the files read or, without ``replace``, exists already.
         LocalspecError: no room on the disk.
         Interrupted
     """
     header = heads.read_whole(target)
     source, parts = _files(checkpoint)
+    require_free(where, [*shards(target), *parts], replace=replace)
     stored = [read_safetensors(part, lambda name: _usual(name) is not None) for part in parts]
     found = _sorted({name: part[name] for part in stored for name in part}, source.name)
     _check(found, source.name, header.n_embd, header.n_vocab, header.name)
@@ -236,15 +247,13 @@ def _as_q8_0(rows: NDArray[np.float32]) -> bytes:
 
 
 def _write(where: Path, metadata: Mapping[str, str | int], tensors: Sequence[Tensor]) -> None:
-    if not where.parent.is_dir():
-        raise UsageError(f"there is no folder {where.parent} to write {where.name} to")
     needed, free = total(tensors), shutil.disk_usage(where.parent).free
     if free < needed:
         raise LocalspecError(
             f"the draft needs {needed / 1e9:.1f} GB and {where.parent} has {free / 1e9:.1f} GB "
             "free; free some space, or name another place with --output"
         )
-    partial_file = where.with_name(where.name + ".part")
+    partial_file = unfinished(where)
     try:
         with partial_file.open("wb") as file:
             write_gguf(file, metadata, tensors)

@@ -18,10 +18,12 @@ from localspec.bench.workloads import WORKLOADS
 from localspec.config import paths
 from localspec.core.logits import Sampling
 from localspec.errors import LocalspecError, UsageError
+from localspec.files.new_file import require_free
 from localspec.llama.model import check_file
 from localspec.llama.requantize import Rewriting, rewrite
 from localspec.loading.options import Options
 from localspec.models.gguf.header import read_header
+from localspec.models.gguf.shards import shards
 from localspec.policy.theory import best_fixed
 from localspec.runtime import Runtime
 
@@ -73,16 +75,19 @@ def make(
     bits: int | None,
     layers: Sequence[int] | None,
     cancelled: Callable[[], bool],
+    replace: bool = False,
 ) -> None:
-    """Write the draft.
+    """Write the draft; ``replace`` allows an existing file to be overwritten.
 
     Raises:
         ModelNotFoundError, ModelFileError: there is no such model.
-        UsageError: layers that the model does not have, or nothing to change.
+        UsageError: layers that the model does not have, nothing to change, or a destination that
+            is a file of the model itself or, without ``replace``, exists already.
         LocalspecError: no room on the disk, or llama.cpp cannot write it.
         Interrupted
     """
     check_file(model)
+    require_free(where, shards(model), replace=replace)
     if bits is None and layers is None:
         raise UsageError("a draft must differ from its target: give --bits, --layers or --search")
     drop: tuple[int, ...] = ()

@@ -149,14 +149,14 @@ class Controller:
 
     def _plan(self, kind: str) -> Plan:
         steps: list[Step] = []
-        drafting, reason = self._idle < _QUIET, "nothing to draft from has come up yet"
+        drafting, reason = self._idle < _QUIET, "nothing to draft from yet"
         instead = 1.0
         for source in reversed(self._sources):
             key = source, kind
             survival = self.knowledge.survival.setdefault(key, Survival())
             cost = self.costs.draft(source) / self.costs.verify(1)
             if self._breadth(key) < self._branching.get(source, Branching()).least:
-                reason = "nothing to gain on this machine: several guesses at once cost too much"
+                reason = "checking costs too much here: several guesses must be checked at once"
                 continue
             worth = Gain(survival, self._affordable(key, self._curve, cost), cost)
             if cost < _CHEAP or worth.gain() > _MARGIN:
@@ -218,13 +218,13 @@ class Controller:
         if most_gain(self._curve, cost) <= _MARGIN:
             four = self._curve[min(3, self._k_max)]
             return (
-                f"nothing to gain on this machine: a drafted token costs {cost:.0%} of a plain "
-                f"one, and verifying 4 costs {four:.1f} times as much as one"
+                f"checking costs too much here: checking 4 tokens takes {four:.1f} times as long "
+                f"as one, and drafting one takes {cost:.0%} of that time"
             )
         if survival.evidence < 1:
-            return "the draft is being compared with the target first"
-        stand = survival.stood.sum() / survival.evidence
-        return f"plain decoding is faster here ({stand:.0%} of drafted tokens stand)"
+            return "measuring the draft first"
+        accepted = survival.stood.sum() / survival.evidence
+        return f"plain decoding is faster here: {accepted:.0%} of drafted tokens accepted"
 
     # -- learning ------------------------------------------------------------------------------
 

@@ -190,6 +190,8 @@ def test_nobody_else_can_read_the_files(store, path):
 def test_titles_are_one_short_line():
     assert title_of("\n  Why is\tthe sky blue?\nReally") == "Why is the sky blue?"
     assert title_of("") == "untitled"
+    family = "\N{MAN}\u200d\N{WOMAN}\u200d\N{GIRL}"
+    assert title_of(f"my {family}\u202e") == f"my {family}"
     assert title_of("word " * 50).endswith("word…")
     assert len(title_of("x" * 500)) == 61
     assert title_of("a\x1b[31mb") == "a [31mb"

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import math
 import os
 import string
 from dataclasses import replace
@@ -121,12 +122,43 @@ def test_a_file_with_only_what_must_be_there_is_imported():
         (changed(lambda d: d["chats"][0]["messages"][0].update(parent=2)), "does not come before"),
         (changed(lambda d: d["chats"][0]["messages"][1].update(parent=9)), "does not come before"),
         (changed(lambda d: d["chats"][0]["messages"][1].update(created="now")), "created"),
+        (changed(lambda d: d["chats"][0].update(updated=9e18)), "updated is 9e.18.* no time"),
+        (changed(lambda d: d["chats"][0].update(created=-1.0)), "created is -1,.* no time"),
+        (
+            changed(lambda d: d["chats"][0]["messages"][1].update(created=1e300)),
+            "created of message 2 is 1e.300",
+        ),
+        (changed(lambda d: d["chats"][0].update(updated=math.nan)), "updated"),
     ],
 )
 def test_anything_else_is_refused_in_one_line(text, reason):
     with pytest.raises(ChatsFileError, match=reason) as caught:
         transfer.from_json(text)
     assert "\n" not in str(caught.value)
+
+
+def test_markdown_names_the_model_of_each_reply_where_there_were_several():
+    def said(role, text, parent=None, **more):
+        return ChatMessage(new_message_id(parent), parent, role, text, 1.0, **more)
+
+    why = said("user", "Why?")
+    one = said("assistant", "Because.", why.id, end="stop", details={"model": "small"})
+    how = said("user", "How?", one.id)
+    two = said("assistant", "So.", how.id, end="stop", details={"model": "large"})
+    info = replace(started(model="large"), leaf=two.id)
+    text = transfer.to_markdown(Chat(info, (why, one, how, two)))
+    assert "*small, large · " in text
+    assert "## Model (small)\n\nBecause." in text
+    assert "## Model (large)\n\nSo." in text
+    alone = transfer.to_markdown(Chat(replace(info, leaf=one.id), (why, one)))
+    assert "*small · " in alone  # not the model of another branch or of later
+    assert "## Model\n\nBecause." in alone
+
+
+def test_a_time_without_a_date_is_shown_as_such():
+    for seconds in (9e18, -1.0, math.inf, math.nan):
+        info = replace(started(), created=seconds)
+        assert "*unknown date*" in transfer.to_markdown(Chat(info))
 
 
 def test_markdown_shows_the_branch_looked_at():

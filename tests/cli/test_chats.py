@@ -68,6 +68,36 @@ def test_the_list_has_the_chat_used_last_first(capsys: pytest.CaptureFixture[str
     ]
 
 
+def test_the_list_without_its_name_takes_its_options(capsys: pytest.CaptureFixture[str]) -> None:
+    here, gone = put("here", "a"), put("gone", "a")
+    shown(capsys, "rm", gone.info.id)
+    assert [x["id"] for x in json.loads(shown(capsys, "--json"))] == [here.info.id]
+    assert [x["id"] for x in json.loads(shown(capsys, "--json", "--removed"))] == [gone.info.id]
+    assert shown(capsys, "--removed").split()[0] == gone.info.id
+    code, line = fails(capsys, "--json", "show", here.info.id)
+    assert code == 2
+    assert "after the subcommand" in line
+
+
+def test_a_chat_with_a_wild_time_is_listed_shown_and_not_imported(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    chat = put("wild", "a", updated=9e18, created=9e18)
+    assert "unknown date" in shown(capsys)
+    assert "unknown date" in shown(capsys, "show", chat.info.id)
+    file = tmp_path / "wild.json"
+    file.write_text(shown(capsys, "export", chat.info.id), encoding="utf-8")
+    code, line = fails(capsys, "import", str(file))
+    assert code == 7
+    assert "created is 9e+18" in line
+
+
+def test_a_joined_emoji_stays_one_in_the_list(capsys: pytest.CaptureFixture[str]) -> None:
+    put("my \N{MAN}\u200d\N{WOMAN}\u200d\N{GIRL}\u202e", "a")
+    line = shown(capsys)
+    assert "\N{MAN}\u200d\N{WOMAN}\u200d\N{GIRL}\ufffd" in line
+
+
 def test_no_chats_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert shown(capsys) == ""
     assert json.loads(shown(capsys, "list", "--json")) == []

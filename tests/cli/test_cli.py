@@ -474,6 +474,83 @@ def test_a_setting_of_the_wrong_type_is_named_with_its_file(
     assert said.endswith(f"{line.split(maxsplit=1)[0]} in {own} must be {wanted}")
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("LOCALSPEC_TEMPERATURE", "hot", "'hot' is not a valid float"),
+        ("LOCALSPEC_TOP_P", "7", "top_p must be between"),
+        ("LOCALSPEC_CTX", "-5", "context must be"),
+        ("LOCALSPEC_MAX_TOKENS", "0", "max-tokens must be"),
+    ],
+)
+def test_a_value_from_a_variable_that_cannot_be_meant_is_refused_by_the_variables_name(
+    name: str,
+    value: str,
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv(name, value)
+    assert cli.call(["run", "x"]) == 2
+    said = one_line(capfd.readouterr().err)
+    assert name in said
+    assert told in said
+
+
+def test_a_value_on_the_command_line_is_refused_without_naming_a_variable(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LOCALSPEC_TOP_P", "7")
+    assert cli.call(["run", "x", "--top-p", "8"]) == 2
+    assert "LOCALSPEC" not in one_line(capfd.readouterr().err)
+    assert cli.call(["run", "x", "--top-p", "0.9", "-t", "hot"]) == 2
+    assert "--temperature" in one_line(capfd.readouterr().err)
+
+
+def test_an_unknown_name_in_the_settings_is_told_with_the_one_that_may_be_meant(
+    files: Files, capfd: pytest.CaptureFixture[str]
+) -> None:
+    own = Path(os.environ["LOCALSPEC_HOME"]) / "config" / "config.toml"
+    own.parent.mkdir(parents=True)
+    own.write_text("temprature = 0.5\n")
+    config.settings.cache_clear()
+    assert cli.call(["run", "x", *pair(files), "-n", "1"]) == 0
+    said = one_line(capfd.readouterr().err)
+    assert "unknown setting 'temprature'" in said
+    assert "did you mean 'temperature'?" in said
+
+
+def test_every_flag_that_reads_the_settings_is_a_known_name() -> None:
+    for name in cli.COMMANDS:
+        command = importlib.import_module(f"localspec.cli.{name.replace('-', '_')}").command
+        for param in command.params:
+            if (param.envvar or "") == f"LOCALSPEC_{(param.name or '').upper()}":
+                assert param.name == "preset" or param.name in config.KNOWN
+
+
+def test_the_name_that_others_have_for_the_temperature_is_taken(
+    files: Files, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.call(["run", "x", *pair(files), "-n", "1", "--temp", "0"]) == 0
+    assert cli.call(["run", "x", "--temp", "-1"]) == 2
+    assert "temperature must be" in capfd.readouterr().err
+
+
+def test_a_model_before_the_prompt_is_told_where_it_goes(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.call(["run", "qwen3-4b", "tell", "me"]) == 2
+    said = one_line(capfd.readouterr().err)
+    assert "The model goes with -m: localspec run -m qwen3-4b 'tell me'" in said
+
+
+def test_without_a_command_the_help_keeps_its_lines(capfd: pytest.CaptureFixture[str]) -> None:
+    assert cli.call([]) == 2
+    lines = capfd.readouterr().err.splitlines()
+    assert lines[0].startswith("Usage: localspec")
+    assert any(line.split()[:1] == ["doctor"] for line in lines)
+
+
 def test_a_model_can_be_set_by_variable(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

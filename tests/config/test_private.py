@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from localspec.cli import call
-from localspec.config import paths, whole_file
+from localspec.config import paths
 from localspec.errors import LocalspecError
+from localspec.files import whole_file
 from localspec.files.private import opener, without_secrets
 from localspec.llama import library
 

@@ -256,6 +256,17 @@ def test_a_read_only_folder_is_a_finding(tmp_path: Path) -> None:
     assert by_topic()["state"].status == "broken"
 
 
+def test_an_unknown_setting_is_named(demo: Path) -> None:
+    folder = home() / "config"
+    folder.mkdir(parents=True)
+    (folder / "config.toml").write_text("temprature = 1\nnonsense = 1\nseed = 3\n")
+    found = by_topic(offline=False)["settings"]
+    assert found.status == "note"
+    assert "'temprature' has no effect; did you mean 'temperature'?" in found.text
+    assert "'nonsense'" in found.text
+    assert "'seed'" not in found.text
+
+
 def test_damaged_settings_and_catalogue_are_findings(demo: Path) -> None:
     folder = home() / "config"
     folder.mkdir(parents=True)

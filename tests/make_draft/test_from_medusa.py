@@ -205,6 +205,18 @@ def test_a_head_is_no_model_to_make_a_draft_of(
         assert "eagle.gguf is a head (eagle3)" in capsys.readouterr().err
 
 
+def test_heads_are_not_written_over_the_files_they_are_made_from(
+    tmp_path: Path, target: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = save(tmp_path / "c.safetensors", checkpoint())
+    for where in (target, source):
+        before = where.read_bytes()
+        flags = ["--medusa", str(source), "-o", str(where), "--force"]
+        assert cli.call(["make-draft", str(target), *flags]) == 2
+        assert "is the file to read from" in capsys.readouterr().err
+        assert where.read_bytes() == before
+
+
 def test_the_draft_is_used_without_being_told_and_changes_no_text(
     tmp_path: Path, target: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -103,10 +103,53 @@ def test_the_command_says_where_the_draft_is(
     assert cli.call(["make-draft", target, "--layers", "0", "-o", str(where)]) == 0
     said = capfd.readouterr()
     assert said.out == f"{where}\n"
-    assert "use it with" in said.err
+    assert f"use it with: localspec chat {target} -d {where}\n" in said.err
     assert cli.call(["make-draft", target]) == 2
     assert cli.call(["make-draft", target, "--search", "--layers", "0"]) == 2
     assert cli.call(["make-draft", "nothing.gguf", "--bits", "2"]) == 3
+
+
+def test_no_draft_is_written_over_its_source_even_through_a_link(
+    files: Files, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    source, link, hard = tmp_path / "m.gguf", tmp_path / "link.gguf", tmp_path / "hard.gguf"
+    source.write_bytes(files.target.read_bytes())
+    link.symlink_to(source)
+    hard.hardlink_to(source)
+    for where in (source, link, hard):
+        for force in ([], ["--force"]):
+            wanted = ["make-draft", str(source), "--layers", "0", "-o", str(where), *force]
+            assert cli.call(wanted) == 2
+            assert "is the file to read from" in capfd.readouterr().err
+    assert source.read_bytes() == files.target.read_bytes()
+
+
+def test_an_existing_file_is_overwritten_only_with_force(
+    files: Files, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    where = tmp_path / "kept.gguf"
+    where.write_text("something else")
+    wanted = ["make-draft", str(files.target), "--layers", "0", "-o", str(where)]
+    assert cli.call(wanted) == 2
+    assert "exists already" in capfd.readouterr().err
+    assert where.read_text() == "something else"
+    searched = ["make-draft", str(files.target), "--search", "-o", str(where)]
+    assert cli.call(searched) == 2  # before anything is measured
+    assert "LAYERS" not in capfd.readouterr().err
+    assert cli.call([*wanted, "--force"]) == 0
+    assert layers_of(where) == 1
+
+
+def test_files_beside_the_draft_stay_while_it_is_written(files: Files, tmp_path: Path) -> None:
+    source = tmp_path / "d.part"  # the name under which an unfinished d.gguf once was written
+    source.write_bytes(files.target.read_bytes())
+    make(source, tmp_path / "d.gguf", bits=None, layers=[0], cancelled=never)
+    assert source.read_bytes() == files.target.read_bytes()
+
+
+def test_a_folder_that_is_missing_is_named(files: Files, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there is no folder"):
+        make(files.target, tmp_path / "no" / "d.gguf", bits=4, layers=None, cancelled=never)
 
 
 @pytest.mark.slow

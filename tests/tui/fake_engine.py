@@ -51,6 +51,8 @@ class Script:
     notice: str | None = None
     speculation: Speculation = ON
     plain_tokens_per_second: float | None = None
+    seconds: float = 0.02
+    """Of each round."""
 
     def rounds(self):
         """Rounds of up to four tokens with every origin among them."""
@@ -169,7 +171,7 @@ class FakeEngine:
                 emitted=len(round_tokens),
                 draft_seconds=0.004,
                 verify_seconds=0.015,
-                seconds=0.02,
+                seconds=script.seconds,
                 source="model",
                 context_used=used + len(tokens),
                 speculation=script.speculation,
@@ -186,7 +188,7 @@ class FakeEngine:
             per_position=(0.7, 0.5),
             by_drafter={"model": DrafterStats(drafted, verified, accepted, 0.1)},
             prompt_seconds=0.1,
-            decode_seconds=0.02 * rounds,
+            decode_seconds=script.seconds * rounds,
             draft_seconds=0.01,
             verify_seconds=0.01,
             plain_tokens_per_second=script.plain_tokens_per_second,

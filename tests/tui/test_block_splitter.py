@@ -143,4 +143,5 @@ def test_plain_text_cannot_move_the_cursor_or_break_lines_in_secret(text):
 
 def test_plain_keeps_ordinary_text():
     text = "Grüße,\n\tint x[2]; // 漢字 🙂 [red]x[/]\r\n"
+    assert plain("a\u202eb\u2066c") == "a\ufffdb\ufffdc"  # would turn round what follows
     assert plain(text) == "Grüße,\n    int x[2]; // 漢字 🙂 [red]x[/]\n"

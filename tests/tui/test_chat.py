@@ -11,13 +11,14 @@ from textual._xterm_parser import XTermParser
 
 from localspec.config import paths
 from localspec.config import settings as config_settings
-from localspec.core.events import Message, Speculation, Token
+from localspec.core.events import Message, Round, Speculation, Token
 from localspec.core.values import Origin
 from localspec.errors import ContextError, ModelFileError, UsageError
 from tui.session.commands import SPECS, told_here
 from tui.session.conversation import Conversation, Turn
 from tui.session.ports import Phase
 from tui.session.reply_record import details, restore
+from tui.session.speeds import Run
 from tui.terminal.theme import wanted
 from tui.widgets import chat_log
 from tui.widgets.message import Question, ReplyView
@@ -387,7 +388,7 @@ async def test_commands(chat):
             ("/seed 7", "seed 7 from now on"),
             ("/system You are a cat.", "system prompt set"),
             ("/draft off", "plain decoding from now on"),
-            ("/help", "where it stopped"),
+            ("/help", "continue a stopped reply"),
         ]:
             await c.type(text)
             await c.until(lambda seen=seen: seen in c.screen_text)
@@ -650,8 +651,9 @@ async def test_compare_makes_the_reply_again_plainly_with_the_same_seed(chat):
         await c.ask("Hello")
         await c.pilot.press("f3")
         await c.sees("identical: all 18 tokens are the same")
-        assert c.engine.drafted == [True, False]
-        assert c.engine.asked[0] == c.engine.asked[1]
+        await c.ready()
+        assert c.engine.drafted == [True, False, True, False, True]
+        assert all(asked == c.engine.asked[0] for asked in c.engine.asked)
         assert not c.engine.examined
         drafted, plainly = c.app.screen.query("CompareScreen TextFlow")
         assert plainly.region.x > drafted.region.right - 2
@@ -681,7 +683,7 @@ async def test_a_long_reason_in_the_details_stays_in_its_column(chat):
         await c.sees("drafting    parked: why")
         await c.sees(f"\n{' ' * 14}why why why why")
         await c.pilot.resize_terminal(60, 40)
-        await c.sees("\n  parked: why why")  # a line of its own, without a separator before it
+        await c.sees("· parked: why why why why why… F2")
         await c.sees(f"drafting    parked: {'why ' * 7}why\n")
 
 
@@ -707,14 +709,51 @@ class Plain(Script):
 
 async def test_a_reply_without_drafts_is_not_compared_as_if_it_had_some(chat):
     plain = Plain(LONG, plain_tokens_per_second=10)
-    async with chat(plain, Plain(LONG), Script(LONG)) as c:
+    async with chat(plain, *[Plain(LONG)] * 4) as c:
         await c.ask("Hello")
         assert "× plain" not in c.stats
         await c.pilot.press("f3")
-        await c.sees("identical: all 18 tokens are the same; nothing was drafted in it")
+        await c.sees("identical: all 18 tokens are the same; nothing was drafted just now")
+
+
+async def test_a_comparison_measures_both_speeds_now_whatever_the_reply_once_took(chat):
+    slow, plainly, drafted = (Script(LONG, seconds=s) for s in (9.0, 0.05, 0.02))
+    async with chat(slow, plainly, drafted, plainly, drafted, size=(120, 30)) as c:
+        await c.ask("Hello")
+        await c.pilot.press("f3")
+        await c.sees("all 18 tokens are the same; with drafting it is 2.5× as fast")
+        await c.sees("with drafting  128.6 tok/s now")
+        await c.sees("plain decoding  51.4 tok/s now")
         await c.pilot.press("escape")
-        await c.ask("And with drafts?")
-        assert "× plain" in c.stats
+        await c.ready()
+        assert "× plain" not in c.stats  # the status line is of the reply as it was made
+
+
+async def test_a_comparison_of_equal_runs_that_differ_gives_no_factor(chat):
+    runs = [Script(LONG, seconds=s) for s in (0.02, 0.05, 0.02, 0.08, 0.02)]
+    async with chat(*runs, size=(120, 30)) as c:
+        await c.ask("Hello")
+        await c.pilot.press("f3")
+        await c.sees("equal runs differed by 60%, too much to compare speeds")
+        assert "× as fast" not in c.screen_text
+
+
+async def test_a_comparison_of_few_tokens_gives_no_factor(chat):
+    async with chat(*[Script("Only a few words.")] * 5, size=(120, 30)) as c:
+        await c.ask("Hello")
+        await c.pilot.press("f3")
+        await c.sees("the reply is too short to compare speeds")
+
+
+def test_a_hiccup_of_the_machine_does_not_change_a_measured_speed():
+    def done(seconds, drafted):
+        return Round(drafted, 1, 1, 2, 0, 0, seconds, "model", 10, Speculation("on"))
+
+    run, smooth = Run(draft=True), Run(draft=True)
+    for number in range(20):
+        run.add(done(5.0 if number == 7 else 0.02 + 0.02 * (number % 2), number % 2))
+        smooth.add(done(0.02 + 0.02 * (number % 2), number % 2))
+    assert run.speed == pytest.approx(smooth.speed)
 
 
 async def test_a_long_verdict_is_whole_and_both_replies_scroll_together(chat):
@@ -850,7 +889,7 @@ async def test_explanations_stay_in_their_column(chat):
         await c.sees("/quit")
         lines = c.screen_text.splitlines()
         place = next(i for i, line in enumerate(lines) if "F9" in line)
-        start = lines[place].index("have a stopped")
+        start = lines[place].index("continue a stopped")
         assert lines[place + 1][:start].isspace()
         assert lines[place + 1][start:].strip()
         place = next(i for i, line in enumerate(lines) if "Ctrl+J / Shift+Enter" in line)

@@ -104,6 +104,32 @@ def test_blocks_are_set(text, shown):
     assert [line.rstrip() for line in texts(text)] == [line.rstrip() for line in shown]
 
 
+def test_a_poem_keeps_its_lines():
+    text = "Roses are red,\nViolets are *blue,\nsugar* is sweet.\n"
+    lines = [entry.text for entry in typeset(text)]
+    assert lines == ["Roses are red,", "Violets are blue,", "sugar is sweet.", ""]
+    assert [entry.text for entry in typeset("Two\nlines\n===\n")] == ["Two", "lines", ""]
+
+
+def test_items_of_a_task_list_have_boxes():
+    entries = typeset("- [ ] to *do*\n- [x] done\n- [link](x)\n")
+    rows = [row for entry in entries for row in entry.rows(40)]
+    assert [row.lead.plain + row.text.plain for row in rows] == [
+        "☐ to do",
+        "☑ done",
+        "• link",
+        "",
+    ]
+
+
+def test_prose_is_no_wider_than_can_be_read_and_code_as_wide_as_there_is_room():
+    prose, _ = typeset("word " * 80)
+    assert all(row.text.cell_length <= 100 for row in prose.rows(190))
+    assert prose.height(190) == len(prose.rows(190)) > 3
+    code, _ = typeset("```\n" + "x" * 150 + "\n```\n")
+    assert code.height(190) == 1
+
+
 def test_a_table_that_does_not_fit_is_broken_in_its_columns():
     text = "| name | what it is |\n|---|---|\n| fox | a small animal of the forest |"
     assert [line.rstrip() for line in texts(text, 20)] == [

@@ -169,7 +169,7 @@ async def test_a_chat_is_deleted_and_brought_back(chat, tmp_path):
         await c.until(lambda: "nothing was said" in c.stats)
         await c.ask("first")
         await c.type("/delete")
-        await c.until(lambda: "deleted first; /undo" in c.stats)
+        await c.until(lambda: 'deleted "first"; /undo' in c.stats)
         assert not c.session.conversation.turns
         assert await c.session.kept.chats() == []
         await c.type("/undo")

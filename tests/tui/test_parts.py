@@ -100,6 +100,23 @@ def test_a_long_reason_is_cut_and_the_speed_stays():
     assert dict(details(meter))["drafting"] == f"parked: {reason}"
 
 
+@pytest.mark.parametrize("width", [76, 96, 116])
+def test_why_drafting_is_parked_is_read_whole_in_short_on_one_line_and_two(width):
+    reason = (
+        "checking costs too much here: checking 4 tokens takes 7.1 times as long as one, and "
+        "drafting one takes 6% of that time"
+    )
+    meter = a_meter(speculation=Speculation("parked", reason))
+    meter.memory = 1_500_000_000
+    line, shown = stats_line(meter, "match T 0.8", width)
+    assert shown == "parked: checking costs too much here, F2"
+    assert line.startswith("150 tok/s")
+    _, second, state = stats_lines(meter, "match T 0.8", width)
+    assert state == shown
+    assert second.startswith("ctx 310/2048")
+    assert details(meter)[0] == ("drafting", f"parked: {reason}")
+
+
 @given(st.integers(20, 200))
 def test_two_lines_of_figures_hold_no_less_than_one(width):
     meter = a_meter()
@@ -119,6 +136,15 @@ def test_the_speed_against_plain_decoding_is_blank_until_it_was_measured():
     meter.start()
     meter.add(a_round())
     assert "2.3× plain" in stats_line(meter, "", 200)[0]
+
+
+def test_of_a_tiny_target_no_factor_is_given():
+    meter = a_meter()
+    meter.finish(some_stats(plain=807.0))
+    assert "plain" not in stats_line(meter, "", 200)[0]
+    assert "plain" not in dict(details(meter))["speed"]
+    assert some_stats(plain=807.0).times_plain is None
+    assert some_stats(plain=65.5).times_plain == pytest.approx(2, rel=0.01)
 
 
 def test_the_strip_has_a_column_a_round_and_shows_the_newest():

@@ -459,7 +459,7 @@ async def test_a_reply_of_an_earlier_session_is_coloured_examined_and_compared(c
         await c.until(lambda: c.engine.examined == [made[1].reply.tokens])
         await c.pilot.press("f3")
         await c.sees("identical: all 1 tokens are the same")
-        assert c.engine.asked == [made[1].messages]
+        assert c.engine.asked[0] == made[1].messages
 
 
 async def test_another_model_knows_the_tokens_of_a_chat_but_not_how_to_make_them(chat, path, kept):

@@ -92,6 +92,7 @@ async def compared(c):
     await c.ask("Tell me a story.")
     await c.pilot.press("f3")
     await c.sees("logits apart")
+    await c.sees("compare speeds")
 
 
 async def helped(c):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
+from pathlib import Path
 
 from localspec.config import paths
 
@@ -18,10 +18,18 @@ class AttachError(ValueError):
     """A file that cannot go along; the text is for the person."""
 
 
-def attach(text: str) -> str:
-    """``text`` and the contents of the files it names; a name of no file is just a word.
+class NoFileError(AttachError):
+    """A word that looks like the name of a file, and is none; the user may mean it as a word."""
+
+
+def attach(text: str, *, as_words: bool = False) -> str:
+    """``text`` and the contents of the files it names.
+
+    A name without a dot or slash that no file has is just a word; with ``as_words``, so is any
+    name that no file has.
 
     Raises:
+        NoFileError: what looks like a path is no file.
         AttachError: a file that is too large, not text, or not readable.
     """
     parts = [text]
@@ -33,9 +41,10 @@ def attach(text: str) -> str:
             if not path.is_file():
                 name = name.rstrip(_AFTER)  # noqa: PLW2901 - what ends a sentence ends no name
                 path = paths.expand(name)
-            if name and path.is_dir() and name.endswith(os.sep):
-                raise AttachError(f"{name} is a folder; only text files can be attached")
-            if not name or not path.is_file():
+            if not name or (as_words and not path.is_file()):
+                continue
+            if not path.is_file():
+                _refuse(name, path)
                 continue
             if path.stat().st_size > _LARGEST:
                 raise AttachError(f"{name} is larger than 1 MB; attach a part of it")
@@ -49,6 +58,17 @@ def attach(text: str) -> str:
             raise AttachError(f"cannot read {name}: {reason}") from None
         parts.append(f"{name}:\n{fenced(content)}")
     return "\n\n".join(parts)
+
+
+def _refuse(name: str, path: Path) -> None:
+    """Raise where something other than a word is meant that cannot be attached."""
+    if not set("./\\") & set(name):
+        return
+    if path.is_dir():
+        raise NoFileError(f"{name} is a folder; only text files can be attached")
+    if path.exists():
+        raise NoFileError(f"{name} is no ordinary file; only text files can be attached")
+    raise NoFileError(f"there is no file {name}")
 
 
 def fenced(content: str) -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
 from localspec.config import paths, presets
-from localspec.errors import UsageError
+from localspec.errors import LocalspecError, UsageError
+from localspec.models.catalog.catalog import catalog
 from tui.input import setting_fields
 from tui.session import commands
 from tui.terminal import theme
@@ -19,6 +20,15 @@ _COMMAND = re.compile(r"^/([a-z]*)$")
 _PRESET = re.compile(r"^/preset ([\w-]*)$")
 _PATH = re.compile(r"^/(?:export|import) (\S*)$")
 _THEME = re.compile(r"^/theme ([\w-]*)$")
+_RESUME = re.compile(r"^/resume ([^\n]*)$")
+_OPEN = re.compile(r"^/open ([^\n]*)$")
+_MODEL = re.compile(r"^/(model|draft|pull) (\S*)$")
+_DRAFTS = {
+    "on": "draft from the next reply on",
+    "off": "plain decoding from the next reply on",
+    "auto": "the draft that the catalogue pairs with the target",
+    "none": "no draft model",
+}
 _SETTING = re.compile(r"^/set (\w*)$")
 _FILE = re.compile(r'(?:^|(?<=\s))@(?:"([^"\n]*)|([^\s"]\S*|))$')
 _MOST = 200
@@ -38,12 +48,62 @@ class Completion:
     help: str = ""
 
 
-def completions(before: str) -> list[Completion]:
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What can be completed that only the screen knows."""
+
+    kept: Mapping[str, str] = field(default_factory=dict)
+    """Beginnings of the ids of saved chats, and their titles; the one used last first."""
+    opened: Mapping[str, str] = field(default_factory=dict)
+    """Numbers of the open chats, and their titles."""
+
+
+def completions(before: str, known: Known | None = None) -> list[Completion]:
     """Ways to go on after ``before``, the whole text up to the cursor."""
+    known = known or Known()
+    if match := _RESUME.search(before):
+        return _called(match[1], known.kept)
+    if match := _OPEN.search(before):
+        return _called(match[1], known.opened)
     for pattern, find in _FINDS.items():
         if match := pattern.search(before):
             return find(match)
     return []
+
+
+def wants_chats(text: str) -> bool:
+    """Whether saved or open chats are needed to complete a text."""
+    return text.startswith(("/resume", "/open"))
+
+
+def _called(typed: str, chats: Mapping[str, str]) -> list[Completion]:
+    """Chats whose id begins so, or whose title holds what was typed."""
+    found = [
+        Completion(name, len(typed), title)
+        for name, title in chats.items()
+        if name.startswith(typed) or typed.casefold() in title.casefold()
+    ]
+    return found[:_MOST]
+
+
+def _models(match: re.Match[str]) -> list[Completion]:
+    """Names of the catalogue, and files where the command takes one."""
+    command, typed = match[1], match[2]
+    words = _DRAFTS if command == "draft" else {}
+    try:
+        pairs = catalog()
+    except LocalspecError:  # the command itself says what is wrong
+        pairs = {}
+    names = {name: pair.about for name, pair in pairs.items()}
+    named = _starting(typed, {**words, **names})
+    if command == "pull" or not typed:
+        return named
+    files = _files(typed, len(typed))
+    return named + [
+        replace(found, text=found.text[1:].strip('"'))
+        for found in files
+        if found.text.strip('"').endswith((".gguf", os.sep))
+    ]
 
 
 def _commands(match: re.Match[str]) -> list[Completion]:
@@ -123,6 +183,7 @@ _FINDS = {
     _PRESET: _presets,
     _THEME: _themes,
     _SETTING: _settings,
+    _MODEL: _models,
     _PATH: _paths,
     _FILE: _attached,
 }

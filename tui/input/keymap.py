@@ -19,15 +19,20 @@ def _key(id: str, keys: str, action: str, tooltip: str, label: str = "") -> Bind
 _CHAT = (
     _key("chat.stop", "escape", "stop", "stop the reply and keep what was said", "Stop"),
     _key("chat.help", "f1", "help", "keys and commands", "Help"),
-    _key("chat.colours", "ctrl+t", "colours", "show where each token came from", "Colours"),
+    _key("chat.colours", "ctrl+t", "colours", "show where each token came from"),
     _key("chat.details", "f2", "details", "details of rounds, drafters and times", "Details"),
     _key("chat.compare", "f3", "compare", "make the last reply again by plain decoding", "Compare"),
     _key("chat.token_left", "alt+left", "token(-1)", "the token before: p, q and alternatives"),
     _key("chat.token_right", "alt+right", "token(1)", "the token after"),
-    _key("chat.models", "f4", "models", "choose a model, or a draft for it"),
+    _key("chat.models", "f4", "models", "choose a model, or a draft for it", "Models"),
     _key("chat.settings", "ctrl+s", "settings", "see, change and save all settings"),
     _key("chat.again", "f5", "again", "answer the last question once more, on another branch"),
-    _key("chat.continue", "f9", "continue", "have a stopped reply go on where it stopped"),
+    _key(
+        "chat.continue",
+        "f9",
+        "continue",
+        "continue a stopped reply, or answer a question without one",
+    ),
     _key("chat.edit", "f8", "edit", "change the last question, on another branch"),
     _key("chat.branch_before", "alt+up", "branch(-1)", "look at the branch before"),
     _key("chat.branch_after", "alt+down", "branch(1)", "look at the branch after"),
@@ -40,13 +45,13 @@ _CHAT = (
 _PRIORITY = tuple(
     Binding(keys, action, id=id, tooltip=tooltip, show=False, priority=True)
     for id, keys, action, tooltip in (  # noqa: A001 - Textual's word
-        ("chat.top", "ctrl+home", "scroll_home", "to the oldest message"),
+        ("chat.top", "ctrl+home", "oldest", "to the oldest message"),
         ("chat.bottom", "ctrl+end", "scroll_end", "to the newest message"),
         (
             "app.copy_or_quit",
             "ctrl+c",
             "copy_or_quit",
-            "copy the selection, else stop; twice: quit",
+            "copy the selection, else stop, else empty the line; twice more: quit",
         ),
     )
 )
@@ -54,7 +59,7 @@ _COMPOSER = (
     _key("composer.send", "enter", "send", "send; while the model speaks, wait in line"),
     _key("composer.newline", "ctrl+j,shift+enter,alt+enter", "newline", "a new line"),
     _key("composer.editor", "ctrl+g", "editor", "write in $EDITOR"),
-    _key("composer.complete", "tab", "complete", "complete a /command or an @file"),
+    _key("composer.complete", "tab", "complete", "complete a /command, its argument or an @file"),
     _key("composer.leave", "ctrl+d", "leave", "quit, in an empty composer"),
     _key("composer.page_up", "pageup", "page_up", "scroll the conversation up"),
     _key("composer.page_down", "pagedown", "page_down", "scroll the conversation down"),

@@ -110,7 +110,7 @@ def widest(found: Iterable[Offer], room: int) -> int:
 
 def header(names: int, room: int) -> Content:
     """What the columns hold."""
-    line = f"  {'NAME':<{names}}  {'SIZE':>9}  {'FIT':<7}  {'HERE':<4}"
+    line = f"  {'NAME':<{names}}  {'SIZE':>9}  {'FIT':<8}  {'HERE':<4}"
     line += f"  {'LICENCE':<12}  {'DRAFT':<26}  FOR" if room >= _BROAD else "  FOR"
     return Content.styled(line[:room], "$quiet")
 
@@ -127,7 +127,7 @@ def row(offer: Offer, fit: str | None, names: int, room: int, *, current: bool) 
     known = (
         f"{'●' if current else ' '} {_cut(_name(offer, room), names):<{names}}",
         f"  {approx + about:>9}  ",
-        f"{short:<7}",
+        f"{short:<8}",
         f"  {here:<4}  ",
     )
     rest = _cut(more + plain(offer.about), max(0, room - sum(len(part) for part in known)))

@@ -17,6 +17,8 @@ from rich.cells import cell_len
 from textual.content import Content
 
 EMPTY = Content("")
+PROSE = 100
+"""Cells that a row of prose takes at most: longer ones are hard to read."""
 _LONG = 4000
 """Characters from which a line is cut where the row ends and no longer between words."""
 
@@ -88,14 +90,14 @@ class Line:
 
     def height(self, width: int) -> int:
         """Rows at this width."""
-        text, room = self.text, _room(self.first, self.rest, width)
+        text, room = self.text, _room(self.first, self.rest, self._width(width))
         if cells(text) <= room:
             return 1
         return len(_cuts(text, room, self._folds)) + 1
 
     def rows(self, width: int) -> list[Row]:
         """The rows at this width."""
-        first, rest, room = leads(self.first, self.rest, width)
+        first, rest, room = leads(self.first, self.rest, self._width(width))
         text = self.text
         if cells(text) <= room:
             return [Row(first, self.content, 0)]
@@ -108,6 +110,9 @@ class Line:
             Row(rest if start else first, part, start)
             for part, start in zip(parts, starts, strict=True)
         ]
+
+    def _width(self, width: int) -> int:
+        return width if self.fold else min(width, PROSE)
 
     @property
     def _folds(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import re
 import threading
@@ -30,6 +31,9 @@ _HEADINGS = ("bold underline $primary", "bold $primary", "bold", "bold", "bold $
 _CODE = "on $surface"
 _INLINE = {"em": "italic", "strong": "bold", "s": "strike"}
 _INLINE_CODE = "$text-warning on $surface"
+_BOX = re.compile(r"\[([ xX])\][ \t]+(?=\S)")
+"""What begins an item of a task list."""
+_BOXES = {" ": "☐ ", "x": "☑ ", "X": "☑ "}
 _LANGUAGE = re.compile(
     r"^[ >]*(?:[-+*]|\d{1,9}[.)])?[ ]*(?:`{3,}|~{3,})[ \t]*([^\s`]+)", re.MULTILINE
 )
@@ -139,7 +143,7 @@ class _Setter:
 
     def _heading(self, node: SyntaxTreeNode) -> list[Entry]:
         style = _HEADINGS[int(node.tag[1]) - 1]
-        texts = [inline(child) for child in node.children]
+        texts = [line for child in node.children for line in inline(child).split()]
         return [Line(text.stylize_before(style)) for text in texts]
 
     def _quote(self, node: SyntaxTreeNode) -> list[Entry]:
@@ -168,6 +172,9 @@ class _Setter:
     def _item(self, node: SyntaxTreeNode, mark: str) -> list[Entry]:
         lines: list[Entry] = []
         before = ""
+        box = _box(node)
+        if box is not None:
+            mark = mark[:-2] + _BOXES[box[1]]
         for child in node.children:
             if before in ("paragraph", "table") and child.type in ("paragraph", "table"):
                 lines.append(BLANK)
@@ -175,6 +182,8 @@ class _Setter:
             lines += self.block(child)
         indent, first = Content(" " * len(mark)), Content.styled(mark, "$primary")
         head, *others = lines or [BLANK]
+        if box is not None and isinstance(head, Line):
+            head = dataclasses.replace(head, content=head.content[len(box[0]) :])
         return [head.led_by(first, indent), *(line.led_by(indent, indent) for line in others)]
 
     def _code(self, node: SyntaxTreeNode) -> list[Entry]:
@@ -207,6 +216,14 @@ class _Setter:
         texts = [[_cell(cell) for cell in row.children] for row in rows]
         aligned = [str(cell.attrs.get("style", "")).partition(":")[2] for cell in rows[0].children]
         return table(texts[0], texts[1:], aligned)
+
+
+def _box(item: SyntaxTreeNode) -> re.Match[str] | None:
+    """The box that an item of a task list begins with, its ``[ ]`` or ``[x]`` in group 1."""
+    first = item.children[0] if item.children else None
+    if first is None or first.type != "paragraph":
+        return None
+    return _BOX.match(first.children[0].content)
 
 
 def _cell(node: SyntaxTreeNode) -> Content:
@@ -246,7 +263,8 @@ class _Inline:
         self._size += len(text)
 
 
-_BREAKS = {"softbreak": " ", "hardbreak": "\n"}
+_BREAKS = {"softbreak": "\n", "hardbreak": "\n"}
+"""Models write poems and addresses without Markdown's two spaces, so each line end counts."""
 
 
 def _styles(node: SyntaxTreeNode) -> list[str | Style]:

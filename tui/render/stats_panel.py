@@ -32,15 +32,20 @@ def _bar(value: int, scale: int) -> str:
 def details(meter: Meter) -> list[tuple[str, str]]:
     """Label and text of every line that has something to say."""
     lines = [
+        *_state(meter),
         *_speed(meter),
         *_waiting(meter),
         *_round(meter),
         *_drafters(meter),
         *_positions(meter),
     ]
-    if lines and meter.speculation is not None:
-        lines.append(("drafting", speculation_text(meter.speculation).removeprefix("drafting ")))
     return lines or [("details", "come with the first reply")]
+
+
+def _state(meter: Meter) -> Iterable[tuple[str, str]]:
+    """First, since a low screen has no room for the last rows."""
+    if meter.state is not None and (meter.mean or meter.state.state != "on"):
+        yield "drafting", speculation_text(meter.state).removeprefix("drafting ")
 
 
 def _speed(meter: Meter) -> Iterable[tuple[str, str]]:
@@ -48,7 +53,7 @@ def _speed(meter: Meter) -> Iterable[tuple[str, str]]:
         return
     text = f"{meter.mean:.1f} tok/s"
     if meter.ratio is not None:
-        text += f", {meter.ratio:.2f}× plain decoding ({meter.plain_speed:.1f})"
+        text += f", {meter.ratio:.1f}× plain decoding ({meter.plain_speed:.1f})"
     yield "speed", text
     rounds = meter.stats.rounds if meter.stats else meter.rounds
     emitted = meter.stats.emitted if meter.stats else meter.emitted

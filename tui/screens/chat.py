@@ -10,9 +10,12 @@ from textual import events, on
 from textual.message import Message
 from textual.worker import Worker
 
+from localspec.errors import ChatsError
 from tui.input import keymap
-from tui.input.attachments import AttachError, attach
+from tui.input.attachments import AttachError, NoFileError, attach
+from tui.input.completion import Known, wants_chats
 from tui.render.markdown import code_blocks
+from tui.screens.chat_branches import ID_SHOWN
 from tui.screens.chat_tokens import TokensView
 from tui.screens.compare import CompareScreen
 from tui.session import commands, status_text
@@ -26,6 +29,8 @@ from tui.widgets.composer import Composer
 from tui.widgets.lines import Lines
 from tui.widgets.message import Columns, Note
 
+_TYPING = frozenset({"enter", "tab", "backspace", "delete", "ctrl+u", "ctrl+w", "ctrl+j"})
+"""Keys that are meant for the composer even where a click has taken the focus from it."""
 _ELSEWHERE = frozenset({"theme", "quit"})
 """Commands that the palette offers from every screen."""
 
@@ -48,6 +53,10 @@ class ChatScreen(TokensView):
         self._to_do: asyncio.Queue[str | Command] = asyncio.Queue()
         """What was sent and commanded, in its order."""
         self._doing: Worker[None] | None = None
+        self._chats_known = False
+        """Whether the composer was told the chats for what is typed now."""
+        self._no_file: str | None = None
+        """The message that was refused last since a file that it names is not there."""
 
     # -- what the person does ------------------------------------------------------------------
 
@@ -55,10 +64,16 @@ class ChatScreen(TokensView):
     def _sent(self, event: Composer.Sent) -> None:
         try:
             command = commands.parse(event.text.strip())
-            text = attach(event.text.strip("\n")) if command is None else ""
+            as_words = event.text == self._no_file
+            self._no_file = None
+            text = attach(event.text.strip("\n"), as_words=as_words) if command is None else ""
         except (CommandError, AttachError) as error:
             self._composer.refuse()
-            self.hint(str(error))
+            line = str(error)
+            if isinstance(error, NoFileError):
+                self._no_file = event.text
+                line += "; Enter again sends it as words"
+            self.hint(line)
             return
         self.unhint()
         self._composer.accept()
@@ -163,6 +178,23 @@ class ChatScreen(TokensView):
         else:
             self.hint(f"there is no theme {name!r}; {theme.there_is(name)}")
 
+    @on(Composer.Changed)
+    def _typed(self) -> None:
+        wanted = wants_chats(self._composer.text)
+        if wanted and not self._chats_known:
+            self.run_worker(self._know_chats(), group="know", exclusive=True)
+        self._chats_known = wanted
+
+    async def _know_chats(self) -> None:
+        """Let the composer complete chats; what cannot be read is told by the command itself."""
+        try:
+            kept = await self.session.kept.chats()
+        except ChatsError:
+            kept = []
+        titles = {listed.info.id[:ID_SHOWN]: listed.info.title for listed in kept}
+        opened = {str(number): chat.title for number, chat in enumerate(self.session.chats.all, 1)}
+        self._composer.know(Known(titles, opened))
+
     @on(Composer.Suggested)
     def _suggested(self, event: Composer.Suggested) -> None:
         self._suggest_bar.show(event.found, event.chosen)
@@ -196,9 +228,15 @@ class ChatScreen(TokensView):
 
     def on_key(self, event: events.Key) -> None:
         """Typing goes to the composer, wherever the focus is."""
-        if event.is_printable and not self._composer.has_focus:
+        if self._composer.has_focus:
+            return
+        if event.is_printable:
             event.stop()
             self._composer.type(event)
+        elif event.key in _TYPING:
+            event.stop()
+            self._composer.focus()
+            self._composer.post_message(events.Key(event.key, event.character))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Show keys only where they do something."""
@@ -209,6 +247,22 @@ class ChatScreen(TokensView):
             return busy or self.session.chat.editing is not None
         if action == "restart":
             return phase is Phase.DEAD
+        return True
+
+    def interrupt(self, *, stopped: bool) -> bool:
+        """Keep what is typed from being lost by Ctrl+C; whether something was typed.
+
+        While a reply is stopped it stays, else it is put where Up finds it.
+        """
+        if not self._composer.text.strip():
+            return False
+        if stopped:
+            self.hint("stopped; Ctrl+C again empties the line below")
+        elif self.session.chat.editing is not None:
+            self.leave_edit()
+        else:
+            self._composer.put_aside()
+            self.hint("emptied; Up brings it back")
         return True
 
     def action_stop(self) -> None:
@@ -233,6 +287,7 @@ class ChatScreen(TokensView):
             return
 
         def closed(_: None) -> None:
+            comparison.left = True
             if not comparison.over:
                 self.session.stop()
 
@@ -261,9 +316,10 @@ class ChatScreen(TokensView):
             text = blocks[-1] if code else reply.text
             self.post_message(self.Copied(text, f"the last {'code block' if code else 'reply'}"))
 
-    def action_scroll_home(self) -> None:
+    async def action_oldest(self) -> None:
         """To the oldest message."""
-        self._log.scroll_home(animate=False)
+        async with self._changing:
+            await self._log.show_oldest()
 
     def action_scroll_end(self) -> None:
         """To the newest message."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Awaitable
 from typing import TypeVar
 
-from localspec.chats.values import Listed
+from localspec.chats.values import Listed, date_of
 from localspec.chats.words import terms
 from localspec.config import paths
 from localspec.errors import LocalspecError
@@ -17,7 +16,7 @@ from tui.widgets.message import Columns, Note
 
 T = TypeVar("T")
 _LISTED = 20
-_ID_SHOWN = 8
+ID_SHOWN = 8
 
 
 class KeepingView(ChatView):
@@ -108,7 +107,7 @@ class KeepingView(ChatView):
             listed = await self._asked(kept.chats())
             found = [(i.info, _described(i.info.title, i.info.updated)) for i in listed or ()]
         if found:
-            rows = [(info.id[:_ID_SHOWN], text) for info, text in found[:_LISTED]]
+            rows = [(info.id[:ID_SHOWN], text) for info, text in found[:_LISTED]]
             more = [("", f"and {len(found) - _LISTED} more")] if len(found) > _LISTED else []
             await self._list_below(Columns([*rows, *more, ("", "/resume ID goes on with one")]))
         else:
@@ -201,7 +200,7 @@ class KeepingView(ChatView):
         if self.session.chat is not chat:  # the person has gone on meanwhile
             return
         self.close_chat()
-        self.hint(f"deleted {plain(chat.title)}; /undo brings it back")
+        self.hint(f'deleted "{plain(chat.title)}"; /undo brings it back')
 
     async def undo(self) -> None:
         """Bring back the chat that was deleted last."""
@@ -243,7 +242,7 @@ class KeepingView(ChatView):
         if len(found) == 1:
             await self.resume(found[0].id)
             return
-        rows = [(info.id[:_ID_SHOWN], _described(info.title, info.updated)) for info in found]
+        rows = [(info.id[:ID_SHOWN], _described(info.title, info.updated)) for info in found]
         await self._list_below(Columns([*rows, ("", "imported; /resume ID goes on with one")]))
 
     async def _asked(self, answer: Awaitable[T]) -> T | None:
@@ -264,5 +263,4 @@ def _is_called(listed: Listed, query: str) -> bool:
 
 
 def _described(title: str, updated: float) -> str:
-    when = datetime.datetime.fromtimestamp(updated).astimezone()
-    return f"{when:%Y-%m-%d %H:%M}  {title}"
+    return f"{date_of(updated):<16}  {title}"

@@ -26,6 +26,7 @@ from tui.render.block_splitter import plain
 from tui.screens.chat_branches import KeepingView
 from tui.session.commands import Command, Value
 from tui.session.ports import Settings
+from tui.session.stats import speculation_text
 from tui.widgets.message import Columns, Note
 
 if TYPE_CHECKING:
@@ -153,8 +154,22 @@ class ChoosingView(KeepingView):
         if isinstance(value, str):
             self._look_and_load({"draft": None if value == "auto" else value})
             return
-        await self._below(Note(self.session.change(Command("draft", value))))
+        await self._below(Note(self._drafting() if value is None else self._switched(value)))
         self._timer.resume()
+
+    def _switched(self, value: Value) -> str:
+        return self.session.change(Command("draft", value))
+
+    def _drafting(self) -> str:
+        """Whether replies are drafted for now, by what, and how to change that."""
+        session = self.session
+        if not session.settings.draft:
+            return "drafting is switched off; /draft on switches it on"
+        state = session.meter.state
+        told = "drafting is on" if state is None else speculation_text(state)
+        info = session.info
+        by = "" if info is None or not info.draft else f", draft model {Path(info.draft).name}"
+        return f"{told}{by}; /draft off switches it off, /draft NAME uses another draft model"
 
     async def set(self, text: str) -> None:
         """List the settings, or change one."""

@@ -18,7 +18,7 @@ from localspec.core.events import ModelInfo
 from localspec.errors import LocalspecError
 from tui.input import keymap
 from tui.render.lines import cells
-from tui.render.welcome import WELCOME
+from tui.render.welcome import DEMO, TOY, WELCOME
 from tui.screens.sized import SizedScreen
 from tui.session import status_text
 from tui.session.commands import told_here
@@ -121,6 +121,7 @@ class ChatView(SizedScreen[None]):
         self._composer = self.query_one(Composer)
         self._composer.take_back = self.session.take_back
         self._stats = self.query_one(StatsBar)
+        self._stats.details_key = self.key_of("chat.details")
         self._strip = self.query_one(RoundStrip)
         self._token_bar = self.query_one(TokenBar)
         self._details = self.query_one(Details)
@@ -134,7 +135,7 @@ class ChatView(SizedScreen[None]):
             await self._log.show_turns(self.session.conversation.turns)
             self._composer.remember(turn.text for turn in self.session.chat.questions)
         else:
-            await self._log.add(Help(WELCOME))
+            await self._welcome()
         self._timer = self._looks(None)
         self._rest = self.set_interval(_REST_SECONDS, self._tidy, pause=True)
         self.session.on_activity = self._wake
@@ -200,6 +201,7 @@ class ChatView(SizedScreen[None]):
             self._stats.show_stopped()
         else:
             temperature = session.settings.sampling.temperature
+            session.meter.switched_off = not session.settings.draft
             session.meter.memory = self._memory.look(session.engine.pid)
             setting = f"{self.verifier} T {temperature:g}"
             self._stats.show_figures(session.meter, setting, two=self._tall)
@@ -285,10 +287,18 @@ class ChatView(SizedScreen[None]):
         chat.count_context()
         self._composer.remember(question.text for question in chat.questions)
         if not chat.conversation.turns:
-            await self._log.add(Help(WELCOME))
+            await self._welcome()
         if chat.speaking is not None:
             self._live = self._log.view_of(chat.speaking)
         self._show_parts()
+
+    async def _welcome(self) -> None:
+        options = self.session.options
+        model = options.model if options is not None else self._model_name
+        text = WELCOME
+        if model == DEMO:
+            text += "\n" + TOY.format(key=self.key_of("chat.models"))
+        await self._log.add(Help(text))
 
     async def _show_asked(self, question: Turn | None, reply: Turn) -> None:
         if reply not in self.session.conversation.turns:

@@ -89,8 +89,8 @@ class CompareScreen(SizedScreen[None], ModalScreen[None]):
             self._shown += len(new)
             self._plain_scroll.scroll_end(animate=False)
         self.query_one(Verdict).show(Content(comparison.verdict(self._verifier)))
-        self._left.show(self._title("with drafting", comparison.drafted_speed))
-        self._right.show(self._title("plain decoding", comparison.speed))
+        self._left.show(self._title("with drafting", comparison.speeds.of(draft=True)))
+        self._right.show(self._title("plain decoding", comparison.speeds.of(draft=False)))
         if over:
             self._timer.pause()
 
@@ -108,4 +108,5 @@ class CompareScreen(SizedScreen[None], ModalScreen[None]):
 
     @staticmethod
     def _title(name: str, speed: float) -> Content:
-        return Content.assemble((name, "bold $primary"), (f"  {speed:.1f} tok/s", "$quiet"))
+        now = f"  {speed:.1f} tok/s now" if speed else ""
+        return Content.assemble((name, "bold $primary"), (now, "$quiet"))

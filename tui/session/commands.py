@@ -111,7 +111,9 @@ SPECS = {
     "settings": Spec("/settings", "see, change and save all settings", _nothing),
     "temp": Spec("/temp X", "sampling temperature; 0 is greedy", _temperature),
     "seed": Spec("/seed N", "fixed seed; without N, a new one each time", _seed),
-    "draft": Spec("/draft on|off|NAME", "draft or not; or with this model, none, auto", _draft),
+    "draft": Spec(
+        "/draft [on|off|NAME]", "see if replies are drafted, switch it, or name a draft", _draft
+    ),
     "compare": Spec("/compare", "make the last reply again by plain decoding", _nothing),
     "details": Spec("/details", "show where the time goes and which drafts stand", _nothing),
     "colours": Spec("/colours", "show where each token came from", _nothing),

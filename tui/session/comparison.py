@@ -1,7 +1,8 @@
-"""A reply made once more by plain decoding: the same text, and how much longer it took."""
+"""A reply made once more by plain decoding: whether the text is the same, and both speeds now."""
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from localspec.errors import LocalspecError
 from tui.render.block_splitter import plain
 from tui.session.conversation import Made, Turn
 from tui.session.ports import Answers
+from tui.session.speeds import RUNS, TOKENS, Speeds
 
 
 async def examine(
@@ -22,21 +24,26 @@ async def examine(
 
 @dataclass(slots=True)
 class Comparison:
-    """One reply with drafting and, as it comes, the same without."""
+    """One reply with drafting and, as it comes, the same without; then both speeds.
+
+    The speed that the reply once had is not used: it was measured at another time, perhaps on
+    another day.
+    """
 
     turn: Turn
     made: Made
     tokens: list[Token] = field(default_factory=list)
     """Of the plain reply so far."""
-    seconds: float = 0.0
-    """Spent on them."""
     plain: Reply | None = None
     """The plain reply once it is whole."""
     parted: int | None = None
     """Index of the first token that differs, once one does."""
     examination: Examination | None = None
     """Of the plain reply's token in that place, against the drafted one."""
+    speeds: Speeds = field(default_factory=Speeds)
     failure: LocalspecError | None = None
+    left: bool = False
+    """Whether the user has closed the comparison: nothing more is to be made."""
     over: bool = False
     """Whether nothing more will come."""
 
@@ -47,12 +54,13 @@ class Comparison:
             LocalspecError: the engine failed.
         """
         made, drafted = self.made, self.made.reply.tokens
+        timed = self.speeds.begin()
         async for event in engine.submit(made.request(draft=False)):
             match event:
                 case Token():
                     self._add(event)
                 case Round():
-                    self.seconds += event.seconds
+                    timed.add(event)
                     # A reply that was stopped is compared as far as it went.
                     if len(self.tokens) >= len(drafted) and self._was_stopped:
                         engine.interrupt()
@@ -62,6 +70,21 @@ class Comparison:
             assert self.plain is not None
             known = self.plain.tokens[: self.parted + 1]
             self.examination = await examine(engine, made, known, drafted[self.parted])
+        while not (self.left or self.speeds.complete):
+            await self._time(engine)
+
+    async def _time(self, engine: Answers) -> None:
+        """Make the beginning of the reply again, only to time it."""
+        made = self.made
+        most = TOKENS if made.max_tokens is None else min(TOKENS, made.max_tokens)
+        timed = self.speeds.begin()
+        request = dataclasses.replace(
+            made.request(draft=timed.draft),
+            max_tokens=min(most, max(1, len(made.reply.tokens))),
+        )
+        async for event in engine.submit(request):
+            if isinstance(event, Round):
+                timed.add(event)
 
     @property
     def _was_stopped(self) -> bool:
@@ -93,18 +116,6 @@ class Comparison:
             return self.parted
         return min(len(self.tokens), len(self.made.reply.tokens))
 
-    @property
-    def speed(self) -> float:
-        """Of plain decoding, in tokens per second."""
-        if self.plain is not None:
-            return self.plain.stats.tokens_per_second
-        return len(self.tokens) / self.seconds if self.seconds > 0 else 0.0
-
-    @property
-    def drafted_speed(self) -> float:
-        """Of the reply as it was made, in tokens per second."""
-        return self.made.reply.stats.tokens_per_second
-
     def verdict(self, verifier: str) -> str:
         """What came of it so far, in a sentence or two."""
         if self.failure is not None:
@@ -119,21 +130,17 @@ class Comparison:
             same = f"the first {self.same}" if stopped else f"all {self.same}"
             return f"identical: {same} tokens{self._since} are the same{self._faster()}"
         since = self._since
-        return f"the first {self.parted} tokens{since} are the same; {self._parting(verifier)}"
+        parting = self._parting(verifier)
+        return f"the first {self.parted} tokens{since} are the same; {parting}{self._faster()}"
 
     @property
     def _since(self) -> str:
         return " since it went on" if self.made.start else ""
 
     def _faster(self) -> str:
-        if not (self.speed and self.drafted_speed):
-            return ""
-        if not self.made.reply.stats.drafted:
-            return "; nothing was drafted in it, so both are plain decoding"
-        ratio = self.drafted_speed / self.speed
-        if ratio >= 1:
-            return f", and drafting was {ratio:.2f}× as fast"
-        return f"; drafting was slower here, {ratio:.2f}× the speed of plain decoding"
+        if self.over and self.speeds.complete:
+            return f"; {self.speeds.verdict()}"
+        return f"; measuring speeds, run {len(self.speeds.runs)} of {RUNS}"
 
     def _parting(self, verifier: str) -> str:
         found = self.examination

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import zip_longest
+from pathlib import Path
 from typing import Literal
 
 from localspec.chats.tree import Tree
@@ -13,6 +14,7 @@ from localspec.chats.values import End, new_message_id
 from localspec.core.events import Message, Reply, Stats, Token
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.sampling_params import Sampling
+from tui.render.block_splitter import plain
 from tui.session.token_runs import Runs
 
 _ENDINGS = {
@@ -20,6 +22,10 @@ _ENDINGS = {
     "interrupt": "stopped by you",
     "failed": "cut short",
 }
+
+
+_THEN = ", then "
+"""Between the models of a reply that one began and another continued."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +85,10 @@ class Turn:
     made: Made | None = None
     how: How | None = None
     """Of a reply of an earlier session."""
+    model: str | None = None
+    """The model that wrote the reply, as it was asked for; None where that is not known."""
+    by_another: bool = False
+    """Whether the reply before it on the branch was written by another model."""
 
     def add(self, token: Token) -> None:
         """A token of the reply."""
@@ -110,6 +120,9 @@ class Turn:
         if self.end in _ENDINGS:
             unsaid = self.end == "failed" and not self.text
             parts.append("not answered" if unsaid else _ENDINGS[self.end])
+        if self.by_another and self.model is not None:
+            names = [Path(model).name for model in self.model.split(_THEN)]
+            parts.append(f"by {plain(_THEN.join(names))}")
         return " · ".join(parts)
 
 
@@ -131,6 +144,21 @@ class Conversation:
     def answer(self) -> Turn:
         """The reply that now begins."""
         return self._next("assistant", "")
+
+    def written_by(self, reply: Turn, model: str | None) -> None:
+        """Note which model writes a reply of this branch; one that goes on may have another."""
+        known = reply.model
+        if known is not None and model is not None:
+            model = known if known.split(_THEN)[-1] == model else f"{known}{_THEN}{model}"
+        reply.model = model or known
+        self._compare_models()
+
+    def _compare_models(self) -> None:
+        before = None
+        for turn in self.turns:
+            if turn.model is not None:
+                turn.by_another = before not in (None, turn.model)
+                before = turn.model
 
     def _next(self, role: Literal["user", "assistant"], text: str) -> Turn:
         parent = self.turns[-1].id if self.turns else None
@@ -187,6 +215,7 @@ class Conversation:
         for place, turn in enumerate(self.turns):
             if turn.how is not None and turn.made is None:
                 turn.made = _made(turn, turn.how, self.turns[:place])
+        self._compare_models()
 
     def forget_how(self) -> None:
         """Another model answers: how replies were made cannot be looked at any more."""

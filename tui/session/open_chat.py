@@ -99,10 +99,16 @@ class OpenChat:
         return True
 
     def go_on(self) -> bool:
-        """Have the last reply go on where it was stopped; whether it was."""
+        """Have the last reply go on where it was stopped, or a question answered that has no reply;
+        whether there is one.
+        """
         turns = self.conversation.turns
-        stopped = turns and turns[-1].role == "assistant" and turns[-1].text
-        if not stopped or turns[-1].end in (None, "stop"):
+        if not turns:
+            return False
+        if turns[-1].role == "user":
+            self._again = True
+            return True
+        if turns[-1].end in (None, "stop"):
             return False
         self._onward, turns[-1].end = turns[-1].end, None
         return True

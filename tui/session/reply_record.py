@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from localspec.chats.values import MODEL
 from localspec.core import codec
 from localspec.core.events import Stats, Token
 from localspec.core.origin import Origin
@@ -27,10 +28,11 @@ class Tokens:
 
 
 def details(turn: Turn) -> dict[str, Any] | None:
-    """What to keep of a reply, as JSON; None of what has no figures."""
+    """What to keep of a turn, as JSON; None where only its text is known."""
+    kept: dict[str, Any] = {} if turn.model is None else {MODEL: turn.model}
     if turn.stats is None:
-        return None
-    kept: dict[str, Any] = {"seed": turn.seed, "stats": codec.encode(turn.stats)}
+        return kept or None
+    kept |= {"seed": turn.seed, "stats": codec.encode(turn.stats)}
     if tokens := list(turn.tokens):  # a copy: it may grow while the saver's thread looks at it
         kept["tokens"] = codec.encode(_tokens(tokens))
     if turn.made is not None:
@@ -46,6 +48,8 @@ def restore(turn: Turn, kept: Mapping[str, Any]) -> None:
     """Put back what was kept; what another version wrote is left out, the text is what counts."""
     seed = kept.get("seed")
     turn.seed = seed if type(seed) is int else None
+    model = kept.get(MODEL)
+    turn.model = model if isinstance(model, str) else None
     turn.stats = _decoded(Stats, kept.get("stats"))
     tokens = _decoded(Tokens, kept.get("tokens"))
     fits = tokens is not None and min(tokens.lengths, default=0) >= 0

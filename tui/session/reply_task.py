@@ -80,6 +80,7 @@ class Answering:
         reply = work.unfinished or conversation.answer()
         said, start = reply.text, len(reply.tokens)
         made, reply.made = reply.made, None
+        conversation.written_by(reply, chat.kept.info.model)
         ended = chat.kept.follow(conversation, question, reply)
         chat.meter.start()
         self.chat, chat.speaking = chat, reply
@@ -128,9 +129,6 @@ class Answering:
             comparison.over = True
             if self._engines.phase is Phase.REPLYING:
                 self._engines.phase = Phase.READY
-        if comparison.plain is not None:
-            for chat in self._chats.all:
-                chat.meter.plain_speed = comparison.plain.stats.tokens_per_second or None
         self._activity()
 
     def _take(self, chat: OpenChat, reply: Turn, event: ReplyEvent) -> None:

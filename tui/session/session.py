@@ -133,6 +133,10 @@ class Session:
         self._happenings.clear()
         return happenings
 
+    def tell(self, line: str) -> None:
+        """Show a line to the user in the chat that is looked at."""
+        self._happen(Told(line))
+
     # -- in the chat that is looked at ---------------------------------------------------------
 
     def send(self, text: str) -> None:
@@ -212,7 +216,7 @@ class Session:
                 settings.seed = value if isinstance(value, int) else None
                 return "a new seed each time" if value is None else f"seed {value} from now on"
             case "draft":
-                settings.draft = (not settings.draft) if value is None else bool(value)
+                settings.draft = bool(value)
                 return "drafting from now on" if settings.draft else "plain decoding from now on"
             case "system":
                 return self._system(str(value))

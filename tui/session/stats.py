@@ -6,12 +6,23 @@ import time
 from collections import deque
 from dataclasses import dataclass
 
-from localspec.core.events import DrafterStats, ModelInfo, Reading, Round, Speculation, Stats
+from localspec.core.events import (
+    DrafterStats,
+    ModelInfo,
+    Reading,
+    Round,
+    Speculation,
+    Stats,
+    times_plain,
+)
 
 _NOW_SECONDS = 1.0
 """How much decoding the present speed looks back on: tokens come in bursts."""
 _STRIP_ROUNDS = 512
 """Rounds kept for the strip: more than any terminal has columns."""
+
+
+SWITCHED_OFF = Speculation("off", "by /draft off")
 
 
 class Meter:
@@ -22,6 +33,9 @@ class Meter:
         """Tokens that fit; 0 while unknown."""
         self.used = 0
         self.speculation: Speculation | None = None
+        """What the engine said last."""
+        self.switched_off = False
+        """Whether the user has switched drafting off, from the next reply on."""
         self.plain_speed: float | None = None
         """Tokens per second of plain decoding as last measured with this pair; None until then."""
         self.memory: int | None = None
@@ -119,10 +133,13 @@ class Meter:
 
         A reply without a draft is plain decoding itself.
         """
-        if not (self.plain_speed and self.mean):
-            return None
         drafted = self.stats.drafted if self.stats is not None else self.by_drafter
-        return self.mean / self.plain_speed if drafted else None
+        return times_plain(self.mean, self.plain_speed) if drafted else None
+
+    @property
+    def state(self) -> Speculation | None:
+        """Whether drafting happens: as the user switched it, else as the engine says."""
+        return SWITCHED_OFF if self.switched_off else self.speculation
 
     @property
     def now(self) -> float:
@@ -150,11 +167,11 @@ class Figure:
 SEPARATOR = " · "
 _SETTING_RANKS = (4, 6, 8)
 """Context, setting and memory: what stands on the second line where there are two."""
+_LEAST_STATE = 32
+"""Cells that a reason without a short form gets all the same."""
+_LONGEST_SHORT = 44
 _NEEDED = 4
 """Rank of what a long reason leaves room for: speed, acceptance, times plain decoding, context."""
-_LEAST_STATE = {"on": 11, "parked": 20, "off": 32}
-"""Characters that a reason gets all the same; the details have the whole of it. That of being
-parked is mostly the same one."""
 
 
 def figures(meter: Meter, setting: str) -> list[Figure]:
@@ -203,6 +220,25 @@ def speculation_text(speculation: Speculation | None) -> str:
     return f"{speculation.state}: {speculation.reason or 'no reason given'}"
 
 
+def short_state(speculation: Speculation | None, details: str, width: int) -> str:
+    """The same in at most ``width`` cells, where possible; ``details`` is the key of the panel that
+    has the whole of it.
+
+    Reasons begin with a few words that are enough by themselves, up to a colon.
+    """
+    whole, width = speculation_text(speculation), max(width, _LEAST_STATE)
+    if speculation is None or len(whole) <= width:
+        return whole
+    brief, colon, _ = (speculation.reason or "").partition(": ")
+    if len(whole) <= _LONGEST_SHORT:
+        return whole
+    short = f"{speculation.state}: {brief}, {details}"
+    if colon and len(short) <= _LONGEST_SHORT:
+        return short
+    ending = f"… {details}"
+    return whole[: width - len(ending)].rstrip(" ,;:") + ending
+
+
 def size_text(size: int) -> str:
     """Bytes in the unit that people read."""
     return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
@@ -224,17 +260,15 @@ def fitted(parts: list[Figure], width: int) -> str:
     return SEPARATOR.join(texts.values())
 
 
-def stats_line(meter: Meter, setting: str, width: int) -> tuple[str, str]:
+def stats_line(meter: Meter, setting: str, width: int, details: str = "F2") -> tuple[str, str]:
     """The figures and the state of speculation, together at most ``width`` wide.
 
-    The state stays to the last, since a speculation that fails in silence helps nobody; but a long
-    reason is cut, rather than that the speed and what matters most beside it give way.
+    The state stays to the last, since a speculation that fails in silence helps nobody; but its
+    reason is given in short rather than that the speed and what matters most beside it give way.
     """
-    state = speculation_text(meter.speculation)
     parts = figures(meter, setting)
     needed = SEPARATOR.join(part.short for part in parts if part.rank <= _NEEDED)
-    least = _LEAST_STATE.get(meter.speculation.state, 0) if meter.speculation else 0
-    state = _cut(state, max(least, width - len(needed) - len(SEPARATOR)))
+    state = short_state(meter.state, details, width - len(needed) - len(SEPARATOR))
     line = fitted(parts, width - (len(state) + len(SEPARATOR) if state else 0))
     return line, _cut(state, width)
 
@@ -243,10 +277,13 @@ def _cut(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
-def stats_lines(meter: Meter, setting: str, width: int) -> tuple[str, str, str]:
+def stats_lines(
+    meter: Meter, setting: str, width: int, details: str = "F2"
+) -> tuple[str, str, str]:
     """The figures on a line of their own, then how replies are made, and the state: two lines."""
     parts = figures(meter, setting)
-    state = speculation_text(meter.speculation)
+    needed = SEPARATOR.join(part.short for part in parts if part.rank in _SETTING_RANKS)
+    state = short_state(meter.state, details, width - len(needed) - len(SEPARATOR))
     room = width - (len(state) + len(SEPARATOR) if state else 0)
     first = fitted([part for part in parts if part.rank not in _SETTING_RANKS], width)
     second = fitted([part for part in parts if part.rank in _SETTING_RANKS], room)

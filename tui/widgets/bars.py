@@ -40,11 +40,14 @@ class TitleBar(Static):
 
     def opened(self, info: ModelInfo) -> None:
         """Say what was loaded and how it is drafted for."""
-        draft = Path(info.draft).stem if info.draft else "no draft model"
+        draft = f"draft: {Path(info.draft).stem}" if info.draft else "no draft model"
         if not info.draft and "mtp" in info.drafters:
             draft = "its own MTP layer"
         threads = f"{info.threads} thread" + ("" if info.threads == 1 else "s")
-        target = [] if info.name.endswith(".gguf") else [Path(info.target).stem]
+        stem = Path(info.target).stem
+        target = [] if info.name.endswith(".gguf") else [f"target: {stem}"]
+        if target == ["target: target"] and draft == "draft: draft":
+            target, draft = [], "with its draft model"  # the embedded pair's files say no more
         self._model = self._text(info.name, [*target, draft, f"{info.backend}, {threads}"])
         self.update(self._place + self._model)
 
@@ -70,7 +73,7 @@ class TitleBar(Static):
 
     @staticmethod
     def _text(name: str, rest: list[str]) -> Content:
-        name = Path(name).name if name.endswith(".gguf") else name
+        name = Path(name).stem if name.endswith(".gguf") else name
         parts: list[str | tuple[str, str]] = [("localspec", "bold $primary"), "  ", plain(name)]
         parts += [(SEPARATOR + plain(part), "$quiet") for part in rest]
         return Content.assemble(*parts)
@@ -147,16 +150,19 @@ class QueueBar(Static):
 class StatsBar(Bar):
     """The figures of the reply and the state of speculation, always in sight."""
 
+    details_key = "F2"
+    """Where a long reason can be read as a whole."""
+
     def show_figures(self, meter: Meter, setting: str, *, two: bool = False) -> None:
         """Show the figures on one line, or on two."""
         width = self.content_size.width or self.app.size.width - 2
         if two:
-            first, line, state = stats_lines(meter, setting, width)
+            first, line, state = stats_lines(meter, setting, width, self.details_key)
             if first:
                 line = f"{first}\n{line}"
         else:
-            line, state = stats_line(meter, setting, width)
-        self._show(line, state, self._style(meter.speculation))
+            line, state = stats_line(meter, setting, width, self.details_key)
+        self._show(line, state, self._style(meter.state))
 
     def show_loading(self, loading: Loading | None) -> None:
         """Show how far the loading is."""

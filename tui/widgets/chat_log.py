@@ -16,6 +16,8 @@ from tui.widgets.message import Note, Question, ReplyView
 
 KEEP = 10
 """Messages that stay mounted: each one more makes every new line of a reply dearer to lay out."""
+_AT_ONCE = 50
+"""Messages that are mounted together on the way to the oldest; keys are obeyed in between."""
 SLACK = 10
 """Messages more than that before the oldest are taken off, and how many load at a time."""
 
@@ -136,6 +138,18 @@ class ChatLog(VerticalScroll):
         self.call_after_refresh(
             lambda: self.scroll_to(y=self.virtual_size.height - below, animate=False)
         )
+
+    async def show_oldest(self) -> None:
+        """Mount all older messages and scroll to the first."""
+        self.release_anchor()
+        while self._first:
+            start = max(0, self._first - _AT_ONCE)
+            views = [self._view(turn) for turn in self._turns[start : self._first]]
+            self._first = start
+            self._views[:0] = views
+            await self.mount_all(views, after=self._older)
+            self._count()
+        self.scroll_home(animate=False)
 
     def mark(self, turn: Turn | None) -> None:
         """Show which question is edited, and scroll there; None: none is."""

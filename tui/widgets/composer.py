@@ -15,7 +15,7 @@ from textual.message import Message
 from textual.widgets import TextArea
 
 from tui.input import external_editor, keymap
-from tui.input.completion import Completion, completions
+from tui.input.completion import Completion, Known, completions
 from tui.input.pastes import Pastes
 from tui.render.block_splitter import plain
 from tui.terminal.keys import named
@@ -72,6 +72,7 @@ class Composer(TextArea):
         self._pastes = Pastes()
         self._completions: list[Completion] = []
         self._chosen: int | None = None
+        self._known = Known()
         self.take_back: Callable[[], str | None] = lambda: None
         """Takes the last message that waits for the model out of the line."""
 
@@ -157,6 +158,14 @@ class Composer(TextArea):
         else:
             self.clear()
 
+    def put_aside(self) -> None:
+        """Empty the composer; Up brings back what was typed."""
+        text = self.text
+        if not self._sent or self._sent[-1] != text:
+            self._sent.append(text)
+        self._recalled = None
+        self.clear()
+
     def refuse(self) -> None:
         """What was sent has not been taken, and stays."""
         self._sending = None
@@ -194,9 +203,8 @@ class Composer(TextArea):
             return self.text
 
     def action_complete(self) -> None:
-        """Complete the word at the cursor, or move the focus on where there is nothing to do."""
+        """Complete the word at the cursor, where there is something to complete."""
         if not self._completions:
-            self.screen.focus_next()
             return
         first = self._completions[0]
         columns = zip(*(found.text for found in self._completions), strict=False)
@@ -218,10 +226,15 @@ class Composer(TextArea):
     def _suggest(self) -> None:
         row, column = self.cursor_location
         line = self.document.get_line(row)[:column]
-        found = completions(line if row == 0 else f"\n{line}")
+        found = completions(line if row == 0 else f"\n{line}", self._known)
         if found != self._completions:
             self._completions, self._chosen = found, None
             self.post_message(self.Suggested(found, None))
+
+    def know(self, known: Known) -> None:
+        """From now on complete the names of these chats."""
+        self._known = known
+        self._suggest()
 
     def _choose(self, step: int) -> bool:
         """Stand on another completion; whether there are any, and none of a recalled message."""

@@ -19,7 +19,7 @@ from localspec.models.memory.machine import Memory
 FIT_SHORT = {
     "fits on GPU": "GPU",
     "partly on GPU": "GPU+CPU",
-    "CPU only": "CPU",
+    "CPU only": "CPU only",
     "too big": "too big",
 }
 """Verdicts of `localspec.models.memory.fit`, short enough for a table of 80 columns."""

@@ -1,0 +1,217 @@
+"""What is typed is neither lost nor sent without what it names, and each command says its state."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+from fake_engine import FakeEngine, Script
+from test_chat import LONG
+
+from localspec.chats.saver import Saver
+from localspec.chats.store import ChatStore
+from localspec.chats.values import Chat, ChatMessage, new_message_id, started
+from localspec.core.events import Speculation
+from tui.input.attachments import NoFileError, attach
+from tui.input.completion import Known, completions
+from tui.session.persistence import Kept
+from tui.session.ports import Phase
+from tui.widgets import chat_log
+
+
+async def test_tab_leaves_the_keyboard_with_the_composer(chat):
+    async with chat(Script("Fine.")) as c:
+        await c.pilot.press(*"hello", "tab", "backspace", "enter")
+        await c.until(lambda: c.replies and c.replies[-1].end)
+        assert c.engine.asked[0][-1].content == "hell"
+
+
+async def test_keys_that_change_text_find_the_composer_from_elsewhere(chat):
+    async with chat(Script("Fine.")) as c:
+        await c.pilot.press(*"hello")
+        c.app.screen.query_one("ChatLog").focus()
+        await c.until(lambda: not c.composer.has_focus)
+        await c.pilot.press("backspace", "enter")
+        await c.until(lambda: c.replies and c.replies[-1].end)
+        assert c.engine.asked[0][-1].content == "hell"
+
+
+def test_arguments_of_commands_are_completed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.gguf").touch()
+    (tmp_path / "mine.txt").touch()
+    (tmp_path / "models").mkdir()
+    known = Known({"ab12": "On owls", "cd34": "On foxes"}, {"1": "here", "2": "there"})
+    assert [c.text for c in completions("/resume ", known)] == ["ab12", "cd34"]
+    assert [c.text for c in completions("/resume cd", known)] == ["cd34"]
+    assert [c.text for c in completions("/resume owl", known)] == ["ab12"]
+    assert [c.text for c in completions("/open ", known)] == ["1", "2"]
+    assert "demo" in [c.text for c in completions("/model ")]
+    assert [c.text for c in completions("/model min")] == ["mine.gguf"]
+    assert f"models{os.sep}" in [c.text for c in completions("/draft mo")]
+    assert [c.text for c in completions("/draft o")] == ["on", "off"]
+    assert "mine.gguf" not in [c.text for c in completions("/pull min")]
+
+
+async def test_a_saved_chat_is_completed_by_its_title(chat, tmp_path):
+    path = tmp_path / "chats.db"
+    async with chat(Script("Fine."), kept=Kept(Saver(path)), size=(100, 30)) as c:
+        await c.ask("All about owls")
+        identity = c.session.kept.info.id[:8]
+        await c.pilot.press(*"/resume ")
+        await c.sees(identity)
+        await c.pilot.press(*"owl", "tab")
+        await c.until(lambda: c.composer.text == f"/resume {identity} ")
+
+
+async def test_ctrl_c_empties_the_composer_first_and_up_brings_the_text_back(chat):
+    async with chat() as c:
+        await c.pilot.press(*"precious")
+        await c.pilot.press("ctrl+c")
+        await c.until(lambda: not c.composer.text)
+        assert "Up brings it back" in c.stats
+        await c.pilot.press("up")
+        assert c.composer.text == "precious"
+        await c.pilot.press("ctrl+c", "ctrl+c")  # one to empty, one to be asked again
+        assert c.app.is_running
+        await c.until(lambda: "press Ctrl+C again to quit" in c.stats)
+
+
+async def test_ctrl_c_while_a_reply_comes_stops_it_and_keeps_what_is_typed(chat):
+    async with chat(Script(LONG, hold_at=3)) as c:
+        await c.ask_and_hold("Hello")
+        await c.pilot.press(*"precious", "ctrl+c")
+        await c.until(lambda: c.replies[-1].end == "interrupt")
+        assert c.composer.text == "precious"
+
+
+@pytest.mark.parametrize("name", ["nofile.txt", "some/where", "/dev/zero", "sub/"])
+def test_what_looks_like_a_path_and_is_no_file_is_not_sent_in_silence(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sub").mkdir()
+    with pytest.raises(NoFileError):
+        attach(f"see @{name}")
+    assert attach(f"see @{name}", as_words=True) == f"see @{name}"
+
+
+async def test_a_missing_file_is_told_and_enter_again_sends_the_words(chat, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    async with chat(Script("Fine.")) as c:
+        await c.pilot.press(*"see @no.txt", "enter")
+        await c.until(lambda: "there is no file no.txt; Enter again sends it" in c.stats)
+        assert not c.engine.asked
+        await c.pilot.press("enter")
+        await c.until(lambda: c.engine.asked)
+        assert c.engine.asked[0][-1].content == "see @no.txt"
+
+
+async def test_draft_without_a_word_shows_the_state_and_changes_nothing(chat):
+    async with chat(Script(LONG), Script(LONG), size=(100, 30)) as c:
+        await c.type("/draft")
+        await c.sees("drafting on, draft model story-draft-q8.gguf; /draft off switches it off")
+        assert c.session.settings.draft
+        await c.type("/draft off")
+        await c.until(lambda: "off: by /draft off" in c.stats)
+        await c.type("/draft")
+        await c.sees("drafting is switched off; /draft on switches it on")
+        assert not c.session.settings.draft
+
+
+async def test_after_draft_off_the_line_does_not_go_on_saying_parked(chat):
+    parked = Speculation("parked", "plain decoding is faster: 0% of drafted tokens accepted")
+    async with chat(Script(LONG, speculation=parked)) as c:
+        await c.ask("Hello")
+        assert "parked" in c.stats
+        await c.type("/draft off")
+        await c.until(lambda: "parked" not in c.stats and "off: by /draft off" in c.stats)
+
+
+async def test_f9_answers_a_question_whose_reply_was_stopped_before_its_first_token(chat):
+    async with chat(Script(LONG, hold_at=0), Script("Fine.")) as c:
+        await c.type("Hello")
+        await c.until(lambda: c.engine.holding)
+        await c.pilot.press("escape")
+        await c.until(lambda: c.session.phase is Phase.READY)
+        await c.ready()
+        assert c.replies[-1].text == ""
+        await c.pilot.press("f9")
+        await c.until(lambda: c.replies[-1].end == "stop")
+        assert c.replies[-1].text == "Fine."
+        assert c.engine.asked[0] == c.engine.asked[1]
+        assert c.session.conversation.place == (1, 1)
+
+
+async def test_f9_answers_a_question_that_was_not_answered(chat, tmp_path):
+    question = ChatMessage(new_message_id(), None, "user", "Hello", 1.0)
+    cut = ChatMessage(new_message_id(question.id), question.id, "assistant", "", 2.0)
+    for messages in ((question, cut), (question,)):  # the interface was killed
+        async with chat(Script("Fine."), resume=Chat(started(), messages)) as c:
+            await c.pilot.press("f9")
+            await c.until(lambda: c.replies and c.replies[-1].end == "stop")
+            assert c.engine.asked[0][-1].content == "Hello"
+
+
+async def test_ctrl_home_shows_the_very_first_message(chat, monkeypatch):
+    monkeypatch.setattr(chat_log, "KEEP", 2)
+    monkeypatch.setattr(chat_log, "_AT_ONCE", 3)
+    messages: list[ChatMessage] = []
+    for number in range(30):
+        parent = messages[-1].id if messages else None
+        role = "assistant" if number % 2 else "user"
+        text = f"message number {number}"
+        end = "stop" if role == "assistant" else None
+        messages.append(ChatMessage(new_message_id(parent), parent, role, text, 1.0, end))
+    async with chat(resume=Chat(started(), tuple(messages)), size=(80, 24)) as c:
+        await c.sees("message number 29")
+        await c.pilot.press("ctrl+home")
+        await c.sees("message number 0")
+        assert c.app.screen.query_one("ChatLog").hidden == 0
+
+
+async def test_a_chat_with_a_wild_time_is_listed_and_not_imported(chat, tmp_path):
+    path = tmp_path / "chats.db"
+    wild = started()
+    with ChatStore(path) as store:
+        store.put([type(wild)(wild.id, "wild", True, None, None, None, 9e18, 9e18)], [])
+    said = {"id": 1, "parent": None, "role": "user", "text": "a", "created": 9e18}
+    one = {"title": "far", "created": 9e18, "updated": 9e18, "messages": [said]}
+    file = tmp_path / "far.json"
+    whole = {"format": "localspec-chats", "version": 1, "chats": [one]}
+    file.write_text(json.dumps(whole), encoding="utf-8")
+    async with chat(kept=Kept(Saver(path)), size=(100, 30)) as c:
+        await c.type("/chats")
+        await c.sees("unknown date")
+        await c.type(f"/import {file}")
+        await c.sees("which is no time")
+        with ChatStore(path) as store:
+            assert len(store.listed()) == 1
+
+
+async def test_a_reply_of_another_model_says_so_and_exports_name_both(chat, tmp_path):
+    path = tmp_path / "chats.db"
+    kept = Kept(Saver(path), "small")
+    engine = FakeEngine([Script("One."), Script("Two."), Script("Three.")])
+    async with chat(engine=engine, kept=kept, size=(100, 40)) as c:
+        await c.ask("First")
+        c.session.kept.use_model("large", None)
+        await c.ask("Second")
+        await c.sees("by large")
+        await c.ask("Third")
+        assert c.screen_text.count("by large") == 1
+        await c.type(f"/export {tmp_path / 'both.md'}")
+        await c.sees("written to")
+        text = (tmp_path / "both.md").read_text(encoding="utf-8")
+        assert "## Model (small)\n\nOne." in text
+        assert "## Model (large)\n\nTwo." in text
+    with ChatStore(path) as store:
+        saved = store.load(store.last().id)
+    async with chat(kept=Kept(Saver(path), "large"), resume=saved, size=(100, 40)) as c:
+        await c.sees("by large")
+
+
+async def test_the_welcome_of_the_demo_says_that_it_is_a_toy_and_where_models_are(chat):
+    async with chat(size=(80, 24)) as c:
+        await c.sees("toy of 4 MB")
+        await c.sees("F4 lists real models")
+        assert "f4 Models" in c.screen_text.splitlines()[-1]

@@ -1,0 +1,88 @@
+"""How fast the model is with and without drafting, measured alternately within one comparison."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from localspec.core.events import QUICKEST_PLAIN, Round
+
+TOKENS = 64
+"""Length of a timed run: long enough for a median, short enough to be waited for on a slow CPU."""
+RUNS = 4
+"""Two of each kind, alternating: what else runs on the machine then meets both."""
+_FEWEST = 16
+"""Tokens below which a run says nothing about speed."""
+_NOISY = 0.15
+"""Difference between equal runs, relative to the slower, from which no factor is given."""
+
+
+@dataclass(slots=True)
+class Run:
+    """The first `TOKENS` tokens of a reply, being timed."""
+
+    draft: bool
+    emitted: int = 0
+    drafted: int = 0
+    _seconds: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
+    """Seconds of each round, by the length of its draft."""
+
+    def add(self, done: Round) -> None:
+        """A round has ended."""
+        if self.emitted < TOKENS:
+            self.emitted += done.emitted
+            self.drafted += done.drafted
+            self._seconds[done.drafted].append(done.seconds)
+
+    @property
+    def speed(self) -> float:
+        """Tokens per second; 0 where nothing was emitted.
+
+        Every round counts with the median time of the rounds of its draft length, so that a hiccup
+        of the machine does not count.
+        """
+        seconds = sum(len(s) * statistics.median(s) for s in self._seconds.values())
+        return self.emitted / seconds if seconds > 0 else 0.0
+
+
+class Speeds:
+    """The timed runs of one comparison, plain decoding first."""
+
+    def __init__(self) -> None:
+        self.runs: list[Run] = []
+
+    def begin(self) -> Run:
+        """The next run; drafting and plain decoding take turns."""
+        self.runs.append(Run(draft=len(self.runs) % 2 == 1))
+        return self.runs[-1]
+
+    @property
+    def complete(self) -> bool:
+        """Whether no run is missing."""
+        return len(self.runs) >= RUNS
+
+    def of(self, *, draft: bool) -> float:
+        """Tokens per second of one kind, the median of its runs so far; 0 while there is none."""
+        speeds = self._all(draft)
+        return statistics.median(speeds) if speeds else 0.0
+
+    def _all(self, draft: bool) -> Sequence[float]:
+        return [run.speed for run in self.runs if run.draft is draft and run.speed > 0]
+
+    def verdict(self) -> str:
+        """What the runs say about the two speeds, once they are complete."""
+        if any(run.emitted < _FEWEST for run in self.runs):
+            return "the reply is too short to compare speeds"
+        if not any(run.drafted for run in self.runs if run.draft):
+            return "nothing was drafted just now, so there are no speeds to compare"
+        if self.of(draft=False) > QUICKEST_PLAIN:
+            return "the model is too small and quick to compare speeds"
+        spread = max(max(s) / min(s) - 1 for s in (self._all(True), self._all(False)))
+        if spread > _NOISY:
+            return f"equal runs differed by {spread:.0%}, too much to compare speeds"
+        factor = self.of(draft=True) / self.of(draft=False)
+        if factor < 0.95:
+            return f"drafting is slower here: {factor:.1f}× the speed of plain decoding"
+        return f"with drafting it is {factor:.1f}× as fast"
