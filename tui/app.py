@@ -31,8 +31,8 @@ from localspec.errors import LocalspecError
 from tui.input import keymap
 from tui.render.safe_lines import SafeLines
 from tui.screens.chat import ChatScreen
-from tui.session.persistence import Kept
-from tui.session.ports import Engine, Settings
+from tui.session.ports import EnginePort, Settings
+from tui.session.recorder import ChatRecorder
 from tui.session.session import Session
 from tui.terminal import clipboard
 from tui.terminal import keys as terminal_keys
@@ -61,17 +61,17 @@ class ChatApp(App[None]):
 
     def __init__(
         self,
-        engine: Engine,
+        engine: EnginePort,
         settings: Settings,
         *,
         name: str,
         verifier: str = "match",
         system: str | None = None,
-        kept: Kept | None = None,
+        recorder: ChatRecorder | None = None,
         resume: Chat | None = None,
         keys: Mapping[str, str] | None = None,
         options: Options | None = None,
-        reopen: Callable[[Options], Engine] | None = None,
+        reopen: Callable[[Options], EnginePort] | None = None,
         theme: str = DARK.name,
     ) -> None:
         """Go on with the chat ``resume``; its system prompt stays unless ``system`` is given.
@@ -83,11 +83,11 @@ class ChatApp(App[None]):
         self._filters.append(SafeLines())
         self._rebound = dict(keys or {})
         self.set_keymap(self._rebound)
-        self.session = Session(engine, settings, system, kept, options=options, reopen=reopen)
+        self.session = Session(engine, settings, system, recorder, options=options, reopen=reopen)
         if resume is not None:
-            self.session.kept.resume(resume, self.session.conversation)
+            self.session.chat.recorder.resume(resume, self.session.chat.conversation)
             if system is not None:
-                self.session.conversation.system = system
+                self.session.chat.conversation.system = system
         self._model_name = name
         self._verifier = verifier
         self._last_ctrl_c = 0.0
@@ -138,7 +138,7 @@ class ChatApp(App[None]):
     async def on_mount(self) -> None:
         """Leave the terminal in order when told to end from outside."""
         sys.setswitchinterval(_GIVE_WAY_SECONDS)
-        self.session.kept.listen()
+        self.session.chat.recorder.listen()
         self.theme_changed_signal.subscribe(self, self._keep_theme)
         if sys.platform != "win32" and not self.is_headless:
             loop = asyncio.get_running_loop()
@@ -155,7 +155,7 @@ class ChatApp(App[None]):
             await asyncio.to_thread(edit.save, {("theme",): value})
         except LocalspecError as error:
             if isinstance(self.screen, ChatScreen):
-                self.screen.hint(f"this theme is not kept: {error}")
+                self.screen.feedback.hint(f"this theme is not kept: {error}")
 
     def _told_to_end(self, number: signal.Signals) -> None:
         self.exit(return_code=128 + number)
@@ -180,8 +180,8 @@ class ChatApp(App[None]):
 
     async def on_unmount(self) -> None:
         """However it ended, the engine ends too."""
-        await self.session.engine.close()
-        self.unsaved = await asyncio.to_thread(self.session.kept.close)
+        await self.session.engine.client.close()
+        self.unsaved = await asyncio.to_thread(self.session.chat.recorder.close)
 
     async def action_quit(self) -> None:
         """End the interface; `on_unmount` ends the engine."""
@@ -196,7 +196,7 @@ class ChatApp(App[None]):
         program = await asyncio.to_thread(clipboard.copy, text)
         how = "" if program else " by the terminal (OSC 52), if it can"
         if isinstance(self.screen, ChatScreen):
-            self.screen.hint(f"copied {what}{how}")
+            self.screen.feedback.hint(f"copied {what}{how}")
 
     def action_copy_or_quit(self) -> None:
         """Copy what is selected; else stop the reply; else empty the composer; twice more: quit."""
@@ -209,7 +209,7 @@ class ChatApp(App[None]):
             return
         stopped = self.session.stop()
         screen = self.screen if isinstance(self.screen, ChatScreen) else None
-        if screen is not None and screen.interrupt(stopped=stopped):
+        if screen is not None and screen.actions.interrupt(stopped=stopped):
             return
         now = time.monotonic()
         if now - self._last_ctrl_c < _TWICE_SECONDS:
@@ -217,7 +217,7 @@ class ChatApp(App[None]):
             return
         self._last_ctrl_c = now
         if screen is not None:
-            screen.hint("press Ctrl+C again to quit")
+            screen.feedback.hint("press Ctrl+C again to quit")
 
 
 def run(
@@ -241,7 +241,7 @@ def run(
         name=options.model,
         verifier=options.verifier,
         system=system,
-        kept=Kept(Saver(), options.model, options.draft),
+        recorder=ChatRecorder(Saver(), options.model, options.draft),
         resume=resume,
         keys=keys,
         options=options,

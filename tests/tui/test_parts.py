@@ -212,7 +212,7 @@ tokens = st.builds(
 
 @given(st.lists(tokens, max_size=12), st.integers(0, 40))
 def test_runs_hold_the_text_and_give_any_end_of_it(given_tokens, length):
-    from tui.render.block_splitter import plain
+    from tui.render.text import plain
 
     runs = Runs()
     for token in given_tokens:
@@ -448,7 +448,7 @@ def test_what_nobody_expected_is_one_error_and_no_page_of_code(monkeypatch, capf
         raise ValueError("secret")
 
     async def closed(self):
-        self.session.kept.close()
+        self.session.chat.recorder.close()
 
     monkeypatch.setattr(ChatApp, "on_mount", on_mount)
     monkeypatch.setattr(ChatApp, "on_unmount", closed)

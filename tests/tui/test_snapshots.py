@@ -24,7 +24,7 @@ from localspec.models.catalog.offers import Offer, Offers
 from localspec.models.memory import ask_machine
 from localspec.models.memory.machine import Memory
 from localspec.processes import children
-from tui.session.persistence import Kept
+from tui.session.recorder import ChatRecorder
 
 pytestmark = pytest.mark.skipif(not hasattr(time, "tzset"), reason="dates of one time zone")
 
@@ -127,11 +127,11 @@ async def dead(c):
     c.engine.scripts.append(Script(PROSE, hold_at=4))
     await c.ask_and_hold("Tell me a story.")
     c.engine.die()
-    await c.sees("The conversation is kept")
+    await c.sees("The conversation is saved")
 
 
 async def picked(c):
-    c.session.engines.options = Options()
+    c.session.engine.options = Options()
     await c.pilot.press("f4")
     await c.sees("● demo")
     await c.sees("by its header")
@@ -139,8 +139,8 @@ async def picked(c):
 
 
 async def drafts(c):
-    c.session.engines.options = Options()
-    c.session.engines.info = dataclasses.replace(INFO, target_bytes=10**7)
+    c.session.engine.options = Options()
+    c.session.engine.info = dataclasses.replace(INFO, target_bytes=10**7)
     await c.pilot.press("f4")
     await c.sees("● demo")
     await c.pilot.press("tab", "down", "down")
@@ -157,7 +157,7 @@ async def pullable(c):
 
 
 async def settings(c):
-    c.session.engines.options = Options(drafter=("suffix", "model"))
+    c.session.engine.options = Options(drafter=("suffix", "model"))
     await c.pilot.press("ctrl+s")
     await c.sees("temperature")
     await unblinking(c)
@@ -233,7 +233,7 @@ def _shelf(monkeypatch):
 
 
 @pytest.fixture
-def kept(tmp_path, monkeypatch):
+def recorder(tmp_path, monkeypatch):
     """Two chats with times of their own, and a clock that stands still for the figures."""
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
@@ -243,7 +243,7 @@ def kept(tmp_path, monkeypatch):
             when = 1_760_000_000.0 + 86_400 * i
             info = ChatInfo(f"{i}23456789a", title, True, None, "demo", None, when, when)
             store.put_chat(Chat(info, (ChatMessage(i + 1, None, "user", title, when),)))
-    yield Kept(Saver(tmp_path / "chats.db"), "demo")
+    yield ChatRecorder(Saver(tmp_path / "chats.db"), "demo")
     monkeypatch.undo()
     time.tzset()
 
@@ -276,8 +276,8 @@ async def difference(c, name, seconds=30.0):
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("screen", SCREENS, ids=lambda screen: screen.__name__)
-async def test_a_screen_looks_as_it_did(chat, kept, screen, size, theme):
-    async with chat(engine=FakeEngine([]), size=SIZES[size], kept=kept) as c:
+async def test_a_screen_looks_as_it_did(chat, recorder, screen, size, theme):
+    async with chat(engine=FakeEngine([]), size=SIZES[size], recorder=recorder) as c:
         c.app.theme = THEMES[theme]
         c.composer.cursor_blink = False
         await screen(c)

@@ -16,37 +16,70 @@ def _key(id: str, keys: str, action: str, tooltip: str, label: str = "") -> Bind
     return Binding(keys, action, label, id=id, tooltip=tooltip, show=bool(label))
 
 
+def _command(name: str, *arguments: int) -> str:
+    """The action of a key that `tui.screens.chat.ChatScreen.action_command` carries out."""
+    return f"command{(name, *arguments)!r}" if arguments else f"command({name!r})"
+
+
 _CHAT = (
-    _key("chat.stop", "escape", "stop", "stop the reply and keep what was said", "Stop"),
-    _key("chat.help", "f1", "help", "keys and commands", "Help"),
-    _key("chat.colours", "ctrl+t", "colours", "show where each token came from"),
-    _key("chat.details", "f2", "details", "details of rounds, drafters and times", "Details"),
-    _key("chat.compare", "f3", "compare", "make the last reply again by plain decoding", "Compare"),
-    _key("chat.token_left", "alt+left", "token(-1)", "the token before: p, q and alternatives"),
-    _key("chat.token_right", "alt+right", "token(1)", "the token after"),
-    _key("chat.models", "f4", "models", "choose a model, or a draft for it", "Models"),
-    _key("chat.settings", "ctrl+s", "settings", "see, change and save all settings"),
-    _key("chat.again", "f5", "again", "answer the last question once more, on another branch"),
+    _key("chat.stop", "escape", _command("stop"), "stop the reply and keep what was said", "Stop"),
+    _key("chat.help", "f1", _command("help"), "keys and commands", "Help"),
+    _key("chat.colours", "ctrl+t", _command("colours"), "show where each token came from"),
+    _key(
+        "chat.details",
+        "f2",
+        _command("details"),
+        "details of rounds, drafters and times",
+        "Details",
+    ),
+    _key(
+        "chat.compare",
+        "f3",
+        _command("compare"),
+        "make the last reply again by plain decoding",
+        "Compare",
+    ),
+    _key(
+        "chat.token_left",
+        "alt+left",
+        _command("token", -1),
+        "the token before: p, q and alternatives",
+    ),
+    _key("chat.token_right", "alt+right", _command("token", 1), "the token after"),
+    _key("chat.models", "f4", _command("models"), "choose a model, or a draft for it", "Models"),
+    _key("chat.settings", "ctrl+s", _command("settings"), "see, change and save all settings"),
+    _key(
+        "chat.again",
+        "f5",
+        _command("again"),
+        "answer the last question once more, on another branch",
+    ),
     _key(
         "chat.continue",
         "f9",
-        "continue",
+        _command("continue"),
         "continue a stopped reply, or answer a question without one",
     ),
-    _key("chat.edit", "f8", "edit", "change the last question, on another branch"),
-    _key("chat.branch_before", "alt+up", "branch(-1)", "look at the branch before"),
-    _key("chat.branch_after", "alt+down", "branch(1)", "look at the branch after"),
-    _key("chat.new", "ctrl+n", "new", "open a new chat; the others stay open"),
-    _key("chat.next", "ctrl+pagedown,f12", "next_chat(1)", "the next open chat"),
-    _key("chat.previous", "ctrl+pageup", "next_chat(-1)", "the open chat before"),
-    _key("chat.restart", "ctrl+r", "restart", "start the engine again after it died", "Restart"),
-    _key("chat.older", "ctrl+o", "older", "load older messages"),
+    _key("chat.edit", "f8", _command("edit"), "change the last question, on another branch"),
+    _key("chat.branch_before", "alt+up", _command("branch", -1), "look at the branch before"),
+    _key("chat.branch_after", "alt+down", _command("branch", 1), "look at the branch after"),
+    _key("chat.new", "ctrl+n", _command("new"), "open a new chat; the others stay open"),
+    _key("chat.next", "ctrl+pagedown,f12", _command("next_chat", 1), "the next open chat"),
+    _key("chat.previous", "ctrl+pageup", _command("next_chat", -1), "the open chat before"),
+    _key(
+        "chat.restart",
+        "ctrl+r",
+        _command("restart"),
+        "start the engine again after it died",
+        "Restart",
+    ),
+    _key("chat.older", "ctrl+o", _command("older"), "load older messages"),
 )
 _PRIORITY = tuple(
     Binding(keys, action, id=id, tooltip=tooltip, show=False, priority=True)
     for id, keys, action, tooltip in (  # noqa: A001 - Textual's word
-        ("chat.top", "ctrl+home", "oldest", "to the oldest message"),
-        ("chat.bottom", "ctrl+end", "scroll_end", "to the newest message"),
+        ("chat.top", "ctrl+home", _command("oldest"), "to the oldest message"),
+        ("chat.bottom", "ctrl+end", _command("newest"), "to the newest message"),
         (
             "app.copy_or_quit",
             "ctrl+c",
@@ -175,6 +208,11 @@ def shown(keys: str) -> str:
         "+".join(_NAMES.get(part, part.capitalize()) for part in key.split("+"))
         for key in keys.split(",")
     )
+
+
+def key_of(name: str, changed: Mapping[str, str]) -> str:
+    """The key with that id, as users write it."""
+    return shown(changed.get(name, BY_ID[name].key))
 
 
 def rows(changed: Mapping[str, str], bindings: Iterable[Binding] = _ALL) -> list[Row]:

@@ -15,7 +15,7 @@ from localspec.core.units import size
 from localspec.models.catalog.offers import FIT_SHORT, Offer, in_folder
 from localspec.models.catalog.pair import MTP_EMBEDDED
 from localspec.models.hub import file_names
-from tui.render.block_splitter import plain
+from tui.render.text import plain
 
 OWN, NONE = "auto", "none"
 """Drafts that are no file: the catalogue's choice, and no draft model."""

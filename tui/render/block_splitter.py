@@ -11,8 +11,6 @@ from __future__ import annotations
 import enum
 import re
 
-from localspec.core.safe_text import safe_text
-
 _FENCE = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})")
 _HEADING = re.compile(r" {0,3}#{1,6}([ \t]|$)")
 _QUOTE = re.compile(r" {0,3}>")
@@ -174,12 +172,3 @@ class BlockSplitter:
 
 def _indent(line: str) -> int:
     return len(line) - len(line.lstrip(" "))
-
-
-def plain(text: str) -> str:
-    """``text`` with control characters and odd line separators made harmless.
-
-    A model may emit anything; escape sequences must not reach the terminal, and what counts as a
-    line must be the same for everyone.
-    """
-    return safe_text(text).replace("\t", "    ")

@@ -12,7 +12,7 @@ from localspec.core.safe_text import is_safe, without_harmful
 class SafeLines(LineFilter):
     """Takes out what a terminal would obey.
 
-    Widgets show such characters as signs (`tui.render.block_splitter.plain`); here they are taken
+    Widgets show such characters as signs (`tui.render.text.plain`); here they are taken
     out wherever one forgot to: they have no width, so the line keeps its length.
     """
 

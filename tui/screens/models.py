@@ -25,7 +25,7 @@ from localspec.models.memory.machine import Memory
 from localspec.processes import children
 from tui.input import keymap, model_list
 from tui.input.model_list import Picked, Pull, Use, UseDraft
-from tui.render.block_splitter import plain
+from tui.render.text import plain
 from tui.screens.sized import SizedScreen
 
 _REST_SECONDS = 0.3

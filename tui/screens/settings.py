@@ -23,7 +23,7 @@ from localspec.errors import LocalspecError
 from localspec.loading.options import Options
 from tui.input import keymap, setting_fields
 from tui.input.setting_fields import BY_NAME, Change, SettingError
-from tui.render.block_splitter import plain
+from tui.render.text import plain
 from tui.screens.sized import SizedScreen
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _LINES = {
 _Closed = tuple[Change, Path | None] | None
 
 
-class Rows(VerticalScroll, inherit_bindings=False):
+class SettingRows(VerticalScroll, inherit_bindings=False):
     """Scrolls to the field that has the focus: Up and Down go to another field, not past them."""
 
 
@@ -60,7 +60,7 @@ class SettingsScreen(SizedScreen[_Closed], ModalScreen[_Closed]):
         self.take_size(self.app.size)
         yield Static("Settings", markup=False, id="title")
         # What is only read is one widget a column: three a setting were felt when the panel opened.
-        with Rows(can_focus=False):
+        with SettingRows(can_focus=False):
             yield Static("\n".join(self._held), markup=False, classes="names")
             with Vertical():
                 for name, value in self._held.items():

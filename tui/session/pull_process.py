@@ -21,14 +21,14 @@ _MODULE = "localspec.models.pull.process"
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PullOutcome:
     """How a pull ended, in lines for the user."""
 
     lines: tuple[str, ...]
     error: bool
 
 
-class Puller:
+class PullProcess:
     """One pull at a time."""
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class Puller:
         if self.stop():
             await self._end()
 
-    async def run(self, name: str, draft: str | None = None, *, force: bool = False) -> Outcome:
+    async def run(self, name: str, draft: str | None = None, *, force: bool = False) -> PullOutcome:
         """Pull a model, with ``force`` even one that is too big; returns when it is over.
 
         Cancelled, it keeps what has arrived.
@@ -90,13 +90,13 @@ class Puller:
         try:
             return await self._run(name, pulling.arguments(name, draft, force=force))
         except LocalspecError as error:
-            return Outcome((f"pulling {name}: {error}",), error=True)
+            return PullOutcome((f"pulling {name}: {error}",), error=True)
         finally:
             await self._end()
             self.name = None
             self.on_change()
 
-    async def _run(self, name: str, words: list[str]) -> Outcome:
+    async def _run(self, name: str, words: list[str]) -> PullOutcome:
         command, environment = children.command(_MODULE, *words)
         try:
             self._process = process = await asyncio.create_subprocess_exec(
@@ -129,7 +129,7 @@ class Puller:
         status = await process.wait()
         raise LocalspecError(f"it ended unexpectedly (exit status {status}); pull it again")
 
-    def _pulled(self, name: str, fetched: int) -> Outcome:
+    def _pulled(self, name: str, fetched: int) -> PullOutcome:
         planned = self._planned
         lines = [*(planned.notices if planned is not None else ())]
         how = f"{size(fetched)} fetched" if fetched else "nothing had to be fetched"
@@ -137,14 +137,14 @@ class Puller:
         if planned is not None and planned.suggestion is not None:
             also = planned.suggestion
             lines.append(f"the draft of {also} fits it: /pull {name} {also} brings that as well")
-        return Outcome(tuple(lines), error=False)
+        return PullOutcome(tuple(lines), error=False)
 
-    def _refused(self, name: str, why: str, *, stopped: bool) -> Outcome:
+    def _refused(self, name: str, why: str, *, stopped: bool) -> PullOutcome:
         if not stopped:
-            return Outcome((f"pulling {name}: {why}",), error=True)
+            return PullOutcome((f"pulling {name}: {why}",), error=True)
         going = self._going
         at = f" at {going.done / max(1, going.total):.0%}" if going is not None else ""
-        return Outcome((f"stopped{at}; /pull {name} continues from there",), error=False)
+        return PullOutcome((f"stopped{at}; /pull {name} continues from there",), error=False)
 
     async def _end(self) -> None:
         """See that the process is gone."""

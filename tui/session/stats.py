@@ -71,8 +71,8 @@ class Meter:
         self.context, self.speculation = info.context, info.speculation
         self.plain_speed = None
 
-    def like(self, other: Meter) -> None:
-        """The same model, in another conversation."""
+    def copy_model(self, other: Meter) -> None:
+        """Take over what is known of the model from another conversation."""
         self.context, self.speculation = other.context, other.speculation
         self.plain_speed, self.memory = other.plain_speed, other.memory
 

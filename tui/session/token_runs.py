@@ -15,7 +15,7 @@ from textual.content import Content
 
 from localspec.core.events import Token
 from localspec.core.origin import Origin
-from tui.render.block_splitter import plain
+from tui.render.text import plain
 
 
 class Kind(enum.Enum):

@@ -11,7 +11,7 @@ from textual.widgets import Static
 
 from localspec.core.events import Loading, ModelInfo, Speculation
 from tui.input.completion import Completion
-from tui.render.block_splitter import plain
+from tui.render.text import plain
 from tui.session.stats import SEPARATOR, Meter, stats_line, stats_lines
 from tui.session.token_runs import legend
 

@@ -11,7 +11,7 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Button
 
-from tui.session.conversation import Turn
+from tui.session.conversation import ChatTurn
 from tui.widgets.message import Note, Question, ReplyView
 
 KEEP = 10
@@ -40,7 +40,7 @@ class ChatLog(VerticalScroll):
 
     def __init__(self) -> None:
         super().__init__()
-        self._turns: list[Turn] = []
+        self._turns: list[ChatTurn] = []
         self._first = 0  # index of the first turn that is mounted
         self._views: list[Question | ReplyView] = []
         self._others: list[Widget] = []
@@ -62,7 +62,7 @@ class ChatLog(VerticalScroll):
         """How many older messages are not mounted."""
         return self._first
 
-    async def add_turn(self, turn: Turn) -> Question | ReplyView:
+    async def add_turn(self, turn: ChatTurn) -> Question | ReplyView:
         """Show the next message."""
         view = self._view(turn)
         self._turns.append(turn)
@@ -72,7 +72,7 @@ class ChatLog(VerticalScroll):
             await self._prune()
         return view
 
-    async def show_turns(self, turns: Sequence[Turn]) -> None:
+    async def show_turns(self, turns: Sequence[ChatTurn]) -> None:
         """Show these in place of everything, the newest mounted."""
         await self.clear()
         self._turns.extend(turns)
@@ -81,11 +81,11 @@ class ChatLog(VerticalScroll):
         await self.mount_all(self._views)
         self._count()
 
-    def shows(self, turn: Turn) -> bool:
+    def shows(self, turn: ChatTurn) -> bool:
         """Whether a turn is part of what is shown, mounted or older."""
         return any(known is turn for known in self._turns)
 
-    def view_of(self, turn: Turn) -> ReplyView | None:
+    def view_of(self, turn: ChatTurn) -> ReplyView | None:
         """The widget that shows a reply, if it is mounted."""
         views = (view for view in reversed(self._views) if isinstance(view, ReplyView))
         return next((view for view in views if view.turn is turn), None)
@@ -151,7 +151,7 @@ class ChatLog(VerticalScroll):
             self._count()
         self.scroll_home(animate=False)
 
-    def mark(self, turn: Turn | None) -> None:
+    def mark(self, turn: ChatTurn | None) -> None:
         """Show which question is edited, and scroll there; None: none is."""
         for view in self._views:
             if isinstance(view, Question):
@@ -188,7 +188,7 @@ class ChatLog(VerticalScroll):
         elif new_value <= 0 < old_value and self.reading_back and self._first:
             self.post_message(self.OlderWanted())
 
-    def _view(self, turn: Turn) -> Question | ReplyView:
+    def _view(self, turn: ChatTurn) -> Question | ReplyView:
         if turn.role == "user":
             return Question(turn)
         return ReplyView(turn, colours=self.colours)

@@ -17,7 +17,7 @@ from textual.widgets import TextArea
 from tui.input import external_editor, keymap
 from tui.input.completion import Completion, Known, completions
 from tui.input.pastes import Pastes
-from tui.render.block_splitter import plain
+from tui.render.text import plain
 from tui.terminal.keys import named
 
 _PATIENCE_SECONDS = 1.0
@@ -45,7 +45,7 @@ class Composer(TextArea):
             self.chosen = chosen
             """Index of the one that the arrow keys stand on."""
 
-    class Refused(Message):
+    class Rejected(Message):
         """Something cannot be done; the text is for the person."""
 
         def __init__(self, text: str) -> None:
@@ -188,9 +188,9 @@ class Composer(TextArea):
             with self.app.suspend():
                 text = self._edited(words)
         except external_editor.EditorError as error:
-            self.post_message(self.Refused(str(error)))
+            self.post_message(self.Rejected(str(error)))
         except SuspendNotSupported:
-            self.post_message(self.Refused("this terminal cannot be lent to an editor"))
+            self.post_message(self.Rejected("this terminal cannot be lent to an editor"))
         else:
             self.put(text)
 
@@ -199,7 +199,7 @@ class Composer(TextArea):
         try:
             return external_editor.edited(self._pastes.unfold(self.text), words)
         except external_editor.EditorError as error:
-            self.post_message(self.Refused(str(error)))
+            self.post_message(self.Rejected(str(error)))
             return self.text
 
     def action_complete(self) -> None:

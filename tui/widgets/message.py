@@ -14,12 +14,12 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static
 
-from tui.render.block_splitter import plain
 from tui.render.lines import Line, lines_of
 from tui.render.markdown import typeset
+from tui.render.text import plain
 from tui.render.thinking import Thought, thought, tokens_until
 from tui.session.commands import told_here
-from tui.session.conversation import Turn
+from tui.session.conversation import ChatTurn
 from tui.session.token_runs import styled
 from tui.widgets.document import StreamedMarkdown
 from tui.widgets.flow import TextFlow
@@ -32,7 +32,7 @@ _FOLDED_CHARACTERS = 1600
 class Question(Lines):
     """What the person said, as it was typed; a long text is folded, a click unfolds it."""
 
-    def __init__(self, turn: Turn) -> None:
+    def __init__(self, turn: ChatTurn) -> None:
         self.turn = turn
         self._whole = plain(turn.text)
         lines = self._whole.split("\n")
@@ -128,12 +128,12 @@ class ReplyView(Vertical):
     class TokenClicked(Message):
         """A token of the coloured reply was clicked."""
 
-        def __init__(self, turn: Turn, index: int) -> None:
+        def __init__(self, turn: ChatTurn, index: int) -> None:
             super().__init__()
             self.turn = turn
             self.index = index
 
-    def __init__(self, turn: Turn, *, colours: bool) -> None:
+    def __init__(self, turn: ChatTurn, *, colours: bool) -> None:
         super().__init__()
         self.turn = turn
         self._colours = colours

@@ -7,8 +7,8 @@ import textwrap
 from textual.content import Content
 from textual.widgets import Static
 
-from tui.render.block_splitter import plain
 from tui.render.stats_panel import details, strip
+from tui.render.text import plain
 from tui.session.stats import Meter
 from tui.widgets.bars import Bar
 

@@ -6,8 +6,8 @@ from textual.content import Content
 
 from localspec.core.events import Candidate, Examination
 from localspec.core.origin import Origin
-from tui.render.block_splitter import plain
-from tui.session.conversation import Turn
+from tui.render.text import plain
+from tui.session.conversation import ChatTurn
 from tui.session.token_runs import is_looked_up, kind_of
 from tui.widgets.bars import Bar
 
@@ -20,21 +20,21 @@ class TokenBar(Bar):
 
     def on_mount(self) -> None:
         """Nothing is walked over yet."""
-        self._turn: Turn | None = None
+        self._turn: ChatTurn | None = None
         self.index = 0
         self.display = False
 
     @property
-    def turn(self) -> Turn | None:
+    def turn(self) -> ChatTurn | None:
         """The reply whose tokens are walked over."""
         return self._turn
 
-    def go(self, turn: Turn, index: int) -> None:
+    def go(self, turn: ChatTurn, index: int) -> None:
         """Stand on one token of a reply."""
         self._turn, self.index = turn, index
         self.move(turn, 0)
 
-    def move(self, turn: Turn, step: int) -> None:
+    def move(self, turn: ChatTurn, step: int) -> None:
         """Step to another token; the first step goes to the last one."""
         if turn is not self._turn:
             self._turn, self.index = turn, len(turn.tokens) - 1
