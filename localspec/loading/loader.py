@@ -232,8 +232,8 @@ class _Loader:
         """About what is read for a drafted token; 0 where nothing computes one."""
         if any(self.brought.in_target(name) for name in self.names):
             return target.n_bytes // max(1, target.n_layer)
-        draft = self.files.draft if uses_draft(self.names, self.brought) else None
-        return draft.path.stat().st_size if draft is not None else 0
+        draft = self.brought.draft if uses_draft(self.names, self.brought) else None
+        return draft.size if draft is not None else 0  # a missing file is an error later
 
     def info(
         self,
