@@ -91,11 +91,12 @@ class Runtime:
             pairing.control,
             pairing.watchdog,
         )
-        self._wording = PromptBuilder(pairing.target_model, pairing.target.capacity, self._stopped)
         self._newest: ReplyStream | None = None
         self._running: Interrupt | None = None
         self._busy = threading.Lock()
         self._closed = False
+        # Asks at once whether it was stopped where the template runs in a process of its own.
+        self._wording = PromptBuilder(pairing.target_model, pairing.target.capacity, self._stopped)
         self._exercises = False
 
     @property
