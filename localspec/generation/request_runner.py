@@ -100,10 +100,11 @@ class RequestRunner:
         self._loop = ReplyLoop(
             pair.target, pair.verifier, self.prefill, pair.stop, pair.control, pair.watchdog
         )
-        self.prompts = PromptBuilder(pair.target_model, pair.target.capacity, self._stopped)
         self._busy = threading.Lock()
         self._running: Interrupt | None = None
         self._closed = False
+        # Last: a template in a process of its own asks at once whether the request was stopped.
+        self.prompts = PromptBuilder(pair.target_model, pair.target.capacity, self._stopped)
 
     def close(self) -> None:
         """Refuse further requests; a running one ends before its next pass."""
