@@ -428,7 +428,7 @@ def test_without_room_for_the_head_the_text_drafts_and_it_is_said(
         assert notice.startswith("the eagle3 head does not fit: no context of 1024 tokens")
         assert notice.endswith("drafting from the text instead")
         assert runtime.info.draft is None
-        loaded = [part for part in runtime._loaded.parts.loaded if isinstance(part, Model)]
+        loaded = [part for part in runtime._pair.parts.loaded if isinstance(part, Model)]
         assert [model.path for model in loaded] == [target]  # nothing of the head stays
         said = last(runtime.reply(HELLO, sampling=GREEDY, max_tokens=20))
     assert set(said.stats.by_drafter) <= {"suffix"}

@@ -21,6 +21,7 @@ from scipy import stats
 from stacks import Following, prompt
 
 from localspec import GREEDY, Message, Options, Runtime, Sampling
+from localspec.bench.lab import Lab
 from localspec.core.logits import LogitsProcessor
 from localspec.core.target import Work
 from localspec.core.values import Distribution, Proposal, no_draft
@@ -275,7 +276,7 @@ def joint(
     runtime: Runtime, said: list[Message], sampling: Sampling
 ) -> dict[tuple[int, int], float]:
     """The probability of the first two tokens of a reply, of those that are not rare."""
-    pairing = runtime.lend()
+    pairing = Lab(runtime).borrow()
     processor = LogitsProcessor(sampling, pairing.target_model.n_vocab)
     tokens = runtime.encode(said)
 

@@ -87,7 +87,7 @@ def test_sizes_are_what_a_dry_run_says(
 def test_a_pass_has_rows_for_the_longest_draft(files: Files) -> None:
     assert sizes_module.OUTPUTS == context_module.OUTPUTS == MAX_K + 1
     with Runtime.open(Options(model=str(files.target), context=512, draft_max=2)) as runtime:
-        context = runtime.lend().target._context
+        context = runtime.pair.target._context
         widest = MAX_K + 1
         assert context.forward([(0, [5] * widest, widest)])[0].shape[0] == widest
         context.truncate(0, 0)
