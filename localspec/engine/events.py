@@ -70,7 +70,7 @@ class FailedEvent:
         return cls(id, type(error).__name__, str(error), error.exit_code)
 
     def exception(self) -> LocalspecError:
-        """The error as an exception: of the class that `localspec.errors` has for it, or EngineError."""
+        """The error as an exception: of its class in `localspec.errors`, or EngineError."""
         kind = getattr(errors, self.error, None)
         if not (isinstance(kind, type) and issubclass(kind, LocalspecError)):
             kind = EngineError
