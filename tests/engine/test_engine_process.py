@@ -72,8 +72,7 @@ async def test_an_interrupt_ends_a_reply_and_keeps_what_came(client):
 async def test_replies_wait_in_line_and_an_interrupt_reaches_the_waiting_ones(client):
     first = asyncio.create_task(ask(client, "forever"))
     second = asyncio.create_task(ask(client, "forever"))
-    while len(client._replies) < 2:
-        await asyncio.sleep(0)
+    await asyncio.sleep(0)  # both tasks have then sent their commands
     client.interrupt()
     for events in await asyncio.gather(first, second):
         assert events[-1].reply.finish_reason == "interrupt"
