@@ -77,7 +77,7 @@ def test_names_and_links_of_the_hub_are_hub_references(name: str, meant: HubRef)
 
 
 def test_a_name_that_can_be_nothing_is_refused_with_similar_names() -> None:
-    with pytest.raises(ModelNotFoundError, match="did you mean .*qwen3-8b"):
+    with pytest.raises(ModelNotFoundError, match=r"did you mean .*qwen3-8b"):
         reference("qwen3-8")
     with pytest.raises(UsageError, match="empty"):
         reference("  ")
