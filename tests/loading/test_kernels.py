@@ -20,6 +20,7 @@ from localspec.llama.timing import Timed
 from localspec.loading import kernels, loader, policy, resources
 from localspec.loading.kernels import UNSOUND, Trials, speed
 from localspec.loading.resources import Parts
+from localspec.models.gguf.model_file import ModelFile
 from localspec.models.memory.fit import fit_files
 from localspec.models.memory.planner import Wishes
 
@@ -132,7 +133,7 @@ def test_states_of_one_kind_of_kernels_are_not_taken_for_those_of_the_other(
 
 def trials(options: Options, *, sound: bool = True) -> Trials:
     target = Path(options.model)
-    fit = fit_files(target, None, Wishes(threads=1))
+    fit = fit_files(ModelFile(target), None, Wishes(threads=1))
     return Trials(Parts(fit, 1, StopFlag(), extra_buffers=sound), target)
 
 
