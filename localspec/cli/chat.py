@@ -80,15 +80,15 @@ def _lines(asked: Asked, system: str | None, chat: Chat | None) -> int:
     """
     from localspec.chats.journal import Journal
     from localspec.chats.saver import Saver
-    from localspec.models.catalog.catalog import from_anywhere
+    from localspec.models.catalog.reference import portable
 
     saver = Saver(tell=tell) if sys.stdin.isatty() or chat is not None else None
     options = asked.options
     journal = Journal(
         saver,
         system=system,
-        model=from_anywhere(options.model),
-        draft=from_anywhere(options.draft),
+        model=portable(options.model),
+        draft=portable(options.draft),
         resumed=chat,
     )
     try:
@@ -107,8 +107,8 @@ def draft_of(chat: Chat) -> str | None:
     if draft is not None and draft != NO_DRAFT:
         try:
             file = draft_file(draft)
-            if not file.exists():
-                raise ModelNotFoundError(f"{file} is missing")
+            if not file.path.exists():
+                raise ModelNotFoundError(f"{file.path} is missing")
         except LocalspecError as error:
             tell(f"this chat goes on without the draft that it had: {error}")
             return None

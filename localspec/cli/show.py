@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,7 +15,8 @@ from localspec.errors import LocalspecError, ModelNotFoundError
 
 if TYPE_CHECKING:
     from localspec.models.catalog.pair import Pair
-    from localspec.models.gguf.header import Header
+    from localspec.models.catalog.reference import ModelRef
+    from localspec.models.gguf.model_file import ModelFile
 
 
 @click.command("show")
@@ -30,16 +30,18 @@ def command(name: str, draft: str | None, *, offline: bool, as_json: bool) -> No
     Of a repository on the Hub that is not here: what there is to choose from.
     """
     contain()
-    from localspec.models.catalog.resolve import pair_called, resolve
+    from localspec.models.catalog.reference import PairRef, reference
+    from localspec.models.catalog.resolve import resolve
 
-    pair = pair_called(name)
+    ref = reference(name)
+    pair = ref.pair if isinstance(ref, PairRef) else None
     try:
         files = resolve(name, draft)
     except ModelNotFoundError:
         if pair is not None and pair.installed:  # then it is the draft that was named
             raise
         if pair is None:
-            found = None if offline else _on_hub(name)
+            found = None if offline else _on_hub(name, ref)
             if found is None:
                 raise
             facts, lines = found, _hub_lines(found)
@@ -61,14 +63,15 @@ def command(name: str, draft: str | None, *, offline: bool, as_json: bool) -> No
         write_line(line)
 
 
-def _on_hub(name: str) -> dict[str, Any] | None:
+def _on_hub(name: str, ref: ModelRef) -> dict[str, Any] | None:
     """The models of a repository that is not here; None if the name is none of the Hub's."""
     from localspec.cli.progress import Countdown
+    from localspec.models.catalog.reference import on_hub
     from localspec.models.hub import api, file_names
     from localspec.models.hub.environment import is_offline
     from localspec.models.memory.fit import quick_verdict
 
-    wanted = file_names.parse(name)
+    wanted = on_hub(ref)
     if wanted is None or is_offline():
         return None
     repo = api.look_up(wanted.repo, wanted.revision, Countdown())
@@ -106,7 +109,7 @@ def _hub_lines(facts: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _placement(facts: dict[str, Any], target: Path, draft: Path | None) -> list[str]:
+def _placement(facts: dict[str, Any], target: ModelFile, draft: ModelFile | None) -> list[str]:
     """How the pair would be placed on this machine; into ``facts`` too."""
     from localspec.models.memory import report
     from localspec.models.memory.fit import fit_files
@@ -121,37 +124,38 @@ def _placement(facts: dict[str, Any], target: Path, draft: Path | None) -> list[
     return ["", *report.table(fit)]
 
 
-def _facts(name: str, target: Path, draft: Path | None) -> dict[str, Any]:
+def _facts(name: str, target: ModelFile, draft: ModelFile | None) -> dict[str, Any]:
     """What the headers of files that are here say."""
     from localspec.models.compat import heads
     from localspec.models.compat.vocabularies import vocabulary_mismatch
     from localspec.models.gguf.vocabulary import HeaderVocabulary, end_tokens
 
-    header = heads.read_whole(target)
+    header = target.header
     facts: dict[str, Any] = {
         "name": name,
-        "target": _file(target, header),
+        "target": _file(target),
         "draft": None,
         "end_tokens": [token.decode("utf-8", "replace") for token in end_tokens(header)],
         "chat_template": header.template is not None,
         "kind": heads.kind(header),
         "own_head": heads.MTP if heads.carries_mtp(header) else None,
-        "own_head_trouble": heads.mtp_trouble(header) if heads.promises_mtp(header) else None,
+        "own_head_trouble": heads.mtp_problem(header) if heads.promises_mtp(header) else None,
     }
     if draft is not None:
-        other = heads.read_whole(draft)
+        other = draft.header
         ours, theirs = HeaderVocabulary(header), HeaderVocabulary(other)
-        facts["draft"] = _file(draft, other) | {
+        facts["draft"] = _file(draft) | {
             "kind": heads.kind(other),
-            "mismatch": heads.why_apart(header, other),
+            "mismatch": heads.why_incompatible(header, other),
             "same_vocabulary": vocabulary_mismatch(ours, theirs) is None,
         }
     return facts
 
 
-def _file(path: Path, header: Header) -> dict[str, Any]:
+def _file(file: ModelFile) -> dict[str, Any]:
     from localspec.models.gguf.ggml_types import type_name
 
+    path, header = file.path, file.header
     weights: dict[int, int] = {}
     for tensor in header.tensors:
         weights[tensor.ggml_type] = weights.get(tensor.ggml_type, 0) + tensor.n_bytes

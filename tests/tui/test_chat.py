@@ -18,10 +18,10 @@ from tui.session.commands import SPECS, told_here
 from tui.session.conversation import ChatTurn, Conversation
 from tui.session.ports import Phase
 from tui.session.reply_record import details, restore
-from tui.session.speeds import Run
+from tui.session.speeds import TimedRun
 from tui.terminal.theme import wanted
 from tui.widgets import chat_log
-from tui.widgets.message import Question, ReplyView
+from tui.widgets.message import QuestionView, ReplyView
 
 LONG = "One two three four five six seven eight nine ten eleven twelve.\n\n- a\n- b\n\nThe end."
 
@@ -416,7 +416,7 @@ async def test_the_system_prompt_is_shown_set_and_removed(chat):
 async def test_help_begins_at_its_beginning_and_names_no_keys_of_other_screens(chat):
     async with chat(size=(80, 24)) as c:
         await c.pilot.press("f1")
-        await c.sees("send; while the model speaks")
+        await c.sees("send; during a reply")
         assert "/quit" not in c.screen_text
         await c.pilot.press("ctrl+end")
         await c.sees("/quit")
@@ -474,13 +474,13 @@ async def test_only_the_newest_messages_are_widgets_and_older_ones_load(chat, mo
             c.session.send(f"question {i}")
             await c.until(lambda i=i: len(c.replies) > i and c.replies[i].end)
         await c.ready()
-        await c.until(lambda: 4 <= len(c.app.screen.query("Question, ReplyView")) <= 8)
+        await c.until(lambda: 4 <= len(c.app.screen.query("QuestionView, ReplyView")) <= 8)
         await c.pilot.press("ctrl+home")  # being at the top loads some already
-        while len(views := c.app.screen.query("Question, ReplyView")) < 14:
+        while len(views := c.app.screen.query("QuestionView, ReplyView")) < 14:
             count = len(views)
             await c.pilot.press("ctrl+o")
-            await c.until(lambda n=count: len(c.app.screen.query("Question, ReplyView")) > n)
-        first = c.app.screen.query(Question).first()
+            await c.until(lambda n=count: len(c.app.screen.query("QuestionView, ReplyView")) > n)
+        first = c.app.screen.query(QuestionView).first()
         assert first.text == "question 0"
         await c.pilot.press("ctrl+home")
         await c.sees("question 0")
@@ -640,9 +640,9 @@ async def test_details_on_a_key_below_or_beside(chat):
         assert panel.region.y >= log.region.bottom
         await c.pilot.resize_terminal(200, 50)
         await c.until(lambda: panel.region.x >= log.region.right)
-        await c.sees("by place")
+        await c.sees("by position")
         await c.pilot.press("f2")
-        await c.until(lambda: "by place" not in c.screen_text)
+        await c.until(lambda: "by position" not in c.screen_text)
         await c.sees("drafted     ")  # a high screen has room for the strip
 
 
@@ -751,7 +751,7 @@ def test_a_hiccup_of_the_machine_does_not_change_a_measured_speed():
     def done(seconds, drafted):
         return Round(drafted, 1, 1, 2, 0, 0, seconds, "model", 10, Speculation("on"))
 
-    run, smooth = Run(draft=True), Run(draft=True)
+    run, smooth = TimedRun(draft=True), TimedRun(draft=True)
     for number in range(20):
         run.add(done(5.0 if number == 7 else 0.02 + 0.02 * (number % 2), number % 2))
         smooth.add(done(0.02 + 0.02 * (number % 2), number % 2))
@@ -778,9 +778,9 @@ async def test_why_a_reply_cannot_be_looked_at_now_is_said(chat):
         await c.ask("Hello")
         await c.ask_and_hold("More")
         await c.pilot.press("f3")
-        await c.until(lambda: "wait until the model has spoken" in c.stats)
+        await c.until(lambda: "wait for the reply to end" in c.stats)
         await c.pilot.press("alt+left")
-        await c.until(lambda: "wait until the model has spoken" in c.stats)
+        await c.until(lambda: "wait for the reply to end" in c.stats)
         c.engine.die()
         await c.sees("The conversation is saved")
         await c.pilot.press("f3")
@@ -901,12 +901,12 @@ async def test_explanations_stay_in_their_column(chat):
 async def test_commands_are_suggested_and_completed(chat):
     async with chat() as c:
         await c.pilot.press("/", "c", "o")
-        await c.sees("make the last reply again by plain decoding")
+        await c.sees("repeat the last reply with plain decoding")
         await c.pilot.press("l", "tab")
         assert c.composer.text == "/colours "
         await c.pilot.press("enter")
         await c.until(lambda: c.app.screen.query_one("ChatLog").colours)
-        await c.until(lambda: "make the last reply again" not in c.screen_text)
+        await c.until(lambda: "repeat the last reply" not in c.screen_text)
 
 
 async def test_arrow_keys_choose_among_completions(chat):

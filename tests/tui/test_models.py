@@ -205,7 +205,7 @@ async def test_a_damaged_catalogue_is_named_and_files_can_still_be_chosen(chat, 
 async def test_a_search_that_finds_nothing_says_what_else_can_be_typed(chat, shelf):
     async with chat() as c:
         await c.type("/models nothing of the kind")
-        await c.sees("nothing here is called so")
+        await c.sees("no model matches")
         await c.pilot.press("enter", "escape")
         await c.ready()
 

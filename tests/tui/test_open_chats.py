@@ -25,7 +25,7 @@ async def test_a_reply_goes_on_in_its_chat_while_another_is_looked_at(chat):
         await c.ask_and_hold("first question")
         await c.pilot.press("ctrl+n")
         await c.sees("[2/2]")
-        await c.sees("the model speaks in another")
+        await c.sees("replying in another chat")
         await c.type("second question")
         await c.sees("sent after the reply in first question")
         assert "One two" not in c.screen_text
@@ -170,9 +170,9 @@ async def test_a_chat_is_deleted_and_brought_back(chat, tmp_path):
     path = tmp_path / "chats.db"
     async with chat(Script("One."), recorder=quick_recorder(path)) as c:
         await c.type("/undo")
-        await c.until(lambda: "nothing was deleted" in c.stats)
+        await c.until(lambda: "nothing deleted" in c.stats)
         await c.type("/delete")
-        await c.until(lambda: "nothing was said" in c.stats)
+        await c.until(lambda: "this chat is empty" in c.stats)
         await c.ask("first")
         await c.type("/delete")
         await c.until(lambda: 'deleted "first"; /undo' in c.stats)

@@ -249,7 +249,7 @@ async def test_a_long_chat_is_resumed_with_its_newest_messages_on_show(chat, rec
     engine = FakeEngine([Script(f"Reply {n}.") for n in range(13)])
     async with chat(engine=engine, recorder=recorder) as c:
         for n in range(13):
-            c.session.send(f"Question {n}")
+            c.session.send(f"QuestionView {n}")
         await c.until(lambda: len(c.replies) == 13 and c.replies[-1].end, 40)
         first = recorder.info.id
         await asyncio.sleep(0)
@@ -401,7 +401,7 @@ async def test_escape_leaves_an_edit_and_what_was_typed_before_comes_back(chat):
         await c.ask("First")
         c.composer.insert("begun")
         await c.pilot.press("f8", "x", "f8")
-        await c.until(lambda: "Enter asks what you changed" in c.stats)
+        await c.until(lambda: "Enter sends the changed" in c.stats)
         assert c.composer.text == "Firstx"
         await c.pilot.press("escape")
         await c.until(lambda: c.composer.text == "begun")

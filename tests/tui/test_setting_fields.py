@@ -129,7 +129,7 @@ async def test_what_the_model_is_loaded_with_loads_it_again(chat):
         panel.query_one("#draft_max", Input).value = "5"
         panel.query_one("#drafter", Input).value = "suffix, model"
         panel.query_one("#verifier", Input).value = "rejection"
-        await c.sees("the model is loaded again")
+        await c.sees("load the model again")
         await c.pilot.press("enter")
         await c.until(lambda: second.opened == 1)
         assert opened == [

@@ -12,7 +12,7 @@ from localspec.errors import UsageError
 
 
 def _key(id: str, keys: str, action: str, tooltip: str, label: str = "") -> Binding:  # noqa: A002
-    """A key; with a label it stands in the footer."""
+    """A key; with a label it is shown in the footer."""
     return Binding(keys, action, label, id=id, tooltip=tooltip, show=bool(label))
 
 
@@ -22,7 +22,7 @@ def _command(name: str, *arguments: int) -> str:
 
 
 _CHAT = (
-    _key("chat.stop", "escape", _command("stop"), "stop the reply and keep what was said", "Stop"),
+    _key("chat.stop", "escape", _command("stop"), "stop the reply and keep its text", "Stop"),
     _key("chat.help", "f1", _command("help"), "keys and commands", "Help"),
     _key("chat.colours", "ctrl+t", _command("colours"), "show where each token came from"),
     _key(
@@ -36,7 +36,7 @@ _CHAT = (
         "chat.compare",
         "f3",
         _command("compare"),
-        "make the last reply again by plain decoding",
+        "repeat the last reply with plain decoding",
         "Compare",
     ),
     _key(
@@ -52,7 +52,7 @@ _CHAT = (
         "chat.again",
         "f5",
         _command("again"),
-        "answer the last question once more, on another branch",
+        "answer the last question again, on another branch",
     ),
     _key(
         "chat.continue",
@@ -61,8 +61,8 @@ _CHAT = (
         "continue a stopped reply, or answer a question without one",
     ),
     _key("chat.edit", "f8", _command("edit"), "change the last question, on another branch"),
-    _key("chat.branch_before", "alt+up", _command("branch", -1), "look at the branch before"),
-    _key("chat.branch_after", "alt+down", _command("branch", 1), "look at the branch after"),
+    _key("chat.branch_before", "alt+up", _command("branch", -1), "show the branch before"),
+    _key("chat.branch_after", "alt+down", _command("branch", 1), "show the branch after"),
     _key("chat.new", "ctrl+n", _command("new"), "open a new chat; the others stay open"),
     _key("chat.next", "ctrl+pagedown,f12", _command("next_chat", 1), "the next open chat"),
     _key("chat.previous", "ctrl+pageup", _command("next_chat", -1), "the open chat before"),
@@ -84,12 +84,12 @@ _PRIORITY = tuple(
             "app.copy_or_quit",
             "ctrl+c",
             "copy_or_quit",
-            "copy the selection, else stop, else empty the line; twice more: quit",
+            "copy the selection, else stop, else clear the line; twice more: quit",
         ),
     )
 )
 _COMPOSER = (
-    _key("composer.send", "enter", "send", "send; while the model speaks, wait in line"),
+    _key("composer.send", "enter", "send", "send; during a reply, send after it"),
     _key("composer.newline", "ctrl+j,shift+enter,alt+enter", "newline", "a new line"),
     _key("composer.editor", "ctrl+g", "editor", "write in $EDITOR"),
     _key("composer.complete", "tab", "complete", "complete a /command, its argument or an @file"),
@@ -116,7 +116,7 @@ _SETTINGS = (
 )
 
 APP_KEYS = (_QUIT, _PRIORITY[2])
-"""They mean the same on every screen."""
+"""Keys with the same meaning on every screen."""
 CHAT: list[BindingType] = [*_CHAT, *_PRIORITY[:2]]
 APP: list[BindingType] = [*APP_KEYS]
 COMPOSER: list[BindingType] = [*_COMPOSER]
@@ -125,22 +125,22 @@ MODELS: list[BindingType] = [*_MODELS]
 SETTINGS: list[BindingType] = [*_SETTINGS]
 
 IN_THE_CHAT = (*_COMPOSER, *_CHAT, *_PRIORITY, _QUIT)
-"""The other screens name theirs at the bottom."""
+"""The keys of the chat; the other screens list theirs in the footer."""
 _ALL = (*IN_THE_CHAT, _CLOSE, *_MODELS, *_SETTINGS)
 BY_ID = {binding.id or "": binding for binding in _ALL}
 FIXED = (
     ("Up / Down", "earlier and later messages, in an empty composer"),
     ("Ctrl+P", "all commands, themes among them"),
 )
-"""Keys of Textual's own, or with a meaning that depends on the place."""
+"""Keys of Textual, or with a meaning that depends on the place."""
 
 
-class Row(NamedTuple):
-    """A key as a page or a list has it."""
+class KeyRow(NamedTuple):
+    """A key as documentation and /help list it."""
 
     id: str
     keys: str
-    """As people write them."""
+    """Key names as users write them."""
     does: str
 
 
@@ -155,10 +155,10 @@ _VALID = re.compile(r"[a-z0-9_]+(\+[a-z0-9_]+)*(,[a-z0-9_]+(\+[a-z0-9_]+)*)*")
 
 
 def overrides(settings: Mapping[str, object]) -> dict[str, str]:
-    """Keys of the configuration's table ``[keys]``: id to keys, as Textual writes them.
+    """The table ``[keys]`` of config.toml: id to keys, as Textual writes them.
 
     Raises:
-        UsageError: no such id, what cannot be keys, or a key that would do two things.
+        UsageError: an unknown id, invalid keys, or a key with two meanings.
     """
     table = settings.get("keys", {})
     if not isinstance(table, dict):
@@ -181,7 +181,7 @@ def overrides(settings: Mapping[str, object]) -> dict[str, str]:
 
 
 def _require_one_meaning(screen: Iterable[Binding], changed: Mapping[str, str]) -> None:
-    """See that no key stands for two things that one can do on a screen."""
+    """Raise where a key would have two meanings on a screen."""
     does: dict[str, str] = {}
     for binding in screen:
         name = binding.id or ""
@@ -203,7 +203,7 @@ def _flat(table: Mapping[str, object], prefix: str = "") -> Iterable[tuple[str, 
 
 
 def shown(keys: str) -> str:
-    """Keys as people write them."""
+    """Key names as users write them."""
     return " / ".join(
         "+".join(_NAMES.get(part, part.capitalize()) for part in key.split("+"))
         for key in keys.split(",")
@@ -215,10 +215,10 @@ def key_of(name: str, changed: Mapping[str, str]) -> str:
     return shown(changed.get(name, BY_ID[name].key))
 
 
-def rows(changed: Mapping[str, str], bindings: Iterable[Binding] = _ALL) -> list[Row]:
+def rows(changed: Mapping[str, str], bindings: Iterable[Binding] = _ALL) -> list[KeyRow]:
     """Every key, or those of ``bindings``."""
     return [
-        Row(name, shown(changed.get(name, binding.key)), binding.tooltip)
+        KeyRow(name, shown(changed.get(name, binding.key)), binding.tooltip)
         for binding in bindings
         if (name := binding.id) is not None
     ]

@@ -1,4 +1,4 @@
-"""A pull while one goes on chatting: the process that does it, and what is to be shown of it."""
+"""A pull in a process of its own, and its progress."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from localspec.models.pull.process import Going, Planned, Pulled, Refused, Waiti
 from localspec.processes import children
 
 _PATIENCE = 5.0
-"""Seconds for the process to end by itself."""
+"""Seconds that the process has to end by itself."""
 _MODULE = "localspec.models.pull.process"
 
 
@@ -45,7 +45,7 @@ class PullProcess:
 
     @property
     def line(self) -> str:
-        """How far it is; empty while nothing is pulled."""
+        """The progress in one line; empty while nothing is pulled."""
         if self.name is None:
             return ""
         going = self._going
@@ -105,7 +105,7 @@ class PullProcess:
                 stdout=PIPE,
                 stderr=DEVNULL,
                 env=environment,
-                start_new_session=True,  # keys of the terminal are not for it
+                start_new_session=True,  # Ctrl+C in the terminal must not reach it
             )
         except OSError as error:
             raise LocalspecError(error.strerror or str(error)) from None
@@ -147,7 +147,7 @@ class PullProcess:
         return PullOutcome((f"stopped{at}; /pull {name} continues from there",), error=False)
 
     async def _end(self) -> None:
-        """See that the process is gone."""
+        """Wait until the process has ended; kill it where it does not."""
         process = self._process
         if process is None:
             return

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from localspec.chats.record import ChatRecord
 from localspec.chats.saver import Saver
 from localspec.chats.values import Chat, ChatInfo, ChatMessage, started
-from localspec.models.catalog.catalog import from_anywhere
+from localspec.models.catalog.reference import portable
 from tui.session import reply_record
 from tui.session.archive import ChatArchive
 from tui.session.conversation import ChatTurn, Conversation
@@ -22,7 +22,7 @@ class ChatRecorder:
     ) -> None:
         """``model`` and ``draft`` are the names that the user gave."""
         self._saver = saver
-        self._model, self._draft = from_anywhere(model), from_anywhere(draft)
+        self._model, self._draft = portable(model), portable(draft)
         info = started(model=self._model, draft=self._draft)
         self._record = ChatRecord(saver, info, stored=False)
         self.archive = ChatArchive(saver)
@@ -68,7 +68,7 @@ class ChatRecorder:
 
     def use_model(self, model: str, draft: str | None) -> None:
         """Another model answers from now on, or another draft model helps it."""
-        self._model, self._draft = from_anywhere(model), from_anywhere(draft)
+        self._model, self._draft = portable(model), portable(draft)
         self._set_models()
 
     def _set_models(self) -> None:

@@ -36,7 +36,7 @@ def details(turn: ChatTurn) -> dict[str, Any] | None:
     saved = reply_details(turn.model, turn.stats, turn.seed)
     if turn.stats is None:
         return saved or None
-    if tokens := list(turn.tokens):  # a copy: it may grow while the saver's thread looks at it
+    if tokens := list(turn.tokens):  # a copy: it may grow while the saver's thread reads it
         saved["tokens"] = codec.encode(_tokens(tokens))
     recipe = turn.recipe
     if recipe is not None:

@@ -1,4 +1,4 @@
-"""What to say while something is waited for."""
+"""Short texts that say what is being waited for."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tui.session.session import Session
 
 
 def for_text(session: Session) -> str:
-    """Where the reply will begin."""
+    """Placeholder of a reply that has no text yet."""
     reading = session.replies.reading
     if reading is not None and reading.total - reading.cached > 1:
         return f"reading {reading.done}/{reading.total}"
@@ -23,12 +23,12 @@ def why_not(session: Session) -> str | None:
         case Phase.DEAD:
             return "the engine is not running"
         case Phase.REPLYING:
-            return "wait until the model has spoken, or stop it with Esc"
+            return "wait for the reply to end, or stop it with Esc"
     return None
 
 
 def in_line(session: Session) -> str:
-    """Why what was typed is not sent yet."""
+    """Why a queued message is not sent yet."""
     match session.engine.phase:
         case Phase.LOADING:
             return "sent when the model is ready"
