@@ -370,7 +370,7 @@ def test_cut_at_ten_places_and_resumed_without_fetching_twice(
         hub.forget()
         fetched_before = _kept_bytes(models)
         hub.cuts = [place]
-        monkeypatch.setattr("localspec.models.hub.patience.ATTEMPTS", 1)
+        monkeypatch.setattr("localspec.models.hub.retry.ATTEMPTS", 1)
         code = cli.call(["pull", "tiny"])
         out = capfd.readouterr()
         assert code in {0, 1}, out.err

@@ -10,12 +10,12 @@ from urllib.parse import quote
 from localspec.errors import LocalspecError, ModelNotFoundError
 from localspec.models.gguf.source import Fetch
 from localspec.models.hub import client
-from localspec.models.hub.answers import files, licence, sound
-from localspec.models.hub.client import NoHubError, endpoint
+from localspec.models.hub.client import NotAHubError, endpoint
 from localspec.models.hub.environment import is_offline
 from localspec.models.hub.file_names import Entry
-from localspec.models.hub.patience import patiently
-from localspec.models.hub.waits import Waits
+from localspec.models.hub.listings import files, licence, sound
+from localspec.models.hub.retry import with_retries
+from localspec.models.hub.wait_notices import WaitNotices
 
 _REPO = re.compile(r"[\w][\w.-]*/[\w][\w.-]*", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -41,7 +41,7 @@ class Repo:
         return next((e for e in self.entries if e.path == path), None)
 
 
-def look_up(repo: str, revision: str | None = None, waits: Waits | None = None) -> Repo:
+def look_up(repo: str, revision: str | None = None, waits: WaitNotices | None = None) -> Repo:
     """The files of a repository, with sizes and hashes; mostly one request.
 
     Raises:
@@ -53,13 +53,13 @@ def look_up(repo: str, revision: str | None = None, waits: Waits | None = None) 
         raise ModelNotFoundError(f"{repo!r} is no name of a repository: it must be user/name")
     if is_offline():
         raise ModelNotFoundError(f"{repo} is not here, and HF_HUB_OFFLINE forbids connections")
-    return _Listing(repo, waits or Waits()).read(revision)
+    return _Listing(repo, waits or WaitNotices()).read(revision)
 
 
 class _Listing:
     """The questions about one repository."""
 
-    def __init__(self, repo: str, waits: Waits) -> None:
+    def __init__(self, repo: str, waits: WaitNotices) -> None:
         self._repo, self._waits = repo, waits
         self._api = f"{endpoint()}/api/models/{repo}"
 
@@ -108,13 +108,13 @@ class _Listing:
     def _parsed(self, listing: object) -> list[Entry]:
         try:
             return files(listing)
-        except NoHubError as error:
+        except NotAHubError as error:
             raise self._odd(str(error)) from None
 
     def _head(self, entry: Entry, commit: str) -> Entry:
         """A file by the headers that come with it."""
         place = url(self._repo, commit, entry.path)
-        found = patiently(self._repo, lambda: client.head(place), self._waits)
+        found = with_retries(self._repo, lambda: client.head(place), self._waits)
         size = found.get("X-Linked-Size") or found.get("Content-Length") or ""
         etag = (found.get("X-Linked-ETag") or found.get("ETag") or "").removeprefix("W/").strip('"')
         if not re.fullmatch(r"\d{1,15}", size, re.ASCII):
@@ -122,7 +122,7 @@ class _Listing:
         return Entry(entry.path, int(size), etag if len(etag) == 64 else None, etag)
 
     def _ask(self, place: str) -> tuple[Any, str | None]:
-        return patiently(self._repo, lambda: client.ask(place), self._waits)
+        return with_retries(self._repo, lambda: client.ask(place), self._waits)
 
     def _odd(self, how: str) -> LocalspecError:
         return LocalspecError(
@@ -135,21 +135,21 @@ def url(repo: str, commit: str, path: str) -> str:
     return f"{endpoint()}/{repo}/resolve/{commit}/{quote(path)}"
 
 
-def fetcher(repo: Repo, entry: Entry, waits: Waits | None = None) -> Fetch:
+def fetcher(repo: Repo, entry: Entry, waits: WaitNotices | None = None) -> Fetch:
     """A function that fetches ranges of a file, for its header.
 
     Raises (the function):
         LocalspecError: see `look_up`.
     """
-    return _RangeFetcher(repo, entry, waits or Waits()).fetch
+    return _RangeFetcher(repo, entry, waits or WaitNotices()).fetch
 
 
 class _RangeFetcher:
-    def __init__(self, repo: Repo, entry: Entry, waits: Waits) -> None:
+    def __init__(self, repo: Repo, entry: Entry, waits: WaitNotices) -> None:
         self._repo, self._entry, self._waits = repo, entry, waits
 
     def fetch(self, start: int, end: int) -> bytes:
-        return patiently(self._repo.name, lambda: self._once(start, end), self._waits)
+        return with_retries(self._repo.name, lambda: self._once(start, end), self._waits)
 
     def _once(self, start: int, end: int) -> bytes:
         place = url(self._repo.name, self._repo.commit, self._entry.path)

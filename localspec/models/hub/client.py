@@ -36,7 +36,7 @@ _WEB = frozenset({"http", "https"})
 _PROXIES = _WEB | {"socks5", "socks5h"}
 
 
-class Refused(Exception):  # noqa: N818 - it is what the server did
+class StatusError(Exception):
     """A status of 400 or more. ``redirected``: another host than the Hub's said it."""
 
     def __init__(self, response: httpx2.Response) -> None:
@@ -50,11 +50,11 @@ class Refused(Exception):  # noqa: N818 - it is what the server did
         )
 
 
-class NoHubError(Exception):
+class NotAHubError(Exception):
     """An answer that is not one of a Hub; ``str`` says in which way."""
 
 
-TROUBLE = (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, Refused)
+REQUEST_ERRORS = (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, StatusError)
 """What a request can end in, apart from errors of ours."""
 
 
@@ -152,7 +152,7 @@ def stream(
     """An answer whose body is still to be read.
 
     Raises:
-        Refused: a status of 400 or more; the body is not read.
+        StatusError: a status of 400 or more; the body is not read.
         httpx2.HTTPError: the connection failed.
         LocalspecError: offline, or a proxy that cannot be used.
     """
@@ -162,7 +162,7 @@ def stream(
         method, url, headers=asked, timeout=timeout(limit), follow_redirects=follow
     ) as response:
         if response.status_code >= 400:
-            raise Refused(response)
+            raise StatusError(response)
         yield response
 
 
@@ -170,30 +170,30 @@ def ask(url: str) -> tuple[object, str | None]:
     """The JSON that an address of the Hub answers with, and the address of its next page.
 
     Raises:
-        NoHubError: it is no JSON, too large or too deep, or its next page is elsewhere.
-        Refused, httpx2.HTTPError, LocalspecError: see `stream`.
+        NotAHubError: it is no JSON, too large or too deep, or its next page is elsewhere.
+        StatusError, httpx2.HTTPError, LocalspecError: see `stream`.
     """
     body = bytearray()
     with stream(url, _own_headers(), limit="HF_HUB_ETAG_TIMEOUT") as response:
         for chunk in response.iter_bytes():
             body += chunk
             if len(body) > _MOST_JSON:
-                raise NoHubError(f"it sends more than {_MOST_JSON >> 20} MiB")
+                raise NotAHubError(f"it sends more than {_MOST_JSON >> 20} MiB")
         further = response.links.get("next", {}).get("url")
         following = None if further is None else response.url.join(further)
     if following is not None and origin(following) != origin(httpx2.URL(endpoint())):
-        raise NoHubError("its next page is on another host")  # which must not get the token
+        raise NotAHubError("its next page is on another host")  # which must not get the token
     try:
         return json.loads(body), None if following is None else str(following)
     except (ValueError, RecursionError):
-        raise NoHubError("it sends no JSON") from None
+        raise NotAHubError("it sends no JSON") from None
 
 
 def head(url: str) -> httpx2.Headers:
     """The headers that the Hub itself answers with, not those of where it redirects to.
 
     Raises:
-        Refused, httpx2.HTTPError, LocalspecError: see `stream`.
+        StatusError, httpx2.HTTPError, LocalspecError: see `stream`.
     """
     asked, limit = _own_headers(), "HF_HUB_ETAG_TIMEOUT"
     with stream(url, asked, method="HEAD", limit=limit, follow=False) as response:

@@ -14,11 +14,11 @@ import httpx2
 
 from localspec.errors import Interrupted, ModelFileError
 from localspec.models.hub import api, client
-from localspec.models.hub.client import TROUBLE, Refused
-from localspec.models.hub.jobs import Job, Progress
-from localspec.models.hub.lanes import Lanes
-from localspec.models.hub.patience import Patience
-from localspec.models.hub.spans import Claim, Spans
+from localspec.models.hub.byte_ranges import Claim, MissingRanges
+from localspec.models.hub.client import REQUEST_ERRORS, StatusError
+from localspec.models.hub.connection_limit import ConnectionLimit
+from localspec.models.hub.download_jobs import DownloadJob, DownloadProgress
+from localspec.models.hub.retry import Retry
 
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-\d{1,18}/(\d{1,18}|\*)", re.ASCII)
 
@@ -27,11 +27,16 @@ class ClosedError(Exception):
     """The file takes nothing any more."""
 
 
-class Writer:
+class PartialFile:
     """A partial file, written at many places, and what is known of how it is served."""
 
     def __init__(
-        self, file: io.FileIO, spans: Spans, progress: Progress, lanes: Lanes, patience: Patience
+        self,
+        file: io.FileIO,
+        spans: MissingRanges,
+        progress: DownloadProgress,
+        lanes: ConnectionLimit,
+        patience: Retry,
     ) -> None:
         self.spans, self.progress, self.patience = spans, progress, patience
         self.ranged = False
@@ -86,7 +91,9 @@ class Writer:
 class Connection(threading.Thread):
     """Fetches block after block. The first of a file is patient; an extra one ends at an error."""
 
-    def __init__(self, job: Job, writer: Writer, lanes: Lanes, *, extra: bool) -> None:
+    def __init__(
+        self, job: DownloadJob, writer: PartialFile, lanes: ConnectionLimit, *, extra: bool
+    ) -> None:
         super().__init__(daemon=True)  # one that hangs must not keep the program alive
         self.extra = extra
         self.refused = False
@@ -143,11 +150,11 @@ class Connection(threading.Thread):
             self._fetch(claim)
             if claim.at < claim.end and not self._ended:
                 raise httpx2.RemoteProtocolError("the connection ended early")
-        except TROUBLE as error:
+        except REQUEST_ERRORS as error:
             left, self._left = self._left, False
             if left or self._ended:
                 return
-            if isinstance(error, Refused) and error.status == 416:
+            if isinstance(error, StatusError) and error.status == 416:
                 raise ModelFileError(
                     f"{self._job.entry.path} of {self._job.repo} is shorter where it is sent from "
                     "than the Hub states; pull again later"

@@ -18,10 +18,10 @@ import filelock
 
 from localspec.errors import Interrupted, LocalspecError, ModelFileError
 from localspec.models.hub import hf_cache
-from localspec.models.hub.collecting import Collector
+from localspec.models.hub.connection_limit import ConnectionLimit
+from localspec.models.hub.download_jobs import Digest, DownloadJob, DownloadProgress, digest_of
+from localspec.models.hub.file_fetcher import FileFetcher
 from localspec.models.hub.file_names import Entry
-from localspec.models.hub.jobs import Digest, Job, Progress, digest_of
-from localspec.models.hub.lanes import Lanes
 
 _BLOCK = 1 << 20
 _LOCK_LOOK = 0.2
@@ -29,7 +29,9 @@ _LOCK_LOOK = 0.2
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP})
 
 
-def obtain(job: Job, progress: Progress, cancel: threading.Event, lanes: Lanes) -> Path:
+def obtain(
+    job: DownloadJob, progress: DownloadProgress, cancel: threading.Event, lanes: ConnectionLimit
+) -> Path:
     """Have a file in the cache, whole; returns where it is.
 
     ``lanes`` says how many connections all files of the pull may have.
@@ -64,7 +66,7 @@ def obtain(job: Job, progress: Progress, cancel: threading.Event, lanes: Lanes) 
     return placed
 
 
-def is_whole(path: Path, entry: Entry, progress: Progress, cancel: threading.Event) -> bool:
+def is_whole(path: Path, entry: Entry, progress: DownloadProgress, cancel: threading.Event) -> bool:
     """Whether a file has the size and the hash that it must have.
 
     Raises:
@@ -78,7 +80,7 @@ def is_whole(path: Path, entry: Entry, progress: Progress, cancel: threading.Eve
     return digest.hexdigest() == entry.etag
 
 
-def _remember(job: Job) -> None:
+def _remember(job: DownloadJob) -> None:
     """Note which commit the branch is.
 
     llama.cpp sees no file of a repository without such a note. Where only a pinned commit was ever
@@ -91,18 +93,22 @@ def _remember(job: Job) -> None:
 
 
 def _collect(
-    job: Job, part: Path, progress: Progress, cancel: threading.Event, lanes: Lanes
+    job: DownloadJob,
+    part: Path,
+    progress: DownloadProgress,
+    cancel: threading.Event,
+    lanes: ConnectionLimit,
 ) -> None:
     """Fill the partial file and see that it is what it must be.
 
     A partial file that turns out wrong may have been wrong before: then once more from nothing.
     """
     for attempt in ("continue", "afresh"):
-        found, continued = Collector(job, part, progress, cancel, lanes).collect()
+        found, continued = FileFetcher(job, part, progress, cancel, lanes).collect()
         if found == job.entry.etag:
             return
         part.unlink(missing_ok=True)
-        hf_cache.spans_file(part).unlink(missing_ok=True)
+        hf_cache.ranges_file(part).unlink(missing_ok=True)
         if attempt == "afresh" or not continued:
             raise ModelFileError(
                 f"what the Hub sends as {job.entry.path} of {job.repo} is not what it promises "
@@ -113,7 +119,7 @@ def _collect(
 
 
 @contextlib.contextmanager
-def _alone(job: Job, progress: Progress, cancel: threading.Event) -> Iterator[None]:
+def _alone(job: DownloadJob, progress: DownloadProgress, cancel: threading.Event) -> Iterator[None]:
     """Hold the lock of a file; another pull of it is waited for, and has then done the work."""
     path = hf_cache.lock(job.repo, job.entry.etag)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -160,7 +166,9 @@ def _writing(entry: Entry) -> Iterator[None]:
         ) from None
 
 
-def _hash_into(path: Path, digest: Digest, progress: Progress, cancel: threading.Event) -> int:
+def _hash_into(
+    path: Path, digest: Digest, progress: DownloadProgress, cancel: threading.Event
+) -> int:
     """Digest a file; returns its bytes."""
     done = 0
     with path.open("rb") as file:

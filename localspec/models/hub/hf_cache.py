@@ -165,7 +165,7 @@ def partial(repo: str, tag: str) -> Path:
     return repo_folder(repo) / "blobs" / (tag + PARTIAL_SUFFIX)
 
 
-def spans_file(part: Path) -> Path:
+def ranges_file(part: Path) -> Path:
     """Which bytes a partial file lacks, where that is more than its end."""
     return part.with_name(part.name.removesuffix(PARTIAL_SUFFIX) + _SPANS_SUFFIX)
 
@@ -194,7 +194,7 @@ def place(repo: str, commit: str, file: str, tag: str, part: Path | None) -> Pat
             # Where locks do not hold, as on some network file systems, another pull was first.
             if not blob.is_file():
                 raise
-        spans_file(part).unlink(missing_ok=True)
+        ranges_file(part).unlink(missing_ok=True)
     if pointer.is_symlink() and pointer.resolve() == blob.resolve():
         return pointer
     fresh = pointer.with_name(f".{pointer.name}.{uuid.uuid4().hex[:8]}")

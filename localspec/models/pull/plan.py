@@ -9,14 +9,14 @@ from pathlib import Path
 from localspec.errors import LocalspecError, OutOfMemoryError
 from localspec.models.catalog.pair import NOT_STATED, Pair
 from localspec.models.gguf.header import Header
-from localspec.models.hub import api, hf_cache, spans
+from localspec.models.hub import api, byte_ranges, hf_cache
+from localspec.models.hub.download_jobs import DownloadJob
 from localspec.models.hub.file_names import Entry
-from localspec.models.hub.jobs import Job
 from localspec.models.memory.fit import TOO_BIG
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PullPart:
     """A model of the pair: its files on the Hub, or a file that is here."""
 
     role: str
@@ -39,35 +39,37 @@ class Part:
         return str(self.path) if self.repo is None else f"{self.repo.name} : {self.entries[0].path}"
 
     @property
-    def jobs(self) -> tuple[Job, ...]:
+    def jobs(self) -> tuple[DownloadJob, ...]:
         """What is to be had, shard by shard."""
         if self.repo is None:
             return ()
-        return tuple(Job(self.repo.name, self.repo.commit, e, self.branch) for e in self.entries)
+        return tuple(
+            DownloadJob(self.repo.name, self.repo.commit, e, self.branch) for e in self.entries
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PullPlan:
     """A pull, decided but not begun."""
 
     name: str
     draft_name: str | None
     """What the person chose as draft; None leaves it to the catalogue."""
     pair: Pair | None
-    target: Part
-    draft: Part | None
+    target: PullPart
+    draft: PullPart | None
     verdict: str
     notices: tuple[str, ...]
     suggestion: str | None
     """Name of a catalogue pair whose draft would fit; None if one is there, or none was found."""
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[PullPart, ...]:
         """Target and draft."""
         return (self.target,) if self.draft is None else (self.target, self.draft)
 
     @property
-    def jobs(self) -> tuple[Job, ...]:
+    def jobs(self) -> tuple[DownloadJob, ...]:
         """All files."""
         return tuple(job for part in self.parts for job in part.jobs)
 
@@ -95,7 +97,7 @@ class Plan:
         return any(part.repo is not None and part.repo.gated for part in self.parts)
 
 
-def missing_bytes(job: Job) -> int:
+def missing_bytes(job: DownloadJob) -> int:
     """Bytes of a file that are not here yet."""
     pointer = hf_cache.find_file(job.repo, job.entry.path, job.commit)
     blob = hf_cache.repo_folder(job.repo) / "blobs" / job.entry.etag
@@ -105,11 +107,11 @@ def missing_bytes(job: Job) -> int:
     ):
         return 0
     part = hf_cache.partial(job.repo, job.entry.etag)
-    missing = spans.read(hf_cache.spans_file(part), part, job.entry.size)
+    missing = byte_ranges.read(hf_cache.ranges_file(part), part, job.entry.size)
     return job.entry.size if missing is None else sum(end - start for start, end in missing)
 
 
-def require_memory(plan: Plan) -> None:
+def require_memory(plan: PullPlan) -> None:
     """Refuse what could never be loaded here.
 
     Raises:
@@ -122,7 +124,7 @@ def require_memory(plan: Plan) -> None:
         )
 
 
-def require_room(plan: Plan) -> None:
+def require_room(plan: PullPlan) -> None:
     """Refuse what the disk has no room for.
 
     Raises:

@@ -33,13 +33,13 @@ from localspec.models.compat.vocabularies import vocabulary_mismatch
 from localspec.models.gguf.header import read_header
 from localspec.models.gguf.vocabulary import HeaderVocabulary, require_text_model
 from localspec.models.hub import api, file_names, hf_cache
+from localspec.models.hub.error_messages import RevisionGoneError
 from localspec.models.hub.file_names import Entry
 from localspec.models.hub.links import MAIN, HubRef
-from localspec.models.hub.refusals import RevisionGoneError
 from localspec.models.hub.remote_header import header_of
-from localspec.models.hub.waits import Waits
+from localspec.models.hub.wait_notices import WaitNotices
 from localspec.models.memory.fit import quick_verdict
-from localspec.models.pull.plan import Part, Plan
+from localspec.models.pull.plan import PullPart, PullPlan
 
 _SMALLER = 3
 """A draft should be this many times smaller than its target at least."""
@@ -47,7 +47,7 @@ _MOST_SUGGESTIONS = 3
 """Headers to read when looking for a draft; each is a few megabytes."""
 
 
-def prepare(name: str, draft: str | None, waits: Waits | None = None) -> Plan:
+def prepare(name: str, draft: str | None, waits: WaitNotices | None = None) -> PullPlan:
     """Decide what to pull and see that it belongs together; a few megabytes of headers are read.
 
     ``waits`` is told where the Hub makes us wait, and may end it.
@@ -62,17 +62,17 @@ def prepare(name: str, draft: str | None, waits: Waits | None = None) -> Plan:
         LocalspecError: the Hub cannot be reached.
         Interrupted: ``waits`` ended it.
     """
-    return _Planner(name, draft, waits or Waits()).plan()
+    return _Planner(name, draft, waits or WaitNotices()).plan()
 
 
 @dataclass
 class _Planner:
     name: str
     draft: str | None
-    waits: Waits
+    waits: WaitNotices
     notices: list[str] = field(default_factory=list)
 
-    def plan(self) -> Plan:
+    def plan(self) -> PullPlan:
         ref = reference(self.name)
         pair = ref.pair if isinstance(ref, PairRef) else None
         target = self.part("target", _source(self.name, ref))
@@ -86,7 +86,7 @@ class _Planner:
         carried = heads.carries_mtp(target.header)
         if draft is None and self.draft is None and pair is None and not carried:
             suggestion = self.suggest(target)
-        return Plan(
+        return PullPlan(
             name=self.name,
             draft_name=self.draft,
             pair=pair,
@@ -97,7 +97,7 @@ class _Planner:
             suggestion=suggestion,
         )
 
-    def draft_part(self, pair: Pair | None) -> Part | None:
+    def draft_part(self, pair: Pair | None) -> PullPart | None:
         if self.draft == NO_DRAFT:
             return None
         if self.draft is not None:
@@ -109,14 +109,14 @@ class _Planner:
             return None
         return None if pair.draft is None else self.part("draft", pair.draft)
 
-    def note_head(self, target: Part, pair: Pair) -> None:
+    def note_head(self, target: PullPart, pair: Pair) -> None:
         """Say that the head is missing which a file of the catalogue is to carry."""
         header = target.header
         if pair.drafting == MTP_EMBEDDED and header.shards == 1 and not heads.carries_mtp(header):
             why = heads.mtp_problem(header) or f"{header.name} carries no such layer"
             self.notices.append(f"{pair.name} is to bring a layer for drafting: {why}")
 
-    def require_match(self, target: Part, draft: Part) -> None:
+    def require_match(self, target: PullPart, draft: PullPart) -> None:
         mismatch = heads.why_incompatible(target.header, draft.header)
         if mismatch is not None:
             raise DraftIncompatibleError(
@@ -124,10 +124,10 @@ class _Planner:
                 "was fetched (--draft none pulls the target alone)"
             )
 
-    def part(self, role: str, source: PairFile | HubRef) -> Part:
+    def part(self, role: str, source: PairFile | HubRef) -> PullPart:
         if isinstance(source, LocalFile):
             header = read_header(source.path)
-            return Part(role, header, None, (), source.path, None)
+            return PullPart(role, header, None, (), source.path, None)
         if isinstance(source, HubFile):
             repo, entry = self.pinned(source)
             branch = None if source.revision else MAIN
@@ -135,12 +135,12 @@ class _Planner:
                 self.note_drift(repo, entry, branch)
             this = HubRef(repo.name, entry.path)
             whole = file_names.choose(this, file_names.candidates(repo.entries, this))
-            return Part(
+            return PullPart(
                 role, header_of(repo, whole.first, self.waits), repo, whole.entries, None, branch
             )
         return self.chosen(role, source)
 
-    def chosen(self, role: str, wanted: HubRef) -> Part:
+    def chosen(self, role: str, wanted: HubRef) -> PullPart:
         """The model that a user's words mean; names that lie are found out by their headers."""
         repo = api.look_up(wanted.repo, wanted.revision, self.waits)
         found = file_names.candidates(repo.entries, wanted)
@@ -160,7 +160,7 @@ class _Planner:
             else:
                 if branch is not None:
                     self.note_drift(repo, candidate.first, branch)
-                return Part(role, header, repo, candidate.entries, None, branch)
+                return PullPart(role, header, repo, candidate.entries, None, branch)
 
     def note_drift(self, repo: api.Repo, entry: Entry, branch: str) -> None:
         """Say that a file was replaced since it was pulled."""
@@ -209,7 +209,7 @@ class _Planner:
             )
         return repo, entry
 
-    def suggest(self, target: Part) -> str | None:
+    def suggest(self, target: PullPart) -> str | None:
         """A pair of the catalogue whose draft has the vocabulary of this target."""
         tried: set[PairFile] = set()
         for pair in catalog().values():

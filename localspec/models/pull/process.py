@@ -1,9 +1,9 @@
 """A pull in a process of its own, for interfaces: what it says, and the process itself.
 
 ``python -m localspec.models.pull.process [--force] NAME [DRAFT]`` writes one JSON object a line:
-`Waiting` where the Hub asks to wait, `Planned`, then `Going` a few times a second, then `Pulled` or
-`Refused`. It stops, and keeps what
-has arrived, when its stdin ends: because somebody closed it, or because whoever started it is gone.
+`PullWaiting` where the Hub asks to wait, `PullPlanned`, then `PullProgress` a few times a second,
+then `PullDone` or `PullFailed`. It stops, and keeps what has arrived, when its stdin ends: the
+interface closed it, or is gone.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from localspec.errors import Interrupted, LocalspecError
-from localspec.models.hub.jobs import Progress
-from localspec.models.hub.waits import Waits, in_words
+from localspec.models.hub.download_jobs import DownloadProgress
+from localspec.models.hub.wait_notices import WaitNotices, wait_text
 
 _FORCE = "--force"
 """Pulls even what is too big for this machine."""
@@ -30,7 +30,7 @@ _GRACE = 1.5
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PullPlanned:
     """It is decided what to fetch, and it belongs together."""
 
     n_bytes: int
@@ -43,7 +43,7 @@ class Planned:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class PullWaiting:
     """Nothing is decided yet, because the Hub is to be asked again after a while."""
 
     why: str
@@ -51,7 +51,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Going:
+class PullProgress:
     """How far it is."""
 
     done: int
@@ -66,14 +66,14 @@ class Going:
 
 
 @dataclass(frozen=True, slots=True)
-class Pulled:
+class PullDone:
     """All is here and whole."""
 
     fetched: int
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class PullFailed:
     """It cannot go on."""
 
     line: str
@@ -81,8 +81,10 @@ class Refused:
     """Whether somebody wanted it so."""
 
 
-Said = Waiting | Planned | Going | Pulled | Refused
-_KINDS: dict[str, type[Said]] = {t.__name__: t for t in (Waiting, Planned, Going, Pulled, Refused)}
+PullEvent = PullWaiting | PullPlanned | PullProgress | PullDone | PullFailed
+_KINDS: dict[str, type[PullEvent]] = {
+    t.__name__: t for t in (PullWaiting, PullPlanned, PullProgress, PullDone, PullFailed)
+}
 
 
 def arguments(name: str, draft: str | None, *, force: bool) -> list[str]:
@@ -90,13 +92,13 @@ def arguments(name: str, draft: str | None, *, force: bool) -> list[str]:
     return [*([_FORCE] if force else []), name, *([draft] if draft is not None else [])]
 
 
-def encode(said: Said) -> bytes:
+def encode(said: PullEvent) -> bytes:
     """A line."""
     facts = {"said": type(said).__name__, **dataclasses.asdict(said)}
     return json.dumps(facts).encode() + b"\n"
 
 
-def decode(line: bytes) -> Said:
+def decode(line: bytes) -> PullEvent:
     """What a line says.
 
     Raises:
@@ -105,7 +107,7 @@ def decode(line: bytes) -> Said:
     try:
         facts = json.loads(line)
         kind = _KINDS[facts.pop("said")]
-        if kind is Planned:
+        if kind is PullPlanned:
             facts["notices"] = tuple(facts["notices"])
         return kind(**facts)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -119,18 +121,18 @@ class _Teller:
     def __init__(self) -> None:
         self._last = 0.0
 
-    def say(self, said: Said) -> None:
+    def say(self, said: PullEvent) -> None:
         sys.stdout.buffer.write(encode(said))
         sys.stdout.buffer.flush()
 
-    def __call__(self, files: Sequence[Progress]) -> None:
+    def __call__(self, files: Sequence[DownloadProgress]) -> None:
         now = time.monotonic()
         if now - self._last < _TOLD_EVERY:
             return
         self._last = now
         busy = {file.state for file in files if file.state != "done"}
         self.say(
-            Going(
+            PullProgress(
                 sum(file.done for file in files),
                 sum(file.size for file in files),
                 sum(file.fetched for file in files),
@@ -140,8 +142,8 @@ class _Teller:
         )
 
 
-class _Told(Waits):
-    """Waits that are told to whoever reads."""
+class _Told(WaitNotices):
+    """WaitNotices that are told to whoever reads."""
 
     def __init__(self, teller: _Teller, stop: threading.Event) -> None:
         super().__init__(stop)
@@ -149,11 +151,11 @@ class _Told(Waits):
 
     def show(self, why: str, left: float) -> None:
         """Say it."""
-        self._teller.say(Waiting(in_words(why, left)))
+        self._teller.say(PullWaiting(wait_text(why, left)))
 
     def clear(self) -> None:
         """Say that it is over."""
-        self._teller.say(Waiting(""))
+        self._teller.say(PullWaiting(""))
 
 
 def _pull(
@@ -167,12 +169,12 @@ def _pull(
     if is_offline():
         raise LocalspecError(f"HF_HUB_OFFLINE is set, so {name} cannot be pulled")
     plan = prepare(name, draft, _Told(teller, stop))
-    planned = Planned(plan.n_bytes, plan.missing, plan.licence, plan.notices, plan.suggestion)
+    planned = PullPlanned(plan.n_bytes, plan.missing, plan.licence, plan.notices, plan.suggestion)
     teller.say(planned)
     if not force:
         require_memory(plan)
     require_room(plan)
-    teller.say(Pulled(obtain_all(plan.jobs, teller, stop.is_set).fetched))
+    teller.say(PullDone(obtain_all(plan.jobs, teller, stop.is_set).fetched))
 
 
 def _stop_at_end_of_stdin(stop: threading.Event, teller: _Teller) -> None:
@@ -183,7 +185,7 @@ def _stop_at_end_of_stdin(stop: threading.Event, teller: _Teller) -> None:
     time.sleep(_GRACE)
     # Still here: a question to the Hub hangs. Whatever has arrived is on disk.
     error = Interrupted("interrupted")
-    teller.say(Refused(str(error), stopped=True))
+    teller.say(PullFailed(str(error), stopped=True))
     os._exit(error.exit_code)
 
 
@@ -195,7 +197,7 @@ def main(words: Sequence[str]) -> int:
     try:
         _pull(name, draft[0] if draft else None, teller, stop, force=_FORCE in words)
     except LocalspecError as error:
-        teller.say(Refused(str(error), isinstance(error, Interrupted)))
+        teller.say(PullFailed(str(error), isinstance(error, Interrupted)))
         return error.exit_code
     return 0
 

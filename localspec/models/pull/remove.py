@@ -38,7 +38,7 @@ class Removal:
             self.strategy.execute()
         for path in self.partials:
             path.unlink(missing_ok=True)
-            hf_cache.spans_file(path).unlink(missing_ok=True)
+            hf_cache.ranges_file(path).unlink(missing_ok=True)
 
 
 def plan_removal(name: str) -> Removal:

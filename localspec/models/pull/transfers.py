@@ -12,25 +12,25 @@ from pathlib import Path
 from localspec.errors import Interrupted
 from localspec.models.catalog.pair import HubFile
 from localspec.models.hub import hf_cache
+from localspec.models.hub.connection_limit import ConnectionLimit
 from localspec.models.hub.download import is_whole, obtain
+from localspec.models.hub.download_jobs import DownloadJob, DownloadProgress
 from localspec.models.hub.file_names import Entry
-from localspec.models.hub.jobs import Job, Progress
-from localspec.models.hub.lanes import Lanes
 
 _AT_ONCE = 4
-"""Files; more connections are for `localspec.models.hub.lanes` to decide."""
+"""Files; more connections are for `localspec.models.hub.connection_limit` to decide."""
 _TICK = 0.1
 _PATIENCE = 3.0
 """Seconds for the other files to stop when one has failed."""
 _STOP_PATIENCE = 1.0
 """The same when the user stops them; what hangs longer is left to end with the program."""
 
-Watch = Callable[[Sequence[Progress]], None]
+Watch = Callable[[Sequence[DownloadProgress]], None]
 """Called about ten times a second, to show how far things are."""
 
 
 @dataclass(frozen=True, slots=True)
-class Obtained:
+class Fetched:
     """Files that are here now."""
 
     paths: tuple[Path, ...]
@@ -38,22 +38,22 @@ class Obtained:
     """Bytes that came over the line."""
 
 
-def obtain_all(jobs: Sequence[Job], watch: Watch, stopped: Callable[[], bool]) -> Obtained:
+def obtain_all(jobs: Sequence[DownloadJob], watch: Watch, stopped: Callable[[], bool]) -> Fetched:
     """Have all files, several at once; paths are in the order of the jobs.
 
     Raises:
         Interrupted: ``stopped`` said so. What has arrived is kept.
         LocalspecError: the first that went wrong with any of them.
     """
-    bars = [Progress(job.entry.path.rsplit("/", 1)[-1], job.entry.size) for job in jobs]
+    bars = [DownloadProgress(job.entry.path.rsplit("/", 1)[-1], job.entry.size) for job in jobs]
     found: dict[int, Path] = {}
-    lanes = Lanes()
+    lanes = ConnectionLimit()
 
     def have(index: int, cancel: threading.Event) -> None:
         found[index] = obtain(jobs[index], bars[index], cancel, lanes)
 
     _in_threads(len(jobs), have, lambda: watch(bars), stopped)
-    return Obtained(tuple(found[i] for i in range(len(jobs))), sum(bar.fetched for bar in bars))
+    return Fetched(tuple(found[i] for i in range(len(jobs))), sum(bar.fetched for bar in bars))
 
 
 def is_here(file: HubFile, watch: Watch, stopped: Callable[[], bool]) -> Path | None:
@@ -65,7 +65,9 @@ def is_here(file: HubFile, watch: Watch, stopped: Callable[[], bool]) -> Path | 
     paths = file.paths()
     alone = len(paths) == 1
     entries = [_expected(file, p, first=i == 0, alone=alone) for i, p in enumerate(paths)]
-    bars = [Progress(path.name, entry.size) for path, entry in zip(paths, entries, strict=True)]
+    bars = [
+        DownloadProgress(path.name, entry.size) for path, entry in zip(paths, entries, strict=True)
+    ]
     whole: list[bool] = []
 
     def look(index: int, cancel: threading.Event) -> None:

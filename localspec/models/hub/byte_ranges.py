@@ -13,7 +13,7 @@ from pathlib import Path
 LEAST_SPLIT = 16 << 20
 """Bytes below which the rest of a span is not divided between two connections."""
 
-Span = tuple[int, int]
+ByteRange = tuple[int, int]
 """From, and up to without."""
 
 
@@ -25,14 +25,14 @@ class Claim:
     end: int
 
 
-class Spans:
+class MissingRanges:
     """The missing bytes of a file of ``size`` bytes, given out in blocks from front to back.
 
     So all before `frontier` is there and can be hashed, and holes are never far behind the end.
     Safe to use from several threads.
     """
 
-    def __init__(self, size: int, missing: Sequence[Span], block: int) -> None:
+    def __init__(self, size: int, missing: Sequence[ByteRange], block: int) -> None:
         self._size, self._block = size, block
         self._gaps = [span for span in missing if span[0] < span[1]]
         self._claims: list[Claim] = []
@@ -89,8 +89,8 @@ class Spans:
             self._gaps = [(claim.end, self._size)] if claim.end < self._size else []
 
     @property
-    def missing(self) -> list[Span]:
-        """Spans that are not on disk yet, in order."""
+    def missing(self) -> list[ByteRange]:
+        """MissingRanges that are not on disk yet, in order."""
         with self._lock:
             return _merged([*self._gaps, *((c.at, c.end) for c in self._claims)])
 
@@ -118,8 +118,8 @@ class Spans:
             self._gaps.insert(0, (start, end))
 
 
-def _merged(spans: Sequence[Span]) -> list[Span]:
-    found: list[Span] = []
+def _merged(spans: Sequence[ByteRange]) -> list[ByteRange]:
+    found: list[ByteRange] = []
     for start, end in sorted(span for span in spans if span[0] < span[1]):
         if found and found[-1][1] >= start:
             found[-1] = (found[-1][0], max(end, found[-1][1]))
@@ -128,7 +128,7 @@ def _merged(spans: Sequence[Span]) -> list[Span]:
     return found
 
 
-def read(note: Path, part: Path, size: int) -> list[Span] | None:
+def read(note: Path, part: Path, size: int) -> list[ByteRange] | None:
     """What a partial file lacks; None if it cannot be told, and it is to be begun again.
 
     Without a note it lacks its end. A note may name bytes that have come since it was written, but
@@ -152,7 +152,7 @@ def read(note: Path, part: Path, size: int) -> list[Span] | None:
     return found if ordered and filled_to <= have <= size else None
 
 
-def write(note: Path, missing: Sequence[Span]) -> None:
+def write(note: Path, missing: Sequence[ByteRange]) -> None:
     """Note what a partial file lacks: before bytes are written behind a hole.
 
     Raises:

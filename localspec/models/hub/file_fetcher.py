@@ -10,13 +10,19 @@ import time
 from pathlib import Path
 
 from localspec.errors import Interrupted, LocalspecError
-from localspec.models.hub import spans
-from localspec.models.hub.connection import Connection, Writer
-from localspec.models.hub.hf_cache import spans_file
-from localspec.models.hub.jobs import Digest, Job, Progress, ShownIn, digest_of
-from localspec.models.hub.lanes import Lanes
-from localspec.models.hub.patience import Patience
-from localspec.models.hub.spans import Spans
+from localspec.models.hub import byte_ranges
+from localspec.models.hub.byte_ranges import MissingRanges
+from localspec.models.hub.connection import Connection, PartialFile
+from localspec.models.hub.connection_limit import ConnectionLimit
+from localspec.models.hub.download_jobs import (
+    Digest,
+    DownloadJob,
+    DownloadProgress,
+    ShownWaits,
+    digest_of,
+)
+from localspec.models.hub.hf_cache import ranges_file
+from localspec.models.hub.retry import Retry
 
 BLOCK = 64 << 20
 """Bytes that a connection fetches before it looks for the next to fetch."""
@@ -36,15 +42,20 @@ _PATIENCE = 0.5
 """Seconds for connections to end; what hangs in a connection that is not there yet is left."""
 
 
-class Collector:
+class FileFetcher:
     """Fills the partial file of a job. Use it once."""
 
     def __init__(
-        self, job: Job, part: Path, progress: Progress, cancel: threading.Event, lanes: Lanes
+        self,
+        job: DownloadJob,
+        part: Path,
+        progress: DownloadProgress,
+        cancel: threading.Event,
+        lanes: ConnectionLimit,
     ) -> None:
         self._job, self._part, self._progress, self._cancel = job, part, progress, cancel
         self._lanes, self._size = lanes, job.entry.size
-        self._note = spans_file(part)
+        self._note = ranges_file(part)
         self._connections: list[Connection] = []
         self._slow_left = _LEFT_AT_MOST
         self._noted_at = time.monotonic()
@@ -58,7 +69,7 @@ class Collector:
             LocalspecError: no room, or the Hub has trouble.
             OSError: the disk refuses.
         """
-        missing = spans.read(self._note, self._part, self._size)
+        missing = byte_ranges.read(self._note, self._part, self._size)
         if missing is None:
             self._part.unlink()
             self._note.unlink(missing_ok=True)
@@ -69,12 +80,14 @@ class Collector:
         self._progress.done = self._size - lacking
         self._progress.state = "fetching" if lacking else "checking"
         block = max(BLOCK, -(-self._size // _MOST_BLOCKS))
-        self._spans = Spans(self._size, missing, block)
-        self._patience = Patience(self._job.repo, ShownIn(self._progress, self._cancel))
+        self._spans = MissingRanges(self._size, missing, block)
+        self._patience = Retry(self._job.repo, ShownWaits(self._progress, self._cancel))
         with self._part.open("a+b", buffering=0):
             pass  # made, if it was not there
         with self._part.open("r+b", buffering=0) as file:
-            self._writer = Writer(file, self._spans, self._progress, self._lanes, self._patience)
+            self._writer = PartialFile(
+                file, self._spans, self._progress, self._lanes, self._patience
+            )
             try:
                 found = self._run()
             finally:
@@ -164,7 +177,7 @@ class Collector:
                 self._write_note()
 
     def _write_note(self) -> None:
-        spans.write(self._note, self._spans.missing)
+        byte_ranges.write(self._note, self._spans.missing)
 
     def _require_room(self, needed: int) -> None:
         folder = self._part.parent

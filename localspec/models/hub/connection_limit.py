@@ -21,7 +21,7 @@ _AGAIN = 20.0
 """Seconds before more connections are tried once more; doubled each time."""
 
 
-class Lanes:
+class ConnectionLimit:
     """Extra connections of all files of a pull; safe to use from several threads."""
 
     def __init__(self) -> None:

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from localspec.models.hub.file_names import Entry
-from localspec.models.hub.waits import Waits, in_words
+from localspec.models.hub.wait_notices import WaitNotices, wait_text
 
 State = Literal["queued", "waiting", "checking", "fetching", "done"]
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class DownloadJob:
     """One file to have."""
 
     repo: str
@@ -30,7 +30,7 @@ class Job:
 
 
 @dataclass(slots=True)
-class Progress:
+class DownloadProgress:
     """How far a file is; written by the threads that fetch, read by whoever shows it."""
 
     name: str
@@ -44,16 +44,16 @@ class Progress:
     """Why nothing comes, and for how long still; empty while something does."""
 
 
-class ShownIn(Waits):
-    """Waits that are shown in the progress of a file."""
+class ShownWaits(WaitNotices):
+    """WaitNotices that are shown in the progress of a file."""
 
-    def __init__(self, progress: Progress, cancel: threading.Event) -> None:
+    def __init__(self, progress: DownloadProgress, cancel: threading.Event) -> None:
         super().__init__(cancel)
         self._progress = progress
 
     def show(self, why: str, left: float) -> None:
         """Put it into words."""
-        self._progress.pause = in_words(why, left)
+        self._progress.pause = wait_text(why, left)
 
     def clear(self) -> None:
         """Nothing is waited for any more."""

@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from localspec.core.safe_text import is_safe_name, safe_line
-from localspec.models.hub.client import NoHubError
+from localspec.models.hub.client import NotAHubError
 from localspec.models.hub.file_names import Entry
 
 _ETAG = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -23,10 +23,10 @@ def files(listing: object) -> list[Entry]:
     """The files of a listing; one whose size is not stated has no hash either.
 
     Raises:
-        NoHubError: it is not of a known form.
+        NotAHubError: it is not of a known form.
     """
     if not isinstance(listing, list):
-        raise NoHubError("it lists no files")
+        raise NotAHubError("it lists no files")
     return [_file(item) for item in listing if not _is_folder(item)]
 
 
@@ -42,19 +42,19 @@ def _file(item: object) -> Entry:
     sha256 = lfs.get("sha256", lfs.get("oid"))
     size = lfs.get("size", facts.get("size"))
     if not isinstance(path, str) or not isinstance(oid, str):
-        raise NoHubError("it lists files without names")
+        raise NotAHubError("it lists files without names")
     if not (sha256 is None or isinstance(sha256, str)):
-        raise NoHubError("it lists hashes in another form")
+        raise NotAHubError("it lists hashes in another form")
     if size is None:
         return Entry(path, 0)
     if type(size) is not int or not 0 <= size < 1 << 60:
-        raise NoHubError("it lists sizes in another form")
+        raise NotAHubError("it lists sizes in another form")
     return Entry(path, size, sha256, oid)
 
 
 def _object(item: object) -> dict[str, Any]:
     if not isinstance(item, dict):
-        raise NoHubError("it lists files in another form")
+        raise NotAHubError("it lists files in another form")
     return item
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from localspec.errors import AccessError, LocalspecError, ModelNotFoundError
-from localspec.models.hub.client import NoHubError, Refused, endpoint, token
+from localspec.models.hub.client import NotAHubError, StatusError, endpoint, token
 from localspec.models.hub.environment import is_true
 
 
@@ -13,11 +13,11 @@ class RevisionGoneError(ModelNotFoundError):
 
 def explained(repo: str, error: Exception, wait: float) -> LocalspecError:
     """The error to raise; ``wait`` is how many seconds the server asked for."""
-    if isinstance(error, NoHubError):
+    if isinstance(error, NotAHubError):
         return LocalspecError(
             f"{endpoint()} does not answer as a Hub does ({error}); check HF_ENDPOINT"
         )
-    if isinstance(error, Refused):
+    if isinstance(error, StatusError):
         if error.redirected:
             return _by_cdn(repo, error)
         return _by_code(repo, error) or _by_status(repo, error, wait)
@@ -27,7 +27,7 @@ def explained(repo: str, error: Exception, wait: float) -> LocalspecError:
     )
 
 
-def _by_code(repo: str, error: Refused) -> LocalspecError | None:
+def _by_code(repo: str, error: StatusError) -> LocalspecError | None:
     """By the headers in which the Hub says what it means; None if they say nothing known."""
     code, said = error.headers.get("X-Error-Code", ""), error.headers.get("X-Error-Message", "")
     if code == "GatedRepo":
@@ -59,7 +59,7 @@ def _without_access(repo: str) -> str:
     )
 
 
-def _by_status(repo: str, error: Refused, wait: float) -> LocalspecError:
+def _by_status(repo: str, error: StatusError, wait: float) -> LocalspecError:
     status = error.status
     if status in {401, 403}:
         which = "your token" if token() else "reading without a token"
@@ -75,7 +75,7 @@ def _by_status(repo: str, error: Refused, wait: float) -> LocalspecError:
     return LocalspecError(f"the Hub answers {status} to a request for {repo}")
 
 
-def _by_cdn(repo: str, error: Refused) -> LocalspecError:
+def _by_cdn(repo: str, error: StatusError) -> LocalspecError:
     """A refusal by the host that the Hub redirected to, which never sees the token."""
     host, status = error.host, error.status
     where = f"{host}, which the Hub sends downloads of {repo} to,"

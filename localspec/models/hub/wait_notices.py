@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 
-class Waits:
+class WaitNotices:
     """Told how long a wait still takes, and may end it by ``cancel``. This one shows nothing."""
 
     def __init__(self, cancel: threading.Event | None = None) -> None:
@@ -18,6 +18,6 @@ class Waits:
         """The wait is over."""
 
 
-def in_words(why: str, left: float) -> str:
+def wait_text(why: str, left: float) -> str:
     """A wait as a line."""
     return f"{why}; again in {max(1, round(left))} s"

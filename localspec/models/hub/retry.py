@@ -12,9 +12,9 @@ from typing import TypeVar
 import httpx2
 
 from localspec.errors import Interrupted
-from localspec.models.hub.client import TROUBLE, NoHubError, Refused
-from localspec.models.hub.refusals import explained
-from localspec.models.hub.waits import Waits
+from localspec.models.hub.client import REQUEST_ERRORS, NotAHubError, StatusError
+from localspec.models.hub.error_messages import explained
+from localspec.models.hub.wait_notices import WaitNotices
 
 ATTEMPTS = 8
 """In a row without a byte of progress before a download gives up; with the waits, two minutes."""
@@ -38,10 +38,10 @@ _STALE = frozenset({401, 403, 404, 410})
 _Result = TypeVar("_Result")
 
 
-class Patience:
-    """Waits between attempts: longer each time, and as long as the server asks."""
+class Retry:
+    """WaitNotices between attempts: longer each time, and as long as the server asks."""
 
-    def __init__(self, repo: str, waits: Waits, *, question: bool = False) -> None:
+    def __init__(self, repo: str, waits: WaitNotices, *, question: bool = False) -> None:
         self._repo, self._waits, self._question = repo, waits, question
         self._failed = 0
 
@@ -65,7 +65,7 @@ class Patience:
 
     def _attempts(self, error: Exception) -> int:
         most = min(ATTEMPTS, _QUESTION_ATTEMPTS) if self._question else ATTEMPTS
-        if isinstance(error, Refused):
+        if isinstance(error, StatusError):
             if error.status in _RETRY:
                 return most
             # A signed address that has run out; the next attempt asks the Hub for a new one.
@@ -85,26 +85,26 @@ class Patience:
         self._waits.clear()
 
 
-def patiently(repo: str, attempt: Callable[[], _Result], waits: Waits) -> _Result:
+def with_retries(repo: str, attempt: Callable[[], _Result], waits: WaitNotices) -> _Result:
     """Ask the Hub, again after a while where that may help.
 
     Raises:
-        LocalspecError: see `Patience.wait`.
+        LocalspecError: see `Retry.wait`.
         Interrupted: cancelled while waiting.
     """
-    patience = Patience(repo, waits, question=True)
+    patience = Retry(repo, waits, question=True)
     while True:
         try:
             return attempt()
-        except NoHubError as error:
+        except NotAHubError as error:
             raise explained(repo, error, 0.0) from None
-        except TROUBLE as error:
+        except REQUEST_ERRORS as error:
             patience.wait(error)
 
 
 def wanted_wait(error: Exception) -> float:
     """Seconds that the server asks to wait for; 0 if it does not."""
-    if not isinstance(error, Refused) or error.status not in _RETRY:
+    if not isinstance(error, StatusError) or error.status not in _RETRY:
         return 0.0
     if spent := _SPENT.search(error.headers.get("RateLimit", "")):
         return float(spent[1])
@@ -118,7 +118,7 @@ def wanted_wait(error: Exception) -> float:
 
 
 def _reason(error: Exception) -> str:
-    if isinstance(error, Refused):
+    if isinstance(error, StatusError):
         who = error.host if error.redirected else "the Hub"
         if error.status == 429:
             return f"{who} asks to wait (429)"
