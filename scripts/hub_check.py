@@ -57,7 +57,7 @@ class Expectations:
         from localspec.models.hub import client, listings
 
         place = f"{client.endpoint()}/api/models/{self.name}/tree/{self.repo.commit}"
-        page, _ = client.ask(f"{place}?recursive=true")
+        page, _ = client.get_json(f"{place}?recursive=true")
         found = {entry.path: entry for entry in listings.files(page)}
         expect(found.get(self.file) == self.entry, f"{found.get(self.file)}, not {self.entry}")
 
@@ -113,7 +113,7 @@ class Expectations:
             with client.stream(place, self.headers()):
                 raise DiffersError("a file that nobody put there")
         except client.StatusError as error:
-            found = error_messages.explained(self.name, error, 0.0)
+            found = error_messages.hub_error(self.name, error, 0.0)
             expect("no such file" in str(found), str(found))
 
     def half_a_file_is_continued(self) -> None:

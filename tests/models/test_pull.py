@@ -491,7 +491,7 @@ def test_a_server_that_asks_to_wait_is_waited_for(
 
 @pytest.mark.parametrize(
     ("status", "headers", "words"),
-    [(429, {"Retry-After": "3600"}, "asks to wait for 3600 s"), (503, {}, "has trouble")],
+    [(429, {"Retry-After": "3600"}, "asks to wait for 3600 s"), (503, {}, "has a problem")],
 )
 def test_a_server_that_stays_in_trouble_is_one_line(
     hub: Hub, pair: Pair, capfd: pytest.CaptureFixture[str], status: int, headers, words: str

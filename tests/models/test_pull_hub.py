@@ -43,7 +43,7 @@ from localspec.models.hub import (
 )
 from localspec.models.hub.connection_limit import ConnectionLimit
 from localspec.models.hub.download_jobs import DownloadJob, DownloadProgress
-from localspec.models.hub.file_names import Entry
+from localspec.models.hub.file_names import RepoFile
 
 pytest_plugins = ["hub_fixtures"]
 ROOT = Path(__file__).parent.parent.parent
@@ -417,7 +417,7 @@ def test_a_wait_is_said_with_its_length(
     pull(capfd, "tiny", "--dry-run")
     hub.faults.append(Fault("/cdn/", 503, {"Retry-After": "1"}))
     _, err = pull(capfd, "tiny")
-    assert "localhost has trouble (503); again in 1 s" in err
+    assert "localhost has a problem (503); again in 1 s" in err
     assert hub.faults == []
 
 
@@ -452,7 +452,7 @@ def test_ctrl_c_ends_a_download_at_which_nothing_comes(hub: Hub, pair: Pair) -> 
 def obtained(hub: Hub, data: bytes) -> tuple[Path, DownloadProgress]:
     """A file fetched without the rest of a pull."""
     repo = hub.repo(ONE, {FILE: data})
-    job = DownloadJob(ONE, repo.main, Entry(FILE, len(data), sha256(data)))
+    job = DownloadJob(ONE, repo.main, RepoFile(FILE, len(data), sha256(data)))
     progress = DownloadProgress(FILE, len(data))
     return download.obtain(job, progress, threading.Event(), ConnectionLimit()), progress
 
@@ -517,7 +517,7 @@ def test_a_pull_over_several_connections_is_continued_part_by_part(
         monkeypatch.setattr(file_fetcher, "_NOTED_EVERY", 1e9)
     data = os.urandom(1_500_000)
     repo = hub.repo(ONE, {FILE: data})
-    job = DownloadJob(ONE, repo.main, Entry(FILE, len(data), sha256(data)))
+    job = DownloadJob(ONE, repo.main, RepoFile(FILE, len(data), sha256(data)))
     hub.rate, cancel, progress = 300_000, threading.Event(), DownloadProgress(FILE, len(data))
 
     def stopped() -> None:

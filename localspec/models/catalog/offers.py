@@ -100,7 +100,7 @@ def in_folder(folder: Path) -> list[Offer]:
         sizes = {path.name: path.stat().st_size for path in folder.glob("*.gguf")}
     except OSError:
         return []
-    entries = [file_names.Entry(name, size) for name, size in sizes.items()]
+    entries = [file_names.RepoFile(name, size) for name, size in sizes.items()]
     return [
         Offer(str(folder / c.first.path), str(folder / c.first.path), c.n_bytes)
         for c in file_names.candidates(entries, HubRef(str(folder)))

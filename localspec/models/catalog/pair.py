@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from localspec.models.hub.file_names import shard_names
+from localspec.models.gguf.shards import shard_names
 from localspec.models.hub.hf_cache import find_file, in_snapshot
 
 DRAFT_MODEL, MTP_EMBEDDED, NGRAM = "draft-model", "mtp-embedded", "ngram"

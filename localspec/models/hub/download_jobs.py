@@ -1,4 +1,4 @@
-"""A file to have, and how far it is."""
+"""Values of a download: the file to fetch, its progress, its hash."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from localspec.models.hub.file_names import Entry
+from localspec.models.hub.file_names import RepoFile
 from localspec.models.hub.wait_notices import WaitNotices, wait_text
 
 State = Literal["queued", "waiting", "checking", "fetching", "done"]
@@ -15,60 +15,60 @@ State = Literal["queued", "waiting", "checking", "fetching", "done"]
 
 @dataclass(frozen=True, slots=True)
 class DownloadJob:
-    """One file to have."""
+    """One file to fetch."""
 
     repo: str
     commit: str
-    entry: Entry
+    entry: RepoFile
     branch: str | None = None
-    """The branch that was asked, to be remembered as being at this commit."""
+    """The branch that was asked for; the cache records that it is at this commit."""
 
     @property
     def name(self) -> str:
-        """The file's name, without folders."""
+        """Name of the file, without folders."""
         return self.entry.path.rsplit("/", 1)[-1]
 
 
 @dataclass(slots=True)
 class DownloadProgress:
-    """How far a file is; written by the threads that fetch, read by whoever shows it."""
+    """Progress of one file; written by the threads that fetch, read by the display."""
 
     name: str
     size: int
     done: int = 0
-    """Bytes that are here."""
+    """Bytes on disk."""
     fetched: int = 0
-    """Bytes that came over the line in this pull."""
+    """Bytes received in this pull."""
     state: State = "queued"
     pause: str = ""
-    """Why nothing comes, and for how long still; empty while something does."""
+    """Why nothing arrives and for how much longer; empty while bytes arrive."""
 
 
 class ShownWaits(WaitNotices):
-    """WaitNotices that are shown in the progress of a file."""
+    """Shows waits in the progress of a file."""
 
     def __init__(self, progress: DownloadProgress, cancel: threading.Event) -> None:
         super().__init__(cancel)
         self._progress = progress
 
     def show(self, why: str, left: float) -> None:
-        """Put it into words."""
+        """Show a wait."""
         self._progress.pause = wait_text(why, left)
 
     def clear(self) -> None:
-        """Nothing is waited for any more."""
+        """The wait is over."""
         self._progress.pause = ""
 
 
 class Digest(Protocol):
-    """What hashlib makes."""
+    """A hash object of `hashlib`."""
 
     def update(self, data: bytes, /) -> None: ...
     def hexdigest(self) -> str: ...
 
 
-def digest_of(entry: Entry) -> Digest:
-    """sha256 of a large file; git's name for the content of a small one."""
+def digest_of(entry: RepoFile) -> Digest:
+    """A new hash object: sha256 for a large file, git's blob hash for a small one."""
     if entry.sha256 is not None:
         return hashlib.sha256()
     digest = hashlib.sha1(usedforsecurity=False)

@@ -1,4 +1,4 @@
-"""One file, fetched into its partial file over one connection or several, and hashed meanwhile."""
+"""Fetches one file into its partial file over one or more connections, and hashes it meanwhile."""
 
 from __future__ import annotations
 
@@ -25,25 +25,26 @@ from localspec.models.hub.hf_cache import ranges_file
 from localspec.models.hub.retry import Retry
 
 BLOCK = 64 << 20
-"""Bytes that a connection fetches before it looks for the next to fetch."""
+"""Bytes that a connection claims at a time."""
 _MOST_BLOCKS = 128
-"""Of a file: larger files have larger blocks, so that requests stay few."""
+"""Blocks of a file; larger files have larger blocks, so that requests stay few."""
 _SPARE = 64 << 20
-"""Bytes of disk that are left alone."""
+"""Bytes of disk that stay free."""
 _HASHED_AT_ONCE = 1 << 20
 _TICK = 0.02
 _NOTED_EVERY = 1.0
 LEAST_RATE, SLOW_AFTER = 10_000, 20.0
-"""Bytes a second that a connection must bring, and seconds after which one that does not is left
-for another, to which the Hub may name another place."""
-_LEFT_AT_MOST = 3
-"""Times in a row; a line that is slower than that is."""
+"""A connection below so many bytes a second, over so many seconds, is dropped for a new one, which
+the Hub may send to another server.
+"""
+_MOST_DROPS = 3
+"""Drops in a row; after that the line itself is slow."""
 _PATIENCE = 0.5
-"""Seconds for connections to end; what hangs in a connection that is not there yet is left."""
+"""Seconds for connections to end; one that is still being established is left to itself."""
 
 
 class FileFetcher:
-    """Fills the partial file of a job. Use it once."""
+    """Fills the partial file of one job. Used once."""
 
     def __init__(
         self,
@@ -51,23 +52,23 @@ class FileFetcher:
         part: Path,
         progress: DownloadProgress,
         cancel: threading.Event,
-        lanes: ConnectionLimit,
+        limit: ConnectionLimit,
     ) -> None:
         self._job, self._part, self._progress, self._cancel = job, part, progress, cancel
-        self._lanes, self._size = lanes, job.entry.size
+        self._limit, self._size = limit, job.entry.size
         self._note = ranges_file(part)
         self._connections: list[Connection] = []
-        self._slow_left = _LEFT_AT_MOST
+        self._drops_left = _MOST_DROPS
         self._noted_at = time.monotonic()
 
-    def collect(self) -> tuple[str, bool]:
-        """The hash of the whole file, and whether some of it was here before.
+    def fetch(self) -> tuple[str, bool]:
+        """Fetch what is missing; returns the file's hash, and whether a download was continued.
 
         Raises:
-            Interrupted: ``cancel`` was set; what has arrived is kept.
-            ModelFileError: the Hub serves another file by now.
-            LocalspecError: no room, or the Hub has trouble.
-            OSError: the disk refuses.
+            Interrupted: ``cancel`` was set; what has arrived stays.
+            ModelFileError: the Hub serves another file now.
+            LocalspecError: the disk is full, or the Hub fails.
+            OSError: the file cannot be written.
         """
         missing = byte_ranges.read(self._note, self._part, self._size)
         if missing is None:
@@ -80,14 +81,12 @@ class FileFetcher:
         self._progress.done = self._size - lacking
         self._progress.state = "fetching" if lacking else "checking"
         block = max(BLOCK, -(-self._size // _MOST_BLOCKS))
-        self._spans = MissingRanges(self._size, missing, block)
-        self._patience = Retry(self._job.repo, ShownWaits(self._progress, self._cancel))
+        self._ranges = MissingRanges(self._size, missing, block)
+        self._retry = Retry(self._job.repo, ShownWaits(self._progress, self._cancel))
         with self._part.open("a+b", buffering=0):
-            pass  # made, if it was not there
+            pass  # creates it
         with self._part.open("r+b", buffering=0) as file:
-            self._writer = PartialFile(
-                file, self._spans, self._progress, self._lanes, self._patience
-            )
+            self._file = PartialFile(file, self._ranges, self._progress, self._limit, self._retry)
             try:
                 found = self._run()
             finally:
@@ -96,88 +95,90 @@ class FileFetcher:
         return found.hexdigest(), lacking < self._size
 
     def _run(self) -> Digest:
-        """Hash what is there while connections bring the rest."""
-        digest, hashed, era = digest_of(self._job.entry), 0, 0
+        """Hash the arrived bytes in order while connections fetch the rest."""
+        digest, hashed, restarts = digest_of(self._job.entry), 0, 0
         with self._part.open("rb", buffering=0) as file:
             while True:
                 if self._cancel.is_set():
                     raise Interrupted("interrupted")
-                if era != self._writer.era:  # a server without ranges began again
-                    digest, hashed, era = digest_of(self._job.entry), 0, self._writer.era
+                if restarts != self._file.restarts:  # a server without range requests
+                    digest, hashed, restarts = digest_of(self._job.entry), 0, self._file.restarts
                     file.seek(0)
-                frontier = self._spans.frontier
-                if hashed < frontier and era == self._writer.era:
+                frontier = self._ranges.frontier
+                if hashed < frontier and restarts == self._file.restarts:
                     block = file.read(min(_HASHED_AT_ONCE, frontier - hashed))
                     digest.update(block)
                     hashed += len(block)
-                    if not block and era == self._writer.era:
-                        raise LocalspecError(f"{self._part} was cut while it was being written")
+                    if not block and restarts == self._file.restarts:
+                        raise LocalspecError(
+                            f"{self._part} was truncated while it was being written"
+                        )
                 elif frontier == self._size and not self._connections:
                     return digest
                 else:
-                    self._writer.news.wait(_TICK)
-                    self._writer.news.clear()
-                if not self._spans.missing:
+                    self._file.changed.wait(_TICK)
+                    self._file.changed.clear()
+                if not self._ranges.missing:
                     self._progress.state = "checking" if hashed < self._size else "fetching"
-                self._attend()
+                self._manage()
 
-    def _attend(self) -> None:
-        """See to the connections: their ends, more of them, those that are too slow."""
+    def _manage(self) -> None:
+        """Manage connections: collect ended ones, open more, drop slow ones."""
         for connection in [c for c in self._connections if not c.is_alive()]:
             self._connections.remove(connection)
             if connection.extra:
-                self._lanes.give_back(refused=connection.refused)
+                self._limit.release(refused=connection.refused)
             if connection.error is not None:
                 raise connection.error
-        if not self._connections and self._spans.missing:
+        if not self._connections and self._ranges.missing:
             self._open(extra=False)
-        elif self._connections and self._worth_more() and self._lanes.take():
-            self._write_note()  # before there may be holes
+        elif self._connections and self._can_use_more() and self._limit.acquire():
+            self._write_note()  # before there can be holes
             self._noted = True
             self._open(extra=True)
-        self._writer.shared = any(c.extra for c in self._connections)
+        self._file.shared = any(c.extra for c in self._connections)
         now = time.monotonic()
         if self._noted and now - self._noted_at >= _NOTED_EVERY:
             self._noted_at = now
             self._write_note()
-        self._leave_slow_ones()
+        self._drop_slow_ones()
 
-    def _worth_more(self) -> bool:
-        """Whether another connection would find something to do."""
-        return self._writer.ranged and (self._spans.unclaimed > 0 or self._spans.divisible)
+    def _can_use_more(self) -> bool:
+        """Whether another connection would have a range to fetch."""
+        return self._file.ranged and (self._ranges.unclaimed > 0 or self._ranges.divisible)
 
     def _open(self, *, extra: bool) -> None:
-        made = Connection(self._job, self._writer, self._lanes, extra=extra)
+        made = Connection(self._job, self._file, self._limit, extra=extra)
         self._connections.append(made)
         made.start()
 
-    def _leave_slow_ones(self) -> None:
+    def _drop_slow_ones(self) -> None:
         for connection in self._connections:
             rate = connection.rate(SLOW_AFTER)
             if rate is None:
                 continue
             if rate >= LEAST_RATE:
-                self._slow_left = _LEFT_AT_MOST
-            elif self._slow_left > 0:
-                self._slow_left -= 1
-                connection.leave()
+                self._drops_left = _MOST_DROPS
+            elif self._drops_left > 0:
+                self._drops_left -= 1
+                connection.drop()
 
     def _end(self) -> None:
-        """End all connections, and note what is missing then."""
-        self._writer.close()
+        """End all connections and save which ranges are still missing."""
+        self._file.close()
         for connection in self._connections:
             connection.end()
         end = time.monotonic() + _PATIENCE
         for connection in self._connections:
             connection.join(max(0.0, end - time.monotonic()))
             if connection.extra:
-                self._lanes.give_back()
+                self._limit.release()
         if self._noted:
-            with contextlib.suppress(OSError):  # an older note says the same of fewer bytes
+            with contextlib.suppress(OSError):  # an older note only lists more bytes
                 self._write_note()
 
     def _write_note(self) -> None:
-        byte_ranges.write(self._note, self._spans.missing)
+        byte_ranges.write(self._note, self._ranges.missing)
 
     def _require_room(self, needed: int) -> None:
         folder = self._part.parent

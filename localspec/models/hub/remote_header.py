@@ -5,15 +5,15 @@ from __future__ import annotations
 from localspec.errors import ModelFileError
 from localspec.models.gguf.header import Header, parse_header, read_header
 from localspec.models.hub import api, hf_cache
-from localspec.models.hub.file_names import Entry
+from localspec.models.hub.file_names import RepoFile
 from localspec.models.hub.wait_notices import WaitNotices
 
 _MOST_REMEMBERED = 16
-_remembered: dict[tuple[api.Repo, Entry], Header] = {}
+_remembered: dict[tuple[api.Repo, RepoFile], Header] = {}
 """Of this process, the oldest first: a plan that is made anew asks again."""
 
 
-def header_of(repo: api.Repo, entry: Entry, waits: WaitNotices) -> Header:
+def header_of(repo: api.Repo, entry: RepoFile, waits: WaitNotices) -> Header:
     """Read it from the file that is here, else over the line.
 
     Raises:
@@ -29,7 +29,7 @@ def header_of(repo: api.Repo, entry: Entry, waits: WaitNotices) -> Header:
     return _remembered[key]
 
 
-def _read(repo: api.Repo, entry: Entry, waits: WaitNotices) -> Header:
+def _read(repo: api.Repo, entry: RepoFile, waits: WaitNotices) -> Header:
     local = hf_cache.find_file(repo.name, entry.path, repo.commit)
     if local is not None and local.stat().st_size == entry.size:
         try:

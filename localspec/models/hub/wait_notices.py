@@ -1,4 +1,4 @@
-"""Who waits for the Hub: a command or interface that shows it."""
+"""Notices about waits for the Hub, for a command or an interface to show."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import threading
 
 
 class WaitNotices:
-    """Told how long a wait still takes, and may end it by ``cancel``. This one shows nothing."""
+    """Receives notices about waits; setting ``cancel`` ends a wait. This class shows nothing."""
 
     def __init__(self, cancel: threading.Event | None = None) -> None:
         self.cancel = cancel or threading.Event()
 
     def show(self, why: str, left: float) -> None:
-        """Called about once a second; ``left`` in seconds."""
+        """A wait goes on: called about once a second; ``left`` in seconds."""
 
     def clear(self) -> None:
         """The wait is over."""
 
 
 def wait_text(why: str, left: float) -> str:
-    """A wait as a line."""
+    """One line about a wait."""
     return f"{why}; again in {max(1, round(left))} s"

@@ -6,12 +6,13 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from localspec.core.units import size
 from localspec.errors import LocalspecError, OutOfMemoryError
 from localspec.models.catalog.pair import NOT_STATED, Pair
 from localspec.models.gguf.header import Header
 from localspec.models.hub import api, byte_ranges, hf_cache
 from localspec.models.hub.download_jobs import DownloadJob
-from localspec.models.hub.file_names import Entry
+from localspec.models.hub.file_names import RepoFile
 from localspec.models.memory.fit import TOO_BIG
 
 
@@ -23,7 +24,7 @@ class PullPart:
     """``target`` or ``draft``."""
     header: Header
     repo: api.Repo | None
-    entries: tuple[Entry, ...]
+    entries: tuple[RepoFile, ...]
     path: Path | None
     """Of a file that is no part of the Hub's cache."""
     branch: str | None
@@ -119,7 +120,7 @@ def require_memory(plan: PullPlan) -> None:
     """
     if plan.verdict == TOO_BIG:
         raise OutOfMemoryError(
-            f"{plan.name} ({_gb(plan.n_bytes)}) is too big for the memory of this machine; "
+            f"{plan.name} ({size(plan.n_bytes)}) is too big for the memory of this machine; "
             "`localspec models` shows what fits, `localspec pull --force` pulls it all the same"
         )
 
@@ -133,8 +134,8 @@ def require_room(plan: PullPlan) -> None:
     folder, free = disk()
     if plan.missing > free:
         raise LocalspecError(
-            f"{plan.name} needs {_gb(plan.missing)} more, and the disk of {folder} has "
-            f"{_gb(free)} free; make room, or move the cache with HF_HOME"
+            f"{plan.name} needs {size(plan.missing)} more, and the disk of {folder} has "
+            f"{size(free)} free; make room, or move the cache with HF_HOME"
         )
 
 
@@ -144,7 +145,3 @@ def disk() -> tuple[Path, int]:
     while not folder.is_dir() and folder.parent != folder:
         folder = folder.parent
     return folder, shutil.disk_usage(folder).free
-
-
-def _gb(n: int) -> str:
-    return f"{n / 1e9:.1f} GB" if n >= 10**8 else f"{n / 1e6:.1f} MB"

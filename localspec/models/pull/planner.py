@@ -31,10 +31,11 @@ from localspec.models.catalog.resolve import NO_DRAFT
 from localspec.models.compat import heads
 from localspec.models.compat.vocabularies import vocabulary_mismatch
 from localspec.models.gguf.header import read_header
+from localspec.models.gguf.shards import shard_names
 from localspec.models.gguf.vocabulary import HeaderVocabulary, require_text_model
 from localspec.models.hub import api, file_names, hf_cache
 from localspec.models.hub.error_messages import RevisionGoneError
-from localspec.models.hub.file_names import Entry
+from localspec.models.hub.file_names import RepoFile
 from localspec.models.hub.links import MAIN, HubRef
 from localspec.models.hub.remote_header import header_of
 from localspec.models.hub.wait_notices import WaitNotices
@@ -162,7 +163,7 @@ class _Planner:
                     self.note_drift(repo, candidate.first, branch)
                 return PullPart(role, header, repo, candidate.entries, None, branch)
 
-    def note_drift(self, repo: api.Repo, entry: Entry, branch: str) -> None:
+    def note_drift(self, repo: api.Repo, entry: RepoFile, branch: str) -> None:
         """Say that a file was replaced since it was pulled."""
         before = hf_cache.ref(repo.name, branch)
         if before is None or before == repo.commit:
@@ -175,7 +176,7 @@ class _Planner:
                 "fetched, and the old one stays in the cache (`hf cache prune` drops it)"
             )
 
-    def pinned(self, file: HubFile) -> tuple[api.Repo, Entry]:
+    def pinned(self, file: HubFile) -> tuple[api.Repo, RepoFile]:
         """A file of the catalogue, which must be the one that the catalogue means."""
         try:
             repo = api.look_up(file.repo, file.revision, self.waits)
@@ -201,7 +202,7 @@ class _Planner:
                 f"{file.file} of {file.repo} is no longer the file that models.toml pins (sha256 "
                 f"{(entry.etag)[:12]}…, not {file.sha256[:12]}…); nothing was fetched"
             )
-        alone = len(file_names.shard_names(file.file)) == 1
+        alone = len(shard_names(file.file)) == 1
         if alone and file.n_bytes is not None and entry.size != file.n_bytes:
             self.notices.append(
                 f"{file.file} has {entry.size} bytes, not the {file.n_bytes} that were seen: the "

@@ -15,7 +15,7 @@ from localspec.models.hub import hf_cache
 from localspec.models.hub.connection_limit import ConnectionLimit
 from localspec.models.hub.download import is_whole, obtain
 from localspec.models.hub.download_jobs import DownloadJob, DownloadProgress
-from localspec.models.hub.file_names import Entry
+from localspec.models.hub.file_names import RepoFile
 
 _AT_ONCE = 4
 """Files; more connections are for `localspec.models.hub.connection_limit` to decide."""
@@ -47,10 +47,10 @@ def obtain_all(jobs: Sequence[DownloadJob], watch: Watch, stopped: Callable[[], 
     """
     bars = [DownloadProgress(job.entry.path.rsplit("/", 1)[-1], job.entry.size) for job in jobs]
     found: dict[int, Path] = {}
-    lanes = ConnectionLimit()
+    limit = ConnectionLimit()
 
     def have(index: int, cancel: threading.Event) -> None:
-        found[index] = obtain(jobs[index], bars[index], cancel, lanes)
+        found[index] = obtain(jobs[index], bars[index], cancel, limit)
 
     _in_threads(len(jobs), have, lambda: watch(bars), stopped)
     return Fetched(tuple(found[i] for i in range(len(jobs))), sum(bar.fetched for bar in bars))
@@ -79,12 +79,12 @@ def is_here(file: HubFile, watch: Watch, stopped: Callable[[], bool]) -> Path | 
     return paths[0] if paths and all(whole) else None
 
 
-def _expected(file: HubFile, path: Path, *, first: bool, alone: bool) -> Entry:
+def _expected(file: HubFile, path: Path, *, first: bool, alone: bool) -> RepoFile:
     """What a cached file must be: the one that is pinned, or what its blob's name says."""
     etag = (file.sha256 if first else None) or hf_cache.etag(path)
     known = file.n_bytes if alone and file.revision else None
     size = known if known is not None else path.stat().st_size
-    return Entry(path.name, size, sha256=etag if len(etag) == 64 else None, oid=etag)
+    return RepoFile(path.name, size, sha256=etag if len(etag) == 64 else None, oid=etag)
 
 
 def _in_threads(
