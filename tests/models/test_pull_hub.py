@@ -262,7 +262,7 @@ def test_an_endpoint_that_is_no_address_is_named_at_once(
 ) -> None:
     monkeypatch.setenv("HF_ENDPOINT", address)
     monkeypatch.setattr(retry, "FIRST_WAIT", 1e6)
-    assert f"HF_ENDPOINT={address} is no http address" in error(capfd, "tiny", code=2)
+    assert f"HF_ENDPOINT={address} is not an http address" in error(capfd, "tiny", code=2)
 
 
 def test_the_token_may_be_kept_back(
@@ -273,7 +273,7 @@ def test_the_token_may_be_kept_back(
     pull(capfd, "tiny")
     assert all(request.token is None for request in hub.log)
     hub.repo(ONE, {FILE: models.target}, gated=True)
-    assert "HF_HUB_DISABLE_IMPLICIT_TOKEN keeps" in error(capfd, ONE, code=4)
+    assert "HF_HUB_DISABLE_IMPLICIT_TOKEN withholds" in error(capfd, ONE, code=4)
 
 
 @pytest.mark.usefixtures("pair")
@@ -513,7 +513,7 @@ def test_a_pull_over_several_connections_is_continued_part_by_part(
 ) -> None:
     real = file_fetcher.FileFetcher._end
     if killed:  # it notes nothing at its end
-        monkeypatch.setattr(file_fetcher.FileFetcher, "_end", lambda self: self._writer.close())
+        monkeypatch.setattr(file_fetcher.FileFetcher, "_end", lambda self: self._file.close())
         monkeypatch.setattr(file_fetcher, "_NOTED_EVERY", 1e9)
     data = os.urandom(1_500_000)
     repo = hub.repo(ONE, {FILE: data})
@@ -593,7 +593,7 @@ def test_a_range_from_another_place_is_not_taken(
     pull(capfd, ONE, "--dry-run", "--draft", "none")
     monkeypatch.setattr(retry, "ATTEMPTS", 2)
     hub.shift = 1
-    assert "another part" in error(capfd, ONE, "--draft", "none", code=1)
+    assert "another range" in error(capfd, ONE, "--draft", "none", code=1)
     hub.shift = 0
     pull(capfd, ONE, "--draft", "none")
 
@@ -616,7 +616,7 @@ def test_a_file_system_without_locks_is_pulled_to(
 def test_two_pulls_where_locks_do_not_hold_both_end_with_the_file(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(download, "_alone", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(download, "_locked", lambda *_: contextlib.nullcontext())
     data = os.urandom(600_000)
     hub.repo(ONE, {FILE: data})
     hub.rate = 1_000_000

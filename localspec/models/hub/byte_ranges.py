@@ -20,7 +20,7 @@ ByteRange = tuple[int, int]
 
 @dataclass(slots=True)
 class Claim:
-    """The range that one connection fetches: ``at`` advances to ``end``, which may be moved closer."""
+    """The range that one connection fetches: ``at`` advances to ``end``, which may come closer."""
 
     at: int
     end: int

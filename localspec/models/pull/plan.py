@@ -1,4 +1,4 @@
-"""A pull, decided but not begun: which files, how large, what to know about them."""
+"""A planned pull: the files, their sizes, and what the user should know about them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from localspec.models.memory.fit import TOO_BIG
 
 @dataclass(frozen=True, slots=True)
 class PullPart:
-    """A model of the pair: its files on the Hub, or a file that is here."""
+    """A model of the pair: files on the Hub, or a local file."""
 
     role: str
     """``target`` or ``draft``."""
@@ -26,22 +26,22 @@ class PullPart:
     repo: api.Repo | None
     entries: tuple[RepoFile, ...]
     path: Path | None
-    """Of a file that is no part of the Hub's cache."""
+    """A local file outside the cache."""
     branch: str | None
 
     @property
     def n_bytes(self) -> int:
-        """Of all its files."""
+        """Bytes of all its files."""
         return self.header.size if self.repo is None else sum(e.size for e in self.entries)
 
     @property
     def where(self) -> str:
-        """For people."""
+        """Text for users."""
         return str(self.path) if self.repo is None else f"{self.repo.name} : {self.entries[0].path}"
 
     @property
     def jobs(self) -> tuple[DownloadJob, ...]:
-        """What is to be had, shard by shard."""
+        """The files to get, shard by shard."""
         if self.repo is None:
             return ()
         return tuple(
@@ -51,18 +51,18 @@ class PullPart:
 
 @dataclass(frozen=True, slots=True)
 class PullPlan:
-    """A pull, decided but not begun."""
+    """A pull before anything is fetched."""
 
     name: str
     draft_name: str | None
-    """What the person chose as draft; None leaves it to the catalogue."""
+    """The draft that the user chose; None leaves it to the catalogue."""
     pair: Pair | None
     target: PullPart
     draft: PullPart | None
     verdict: str
     notices: tuple[str, ...]
     suggestion: str | None
-    """Name of a catalogue pair whose draft would fit; None if one is there, or none was found."""
+    """Name of a catalogue pair whose draft would fit; None if the pull has a draft or none fits."""
 
     @property
     def parts(self) -> tuple[PullPart, ...]:
@@ -76,17 +76,17 @@ class PullPlan:
 
     @property
     def n_bytes(self) -> int:
-        """Of all files."""
+        """Bytes of all files."""
         return sum(part.n_bytes for part in self.parts)
 
     @property
     def missing(self) -> int:
-        """Bytes that are to be fetched, as far as sizes tell."""
+        """Bytes to fetch, judged by file sizes."""
         return sum(missing_bytes(job) for job in self.jobs)
 
     @property
     def licence(self) -> str:
-        """What catalogue, repository or file say, in this order."""
+        """Licence by the catalogue, the repository or the file, in this order."""
         if self.pair is not None and self.pair.licence != NOT_STATED:
             return self.pair.licence
         repo = self.target.repo
@@ -94,12 +94,12 @@ class PullPlan:
 
     @property
     def gated(self) -> bool:
-        """Whether terms had to be accepted for a file."""
+        """Whether a repository requires that terms are accepted."""
         return any(part.repo is not None and part.repo.gated for part in self.parts)
 
 
 def missing_bytes(job: DownloadJob) -> int:
-    """Bytes of a file that are not here yet."""
+    """Bytes of a file that are still to be fetched."""
     pointer = hf_cache.find_file(job.repo, job.entry.path, job.commit)
     blob = hf_cache.repo_folder(job.repo) / "blobs" / job.entry.etag
     if any(
@@ -113,10 +113,10 @@ def missing_bytes(job: DownloadJob) -> int:
 
 
 def require_memory(plan: PullPlan) -> None:
-    """Refuse what could never be loaded here.
+    """Check that the files can be loaded on this machine.
 
     Raises:
-        OutOfMemoryError: by the sizes of its files it is too big.
+        OutOfMemoryError: their sizes exceed its memory.
     """
     if plan.verdict == TOO_BIG:
         raise OutOfMemoryError(
@@ -126,7 +126,7 @@ def require_memory(plan: PullPlan) -> None:
 
 
 def require_room(plan: PullPlan) -> None:
-    """Refuse what the disk has no room for.
+    """Check that the disk has room for the missing bytes.
 
     Raises:
         LocalspecError: with the numbers.
@@ -140,7 +140,7 @@ def require_room(plan: PullPlan) -> None:
 
 
 def disk() -> tuple[Path, int]:
-    """The folder of the cache, or the nearest one that is there, and its free bytes."""
+    """The folder of the cache or its nearest existing parent, and the free bytes of its disk."""
     folder = hf_cache.cache_folder()
     while not folder.is_dir() and folder.parent != folder:
         folder = folder.parent

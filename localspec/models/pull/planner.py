@@ -1,4 +1,4 @@
-"""From what a person names to a pull: chosen, looked into and checked, before gigabytes flow."""
+"""Plans a pull: chooses files, reads their headers and checks that they match."""
 
 from __future__ import annotations
 
@@ -45,23 +45,23 @@ from localspec.models.pull.plan import PullPart, PullPlan
 _SMALLER = 3
 """A draft should be this many times smaller than its target at least."""
 _MOST_SUGGESTIONS = 3
-"""Headers to read when looking for a draft; each is a few megabytes."""
+"""Headers to read in search of a draft; each is a few megabytes."""
 
 
 def prepare(name: str, draft: str | None, waits: WaitNotices | None = None) -> PullPlan:
-    """Decide what to pull and see that it belongs together; a few megabytes of headers are read.
+    """Plan a pull and check that target and draft match; reads a few megabytes of headers.
 
-    ``waits`` is told where the Hub makes us wait, and may end it.
+    ``waits`` is notified where the Hub asks to wait, and may cancel.
 
     Raises:
-        UsageError: there is nothing to pull, or more than one file is meant.
+        UsageError: an empty name, or one that matches several files.
         ModelNotFoundError: no such name, repository, file or quantization.
         AccessError: gated, private, or a token refused.
-        DraftIncompatibleError: the draft speaks another vocabulary.
-        ModelFileError: what the Hub has is not what the catalogue pins, or no GGUF.
-        UnsupportedModelError: it is no text model.
+        DraftIncompatibleError: the draft cannot draft for the target.
+        ModelFileError: the Hub's file is not the pinned one, or not a GGUF.
+        UnsupportedModelError: it is not a text model.
         LocalspecError: the Hub cannot be reached.
-        Interrupted: ``waits`` ended it.
+        Interrupted: cancelled by ``waits``.
     """
     return _Planner(name, draft, waits or WaitNotices()).plan()
 
@@ -111,11 +111,11 @@ class _Planner:
         return None if pair.draft is None else self.part("draft", pair.draft)
 
     def note_head(self, target: PullPart, pair: Pair) -> None:
-        """Say that the head is missing which a file of the catalogue is to carry."""
+        """Note where a target of the catalogue lacks the head that it should carry."""
         header = target.header
         if pair.drafting == MTP_EMBEDDED and header.shards == 1 and not heads.carries_mtp(header):
             why = heads.mtp_problem(header) or f"{header.name} carries no such layer"
-            self.notices.append(f"{pair.name} is to bring a layer for drafting: {why}")
+            self.notices.append(f"{pair.name} should carry a layer for drafting: {why}")
 
     def require_match(self, target: PullPart, draft: PullPart) -> None:
         mismatch = heads.why_incompatible(target.header, draft.header)
@@ -142,7 +142,7 @@ class _Planner:
         return self.chosen(role, source)
 
     def chosen(self, role: str, wanted: HubRef) -> PullPart:
-        """The model that a user's words mean; names that lie are found out by their headers."""
+        """The model that a reference names; files whose headers are not of models are passed over."""
         repo = api.look_up(wanted.repo, wanted.revision, self.waits)
         found = file_names.candidates(repo.entries, wanted)
         asked = wanted.revision or MAIN
@@ -164,7 +164,7 @@ class _Planner:
                 return PullPart(role, header, repo, candidate.entries, None, branch)
 
     def note_drift(self, repo: api.Repo, entry: RepoFile, branch: str) -> None:
-        """Say that a file was replaced since it was pulled."""
+        """Note where a file was replaced on the Hub since it was pulled."""
         before = hf_cache.ref(repo.name, branch)
         if before is None or before == repo.commit:
             return
@@ -177,7 +177,7 @@ class _Planner:
             )
 
     def pinned(self, file: HubFile) -> tuple[api.Repo, RepoFile]:
-        """A file of the catalogue, which must be the one that the catalogue means."""
+        """A file of the catalogue, checked against its pinned commit and hash."""
         try:
             repo = api.look_up(file.repo, file.revision, self.waits)
         except RevisionGoneError:
@@ -190,7 +190,7 @@ class _Planner:
                     f"{file.repo}:{file.file} unpinned"
                 ) from None
             self.notices.append(
-                f"{file.repo} was rewritten; the same file is taken from it as it is now"
+                f"{file.repo} was rewritten; the same file is taken from its present commit"
             )
             return repo, entry
         entry = repo.entry(file.file)
@@ -205,13 +205,13 @@ class _Planner:
         alone = len(shard_names(file.file)) == 1
         if alone and file.n_bytes is not None and entry.size != file.n_bytes:
             self.notices.append(
-                f"{file.file} has {entry.size} bytes, not the {file.n_bytes} that were seen: the "
+                f"{file.file} has {entry.size} bytes, not {file.n_bytes} as before: the "
                 "repository has replaced it"
             )
         return repo, entry
 
     def suggest(self, target: PullPart) -> str | None:
-        """A pair of the catalogue whose draft has the vocabulary of this target."""
+        """Name of a catalogue pair whose draft has the target's vocabulary; None if none has."""
         tried: set[PairFile] = set()
         for pair in catalog().values():
             file = pair.draft if pair.drafting == DRAFT_MODEL else None
@@ -223,7 +223,7 @@ class _Planner:
             tried.add(file)
             try:
                 part = self.part("draft", file)
-            except LocalspecError:  # a suggestion that cannot be had is none
+            except LocalspecError:  # not available, so not suggested
                 continue
             ours, theirs = HeaderVocabulary(target.header), HeaderVocabulary(part.header)
             if vocabulary_mismatch(ours, theirs) is None:
