@@ -13,6 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests/models"))  # the Hub
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))  # small models, tables
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
