@@ -10,12 +10,13 @@ import pytest
 if sys.platform != "linux":
     pytest.skip("limits and processes of Linux", allow_module_level=True)
 
-from faults import SEARCHES, cases, limits
+from faults import cases, limits
 from faults.mutations import Chance, in_bytes
+from faults.registry import SEARCHES
 from faults.runner import Runner
 
 pytestmark = pytest.mark.slow
-NUMBER = {"chat_import": 15, "chat_database": 15, "template": 15, "pulls": 12, "commands": 3}
+NUMBER = {"chat_import": 10, "chat_database": 10, "template": 10, "pulls": 8, "commands": 2}
 
 
 @pytest.mark.timeout(600)
@@ -27,7 +28,7 @@ def test_no_damaged_input_ends_otherwise_than_in_a_result_or_a_documented_error(
     search = SEARCHES[name](tmp_path)
     runner = Runner({name: search}, found.append)
     try:
-        for seed in range(NUMBER.get(name, 40)):
+        for seed in range(NUMBER.get(name, 25)):
             runner.one(name, 1_000_000 + seed)
     finally:
         search.close()

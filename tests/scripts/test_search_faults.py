@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from faults import SEARCHES, chances, on_tables
+from faults import chances, on_tables
+from faults.registry import SEARCHES
 from faults.runner import Runner, Search, Seeds
 
 from localspec.core.noise import Noise
