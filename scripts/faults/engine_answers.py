@@ -27,31 +27,19 @@ for wait, part in json.load(open(sys.argv[1])):
 def _events() -> list[bytes]:
     """What an engine sends of a model that is opened and of one reply."""
     from faults.echo_runtime import Echo
-    from localspec.core.events import Finished, Message, Token
+    from localspec.core.events import Loading, Message, Notice, Reading
     from localspec.core.interrupt import Interrupt
     from localspec.core.reply_request import ReplyRequest
     from localspec.engine import protocol
-    from localspec.engine.events import (
-        BatchEvent,
-        FinishedEvent,
-        HelloEvent,
-        LoadingEvent,
-        NoticeEvent,
-        OpenedEvent,
-        ReadingEvent,
-    )
+    from localspec.engine.events import HelloEvent, LoadingEvent, OpenedEvent, ReplyEvents
 
     request = ReplyRequest((Message("user", "one two three"),))
-    *tokens, last = Echo().submit(request, Interrupt())
-    assert isinstance(last, Finished)
     made = [
         HelloEvent(protocol.VERSION, 1),
-        LoadingEvent("t.gguf", 0.5),
+        LoadingEvent(Loading("t.gguf", 0.5)),
         OpenedEvent(Echo.info),
-        ReadingEvent(1, 1, 2, 0),
-        NoticeEvent(1, "a notice"),
-        *(BatchEvent(1, (token,)) for token in tokens if isinstance(token, Token)),
-        FinishedEvent(1, last.reply),
+        ReplyEvents(1, (Reading(1, 2, 0), Notice("a notice"))),
+        *(ReplyEvents(1, (event,)) for event in Echo().submit(request, Interrupt())),
     ]
     return [protocol.encode(event) for event in made]
 

@@ -16,7 +16,8 @@ from faults.mutations import Chance
 
 
 def _messages() -> list[bytes]:
-    from localspec.core.events import Message, Round, Token
+    from localspec.core.events import Loading, Message, Notice, Reading, Token
+    from localspec.core.events import Round as RoundEvent
     from localspec.core.origin import Origin
     from localspec.core.reply_request import ReplyRequest
     from localspec.engine import protocol
@@ -27,30 +28,29 @@ def _messages() -> list[bytes]:
         ReplyCommand,
     )
     from localspec.engine.events import (
-        BatchEvent,
         FailedEvent,
         HelloEvent,
         LoadingEvent,
-        NoticeEvent,
-        ReadingEvent,
+        ReplyEvents,
     )
 
     hello = ReplyRequest((Message("user", "a"),), seed=1, max_tokens=10, stop=("a",))
-    empty = {f.name: 0 for f in dataclasses.fields(Round)}
+    empty = {f.name: 0 for f in dataclasses.fields(RoundEvent)}
     made = [
         OpenCommand({"model": "demo"}),
         ReplyCommand(1, hello),
         ExamineCommand(2, hello, (1, 2)),
         InterruptCommand(1),
         HelloEvent(protocol.VERSION, 1),
-        LoadingEvent("a", 0.5),
-        ReadingEvent(1, 1, 2, 0),
-        NoticeEvent(1, "a"),
+        LoadingEvent(Loading("a", 0.5)),
+        ReplyEvents(1, (Reading(1, 2, 0), Notice("a"))),
         FailedEvent(1, "UsageError", "a", 2),
-        BatchEvent(1, (Token(1, "a", Origin.ACCEPTED, "model"),)),
+        ReplyEvents(1, (Token(1, "a", Origin.ACCEPTED, "model"),)),
     ]
     lines = [protocol.encode(message) for message in made]
-    lines.append(json.dumps({"type": "batch", "id": 1, "items": [empty]}).encode())
+    lines.append(
+        json.dumps({"type": "events", "id": 1, "events": [{"type": "round", **empty}]}).encode()
+    )
     return lines
 
 
@@ -125,6 +125,7 @@ _server: list[http.server.ThreadingHTTPServer] = []
 def hub_answer(chance: Chance, folder: Path) -> str | None:
     """What the Hub, or what takes its place, says of a repository."""
     from localspec.models.hub import api, file_names
+    from localspec.models.hub.links import HubRef
 
     if not _server:
         _server.append(http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Hub))
@@ -137,8 +138,7 @@ def hub_answer(chance: Chance, folder: Path) -> str | None:
 
     def read() -> None:
         repo = api.look_up("user/repo")
-        wanted = file_names.parse("user/repo")
-        assert wanted is not None
+        wanted = HubRef("user/repo")
         file_names.candidates(repo.entries, wanted)
 
     return outcome(read)

@@ -146,7 +146,6 @@ async def _talk(
     from localspec.core.reply_request import ReplyRequest
     from localspec.engine import protocol
     from localspec.engine.commands import ReplyCommand
-    from localspec.errors import EngineError
 
     assert process.stdin is not None
     assert process.stdout is not None
@@ -165,15 +164,10 @@ async def _talk(
     sending = asyncio.create_task(send())
     try:
         while line := await asyncio.wait_for(process.stdout.readline(), _SECONDS):
-            try:
-                event = protocol.decode_event(line)
-            except EngineError as error:
-                return f"it answered with no event: {error}"
-            if getattr(event, "id", None) == number and event.type in {"finished", "failed"}:
+            what = _answer(line, number, f"{text} ")
+            if what is not None:
                 await sending
-                if event.type == "finished" and event.reply.text == f"{text} ":
-                    return None
-                return f"the whole command was answered with {line[:200]!r}"
+                return what or None
     except TimeoutError:
         return f"it was silent for {_SECONDS:.0f} s"
     except (OSError, ValueError) as error:
@@ -182,6 +176,29 @@ async def _talk(
         sending.cancel()
         await asyncio.gather(sending, return_exceptions=True)
     return f"it ended with {await process.wait()}"
+
+
+def _answer(line: bytes, number: int, text: str) -> str | None:
+    """What is wrong with an answer: "" where it ends the reply as it should, None where it does
+    not belong to it or does not end it.
+    """
+    from localspec.core.events import Finished
+    from localspec.engine import protocol
+    from localspec.engine.events import FailedEvent, ReplyEvents
+    from localspec.errors import EngineError
+
+    try:
+        event = protocol.decode_event(line)
+    except EngineError as error:
+        return f"it answered with no event: {error}"
+    if getattr(event, "id", None) != number:
+        return None
+    end = event.events[-1] if isinstance(event, ReplyEvents) else None
+    if isinstance(end, Finished) and end.reply.text == text:
+        return ""
+    if isinstance(end, Finished) or isinstance(event, FailedEvent):
+        return f"the whole command was answered with {line[:200]!r}"
+    return None
 
 
 __all__ = ["Pipe"]

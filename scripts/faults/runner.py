@@ -16,6 +16,8 @@ _SMALLER = 60
 """Most cases that are tried to make one smaller,"""
 _SMALLER_S = 30.0
 """and most seconds."""
+_TOLD = 10
+"""Most faults of one search that are made small and printed; all are counted."""
 
 
 class Search(ABC):
@@ -106,8 +108,12 @@ class Runner:
         self._counts[name] += 1
         if what is None:
             return
-        fault = self._smallest(search, Fault(name, seed, what, case))
+        fault = Fault(name, seed, what, case)
+        if sum(other.search == name for other in self.faults) < _TOLD:
+            fault = self._smallest(search, fault)
         self.faults.append(fault)
+        if sum(other.search == name for other in self.faults) > _TOLD:
+            return
         self._tell(f"{name} --seed {seed}: {fault.what}\n  {fault.case}")
 
     def summary(self) -> Iterator[str]:
