@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from localspec.core.sampling_params import Sampling
 from localspec.errors import UsageError
-from localspec.loading.options import DRAFTERS, VERIFIERS, Options
+from localspec.core.drafter_registry import NAMES as DRAFTERS
+from localspec.loading.options import VERIFIERS, Options
 
 if TYPE_CHECKING:
     from localspec.config.edit import Value

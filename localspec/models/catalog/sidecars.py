@@ -14,9 +14,8 @@ from localspec.models.compat import gemma_assistant, heads
 from localspec.models.gguf.header import read_opening
 from localspec.models.gguf.shards import shards
 
-_BEST = (heads.MTP, heads.EAGLE3, heads.DFLASH, heads.MEDUSA)
-"""Kinds of heads that this version runs, those first that are right most often."""
-_OF_HEADS = frozenset({heads.EAGLE3, heads.DFLASH, heads.MEDUSA, gemma_assistant.ARCHITECTURE})
+_OF_HEADS = frozenset({*heads.HEAD_KINDS, gemma_assistant.ARCHITECTURE})
+"""Architectures of head files."""
 _NO_MODELS = frozenset({None, "clip", "imatrix"})
 """Architectures of files that are neither models nor heads: damaged ones, parts for images."""
 
@@ -66,10 +65,10 @@ def _in(folder: Path, target: Path) -> Beside:
         kind, trouble = heads.kind(head), heads.head_trouble(head, header)
         if kind == heads.MODEL:
             models = True
-        elif trouble is not None or kind not in _BEST:
+        elif trouble is not None or kind not in heads.HEAD_KINDS:
             refused.append(f"{path.name} beside {target.name} cannot draft for it: {trouble}")
         else:  # a cache has links to its files
-            order = _BEST.index(kind), -_alike(path.name, target.name), path
+            order = heads.HEAD_KINDS.index(kind), -_alike(path.name, target.name), path
             fitting.setdefault(path.resolve(), order)
     best = tuple(path for *_, path in sorted(fitting.values()))
     return Beside(best, () if best or models else tuple(refused))

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable
 from pathlib import Path
 
+from localspec.core import drafter_registry
+from localspec.core.drafter_registry import DFLASH, EAGLE3, MEDUSA, MODEL, MTP, Family
 from localspec.errors import UnsupportedModelError
-from localspec.models.compat import dflash, gemma_assistant, medusa
+from localspec.models.compat import gemma_assistant, medusa
 from localspec.models.compat.borrowed_tensors import lending_trouble
 from localspec.models.compat.reasons import missing, other_size, target_layers, unpublished
 from localspec.models.compat.sanity import WORDS, cut_short, uncomputable, unsound
@@ -22,9 +23,10 @@ from localspec.models.gguf.header import Header, read_header
 from localspec.models.gguf.shards import shards
 from localspec.models.gguf.vocabulary import HeaderVocabulary
 
-MODEL, MTP, EAGLE3, MEDUSA = "model", "mtp", "eagle3", medusa.ARCHITECTURE
-DFLASH = dflash.ARCHITECTURE
-"""Kinds of drafts, named as the drafters that use them."""
+HEAD_KINDS = tuple(spec.file for spec in drafter_registry.of(Family.HEAD) if spec.file)
+"""Kinds of head files that this version runs, named as the drafters that use them."""
+_ARCHITECTURES = frozenset(HEAD_KINDS) - {MTP}
+"""Head files that are known by their architecture alone."""
 
 _MTP_GRAPHS = frozenset(
     {
@@ -77,7 +79,7 @@ def kind(header: Header) -> str:
     arch = header.architecture
     if shares_cache(header):
         return MTP
-    if arch in {EAGLE3, DFLASH, MEDUSA} or arch in _FOREIGN or arch.endswith("-assistant"):
+    if arch in _ARCHITECTURES or arch in _FOREIGN or arch.endswith("-assistant"):
         return arch
     if promises_mtp(header) and not _has_trunk(header):
         return MTP
@@ -165,11 +167,9 @@ def head_trouble(head: Header, target: Header) -> str | None:
         return f"it is {_FOREIGN[what]}; this version does not run those"
     if what.endswith("-assistant"):
         return f"it is a head that shares the target's cache ({what}); this version does not run it"
-    check = gemma_assistant.trouble if shares_cache(head) else _CHECKS.get(what)
-    if check is None:
-        return None
-    found = unsound(head) if what in {EAGLE3, DFLASH} or shares_cache(head) else None
-    return found or check(head, target) or _vocabulary_trouble(head, target)
+    spec = drafter_registry.by_file(what)
+    check = spec.checker() if spec is not None else None
+    return check and (check(head, target) or _vocabulary_trouble(head, target))
 
 
 def why_apart(target: Header, draft: Header) -> str | None:
@@ -194,11 +194,22 @@ def next_layers(header: Header) -> int:
     return header.of_model("nextn_predict_layers") or 0
 
 
+def chains_only(header: Header) -> bool:
+    """Whether the head in a file cannot draft trees: it shares the target's cache, or each of its
+    layers predicts one fixed distance ahead.
+    """
+    return shares_cache(header) or next_layers(header) > 1
+
+
 def _has_trunk(header: Header) -> bool:
     return any(tensor.name == "blk.0.attn_norm.weight" for tensor in header.tensors)
 
 
-def _eagle_trouble(head: Header, target: Header) -> str | None:
+def eagle3_problem(head: Header, target: Header) -> str | None:
+    """Why an EAGLE-3 head cannot draft for a target; None if it can."""
+    damage = unsound(head)
+    if damage is not None:
+        return damage
     layers = head.metadata.get("eagle3.target_layers")
     if not isinstance(layers, tuple) or len(layers) != _EAGLE_LAYERS:
         return f"it names {layers!r} as the target's layers; three are needed"
@@ -218,7 +229,10 @@ def _eagle_trouble(head: Header, target: Header) -> str | None:
     return lacking or lending_trouble(head, target)
 
 
-def _sidecar_trouble(head: Header, target: Header) -> str | None:
+def mtp_sidecar_problem(head: Header, target: Header) -> str | None:
+    """Why a file of multi-token prediction cannot draft for a target; None if it can."""
+    if shares_cache(head):
+        return unsound(head) or gemma_assistant.trouble(head, target)
     if head.architecture != target.architecture:
         return f"it belongs to a model of {head.architecture}, not of {target.architecture}"
     if head.n_embd != target.n_embd:
@@ -229,7 +243,8 @@ def _sidecar_trouble(head: Header, target: Header) -> str | None:
     return mtp_trouble(head) or uncomputable(head.tensors)
 
 
-def _medusa_trouble(head: Header, target: Header) -> str | None:
+def medusa_problem(head: Header, target: Header) -> str | None:
+    """Why Medusa heads cannot draft for a target; None if they can."""
     if head.n_embd != target.n_embd:
         return other_size(head.n_embd, target)
     return medusa.trouble(head, target)
@@ -244,25 +259,22 @@ def _vocabulary_trouble(head: Header, target: Header) -> str | None:
     return ids_mismatch(HeaderVocabulary(target), HeaderVocabulary(head))
 
 
-_CHECKS: dict[str, Callable[[Header, Header], str | None]] = {
-    MTP: _sidecar_trouble,
-    EAGLE3: _eagle_trouble,
-    DFLASH: dflash.trouble,
-    MEDUSA: _medusa_trouble,
-}
-"""Of (head, target), by kind of head."""
-
 __all__ = [
     "DFLASH",
     "EAGLE3",
+    "HEAD_KINDS",
     "MEDUSA",
     "MODEL",
     "MTP",
     "WORDS",
     "bare_promise",
     "carries_mtp",
+    "chains_only",
+    "eagle3_problem",
     "head_trouble",
     "kind",
+    "medusa_problem",
+    "mtp_sidecar_problem",
     "mtp_trouble",
     "next_layers",
     "promises_mtp",
