@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from localspec.core import drafter_registry
 from localspec.core.drafter_registry import DrafterSpec, Family
@@ -27,6 +26,7 @@ from localspec.loading.drafters.opening import Opened, Opening
 from localspec.loading.resources import Parts
 from localspec.loading.selection import Selection
 from localspec.models.catalog.resolve import NO_DRAFT
+from localspec.models.gguf.model_file import ModelFile
 
 EARLIER_TOKENS = 1 << 15
 """Tokens of earlier texts to draft from at most: about 10 MB of index, made in a tenth of a
@@ -35,6 +35,19 @@ _FALLBACK = "suffix"
 """Drafts in place of what cannot."""
 _MATCH_BEFORE_A_MODEL = 4
 """Tokens that a match must have to be preferred to a draft model or a head."""
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierTexts:
+    """Texts to draft from besides the running one."""
+
+    texts: tuple[str, ...] = ()
+    """The newest first."""
+    notices: tuple[str, ...] = ()
+    """Why there are none, where the user asked for some."""
+
+
+NO_TEXTS = EarlierTexts()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +60,7 @@ class Drafting:
     """Hidden states that the target is to keep for a head."""
     timed: dict[str, Timed] = field(default_factory=dict)
     """Costs of drafters that compute, by name."""
-    file: Path | None = None
+    file: ModelFile | None = None
     """The draft file, if something is drafted from it."""
     notices: tuple[str, ...] = ()
     """What users should know, one line each."""
@@ -58,8 +71,8 @@ class Drafters:
     """Opens the drafters of one pair."""
 
     selection: Selection
-    file: Path | None
-    """The draft file."""
+    target_file: ModelFile
+    draft_file: ModelFile | None
     target: Context
     parts: Parts
     """Loads models and contexts, and frees them."""
@@ -78,7 +91,7 @@ class Drafters:
         selection = self.selection
         draft: DraftFile | Refused | None = None
         if selection.has_model or (selection.options.require_draft and not selection.has_head):
-            draft = load_draft(selection, self.file, self.target.model, self.parts)
+            draft = load_draft(selection, self.draft_file, self.target.model, self.parts)
         texts = self._texts(computes=isinstance(draft, DraftFile) or selection.has_head)
         opened: list[Opened] = []
         refused: list[Refused] = []
@@ -101,7 +114,7 @@ class Drafters:
             drafters=tuple(one.drafter for one in opened),
             features=next((one.features for one in opened if one.features is not None), None),
             timed={one.drafter.name: one.timed for one in opened if one.timed is not None},
-            file=self.file if any(one.uses_file for one in opened) else None,
+            file=self.draft_file if any(one.uses_file for one in opened) else None,
             notices=tuple(dict.fromkeys(notices)),
         )
 
@@ -121,7 +134,7 @@ class Drafters:
             case Family.MODEL:
                 if isinstance(draft, DraftFile):
                     return self._call(spec, draft)
-                return draft if self.file is not None else None
+                return draft if self.draft_file is not None else None
             case Family.HEAD:
                 return self._head(spec, taken=head_taken)
             case Family.NONE:
@@ -169,7 +182,8 @@ class Drafters:
             Opening(
                 spec=spec,
                 selection=self.selection,
-                file=self.file,
+                target_file=self.target_file,
+                draft_file=self.draft_file,
                 target=self.target,
                 parts=self.parts,
                 favoured=self.favoured,
@@ -202,4 +216,4 @@ def _as_named(error: ModelFileError) -> LocalspecError:
     return DraftIncompatibleError(str(error)) if unsupported else error
 
 
-__all__ = ["Drafters", "Drafting"]
+__all__ = ["NO_TEXTS", "Drafters", "Drafting", "EarlierTexts"]

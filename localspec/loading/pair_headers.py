@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
-from pathlib import Path
 
 from localspec.core.drafter_registry import MODEL, MTP, Family, by_file, get
 from localspec.errors import LocalspecError
@@ -11,6 +11,7 @@ from localspec.loading.options import Options
 from localspec.models.catalog.resolve import NO_DRAFT
 from localspec.models.compat import heads
 from localspec.models.gguf.header import Header
+from localspec.models.gguf.model_file import ModelFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,21 +79,19 @@ class PairHeaders:
         return f"head {self.draft.name} cannot draft for {name}: {found}" if found else None
 
 
-def read_headers(target: Path, draft: Path | None) -> PairHeaders:
+def read_headers(target: ModelFile, draft: ModelFile | None) -> PairHeaders:
     """Read the headers of a pair's files.
 
     Raises:
         ModelNotFoundError, ModelFileError: the target is not there or damaged.
         UnsupportedModelError: the target is a head itself; loading one as a model may abort.
     """
-    model, header = heads.read_whole(target), None
-    heads.require_model(model)
+    heads.require_model(target.header)
+    header = None
     if draft is not None:
-        try:
-            header = heads.read_whole(draft)
-        except LocalspecError:  # loading it will say the same
-            header = None
-    return PairHeaders(model, header)
+        with contextlib.suppress(LocalspecError):  # loading it will say the same
+            header = draft.header
+    return PairHeaders(target.header, header)
 
 
 __all__ = ["PairHeaders", "read_headers"]

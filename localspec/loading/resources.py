@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from localspec.core.events import Loading
 from localspec.llama.abort import StopFlag
@@ -13,9 +14,11 @@ from localspec.llama.heads.base import Head
 from localspec.llama.heads.medusa import Medusa, opened
 from localspec.llama.model import Model
 from localspec.llama.threads import choose_threads
+from localspec.models.gguf.model_file import ModelFile
 from localspec.models.memory.layers import BATCH, Share
 from localspec.models.memory.planner import Fit
 
+_Head = TypeVar("_Head", bound=Head)
 Progress = Callable[[Loading], None]
 Part = Context | Model | Medusa
 
@@ -91,7 +94,7 @@ class Parts:
             choose_threads(made)
         return made
 
-    def head(self, kind: type[Head], model: Model, target: Context, kv_type: str) -> Head:
+    def head(self, kind: type[_Head], model: Model, target: Context, kv_type: str) -> _Head:
         """A head beside the target's context, with as many threads and, if it can, branches.
 
         Raises:
@@ -110,10 +113,10 @@ class Parts:
         self.loaded.insert(0, made)
         return made
 
-    def medusa(self, path: Path, target: Context) -> Medusa:
+    def medusa(self, head: ModelFile, target_file: ModelFile, target: Context) -> Medusa:
         """The Medusa heads in a file, on the target's device."""
         on_gpu = self.fit.draft is not None and self.fit.draft.gpu_layers > 0
-        made = opened(path, target.model.path, on_gpu=on_gpu, threads=target.threads)
+        made = opened(head, target_file, on_gpu=on_gpu, threads=target.threads)
         self.loaded.insert(0, made)
         return made
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,14 +12,15 @@ import pytest
 from conftest import Files
 
 from localspec import Options, Runtime
+from localspec.bench.lab import Lab
 from localspec.config import paths
 from localspec.llama.abort import StopFlag
 from localspec.llama.context import Context
 from localspec.llama.model import Model
-from localspec.llama.timing import Timed
 from localspec.loading import kernels, loader, policy, resources
 from localspec.loading.kernels import UNSOUND, Trials, speed
 from localspec.loading.resources import Parts
+from localspec.models.gguf.model_file import ModelFile
 from localspec.models.memory.fit import fit_files
 from localspec.models.memory.planner import Wishes
 
@@ -69,7 +71,7 @@ def options(files: Files) -> Options:
 def opened(options: Options) -> tuple[str, bool, str]:
     """The kernels as told, whether the one target uses extra buffers, and the states' identity."""
     with Runtime.open(options) as runtime:
-        pairing = runtime.lend()
+        pairing = Lab(runtime).borrow()
         path = Path(options.model)
         (target,) = [p for p in pairing.parts.loaded if isinstance(p, Model) and p.path == path]
         assert target is pairing.target_model
@@ -131,7 +133,7 @@ def test_states_of_one_kind_of_kernels_are_not_taken_for_those_of_the_other(
 
 def trials(options: Options, *, sound: bool = True) -> Trials:
     target = Path(options.model)
-    fit = fit_files(target, None, Wishes(threads=1))
+    fit = fit_files(ModelFile(target), None, Wishes(threads=1))
     return Trials(Parts(fit, 1, StopFlag(), extra_buffers=sound), target)
 
 
@@ -253,11 +255,22 @@ def test_another_driver_has_other_costs_and_other_states(
     assert before[1] != after[1]
 
 
+@dataclass(frozen=True)
+class Priced:
+    """A drafter whose tokens cost a second each."""
+
+    path: Path
+    layers: int
+    threads: int = 1
+
+    def seconds(self) -> float:
+        return 1.0
+
+
 def test_a_draft_on_a_device_has_other_costs_than_one_on_the_host(files: Files) -> None:
     target = placed(files.target)
     on_host, on_gpu = (
-        policy.costs_file(target, {"model": Timed(files.draft, layers, 1, lambda: 1.0)})
-        for layers in (0, 2)
+        policy.costs_file(target, {"model": Priced(files.draft, layers)}) for layers in (0, 2)
     )
     assert on_host != on_gpu
 
@@ -290,4 +303,4 @@ def test_threads_are_chosen_and_watched_wherever_the_processor_computes_layers(
     measured = Options(options.model, draft="none", drafter=("off",))
     with Runtime.open(measured) as runtime:
         assert (files.target in chosen) is on_host
-        assert (runtime.lend().watchdog is watchdog) is on_host
+        assert (runtime.pair.watchdog is watchdog) is on_host

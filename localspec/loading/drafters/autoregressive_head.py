@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 
 from localspec.drafters.heads.eagle import HeadDrafter, HeadModel
@@ -15,6 +13,7 @@ from localspec.llama.heads.tensors import mapped
 from localspec.llama.timing import TimedContext
 from localspec.loading.drafters.opening import Opened, Opening
 from localspec.models.compat import heads
+from localspec.models.gguf.model_file import ModelFile
 
 
 def head_drafter(opening: Opening, head: Head, tap: Tap) -> Opened:
@@ -50,7 +49,7 @@ def check_width(opening: Opening, head: Head, tap: Tap) -> None:
         )
 
 
-def check_words(head: Path, vocabulary: int) -> None:
+def check_words(head: ModelFile, vocabulary: int) -> None:
     """See that each word of a reduced vocabulary is one of the target's: others abort a pass.
 
     Raises:

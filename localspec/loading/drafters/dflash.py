@@ -20,10 +20,10 @@ def open_drafter(opening: Opening) -> Opened:
     """
     with opening.head_model() as model:
         assert opening.sidecar is not None  # no target holds such a head
-        tap = LayerInputs(heads.target_layers(opening.sidecar), opening.selection.headers.target.n_embd)
+        tap = LayerInputs(heads.target_layers(opening.sidecar), opening.target_header.n_embd)
         head, features = opening.head(Blocks, model), Features(tap)
         vocabulary = shared_vocabulary(opening, head)
-        check_words(model.path, vocabulary)
+        check_words(opening.head_file, vocabulary)
         blocks = BlockModel(head, features, vocabulary)
         drafter = ForwardOnlyDrafter(blocks, opening.favoured, opening.spec.name, head.depth)
         return opening.opened(drafter, TimedBlocks(head), features, model)

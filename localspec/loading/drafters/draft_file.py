@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from localspec.core.drafter_registry import MODEL
 from localspec.errors import DraftIncompatibleError, Interrupted, LocalspecError
@@ -12,7 +11,7 @@ from localspec.loading.resources import Parts
 from localspec.loading.selection import Selection
 from localspec.models.compat.token_map import Translation, too_little, translate
 from localspec.models.compat.vocabularies import vocabulary_mismatch
-from localspec.models.gguf.header import read_header
+from localspec.models.gguf.model_file import ModelFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +32,7 @@ class Refused:
 
 
 def load_draft(
-    selection: Selection, file: Path | None, target: Model, parts: Parts
+    selection: Selection, file: ModelFile | None, target: Model, parts: Parts
 ) -> DraftFile | Refused:
     """Load the draft model.
 
@@ -48,7 +47,7 @@ def load_draft(
 
 
 def _loaded(
-    selection: Selection, file: Path | None, target: Model, parts: Parts
+    selection: Selection, file: ModelFile | None, target: Model, parts: Parts
 ) -> DraftFile | Refused:
     options, headers, fit = selection.options, selection.headers, parts.fit
     if not selection.uses_draft_file:
@@ -63,8 +62,8 @@ def _loaded(
         return Refused(fit.left_out)
     try:
         if headers.draft is None:  # llama.cpp may abort on what we could not read
-            read_header(file)
-        draft = parts.model(file, fit.draft)
+            _ = file.header
+        draft = parts.model(file.path, fit.draft)
     except Interrupted:
         raise
     except LocalspecError as error:
@@ -78,9 +77,7 @@ def _compared(draft: Model, target: Model, context: int) -> DraftFile | Refused:
     """The draft model as it can serve the target, by a translation of tokens if need be."""
     refusal = f"draft {draft.path.name} cannot draft for {target.path.name}"
     if not draft.partial_removal:
-        return Refused(
-            f"{refusal}: it keeps a recurrent state that cannot forget rejected tokens"
-        )
+        return Refused(f"{refusal}: it keeps a recurrent state that cannot forget rejected tokens")
     notices = short_training(draft, target, context)
     mismatch = vocabulary_mismatch(target, draft)
     if mismatch is None:
@@ -101,10 +98,11 @@ def short_training(draft: Model, target: Model, context: int) -> tuple[str, ...]
     trained, room = draft.n_ctx_train, min(context, target.n_ctx_train)
     if draft is target or not 0 < trained < room:
         return ()
-    return (
+    told = (
         f"{draft.path.name} was trained for {trained} tokens, and the context has {room}: "
-        "beyond that fewer of its drafts may be accepted",
+        "beyond that fewer of its drafts may be accepted"
     )
+    return (told,)
 
 
 __all__ = ["DraftFile", "Refused", "load_draft", "short_training"]

@@ -21,9 +21,9 @@ def open_drafter(opening: Opening) -> Opened:
     """
     with opening.head_model() as model:
         assert opening.sidecar is not None  # no target holds such a head
-        tap = LayerInputs(heads.target_layers(opening.sidecar), opening.selection.headers.target.n_embd)
+        tap = LayerInputs(heads.target_layers(opening.sidecar), opening.target_header.n_embd)
         head = opening.head(Eagle, model)
-        check_words(model.path, shared_vocabulary(opening, head))
+        check_words(opening.head_file, shared_vocabulary(opening, head))
         return head_drafter(opening, head, tap)
 
 

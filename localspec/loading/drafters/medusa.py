@@ -14,16 +14,16 @@ def open_drafter(opening: Opening) -> Opened:
     Raises:
         ModelFileError, OutOfMemoryError
     """
-    file, target = opening.draft_path, opening.target
-    heads = opening.parts.medusa(file, target)
+    file, target = opening.head_file, opening.target
+    heads = opening.parts.medusa(file, opening.target_file, target)
     placed = opening.parts.fit.draft
-    tap = FinalStates(opening.selection.headers.target.n_embd)
+    tap = FinalStates(opening.target_header.n_embd)
     features = Features(tap)
     model = MedusaModel(heads, features, target.model.n_vocab)
     timed = TimedMedusa(
         heads,
         width=tap.width,
-        path=file,
+        path=file.path,
         layers=0 if placed is None else placed.gpu_layers,
         threads=target.threads,
     )

@@ -28,15 +28,14 @@ def open_drafter(opening: Opening) -> Opened:
     Raises:
         UnsupportedModelError, ModelFileError, OutOfMemoryError
     """
-    target = opening.selection.headers.target
+    target, sidecar = opening.target_header, opening.sidecar
     tap = NextStates(heads.state_width(target))
-    sidecar = opening.sidecar
     with opening.head_model() as model:
         if sidecar is not None and heads.shares_cache(sidecar):
             return _assistant(opening, model, tap)
         layers = heads.next_layers(sidecar or target)
         head = opening.head(MtpLayers if layers > 1 else MtpLayer, model)
-        check_words(model.path, shared_vocabulary(opening, head))
+        check_words(opening.head_file, shared_vocabulary(opening, head))
         check_width(opening, head, tap)
         return head_drafter(opening, head, tap)
 
@@ -44,7 +43,7 @@ def open_drafter(opening: Opening) -> Opened:
 def _assistant(opening: Opening, model: Model, tap: NextStates) -> Opened:
     head, features = opening.head(Assistant, model), Features(tap)
     vocabulary = shared_vocabulary(opening, head)
-    check_words(model.path, vocabulary)
+    check_words(opening.head_file, vocabulary)
     check_width(opening, head, tap)
     shared = SharedModel(head, features, vocabulary)
     drafter = ForwardOnlyDrafter(shared, opening.favoured, opening.spec.name)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar
 
 from localspec.core.drafter_registry import DrafterSpec
@@ -21,6 +20,7 @@ from localspec.loading.drafters.draft_file import DraftFile, short_training
 from localspec.loading.resources import Parts
 from localspec.loading.selection import Selection
 from localspec.models.gguf.header import Header
+from localspec.models.gguf.model_file import ModelFile
 
 _Head = TypeVar("_Head", bound=Head)
 
@@ -45,8 +45,8 @@ class Opening:
 
     spec: DrafterSpec
     selection: Selection
-    file: Path | None
-    """The draft file."""
+    target_file: ModelFile
+    draft_file: ModelFile | None
     target: Context
     parts: Parts
     """Loads models and contexts, and frees them."""
@@ -54,6 +54,11 @@ class Opening:
     """The kind of proposal that the verifier favours."""
     draft: DraftFile | None = None
     """The loaded draft model; None for heads."""
+
+    @property
+    def target_header(self) -> Header:
+        """The header of the target."""
+        return self.selection.headers.target
 
     @property
     def sidecar(self) -> Header | None:
@@ -71,7 +76,7 @@ class Opening:
         if self.sidecar is None:
             yield self.target.model
             return
-        model = self.parts.model(self.draft_path, self.parts.fit.draft, alone=False)
+        model = self.parts.model(self.head_file.path, self.parts.fit.draft, alone=False)
         try:
             yield model
         except LocalspecError:
@@ -79,10 +84,12 @@ class Opening:
             raise
 
     @property
-    def draft_path(self) -> Path:
-        """The draft file of a drafter that needs one."""
-        assert self.file is not None  # the header was read from it
-        return self.file
+    def head_file(self) -> ModelFile:
+        """The file that holds the head."""
+        if self.sidecar is None:
+            return self.target_file
+        assert self.draft_file is not None  # its header was read
+        return self.draft_file
 
     def head(self, kind: type[_Head], model: Model) -> _Head:
         """A context of that kind for a head, next to the target's.

@@ -11,9 +11,7 @@ from localspec.models.hub.hf_cache import find_file, in_snapshot
 
 DRAFT_MODEL, MTP_EMBEDDED, NGRAM = "draft-model", "mtp-embedded", "ngram"
 
-
 NOT_STATED = "not stated"
-
 
 KINDS = tuple(kind for spec in drafter_registry.TABLE for kind in spec.pairs)
 """How a target can be drafted for."""
@@ -90,7 +88,7 @@ class HubFile:
         return self.n_bytes is not None or bool(self.paths())
 
 
-ModelFile = LocalFile | HubFile
+PairFile = LocalFile | HubFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +98,8 @@ class Pair:
     name: str
     about: str
     """What it is for, in one line."""
-    target: ModelFile
-    draft: ModelFile | None
+    target: PairFile
+    draft: PairFile | None
     drafting: str
     """One of KINDS."""
     licence: str
@@ -118,7 +116,7 @@ class Pair:
     """The models.toml that it comes from."""
 
     @property
-    def files(self) -> tuple[ModelFile, ...]:
+    def files(self) -> tuple[PairFile, ...]:
         """What a pull brings."""
         return (self.target,) if self.draft is None else (self.target, self.draft)
 

@@ -7,10 +7,6 @@ The lists name what the pinned llama.cpp can do (its src/models, src/llama-arch.
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
-from pathlib import Path
-
 from localspec.core import drafter_registry
 from localspec.core.drafter_registry import DFLASH, EAGLE3, MEDUSA, MODEL, MTP, Family
 from localspec.errors import UnsupportedModelError
@@ -19,8 +15,7 @@ from localspec.models.compat.borrowed_tensors import lending_trouble
 from localspec.models.compat.reasons import missing, other_size, target_layers, unpublished
 from localspec.models.compat.sanity import WORDS, cut_short, uncomputable, unsound
 from localspec.models.compat.vocabularies import ids_mismatch
-from localspec.models.gguf.header import Header, read_header
-from localspec.models.gguf.shards import shards
+from localspec.models.gguf.header import Header
 from localspec.models.gguf.vocabulary import HeaderVocabulary
 
 HEAD_KINDS = tuple(spec.file for spec in drafter_registry.of(Family.HEAD) if spec.file)
@@ -59,17 +54,6 @@ _FOREIGN = {
     "qwen35-dflash-draft": "a DFlash head of another program's",
     "dspark": "a DSpark head",
 }
-
-
-def read_whole(path: Path) -> Header:
-    """The header of a model, with the tensors of all its files.
-
-    Raises:
-        ModelNotFoundError, ModelFileError: see `read_header`.
-    """
-    first, *others = [read_header(part) for part in shards(path)]
-    tensors = itertools.chain(first.tensors, *(part.tensors for part in others))
-    return dataclasses.replace(first, tensors=tuple(tensors)) if others else first
 
 
 def kind(header: Header) -> str:
@@ -144,14 +128,10 @@ def mtp_trouble(header: Header) -> str | None:
     return None if wrong is None else f"the MTP layer of {name} cannot run: {wrong}"
 
 
-def bare_promise(path: Path) -> dict[str, int]:
-    """What a header should say instead, where it promises layers for multi-token prediction and no
-    tensor of them is there; empty if it need not.
-
-    Raises:
-        ModelNotFoundError, ModelFileError: see `read_header`.
+def bare_promise(header: Header) -> dict[str, int]:
+    """Corrected metadata of a header that promises layers for multi-token prediction where the file
+    has no tensor of them; empty where nothing is to be corrected.
     """
-    header = read_whole(path)
     layers, ahead = header.n_layer, next_layers(header)
     theirs = tuple(f"blk.{block}." for block in range(layers - ahead, layers))
     if not promises_mtp(header) or any(t.name.startswith(theirs) for t in header.tensors):
@@ -207,9 +187,10 @@ def _has_trunk(header: Header) -> bool:
 
 def eagle3_problem(head: Header, target: Header) -> str | None:
     """Why an EAGLE-3 head cannot draft for a target; None if it can."""
-    damage = unsound(head)
-    if damage is not None:
-        return damage
+    return unsound(head) or _eagle3_problem(head, target)
+
+
+def _eagle3_problem(head: Header, target: Header) -> str | None:
     layers = head.metadata.get("eagle3.target_layers")
     if not isinstance(layers, tuple) or len(layers) != _EAGLE_LAYERS:
         return f"it names {layers!r} as the target's layers; three are needed"
@@ -278,7 +259,6 @@ __all__ = [
     "mtp_trouble",
     "next_layers",
     "promises_mtp",
-    "read_whole",
     "require_model",
     "shares_cache",
     "state_width",
