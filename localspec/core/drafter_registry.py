@@ -145,7 +145,7 @@ TABLE = (
         file=DFLASH,
         experimental=True,
         described="a DFlash head",
-        check=f"{_COMPAT}.dflash:trouble",
+        check=f"{_COMPAT}.dflash:problem",
         pairs=("dflash",),
         llama_server="draft-dflash",
     ),

@@ -11,7 +11,7 @@ from localspec.core import drafter_registry
 from localspec.core.drafter_registry import DFLASH, EAGLE3, MEDUSA, MODEL, MTP, Family
 from localspec.errors import UnsupportedModelError
 from localspec.models.compat import gemma_assistant, medusa
-from localspec.models.compat.borrowed_tensors import lending_trouble
+from localspec.models.compat.borrowed_tensors import borrowing_problem
 from localspec.models.compat.reasons import missing, other_size, target_layers, unpublished
 from localspec.models.compat.sanity import WORDS, cut_short, uncomputable, unsound
 from localspec.models.compat.vocabularies import ids_mismatch
@@ -95,10 +95,10 @@ def promises_mtp(header: Header) -> bool:
 
 def carries_mtp(header: Header) -> bool:
     """Whether a target brings a layer for multi-token prediction that can be used."""
-    return promises_mtp(header) and mtp_trouble(header) is None
+    return promises_mtp(header) and mtp_problem(header) is None
 
 
-def mtp_trouble(header: Header) -> str | None:
+def mtp_problem(header: Header) -> str | None:
     """Why the layer for multi-token prediction that a header promises cannot be used."""
     arch, name = header.architecture, header.name
     if arch not in _MTP_GRAPHS:
@@ -140,7 +140,7 @@ def bare_promise(header: Header) -> dict[str, int]:
     return {f"{arch}.nextn_predict_layers": 0, f"{arch}.block_count": layers - ahead}
 
 
-def head_trouble(head: Header, target: Header) -> str | None:
+def head_problem(head: Header, target: Header) -> str | None:
     """Why a head cannot draft for a target; None if it can."""
     what = kind(head)
     if what in _FOREIGN:
@@ -149,16 +149,16 @@ def head_trouble(head: Header, target: Header) -> str | None:
         return f"it is a head that shares the target's cache ({what}); this version does not run it"
     spec = drafter_registry.by_file(what)
     check = spec.checker() if spec is not None else None
-    return check and (check(head, target) or _vocabulary_trouble(head, target))
+    return check and (check(head, target) or _vocabulary_problem(head, target))
 
 
-def why_apart(target: Header, draft: Header) -> str | None:
+def why_incompatible(target: Header, draft: Header) -> str | None:
     """Why a file, model or head, cannot draft for a target; None if it can."""
     if kind(draft) != MODEL:
-        return cut_short(draft) or head_trouble(draft, target)
+        return cut_short(draft) or head_problem(draft, target)
     from localspec.models.compat import token_map  # it needs numpy, lists of models do not
 
-    return token_map.why_apart(HeaderVocabulary(target), HeaderVocabulary(draft))
+    return token_map.why_incompatible(HeaderVocabulary(target), HeaderVocabulary(draft))
 
 
 def state_width(target: Header) -> int:
@@ -207,13 +207,13 @@ def _eagle3_problem(head: Header, target: Header) -> str | None:
     if head.of_model("embedding_length_out") not in {None, 0, head.n_embd}:
         return f"its states are of another width than the {head.n_embd} that it goes on from"
     lacking = missing(head, _EAGLE_TENSORS)
-    return lacking or lending_trouble(head, target)
+    return lacking or borrowing_problem(head, target)
 
 
 def mtp_sidecar_problem(head: Header, target: Header) -> str | None:
     """Why a file of multi-token prediction cannot draft for a target; None if it can."""
     if shares_cache(head):
-        return unsound(head) or gemma_assistant.trouble(head, target)
+        return unsound(head) or gemma_assistant.problem(head, target)
     if head.architecture != target.architecture:
         return f"it belongs to a model of {head.architecture}, not of {target.architecture}"
     if head.n_embd != target.n_embd:
@@ -221,17 +221,17 @@ def mtp_sidecar_problem(head: Header, target: Header) -> str | None:
     made_for, layers = (header.n_layer - next_layers(header) for header in (head, target))
     if made_for != layers:
         return f"it was made for a model of {made_for} layers, and {target.name} has {layers}"
-    return mtp_trouble(head) or uncomputable(head.tensors)
+    return mtp_problem(head) or uncomputable(head.tensors)
 
 
 def medusa_problem(head: Header, target: Header) -> str | None:
     """Why Medusa heads cannot draft for a target; None if they can."""
     if head.n_embd != target.n_embd:
         return other_size(head.n_embd, target)
-    return medusa.trouble(head, target)
+    return medusa.problem(head, target)
 
 
-def _vocabulary_trouble(head: Header, target: Header) -> str | None:
+def _vocabulary_problem(head: Header, target: Header) -> str | None:
     """Heads are made for one target: where they have a vocabulary, it must be that. How a text
     begins and ends is the target's business, and files of one family do differ there.
     """
@@ -252,16 +252,16 @@ __all__ = [
     "carries_mtp",
     "chains_only",
     "eagle3_problem",
-    "head_trouble",
+    "head_problem",
     "kind",
     "medusa_problem",
+    "mtp_problem",
     "mtp_sidecar_problem",
-    "mtp_trouble",
     "next_layers",
     "promises_mtp",
     "require_model",
     "shares_cache",
     "state_width",
     "target_layers",
-    "why_apart",
+    "why_incompatible",
 ]
