@@ -2,8 +2,8 @@
 
 The target's replies, written by llama.cpp, judge the drafts: a draft is followed only where it
 equals the reply. At temperature 1 every chain is weighted by the probability that its earlier
-positions were accepted, min(1, q / p) each (Leviathan et al. 2023, section 2.2, where sum min(p, q) is the
-acceptance of one position).
+positions were accepted, min(1, q / p) each (Leviathan et al. 2023, section 2.2, where sum min(p,
+q) is the acceptance of one position).
 """
 
 from __future__ import annotations
