@@ -79,7 +79,7 @@ class Brought:
         expected = self.best(options) == heads.MODEL and options.draft != NO_DRAFT
         if not expected or options.drafter or not heads.promises_mtp(self.target):
             return None
-        return heads.mtp_trouble(self.target)
+        return heads.mtp_problem(self.target)
 
     def in_target(self, drafter: str) -> bool:
         """Whether that drafter is a part of the target's own file."""
@@ -117,12 +117,12 @@ class Brought:
         if self.in_target(drafter):
             if not heads.promises_mtp(self.target):
                 return f"{name} carries no multi-token prediction layer"
-            return heads.mtp_trouble(self.target)
+            return heads.mtp_problem(self.target)
         if self.draft is None:
             return f"there is no {drafter} head for {name}; name its file with --draft"
         if self.kind != drafter and self.kind in _CALLED:
             return f"{self.draft.name} is {_CALLED[self.kind]}, not {_CALLED[drafter]}"
-        found = heads.head_trouble(self.draft, self.target)
+        found = heads.head_problem(self.draft, self.target)
         return f"head {self.draft.name} cannot draft for {name}: {found}" if found else None
 
 

@@ -577,6 +577,7 @@ _server: list[http.server.ThreadingHTTPServer] = []
 def hub_answer(chance: random.Random, folder: Path) -> str | None:
     """What the Hub, or what takes its place, says of a repository."""
     from localspec.models.hub import api, file_names
+    from localspec.models.hub.links import HubRef
 
     if not _server:
         _server.append(http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Hub))
@@ -589,7 +590,7 @@ def hub_answer(chance: random.Random, folder: Path) -> str | None:
 
     def read() -> None:
         repo = api.look_up("user/repo")
-        wanted = file_names.parse("user/repo")
+        wanted = HubRef("user/repo")
         assert wanted is not None
         file_names.candidates(repo.entries, wanted)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from localspec.errors import UnsupportedModelError
 from localspec.models.compat import dflash, gemma_assistant, medusa
-from localspec.models.compat.borrowed_tensors import lending_trouble
+from localspec.models.compat.borrowed_tensors import borrowing_problem
 from localspec.models.compat.reasons import missing, other_size, target_layers, unpublished
 from localspec.models.compat.sanity import WORDS, cut_short, uncomputable, unsound
 from localspec.models.compat.vocabularies import ids_mismatch
@@ -94,10 +94,10 @@ def promises_mtp(header: Header) -> bool:
 
 def carries_mtp(header: Header) -> bool:
     """Whether a target brings a layer for multi-token prediction that can be used."""
-    return promises_mtp(header) and mtp_trouble(header) is None
+    return promises_mtp(header) and mtp_problem(header) is None
 
 
-def mtp_trouble(header: Header) -> str | None:
+def mtp_problem(header: Header) -> str | None:
     """Why the layer for multi-token prediction that a header promises cannot be used."""
     arch, name = header.architecture, header.name
     if arch not in _MTP_GRAPHS:
@@ -139,27 +139,27 @@ def bare_promise(header: Header) -> dict[str, int]:
     return {f"{arch}.nextn_predict_layers": 0, f"{arch}.block_count": layers - ahead}
 
 
-def head_trouble(head: Header, target: Header) -> str | None:
+def head_problem(head: Header, target: Header) -> str | None:
     """Why a head cannot draft for a target; None if it can."""
     what = kind(head)
     if what in _FOREIGN:
         return f"it is {_FOREIGN[what]}; this version does not run those"
     if what.endswith("-assistant"):
         return f"it is a head that shares the target's cache ({what}); this version does not run it"
-    check = gemma_assistant.trouble if shares_cache(head) else _CHECKS.get(what)
+    check = gemma_assistant.problem if shares_cache(head) else _CHECKS.get(what)
     if check is None:
         return None
     found = unsound(head) if what in {EAGLE3, DFLASH} or shares_cache(head) else None
-    return found or check(head, target) or _vocabulary_trouble(head, target)
+    return found or check(head, target) or _vocabulary_problem(head, target)
 
 
-def why_apart(target: Header, draft: Header) -> str | None:
+def why_incompatible(target: Header, draft: Header) -> str | None:
     """Why a file, model or head, cannot draft for a target; None if it can."""
     if kind(draft) != MODEL:
-        return cut_short(draft) or head_trouble(draft, target)
+        return cut_short(draft) or head_problem(draft, target)
     from localspec.models.compat import token_map  # it needs numpy, lists of models do not
 
-    return token_map.why_apart(HeaderVocabulary(target), HeaderVocabulary(draft))
+    return token_map.why_incompatible(HeaderVocabulary(target), HeaderVocabulary(draft))
 
 
 def state_width(target: Header) -> int:
@@ -179,7 +179,7 @@ def _has_trunk(header: Header) -> bool:
     return any(tensor.name == "blk.0.attn_norm.weight" for tensor in header.tensors)
 
 
-def _eagle_trouble(head: Header, target: Header) -> str | None:
+def _eagle_problem(head: Header, target: Header) -> str | None:
     layers = head.metadata.get("eagle3.target_layers")
     if not isinstance(layers, tuple) or len(layers) != _EAGLE_LAYERS:
         return f"it names {layers!r} as the target's layers; three are needed"
@@ -196,10 +196,10 @@ def _eagle_trouble(head: Header, target: Header) -> str | None:
     if head.of_model("embedding_length_out") not in {None, 0, head.n_embd}:
         return f"its states are of another width than the {head.n_embd} that it goes on from"
     lacking = missing(head, _EAGLE_TENSORS)
-    return lacking or lending_trouble(head, target)
+    return lacking or borrowing_problem(head, target)
 
 
-def _sidecar_trouble(head: Header, target: Header) -> str | None:
+def _sidecar_problem(head: Header, target: Header) -> str | None:
     if head.architecture != target.architecture:
         return f"it belongs to a model of {head.architecture}, not of {target.architecture}"
     if head.n_embd != target.n_embd:
@@ -207,16 +207,16 @@ def _sidecar_trouble(head: Header, target: Header) -> str | None:
     made_for, layers = (header.n_layer - next_layers(header) for header in (head, target))
     if made_for != layers:
         return f"it was made for a model of {made_for} layers, and {target.name} has {layers}"
-    return mtp_trouble(head) or uncomputable(head.tensors)
+    return mtp_problem(head) or uncomputable(head.tensors)
 
 
-def _medusa_trouble(head: Header, target: Header) -> str | None:
+def _medusa_problem(head: Header, target: Header) -> str | None:
     if head.n_embd != target.n_embd:
         return other_size(head.n_embd, target)
-    return medusa.trouble(head, target)
+    return medusa.problem(head, target)
 
 
-def _vocabulary_trouble(head: Header, target: Header) -> str | None:
+def _vocabulary_problem(head: Header, target: Header) -> str | None:
     """Heads are made for one target: where they have a vocabulary, it must be that. How a text
     begins and ends is the target's business, and files of one family do differ there.
     """
@@ -226,10 +226,10 @@ def _vocabulary_trouble(head: Header, target: Header) -> str | None:
 
 
 _CHECKS: dict[str, Callable[[Header, Header], str | None]] = {
-    MTP: _sidecar_trouble,
-    EAGLE3: _eagle_trouble,
-    DFLASH: dflash.trouble,
-    MEDUSA: _medusa_trouble,
+    MTP: _sidecar_problem,
+    EAGLE3: _eagle_problem,
+    DFLASH: dflash.problem,
+    MEDUSA: _medusa_problem,
 }
 """Of (head, target), by kind of head."""
 
@@ -242,14 +242,14 @@ __all__ = [
     "WORDS",
     "bare_promise",
     "carries_mtp",
-    "head_trouble",
+    "head_problem",
     "kind",
-    "mtp_trouble",
+    "mtp_problem",
     "next_layers",
     "promises_mtp",
     "require_model",
     "shares_cache",
     "state_width",
     "target_layers",
-    "why_apart",
+    "why_incompatible",
 ]
