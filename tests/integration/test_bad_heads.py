@@ -457,7 +457,7 @@ def test_a_head_trained_for_less_than_the_context_drafts_and_it_is_said(
     with Runtime.open(Options(str(target), str(short), draft_max=3, context=512)) as runtime:
         assert (
             "short.gguf was trained for 64 tokens, and the context has 512: beyond that fewer of "
-            "its drafts may stand"
+            "its drafts may be accepted"
         ) in runtime.info.notices
         plain, drafted = (
             last(runtime.reply(HELLO, sampling=GREEDY, max_tokens=150, draft=draft))

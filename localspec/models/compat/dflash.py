@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from localspec.models.compat.borrowed_tensors import borrowing_problem
 from localspec.models.compat.reasons import missing, other_size, target_layers, unpublished
+from localspec.models.compat.sanity import unsound
 from localspec.models.gguf.header import Header
 
 ARCHITECTURE = "dflash"
@@ -23,6 +24,9 @@ _OTHER_KINDS = {
 
 def problem(head: Header, target: Header) -> str | None:
     """Why a head cannot draft for a target; None if it can."""
+    damage = unsound(head)
+    if damage is not None:
+        return damage
     named = {tensor.name for tensor in head.tensors}
     other = next((kind for tensor, kind in _OTHER_KINDS.items() if tensor in named), None)
     if other is not None or head.of_model("hyper_connection.count"):

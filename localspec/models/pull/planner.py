@@ -142,7 +142,7 @@ class _Planner:
         return self.chosen(role, source)
 
     def chosen(self, role: str, wanted: HubRef) -> PullPart:
-        """The model that a reference names; files whose headers are not of models are passed over."""
+        """The model that a reference names; files that are not models are skipped."""
         repo = api.look_up(wanted.repo, wanted.revision, self.waits)
         found = file_names.candidates(repo.entries, wanted)
         asked = wanted.revision or MAIN
