@@ -247,6 +247,8 @@ def _texts(path: Path) -> list[str]:
     base = sqlite3.connect(path)
     try:
         return [text for (text,) in base.execute("SELECT text FROM messages ORDER BY id")]
+    except sqlite3.OperationalError:  # the file is being made
+        return []
     finally:
         base.close()
 

@@ -64,7 +64,7 @@ class Soak(Search):
 
     def __init__(self, folder: Path) -> None:
         self._home = folder / "soak"
-        self._home.mkdir(mode=0o700)
+        self._home.mkdir(mode=0o700, parents=True)
         self._temporary = folder / "temporary"
         self._temporary.mkdir()
         self._hub: Hub | None = None
@@ -91,11 +91,16 @@ class Soak(Search):
                 self._counts[action] = self._counts.get(action, 0) + 1
             self._ask(terminal, rng)  # whatever came before, a question is answered
             terminal.read(1.0)
-            self._samples.append(self._sample(terminal))
+            sample = self._sample(terminal)
         except SilentError as error:
             self._stop()
             return str(error)
         self._seconds += time.monotonic() - start
+        return self.judge(sample)
+
+    def judge(self, sample: Sample) -> str | None:
+        """What has grown with this sample, or None."""
+        self._samples.append(sample)
         return self._grown()
 
     def figures(self) -> Iterator[str]:
