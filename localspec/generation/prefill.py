@@ -62,7 +62,7 @@ class Prefill:
             if self.resuming is not None:
                 self.resuming.has_read(len(self.held) - at, time.perf_counter() - start)
         if policy.expects_drafts(generation.standing):
-            drafter.commit([Committed(seq, prompt, prompt, {})])  # no draft yet: no evidence
+            drafter.commit([Committed(seq, prompt, prompt)])  # no draft yet: no evidence
         yield Reading(len(prompt), len(prompt), cached)
         generation.start_decoding()
 

@@ -84,10 +84,10 @@ class ReplyLoop:
             if self._stop.is_set():  # asked for before each pass: there may be no model any more
                 raise Interrupted("the reply was stopped")
             yield from generation.round(self._target, drafter, self._verifier, policy)
-            if isinstance(drafter, Fallible) and drafter.trouble is not None:
-                yield from self._tell(drafter.trouble)
+            if isinstance(drafter, Fallible) and drafter.problem is not None:
+                yield from self._tell(drafter.problem)
             if self._watchdog is not None and not self._stop.is_set():
-                yield from self._watchdog.look(generation.last_verify)
+                yield from self._watchdog.probe(generation.last_verify)
 
     def _keep(self) -> Iterator[Notice]:
         """Keep what was measured for the next session."""

@@ -10,7 +10,7 @@ from typing import Protocol
 from localspec.core.events import FinishReason, Reply, ReplyEvent, Round, Speculation, Stats, Token
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
-from localspec.core.plan import Standing
+from localspec.core.plan import RequestState
 from localspec.core.target import Target
 from localspec.decode.request import Request
 from localspec.decode.round import RoundResult, decode_round
@@ -90,9 +90,9 @@ class Generation:
         return self._request.tokens
 
     @property
-    def standing(self) -> Standing:
+    def state(self) -> RequestState:
         """What a policy may know of it."""
-        return self._request.standing
+        return self._request.state
 
     @property
     def finish(self) -> FinishReason | None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from localspec.core.events import Speculation
-from localspec.core.plan import ANY, PLAIN, Budget, Evidence, Outcome, Plan, Standing, Step
+from localspec.core.plan import ANY, PLAIN, Budget, Evidence, Outcome, DraftPlan, RequestState, DraftStep
 from localspec.policy.costs import Costs
 
 
@@ -26,11 +26,11 @@ class Policy(Protocol):
         """What passes cost on this machine now; None where nobody measured."""
         ...
 
-    def plan(self, standings: Sequence[Standing]) -> list[Plan]:
+    def plan(self, states: Sequence[RequestState]) -> list[DraftPlan]:
         """One plan a sequence for the next round."""
         ...
 
-    def expects_drafts(self, standing: Standing) -> bool:
+    def expects_drafts(self, state: RequestState) -> bool:
         """Whether drafters should read a prompt now, since the first rounds will need that.
 
         Otherwise they catch up when they are asked: the first token comes sooner.
@@ -48,17 +48,17 @@ class Fixed:
     costs: Costs | None = None
 
     def __init__(self, k: int) -> None:
-        self._plan = Plan((Step(ANY, Budget.chain(k)),))
+        self._plan = DraftPlan((DraftStep(ANY, Budget.chain(k)),))
         self.speculation = Speculation("on")
 
-    def expects_drafts(self, standing: Standing) -> bool:
+    def expects_drafts(self, state: RequestState) -> bool:
         """From the first round on."""
-        del standing
+        del state
         return True
 
-    def plan(self, standings: Sequence[Standing]) -> list[Plan]:
+    def plan(self, states: Sequence[RequestState]) -> list[DraftPlan]:
         """K for everyone."""
-        return [self._plan] * len(standings)
+        return [self._plan] * len(states)
 
     def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
         """Nothing to learn."""
@@ -71,21 +71,21 @@ class Held:
 
     def __init__(self, k: int, costs: Costs, breadth: int = 1, leaves: int = 1) -> None:
         """``breadth`` nodes at each depth and ``leaves``, for drafters that draft trees."""
-        self._plan = Plan((Step(ANY, Budget(nodes=k * breadth, depth=k, leaves=leaves)),))
+        self._plan = DraftPlan((DraftStep(ANY, Budget(nodes=k * breadth, depth=k, leaves=leaves)),))
         self.costs = costs
         self._round = 0
         self.speculation = Speculation("on")
 
-    def expects_drafts(self, standing: Standing) -> bool:
+    def expects_drafts(self, state: RequestState) -> bool:
         """From the first round on."""
-        del standing
+        del state
         return True
 
-    def plan(self, standings: Sequence[Standing]) -> list[Plan]:
+    def plan(self, states: Sequence[RequestState]) -> list[DraftPlan]:
         """K for everyone."""
         self._round += 1
         plan = PLAIN if self._round % self._PLAIN_EVERY == 0 else self._plan
-        return [plan] * len(standings)
+        return [plan] * len(states)
 
     def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
         """What passes cost."""
@@ -102,14 +102,14 @@ class Plain:
     def __init__(self, reason: str) -> None:
         self.speculation = Speculation("off", reason)
 
-    def expects_drafts(self, standing: Standing) -> bool:
+    def expects_drafts(self, state: RequestState) -> bool:
         """Never."""
-        del standing
+        del state
         return False
 
-    def plan(self, standings: Sequence[Standing]) -> list[Plan]:
+    def plan(self, states: Sequence[RequestState]) -> list[DraftPlan]:
         """Nothing for everyone."""
-        return [PLAIN] * len(standings)
+        return [PLAIN] * len(states)
 
     def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
         """Nothing to learn."""

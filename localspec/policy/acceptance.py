@@ -41,7 +41,7 @@ _HOPE = 1.0
 _CARRIED = 0.2
 """Of how often there was which confidence, what is believed of the next text."""
 _UNKNOWN = 0.6
-"""Survival of later tokens before anything was seen."""
+"""AcceptanceEstimate of later tokens before anything was seen."""
 
 
 def bin_of(confidence: float) -> int:
@@ -54,7 +54,7 @@ def _bins() -> NDArray[np.float64]:
 
 
 @dataclass(slots=True)
-class Survival:
+class AcceptanceEstimate:
     """Of one drafter under one kind of sampling. Arrays are (BINS,) decayed counts."""
 
     stood: NDArray[np.float64] = field(default_factory=_bins)
@@ -110,5 +110,5 @@ class Survival:
         return (_WEIGHT * _MIDDLES + self.stood) / (_WEIGHT + self.judged)
 
     def mean(self, table: NDArray[np.float64]) -> float:
-        """Survival of a token whose confidence is not known yet, by ``table``."""
+        """AcceptanceEstimate of a token whose confidence is not known yet, by ``table``."""
         return float(table @ self.lately + _UNKNOWN) / (float(self.lately.sum()) + 1)

@@ -20,8 +20,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from localspec.core.events import Speculation
-from localspec.core.plan import PLAIN, Branching, Budget, Evidence, Outcome, Plan, Standing, Step
-from localspec.policy.acceptance import Survival
+from localspec.core.plan import PLAIN, Branching, Budget, Evidence, Outcome, DraftPlan, RequestState, DraftStep
+from localspec.policy.acceptance import AcceptanceEstimate
 from localspec.policy.costs import Costs
 from localspec.policy.gain import Curve, Gain, Pace, most_gain
 from localspec.policy.loss_budget import Key, LossBudget
@@ -100,42 +100,42 @@ class Controller:
         self.costs = curves[self._bucket]
         self._curve = np.ones(1)
 
-    def expects_drafts(self, standing: Standing) -> bool:
+    def expects_drafts(self, state: RequestState) -> bool:
         """Whether a drafter that costs may come to draft: then it reads the prompt as the target
         does, and a look during the reply costs next to nothing.
         """
         expected = False
-        self._read_curve(bucket_of(standing.length), 1)
+        self._read_curve(bucket_of(state.length), 1)
         for source in self._sources:
             cost = self.costs.draft(source) / self.costs.verify(1)
-            survival = self.knowledge.survival.get((source, standing.sampling), Survival())
+            survival = self.knowledge.acceptance.get((source, state.sampling), AcceptanceEstimate())
             if cost >= _CHEAP and most_gain(self._curve, cost) > _MARGIN:
                 expected = expected or not _hopeless(survival, self._curve, cost)
-            self._looks.has_read(standing.seq, source, standing.length if expected else 0)
+            self._looks.has_read(state.seq, source, state.length if expected else 0)
         return expected
 
     # -- planning ------------------------------------------------------------------------------
 
-    def plan(self, standings: Sequence[Standing]) -> list[Plan]:
+    def plan(self, states: Sequence[RequestState]) -> list[DraftPlan]:
         """Who may draft, and the pace that tells them how far."""
         self._round += 1
-        self._read_curve(bucket_of(max(s.length for s in standings)), len(standings))
-        plans: dict[str, Plan] = {}
-        self._lengths = {s.seq: s.length for s in standings}
+        self._read_curve(bucket_of(max(s.length for s in states)), len(states))
+        plans: dict[str, DraftPlan] = {}
+        self._lengths = {s.seq: s.length for s in states}
         self._trying.clear()
-        for standing in standings:
-            self._kinds[standing.seq] = standing.sampling
-            if standing.emitted == 0:
+        for state in states:
+            self._kinds[state.seq] = state.sampling
+            if state.emitted == 0:
                 self._stakes.new_reply()
                 self._looks.new_reply(self._round)
                 for source in self._sources:
-                    key = source, standing.sampling
-                    self.knowledge.survival.setdefault(key, Survival()).new_text()
-            if standing.sampling not in plans:
-                plans[standing.sampling] = self._plan(standing.sampling)
+                    key = source, state.sampling
+                    self.knowledge.acceptance.setdefault(key, AcceptanceEstimate()).new_text()
+            if state.sampling not in plans:
+                plans[state.sampling] = self._plan(state.sampling)
         if self._round % _PLAIN_EVERY == 0:
-            return [PLAIN] * len(standings)
-        return [plans[standing.sampling] for standing in standings]
+            return [PLAIN] * len(states)
+        return [plans[state.sampling] for state in states]
 
     def _read_curve(self, bucket: int, batch: int) -> None:
         known = self.knowledge.costs
@@ -147,13 +147,13 @@ class Controller:
             seconds = [self.costs.verify(batch * (k + 1)) for k in range(self._k_max + 1)]
             self._curve = np.array(seconds) / seconds[0]
 
-    def _plan(self, kind: str) -> Plan:
-        steps: list[Step] = []
+    def _plan(self, kind: str) -> DraftPlan:
+        steps: list[DraftStep] = []
         drafting, reason = self._idle < _QUIET, "nothing to draft from yet"
         instead = 1.0
         for source in reversed(self._sources):
             key = source, kind
-            survival = self.knowledge.survival.setdefault(key, Survival())
+            survival = self.knowledge.acceptance.setdefault(key, AcceptanceEstimate())
             cost = self.costs.draft(source) / self.costs.verify(1)
             if self._breadth(key) < self._branching.get(source, Branching()).least:
                 reason = "checking costs too much here: several guesses must be checked at once"
@@ -163,7 +163,7 @@ class Controller:
                 self._looks.drafts(key)
                 # Where nothing is affordable the pace refuses, but what it refused is judged.
                 budget = self._budget(key, max(1, len(worth.curve) - 1))
-                steps.insert(0, Step(source, budget, Pace(worth, instead)))
+                steps.insert(0, DraftStep(source, budget, Pace(worth, instead)))
                 if cost >= _CHEAP:
                     instead = max(instead, worth.rate())
                     drafting = True
@@ -173,16 +173,16 @@ class Controller:
                 hopeful = Gain(survival, self._affordable(key, better, cost), cost)
                 if hopeful.gain() > _MARGIN and self._looks.may_try(key, self._round):
                     budget = self._budget(key, len(hopeful.curve) - 1)
-                    steps.insert(0, Step(source, budget, Pace(hopeful, 1.0)))
+                    steps.insert(0, DraftStep(source, budget, Pace(hopeful, 1.0)))
                     self._trying.add(key)
                     continue
                 useless = most_gain(better, cost) <= _MARGIN
                 if not useless and self._looks.due(key, self._round, self._lengths, cost):
-                    steps.append(Step(source, Budget(0, 0, 0), look=True))
+                    steps.append(DraftStep(source, Budget(0, 0, 0), probe=True))
                     if _hopeless(survival, self._curve, cost):
                         self._looks.seldom(key, self._round)
         self.speculation = Speculation("on") if drafting else Speculation("parked", reason)
-        return Plan(tuple(steps))
+        return DraftPlan(tuple(steps))
 
     def _breadth(self, key: Key) -> int:
         """Nodes at each depth: the most whose extra time is less than the tokens they bring."""
@@ -191,7 +191,7 @@ class Controller:
             return 1
         worth = _FREE
         if branching.least == 1:
-            survival = self.knowledge.survival.get(key, Survival())
+            survival = self.knowledge.acceptance.get(key, AcceptanceEstimate())
             stands = survival.mean(survival.table())
             worth = _emitted(1 - branching.misses * (1 - stands)) / _emitted(stands)
         chain = self._curve[min(_SHALLOW, self._k_max)]
@@ -214,7 +214,7 @@ class Controller:
         longest = int(np.flatnonzero(loss[1:] <= self._stakes.of(key)).max(initial=-1)) + 1
         return curve[: longest + 1]
 
-    def _why_parked(self, survival: Survival, cost: float) -> str:
+    def _why_parked(self, survival: AcceptanceEstimate, cost: float) -> str:
         if most_gain(self._curve, cost) <= _MARGIN:
             four = self._curve[min(3, self._k_max)]
             return (
@@ -248,11 +248,11 @@ class Controller:
         drafted = {o.source for o in outcomes if o.proposed}
         for e in evidence:
             key = e.source, self._kinds.get(e.seq, "")
-            self.knowledge.survival.setdefault(key, Survival()).learn(
-                e.index, e.confidence, e.stood
+            self.knowledge.acceptance.setdefault(key, AcceptanceEstimate()).learn(
+                e.index, e.confidence, e.accepted
             )
             if e.source not in drafted:
-                self._stakes.would_have(key, e.stood)
+                self._stakes.would_have(key, e.accepted)
 
     def _settle(self, o: Outcome) -> None:
         """Book what a round won against plain decoding, by the usual costs of its width: a hiccup
@@ -273,7 +273,7 @@ def _emitted(stands: float) -> float:
     return sum(stands**i for i in range(_SHALLOW + 1))
 
 
-def _hopeless(survival: Survival, curve: Curve, cost: float) -> bool:
+def _hopeless(survival: AcceptanceEstimate, curve: Curve, cost: float) -> bool:
     """Whether even a text whose tokens are all as sure as any that came would hardly be worth
     drafting, with luck. Not whether the last text was any good: that tells little of the next one.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from localspec.core.events import Speculation
-from localspec.core.plan import PLAIN, Branching, Budget, Evidence, Outcome, Plan, Standing, Step
+from localspec.core.plan import PLAIN, Branching, Budget, Evidence, Outcome, DraftPlan, RequestState, DraftStep
 
 _DEPTHS = (4, 2, 7, 1, 12, 3, 31, 5)
 """Tokens one after the other, round by round."""
@@ -36,30 +36,30 @@ class Exercise:
         self._round = 0
         self.speculation = Speculation("on")
 
-    def expects_drafts(self, standing: Standing) -> bool:
+    def expects_drafts(self, state: RequestState) -> bool:
         """From the first round on."""
-        del standing
+        del state
         return True
 
-    def plan(self, standings: Sequence[Standing]) -> list[Plan]:
+    def plan(self, states: Sequence[RequestState]) -> list[DraftPlan]:
         """The same for everyone."""
         at, self._round = self._round, self._round + 1
-        return [self._plan(at)] * len(standings)
+        return [self._plan(at)] * len(states)
 
     def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
         """Nothing to learn."""
 
-    def _plan(self, at: int) -> Plan:
+    def _plan(self, at: int) -> DraftPlan:
         if at % _REST_EVERY == _REST_EVERY - 1:
             if at // _REST_EVERY % 2:
                 return PLAIN
             nothing = Budget(0, 0, 0)
-            return Plan(tuple(Step(source, nothing, look=True) for source in self._sources))
+            return DraftPlan(tuple(DraftStep(source, nothing, probe=True) for source in self._sources))
         turn, place = divmod(at, len(_DEPTHS))
         first = (at + turn) % len(self._sources)
         order = (*self._sources[first:], *self._sources[:first])
         breadth = _BREADTHS[turn % len(_BREADTHS)]
-        return Plan(tuple(Step(s, self._budget(s, _DEPTHS[place], breadth)) for s in order))
+        return DraftPlan(tuple(DraftStep(s, self._budget(s, _DEPTHS[place], breadth)) for s in order))
 
     def _budget(self, source: str, depth: int, breadth: int) -> Budget:
         branching = self._branching.get(source)

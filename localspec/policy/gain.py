@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.policy.acceptance import Survival, bin_of
+from localspec.policy.acceptance import AcceptanceEstimate, bin_of
 
 _AHEAD = 16
 """Tokens beyond the one in question that may justify it: more than the widest step of a known curve
@@ -24,7 +24,7 @@ Curve = NDArray[np.float64]
 class Gain:
     """Of one drafter now."""
 
-    def __init__(self, survival: Survival, curve: Curve, cost: float) -> None:
+    def __init__(self, survival: AcceptanceEstimate, curve: Curve, cost: float) -> None:
         """``cost`` is that of a drafted token, in plain passes."""
         self.table = survival.table()
         self.mean = survival.mean(self.table)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localspec.files import whole_file
-from localspec.policy.acceptance import BINS, Survival
+from localspec.policy.acceptance import BINS, AcceptanceEstimate
 from localspec.policy.costs import Costs
 
 FORMAT = 2
@@ -31,7 +31,7 @@ class Knowledge:
     """Costs by bucket of context length, and survival by (source, kind of sampling)."""
 
     costs: dict[int, Costs] = field(default_factory=dict)
-    survival: dict[tuple[str, str], Survival] = field(default_factory=dict)
+    survival: dict[tuple[str, str], AcceptanceEstimate] = field(default_factory=dict)
 
 
 def name_of(facts: Mapping[str, object]) -> str:
@@ -87,7 +87,7 @@ def _plain(knowledge: Knowledge) -> dict[str, Any]:
                 "first": survival.first.tolist(),
                 "lately": survival.lately.tolist(),
             }
-            for (source, kind), survival in knowledge.survival.items()
+            for (source, kind), survival in knowledge.acceptance.items()
         ],
     }
 
@@ -105,7 +105,7 @@ def _parsed(data: dict[str, Any]) -> Knowledge:
     if not costs:
         raise ValueError("no costs")
     survival = {
-        (str(kept["source"]), str(kept["kind"])): Survival(
+        (str(kept["source"]), str(kept["kind"])): AcceptanceEstimate(
             stood=_counts(kept["stood"]),
             judged=_counts(kept["judged"]),
             first=_counts(kept["first"]),

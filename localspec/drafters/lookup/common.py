@@ -8,7 +8,7 @@ import numpy as np
 
 from localspec.core.plan import Evidence
 from localspec.core.values import Draft, Proposal, chain_parents
-from localspec.drafters.base import Committed, judge
+from localspec.drafters.base import Committed, compare
 
 
 def copied(tokens: Sequence[int], source: str, seconds: float, considered: int) -> Draft:
@@ -24,7 +24,7 @@ def copied(tokens: Sequence[int], source: str, seconds: float, considered: int) 
     )
 
 
-class InMind:
+class PendingGuesses:
     """What a drafter had in mind for a round: what it drafted and, last, what it did not."""
 
     def __init__(self, source: str) -> None:
@@ -37,11 +37,11 @@ class InMind:
 
     def judged(self, news: Committed) -> list[Evidence]:
         """How it did, where there was anything."""
-        return judge(news, self._source, *self._guesses.pop(news.seq, ((), ())))
+        return compare(news, self._source, *self._guesses.pop(news.seq, ((), ())))
 
     def forget(self, seq: int) -> None:
         """It is not to be judged."""
         self._guesses.pop(seq, None)
 
 
-__all__ = ["InMind", "copied"]
+__all__ = ["PendingGuesses", "copied"]
