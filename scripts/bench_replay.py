@@ -20,19 +20,19 @@ from replay_texts import Text, texts
 from localspec import Options, Runtime, Sampling
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
-from localspec.core.plan import Evidence, Outcome, DraftPlan, RequestState
+from localspec.core.plan import DraftPlan, Evidence, Outcome, RequestState
 from localspec.core.target import Work
 from localspec.core.values import Draft, Proposal, Scores, chain_parents
 from localspec.decode.request import Request
 from localspec.decode.round import decode_round
-from localspec.drafters.base import Ask, Committed, Drafter
+from localspec.drafters.base import Ask, Drafter
 from localspec.drafters.lookup.ngram import NGram
 from localspec.drafters.lookup.suffix import Suffix
 from localspec.policy import Policy
-from localspec.testing import Fixed
 from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
 from localspec.policy.storage import Knowledge
+from localspec.testing import Fixed
 from localspec.verifiers import Match
 
 _CURVE = "1:28.5,2:54,3:76,4:73,8:142,16:212,32:420"
@@ -133,7 +133,11 @@ def replay(
         known = [*prompt, *reply]
         target = Known(known, len(prompt) - 1, v)
         request = Request(
-            0, list(prompt), LogitsProcessor(_GREEDY, v), Noise(0), len(reply),
+            0,
+            list(prompt),
+            LogitsProcessor(_GREEDY, v),
+            Noise(0),
+            len(reply),
         )
         drafter = make()
         while request.finish is None:

@@ -43,7 +43,11 @@ class Following:
     def play(self, tokens: list[int], n: int, k: int, sampling: Sampling, seed: int = 5) -> int:
         """Rounds of up to k drafted tokens after a prompt; returns the tokens accepted."""
         request = Request(
-            0, tokens, LogitsProcessor(sampling, self.n_vocab), Noise(seed), 500,
+            0,
+            tokens,
+            LogitsProcessor(sampling, self.n_vocab),
+            Noise(seed),
+            500,
         )
         for _ in range(n):
             decode_round([request], self.target, self.drafter, verifier("match"), Fixed(k))

@@ -10,16 +10,15 @@ import numpy as np
 from localspec.core.events import Speculation
 from localspec.core.logits import LogitsProcessor, Sampling
 from localspec.core.noise import Noise, Stream
-from localspec.core.plan import ANY, Budget, Evidence, DraftPlan, RequestState, DraftStep
+from localspec.core.plan import ANY, Budget, DraftPlan, DraftStep, RequestState
 from localspec.core.values import Distribution, Draft, Proposal
 from localspec.decode.request import Request
 from localspec.decode.round import decode_round
-from localspec.drafters.base import Ask, Committed, Drafter
+from localspec.drafters.base import Ask, Drafter
 from localspec.drafters.heads.eagle_tree import HeadTreeDrafter
 from localspec.drafters.model.chain import ChainDrafter
 from localspec.drafters.model.tree import TreeDrafter as Branching
-from localspec.testing import Fixed
-from localspec.testing import Table, TableModel, TableTarget
+from localspec.testing import Fixed, Table, TableModel, TableTarget
 from localspec.verifiers import Verifier
 
 WARM = Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)

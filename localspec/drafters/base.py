@@ -89,6 +89,7 @@ class Drafter(abc.ABC):
         For drafters that read along, because the target's hidden states are only kept for the last
         tokens.
         """
+        del seq, tokens, upto
 
     @property
     def problem(self) -> str | None:
@@ -110,6 +111,7 @@ class Drafter(abc.ABC):
 
     def close(self, seq: int) -> None:
         """Forget the sequence."""
+        del seq
 
 
 def compare(

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from localspec.core.plan import Evidence
 from localspec.core.values import Draft, Proposal, no_draft
-from localspec.drafters.base import Ask, Committed, Drafter
+from localspec.drafters.base import Ask, Drafter
 
 
 class Oracle(Drafter):

@@ -9,7 +9,16 @@ from dataclasses import replace
 
 from localspec.core.events import Speculation
 from localspec.core.logits import Sampling
-from localspec.core.plan import ANY, PLAIN, Budget, Evidence, Outcome, DraftPlan, RequestState, DraftStep
+from localspec.core.plan import (
+    ANY,
+    PLAIN,
+    Budget,
+    DraftPlan,
+    DraftStep,
+    Evidence,
+    Outcome,
+    RequestState,
+)
 
 DEFAULT = Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
 

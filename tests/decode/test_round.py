@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import tables
 
-from localspec.core.events import FinishReason
 from localspec.core.logits import GREEDY, LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.core.values import Logits, Origin, Proposal, Tokens
@@ -19,8 +18,7 @@ from localspec.drafters.base import Off
 from localspec.drafters.model.chain import ChainDrafter
 from localspec.errors import AuditError
 from localspec.policy import Plain
-from localspec.testing import Fixed
-from localspec.testing import TableModel, TableTarget
+from localspec.testing import Fixed, StopAt, TableModel, TableTarget
 from localspec.verifiers import Match, Rejection, Verifier
 
 TABLE = tables.random_table(21, v=5)
@@ -33,7 +31,14 @@ def finished(
 
     target = TableTarget(TABLE, capacity=capacity)
     target.read(0, tables.PROMPT[:-1])
-    request = Request(0, list(tables.PROMPT), LogitsProcessor(GREEDY, 5), Noise(0), limit, StopAt(end, ahead=False))
+    request = Request(
+        0,
+        list(tables.PROMPT),
+        LogitsProcessor(GREEDY, 5),
+        Noise(0),
+        limit,
+        StopAt(end, ahead=False),
+    )
     drafter = ChainDrafter(TableModel(TABLE), Proposal.COUPLED)
     while request.finish is None:
         decode_round([request], target, drafter, Match(), Fixed(k))
@@ -117,7 +122,7 @@ def test_a_full_context_ends_the_draft_before_it_overflows() -> None:
 
 def test_positions_are_counted_once_each() -> None:
     request, _ = finished(30, k=3)
-    assert request.tally.accepted_at == request.tally.judged_at
+    assert request.tally.accepted_at == request.tally.verified_at
     assert sum(request.tally.accepted_at) == request.tally.accepted
 
 
@@ -125,8 +130,8 @@ def test_positions_are_counted_once_each() -> None:
 def test_positions_beyond_the_end_are_not_judged(k: int) -> None:
     plain, _ = finished(30, k=0)
     tally = finished(30, k=k, end=plain.tokens[-1])[0].tally
-    assert sum(tally.judged_at) == tally.verified
-    assert tally.accepted_at == tally.judged_at
+    assert sum(tally.verified_at) == tally.verified
+    assert tally.accepted_at == tally.verified_at
 
 
 def test_requests_in_one_round_do_not_touch_each_other() -> None:
@@ -161,7 +166,11 @@ def test_the_audit_sees_a_lost_token() -> None:
     target = Forgetful(TABLE)
     target.read(0, tables.PROMPT[:-1])
     request = Request(
-        0, list(tables.PROMPT), LogitsProcessor(GREEDY, 5), Noise(0), 9,
+        0,
+        list(tables.PROMPT),
+        LogitsProcessor(GREEDY, 5),
+        Noise(0),
+        9,
     )
     drafter = ChainDrafter(TableModel(TABLE), Proposal.COUPLED)
     with pytest.raises(AuditError, match="target has cached"):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from localspec.core.logits import GREEDY, LogitsProcessor
 from localspec.core.noise import Noise
-from localspec.core.plan import ANY, Budget, DraftPlan, DraftStep
+from localspec.core.plan import Budget
 from localspec.core.values import Proposal
 from localspec.drafters.base import Ask, Committed, Off
 from localspec.drafters.cascade import Cascade

@@ -15,7 +15,7 @@ from tables import TableTarget
 from localspec.core.events import Speculation
 from localspec.core.logits import GREEDY, LogitsProcessor, Sampling
 from localspec.core.noise import Noise
-from localspec.core.plan import ANY, Budget, DraftPlan, RequestState, DraftStep
+from localspec.core.plan import ANY, Budget, DraftPlan, DraftStep, RequestState
 from localspec.core.values import Draft, Logits, Tokens
 from localspec.decode.request import Request
 from localspec.decode.round import decode_round
@@ -186,7 +186,7 @@ def test_it_is_asked_only_where_breadth_is_nearly_free(curve: object, *, drafts:
     assert bool(plan.steps) is drafts
     assert (policy.speculation.state == "parked") or drafts
     if not drafts:
-        assert "cost too much" in str(policy.speculation.reason)
+        assert "costs too much" in str(policy.speculation.reason)
 
 
 def test_several_requests_in_a_round_are_not_drafted_trees() -> None:

@@ -14,7 +14,7 @@ from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
 
 from localspec.core.logits import GREEDY, LogitsProcessor
 from localspec.core.noise import Noise
-from localspec.core.plan import ANY, Budget, DraftPlan, DraftStep
+from localspec.core.plan import Budget
 from localspec.core.values import Proposal
 from localspec.drafters.base import Ask, Committed
 from localspec.drafters.lookup.suffix import Suffix

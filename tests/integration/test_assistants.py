@@ -17,7 +17,7 @@ from stacks import prompt
 from localspec import GREEDY, Message, Options, Runtime, Sampling
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
-from localspec.core.plan import ANY, Budget, Evidence, Outcome, DraftPlan, RequestState, DraftStep
+from localspec.core.plan import ANY, Budget, DraftPlan, DraftStep, Evidence, Outcome, RequestState
 from localspec.core.target import Work
 from localspec.core.values import Proposal, no_draft
 from localspec.decode.request import Request
@@ -259,7 +259,11 @@ def test_a_look_is_judged_by_what_comes_next(stack: Stack) -> None:
     tokens = prompt(20)
     stack.target.read(0, tokens[:-1])
     request = Request(
-        0, tokens, LogitsProcessor(GREEDY, stack.n_vocab), Noise(5), 100,
+        0,
+        tokens,
+        LogitsProcessor(GREEDY, stack.n_vocab),
+        Noise(5),
+        100,
     )
     seen: list[Evidence] = []
     policy = Looking(seen)

@@ -31,7 +31,7 @@ from localspec.decode.round import decode_round
 from localspec.demo import FOLDER
 from localspec.drafters.base import Ask, Committed
 from localspec.drafters.heads.eagle_tree import HeadTreeDrafter, HeadTreeModel, best_of
-from localspec.drafters.model.tree_builder import TreeBuilder, Slot, ranked
+from localspec.drafters.model.tree_builder import Slot, TreeBuilder, ranked
 from localspec.errors import ContextFullError, DecodeError, DraftIncompatibleError, Interrupted
 from localspec.llama.heads.base import Head
 from localspec.loading.drafter_registry import broad, wanted
@@ -208,7 +208,11 @@ class Stack(Following):
     def rounds(self, tokens: list[int], n: int, seed: int = 5, depth: int = 3) -> int:
         """Some rounds after a prompt; returns the tokens accepted."""
         request = Request(
-            0, tokens, LogitsProcessor(FEW, self.n_vocab), Noise(seed), 500,
+            0,
+            tokens,
+            LogitsProcessor(FEW, self.n_vocab),
+            Noise(seed),
+            500,
         )
         for _ in range(n):
             decode_round([request], self.target, self.drafter, Match(), Trees(depth))

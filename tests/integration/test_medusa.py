@@ -31,8 +31,7 @@ from localspec.models.compat import heads
 from localspec.models.gguf.model_file import ModelFile
 from localspec.models.memory.fit import fit_files
 from localspec.models.memory.planner import Wishes
-from localspec.testing import Fixed
-from localspec.testing import TableTarget
+from localspec.testing import Fixed, TableTarget
 from localspec.verifiers import Match, Rejection, Verifier
 
 TRAINED = Path(__file__).parents[1] / "data" / "heads" / "medusa.gguf"
@@ -164,7 +163,7 @@ def test_heads_of_another_target_are_refused_by_numbers(
 ) -> None:
     target = ModelFile(pair[0]).header
 
-    def problem(**settings: object) -> str:
+    def trouble(**settings: object) -> str:
         file = head_files.write_medusa(tmp_path / "h.gguf", **settings)
         return heads.head_trouble(ModelFile(file).header, target) or ""
 
@@ -308,7 +307,11 @@ def drafted(
     favoured = verifier.favours
     drafter = MedusaDrafter(model, favoured) if trees else MedusaChains(model, favoured)
     request = Request(
-        0, list(PROMPT), LogitsProcessor(sampling, 3), Noise(seed), n,
+        0,
+        list(PROMPT),
+        LogitsProcessor(sampling, 3),
+        Noise(seed),
+        n,
     )
     while request.finish is None:
         decode_round([request], target, drafter, verifier, policy)

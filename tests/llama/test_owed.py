@@ -12,12 +12,11 @@ import pytest
 
 from localspec.core.logits import GREEDY, LogitsProcessor
 from localspec.core.noise import Noise
-from localspec.core.plan import Evidence
 from localspec.core.target import Work
 from localspec.core.values import Draft, Logits, Proposal, chain_parents, no_draft
 from localspec.decode.request import Request
 from localspec.decode.round import decode_round
-from localspec.drafters.base import Ask, Committed, Drafter, Off
+from localspec.drafters.base import Ask, Drafter, Off
 from localspec.errors import AuditError, DecodeError, Interrupted
 from localspec.llama.context import Context
 from localspec.llama.limits import OUTPUTS, ROLLBACK

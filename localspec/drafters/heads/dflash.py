@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from localspec.core.values import Logits
-from localspec.drafters.heads.eagle import StateRows, HiddenStates
+from localspec.drafters.heads.eagle import HiddenStates, StateRows
 from localspec.errors import ContextFullError, UnreadyError
 
 

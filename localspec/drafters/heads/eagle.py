@@ -57,7 +57,9 @@ class PairReader(Protocol):
         """Append pairs; logits after the last ``outputs``, and the head's own states there."""
         ...
 
-    def guess(self, seq: int, position: int, token: int, state: StateRows) -> tuple[Logits, StateRows]:
+    def guess(
+        self, seq: int, position: int, token: int, state: StateRows
+    ) -> tuple[Logits, StateRows]:
         """Append a pair with a state of the head's own."""
         ...
 

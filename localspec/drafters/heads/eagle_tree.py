@@ -10,10 +10,16 @@ import numpy as np
 from localspec.core.plan import Budget
 from localspec.core.values import ROOT, Distribution, Draft, Logits, Proposal
 from localspec.drafters.base import Ask
-from localspec.drafters.heads.eagle import HeadDrafter, HeadModel, PairReader, StateRows, HiddenStates
+from localspec.drafters.heads.eagle import (
+    HeadDrafter,
+    HeadModel,
+    HiddenStates,
+    PairReader,
+    StateRows,
+)
 from localspec.drafters.model.interface import CANNOT, DraftModel
 from localspec.drafters.model.tree import Trees
-from localspec.drafters.model.tree_builder import TreeBuilder, Slot, ranked
+from localspec.drafters.model.tree_builder import Slot, TreeBuilder, ranked
 
 _CANDIDATES = 8
 """Children of one node among which reranking chooses."""
@@ -114,18 +120,14 @@ class HeadTreeDrafter(Trees):
         self, model: GrowingModel, favoured: Proposal, name: str, deepest: int | None = None
     ) -> None:
         """See `HeadDrafter`, which drafts where the budget is for a single leaf."""
-        self._follower = HeadDrafter(model, favoured, name, deepest)
-        super().__init__(self._follower, model.vocabulary, favoured, name)
+        chains = HeadDrafter(model, favoured, name, deepest)
+        super().__init__(chains, model.vocabulary, favoured, name)
         self._head = model
         self._deepest = deepest
         self._root: Logits | None = None
         """(V,) what follows the text, of the tree in the making."""
         self._read: list[int] = []
         """Nodes that the head read in the last level."""
-
-    def follow(self, seq: int, tokens: Sequence[int], upto: int) -> None:
-        """See `Follows`."""
-        self._follower.follow(seq, tokens, upto)
 
     def _leaves(self, budget: Budget) -> int:
         return min(budget.leaves, self._head.breadth)

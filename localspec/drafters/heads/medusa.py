@@ -18,7 +18,7 @@ import numpy as np
 
 from localspec.core.values import Distribution, Logits, Proposal
 from localspec.drafters.base import Ask
-from localspec.drafters.heads.eagle import StateRows, HiddenStates
+from localspec.drafters.heads.eagle import HiddenStates, StateRows
 from localspec.drafters.model.chain import ChainDrafter
 from localspec.drafters.model.tree import Trees
 from localspec.drafters.model.tree_builder import RANKS, TreeBuilder

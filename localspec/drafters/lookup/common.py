@@ -1,4 +1,4 @@
-"""What drafters that copy from the text have in common."""
+"""Shared parts of the drafters that copy from the text."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ def copied(tokens: Sequence[int], source: str, seconds: float, considered: int) 
 
 
 class PendingGuesses:
-    """What a drafter had in mind for a round: what it drafted and, last, what it did not."""
+    """The tokens that a drafter predicted for a round: the drafted ones, then the refused one."""
 
     def __init__(self, source: str) -> None:
         self._source = source
         self._guesses: dict[int, tuple[Sequence[int], Sequence[float]]] = {}
 
     def note(self, seq: int, tokens: Sequence[int], confidences: Sequence[float]) -> None:
-        """To be judged when the round is over."""
+        """Store them until the round is over."""
         self._guesses[seq] = tokens, confidences
 
-    def judged(self, news: Committed) -> list[Evidence]:
-        """How it did, where there was anything."""
+    def compared(self, news: Committed) -> list[Evidence]:
+        """Evidence on the stored tokens; none without any."""
         return compare(news, self._source, *self._guesses.pop(news.seq, ((), ())))
 
     def forget(self, seq: int) -> None:
-        """It is not to be judged."""
+        """Drop them."""
         self._guesses.pop(seq, None)
 
 

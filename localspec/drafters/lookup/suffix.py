@@ -66,7 +66,9 @@ class Suffix(Drafter):
         text = self._texts.get(ask.seq)
         if text is None:
             spare = self._spare
-            text = self._texts[ask.seq] = spare.pop() if spare else SuffixIndex(earlier=self._earlier)
+            text = self._texts[ask.seq] = (
+                spare.pop() if spare else SuffixIndex(earlier=self._earlier)
+            )
         text.follow(ask.tokens)
         votes = [
             _Vote(match.end, match.length)

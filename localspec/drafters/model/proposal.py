@@ -2,9 +2,9 @@
 
 For a match verifier there are two ways at temperature > 0: COUPLED draws with the target's own
 noise, so that the two models agree more often than chance (Daliri et al. 2025); the argmax of q
-(DETERMINISTIC) is accepted with probability p(argmax q), which is more where the draft is right but
-unsure. Which is better depends on the text. Both can be evaluated on every verified token, whichever
-was drafted, and the better one is used.
+(DETERMINISTIC) is accepted with probability p(argmax q), which is more where the draft is right
+but unsure. Which is better depends on the text. Both can be evaluated on every verified token,
+whichever was drafted, and the better one is used.
 
 For rejection sampling q is drawn from and stored (SAMPLED). Any q is exact, so it may be sharpened:
 q^s, normalised. Its acceptance is sum(min(p, q^s)), which can be computed for every s on every

@@ -16,7 +16,7 @@ from localspec.core.target import Work
 from localspec.core.values import ROOT, Distribution, Draft, Logits, Proposal, Scores, no_draft
 from localspec.drafters.base import Ask, Committed, Drafter
 from localspec.drafters.model.chain import ChainDrafter
-from localspec.drafters.model.tree_builder import RANKS, TreeBuilder, Slot, ranked
+from localspec.drafters.model.tree_builder import RANKS, Slot, TreeBuilder, ranked
 from localspec.errors import NothingAllowedError, NotNumbersError
 
 _HEAD = 32
@@ -104,6 +104,10 @@ class Trees(Drafter):
             if tree is not None and tree.ask.tokens is item.all_tokens:
                 evidence += self._compared(tree, item)
         return evidence
+
+    def follow(self, seq: int, tokens: Sequence[int], upto: int) -> None:
+        """See `Drafter.follow`."""
+        self._chains.follow(seq, tokens, upto)
 
     @property
     def problem(self) -> str | None:

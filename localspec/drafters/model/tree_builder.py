@@ -47,7 +47,7 @@ class TreeBuilder:
         return len(self.confidences) - (self.refused is not None)
 
     def children(self, node: int, level: int) -> dict[int, int]:
-        """Child nodes of ``node`` by token, in ``level``; ROOT for each token of a refused level."""
+        """Children of ``node`` by token, in ``level``; ROOT for each token of a refused level."""
         if level < self.levels:
             return {self.tokens[i]: i for i, above in enumerate(self.parents) if above == node}
         return {token: ROOT for above, token in self.refused or () if above == node}

@@ -29,9 +29,9 @@ def no_numbers(tokens: Tokens) -> Logits:
     return np.full(V, np.nan, np.float32)
 
 
-def ask(sampling: Sampling, *, look: bool = False, leaves: int = 1) -> Ask:
-    budget = Budget(0, 0, 0) if look else Budget(nodes=6, depth=3, leaves=leaves)
-    return Ask(0, TEXT, budget, Noise(0), LogitsProcessor(sampling, V), probe=look, prompt=1)
+def ask(sampling: Sampling, *, probe: bool = False, leaves: int = 1) -> Ask:
+    budget = Budget(0, 0, 0) if probe else Budget(nodes=6, depth=3, leaves=leaves)
+    return Ask(0, TEXT, budget, Noise(0), LogitsProcessor(sampling, V), probe=probe, prompt=1)
 
 
 def drafters(table: tables.Table) -> dict[str, Drafter]:
@@ -46,15 +46,15 @@ def drafters(table: tables.Table) -> dict[str, Drafter]:
 KINDS = [*drafters(TABLE)]
 
 
-@pytest.mark.parametrize("look", [False, True])
+@pytest.mark.parametrize("probe", [False, True])
 @pytest.mark.parametrize("sampling", [GREEDY, Sampling(), Sampling(top_k=0)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_request_that_forbids_all_tokens_ends_no_drafter(
-    kind: str, sampling: Sampling, look: bool
+    kind: str, sampling: Sampling, probe: bool
 ) -> None:
     banned = Sampling(temperature=sampling.temperature, top_k=sampling.top_k, logit_bias=EVERYTHING)
     drafter = drafters(TABLE)[kind]
-    (draft,) = drafter.propose([ask(banned, probe=look, leaves=3)])
+    (draft,) = drafter.propose([ask(banned, probe=probe, leaves=3)])
     assert not len(draft)
     assert drafter.problem is None
     drafter.close(0)
