@@ -19,12 +19,14 @@ from localspec.cli.source import PRESET, with_source
 from localspec.config import paths, presets
 from localspec.config import settings as config_settings
 from localspec.config.presets import Preset
+from localspec.core import drafter_registry
 from localspec.core.sampling_params import Sampling
 from localspec.errors import UsageError
 from localspec.loading.options import Options
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _DEFAULTS = Sampling()
+_DRAFTERS = [name for name in drafter_registry.NAMES if name != drafter_registry.OFF]
 
 
 class _AutoInt(click.ParamType[int | None]):
@@ -153,7 +155,7 @@ def model_flags(function: _Function) -> _Function:
             _option(
                 "--drafter",
                 metavar="NAMES",
-                help="suffix, model, mtp, eagle3, tree, ... (docs/drafters.md); or off.",
+                help=f"{', '.join(_DRAFTERS)} (docs/drafters.md); or off.",
             ),
             _option("--draft-max", type=_AutoInt(), help="Draft length K, or auto: what pays."),
             _option(

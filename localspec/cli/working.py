@@ -9,6 +9,7 @@ import click
 
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.output import tell
+from localspec.core.safe_text import safe_line
 from localspec.errors import Interrupted
 from localspec.processes import activity
 
@@ -34,7 +35,7 @@ class Working:
             raise Interrupted(UNFINISHED)
         if self._live:
             width = shutil.get_terminal_size((80, 24)).columns - 1
-            line = f"{stage}{', ' if detail else ''}{detail}"[:width]
+            line = safe_line(f"{stage}{', ' if detail else ''}{detail}")[:width]
             click.echo(f"\r{line}\x1b[K", err=True, nl=False, color=True)
             activity.line_open(True)
         elif stage != self._stage:

@@ -4,20 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from localspec.core import drafter_registry
 from localspec.errors import UsageError
 
-DRAFTERS = (
-    "suffix",
-    "ngram",
-    "model",
-    "mtp",
-    "eagle3",
-    "dflash",
-    "medusa",
-    "tree",
-    "lookahead",
-    "off",
-)
+DRAFTERS = drafter_registry.NAMES
 """Names that ``--drafter`` takes."""
 VERIFIERS = ("match", "rejection")
 """Names that ``--verifier`` takes: those of `localspec.verifiers`, which needs numpy."""
@@ -63,7 +53,7 @@ class Options:
         for name in self.drafter or ():
             if name not in DRAFTERS:
                 raise UsageError(f"no drafter called {name!r}; there are: {', '.join(DRAFTERS)}")
-        if self.drafter and "off" in self.drafter and len(self.drafter) > 1:
+        if self.drafter and drafter_registry.OFF in self.drafter and len(self.drafter) > 1:
             raise UsageError("drafter off cannot be combined with others")
 
 

@@ -73,7 +73,8 @@ DOORS = {
     Path(
         "localspec/loading/soundness.py"
     ): "the answer of a child process, which its parent parses",
-    Path("tui/app.py"): "the title of the window, through safe_line",
+    Path("localspec/cli/working.py"): "a line with cursor control, through safe_line",
+    Path("tui/app.py"): "the title of the window and the exit message, through safe_line",
 }
 SOURCES = sorted(
     p.relative_to(ROOT) for d in ("localspec", "tui") for p in (ROOT / d).rglob("*.py")

@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from localspec.core.drafter_registry import NAMES as DRAFTERS
 from localspec.core.sampling_params import Sampling
 from localspec.errors import UsageError
-from localspec.loading.options import DRAFTERS, VERIFIERS, Options
+from localspec.loading.options import VERIFIERS, Options
 
 if TYPE_CHECKING:
     from localspec.config.edit import Value
