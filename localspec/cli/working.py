@@ -5,11 +5,8 @@ from __future__ import annotations
 import shutil
 import sys
 
-import click
-
 from localspec.cli.interrupt import CtrlC
-from localspec.cli.output import tell
-from localspec.core.safe_text import safe_line
+from localspec.cli.output import say_over, tell
 from localspec.errors import Interrupted
 from localspec.processes import activity
 
@@ -35,8 +32,8 @@ class Working:
             raise Interrupted(UNFINISHED)
         if self._live:
             width = shutil.get_terminal_size((80, 24)).columns - 1
-            line = safe_line(f"{stage}{', ' if detail else ''}{detail}")[:width]
-            click.echo(f"\r{line}\x1b[K", err=True, nl=False, color=True)
+            line = f"{stage}{', ' if detail else ''}{detail}"[:width]
+            say_over(line, width)
             activity.line_open(True)
         elif stage != self._stage:
             tell(stage)
@@ -45,5 +42,5 @@ class Working:
     def clear(self) -> None:
         """Make room for lines of output."""
         if self._live:
-            click.echo("\r\x1b[K", err=True, nl=False, color=True)
+            say_over("", shutil.get_terminal_size((80, 24)).columns - 1)
             activity.line_open(False)

@@ -250,7 +250,7 @@ def press_ctrl_c() -> None:
         "localspec.loading.loader.resolve",
         "localspec.llama.model.check_file",
         "localspec.llama.context.Context.__init__",
-        "localspec.llama.timing.pass_seconds",
+        "localspec.llama.threads.pass_seconds",
         "localspec.generation.prompt.fit",
         "localspec.llama.context.Context.read",
         "localspec.drafters.model.chain.ChainDrafter.propose",

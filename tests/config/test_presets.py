@@ -111,13 +111,13 @@ def test_run_answers_with_the_presets_system_message(capfd, monkeypatch):
     seen = []
     from localspec.runtime import Runtime
 
-    reply = Runtime.reply
+    submit = Runtime.submit
 
-    def watched(self, messages, **settings):
-        seen.append((list(messages), settings["sampling"].temperature))
-        return reply(self, messages, **settings)
+    def watched(self, request, interrupt=None):
+        seen.append((request.messages, request.sampling.temperature))
+        return submit(self, request, interrupt)
 
-    monkeypatch.setattr(Runtime, "reply", watched)
+    monkeypatch.setattr(Runtime, "submit", watched)
     assert cli.call(["run", "--preset", "calm", "-n", "2", "hello"]) == 0
     ((messages, temperature),) = seen
     assert [m.content for m in messages] == ["Be brief.", "hello"]

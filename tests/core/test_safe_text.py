@@ -69,11 +69,10 @@ DOORS = {
     Path(
         "localspec/generation/template_child.py"
     ): "the protocol of a child process, which its parent parses",
-    Path("localspec/llama/proof.py"): "the answer of a child process, which its parent parses",
+    Path("localspec/llama/proof.py"): "the protocol of a child process, which its parent parses",
     Path(
         "localspec/loading/soundness.py"
-    ): "the answer of a child process, which its parent parses",
-    Path("localspec/cli/working.py"): "a line with cursor control, through safe_line",
+    ): "the protocol of a child process, which its parent parses",
     Path("tui/app.py"): "the title of the window and the exit message, through safe_line",
 }
 SOURCES = sorted(
