@@ -126,7 +126,7 @@ def measure(case: Case, target: Path, draft: Path, replies: int) -> tuple[float,
     drafted_by = case.draft(target, draft) if case.draft else draft
     options = Options(model=str(target), draft=str(drafted_by), context=640, drafter=case.drafter)
     with tempfile.TemporaryDirectory() as home:
-        os.environ["LOCALSPEC_HOME"] = home  # nothing is known of the pair
+        os.environ["LOCALSPEC_HOME"] = home  # so there are no measurements of the pair
         with Runtime.open(options) as runtime:
             prompt = len(runtime.encode([Message("user", case.prompt)]))
             ends = runtime.ends  # measuring needs equal lengths
@@ -141,7 +141,7 @@ def measure(case: Case, target: Path, draft: Path, replies: int) -> tuple[float,
         with Runtime.open(options) as runtime, neighbour(case.contended):
             tokens = case.tokens
             runtime_case = replace(case, tokens=tokens)
-            seconds(runtime, runtime_case, sampling, 0, draft=False)  # warms the machine up
+            seconds(runtime, runtime_case, sampling, 0, draft=False)  # a warm-up
             ratios = []
             for seed in range(1 + replies):
                 before = seconds(runtime, runtime_case, sampling, seed, draft=False)

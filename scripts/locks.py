@@ -24,7 +24,7 @@ LOCKS: dict[str, list[str]] = {
     "dev": ["pyproject.toml", "requirements/checkout.in", "--group", "dev"],
     "runtime": ["pyproject.toml", "requirements/checkout.in", "-c", "requirements/dev.lock"],
     "build": ["requirements/build.in"],
-    # Apart from the others: it is the one package that is built here, from its source archive.
+    # Separate from the others: it is the one package that is built here, from its source archive.
     "llama": ["-", "--no-deps", "--no-binary", ENGINE],
 }
 

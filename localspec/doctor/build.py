@@ -11,7 +11,7 @@ from localspec.loading.soundness import Build, Soundness
 
 
 def check() -> Generator[Finding, None, bool]:
-    """One finding. Returns whether the library may be loaded into this process.
+    """Yield one finding. Returns whether the library may be loaded into this process.
 
     Where nothing could be proved, it may: what is wrong then shows better in the next findings.
     """
@@ -25,7 +25,7 @@ def check() -> Generator[Finding, None, bool]:
 
 
 def finding(found: Soundness, built: Build | None) -> Finding:
-    """The step of the ladder that the build stands on, and why it is not a higher one."""
+    """The step of the ladder of the current build, and why it is not a higher one."""
     details = {
         "sound": found.sound,
         "extra_buffers": found.extra_buffers,

@@ -1,4 +1,4 @@
-"""Modules of this package that run in a Python process of their own."""
+"""Modules of this package that run in a separate Python process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HOME = str(Path(__file__).resolve().parents[2])
 
 
 def command(module: str, *arguments: str) -> tuple[list[str], dict[str, str]]:
-    """What runs one of our modules with this Python, and its environment.
+    """The command that runs one of our modules with this Python, and its environment.
 
     -P and an explicit path: a folder called localspec in the working directory is not ours.
     """
@@ -29,7 +29,7 @@ def command(module: str, *arguments: str) -> tuple[list[str], dict[str, str]]:
 
 
 def ask(module: str, *arguments: str) -> Any:
-    """The JSON that a module prints. Waits; to be called in a thread.
+    """The JSON that a module prints. Blocks: call it in a thread.
 
     Raises:
         LocalspecError: it failed; its last line says why.
@@ -50,6 +50,6 @@ def ask(module: str, *arguments: str) -> Any:
         raise LocalspecError(f"no answer within {_PATIENCE:.0f} seconds") from None
     except (OSError, ValueError) as error:
         raise LocalspecError(f"no answer: {error}") from None
-    said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-    reason = said[-1].removeprefix("localspec: ") if said else f"exit status {done.returncode}"
+    lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+    reason = lines[-1].removeprefix("localspec: ") if lines else f"exit status {done.returncode}"
     raise LocalspecError(reason)
