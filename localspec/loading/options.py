@@ -1,4 +1,4 @@
-"""What is chosen when a pair is loaded."""
+"""Options of loading a pair."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Options:
 
     model: str = "demo"
     draft: str | None = None
-    """None is the catalogue's; "none" leaves it out."""
+    """Draft model; None: the one of the catalogue; "none": no draft model."""
     context: int | None = None
     gpu_layers: int | None = None
     draft_gpu_layers: int | None = None
@@ -32,13 +32,13 @@ class Options:
     kv_type: str | None = None
     verifier: str = "match"
     drafter: tuple[str, ...] | None = None
-    """Names in order of preference; None is the default cascade."""
+    """Names in order of preference; None: text first, then the best drafter of the pair."""
     draft_max: int | None = None
-    """K of every round; None is what pays, round by round."""
+    """K of every round; None: the controller chooses it round by round."""
     require_draft: bool = False
     """Fail rather than draft from the text alone where the draft model cannot be used."""
     remember: bool = False
-    """Draft from the saved chats too, not from the running one alone."""
+    """Draft from the saved chats as well as from the current one."""
     offline: bool = False
 
     def __post_init__(self) -> None:
