@@ -129,7 +129,7 @@ def measure(case: Case, target: Path, draft: Path, replies: int) -> tuple[float,
         os.environ["LOCALSPEC_HOME"] = home  # nothing is known of the pair
         with Runtime.open(options) as runtime:
             prompt = len(runtime.encode([Message("user", case.prompt)]))
-            ends = runtime._parts.target_model.end_ids  # noqa: SLF001 - measuring needs equal lengths
+            ends = runtime.ends  # measuring needs equal lengths
         if case.full:
             options = replace(options, context=prompt + case.tokens)
         sampling = Sampling(

@@ -168,7 +168,7 @@ def main() -> None:
         int(n): float(ms) / 1000 for n, ms in (point.split(":") for point in args.curve.split(","))
     }
     with Runtime.open(Options(model=args.model, drafter=("off",))) as runtime:
-        model = runtime.lend().target_model
+        model = runtime.pair.target_model
         work = {
             kind: [_tokens(text, model.tokenize) for text in some]
             for kind, some in texts(args.each).items()

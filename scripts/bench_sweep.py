@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from moe_files import ARCHITECTURES, Size, write_moe
 
 from localspec import Finished, Message, Options, Runtime, Sampling
+from localspec.bench.lab import Lab
 from localspec.core.events import Round
 from localspec.demo import FOLDER
 from localspec.llama.context import Context
@@ -59,7 +60,7 @@ def _pass_seconds(runtime: Runtime, tokens: int, seed: int, *, draft: bool) -> l
 
 def target_context(runtime: Runtime) -> Context:
     """Where its target computes."""
-    pairing = runtime.lend()
+    pairing = Lab(runtime).borrow()
     return next(
         part
         for part in pairing.parts.loaded

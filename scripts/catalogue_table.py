@@ -23,7 +23,7 @@ _HEAD = ("Name", "For", "Download", "Drafter", "Context", "Memory", "Licence")
 _DRAFTING = {
     "draft-model": "a draft model",
     "mtp-embedded": "an MTP layer inside the file",
-    "mtp-sidecar": "an MTP head beside it",
+    "mtp-sidecar": "an MTP head in its own file",
     "eagle3": "an EAGLE-3 head",
     "dflash": "a DFlash head",
     "medusa": "Medusa heads",

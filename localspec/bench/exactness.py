@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from localspec.bench.lab import Lab
 from localspec.core.events import Message, Reply
 from localspec.core.logits import Sampling
 from localspec.core.noise import Noise
@@ -131,7 +132,7 @@ class Comparing:
         seed: int,
     ) -> None:
         """Nothing is compared yet."""
-        self._runtime = runtime
+        self._lab = Lab(runtime)
         self._prompts = prompts
         self._sampling = sampling
         self._max_tokens = max_tokens
@@ -166,12 +167,11 @@ class Comparing:
         self, before: Comparison, setting: Sampling, prompt: str, seed: int
     ) -> Comparison:
         """One prompt more."""
-        runtime, most = self._runtime, self._max_tokens
-        passes = runtime.lend().target.widths
+        lab, most = self._lab, self._max_tokens
+        passes = lab.borrow().target.widths
         passes.clear()
-        plain = answer(runtime, prompt, setting, seed, most, draft=False)
-        with runtime.exercising():
-            drafted = answer(runtime, prompt, setting, seed, most, draft=True)
+        plain = _complete(lab.runtime.answer(_request(prompt, setting, seed, most, draft=False)))
+        drafted = _complete(lab.exercise(_request(prompt, setting, seed, most, draft=True)))
         new = [width for width in passes if width > 1 and width not in self._widths]
         self._widths += passes
         self._noise += self._scorer.batch_noise(self._prompts[:_NOISE_PROMPTS], most, new)
@@ -192,17 +192,24 @@ class Comparing:
         )
 
 
-def answer(
-    runtime: Runtime, prompt: str, sampling: Sampling, seed: int, max_tokens: int, *, draft: bool
-) -> Reply:
-    """One reply, waited for.
+def _request(
+    prompt: str, sampling: Sampling, seed: int, max_tokens: int, *, draft: bool
+) -> ReplyRequest:
+    return ReplyRequest(
+        messages=(Message("user", prompt),),
+        sampling=sampling,
+        seed=seed,
+        max_tokens=max_tokens,
+        draft=draft,
+    )
+
+
+def _complete(reply: Reply) -> Reply:
+    """The reply.
 
     Raises:
         Interrupted: it was cut short.
     """
-    reply = runtime.answer(
-        ReplyRequest((Message("user", prompt),), None, sampling, seed, max_tokens, draft=draft)
-    )
     if reply.finish_reason == "interrupt":
         raise Interrupted("interrupted; what was compared is incomplete")
     return reply
@@ -213,7 +220,8 @@ class Scorer:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._n_vocab = runtime.lend().target_model.n_vocab
+        self._lab = Lab(runtime)
+        self._n_vocab = runtime.pair.target_model.n_vocab
         self._replies: dict[str, tuple[int, ...]] = {}
         """Plain greedy replies that noise is measured on."""
         self._single: dict[str, Logits] = {}
@@ -234,7 +242,8 @@ class Scorer:
     def _noise_of(self, prompt: str, max_tokens: int, width: int) -> Iterator[float]:
         if prompt not in self._replies:
             greedy = Sampling(temperature=0)
-            reply = answer(self._runtime, prompt, greedy, 0, max_tokens, draft=False)
+            request = _request(prompt, greedy, 0, max_tokens, draft=False)
+            reply = _complete(self._runtime.answer(request))
             self._replies[prompt] = reply.tokens
         reply_tokens = self._replies[prompt]
         text = [*self._runtime.encode([Message("user", prompt)]), *reply_tokens]
@@ -266,7 +275,7 @@ class Scorer:
 
     def _rows(self, prompt: list[int], reply: list[int], width: int) -> Logits:
         """Logits (len(reply), V) that chose each token of a reply, read ``width`` at a time."""
-        target = self._runtime.lend().target
+        target = self._lab.borrow().target
         target.read(_SEQ, prompt[:-1])
         tokens = [prompt[-1], *reply[:-1]]
         rows = []
@@ -280,5 +289,5 @@ class Scorer:
             (scores,) = target.score([Work(_SEQ, pending, draft)])
             rows.append(scores.logits.copy())
             target.keep(_SEQ, range(len(rest)))
-        self._runtime.lend()
+        self._runtime.forget()
         return np.concatenate(rows)

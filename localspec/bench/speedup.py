@@ -13,6 +13,7 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from localspec.bench.lab import Lab
 from localspec.bench.workloads import Workload
 from localspec.core.events import Finished, Message, Notice, Reply, Round
 from localspec.core.logits import Sampling
@@ -170,6 +171,7 @@ class Measuring:
     ) -> None:
         """Nothing is measured yet."""
         self._runtime = runtime
+        self._lab = Lab(runtime)
         self._workloads = workloads
         self._temperatures = temperatures
         self._max_tokens = max_tokens
@@ -192,13 +194,13 @@ class Measuring:
                 for i, prompt in enumerate(workload.prompts):
                     yield Step(workload.name, temperature, i, len(workload.prompts))
                     pairs.append(self._pair(prompt, Sampling(temperature=temperature), i))
-                costs = self._runtime.costs()
+                costs = self._lab.costs()
                 curve, drafts = (costs.curve(), costs.drafts()) if costs else ({}, {})
                 self.rows.append(_measured(workload, temperature, pairs, curve, drafts))
 
     def so_far(self) -> Bench:
         """What is done."""
-        costs = self._runtime.costs()
+        costs = self._lab.costs()
         return Bench(
             tuple(self.rows),
             self._spread,

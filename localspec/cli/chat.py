@@ -107,8 +107,8 @@ def draft_of(chat: Chat) -> str | None:
     if draft is not None and draft != NO_DRAFT:
         try:
             file = draft_file(draft)
-            if not file.exists():
-                raise ModelNotFoundError(f"{file} is missing")
+            if not file.path.exists():
+                raise ModelNotFoundError(f"{file.path} is missing")
         except LocalspecError as error:
             tell(f"this chat goes on without the draft that it had: {error}")
             return None

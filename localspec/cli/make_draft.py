@@ -59,8 +59,9 @@ def command(
         raise UsageError("--medusa takes heads as they are; leave --bits, --layers, --search out")
     if medusa is None and kind is not None:
         raise UsageError("--type is for the heads of --medusa")
-    source = resolve(model, "none").target
-    heads.require_model(heads.read_whole(source))
+    file = resolve(model, "none").target
+    heads.require_model(file.header)
+    source = file.path
     if medusa is None:
         where = _of_itself(source, bits, layers, search=search, output=output, force=force)
     else:

@@ -13,7 +13,7 @@ from localspec.cli.output import write, write_json, write_line
 from localspec.core.units import size
 from localspec.models.catalog.catalog import catalog
 from localspec.models.catalog.offers import FIT_SHORT
-from localspec.models.catalog.pair import HubFile, ModelFile, Pair
+from localspec.models.catalog.pair import HubFile, Pair, PairFile
 
 if TYPE_CHECKING:
     from localspec.models.catalog.inventory import Found
@@ -102,7 +102,7 @@ def describe(pair: Pair) -> dict[str, Any]:
     }
 
 
-def describe_file(file: ModelFile) -> dict[str, Any]:
+def describe_file(file: PairFile) -> dict[str, Any]:
     """A file of a pair as JSON."""
     found = file.found()
     facts: dict[str, Any] = {"path": str(found) if found else None, "bytes": file.size}

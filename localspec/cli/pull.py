@@ -108,7 +108,7 @@ def _already_here(name: str, draft: str | None, *, offline: bool) -> dict[str, A
         if not offline:
             return None
         files = resolve(name, draft)
-        found = [files.target, files.draft]
+        found = [files.target.path, files.draft.path if files.draft is not None else None]
     else:
         sources = pair.files if draft is None else (pair.target,)
         if not offline and any(isinstance(f, HubFile) and not f.revision for f in sources):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,7 +15,7 @@ from localspec.errors import LocalspecError, ModelNotFoundError
 
 if TYPE_CHECKING:
     from localspec.models.catalog.pair import Pair
-    from localspec.models.gguf.header import Header
+    from localspec.models.gguf.model_file import ModelFile
 
 
 @click.command("show")
@@ -106,7 +105,7 @@ def _hub_lines(facts: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _placement(facts: dict[str, Any], target: Path, draft: Path | None) -> list[str]:
+def _placement(facts: dict[str, Any], target: ModelFile, draft: ModelFile | None) -> list[str]:
     """How the pair would be placed on this machine; into ``facts`` too."""
     from localspec.models.memory import report
     from localspec.models.memory.fit import fit_files
@@ -121,16 +120,16 @@ def _placement(facts: dict[str, Any], target: Path, draft: Path | None) -> list[
     return ["", *report.table(fit)]
 
 
-def _facts(name: str, target: Path, draft: Path | None) -> dict[str, Any]:
+def _facts(name: str, target: ModelFile, draft: ModelFile | None) -> dict[str, Any]:
     """What the headers of files that are here say."""
     from localspec.models.compat import heads
     from localspec.models.compat.vocabularies import vocabulary_mismatch
     from localspec.models.gguf.vocabulary import HeaderVocabulary, end_tokens
 
-    header = heads.read_whole(target)
+    header = target.header
     facts: dict[str, Any] = {
         "name": name,
-        "target": _file(target, header),
+        "target": _file(target),
         "draft": None,
         "end_tokens": [token.decode("utf-8", "replace") for token in end_tokens(header)],
         "chat_template": header.template is not None,
@@ -139,9 +138,9 @@ def _facts(name: str, target: Path, draft: Path | None) -> dict[str, Any]:
         "own_head_trouble": heads.mtp_trouble(header) if heads.promises_mtp(header) else None,
     }
     if draft is not None:
-        other = heads.read_whole(draft)
+        other = draft.header
         ours, theirs = HeaderVocabulary(header), HeaderVocabulary(other)
-        facts["draft"] = _file(draft, other) | {
+        facts["draft"] = _file(draft) | {
             "kind": heads.kind(other),
             "mismatch": heads.why_apart(header, other),
             "same_vocabulary": vocabulary_mismatch(ours, theirs) is None,
@@ -149,9 +148,10 @@ def _facts(name: str, target: Path, draft: Path | None) -> dict[str, Any]:
     return facts
 
 
-def _file(path: Path, header: Header) -> dict[str, Any]:
+def _file(file: ModelFile) -> dict[str, Any]:
     from localspec.models.gguf.ggml_types import type_name
 
+    path, header = file.path, file.header
     weights: dict[int, int] = {}
     for tensor in header.tensors:
         weights[tensor.ggml_type] = weights.get(tensor.ggml_type, 0) + tensor.n_bytes

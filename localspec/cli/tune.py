@@ -31,6 +31,7 @@ def command(model: str | None, *, as_json: bool, **flags: Any) -> int:
     The first use of a pair does the same by itself; this does it again and shows what it found.
     """
     contain()
+    from localspec.bench.lab import Lab
     from localspec.runtime import Runtime
 
     options = sort_flags(model, flags).options
@@ -47,7 +48,8 @@ def command(model: str | None, *, as_json: bool, **flags: Any) -> int:
         working = Working(ctrl_c)
         passes = _Passes(unfinished, working, threads, kernels, as_json=as_json)
         working.tell("measuring passes")
-        costs = runtime.measure_costs(passes)
+        lab = Lab(runtime)
+        costs = lab.measure_costs(passes)
         working.clear()
         if costs is None:
             raise UsageError(
@@ -56,7 +58,7 @@ def command(model: str | None, *, as_json: bool, **flags: Any) -> int:
             )
         if ctrl_c.pressed:
             raise Interrupted(UNFINISHED)
-        runtime.keep_costs()
+        lab.save_costs()
         unfinished.hold("")
     chosen = _chosen(costs)
     if as_json:

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from localspec.core.values import Tokens
 from localspec.llama.heads.tensors import Matrix, Weight, mapped
-from localspec.models.gguf.header import Header, read_header
+from localspec.models.gguf.header import Header
+from localspec.models.gguf.model_file import ModelFile
 
 _Q4_0, _Q4_K = 2, 12
 _BASE = 10000.0
@@ -27,10 +28,11 @@ def logits(path: Path, tokens: Tokens) -> Matrix:
         ModelNotFoundError, ModelFileError: the file is not there or damaged.
         UnsupportedModelError: weights of a type that is not read here.
     """
-    header = read_header(path)
+    file = ModelFile(path)
+    header = file.header
     weights = {
         name: numbers(weight)
-        for name, weight in mapped(path, {tensor.name for tensor in header.tensors}).items()
+        for name, weight in mapped(file, {tensor.name for tensor in header.tensors}).items()
     }
     epsilon = header.metadata["llama.attention.layer_norm_rms_epsilon"]
     assert isinstance(epsilon, float)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from localspec.chats.drafting_texts import remembered
 from localspec.core.values import Proposal
@@ -39,7 +38,7 @@ from localspec.models.catalog.resolve import NO_DRAFT
 from localspec.models.compat.heads import MEDUSA, MODEL
 from localspec.models.compat.token_map import Translation, too_little, translate
 from localspec.models.compat.vocabularies import vocabulary_mismatch
-from localspec.models.gguf.header import read_header
+from localspec.models.gguf.model_file import ModelFile
 from localspec.models.memory.planner import Fit, draft_kv_type
 
 _FROM_THE_TEXT = frozenset({"suffix", "ngram"})
@@ -54,7 +53,8 @@ class Gathering:
     options: Options
     names: tuple[str, ...]
     """Of the drafters wanted."""
-    file: Path | None
+    target_file: ModelFile
+    file: ModelFile | None
     """Of the draft model, or of the head."""
     files: Brought
     target: Context
@@ -122,8 +122,8 @@ class Gathering:
             return None, refusal
         try:
             if self.files.draft is None:  # llama.cpp may abort on what we could not read
-                read_header(self.file)
-            draft = self.parts.model(self.file, self._fit.draft)
+                _ = self.file.header
+            draft = self.parts.model(self.file.path, self._fit.draft)
         except Interrupted:
             raise
         except LocalspecError as error:
@@ -164,10 +164,11 @@ class Gathering:
     def _opened(self, name: str) -> Drafter:
         if name == MEDUSA:
             return self._computed_here()
-        head = self._model
+        head, file = self._model, self.target_file
         if not self.files.in_target(name):
             assert self.file is not None  # its header was read
-            head = self.parts.model(self.file, self._fit.draft, alone=False)
+            file = self.file
+            head = self.parts.model(file.path, self._fit.draft, alone=False)
         planned = self._fit.draft
         kv_type = planned.kv_type if planned else self._target_kv
 
@@ -175,7 +176,7 @@ class Gathering:
             return self.parts.head(kind, model, self.target, kv_type)
 
         try:
-            found = opened(name, head, self._model, self.files, into, self.favours)
+            found = opened(name, head, file, self._model, self.files, into, self.favours)
         except LocalspecError:
             if head is not self._model:
                 self.parts.unload(head)
@@ -195,10 +196,10 @@ class Gathering:
     def _computed_here(self) -> Drafter:
         """Medusa heads: llama.cpp knows nothing of these."""
         assert self.file is not None  # its header was read
-        heads = self.parts.medusa(self.file, self.target)
+        heads = self.parts.medusa(self.file, self.target_file, self.target)
         layers = 0 if self._fit.draft is None else self._fit.draft.gpu_layers
         tap = self.files.tap(MEDUSA)
-        found = opened_medusa(self.file, layers, heads, self.target, tap, self.favours)
+        found = opened_medusa(self.file.path, layers, heads, self.target, tap, self.favours)
         return self._taken(MEDUSA, found)
 
     def _taken(self, name: str, found: Opened) -> Drafter:

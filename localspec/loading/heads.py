@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -35,6 +36,7 @@ from localspec.loading.options import Options
 from localspec.models.catalog.resolve import NO_DRAFT
 from localspec.models.compat import heads
 from localspec.models.gguf.header import Header
+from localspec.models.gguf.model_file import ModelFile
 
 HEADS = frozenset({heads.MTP, heads.EAGLE3, heads.DFLASH, heads.MEDUSA})
 """Drafters that read the target's hidden states."""
@@ -124,21 +126,19 @@ class Brought:
         return f"head {self.draft.name} cannot draft for {name}: {found}" if found else None
 
 
-def brought(target: Path, draft: Path | None) -> Brought:
-    """What the files bring.
+def brought(target: ModelFile, draft: ModelFile | None) -> Brought:
+    """The drafts that the files bring.
 
     Raises:
         ModelNotFoundError, ModelFileError: the target is not there or damaged.
         UnsupportedModelError: it is a head itself; loading one as a model may abort.
     """
-    model, header = heads.read_whole(target), None
-    heads.require_model(model)
+    heads.require_model(target.header)
+    header = None
     if draft is not None:
-        try:
-            header = heads.read_whole(draft)
-        except LocalspecError:  # loading it will say the same
-            header = None
-    return Brought(model, header)
+        with contextlib.suppress(LocalspecError):  # loading it will say the same
+            header = draft.header
+    return Brought(target.header, header)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,16 +156,22 @@ Open = Callable[[type[Head], Model], Head]
 
 
 def opened(
-    name: str, head: Model, target: Model, files: Brought, into: Open, favours: Proposal
+    name: str,
+    head: Model,
+    file: ModelFile,
+    target: Model,
+    files: Brought,
+    into: Open,
+    favours: Proposal,
 ) -> Opened:
-    """A drafter from a head whose file was checked.
+    """A drafter from a head, whose ``file`` was checked.
 
     Raises:
         UnsupportedModelError, ModelFileError, OutOfMemoryError
     """
     tap = files.tap(name)
     context, features = into(files.context(name), head), Features(tap)
-    _check_words(head.path, min(head.n_vocab, target.n_vocab))
+    _check_words(file, min(head.n_vocab, target.n_vocab))
     fused = isinstance(context, Eagle | Blocks)  # several states in one
     if not fused and context.width != tap.width:  # llama.cpp would read beyond the rows
         raise UnsupportedModelError(
@@ -189,7 +195,7 @@ def opened(
     return Opened(HeadDrafter(model, favours, name, model.depth), of_context(context), features)
 
 
-def _check_words(head: Path, vocabulary: int) -> None:
+def _check_words(head: ModelFile, vocabulary: int) -> None:
     """See that each word of a reduced vocabulary is one of the target's: others abort a pass.
 
     Raises:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from localspec.config import paths
 from localspec.core.events import Loading, ModelInfo, Speculation
@@ -32,6 +31,7 @@ from localspec.loading.resources import Parts, Progress
 from localspec.loading.soundness import required
 from localspec.models.catalog.resolve import Resolved, resolve
 from localspec.models.compat.heads import carries_mtp
+from localspec.models.gguf.model_file import ModelFile
 from localspec.models.memory.fit import fit_files
 from localspec.models.memory.planner import Fit, Wishes, step_down
 from localspec.models.memory.report import needs
@@ -127,7 +127,7 @@ class _Loader:
     def planned(self) -> Fit:
         """Layers, context and KV type for what is going to be loaded."""
         options = self.options
-        check_file(self.files.target)  # it has the clearest words for what is no model
+        check_file(self.files.target.path)  # it has the clearest words for what is no model
         wishes = Wishes(
             context=options.context,
             gpu_layers=options.gpu_layers,
@@ -177,6 +177,7 @@ class _Loader:
         gathering = Gathering(
             options=options,
             names=self.names,
+            target_file=self.files.target,
             file=self.files.draft,
             files=self.brought,
             target=context,
@@ -211,7 +212,8 @@ class _Loader:
         """The target's context, with the kernels that are known to be the better ones for drafting
         here; where that is not known and something is to draft, they are compared first.
         """
-        file, fit, trials = self.files.target, parts.fit, Trials(parts, self.files.target)
+        file, fit = self.files.target.path, parts.fit
+        trials = Trials(parts, file)
         known = trials.bound() if self.anew else trials.known()
         kernels = known or NOT_COMPARED
         model = parts.model(
@@ -230,27 +232,27 @@ class _Loader:
         """About what is read for a drafted token; 0 where nothing computes one."""
         if any(self.brought.in_target(name) for name in self.names):
             return target.n_bytes // max(1, target.n_layer)
-        draft = self.files.draft if uses_draft(self.names, self.brought) else None
-        return draft.stat().st_size if draft is not None else 0
+        draft = self.brought.draft if uses_draft(self.names, self.brought) else None
+        return draft.size if draft is not None else 0  # a missing file is an error later
 
     def info(
         self,
         context: Context,
         drafters: list[Drafter],
-        draft: Path | None,
+        draft: ModelFile | None,
         off: str | None,
         kernels: str,
     ) -> ModelInfo:
         """What callers are told; ``draft`` is the file that is drafted from, if one is."""
-        target = self.files.target
+        target = self.files.target.path
         return ModelInfo(
             target=str(target),
-            draft=str(draft) if draft else None,
+            draft=str(draft.path) if draft else None,
             backend=backend(),
             context=context.capacity,
             name=self.files.name,
             target_bytes=target.stat().st_size,
-            draft_bytes=draft.stat().st_size if draft else 0,
+            draft_bytes=draft.path.stat().st_size if draft else 0,
             threads=context.threads,
             speculation=Speculation("off", off) if off else Speculation("on"),
             notices=tuple(self.notices),

@@ -13,6 +13,7 @@ from localspec.llama.heads.base import Head
 from localspec.llama.heads.medusa import Medusa, opened
 from localspec.llama.model import Model
 from localspec.llama.threads import choose_threads
+from localspec.models.gguf.model_file import ModelFile
 from localspec.models.memory.layers import BATCH, Share
 from localspec.models.memory.planner import Fit
 
@@ -110,10 +111,10 @@ class Parts:
         self.loaded.insert(0, made)
         return made
 
-    def medusa(self, path: Path, target: Context) -> Medusa:
+    def medusa(self, head: ModelFile, target_file: ModelFile, target: Context) -> Medusa:
         """The Medusa heads in a file, on the target's device."""
         on_gpu = self.fit.draft is not None and self.fit.draft.gpu_layers > 0
-        made = opened(path, target.model.path, on_gpu=on_gpu, threads=target.threads)
+        made = opened(head, target_file, on_gpu=on_gpu, threads=target.threads)
         self.loaded.insert(0, made)
         return made
 

@@ -31,7 +31,8 @@ from localspec.errors import (
     UsageError,
 )
 from localspec.files.new_file import require_free, unfinished
-from localspec.models.compat import heads, medusa
+from localspec.models.compat import medusa
+from localspec.models.gguf.model_file import ModelFile
 from localspec.models.gguf.safetensors import Stored, read_safetensors
 from localspec.models.gguf.shards import shards
 from localspec.models.gguf.writer import Tensor, total, write_gguf
@@ -84,7 +85,7 @@ def make(
         LocalspecError: no room on the disk.
         Interrupted
     """
-    header = heads.read_whole(target)
+    header = ModelFile(target).header
     source, parts = _files(checkpoint)
     require_free(where, [*shards(target), *parts], replace=replace)
     stored = [read_safetensors(part, lambda name: _usual(name) is not None) for part in parts]

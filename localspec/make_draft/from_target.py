@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from localspec.bench.lab import Lab
 from localspec.bench.speedup import Answered, answer
 from localspec.bench.workloads import WORKLOADS
 from localspec.config import paths
@@ -134,7 +135,7 @@ def search(
         LocalspecError, Interrupted
     """
     with Runtime.open(Options(model=str(model), draft="none", drafter=("suffix",))) as runtime:
-        costs = runtime.measure_costs()
+        costs = Lab(runtime).measure_costs()
     curve = costs.curve() if costs is not None else {1: 1.0}
     found = []
     for layers in candidates(layer_count(model)):

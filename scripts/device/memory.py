@@ -78,7 +78,7 @@ def _fit(case: Case, placement: Placement) -> Row:
 
 def _loaded(options: Options) -> Loaded:
     with library.listening() as lines, Runtime.open(options) as runtime:
-        shares = runtime.lend().parts.fit.shares
+        shares = runtime.pair.parts.fit.shares
     on_gpu = any(share.gpus and sum(share.gpus) for share in shares)
     planned = sum(sum(share.gpus) if on_gpu else share.host for share in shares)
     splits = [int(found[1]) for line in lines if (found := _SPLITS.search(line))]
@@ -103,9 +103,9 @@ def _too_small(case: Case, part: float) -> Row:
     options = replace(case.options(ALL), gpu_layers=None, draft_gpu_layers=None)
     try:
         with Runtime.open(options) as runtime:
-            need = sum(sum(share.gpus) for share in runtime.lend().parts.fit.shares)
+            need = sum(sum(share.gpus) for share in runtime.pair.parts.fit.shares)
         with _lied(int(part * need)), Runtime.open(options) as runtime:
-            fit, notices = runtime.lend().parts.fit, runtime.info.notices
+            fit, notices = runtime.pair.parts.fit, runtime.info.notices
             found = verify(runtime, VERIFY[:1], [GREEDY], max_tokens=24, seed=1)
     except LocalspecError as error:
         return finding(_GROUP, what, f"{type(error).__name__}: {error}")

@@ -18,6 +18,7 @@ from device.machine import software
 from device.pairs import ALL, PARTLY, Case, Placement
 from device.rows import Row, finding, judged, ok, skipped
 from localspec import GREEDY, Finished, Message, Reply, Runtime
+from localspec.bench.lab import Lab
 from localspec.core.events import Reading, Round
 from localspec.core.target import Work
 from localspec.core.values import no_draft
@@ -111,7 +112,7 @@ def _resumed(what: str, case: Case, placement: Placement, folder: Path) -> Row:
     for logits in (first, second):
         with Runtime.open(case.options(placement)) as runtime:
             tokens = runtime.encode(text)
-            pairing = runtime.lend()
+            pairing = Lab(runtime).borrow()
             target, shelf = pairing.target, KvStore(pairing.identity, folder / "states")
             identities.append(pairing.identity)
             if logits is first:

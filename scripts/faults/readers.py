@@ -182,6 +182,7 @@ def native(chance: random.Random, folder: Path) -> str | None:
     since llama.cpp may abort: what is found here is to be recognised before.
     """
     from localspec.llama.model import Model
+    from localspec.models.gguf.model_file import ModelFile
     from localspec.models.memory.fit import fit_files
     from localspec.models.memory.planner import Wishes
 
@@ -190,7 +191,7 @@ def native(chance: random.Random, folder: Path) -> str | None:
     path.write_bytes(head + _GGUF[_HEADER_BYTES:])
 
     def read() -> None:
-        fit_files(path, None, Wishes())
+        fit_files(ModelFile(path), None, Wishes())
         model = Model(path, gpu_layers=0)
         try:
             for token in model.tokenize("a b\n", special=True, bos=model.adds_bos):

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from conftest import Files
 
-from localspec import GREEDY, Message, Options, Runtime, Sampling
-from localspec.bench.exactness import Comparison, Divergence, Scorer, Verification, answer, verify
+from localspec import GREEDY, Message, Options, ReplyRequest, Runtime, Sampling
+from localspec.bench.exactness import Comparison, Divergence, Scorer, Verification, verify
 from localspec.cli.verify import report
 from localspec.core.noise import Noise
 from localspec.core.plan import PLAIN, Branching, Standing
@@ -48,10 +48,15 @@ def runtime(files: Files) -> Runtime:
     return Runtime.open(Options(model=str(files.target), draft=str(files.draft), draft_max=3))
 
 
+def hello(sampling: Sampling, *, draft: bool = True) -> ReplyRequest:
+    messages = (Message("user", "hello"),)
+    return ReplyRequest(messages, sampling=sampling, seed=1, max_tokens=20, draft=draft)
+
+
 def test_a_wrong_token_is_no_near_tie(runtime: Runtime) -> None:
     """Negative control: a reply that differs where the target was sure."""
     with runtime:
-        plain = answer(runtime, "hello", GREEDY, 1, 20, draft=False)
+        plain = runtime.answer(hello(GREEDY, draft=False))
         scorer = Scorer(runtime)
         tokens = runtime.encode([Message("user", "hello")])
         row = scorer._rows(tokens, list(plain.tokens[:3]), 1)[-1]
@@ -77,9 +82,9 @@ def test_an_infinite_gap_is_valid_json() -> None:
 
 def test_replies_go_on_unharmed_between_measurements(runtime: Runtime) -> None:
     with runtime:
-        before = answer(runtime, "hello", Sampling(), 1, 20, draft=True)
+        before = runtime.answer(hello(Sampling()))
         result = verify(runtime, ["a", "b"], [Sampling()], max_tokens=10, seed=3)
-        after = answer(runtime, "hello", Sampling(), 1, 20, draft=True)
+        after = runtime.answer(hello(Sampling()))
     assert result.exact
     assert before.tokens == after.tokens
 

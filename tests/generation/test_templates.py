@@ -17,7 +17,6 @@ from localspec.generation.chat_template import PLAIN_TEMPLATE, Template
 from localspec.generation.template_process import TemplateProcess
 from localspec.generation.template_program import LONGEST_SOURCE, is_bounded
 from localspec.models.catalog.resolve import resolve
-from localspec.models.gguf.header import read_header
 
 HELLO = [Message("user", "hello")]
 ENDLESS = (
@@ -108,7 +107,7 @@ def test_only_templates_that_keep_and_call_nothing_run_here(files: Files) -> Non
     ours = [
         PLAIN_TEMPLATE,
         gguf_tools.CHATML,
-        read_header(resolve("demo", None).target).template or "",
+        resolve("demo", None).target.header.template or "",
     ]
     assert all(is_bounded(source) for source in ours)
     for source in (

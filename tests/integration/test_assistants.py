@@ -36,6 +36,7 @@ from localspec.llama.heads.shared_kv import Assistant
 from localspec.llama.model import Model
 from localspec.llama.target import LlamaTarget
 from localspec.models.compat import heads
+from localspec.models.gguf.model_file import ModelFile
 from localspec.models.gguf.sizes import sizes_of
 from localspec.policy import Fixed
 from localspec.verifiers import verifier
@@ -286,11 +287,11 @@ def test_a_target_that_holds_tokens_cannot_be_shared(folder: Path, stack: Stack)
 
 def test_assistants_of_another_target_are_refused_by_numbers(folder: Path, tmp_path: Path) -> None:
     """llama.cpp would read past the target's keys or abort."""
-    target = heads.read_whole(folder / "target.gguf")
+    target = ModelFile(folder / "target.gguf").header
 
     def trouble(**changes: object) -> str:
         head = head_files.write_assistant(tmp_path / "head.gguf", **changes)  # type: ignore[arg-type]
-        return heads.head_trouble(heads.read_whole(head), target) or ""
+        return heads.head_trouble(ModelFile(head).header, target) or ""
 
     assert trouble() == ""
     assert "hidden size of 96, and target.gguf has 64" in trouble(target_width=96)
@@ -301,22 +302,22 @@ def test_assistants_of_another_target_are_refused_by_numbers(folder: Path, tmp_p
     assert "its own width is that of target.gguf, 64" in trouble(width=64)
     assert "2 layers, 1 of them for prediction" in trouble(nextn=1)
     assert "lacks blk.0.post_ffw_norm.weight" in trouble(leave_out="post_ffw_norm")
-    glm = heads.read_whole(head_files.write_mtp(tmp_path / "glm.gguf"))
-    found = heads.head_trouble(heads.read_whole(folder / "assistant.gguf"), glm)
+    glm = ModelFile(head_files.write_mtp(tmp_path / "glm.gguf")).header
+    found = heads.head_trouble(ModelFile(folder / "assistant.gguf").header, glm)
     assert "a model of gemma4, not of glm4moe" in (found or "")
-    odd = heads.read_whole(head_files.write_gemma(tmp_path / "odd.gguf", layers=5))
-    found = heads.head_trouble(heads.read_whole(folder / "assistant.gguf"), odd)
+    odd = ModelFile(head_files.write_gemma(tmp_path / "odd.gguf", layers=5)).header
+    found = heads.head_trouble(ModelFile(folder / "assistant.gguf").header, odd)
     assert "slide" in (found or "")
 
 
 def test_what_ends_a_text_may_differ_but_not_what_ids_stand_for(
     folder: Path, tmp_path: Path
 ) -> None:
-    target = heads.read_whole(folder / "target.gguf")
+    target = ModelFile(folder / "target.gguf").header
     ends = head_files.write_assistant(tmp_path / "ends.gguf", eos=1)
-    assert heads.head_trouble(heads.read_whole(ends), target) is None
+    assert heads.head_trouble(ModelFile(ends).header, target) is None
     foreign = head_files.write_assistant(tmp_path / "foreign.gguf", words=foreign_vocabulary(70))
-    found = heads.head_trouble(heads.read_whole(foreign), target) or ""
+    found = heads.head_trouble(ModelFile(foreign).header, target) or ""
     assert "the vocabularies differ from id 70 on" in found
 
 
@@ -332,4 +333,4 @@ def test_an_assistant_cannot_run_alone(folder: Path) -> None:
 
 
 def test_an_assistant_needs_no_memory_for_a_cache(folder: Path) -> None:
-    assert not any(sizes_of(folder / "assistant.gguf").kv_width)
+    assert not any(sizes_of(ModelFile(folder / "assistant.gguf").header).kv_width)

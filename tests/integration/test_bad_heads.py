@@ -21,6 +21,7 @@ from localspec.llama.heads.base import Head
 from localspec.llama.model import Model
 from localspec.models.catalog.resolve import resolve
 from localspec.models.compat import heads
+from localspec.models.gguf.model_file import ModelFile
 
 Change = Callable[[np.ndarray], np.ndarray | None]
 
@@ -219,7 +220,7 @@ def test_a_layer_for_prediction_that_is_not_whole_is_left_alone(
 ) -> None:
     hy = made / "carrying" / "hy.gguf"
     path = altered(hy, tmp_path / "hy.gguf", tensors={name: gone})
-    assert f"{name} is not in it" in (heads.mtp_trouble(heads.read_whole(path)) or "")
+    assert f"{name} is not in it" in (heads.mtp_trouble(ModelFile(path).header) or "")
 
 
 def test_a_layer_for_prediction_with_norms_of_16_bits_is_left_alone(
@@ -238,7 +239,7 @@ def test_a_layer_for_prediction_of_numbers_that_are_not_computed_with_is_left_al
 ) -> None:
     glm = made / "carrying" / "glm.gguf"
     bad = altered(glm, tmp_path / "glm.gguf", tensors={"blk.2.attn_q.weight": as_type(kind)})
-    assert "which cannot be computed with" in (heads.mtp_trouble(heads.read_whole(bad)) or "")
+    assert "which cannot be computed with" in (heads.mtp_trouble(ModelFile(bad).header) or "")
 
 
 def test_a_hybrid_target_whose_layer_was_left_out_runs_without_it(tmp_path: Path) -> None:
@@ -292,7 +293,7 @@ def test_a_head_beside_a_target_is_found_whatever_it_is_called(made: Path, tmp_p
     assert resolve(str(target), None).draft is None
     head = shutil.copy(made / "heads" / "eagle.gguf", tmp_path / "readme.gguf")
     found = resolve(str(target), None)
-    assert (found.draft, found.notices) == (head, ())
+    assert (found.draft, found.notices) == (ModelFile(head), ())
     assert resolve(str(target), "none").draft is None
 
 
@@ -312,9 +313,9 @@ def test_layers_beside_a_target_with_more_layers_than_theirs_are_refused(tmp_pat
     two = head_files.write_mtp(tmp_path / "two.gguf", layers=2)
     three = head_files.write_mtp(tmp_path / "three.gguf", layers=3)
     head_files.split(two, tmp_path / "trunk.gguf", tmp_path / "beside.gguf")
-    head = heads.read_whole(tmp_path / "beside.gguf")
+    head = ModelFile(tmp_path / "beside.gguf").header
     for path, trouble in ((three, "a model of 2 layers, and three.gguf has 3"), (two, None)):
-        found = heads.head_trouble(head, heads.read_whole(path))
+        found = heads.head_trouble(head, ModelFile(path).header)
         assert found == (trouble and f"it was made for {trouble}")
 
 
@@ -345,7 +346,7 @@ def test_nothing_is_said_of_heads_that_another_model_of_the_folder_may_be_meant_
 
 
 def test_a_folder_stands_for_the_only_model_in_it(folder: Path) -> None:
-    assert resolve(str(folder), None).target == folder / "target.gguf"
+    assert resolve(str(folder), None).target.path == folder / "target.gguf"
     gguf_tools.write_llama(folder / "wider.gguf", width=96)
     with pytest.raises(ModelFileError, match=r"is a directory; give a \.gguf file in it"):
         Runtime.open(Options(str(folder)))
@@ -355,7 +356,7 @@ def test_any_file_of_a_model_in_several_stands_for_it(tmp_path: Path) -> None:
     first, second = (tmp_path / f"m-0000{i}-of-00002.gguf" for i in (1, 2))
     gguf_tools.write_llama(first)
     second.write_bytes(b"")
-    assert resolve(str(second), None).target == first
+    assert resolve(str(second), None).target.path == first
 
 
 def test_a_link_to_a_target_finds_the_heads_beside_it_after_those_beside_the_link(
@@ -366,9 +367,9 @@ def test_a_link_to_a_target_finds_the_heads_beside_it_after_those_beside_the_lin
     elsewhere.mkdir()
     link = elsewhere / "mine.gguf"
     link.symlink_to(folder / "target.gguf")
-    assert resolve(str(link), None).draft == fits
+    assert resolve(str(link), None).draft == ModelFile(fits)
     nearer = head_files.write_eagle(elsewhere / "nearer.gguf")
-    assert resolve(str(link), None).draft == nearer
+    assert resolve(str(link), None).draft == ModelFile(nearer)
 
 
 def test_a_head_is_shown_as_one(
@@ -404,7 +405,7 @@ def test_of_several_heads_of_a_kind_the_one_called_like_the_target_drafts(
         shutil.copy(made / "heads" / "eagle.gguf", tmp_path / f"{target.stem}-head.gguf")
     for name in ("model-9b", "model-4b"):
         found = resolve(str(tmp_path / f"{name}.gguf"), None)
-        assert found.draft == tmp_path / f"{name}-head.gguf"
+        assert found.draft == ModelFile(tmp_path / f"{name}-head.gguf")
 
 
 # -- room -----------------------------------------------------------------------------------------
@@ -427,7 +428,7 @@ def test_without_room_for_the_head_the_text_drafts_and_it_is_said(
         assert notice.startswith("the eagle3 head does not fit: no context of 1024 tokens")
         assert notice.endswith("drafting from the text instead")
         assert runtime.info.draft is None
-        loaded = [part for part in runtime._loaded.parts.loaded if isinstance(part, Model)]
+        loaded = [part for part in runtime._pair.parts.loaded if isinstance(part, Model)]
         assert [model.path for model in loaded] == [target]  # nothing of the head stays
         said = last(runtime.reply(HELLO, sampling=GREEDY, max_tokens=20))
     assert set(said.stats.by_drafter) <= {"suffix"}

@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 
 from localspec import GREEDY, Finished, Message, Options, Reply, Runtime, Sampling
 from localspec.bench.exactness import verify
+from localspec.bench.lab import Lab
 from localspec.bench.verify_prompts import VERIFY
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
@@ -145,10 +146,10 @@ def test_rejection_draws_the_next_token_from_the_targets_distribution() -> None:
     runs = 10_000
     options = Options(drafter=("model",), draft_max=2, verifier="rejection", threads=1)
     with Runtime.open(options) as runtime:
-        processor = LogitsProcessor(FULL, runtime.lend().target_model.n_vocab)
+        processor = LogitsProcessor(FULL, runtime.pair.target_model.n_vocab)
 
         def next_token(prompt: list[int]) -> object:
-            target = runtime.lend().target
+            target = Lab(runtime).borrow().target
             target.read(0, prompt[:-1])
             (scores,) = target.score([Work(0, prompt[-1], no_draft("test"))])
             return processor(scores.logits[0], prompt)
@@ -160,7 +161,7 @@ def test_rejection_draws_the_next_token_from_the_targets_distribution() -> None:
         prompt, p = prompts[at], known[at]
         assert entropies[at] > 0.5
 
-        parts = runtime.lend()
+        parts = Lab(runtime).borrow()
         parts.target.read(0, prompt[:-1])
         counts = dict.fromkeys(p.ids.tolist(), 0)
         accepted = 0

@@ -29,6 +29,7 @@ from localspec.llama.heads.hidden_states import Features, LayerInputs
 from localspec.llama.model import Model
 from localspec.llama.target import LlamaTarget
 from localspec.models.compat import heads
+from localspec.models.gguf.model_file import ModelFile
 
 BLOCK = 6
 
@@ -224,11 +225,11 @@ def test_at_the_end_of_the_context_blocks_are_shorter(stack: Callable[..., Stack
 def test_heads_that_cannot_draft_are_refused_by_name_and_numbers(
     folder: Path, tmp_path: Path
 ) -> None:
-    target = heads.read_whole(folder / "target.gguf")
+    target = ModelFile(folder / "target.gguf").header
 
     def trouble(**changes: object) -> str:
         head = head_files.write_dflash(tmp_path / "head.gguf", **changes)  # type: ignore[arg-type]
-        return heads.head_trouble(heads.read_whole(head), target) or ""
+        return heads.head_trouble(ModelFile(head).header, target) or ""
 
     assert trouble() == ""
     assert "the layers 1, 7, and target.gguf has 4 layers" in trouble(reads=(1, 7))
@@ -239,8 +240,8 @@ def test_heads_that_cannot_draft_are_refused_by_name_and_numbers(
     assert "a DSpark head" in trouble(also="markov_w1.weight")
     assert "a DFlash 2 head" in trouble(also="selector_hidden.weight")
     assert "lacks blk.1.ffn_norm.weight" in trouble(leave_out="blk.1.ffn_norm.weight")
-    glm = heads.read_whole(head_files.write_mtp(tmp_path / "glm.gguf"))
-    found = heads.head_trouble(heads.read_whole(folder / "owning.gguf"), glm) or ""
+    glm = ModelFile(head_files.write_mtp(tmp_path / "glm.gguf")).header
+    found = heads.head_trouble(ModelFile(folder / "owning.gguf").header, glm) or ""
     assert "does not give away what enters the layers of glm.gguf (glm4moe)" in found
     other = head_files.write_dflash(tmp_path / "other.gguf", reads=(1, 7))
     with pytest.raises(DraftIncompatibleError, match=r"other\.gguf .* 4 layers"):

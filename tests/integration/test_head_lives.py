@@ -92,7 +92,7 @@ class Life:
 
     def __post_init__(self) -> None:
         # Both then read a reply of before as the tokens that it was made of.
-        self.plain._wording = self.runtime._wording
+        self.plain._runner.prompts = self.runtime._runner.prompts
 
     def ask(
         self,
@@ -113,7 +113,7 @@ class Life:
                 stood = event.accepted / event.drafted
                 self.outcomes.add("all" if stood == 1 else "some" if stood else "none")
         assert isinstance(event, Finished)
-        self.plain.lend()
+        self.plain.forget()
         *_, right = self.plain.reply(messages, **asked, draft=False)
         assert isinstance(right, Finished)
         found, expected = event.reply.tokens, right.reply.tokens

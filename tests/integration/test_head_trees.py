@@ -36,6 +36,7 @@ from localspec.errors import ContextFullError, DecodeError, DraftIncompatibleErr
 from localspec.llama.heads.base import Head
 from localspec.loading.drafter_registry import broad, wanted
 from localspec.loading.heads import brought
+from localspec.models.gguf.model_file import ModelFile
 from localspec.verifiers import Match, Rejection
 
 FEW = Sampling(temperature=1.0, logit_bias=tuple((token, 50.0) for token in range(3, 9)))
@@ -356,14 +357,16 @@ def test_more_nodes_or_tokens_than_there_is_room_for_are_refused(
 def test_a_tree_is_of_what_the_pair_brings(head_pairs: dict[str, Pair]) -> None:
     for kind in KINDS:
         pair = head_pairs[kind]
-        files = brought(pair.target, pair.head)
+        files = brought(ModelFile(pair.target), pair.head and ModelFile(pair.head))
         assert wanted(with_trees(pair), files) == (pair.drafter,)
         assert wanted(with_trees(pair, drafter=("suffix", "tree")), files) == (
             "suffix",
             pair.drafter,
         )
     plain = head_pairs["eagle3, borrowing"].target
-    assert wanted(Options(str(plain), drafter=("tree",)), brought(plain, None)) == ("tree",)
+    assert wanted(Options(str(plain), drafter=("tree",)), brought(ModelFile(plain), None)) == (
+        "tree",
+    )
 
 
 def test_a_given_length_means_chains_unless_a_tree_is_asked_for(
@@ -380,7 +383,7 @@ def test_without_a_given_length_breadth_is_left_to_the_controller(
     head_pairs: dict[str, Pair], stack: Callable[..., Stack]
 ) -> None:
     context, names = stack("mtp").context, ("suffix", "mtp")
-    files = brought(head_pairs["mtp"].target, None)
+    files = brought(ModelFile(head_pairs["mtp"].target), None)
     assert set(broad(Options(), names, files, context)) == {"mtp"}
     assert broad(Options(draft_max=3), names, files, context) == {}
     assert set(broad(with_trees(head_pairs["mtp"]), names, files, context)) == {"mtp"}

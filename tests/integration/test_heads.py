@@ -21,6 +21,7 @@ from scipy import stats
 from stacks import Following, prompt
 
 from localspec import GREEDY, Message, Options, Runtime, Sampling
+from localspec.bench.lab import Lab
 from localspec.core.logits import LogitsProcessor
 from localspec.core.target import Work
 from localspec.core.values import Distribution, Proposal, no_draft
@@ -35,6 +36,7 @@ from localspec.llama.limits import ROLLBACK
 from localspec.llama.model import Model
 from localspec.models.compat import heads
 from localspec.models.gguf.header import Header
+from localspec.models.gguf.model_file import ModelFile
 from localspec.models.gguf.sizes import sizes_of
 
 KINDS = (
@@ -123,7 +125,7 @@ def test_layers_in_a_file_beside_the_target_draft_as_inside_it(tmp_path: Path) -
 def test_layers_beside_a_target_are_planned_as_what_they_are(tmp_path: Path) -> None:
     whole, trunk, beside = (tmp_path / f"{name}.gguf" for name in ("whole", "trunk", "beside"))
     head_files.split(head_files.write_hybrid(whole), trunk, beside)
-    alone, with_trunk = sizes_of(beside), sizes_of(whole)
+    alone, with_trunk = sizes_of(ModelFile(beside).header), sizes_of(ModelFile(whole).header)
     assert alone.kv_all(512, "f16") * alone.n_layer < with_trunk.kv_all(512, "f16")
     assert not alone.doubts
 
@@ -274,7 +276,7 @@ def joint(
     runtime: Runtime, said: list[Message], sampling: Sampling
 ) -> dict[tuple[int, int], float]:
     """The probability of the first two tokens of a reply, of those that are not rare."""
-    pairing = runtime.lend()
+    pairing = Lab(runtime).borrow()
     processor = LogitsProcessor(sampling, pairing.target_model.n_vocab)
     tokens = runtime.encode(said)
 
@@ -395,10 +397,10 @@ def test_stopping_does_not_leave_a_recurrent_state_halfway(
 def test_heads_of_another_target_are_refused_by_numbers(
     head_pairs: dict[str, Pair], tmp_path: Path
 ) -> None:
-    dense = heads.read_whole(head_pairs["eagle3, owning"].target)
+    dense = ModelFile(head_pairs["eagle3, owning"].target).header
 
     def trouble(head: Path, target: Header = dense) -> str:
-        return heads.head_trouble(heads.read_whole(head), target) or ""
+        return heads.head_trouble(ModelFile(head).header, target) or ""
 
     assert trouble(head_pairs["eagle3, owning"].head) == ""
     far = head_files.write_eagle(tmp_path / "far.gguf", layers=(1, 2, 9))
@@ -407,7 +409,7 @@ def test_heads_of_another_target_are_refused_by_numbers(
     wide = head_files.write_eagle(tmp_path / "wide.gguf", target_width=128)
     assert "hidden size of 128" in trouble(wide)
     assert "has 64" in trouble(wide)
-    glm = heads.read_whole(head_pairs["mtp"].target)
+    glm = ModelFile(head_pairs["mtp"].target).header
     assert "glm4moe" in trouble(head_pairs["eagle3, owning"].head, glm)
     two = head_files.write_eagle(tmp_path / "two.gguf", layers=(1, 2))
     assert "three are needed" in trouble(two)
@@ -415,7 +417,7 @@ def test_heads_of_another_target_are_refused_by_numbers(
 
 def test_a_layer_that_is_only_promised_is_named_and_the_text_drafts(tmp_path: Path) -> None:
     path = head_files.write_mtp(tmp_path / "promised.gguf", block=False)
-    header = heads.read_whole(path)
+    header = ModelFile(path).header
     assert heads.promises_mtp(header)
     assert "blk.2.nextn.eh_proj.weight is not in it" in (heads.mtp_trouble(header) or "")
     with pytest.raises(DraftIncompatibleError, match="nextn"):

@@ -30,6 +30,7 @@ from localspec.llama.heads.medusa_weights import parts
 from localspec.llama.heads.mtp import MtpLayer
 from localspec.llama.model import Model
 from localspec.llama.target import LlamaTarget
+from localspec.models.gguf.model_file import ModelFile
 
 HEADS = Path(__file__).parents[1] / "data" / "heads"
 WIDTH, LAYERS = 256, (2, 4, 5)
@@ -160,7 +161,7 @@ def test_the_medusa_heads_say_what_pytorch_says(
     context = Whole(target, **SIZES)
     opened += [target, context]
     states = np.stack([final_state(context, recorded.tokens[:n]) for n in recorded.starts])
-    made_of = parts(wide / "medusa.gguf", wide / "target.gguf")
+    made_of = parts(ModelFile(wide / "medusa.gguf"), ModelFile(wide / "target.gguf"))
     given = {} if how is medusa.Reckoned else {"on_gpu": False, "threads": 1}
     heads = how(made_of, **given)
     found = heads.guess(states, heads.count).swapaxes(0, 1).copy()

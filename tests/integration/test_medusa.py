@@ -28,6 +28,7 @@ from localspec.drafters.heads.medusa import MedusaChains, MedusaDrafter, MedusaM
 from localspec.errors import DraftIncompatibleError, OutOfMemoryError, UnsupportedModelError
 from localspec.loading import resources
 from localspec.models.compat import heads
+from localspec.models.gguf.model_file import ModelFile
 from localspec.models.memory.fit import fit_files
 from localspec.models.memory.planner import Wishes
 from localspec.policy import Fixed
@@ -161,11 +162,11 @@ def test_a_file_of_heads_is_used_without_being_told(pair: tuple[Path, Path]) -> 
 def test_heads_of_another_target_are_refused_by_numbers(
     pair: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    target = heads.read_whole(pair[0])
+    target = ModelFile(pair[0]).header
 
     def trouble(**settings: object) -> str:
         file = head_files.write_medusa(tmp_path / "h.gguf", **settings)
-        return heads.head_trouble(heads.read_whole(file), target) or ""
+        return heads.head_trouble(ModelFile(file).header, target) or ""
 
     assert trouble() == trouble(own=(0, 1, 2), blocks=2) == ""
     assert "hidden size of 96, and target.gguf has 64" in trouble(width=96)
@@ -223,7 +224,7 @@ def test_heads_beside_a_target_are_found_and_where_they_fail_the_text_drafts(
 def test_heads_that_compute_no_numbers_are_given_up_and_the_text_goes_on(
     pair: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    rows = heads.read_whole(pair[0]).n_vocab
+    rows = ModelFile(pair[0]).header.n_vocab
     nothing = [np.full((rows, head_files.WIDTH), np.nan, np.float32)] * 3
     broken = pair[0], head_files.write_medusa(tmp_path / "broken.gguf", outputs=nothing)
     sampling = Sampling(temperature=1.0, logit_bias=ENDLESS)
@@ -240,12 +241,12 @@ def test_a_plan_counts_the_weights_and_the_copy_of_a_matrix_that_is_borrowed(
     pair: tuple[Path, Path], tmp_path: Path
 ) -> None:
     own = head_files.write_medusa(tmp_path / "own.gguf", own=(0, 1, 2))
-    target = heads.read_whole(pair[0])
+    target = ModelFile(pair[0]).header
     (matrix,) = [t.n_bytes for t in target.tensors if t.name == "token_embd.weight"]
     for file, borrowed in ((own, 0), (pair[1], matrix)):
-        fit = fit_files(pair[0], file, Wishes())
+        fit = fit_files(ModelFile(pair[0]), ModelFile(file), Wishes())
         assert fit.draft is not None
-        assert fit.draft.weights == heads.read_whole(file).weight_bytes + borrowed
+        assert fit.draft.weights == ModelFile(file).header.weight_bytes + borrowed
 
 
 # -- on tables -------------------------------------------------------------------------------------

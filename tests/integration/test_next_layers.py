@@ -32,6 +32,7 @@ from localspec.llama.model import Model
 from localspec.llama.target import LlamaTarget
 from localspec.models.compat import heads
 from localspec.models.gguf.header import Header, TensorInfo
+from localspec.models.gguf.model_file import ModelFile
 
 Write = Callable[[Path], Path]
 CHAINED = ("hy_v3", "mimo2", "step35")
@@ -232,7 +233,7 @@ def test_chains_that_cannot_run_are_named_before_anything_is_loaded(
     folder: Path, tmp_path: Path
 ) -> None:
     def trouble(path: Path) -> str:
-        return heads.mtp_trouble(heads.read_whole(path)) or ""
+        return heads.mtp_trouble(ModelFile(path).header) or ""
 
     assert [trouble(folder / f"{name}.gguf") for name in CHAINED] == [""] * 3
     two = head_files.write_hybrid(tmp_path / "two.gguf", next_layers=2)

@@ -356,6 +356,16 @@ def test_loading_a_draft_of_the_catalogue_can_be_cancelled(files: Files) -> None
         )
 
 
+def test_a_template_that_runs_in_a_process_of_its_own_does_not_keep_a_model_from_opening(
+    files: Files, tmp_path: Path
+) -> None:
+    template = "{% macro turn(m) %}[{{ m.role }}]{{ m.content }}{% endmacro %}"
+    template += "{% for m in messages %}{{ turn(m) }}{% endfor %}"
+    path = gguf_tools.write_llama(tmp_path / "macro.gguf", template=template)
+    with Runtime.open(Options(model=str(path), drafter=("off",), context=256)) as runtime:
+        assert runtime.render([Message("user", "hi")]) == "[user]hi"
+
+
 def test_a_model_without_a_template_gets_a_plain_one(files: Files, tmp_path: Path) -> None:
     bare = gguf_tools.write_llama(tmp_path / "bare.gguf", template=None)
     with Runtime.open(Options(model=str(bare), draft_max=2)) as runtime:

@@ -20,6 +20,7 @@ from localspec.llama.heads.medusa_weights import parts
 from localspec.llama.limits import OUTPUTS
 from localspec.llama.model import Model
 from localspec.llama.target import LlamaTarget
+from localspec.models.gguf.model_file import ModelFile
 
 TYPES = (
     gguf.GGMLQuantizationType.F32,
@@ -44,7 +45,7 @@ def test_ggml_and_numpy_agree(
     own: tuple[int, ...],
 ) -> None:
     file = write_medusa(tmp_path / "heads.gguf", blocks=blocks, own=own, kind=kind)
-    made_of = parts(file, target_file)
+    made_of = parts(ModelFile(file), ModelFile(target_file))
     by_ggml, by_numpy = Computed(made_of, on_gpu=False, threads=1), Reckoned(made_of)
     assert by_ggml.count == by_numpy.count == 3
     states = np.random.default_rng(1).normal(0, 1, (4, WIDTH)).astype(np.float32)
@@ -62,9 +63,13 @@ def test_without_the_calls_of_ggml_numpy_computes(
     tmp_path: Path, target_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = write_medusa(tmp_path / "heads.gguf")
-    assert isinstance(opened(file, target_file, on_gpu=False, threads=1), Computed)
+    assert isinstance(
+        opened(ModelFile(file), ModelFile(target_file), on_gpu=False, threads=1), Computed
+    )
     monkeypatch.setattr(ggml, "calls", lambda: None)
-    assert isinstance(opened(file, target_file, on_gpu=False, threads=1), Reckoned)
+    assert isinstance(
+        opened(ModelFile(file), ModelFile(target_file), on_gpu=False, threads=1), Reckoned
+    )
 
 
 def test_the_states_are_those_that_the_output_matrix_is_applied_to(target_file: Path) -> None:

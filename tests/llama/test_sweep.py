@@ -279,7 +279,7 @@ def test_a_swept_pass_touches_as_many_experts_as_one_of_a_real_round(
     with Runtime.open(options) as runtime:
         target = next(
             part
-            for part in runtime.lend().parts.loaded
+            for part in runtime.pair.parts.loaded
             if isinstance(part, Context) and part.model.path == path
         )
         experts.touched.clear()
@@ -292,7 +292,7 @@ def test_a_swept_pass_touches_as_many_experts_as_one_of_a_real_round(
             for _ in runtime.reply(messages, sampling=sampling, seed=seed, max_tokens=16):
                 pass
         real = mean(experts.touched[4])
-        runtime.lend()
+        runtime.forget()
         experts.touched.clear()
         target.forward([(0, [5] * 4, 4)])
         alike = mean(experts.touched[4])

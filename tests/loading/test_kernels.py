@@ -11,6 +11,7 @@ import pytest
 from conftest import Files
 
 from localspec import Options, Runtime
+from localspec.bench.lab import Lab
 from localspec.config import paths
 from localspec.llama.abort import StopFlag
 from localspec.llama.context import Context
@@ -19,6 +20,7 @@ from localspec.llama.timing import Timed
 from localspec.loading import kernels, loader, policy, resources
 from localspec.loading.kernels import UNSOUND, Trials, speed
 from localspec.loading.resources import Parts
+from localspec.models.gguf.model_file import ModelFile
 from localspec.models.memory.fit import fit_files
 from localspec.models.memory.planner import Wishes
 
@@ -69,7 +71,7 @@ def options(files: Files) -> Options:
 def opened(options: Options) -> tuple[str, bool, str]:
     """The kernels as told, whether the one target uses extra buffers, and the states' identity."""
     with Runtime.open(options) as runtime:
-        pairing = runtime.lend()
+        pairing = Lab(runtime).borrow()
         path = Path(options.model)
         (target,) = [p for p in pairing.parts.loaded if isinstance(p, Model) and p.path == path]
         assert target is pairing.target_model
@@ -131,7 +133,7 @@ def test_states_of_one_kind_of_kernels_are_not_taken_for_those_of_the_other(
 
 def trials(options: Options, *, sound: bool = True) -> Trials:
     target = Path(options.model)
-    fit = fit_files(target, None, Wishes(threads=1))
+    fit = fit_files(ModelFile(target), None, Wishes(threads=1))
     return Trials(Parts(fit, 1, StopFlag(), extra_buffers=sound), target)
 
 
@@ -290,4 +292,4 @@ def test_threads_are_chosen_and_watched_wherever_the_processor_computes_layers(
     measured = Options(options.model, draft="none", drafter=("off",))
     with Runtime.open(measured) as runtime:
         assert (files.target in chosen) is on_host
-        assert (runtime.lend().watchdog is watchdog) is on_host
+        assert (runtime.pair.watchdog is watchdog) is on_host

@@ -22,6 +22,7 @@ from localspec.llama.synthetic import TYPES, write_model
 from localspec.loading import resources, soundness
 from localspec.loading.options import Options
 from localspec.loading.soundness import Build, Prover, Soundness
+from localspec.models.gguf.model_file import ModelFile
 from localspec.processes.children import command
 from localspec.runtime import Runtime
 
@@ -243,7 +244,7 @@ def test_weights_are_read_as_the_format_says(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
     write_model(path, kind)
     name = "blk.1.ffn_down.weight"
-    weight = mapped(path, {name})[name]
+    weight = mapped(ModelFile(path), {name})[name]
     expected = gguf.quants.dequantize(
         np.array(weight.data).reshape(weight.shape[1], -1),
         gguf.GGMLQuantizationType(weight.ggml_type),

@@ -26,6 +26,7 @@ from localspec.llama.heads.tensors import mapped
 from localspec.make_draft.from_medusa import make
 from localspec.models.compat import heads
 from localspec.models.gguf.header import read_header
+from localspec.models.gguf.model_file import ModelFile
 from localspec.models.gguf.safetensors import read_safetensors
 from localspec.models.gguf.writer import Tensor, write_gguf
 
@@ -93,7 +94,7 @@ def test_the_numbers_of_a_checkpoint_arrive(
     make(target, source, where, kind=kind, cancelled=never)
     header = read_header(where)
     assert heads.kind(header) == "medusa"
-    assert heads.head_trouble(header, heads.read_whole(target)) is None
+    assert heads.head_trouble(header, ModelFile(target).header) is None
     found = arrived(where)
     assert len(found) == len(tensors)
     rounded = 1e-2 if dtype == "BF16" else 0.0
@@ -114,7 +115,7 @@ def test_the_numbers_of_a_checkpoint_arrive(
 def arrived(where: Path) -> Numbers:
     """The numbers of a draft."""
     names = {tensor.name for tensor in read_header(where).tensors}
-    return {name: weight.numbers() for name, weight in mapped(where, names).items()}
+    return {name: weight.numbers() for name, weight in mapped(ModelFile(where), names).items()}
 
 
 def vllm(count: int, blocks: int) -> Numbers:
@@ -149,7 +150,7 @@ def test_heads_without_biases_have_biases_of_nothing(
     bare = {name: numbers for name, numbers in tensors.items() if not name.endswith(".bias")}
     where = tmp_path / "heads.gguf"
     make(target, save(tmp_path / "c.safetensors", bare), where, kind="f16", cancelled=never)
-    assert heads.head_trouble(read_header(where), heads.read_whole(target)) is None
+    assert heads.head_trouble(read_header(where), ModelFile(target).header) is None
     biases = [numbers for name, numbers in arrived(where).items() if name.endswith(".bias")]
     assert len(biases) == 4
     assert not np.concatenate(biases).any()
@@ -391,7 +392,7 @@ def test_an_odd_width_needs_f16(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="use f16"):
         make(odd, source, tmp_path / "d.gguf", kind="q8_0", cancelled=never)
     make(odd, source, tmp_path / "d.gguf", kind="f16", cancelled=never)
-    assert heads.head_trouble(read_header(tmp_path / "d.gguf"), heads.read_whole(odd)) is None
+    assert heads.head_trouble(read_header(tmp_path / "d.gguf"), ModelFile(odd).header) is None
 
 
 def test_any_size_and_alignment_is_written_right(tmp_path: Path) -> None:
@@ -406,7 +407,7 @@ def test_any_size_and_alignment_is_written_right(tmp_path: Path) -> None:
     header = read_header(where)
     assert header.of_model("heads") == 7
     assert header.end <= header.size
-    found = mapped(where, {"a", "b"})
+    found = mapped(ModelFile(where), {"a", "b"})
     assert found["a"].data.tobytes() == b"123456789012"
     assert found["b"].shape == (2, 1)
     assert found["b"].data.tobytes() == b"abcd"

@@ -28,7 +28,7 @@ def test_the_shipped_catalogue_is_sound() -> None:
     assert len(pairs) >= 20
     for pair in pairs.values():
         assert pair.about
-        assert len(pair.about) <= 38
+        assert len(pair.about) <= 35
         assert pair.drafting in KINDS
         assert (pair.draft is None) == (pair.drafting in {"mtp-embedded", "ngram"})
         for file in (pair.target, pair.draft):

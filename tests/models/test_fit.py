@@ -26,6 +26,7 @@ from localspec.llama.heads import ggml as bindings
 from localspec.llama.memory_estimate import Buffers, dry_run, read_buffers
 from localspec.loading.options import MAX_K
 from localspec.models.gguf import sizes as sizes_module
+from localspec.models.gguf.model_file import ModelFile
 from localspec.models.gguf.sizes import Sizes, sizes_of
 from localspec.models.memory import fit as fitting
 from localspec.models.memory import machine as memories
@@ -54,7 +55,7 @@ def shapes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def sized(shapes: dict[str, Path]) -> dict[str, Sizes]:
-    return {name: sizes_of(path) for name, path in shapes.items()}
+    return {name: sizes_of(ModelFile(path).header) for name, path in shapes.items()}
 
 
 # -- what a model takes ------------------------------------------------------------------------
@@ -86,7 +87,7 @@ def test_sizes_are_what_a_dry_run_says(
 def test_a_pass_has_rows_for_the_longest_draft(files: Files) -> None:
     assert sizes_module.OUTPUTS == context_module.OUTPUTS == MAX_K + 1
     with Runtime.open(Options(model=str(files.target), context=512, draft_max=2)) as runtime:
-        context = runtime.lend().target._context
+        context = runtime.pair.target._context
         widest = MAX_K + 1
         assert context.forward([(0, [5] * widest, widest)])[0].shape[0] == widest
         context.truncate(0, 0)
@@ -99,7 +100,7 @@ def test_no_pass_is_as_wide_as_the_tiles_of_llama_cpps_attention() -> None:
 
 
 def test_weights_are_counted_to_the_byte(files: Files, sized: dict[str, Sizes]) -> None:
-    header = files.target.stat().st_size - sizes_of(files.target).weights
+    header = files.target.stat().st_size - sizes_of(ModelFile(files.target).header).weights
     assert 0 < header < 20_000
     medium = sized["medium"]
     assert len(medium.layers) == medium.n_layer == 36
@@ -111,22 +112,26 @@ def test_heads_by_layer_and_uncertain_kinds(tmp_path: Path, sized: dict[str, Siz
     window = gguf_shapes.write_shape(
         tmp_path / "w.gguf", OTHER, extra={"attention.sliding_window": 1024}
     )
-    assert "sliding" in sizes_of(window).doubts[0]
+    assert "sliding" in sizes_of(ModelFile(window).header).doubts[0]
     hybrid = gguf_shapes.write_shape(
         tmp_path / "h.gguf", OTHER, extra={"ssm.inner_size": 2048, "ssm.state_size": 128}
     )
-    assert sizes_of(hybrid).kv_all(1024, "f16") > sized["other"].kv_all(1024, "f16")
-    assert sizes_of(hybrid).doubts
+    assert sizes_of(ModelFile(hybrid).header).kv_all(1024, "f16") > sized["other"].kv_all(
+        1024, "f16"
+    )
+    assert sizes_of(ModelFile(hybrid).header).doubts
     latent = gguf_shapes.write_shape(
         tmp_path / "l.gguf", OTHER, extra={"attention.kv_lora_rank": 512}
     )
-    assert "MLA" in sizes_of(latent).doubts[0]
+    assert "MLA" in sizes_of(ModelFile(latent).header).doubts[0]
 
 
 def test_shards_are_added_up(tmp_path: Path, sized: dict[str, Sizes]) -> None:
     whole = gguf_shapes.write_shape(tmp_path / "x-00001-of-00002.gguf", OTHER)
     gguf_shapes.write_shape(tmp_path / "x-00002-of-00002.gguf", OTHER)
-    assert sizes_of(whole).weights == pytest.approx(2 * sized["other"].weights, rel=0.001)
+    assert sizes_of(ModelFile(whole).header).weights == pytest.approx(
+        2 * sized["other"].weights, rel=0.001
+    )
 
 
 def test_llama_cpps_lines_are_read() -> None:
@@ -184,7 +189,7 @@ def test_a_dry_run_on_a_gpu_corrects_its_compute_buffers(
 
     monkeypatch.setattr("localspec.llama.memory_estimate.dry_run", fake)
     monkeypatch.setattr(fitting, "look", lambda: machine(24))
-    fit = fit_files(shapes["large"], None, Wishes())
+    fit = fit_files(ModelFile(shapes["large"]), None, Wishes())
     assert asked == [65]
     assert fit.target.gpu_compute == pytest.approx(800_000_000, rel=0.01)
 
@@ -195,12 +200,12 @@ def test_a_cache_that_the_gpu_does_not_take_in_one_piece_stays_on_the_host(
     """llama.cpp would abort the process, already in a dry run."""
     monkeypatch.setattr(devices, "computes_with", lambda n_bytes: n_bytes < 128 << 20)
     monkeypatch.setattr(fitting, "look", lambda: machine(24))
-    fit = fit_files(shapes["other"], None, Wishes(context=1 << 20))
+    fit = fit_files(ModelFile(shapes["other"]), None, Wishes(context=1 << 20))
     assert fit.target.gpu_layers == 0
     assert "in one piece" in fit.notes[-1]
-    assert fit_files(shapes["other"], None, Wishes(context=4096)).target.gpu_layers == 9
+    assert fit_files(ModelFile(shapes["other"]), None, Wishes(context=4096)).target.gpu_layers == 9
     with pytest.raises(OutOfMemoryError, match="smaller --ctx or --gpu-layers 0"):
-        fit_files(shapes["other"], None, Wishes(context=1 << 20, gpu_layers=9))
+        fit_files(ModelFile(shapes["other"]), None, Wishes(context=1 << 20, gpu_layers=9))
 
 
 def test_a_device_is_asked_what_it_computes_with(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -319,7 +324,11 @@ def test_what_the_person_fixed_stays(sized: dict[str, Sizes]) -> None:
 
 
 def test_heads_that_no_block_divides(tmp_path: Path, sized: dict[str, Sizes]) -> None:
-    odd = sizes_of(gguf_shapes.write_shape(tmp_path / "odd.gguf", replace(OTHER, head_size=80)))
+    odd = sizes_of(
+        ModelFile(
+            gguf_shapes.write_shape(tmp_path / "odd.gguf", replace(OTHER, head_size=80))
+        ).header
+    )
     with pytest.raises(UsageError, match=r"heads of 80.*f16"):
         plan(odd, None, machine(24), Wishes(kv_type="q8_0"))
     fit = plan(sized["medium"], odd, machine(24), Wishes(kv_type="q8_0"))
@@ -422,7 +431,7 @@ def allocated(options: Options) -> tuple[Fit, Buffers, Runtime]:
     """Load a pair; the plan, and what llama.cpp logged."""
     target, draft = Path(options.model), Path(options.draft) if options.draft else None
     wishes = Wishes(context=options.context, kv_type=options.kv_type)
-    fit = fit_files(target, draft, wishes)
+    fit = fit_files(ModelFile(target), ModelFile(draft), wishes)
     with library.listening() as lines:
         runtime = Runtime.open(options)
     return fit, read_buffers(lines), runtime
@@ -471,7 +480,7 @@ def test_a_tight_machine_asks_llama_cpp(
     shapes: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fitting, "look", lambda: machine(host=7.2))
-    fit = fit_files(shapes["medium"], shapes["small"], Wishes())
+    fit = fit_files(ModelFile(shapes["medium"]), ModelFile(shapes["small"]), Wishes())
     assert fit.target.sizes.compute_factor != 1.0
     found = dry_run(
         shapes["medium"],
@@ -490,9 +499,9 @@ def test_uncertain_kinds_are_settled_by_a_dry_run(
         tmp_path / "w.gguf", OTHER, extra={"attention.sliding_window": 1024}
     )
     monkeypatch.setattr(fitting, "look", lambda: machine(host=30))
-    fit = fit_files(path, None, Wishes())
+    fit = fit_files(ModelFile(path), None, Wishes())
     assert fit.notes == ()
-    assert fit_files(path, None, Wishes(threads=2)).threads == 2
+    assert fit_files(ModelFile(path), None, Wishes(threads=2)).threads == 2
 
 
 def test_a_draft_that_cannot_be_loaded_is_left_to_loading(files: Files, tmp_path: Path) -> None:
@@ -502,9 +511,11 @@ def test_a_draft_that_cannot_be_loaded_is_left_to_loading(files: Files, tmp_path
     short.write_bytes(files.draft.read_bytes()[:500])
     alien = gguf_tools.write_unknown_architecture(tmp_path / "alien.gguf")
     for draft in (cut, short, alien, tmp_path / "gone.gguf"):
-        assert fit_files(files.target, draft, Wishes(context=512)).draft is None
+        assert (
+            fit_files(ModelFile(files.target), ModelFile(draft), Wishes(context=512)).draft is None
+        )
     with pytest.raises(ModelFileError, match="cut short or damaged"):
-        fit_files(cut, files.draft, Wishes())
+        fit_files(ModelFile(cut), ModelFile(files.draft), Wishes())
 
 
 # -- refused all the same ----------------------------------------------------------------------
@@ -555,7 +566,7 @@ def test_refused_twice_it_fails_with_numbers(
 def test_a_draft_without_room_leaves_ngrams(
     files: Files, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    room = sizes_of(files.target)
+    room = sizes_of(ModelFile(files.target).header)
     planned = place(room, "target", gpu_layers=0, n_ctx=512, kv_type="f16", free=[])
     here = replace(machine(), host_free=int(planned.host * 1.2))
     monkeypatch.setattr(fitting, "look", lambda: here)

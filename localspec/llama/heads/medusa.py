@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,6 +23,7 @@ from localspec.llama.heads.hidden_states import Rows
 from localspec.llama.heads.medusa_weights import Parts, parts
 from localspec.llama.heads.tensors import Matrix, Weight
 from localspec.models.gguf.ggml_types import type_name
+from localspec.models.gguf.model_file import ModelFile
 
 _SUCCESS = 0
 
@@ -263,7 +263,7 @@ def _runs(outputs: Sequence[Weight]) -> list[tuple[Weight, list[int]]]:
     return runs
 
 
-def opened(head: Path, target: Path, *, on_gpu: bool, threads: int) -> Medusa:
+def opened(head: ModelFile, target: ModelFile, *, on_gpu: bool, threads: int) -> Medusa:
     """The heads of a file that was checked for this target.
 
     Raises:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from localspec.llama.heads.tensors import Weight, mapped
-from localspec.models.compat import heads, medusa
-from localspec.models.gguf.header import read_header
+from localspec.models.compat import medusa
+from localspec.models.gguf.model_file import ModelFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +35,13 @@ class Parts:
         return tuple((found | {w.name: w for w in self.outputs}).values())
 
 
-def parts(head: Path, target: Path) -> Parts:
+def parts(head: ModelFile, target: ModelFile) -> Parts:
     """Of a file that was checked for this target, see `localspec.models.compat.heads`.
 
     Raises:
         ModelNotFoundError, ModelFileError: a file is not there, damaged or cut short.
     """
-    count, blocks = medusa.shape(read_header(head))
+    count, blocks = medusa.shape(head.header)
     pairs = [
         [(medusa.matrix(k, j), medusa.bias(k, j)) for j in range(blocks)] for k in range(count)
     ]
@@ -51,7 +50,7 @@ def parts(head: Path, target: Path) -> Parts:
         head, {*outputs, *(name for blocks in pairs for pair in blocks for name in pair)}
     )
     if not found.keys() >= {*outputs}:
-        name = medusa.borrowed(heads.read_whole(target))
+        name = medusa.borrowed(target.header)
         found["borrowed"] = mapped(target, {name})[name]
     return Parts(
         tuple(tuple((found[w], found[b]) for w, b in blocks) for blocks in pairs),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,7 @@ from numpy.typing import NDArray
 
 from localspec.errors import ModelFileError, UnsupportedModelError
 from localspec.models.gguf.ggml_types import type_name
-from localspec.models.gguf.header import read_header
-from localspec.models.gguf.shards import shards
+from localspec.models.gguf.model_file import ModelFile
 
 Matrix = NDArray[np.float32]
 
@@ -44,15 +42,14 @@ class Weight:
         return convert(self.data).reshape(self.shape[::-1])
 
 
-def mapped(path: Path, names: Collection[str]) -> dict[str, Weight]:
+def mapped(file: ModelFile, names: Collection[str]) -> dict[str, Weight]:
     """Those of the tensors called ``names`` that the model has, in whichever of its files.
 
     Raises:
         ModelNotFoundError, ModelFileError: a file is not there, damaged or cut short.
     """
     found: dict[str, Weight] = {}
-    for part in shards(path):
-        header = read_header(part)
+    for part, header in zip(file.paths, file.headers, strict=True):
         if header.size < header.end:
             raise ModelFileError(
                 f"{part.name} is cut short: {header.size} of {header.end} bytes; get it again"

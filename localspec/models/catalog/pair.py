@@ -10,9 +10,7 @@ from localspec.models.hub.hf_cache import find_file, in_snapshot
 
 DRAFT_MODEL, MTP_EMBEDDED, NGRAM = "draft-model", "mtp-embedded", "ngram"
 
-
 NOT_STATED = "not stated"
-
 
 KINDS = (DRAFT_MODEL, MTP_EMBEDDED, "mtp-sidecar", "eagle3", "dflash", "medusa", NGRAM)
 """How a target can be drafted for."""
@@ -89,7 +87,7 @@ class HubFile:
         return self.n_bytes is not None or bool(self.paths())
 
 
-ModelFile = LocalFile | HubFile
+PairFile = LocalFile | HubFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +97,8 @@ class Pair:
     name: str
     about: str
     """What it is for, in one line."""
-    target: ModelFile
-    draft: ModelFile | None
+    target: PairFile
+    draft: PairFile | None
     drafting: str
     """One of KINDS."""
     licence: str
@@ -117,7 +115,7 @@ class Pair:
     """The models.toml that it comes from."""
 
     @property
-    def files(self) -> tuple[ModelFile, ...]:
+    def files(self) -> tuple[PairFile, ...]:
         """What a pull brings."""
         return (self.target,) if self.draft is None else (self.target, self.draft)
 

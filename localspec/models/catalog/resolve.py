@@ -9,9 +9,10 @@ from pathlib import Path
 from localspec.config import paths
 from localspec.errors import LocalspecError, ModelNotFoundError, UsageError
 from localspec.models.catalog.catalog import catalog
-from localspec.models.catalog.pair import HubFile, ModelFile, Pair
+from localspec.models.catalog.pair import HubFile, Pair, PairFile
 from localspec.models.catalog.sidecars import Beside, heads_beside, only_model
 from localspec.models.compat import heads
+from localspec.models.gguf.model_file import ModelFile
 from localspec.models.gguf.shards import shards
 from localspec.models.hub import file_names, hf_cache
 
@@ -25,8 +26,8 @@ class Resolved:
     """The files that a name stands for."""
 
     name: str
-    target: Path
-    draft: Path | None
+    target: ModelFile
+    draft: ModelFile | None
     notices: tuple[str, ...] = ()
     """What the person should know, one line each."""
 
@@ -59,7 +60,7 @@ def pair_called(name: str) -> Pair | None:
     return catalog().get(name)
 
 
-def draft_file(name: str) -> Path:
+def draft_file(name: str) -> ModelFile:
     """The file of a draft; a pair named as a draft lends its smaller model.
 
     Raises:
@@ -71,17 +72,17 @@ def draft_file(name: str) -> Path:
     return _here(pair, pair.draft or pair.target)
 
 
-def _with_head(name: str, target: Path) -> Resolved:
+def _with_head(name: str, target: ModelFile) -> Resolved:
     """A model, and where it carries no head the best one that lies in its folder."""
     try:
-        header = heads.read_whole(target)
-        needs_one = heads.kind(header) == heads.MODEL and not heads.carries_mtp(header)
+        kind = heads.kind(target.header)
+        needs_one = kind == heads.MODEL and not heads.carries_mtp(target.header)
         found = heads_beside(target) if needs_one else Beside()
     except LocalspecError:  # loading the target will say it better
         found = Beside()
     if not found.fitting:
         return Resolved(name, target, None, found.refused)
-    best, *others = (path.name for path in found.fitting)
+    best, *others = (file.name for file in found.fitting)
     shown = ", ".join(others[:_SHOWN]) + f" and {len(others) - _SHOWN} more" * (
         len(others) > _SHOWN
     )
@@ -119,10 +120,10 @@ def cached(wanted: file_names.Wanted, *, small: bool = False) -> Path | None:
     return None
 
 
-def _here(pair: Pair, file: ModelFile) -> Path:
+def _here(pair: Pair, file: PairFile) -> ModelFile:
     path = file.found()
     if path is not None:
-        return path
+        return ModelFile(path)
     if isinstance(file, HubFile):
         raise ModelNotFoundError(
             f"{file.file} of {pair.name!r} is not on this machine; run `localspec pull {pair.name}`"
@@ -130,21 +131,21 @@ def _here(pair: Pair, file: ModelFile) -> Path:
     raise ModelNotFoundError(f"the files of {pair.name!r} are not here: {file.where} is missing")
 
 
-def _single(name: str, *, small: bool = False) -> Path:
+def _single(name: str, *, small: bool = False) -> ModelFile:
     path = paths.expand(name)
     if path.is_dir():
-        return only_model(path) or path
+        return only_model(path) or ModelFile(path)
     if path.exists():
-        return shards(path)[0]  # of the several files of a model the first one is opened
+        return ModelFile(shards(path)[0])  # of the several files of a model the first one is opened
     wanted = file_names.parse(name)
     if wanted is not None:
         found = cached(wanted, small=small)
         if found is not None:
-            return found
+            return ModelFile(found)
         if not name.endswith(".gguf") or ":" in name or hf_cache.snapshots(wanted.repo):
             raise ModelNotFoundError(
                 f"{wanted} is not on this machine; run `localspec pull {wanted}`"
             )
     if name.endswith(".gguf"):
-        return path
+        return ModelFile(path)
     raise unknown(name)

@@ -12,6 +12,7 @@ from pathlib import Path
 from localspec.errors import LocalspecError
 from localspec.models.compat import gemma_assistant, heads
 from localspec.models.gguf.header import read_opening
+from localspec.models.gguf.model_file import ModelFile
 from localspec.models.gguf.shards import shards
 
 _BEST = (heads.MTP, heads.EAGLE3, heads.DFLASH, heads.MEDUSA)
@@ -25,7 +26,7 @@ _NO_MODELS = frozenset({None, "clip", "imatrix"})
 class Beside:
     """The heads in a target's folder."""
 
-    fitting: tuple[Path, ...] = ()
+    fitting: tuple[ModelFile, ...] = ()
     """Those for this target, the best first."""
     refused: tuple[str, ...] = ()
     """Why the others are not used, a line each, where nothing fits and they could be meant for no
@@ -33,37 +34,38 @@ class Beside:
     """
 
 
-def heads_beside(target: Path) -> Beside:
+def heads_beside(target: ModelFile) -> Beside:
     """The heads in the folder of a target, or else beside the file that it is a link to. Their
     names do not matter, but of several of a kind the one called most like the target is first.
 
     Raises:
         LocalspecError: the target cannot be read.
     """
-    found = _in(target.parent, target)
-    there = target.resolve().parent
-    if found.fitting or there == target.parent.resolve():
+    folder = target.path.parent
+    found = _in(folder, target)
+    there = target.path.resolve().parent
+    if found.fitting or there == folder.resolve():
         return found
     linked = _in(there, target)
     return Beside(linked.fitting, found.refused or linked.refused)
 
 
-def _in(folder: Path, target: Path) -> Beside:
-    opened = {path: read_opening(path) for path in _neighbours(folder, target)}
+def _in(folder: Path, target: ModelFile) -> Beside:
+    opened = {path: read_opening(path) for path in _neighbours(folder, target.path)}
     likely = [path for path, opening in opened.items() if _may_be_head(opening)]
     if not likely:
         return Beside()
-    header = heads.read_whole(target)
     fitting: dict[Path, tuple[int, int, Path]] = {}
+    files = {path: ModelFile(path) for path in likely}
     refused: list[str] = []
     models = any(_architecture(opened[path]) not in _NO_MODELS for path in opened.keys() - likely)
     for path in likely:
         try:
-            head = heads.read_whole(path)
+            head = files[path].header
         except LocalspecError as error:  # a damaged neighbour is not what was asked for
             refused.append(str(error))
             continue
-        kind, trouble = heads.kind(head), heads.head_trouble(head, header)
+        kind, trouble = heads.kind(head), heads.head_trouble(head, target.header)
         if kind == heads.MODEL:
             models = True
         elif trouble is not None or kind not in _BEST:
@@ -71,20 +73,21 @@ def _in(folder: Path, target: Path) -> Beside:
         else:  # a cache has links to its files
             order = _BEST.index(kind), -_alike(path.name, target.name), path
             fitting.setdefault(path.resolve(), order)
-    best = tuple(path for *_, path in sorted(fitting.values()))
+    best = tuple(files[path] for *_, path in sorted(fitting.values()))
     return Beside(best, () if best or models else tuple(refused))
 
 
-def only_model(folder: Path) -> Path | None:
+def only_model(folder: Path) -> ModelFile | None:
     """The model of a folder that holds one, and heads perhaps; None if there is none or several."""
-    found = []
+    found: list[ModelFile] = []
     for path in filter(_first, sorted(folder.glob("*.gguf"))):
         opening = read_opening(path)
         architecture = _architecture(opening)
         if architecture in _NO_MODELS or architecture in _OF_HEADS:
             continue
-        if not _may_be_head(opening) or heads.kind(heads.read_whole(path)) == heads.MODEL:
-            found.append(path)
+        file = ModelFile(path)
+        if not _may_be_head(opening) or heads.kind(file.header) == heads.MODEL:
+            found.append(file)
     return found[0] if len(found) == 1 else None
 
 

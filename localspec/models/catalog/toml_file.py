@@ -18,8 +18,8 @@ from localspec.models.catalog.pair import (
     NOT_STATED,
     HubFile,
     LocalFile,
-    ModelFile,
     Pair,
+    PairFile,
 )
 
 _EMBEDDED = "embedded:"
@@ -124,7 +124,7 @@ class _Fields:
             fields = at[key]
             return None if fields is None else fields.number(key)
 
-        def file(key: str) -> ModelFile | None:
+        def file(key: str) -> PairFile | None:
             fields = at[key]
             return None if fields is None else fields.file(key)
 
@@ -181,7 +181,7 @@ class _Fields:
             )
         return value
 
-    def file(self, key: str) -> ModelFile | None:
+    def file(self, key: str) -> PairFile | None:
         value = self.table.get(key)
         if value is None:
             return None

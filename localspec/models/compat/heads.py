@@ -7,10 +7,7 @@ The lists name what the pinned llama.cpp can do (its src/models, src/llama-arch.
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
 from collections.abc import Callable
-from pathlib import Path
 
 from localspec.errors import UnsupportedModelError
 from localspec.models.compat import dflash, gemma_assistant, medusa
@@ -18,8 +15,7 @@ from localspec.models.compat.borrowed_tensors import lending_trouble
 from localspec.models.compat.reasons import missing, other_size, target_layers, unpublished
 from localspec.models.compat.sanity import WORDS, cut_short, uncomputable, unsound
 from localspec.models.compat.vocabularies import ids_mismatch
-from localspec.models.gguf.header import Header, read_header
-from localspec.models.gguf.shards import shards
+from localspec.models.gguf.header import Header
 from localspec.models.gguf.vocabulary import HeaderVocabulary
 
 MODEL, MTP, EAGLE3, MEDUSA = "model", "mtp", "eagle3", medusa.ARCHITECTURE
@@ -57,17 +53,6 @@ _FOREIGN = {
     "qwen35-dflash-draft": "a DFlash head of another program's",
     "dspark": "a DSpark head",
 }
-
-
-def read_whole(path: Path) -> Header:
-    """The header of a model, with the tensors of all its files.
-
-    Raises:
-        ModelNotFoundError, ModelFileError: see `read_header`.
-    """
-    first, *others = [read_header(part) for part in shards(path)]
-    tensors = itertools.chain(first.tensors, *(part.tensors for part in others))
-    return dataclasses.replace(first, tensors=tuple(tensors)) if others else first
 
 
 def kind(header: Header) -> str:
@@ -142,14 +127,10 @@ def mtp_trouble(header: Header) -> str | None:
     return None if wrong is None else f"the MTP layer of {name} cannot run: {wrong}"
 
 
-def bare_promise(path: Path) -> dict[str, int]:
-    """What a header should say instead, where it promises layers for multi-token prediction and no
-    tensor of them is there; empty if it need not.
-
-    Raises:
-        ModelNotFoundError, ModelFileError: see `read_header`.
+def bare_promise(header: Header) -> dict[str, int]:
+    """Corrected metadata of a header that promises layers for multi-token prediction where the file
+    has no tensor of them; empty where nothing is to be corrected.
     """
-    header = read_whole(path)
     layers, ahead = header.n_layer, next_layers(header)
     theirs = tuple(f"blk.{block}." for block in range(layers - ahead, layers))
     if not promises_mtp(header) or any(t.name.startswith(theirs) for t in header.tensors):
@@ -266,7 +247,6 @@ __all__ = [
     "mtp_trouble",
     "next_layers",
     "promises_mtp",
-    "read_whole",
     "require_model",
     "shares_cache",
     "state_width",

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from localspec.models.gguf.header import Header, read_header
-from localspec.models.gguf.shards import shards
+from localspec.models.gguf.header import Header
 
 KV_BYTES = {
     "f32": 4.0,
@@ -125,22 +122,11 @@ class Sizes:
         )
 
 
-def sizes_of(path: Path) -> Sizes:
-    """Of a local model, all its shards.
-
-    Raises:
-        ModelNotFoundError: a shard is missing.
-        ModelFileError: not a GGUF, cut short, damaged.
-    """
-    return sizes([read_header(p) for p in shards(path)])
-
-
-def sizes(headers: Sequence[Header]) -> Sizes:
-    """From the headers of a model's files; the first has the metadata."""
-    first = headers[0]
-    n_layer = first.n_layer
+def sizes_of(header: Header) -> Sizes:
+    """Sizes of a model by its header, which lists the tensors of all its files."""
+    n_layer = header.n_layer
     layers, inputs, outputs, embedding, largest = [0] * n_layer, 0, 0, 0, 0
-    for tensor in (t for header in headers for t in header.tensors):
+    for tensor in header.tensors:
         at = _LAYER.match(tensor.name)
         if at and int(at[1]) < n_layer:
             layers[int(at[1])] += tensor.n_bytes
@@ -151,10 +137,9 @@ def sizes(headers: Sequence[Header]) -> Sizes:
             inputs += tensor.n_bytes
             if tensor.name == "token_embd.weight":
                 embedding = tensor.n_bytes
-    named = {t.name for header in headers for t in header.tensors}
-    tied = "output.weight" not in named
-    kv_width, state, doubts = _kept(first)
-    ahead = first.of_model("nextn_predict_layers") or 0
+    tied = all(tensor.name != "output.weight" for tensor in header.tensors)
+    kv_width, state, doubts = _kept(header)
+    ahead = header.of_model("nextn_predict_layers") or 0
     if 0 < ahead < n_layer and not any(layers[:-ahead]):  # layers for prediction alone
         kv_width, state, doubts = (
             (*(0,) * (n_layer - ahead), *kv_width[-ahead:]),
@@ -162,7 +147,7 @@ def sizes(headers: Sequence[Header]) -> Sizes:
             (),
         )
     return Sizes(
-        name=first.name,
+        name=header.name,
         layers=tuple(layers),
         inputs=inputs + (outputs if tied else 0),
         outputs=outputs + (embedding if tied else 0),
@@ -170,11 +155,11 @@ def sizes(headers: Sequence[Header]) -> Sizes:
         largest=largest,
         kv_width=kv_width,
         state=state,
-        n_vocab=first.n_vocab,
-        width=first.n_embd,
-        activations=_activations(first),
-        context=first.context,
-        head_size=math.gcd(first.key_length, first.value_length),
+        n_vocab=header.n_vocab,
+        width=header.n_embd,
+        activations=_activations(header),
+        context=header.context,
+        head_size=math.gcd(header.key_length, header.value_length),
         doubts=doubts,
     )
 

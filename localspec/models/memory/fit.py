@@ -6,12 +6,11 @@ import contextlib
 import functools
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from localspec.errors import LocalspecError, ModelFileError, ModelNotFoundError, OutOfMemoryError
 from localspec.models.compat import medusa
-from localspec.models.compat.heads import MEDUSA, MODEL, kind, read_whole
-from localspec.models.gguf.header import read_header
+from localspec.models.compat.heads import MEDUSA, MODEL, kind
+from localspec.models.gguf.model_file import ModelFile
 from localspec.models.gguf.sizes import Sizes, sizes_of
 from localspec.models.memory.layers import BATCH, place
 from localspec.models.memory.machine import Memory, free_cores, host_only, look
@@ -65,7 +64,9 @@ def _memory_now() -> Memory:
         return host_only()
 
 
-def fit_files(target: Path, draft: Path | None, wishes: Wishes, *, measure: bool = False) -> Fit:
+def fit_files(
+    target: ModelFile, draft: ModelFile | None, wishes: Wishes, *, measure: bool = False
+) -> Fit:
     """The best placement of local files here; see `plan`.
 
     A draft that is not there, damaged or of an unknown kind is left out: loading it says what is
@@ -78,11 +79,11 @@ def fit_files(target: Path, draft: Path | None, wishes: Wishes, *, measure: bool
         OutOfMemoryError: nothing fits; with the numbers.
     """
     memory = look()
-    paths, pair = [target], [sizes_of(target)]
+    files, pair = [target], [sizes_of(target.header)]
     if draft is not None:
         with contextlib.suppress(ModelNotFoundError, ModelFileError):
             pair.append(_draft_sizes(draft, target))
-            paths.append(draft)
+            files.append(draft)
 
     doubtful = any(sizes.doubts for sizes in pair)
     fit: Fit | None = None
@@ -96,13 +97,13 @@ def fit_files(target: Path, draft: Path | None, wishes: Wishes, *, measure: bool
         context = fit.context if fit else wishes.context or usual_context(pair[0])
         kv_type = fit.target.kv_type if fit else wishes.kv_type or "f16"
         layers = [share.gpu_layers for share in fit.shares] if fit else []
-        for i, path in enumerate(paths):
-            if kind(read_header(path)) != MODEL:  # a head's graph needs the target's
+        for i, file in enumerate(files):
+            if kind(file.header) != MODEL:  # a head's graph needs the target's
                 continue
             on_gpu = layers[i] if i < len(layers) else 0
             type_ = draft_kv_type(pair[i], kv_type) if i else kv_type
             try:
-                pair[i] = _measured(pair[i], path, on_gpu, context, type_, memory)
+                pair[i] = _measured(pair[i], file, on_gpu, context, type_, memory)
             except LocalspecError:
                 if i == 0:
                     raise
@@ -151,22 +152,21 @@ def _too_long(fit: Fit) -> str | None:
     return text
 
 
-def _draft_sizes(draft: Path, target: Path) -> Sizes:
-    header = read_header(draft)
-    if kind(header) == MEDUSA:
-        return medusa.sizes(header, read_whole(target))
-    return sizes_of(draft)
+def _draft_sizes(draft: ModelFile, target: ModelFile) -> Sizes:
+    if kind(draft.header) == MEDUSA:
+        return medusa.sizes(draft.header, target.header)
+    return sizes_of(draft.header)
 
 
 def _measured(
-    sizes: Sizes, path: Path, gpu_layers: int, n_ctx: int, kv_type: str, memory: Memory
+    sizes: Sizes, file: ModelFile, gpu_layers: int, n_ctx: int, kv_type: str, memory: Memory
 ) -> Sizes:
     """The sizes corrected by what a dry run says."""
     from localspec.llama.memory_estimate import dry_run
 
     free = [gpu.free for gpu in memory.gpus]
     books = place(sizes, "", gpu_layers=gpu_layers, n_ctx=n_ctx, kv_type=kv_type, free=free)
-    found = dry_run(path, gpu_layers=gpu_layers, n_ctx=n_ctx, n_batch=BATCH, kv_type=kv_type)
+    found = dry_run(file.path, gpu_layers=gpu_layers, n_ctx=n_ctx, n_batch=BATCH, kv_type=kv_type)
     on_gpu = sum(n for name, n in found.compute.items() if _is_gpu(name))
     if books.gpu_compute and on_gpu:
         compute = on_gpu / books.gpu_compute

@@ -18,8 +18,8 @@ from localspec.models.catalog.pair import (
     MTP_EMBEDDED,
     HubFile,
     LocalFile,
-    ModelFile,
     Pair,
+    PairFile,
 )
 from localspec.models.catalog.resolve import NO_DRAFT, pair_called, unknown
 from localspec.models.compat import heads
@@ -127,7 +127,7 @@ class _Planner:
                 "was fetched (--draft none pulls the target alone)"
             )
 
-    def part(self, role: str, source: ModelFile | Wanted) -> Part:
+    def part(self, role: str, source: PairFile | Wanted) -> Part:
         if isinstance(source, LocalFile):
             header = read_header(source.path)
             return Part(role, header, None, (), source.path, None)
@@ -214,7 +214,7 @@ class _Planner:
 
     def suggest(self, target: Part) -> str | None:
         """A pair of the catalogue whose draft has the vocabulary of this target."""
-        tried: set[ModelFile] = set()
+        tried: set[PairFile] = set()
         for pair in catalog().values():
             file = pair.draft if pair.drafting == DRAFT_MODEL else None
             if not isinstance(file, HubFile) or file in tried or len(tried) == _MOST_SUGGESTIONS:
