@@ -13,15 +13,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from localspec.core.events import (
-    Examination,
-    Finished,
-    Loading,
-    ModelInfo,
-    Notice,
-    Reading,
-    ReplyEvent,
-)
+from localspec.core.events import Examination, Finished, Loading, ModelInfo, ReplyEvent
 from localspec.core.reply_request import ReplyRequest
 from localspec.engine import protocol
 from localspec.engine.commands import (
@@ -33,16 +25,13 @@ from localspec.engine.commands import (
     ReplyCommand,
 )
 from localspec.engine.events import (
-    BatchEvent,
     EngineEvent,
     ExaminedEvent,
     FailedEvent,
-    FinishedEvent,
     HelloEvent,
     LoadingEvent,
-    NoticeEvent,
     OpenedEvent,
-    ReadingEvent,
+    ReplyEvents,
 )
 from localspec.engine.inbox import Inbox
 from localspec.engine.spawn import epitaph, spawn
@@ -55,24 +44,6 @@ if TYPE_CHECKING:
 
 LOG_NAME = "engine.log"
 _CLOSE_SECONDS = 1.5
-
-
-def _reply_events(event: EngineEvent | EngineError) -> Sequence[ReplyEvent]:
-    """What a message of the engine means to the one who asked; raises what it reports."""
-    match event:
-        case BatchEvent(_, items):
-            return items
-        case ReadingEvent(_, done, total, cached):
-            return (Reading(done, total, cached),)
-        case NoticeEvent(_, text):
-            return (Notice(text),)
-        case FinishedEvent(_, reply):
-            return (Finished(reply),)
-        case FailedEvent():
-            raise event.exception()
-        case EngineError():
-            raise event
-    return ()
 
 
 class EngineClient:
@@ -144,10 +115,10 @@ class EngineClient:
                             f"the engine speaks protocol version {version}, the interface "
                             f"version {protocol.VERSION}; install localspec again"
                         )
-                case LoadingEvent(name, fraction):
-                    self._loading = name
+                case LoadingEvent(progress):
+                    self._loading = progress.name
                     if on_loading is not None:
-                        on_loading(Loading(name, fraction))
+                        on_loading(progress)
                 case OpenedEvent(info):
                     self._loading = ""
                     self.info = info
@@ -171,10 +142,19 @@ class EngineClient:
             self._send(ReplyCommand(id, request))
             sent = True
             while not done:
-                event = await inbox.get()
-                done = isinstance(event, FinishedEvent | FailedEvent | EngineError)
-                for item in _reply_events(event):
-                    yield item
+                match await inbox.get():
+                    case ReplyEvents(_, events):
+                        done = isinstance(events[-1], Finished)
+                        for event in events:
+                            yield event
+                    case FailedEvent() as failed:
+                        done = True
+                        raise failed.exception()
+                    case EngineError() as error:
+                        done = True
+                        raise error
+                    case other:
+                        raise EngineError(f"the engine answered with {other.type}")
         finally:
             del self._replies[id]
             inbox.leave()

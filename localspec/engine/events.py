@@ -1,4 +1,4 @@
-"""What the engine process tells; `localspec.engine.protocol` says when."""
+"""Messages of the engine process; `localspec.engine.protocol` says when each is sent."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from localspec import errors
-from localspec.core.events import Examination, ModelInfo, Reply, Round, Token
+from localspec.core.events import Examination, Loading, ModelInfo, ReplyEvent
 from localspec.errors import EngineError, LocalspecError
 
 
@@ -24,8 +24,7 @@ class LoadingEvent:
     """A model file is being loaded."""
 
     type: ClassVar[str] = "loading"
-    name: str
-    fraction: float
+    progress: Loading
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,46 +36,18 @@ class OpenedEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadingEvent:
-    """The prompt is being read."""
+class ReplyEvents:
+    """Events of one reply, in their order."""
 
-    type: ClassVar[str] = "reading"
+    type: ClassVar[str] = "events"
     id: int
-    done: int
-    total: int
-    cached: int
-
-
-@dataclass(frozen=True, slots=True)
-class BatchEvent:
-    """Tokens and rounds in the order they happened."""
-
-    type: ClassVar[str] = "batch"
-    id: int
-    items: tuple[Token | Round, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class NoticeEvent:
-    """One line that the person should know."""
-
-    type: ClassVar[str] = "notice"
-    id: int
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class FinishedEvent:
-    """The whole reply."""
-
-    type: ClassVar[str] = "finished"
-    id: int
-    reply: Reply
+    events: tuple[ReplyEvent, ...]
+    """At least one."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExaminedEvent:
-    """What stood behind a token."""
+    """The probabilities at one place of a reply."""
 
     type: ClassVar[str] = "examined"
     id: int
@@ -99,7 +70,7 @@ class FailedEvent:
         return cls(id, type(error).__name__, str(error), error.exit_code)
 
     def exception(self) -> LocalspecError:
-        """The error again, of its own class where that is one of ours."""
+        """The error as an exception: of its class in `localspec.errors`, or EngineError."""
         kind = getattr(errors, self.error, None)
         if not (isinstance(kind, type) and issubclass(kind, LocalspecError)):
             kind = EngineError
@@ -108,14 +79,4 @@ class FailedEvent:
         return error
 
 
-EngineEvent = (
-    HelloEvent
-    | LoadingEvent
-    | OpenedEvent
-    | ReadingEvent
-    | BatchEvent
-    | NoticeEvent
-    | FinishedEvent
-    | ExaminedEvent
-    | FailedEvent
-)
+EngineEvent = HelloEvent | LoadingEvent | OpenedEvent | ReplyEvents | ExaminedEvent | FailedEvent

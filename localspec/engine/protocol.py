@@ -1,50 +1,46 @@
-"""What the interface and the engine process say to each other: JSON lines, version 3.
+"""The protocol between a client and the engine process: JSON lines, version 3.
 
 One message is one JSON object on one line, UTF-8, ended by a newline. Its ``type`` names it; the
-other fields are those of the class below. The engine reads commands on its standard input and
-writes events on its standard output; anything native code prints goes to the log instead. End of
-file on the command pipe means that the interface is gone: the engine stops whatever it does and
-exits at once.
+other fields are those of its class. The engine reads commands on its standard input and writes
+messages on its standard output; what native code prints goes to the log instead. End of file on
+the command pipe means that the client is gone: the engine stops whatever it does and exits at once.
 
-Commands (interface to engine)::
+Commands (client to engine, `localspec.engine.commands`)::
 
     open       options               load a model; the fields of localspec.loading.options.Options.
                                      Answered by loading..., then opened or failed
     reply      id, request           answer a request; the fields of
-                                     localspec.core.reply_request.ReplyRequest.
-                                     Answered by reading..., batch and notice..., then exactly
-                                     one finished or failed with the same id
+                                     localspec.core.reply_request.ReplyRequest. Answered by
+                                     events... with the same id, until the last event is finished,
+                                     or by failed
     examine    id, request, tokens, rival
-                                     look at the place of the last of tokens, the beginning of a
-                                     reply, again; see localspec.runtime.Runtime.examine.
+                                     probabilities at the place of the last of tokens, the
+                                     beginning of a reply; see localspec.runtime.Runtime.examine.
                                      Answered by examined or failed
     interrupt  id                    end that reply now and keep what was emitted; it still
                                      ends with finished (finish_reason "interrupt")
     close                            stop what runs, unload and exit with status 0
 
-Events (engine to interface)::
+Messages of the engine (`localspec.engine.events`)::
 
-    hello      version, pid          the first line; the interface checks the version
-    loading    name, fraction        a model file is being loaded, 0 to 1
+    hello      version, pid          the first line; the client checks the version
+    loading    progress              a model file is being loaded; Loading of localspec.core.events
     opened     info                  the model is ready; ModelInfo of localspec.core.events
-    reading    id, done, total, cached
-                                     the prompt is being read
-    batch      id, items             tokens and rounds in the order they happened. A token is a
-                                     list [token id, text, origin, drafter or null]; a round is
-                                     an object with the fields of localspec.core.events.Round. The
-                                     first token of a reply is sent at once, after that the
-                                     tokens of some rounds share a batch: at most 50 a second
-    notice     id, text              one line that the person should know
-    finished   id, reply             the whole reply with its statistics; Reply
-    examined   id, examination       what stood behind a token; Examination of localspec.core.events
+    events     id, events            events of a reply, in their order. A token is a list
+                                     [token id, text, origin, drafter or null]. Any other event is
+                                     an object: "type" is reading, round, notice or finished, the
+                                     other fields are those of the class of that name in
+                                     localspec.core.events. Tokens and rounds are sent at most 50
+                                     times a second, the first token and other events at once
+    examined   id, examination       Examination of localspec.core.events
     failed     id, error, message, exit_code
-                                     a command failed; id is null if it was not a reply. error
-                                     is a class name of localspec.errors, message one line for
-                                     the person. The engine lives on and takes the next command
+                                     a command failed; id is null if the command has none. error is
+                                     a class name of localspec.errors, message one line for the
+                                     user. The engine goes on with the next command
 
-Commands wait in line: a reply sent while another runs starts after it. ``interrupt`` never waits.
-Ids are chosen by the interface and should not repeat. A line that cannot be understood is answered
-by ``failed`` with error "EngineError" and otherwise ignored.
+Commands are executed in order: a reply sent while another runs starts after it. ``interrupt`` is
+executed at once. The client chooses ids and should not repeat them. A line that is no command is
+answered by ``failed`` with error "EngineError" and otherwise ignored.
 """
 
 from __future__ import annotations
@@ -55,7 +51,7 @@ from dataclasses import fields
 from typing import Any
 
 from localspec.core import codec
-from localspec.core.events import Round, Token
+from localspec.core.events import Finished, Notice, Reading, ReplyEvent, Round, Token
 from localspec.core.origin import Origin
 from localspec.engine.commands import (
     CloseCommand,
@@ -66,21 +62,18 @@ from localspec.engine.commands import (
     ReplyCommand,
 )
 from localspec.engine.events import (
-    BatchEvent,
     EngineEvent,
     ExaminedEvent,
     FailedEvent,
-    FinishedEvent,
     HelloEvent,
     LoadingEvent,
-    NoticeEvent,
     OpenedEvent,
-    ReadingEvent,
+    ReplyEvents,
 )
 from localspec.errors import EngineError, LocalspecError, UsageError
 
 VERSION = 3
-"""2 added examine and examined; 3 sends a ReplyRequest as one field."""
+"""2 added examine and examined; 3 sends a ReplyRequest and the events of a reply as they are."""
 
 MAX_LINE = 16 * 1024 * 1024
 """Bytes of the longest line either side accepts."""
@@ -89,26 +82,23 @@ _COMMANDS: dict[str, type[Command]] = {
     kind.type: kind
     for kind in (OpenCommand, ReplyCommand, ExamineCommand, InterruptCommand, CloseCommand)
 }
-_EVENTS: dict[str, type[EngineEvent]] = {
+_MESSAGES: dict[str, type[EngineEvent]] = {
     kind.type: kind
-    for kind in (
-        HelloEvent,
-        LoadingEvent,
-        OpenedEvent,
-        ReadingEvent,
-        BatchEvent,
-        NoticeEvent,
-        FinishedEvent,
-        ExaminedEvent,
-        FailedEvent,
-    )
+    for kind in (HelloEvent, LoadingEvent, OpenedEvent, ReplyEvents, ExaminedEvent, FailedEvent)
 }
+_REPLY_EVENTS: dict[str, type[Reading | Round | Notice | Finished]] = {
+    "reading": Reading,
+    "round": Round,
+    "notice": Notice,
+    "finished": Finished,
+}
+_NAMES = {kind: name for name, kind in _REPLY_EVENTS.items()}
 
 
 def encode(message: Command | EngineEvent) -> bytes:
     """One line for a message, newline included."""
-    if isinstance(message, BatchEvent):
-        data: dict[str, Any] = {"id": message.id, "items": [_item(i) for i in message.items]}
+    if isinstance(message, ReplyEvents):
+        data: dict[str, Any] = {"id": message.id, "events": [_packed(e) for e in message.events]}
     else:
         data = {f.name: codec.encode(getattr(message, f.name)) for f in fields(message)}
     # ASCII is UTF-8, and escapes carry the lone surrogates that half a character may leave.
@@ -132,19 +122,19 @@ def decode_command(line: bytes) -> Command:
 
 
 def decode_event(line: bytes) -> EngineEvent:
-    """The event on a line; EngineError if it is none."""
-    data, kind = _parse(line, _EVENTS)
+    """The engine's message on a line; EngineError if it is none."""
+    data, kind = _parse(line, _MESSAGES)
     try:
-        if kind is BatchEvent:
-            return _batch(data)
+        if kind is ReplyEvents:
+            return _reply_events(data)
         event: EngineEvent = codec.decode(kind, data, kind.type)
     except codec.CodecError as error:
-        raise EngineError(f"not an event of protocol version {VERSION}: {error}") from None
+        raise EngineError(f"not a message of protocol version {VERSION}: {error}") from None
     return event
 
 
 class BadCommandError(Exception):
-    """A line that is no command: the error to answer with, and the reply's id if it has one."""
+    """A line that is no command: the error to answer with, and the id on the line if it has one."""
 
     def __init__(self, error: LocalspecError, id: object = None) -> None:  # noqa: A002 - the field
         super().__init__(str(error))
@@ -172,30 +162,34 @@ def _excerpt(line: bytes) -> str:
     return ascii(line[:60].decode("utf-8", "replace"))
 
 
-def _item(item: Token | Round) -> Any:
-    if isinstance(item, Token):
-        return [item.token, item.text, item.origin.value, item.source]
-    return codec.encode(item)
+def _packed(event: ReplyEvent) -> Any:
+    if isinstance(event, Token):
+        return [event.token, event.text, event.origin.value, event.source]
+    return {"type": _NAMES[type(event)], **codec.encode(event)}
 
 
 _ORIGINS = {origin.value: origin for origin in Origin}
 
 
-def _batch(data: dict[str, Any]) -> BatchEvent:
-    """By hand, not by type hints: the one message that is sent fifty times a second."""
-    if set(data) != {"id", "items"} or type(data["id"]) is not int:
-        raise codec.CodecError("batch: expected id and items")
-    if not isinstance(data["items"], list):
-        raise codec.CodecError("batch.items: expected a list")
-    return BatchEvent(data["id"], tuple(_parse_item(item) for item in data["items"]))
+def _reply_events(data: dict[str, Any]) -> ReplyEvents:
+    """Without type hints, for speed: this message is sent fifty times a second."""
+    if set(data) != {"id", "events"} or type(data["id"]) is not int:
+        raise codec.CodecError("events: expected id and events")
+    if not isinstance(data["events"], list) or not data["events"]:
+        raise codec.CodecError("events.events: expected a list that is not empty")
+    return ReplyEvents(data["id"], tuple(_unpacked(event) for event in data["events"]))
 
 
-def _parse_item(item: object) -> Token | Round:
-    if not isinstance(item, list):
-        return codec.decode(Round, item, "round")
-    if len(item) != 4:
-        raise codec.CodecError(f"token: expected 4 items, got {len(item)}")
-    token, text, origin, source = item
+def _unpacked(data: object) -> ReplyEvent:
+    if isinstance(data, dict):
+        name = data.pop("type", None)
+        kind = _REPLY_EVENTS.get(name) if isinstance(name, str) else None
+        if kind is None:
+            raise codec.CodecError("events: an event of no known type")
+        return codec.decode(kind, data, name)
+    if not isinstance(data, list) or len(data) != 4:
+        raise codec.CodecError("events: expected an object, or a list of 4 items for a token")
+    token, text, origin, source = data
     if (
         type(token) is not int
         or type(text) is not str

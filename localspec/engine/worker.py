@@ -11,17 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-from localspec.core.events import (
-    Examination,
-    Finished,
-    Loading,
-    ModelInfo,
-    Notice,
-    Reading,
-    ReplyEvent,
-    Round,
-    Token,
-)
+from localspec.core.events import Examination, Loading, ModelInfo, ReplyEvent
 from localspec.core.interrupt import Interrupt
 from localspec.core.reply_request import ReplyRequest
 from localspec.engine import protocol
@@ -33,15 +23,7 @@ from localspec.engine.commands import (
     OpenCommand,
     ReplyCommand,
 )
-from localspec.engine.events import (
-    ExaminedEvent,
-    FailedEvent,
-    FinishedEvent,
-    LoadingEvent,
-    NoticeEvent,
-    OpenedEvent,
-    ReadingEvent,
-)
+from localspec.engine.events import ExaminedEvent, FailedEvent, LoadingEvent, OpenedEvent
 from localspec.engine.outbox import Outbox
 from localspec.engine.protocol import BadCommandError
 from localspec.errors import EngineError, LocalspecError
@@ -204,7 +186,7 @@ class Engine:
             now = time.monotonic()
             if event.name != last_name or event.fraction >= 1 or now >= next_time:
                 last_name, next_time = event.name, now + _LOADING_INTERVAL
-                self._outbox.send(LoadingEvent(event.name, event.fraction))
+                self._outbox.send(LoadingEvent(event))
 
         return on_event
 
@@ -212,24 +194,13 @@ class Engine:
         if self._runtime is None:
             raise EngineError("no model is open")
         for event in self._runtime.submit(command.request, self._interrupts[command.id]):
-            self._report(command.id, event)
+            self._outbox.add(command.id, event)
 
     def _examine(self, command: ExamineCommand) -> None:
         if self._runtime is None:
             raise EngineError("no model is open")
         found = self._runtime.examine(command.request, command.tokens, command.rival)
         self._outbox.send(ExaminedEvent(command.id, found))
-
-    def _report(self, id: int, event: ReplyEvent) -> None:  # noqa: A002 - the protocol's field
-        match event:
-            case Token() | Round():
-                self._outbox.add(id, event)
-            case Reading(done, total, cached):
-                self._outbox.send(ReadingEvent(id, done, total, cached))
-            case Notice(text):
-                self._outbox.send(NoticeEvent(id, text))
-            case Finished(reply):
-                self._outbox.send(FinishedEvent(id, reply))
 
 
 def _read_line(stream: BinaryIO) -> bytes:

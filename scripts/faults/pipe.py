@@ -60,7 +60,9 @@ def _handful(chance: random.Random, number: int) -> list[bytes]:
 
 async def _talk(process: asyncio.subprocess.Process, lines: list[bytes], number: int) -> str | None:
     """What is wrong with how the engine answers; None if the whole command has its reply."""
+    from localspec.core.events import Finished
     from localspec.engine import protocol
+    from localspec.engine.events import FailedEvent, ReplyEvents
     from localspec.errors import EngineError
 
     assert process.stdin is not None
@@ -79,9 +81,12 @@ async def _talk(process: asyncio.subprocess.Process, lines: list[bytes], number:
                 event = protocol.decode_event(line)
             except EngineError as error:
                 return f"it answered with no event: {error}"
-            if getattr(event, "id", None) == number and event.type in {"finished", "failed"}:
+            if getattr(event, "id", None) != number:
+                continue
+            last = event.events[-1] if isinstance(event, ReplyEvents) else None
+            if isinstance(last, Finished) or isinstance(event, FailedEvent):
                 await sending
-                if event.type == "finished" and event.reply.text == f"whole {number} ":
+                if isinstance(last, Finished) and last.reply.text == f"whole {number} ":
                     return None
                 return f"the whole command was answered with {line[:200]!r}"
     except TimeoutError:

@@ -467,8 +467,10 @@ def attachment(chance: random.Random, folder: Path) -> str | None:
 
 
 def _messages() -> list[bytes]:
-    from localspec.core.events import Message, Round, Token
+    from localspec.core.events import Loading, Message, Notice, Reading, Token
+    from localspec.core.events import Round as RoundEvent
     from localspec.core.origin import Origin
+    from localspec.core.reply_request import ReplyRequest
     from localspec.core.sampling_params import Sampling
     from localspec.engine import protocol
     from localspec.engine.commands import (
@@ -478,30 +480,29 @@ def _messages() -> list[bytes]:
         ReplyCommand,
     )
     from localspec.engine.events import (
-        BatchEvent,
         FailedEvent,
         HelloEvent,
         LoadingEvent,
-        NoticeEvent,
-        ReadingEvent,
+        ReplyEvents,
     )
 
-    hello = (Message("user", "a"),)
-    empty = {f.name: 0 for f in dataclasses.fields(Round)}
+    hello = ReplyRequest((Message("user", "a"),), None, Sampling(), 1, 10, ("a",))
+    empty = {f.name: 0 for f in dataclasses.fields(RoundEvent)}
     made = [
         OpenCommand({"model": "demo"}),
-        ReplyCommand(1, hello, Sampling(), 1, 10, ("a",)),
-        ExamineCommand(2, hello, (1, 2), Sampling(), 1),
+        ReplyCommand(1, hello),
+        ExamineCommand(2, hello, (1, 2)),
         InterruptCommand(1),
         HelloEvent(2, 1),
-        LoadingEvent("a", 0.5),
-        ReadingEvent(1, 1, 2, 0),
-        NoticeEvent(1, "a"),
+        LoadingEvent(Loading("a", 0.5)),
+        ReplyEvents(1, (Reading(1, 2, 0), Notice("a"))),
         FailedEvent(1, "UsageError", "a", 2),
-        BatchEvent(1, (Token(1, "a", Origin.ACCEPTED, "model"),)),
+        ReplyEvents(1, (Token(1, "a", Origin.ACCEPTED, "model"),)),
     ]
     lines = [protocol.encode(message) for message in made]
-    lines.append(json.dumps({"type": "batch", "id": 1, "items": [empty]}).encode())
+    lines.append(
+        json.dumps({"type": "events", "id": 1, "events": [{"type": "round", **empty}]}).encode()
+    )
     return lines
 
 

@@ -72,7 +72,7 @@ async def test_an_interrupt_ends_a_reply_and_keeps_what_came(client):
 async def test_replies_wait_in_line_and_an_interrupt_reaches_the_waiting_ones(client):
     first = asyncio.create_task(ask(client, "forever"))
     second = asyncio.create_task(ask(client, "forever"))
-    await asyncio.sleep(0.1)
+    await asyncio.sleep(0)  # both tasks have then sent their commands
     client.interrupt()
     for events in await asyncio.gather(first, second):
         assert events[-1].reply.finish_reason == "interrupt"
@@ -213,9 +213,19 @@ def start_child(tmp_path, model="fake"):
 
 
 def next_of(child, kind):
-    while (message := json.loads(child.stdout.readline()))["type"] != kind:
-        pass
-    return message
+    while line := child.stdout.readline():
+        message = json.loads(line)
+        if message["type"] == kind:
+            return message
+    raise AssertionError(f"the engine ended without {kind!r}")
+
+
+def finished(child):
+    """The reply that the next stream of events ends with."""
+    while True:
+        event = next_of(child, "events")["events"][-1]
+        if isinstance(event, dict) and event["type"] == "finished":
+            return event["reply"]
 
 
 def test_a_garbage_line_is_answered_and_survived(tmp_path):
@@ -231,7 +241,7 @@ def test_a_garbage_line_is_answered_and_survived(tmp_path):
             b'{"type":"reply","id":4,"request":{"messages":[{"role":"user","content":"ok"}]}}\n'
         )
         child.stdin.flush()
-        assert next_of(child, "finished")["reply"]["text"] == "ok "
+        assert finished(child)["text"] == "ok "
         child.stdin.write(b'{"type":"close"}\n')
         child.stdin.flush()
         assert child.wait(60) == 0
@@ -263,7 +273,7 @@ def test_ctrl_c_of_the_terminal_does_not_reach_it(tmp_path):
             b'{"type":"reply","id":4,"request":{"messages":[{"role":"user","content":"ok"}]}}\n'
         )
         child.stdin.flush()
-        assert next_of(child, "finished")["reply"]["text"] == "ok "
+        assert finished(child)["text"] == "ok "
         child.stdin.close()
 
 

@@ -3,10 +3,10 @@
 import io
 import time
 
-from localspec.core.events import Token
+from localspec.core.events import Notice, Token
 from localspec.core.values import Origin
 from localspec.engine import protocol
-from localspec.engine.events import BatchEvent, NoticeEvent
+from localspec.engine.events import FailedEvent
 from localspec.engine.outbox import INTERVAL, Outbox
 
 
@@ -40,24 +40,26 @@ def test_tokens_share_batches_in_order_and_none_is_lost():
         time.sleep(0.0005)
     outbox.close()
     seconds = time.monotonic() - started
-    items = [item for _, event in sink.events for item in event.items]
+    items = [item for _, event in sink.events for item in event.events]
     assert items == [token(i) for i in range(200)]
     assert len(sink.events) <= seconds / INTERVAL + 3
-    assert sink.events[0][1].items == (token(0),)
+    assert sink.events[0][1].events == (token(0),)
 
 
 def test_other_events_do_not_overtake_tokens_and_do_not_wait():
-    sink = Sink()
+    sink, failed = Sink(), FailedEvent(2, "EngineError", "x", 1)
     outbox = Outbox(sink)
     outbox.add(1, token(0))
     outbox.add(1, token(1))
-    outbox.send(NoticeEvent(1, "x"))
+    outbox.add(1, Notice("x"))
     outbox.add(2, token(2))
+    outbox.send(failed)
+    outbox.add(2, token(3))
     outbox.close()
     flat = []
     for _, event in sink.events:
-        flat += event.items if isinstance(event, BatchEvent) else [event]
-    assert flat == [token(0), token(1), NoticeEvent(1, "x"), token(2)]
+        flat += [event] if event == failed else event.events
+    assert flat == [token(0), token(1), Notice("x"), token(2), failed, token(3)]
 
 
 def test_a_batch_belongs_to_one_reply():
@@ -67,7 +69,7 @@ def test_a_batch_belongs_to_one_reply():
     outbox.add(2, token(1))
     outbox.close()
     for _, event in sink.events:
-        assert len(event.items) == 1
+        assert len(event.events) == 1
 
 
 def test_a_broken_pipe_is_survived():

@@ -14,8 +14,12 @@ from localspec import errors
 from localspec.core import codec
 from localspec.core.events import (
     DrafterStats,
+    Finished,
+    Loading,
     Message,
     ModelInfo,
+    Notice,
+    Reading,
     Reply,
     Round,
     Speculation,
@@ -34,14 +38,11 @@ from localspec.engine.commands import (
     ReplyCommand,
 )
 from localspec.engine.events import (
-    BatchEvent,
     FailedEvent,
-    FinishedEvent,
     HelloEvent,
     LoadingEvent,
-    NoticeEvent,
     OpenedEvent,
-    ReadingEvent,
+    ReplyEvents,
 )
 from localspec.engine.protocol import BadCommandError
 from localspec.errors import EngineError, LocalspecError, UsageError
@@ -109,14 +110,18 @@ commands = (
     | st.builds(InterruptCommand, count)
     | st.just(CloseCommand())
 )
+reply_events = (
+    tokens
+    | rounds
+    | st.builds(Reading, count, count, count)
+    | st.builds(Notice, text)
+    | st.builds(Finished, replies)
+)
 events = (
     st.builds(HelloEvent, count, count)
-    | st.builds(LoadingEvent, text, number)
+    | st.builds(LoadingEvent, st.builds(Loading, text, number))
     | st.builds(OpenedEvent, infos)
-    | st.builds(ReadingEvent, count, count, count, count)
-    | st.builds(BatchEvent, count, st.lists(tokens | rounds, max_size=4).map(tuple))
-    | st.builds(NoticeEvent, count, text)
-    | st.builds(FinishedEvent, count, replies)
+    | st.builds(ReplyEvents, count, st.lists(reply_events, min_size=1, max_size=4).map(tuple))
     | st.builds(FailedEvent, st.none() | count, text, text, count)
 )
 
@@ -182,7 +187,7 @@ def test_almost_commands_are_refused(line):
     assert type(caught.value.error) is EngineError
 
 
-def test_a_sampling_parameter_out_of_range_is_the_persons_error_with_the_replys_id():
+def test_a_sampling_parameter_out_of_range_is_the_users_error_with_the_replys_id():
     with pytest.raises(BadCommandError) as caught:
         protocol.decode_command(
             b'{"type":"reply","id":7,"request":{"messages":[],"sampling":{"temperature":-1}}}'
@@ -193,11 +198,20 @@ def test_a_sampling_parameter_out_of_range_is_the_persons_error_with_the_replys_
 
 @pytest.mark.parametrize(
     "item",
-    ["[1]", '[1,"a","new",null]', '["1","a","plain",null]', "{}", "null", '[1,"a",[],null]'],
+    [
+        "[1]",
+        '[1,"a","new",null]',
+        '["1","a","plain",null]',
+        "{}",
+        "null",
+        '[1,"a",[],null]',
+        '{"type":["round"]}',
+        "",
+    ],
 )
-def test_almost_tokens_are_refused(item):
+def test_almost_events_are_refused(item):
     with pytest.raises(EngineError):
-        protocol.decode_event(b'{"type":"batch","id":1,"items":[%s]}' % item.encode())
+        protocol.decode_event(b'{"type":"events","id":1,"events":[%s]}' % item.encode())
 
 
 def test_every_error_of_ours_arrives_as_itself():
@@ -223,11 +237,11 @@ def test_an_unknown_error_arrives_as_an_engine_error(name):
 
 def test_nan_is_never_sent():
     with pytest.raises(codec.CodecError):
-        protocol.encode(LoadingEvent("x", math.nan))
+        protocol.encode(LoadingEvent(Loading("x", math.nan)))
 
 
 def test_every_message_is_described_where_the_documentation_points():
-    for name in (*protocol._COMMANDS, *protocol._EVENTS):
+    for name in (*protocol._COMMANDS, *protocol._MESSAGES):
         assert f"\n    {name} " in protocol.__doc__ or f"\n    {name}\n" in protocol.__doc__, name
     assert f"version {protocol.VERSION}." in protocol.__doc__
 
