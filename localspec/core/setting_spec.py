@@ -224,7 +224,7 @@ def _shown(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     try:
-        text = f"{value:.6}" if isinstance(value, float) else repr(value)
+        text = f"{value:.6g}" if isinstance(value, float) else repr(value)
     except ValueError:  # thousands of digits
         return "a number of that size"
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

@@ -59,7 +59,7 @@ VERIFIER = SettingSpec(
     kind=Kind.CHOICE,
     scope=Scope.LOAD,
     default="match",
-    help="how drafts are verified; match = same text, rejection = same distribution",
+    help="verification; match = same text, rejection = same distribution",
     choices=VERIFIERS,
     metavar="NAME",
     in_panel=True,
