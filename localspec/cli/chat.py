@@ -80,15 +80,15 @@ def _lines(asked: SharedFlags, system: str | None, chat: Chat | None) -> int:
     """
     from localspec.chats.journal import Journal
     from localspec.chats.saver import Saver
-    from localspec.models.catalog.catalog import from_anywhere
+    from localspec.models.catalog.reference import portable
 
     saver = Saver(tell=tell) if sys.stdin.isatty() or chat is not None else None
     options = asked.options
     journal = Journal(
         saver,
         system=system,
-        model=from_anywhere(options.model),
-        draft=from_anywhere(options.draft),
+        model=portable(options.model),
+        draft=portable(options.draft),
         resumed=chat,
     )
     try:

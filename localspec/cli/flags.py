@@ -82,9 +82,11 @@ class _Default:
 
     def __str__(self) -> str:
         try:
-            return str(self())
+            value = self()
+            self._spec.check(value)
         except UsageError:  # the command itself says what is wrong
             return "unusable in config.toml"
+        return str(value)
 
 
 def setting_option(

@@ -16,7 +16,7 @@ from localspec.models.catalog.offers import FIT_SHORT
 from localspec.models.catalog.pair import HubFile, Pair, PairFile
 
 if TYPE_CHECKING:
-    from localspec.models.catalog.inventory import Found
+    from localspec.models.catalog.inventory import CachedModel
 
 
 @click.command("models")
@@ -27,9 +27,9 @@ def command(*, as_json: bool) -> None:
     FIT is GPU (all of it fits there), GPU+CPU, CPU only, or too big for this machine. Other models
     of the Hugging Face cache follow.
     """
-    from localspec.models.catalog.inventory import others
+    from localspec.models.catalog.inventory import uncatalogued
 
-    pairs, more = list(catalog().values()), others()
+    pairs, more = list(catalog().values()), uncatalogued()
     if as_json:
         listed = [describe(p) for p in pairs] + [_describe_other(f) for f in more]
         write_json(listed)
@@ -47,7 +47,7 @@ def command(*, as_json: bool) -> None:
         write_line(f"{size(other.n_bytes):>8}  {other.name}")
 
 
-def _describe_other(found: Found) -> dict[str, Any]:
+def _describe_other(found: CachedModel) -> dict[str, Any]:
     """A model without an entry in the catalogue, in the same form."""
     from localspec.models.memory.fit import quick_verdict
 

@@ -99,10 +99,12 @@ def _already_here(name: str, draft: str | None, *, offline: bool) -> dict[str, A
         ModelFileError: offline, and something is damaged.
     """
     from localspec.models.catalog.pair import HubFile
-    from localspec.models.catalog.resolve import pair_called, resolve
+    from localspec.models.catalog.reference import PairRef, reference
+    from localspec.models.catalog.resolve import resolve
     from localspec.models.pull.transfers import is_here
 
-    pair = pair_called(name)
+    ref = reference(name)
+    pair = ref.pair if isinstance(ref, PairRef) else None
     found: list[Path | None]
     if pair is None or draft not in {None, "none"}:
         if not offline:

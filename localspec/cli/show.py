@@ -15,6 +15,7 @@ from localspec.errors import LocalspecError, ModelNotFoundError
 
 if TYPE_CHECKING:
     from localspec.models.catalog.pair import Pair
+    from localspec.models.catalog.reference import ModelRef
     from localspec.models.gguf.model_file import ModelFile
 
 
@@ -29,16 +30,18 @@ def command(name: str, draft: str | None, *, offline: bool, as_json: bool) -> No
     Of a repository on the Hub that is not here: what there is to choose from.
     """
     contain()
-    from localspec.models.catalog.resolve import pair_called, resolve
+    from localspec.models.catalog.reference import PairRef, reference
+    from localspec.models.catalog.resolve import resolve
 
-    pair = pair_called(name)
+    ref = reference(name)
+    pair = ref.pair if isinstance(ref, PairRef) else None
     try:
         files = resolve(name, draft)
     except ModelNotFoundError:
         if pair is not None and pair.installed:  # then it is the draft that was named
             raise
         if pair is None:
-            found = None if offline else _on_hub(name)
+            found = None if offline else _on_hub(name, ref)
             if found is None:
                 raise
             facts, lines = found, _hub_lines(found)
@@ -60,14 +63,15 @@ def command(name: str, draft: str | None, *, offline: bool, as_json: bool) -> No
         write_line(line)
 
 
-def _on_hub(name: str) -> dict[str, Any] | None:
+def _on_hub(name: str, ref: ModelRef) -> dict[str, Any] | None:
     """The models of a repository that is not here; None if the name is none of the Hub's."""
     from localspec.cli.progress import Countdown
+    from localspec.models.catalog.reference import on_hub
     from localspec.models.hub import api, file_names
     from localspec.models.hub.environment import is_offline
     from localspec.models.memory.fit import quick_verdict
 
-    wanted = file_names.parse(name)
+    wanted = on_hub(ref)
     if wanted is None or is_offline():
         return None
     repo = api.look_up(wanted.repo, wanted.revision, Countdown())
@@ -135,14 +139,14 @@ def _facts(name: str, target: ModelFile, draft: ModelFile | None) -> dict[str, A
         "chat_template": header.template is not None,
         "kind": heads.kind(header),
         "own_head": heads.MTP if heads.carries_mtp(header) else None,
-        "own_head_trouble": heads.mtp_trouble(header) if heads.promises_mtp(header) else None,
+        "own_head_trouble": heads.mtp_problem(header) if heads.promises_mtp(header) else None,
     }
     if draft is not None:
         other = draft.header
         ours, theirs = HeaderVocabulary(header), HeaderVocabulary(other)
         facts["draft"] = _file(draft) | {
             "kind": heads.kind(other),
-            "mismatch": heads.why_apart(header, other),
+            "mismatch": heads.why_incompatible(header, other),
             "same_vocabulary": vocabulary_mismatch(ours, theirs) is None,
         }
     return facts

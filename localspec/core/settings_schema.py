@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from localspec.core import drafter_registry
 from localspec.core.setting_spec import Kind, Scope, SettingSpec
 
-_HEADS = ("mtp", "eagle3", "dflash", "medusa")
-DRAFTERS = ("suffix", "ngram", "model", *_HEADS, "tree", "lookahead", "off")
+DRAFTERS = drafter_registry.NAMES
 """Names that ``--drafter`` takes."""
 VERIFIERS = ("match", "rejection")
 """Names that ``--verifier`` takes: those of `localspec.verifiers`, which needs numpy."""
@@ -71,7 +71,7 @@ DRAFTER: SettingSpec[str | None] = SettingSpec(
     default=None,
     help="drafters by preference, separated by commas; off = plain decoding",
     choices=DRAFTERS,
-    alone="off",
+    alone=drafter_registry.OFF,
     auto=True,
     metavar="NAMES",
     in_panel=True,

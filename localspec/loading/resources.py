@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from localspec.core.events import Loading
 from localspec.llama.abort import StopFlag
@@ -17,6 +18,7 @@ from localspec.models.gguf.model_file import ModelFile
 from localspec.models.memory.layers import BATCH, Share
 from localspec.models.memory.planner import Fit
 
+_Head = TypeVar("_Head", bound=Head)
 Progress = Callable[[Loading], None]
 Part = Context | Model | Medusa
 
@@ -92,7 +94,7 @@ class Parts:
             choose_threads(made)
         return made
 
-    def head(self, kind: type[Head], model: Model, target: Context, kv_type: str) -> Head:
+    def head(self, kind: type[_Head], model: Model, target: Context, kv_type: str) -> _Head:
         """A head beside the target's context, with as many threads and, if it can, branches.
 
         Raises:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import tables
 
+from faults.runner import Search
 from faults.settings import Chance, sampling, simpler
 from localspec.core.events import FinishReason
 from localspec.core.logits import LogitsProcessor, Sampling
@@ -62,7 +63,7 @@ def drafter_of(kind: str, table: Table, favoured: Proposal) -> Drafter:
     return {"ngram": NGram, "suffix": Suffix, "lookahead": Lookahead}[kind]()
 
 
-class OnTables:
+class OnTables(Search):
     """Every drafted reply is the plain one, token for token."""
 
     def __init__(self, folder: Path) -> None:
@@ -116,9 +117,6 @@ class OnTables:
         if case.end is not None:
             yield replace(case, end=None)
         yield from () if case.capacity == 10_000 else (replace(case, capacity=10_000),)
-
-    def close(self) -> None:
-        """See `faults.runner.Search`."""
 
 
 def _reply(

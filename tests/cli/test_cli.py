@@ -250,7 +250,7 @@ def press_ctrl_c() -> None:
         "localspec.loading.loader.resolve",
         "localspec.llama.model.check_file",
         "localspec.llama.context.Context.__init__",
-        "localspec.llama.timing.pass_seconds",
+        "localspec.llama.timing.least_seconds",
         "localspec.generation.prompt.fit",
         "localspec.llama.context.Context.read",
         "localspec.drafters.model.chain.ChainDrafter.propose",
@@ -635,9 +635,9 @@ def test_help_tells_what_a_flag_is_where_it_is_not_given(
     config.settings.cache_clear()
     assert cli.call(["run", "--help"]) == 0
     told = " ".join(capsys.readouterr().out.split())
-    assert "the likeliest token. [default: 0.8]" in told
-    assert "0: all. [default: 9]" in told
-    assert "probability. [default: unusable in config.toml]" in told
+    assert "the most probable token. [default: 0.8]" in told
+    assert "0 = off. [default: 9]" in told
+    assert "0 = off. [default: unusable in config.toml]" in told
     config.settings.cache_clear()
 
 

@@ -122,7 +122,7 @@ def test_a_plain_chat_ends_with_the_sentence(files: Files, tmp_path: Path) -> No
 def test_verify_prints_what_was_compared_before_a_crash(files: Files, tmp_path: Path) -> None:
     model = [str(files.target), "-d", str(files.draft), "--threads", "1", "-n", "6"]
     asked = ["verify", *model, "--limit", "2"]
-    moment = crashing(tmp_path, "localspec.bench.exactness:answer", call=9)
+    moment = crashing(tmp_path, "localspec.runtime:Runtime.answer", call=9)
     done = run(asked, moment)
     assert done.returncode == 1
     first, second, last = done.stdout.splitlines()

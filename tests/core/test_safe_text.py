@@ -71,7 +71,7 @@ DOORS = {
     Path(
         "localspec/models/pull/process.py"
     ): "the protocol of a child process, which its parent parses",
-    Path("tui/app.py"): "the title of the window, through safe_line",
+    Path("tui/app.py"): "the title of the window and the exit message, through safe_line",
 }
 SOURCES = sorted(
     p.relative_to(ROOT) for d in ("localspec", "tui") for p in (ROOT / d).rglob("*.py")

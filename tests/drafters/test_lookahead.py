@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from policy_world import CPU, GPU
 from tables import TableTarget
 
+from localspec.core import drafter_registry
 from localspec.core.events import Speculation
 from localspec.core.logits import GREEDY, LogitsProcessor, Sampling
 from localspec.core.noise import Noise
@@ -24,12 +25,14 @@ from localspec.drafters.cascade import Cascade
 from localspec.drafters.lookup.lookahead import Lookahead
 from localspec.drafters.lookup.ngram_pool import Pool
 from localspec.drafters.lookup.suffix import Suffix
-from localspec.loading.drafter_registry import BRANCHING
 from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
 from localspec.policy.storage import Knowledge
 from localspec.verifiers import Match, Rejection, Verifier
 
+TREE = drafter_registry.get("lookahead").tree
+assert TREE is not None
+BRANCHING = TREE.branching
 V = 40
 COUNTING = tables.random_table(3, v=5)
 
@@ -181,7 +184,7 @@ def test_it_is_asked_only_where_breadth_is_nearly_free(curve: object, *, drafts:
     policy = Controller(
         Knowledge({0: Costs(curve, {})}),  # type: ignore[arg-type]
         ["lookahead"],
-        branching={"lookahead": BRANCHING["lookahead"]},
+        branching={"lookahead": BRANCHING},
     )
     (plan,) = policy.plan([Standing(0, 10, 0, "greedy")])
     assert bool(plan.steps) is drafts

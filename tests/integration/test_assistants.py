@@ -291,7 +291,7 @@ def test_assistants_of_another_target_are_refused_by_numbers(folder: Path, tmp_p
 
     def trouble(**changes: object) -> str:
         head = head_files.write_assistant(tmp_path / "head.gguf", **changes)  # type: ignore[arg-type]
-        return heads.head_trouble(ModelFile(head).header, target) or ""
+        return heads.head_problem(ModelFile(head).header, target) or ""
 
     assert trouble() == ""
     assert "hidden size of 96, and target.gguf has 64" in trouble(target_width=96)
@@ -303,10 +303,10 @@ def test_assistants_of_another_target_are_refused_by_numbers(folder: Path, tmp_p
     assert "2 layers, 1 of them for prediction" in trouble(nextn=1)
     assert "lacks blk.0.post_ffw_norm.weight" in trouble(leave_out="post_ffw_norm")
     glm = ModelFile(head_files.write_mtp(tmp_path / "glm.gguf")).header
-    found = heads.head_trouble(ModelFile(folder / "assistant.gguf").header, glm)
+    found = heads.head_problem(ModelFile(folder / "assistant.gguf").header, glm)
     assert "a model of gemma4, not of glm4moe" in (found or "")
     odd = ModelFile(head_files.write_gemma(tmp_path / "odd.gguf", layers=5)).header
-    found = heads.head_trouble(ModelFile(folder / "assistant.gguf").header, odd)
+    found = heads.head_problem(ModelFile(folder / "assistant.gguf").header, odd)
     assert "slide" in (found or "")
 
 
@@ -315,9 +315,9 @@ def test_what_ends_a_text_may_differ_but_not_what_ids_stand_for(
 ) -> None:
     target = ModelFile(folder / "target.gguf").header
     ends = head_files.write_assistant(tmp_path / "ends.gguf", eos=1)
-    assert heads.head_trouble(ModelFile(ends).header, target) is None
+    assert heads.head_problem(ModelFile(ends).header, target) is None
     foreign = head_files.write_assistant(tmp_path / "foreign.gguf", words=foreign_vocabulary(70))
-    found = heads.head_trouble(ModelFile(foreign).header, target) or ""
+    found = heads.head_problem(ModelFile(foreign).header, target) or ""
     assert "the vocabularies differ from id 70 on" in found
 
 

@@ -220,7 +220,7 @@ def test_a_layer_for_prediction_that_is_not_whole_is_left_alone(
 ) -> None:
     hy = made / "carrying" / "hy.gguf"
     path = altered(hy, tmp_path / "hy.gguf", tensors={name: gone})
-    assert f"{name} is not in it" in (heads.mtp_trouble(ModelFile(path).header) or "")
+    assert f"{name} is not in it" in (heads.mtp_problem(ModelFile(path).header) or "")
 
 
 def test_a_layer_for_prediction_with_norms_of_16_bits_is_left_alone(
@@ -239,7 +239,7 @@ def test_a_layer_for_prediction_of_numbers_that_are_not_computed_with_is_left_al
 ) -> None:
     glm = made / "carrying" / "glm.gguf"
     bad = altered(glm, tmp_path / "glm.gguf", tensors={"blk.2.attn_q.weight": as_type(kind)})
-    assert "which cannot be computed with" in (heads.mtp_trouble(ModelFile(bad).header) or "")
+    assert "which cannot be computed with" in (heads.mtp_problem(ModelFile(bad).header) or "")
 
 
 def test_a_hybrid_target_whose_layer_was_left_out_runs_without_it(tmp_path: Path) -> None:
@@ -304,7 +304,7 @@ def test_of_several_heads_the_one_that_drafts_is_named(made: Path, tmp_path: Pat
     with Runtime.open(Options(str(target), draft_max=3)) as runtime:
         assert runtime.info.draft == str(tmp_path / "eagle.gguf")
         assert (
-            "of the heads beside target.gguf, eagle.gguf drafts, not dflash.gguf, medusa.gguf; "
+            "of the heads next to target.gguf, eagle.gguf drafts, not dflash.gguf, medusa.gguf; "
             "--draft FILE takes another"
         ) in runtime.info.notices
 
@@ -315,7 +315,7 @@ def test_layers_beside_a_target_with_more_layers_than_theirs_are_refused(tmp_pat
     head_files.split(two, tmp_path / "trunk.gguf", tmp_path / "beside.gguf")
     head = ModelFile(tmp_path / "beside.gguf").header
     for path, trouble in ((three, "a model of 2 layers, and three.gguf has 3"), (two, None)):
-        found = heads.head_trouble(head, ModelFile(path).header)
+        found = heads.head_problem(head, ModelFile(path).header)
         assert found == (trouble and f"it was made for {trouble}")
 
 
@@ -331,8 +331,8 @@ def test_a_head_for_another_target_is_refused_by_name_and_numbers_and_the_text_d
     folder: Path,
 ) -> None:
     with Runtime.open(Options(str(folder / "target.gguf"), draft_max=3)) as runtime:
-        (said,) = (n for n in runtime.info.notices if "beside" in n)
-        assert said.startswith("eagle3-target.gguf beside target.gguf cannot draft for it")
+        (said,) = (n for n in runtime.info.notices if "next to" in n)
+        assert said.startswith("eagle3-target.gguf next to target.gguf cannot draft for it")
         assert "made for a hidden size of 96, and target.gguf has 64" in said
         assert last(runtime.reply(HELLO, sampling=GREEDY, max_tokens=5)).tokens
         assert runtime.info.drafters == ("suffix",)
@@ -457,7 +457,7 @@ def test_a_head_trained_for_less_than_the_context_drafts_and_it_is_said(
     with Runtime.open(Options(str(target), str(short), draft_max=3, context=512)) as runtime:
         assert (
             "short.gguf was trained for 64 tokens, and the context has 512: beyond that fewer of "
-            "its drafts may stand"
+            "its drafts may be accepted"
         ) in runtime.info.notices
         plain, drafted = (
             last(runtime.reply(HELLO, sampling=GREEDY, max_tokens=150, draft=draft))

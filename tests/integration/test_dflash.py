@@ -229,7 +229,7 @@ def test_heads_that_cannot_draft_are_refused_by_name_and_numbers(
 
     def trouble(**changes: object) -> str:
         head = head_files.write_dflash(tmp_path / "head.gguf", **changes)  # type: ignore[arg-type]
-        return heads.head_trouble(ModelFile(head).header, target) or ""
+        return heads.head_problem(ModelFile(head).header, target) or ""
 
     assert trouble() == ""
     assert "the layers 1, 7, and target.gguf has 4 layers" in trouble(reads=(1, 7))
@@ -241,7 +241,7 @@ def test_heads_that_cannot_draft_are_refused_by_name_and_numbers(
     assert "a DFlash 2 head" in trouble(also="selector_hidden.weight")
     assert "lacks blk.1.ffn_norm.weight" in trouble(leave_out="blk.1.ffn_norm.weight")
     glm = ModelFile(head_files.write_mtp(tmp_path / "glm.gguf")).header
-    found = heads.head_trouble(ModelFile(folder / "owning.gguf").header, glm) or ""
+    found = heads.head_problem(ModelFile(folder / "owning.gguf").header, glm) or ""
     assert "does not give away what enters the layers of glm.gguf (glm4moe)" in found
     other = head_files.write_dflash(tmp_path / "other.gguf", reads=(1, 7))
     with pytest.raises(DraftIncompatibleError, match=r"other\.gguf .* 4 layers"):

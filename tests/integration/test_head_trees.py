@@ -34,8 +34,8 @@ from localspec.drafters.heads.eagle_tree import HeadTreeDrafter, HeadTreeModel, 
 from localspec.drafters.model.tree_builder import Growing, Slot, ranked
 from localspec.errors import ContextFullError, DecodeError, DraftIncompatibleError, Interrupted
 from localspec.llama.heads.base import Head
-from localspec.loading.drafter_registry import broad, wanted
-from localspec.loading.heads import brought
+from localspec.loading.pair_headers import read_headers
+from localspec.loading.selection import select
 from localspec.models.gguf.model_file import ModelFile
 from localspec.verifiers import Match, Rejection
 
@@ -357,16 +357,13 @@ def test_more_nodes_or_tokens_than_there_is_room_for_are_refused(
 def test_a_tree_is_of_what_the_pair_brings(head_pairs: dict[str, Pair]) -> None:
     for kind in KINDS:
         pair = head_pairs[kind]
-        files = brought(ModelFile(pair.target), pair.head and ModelFile(pair.head))
-        assert wanted(with_trees(pair), files) == (pair.drafter,)
-        assert wanted(with_trees(pair, drafter=("suffix", "tree")), files) == (
-            "suffix",
-            pair.drafter,
-        )
+        files = read_headers(ModelFile(pair.target), pair.head and ModelFile(pair.head))
+        assert select(with_trees(pair), files).names == (pair.drafter,)
+        both = with_trees(pair, drafter=("suffix", "tree"))
+        assert select(both, files).names == ("suffix", pair.drafter)
     plain = head_pairs["eagle3, borrowing"].target
-    assert wanted(Options(str(plain), drafter=("tree",)), brought(ModelFile(plain), None)) == (
-        "tree",
-    )
+    alone = read_headers(ModelFile(plain), None)
+    assert select(Options(str(plain), drafter=("tree",)), alone).names == ("tree",)
 
 
 def test_a_given_length_means_chains_unless_a_tree_is_asked_for(
@@ -382,11 +379,15 @@ def test_a_given_length_means_chains_unless_a_tree_is_asked_for(
 def test_without_a_given_length_breadth_is_left_to_the_controller(
     head_pairs: dict[str, Pair], stack: Callable[..., Stack]
 ) -> None:
-    context, names = stack("mtp").context, ("suffix", "mtp")
-    files = brought(ModelFile(head_pairs["mtp"].target), None)
-    assert set(broad(Options(), names, files, context)) == {"mtp"}
-    assert broad(Options(draft_max=3), names, files, context) == {}
-    assert set(broad(with_trees(head_pairs["mtp"]), names, files, context)) == {"mtp"}
+    branches, names = stack("mtp").context.branches, ("suffix", "mtp")
+    files = read_headers(ModelFile(head_pairs["mtp"].target), None)
+
+    def growing(options: Options) -> set[str]:
+        return set(select(options, files).branching(names, branches))
+
+    assert growing(Options()) == {"mtp"}
+    assert growing(Options(draft_max=3)) == set()
+    assert growing(with_trees(head_pairs["mtp"])) == {"mtp"}
 
 
 def test_a_target_that_cannot_branch_gets_chains_and_says_so_to_who_asked(

@@ -400,7 +400,7 @@ def test_heads_of_another_target_are_refused_by_numbers(
     dense = ModelFile(head_pairs["eagle3, owning"].target).header
 
     def trouble(head: Path, target: Header = dense) -> str:
-        return heads.head_trouble(ModelFile(head).header, target) or ""
+        return heads.head_problem(ModelFile(head).header, target) or ""
 
     assert trouble(head_pairs["eagle3, owning"].head) == ""
     far = head_files.write_eagle(tmp_path / "far.gguf", layers=(1, 2, 9))
@@ -419,7 +419,7 @@ def test_a_layer_that_is_only_promised_is_named_and_the_text_drafts(tmp_path: Pa
     path = head_files.write_mtp(tmp_path / "promised.gguf", block=False)
     header = ModelFile(path).header
     assert heads.promises_mtp(header)
-    assert "blk.2.nextn.eh_proj.weight is not in it" in (heads.mtp_trouble(header) or "")
+    assert "blk.2.nextn.eh_proj.weight is not in it" in (heads.mtp_problem(header) or "")
     with pytest.raises(DraftIncompatibleError, match="nextn"):
         Runtime.open(Options(str(path), drafter=("mtp",)))
     with Runtime.open(Options(str(path), draft_max=3)) as runtime:

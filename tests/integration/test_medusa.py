@@ -166,7 +166,7 @@ def test_heads_of_another_target_are_refused_by_numbers(
 
     def trouble(**settings: object) -> str:
         file = head_files.write_medusa(tmp_path / "h.gguf", **settings)
-        return heads.head_trouble(ModelFile(file).header, target) or ""
+        return heads.head_problem(ModelFile(file).header, target) or ""
 
     assert trouble() == trouble(own=(0, 1, 2), blocks=2) == ""
     assert "hidden size of 96, and target.gguf has 64" in trouble(width=96)

@@ -233,7 +233,7 @@ def test_chains_that_cannot_run_are_named_before_anything_is_loaded(
     folder: Path, tmp_path: Path
 ) -> None:
     def trouble(path: Path) -> str:
-        return heads.mtp_trouble(ModelFile(path).header) or ""
+        return heads.mtp_problem(ModelFile(path).header) or ""
 
     assert [trouble(folder / f"{name}.gguf") for name in CHAINED] == [""] * 3
     two = head_files.write_hybrid(tmp_path / "two.gguf", next_layers=2)
@@ -257,7 +257,7 @@ def test_graphs_that_know_only_one_kind_of_layer_get_no_other() -> None:
         parts = ("nextn.eh_proj", "nextn.enorm", "nextn.hnorm", "attn_norm", *parts)
         tensors = tuple(TensorInfo(f"blk.2.{part}.weight", (8, 8), 0, 256, 0) for part in parts)
         header = Header("x", 3, {"general.architecture": arch, **metadata}, tensors, 0, 0)
-        return heads.mtp_trouble(header) or ""
+        return heads.mtp_problem(header) or ""
 
     mla = {"attention__key_length_mla": 48, "attention__value_length_mla": 32}
     dense = ("ffn_gate", "ffn_up", "ffn_down")

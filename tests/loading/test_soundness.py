@@ -165,7 +165,7 @@ def test_where_the_environment_belongs_to_others_the_cache_remembers(
 
 
 def test_asking_what_is_remembered_loads_no_llama() -> None:
-    program = "import sys; from localspec import soundness; soundness.remembered(); "
+    program = "import sys; from localspec.loading import soundness; soundness.remembered(); "
     program += "sys.exit('llama_cpp' in sys.modules or 'numpy' in sys.modules)"
     line, environment = command(soundness.PROOF)
     subprocess.run([line[0], "-P", "-c", program], env=environment, check=True)

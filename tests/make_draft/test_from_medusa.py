@@ -94,7 +94,7 @@ def test_the_numbers_of_a_checkpoint_arrive(
     make(target, source, where, kind=kind, cancelled=never)
     header = read_header(where)
     assert heads.kind(header) == "medusa"
-    assert heads.head_trouble(header, ModelFile(target).header) is None
+    assert heads.head_problem(header, ModelFile(target).header) is None
     found = arrived(where)
     assert len(found) == len(tensors)
     rounded = 1e-2 if dtype == "BF16" else 0.0
@@ -150,7 +150,7 @@ def test_heads_without_biases_have_biases_of_nothing(
     bare = {name: numbers for name, numbers in tensors.items() if not name.endswith(".bias")}
     where = tmp_path / "heads.gguf"
     make(target, save(tmp_path / "c.safetensors", bare), where, kind="f16", cancelled=never)
-    assert heads.head_trouble(read_header(where), ModelFile(target).header) is None
+    assert heads.head_problem(read_header(where), ModelFile(target).header) is None
     biases = [numbers for name, numbers in arrived(where).items() if name.endswith(".bias")]
     assert len(biases) == 4
     assert not np.concatenate(biases).any()
@@ -392,7 +392,7 @@ def test_an_odd_width_needs_f16(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="use f16"):
         make(odd, source, tmp_path / "d.gguf", kind="q8_0", cancelled=never)
     make(odd, source, tmp_path / "d.gguf", kind="f16", cancelled=never)
-    assert heads.head_trouble(read_header(tmp_path / "d.gguf"), ModelFile(odd).header) is None
+    assert heads.head_problem(read_header(tmp_path / "d.gguf"), ModelFile(odd).header) is None
 
 
 def test_any_size_and_alignment_is_written_right(tmp_path: Path) -> None:

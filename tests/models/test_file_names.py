@@ -13,18 +13,17 @@ from localspec.models.hub.file_names import (
     PREFERENCE,
     Candidate,
     Entry,
-    Wanted,
     candidates,
     choose,
-    parse,
 )
+from localspec.models.hub.links import HubRef, parse_hub_ref
 
 LABELS = [
     *("Q2_K", "Q3_K_M", "Q4_0", "Q4_1", "Q4_K_S", "Q4_K_M", "Q4_K_L", "Q5_K_M", "Q6_K", "Q8_0"),
     *("IQ4_XS", "IQ4_NL", "IQ3_XXS", "TQ1_0", "MXFP4", "NVFP4", "BF16", "F16", "F32"),
     *("UD-Q4_K_M", "UD-Q4_K_XL", "UD-IQ2_M", "UD-Q8_K_XL"),
 ]
-WANTED = Wanted("org/some-GGUF")
+WANTED = HubRef("org/some-GGUF")
 
 
 def listed(*paths: str, size: int = 4_000_000_000) -> list[Entry]:
@@ -32,7 +31,7 @@ def listed(*paths: str, size: int = 4_000_000_000) -> list[Entry]:
 
 
 def pick(paths: list[str], tag: str | None, *, small: bool = False, size: int = 10**9) -> list[str]:
-    wanted = Wanted("org/some-GGUF", tag)
+    wanted = HubRef("org/some-GGUF", tag)
     entries = listed(*paths, size=size)
     found = choose(wanted, candidates(entries, wanted), small=small)
     return [entry.path for entry in found.entries]
@@ -54,14 +53,14 @@ def pick(paths: list[str], tag: str | None, *, small: bool = False, size: int = 
     ],
 )
 def test_every_way_to_name_a_repository(text: str, repo: str, tag: str | None) -> None:
-    assert parse(text) == Wanted(repo, tag)
+    assert parse_hub_ref(text) == HubRef(repo, tag)
 
 
 @pytest.mark.parametrize(
     "text", ["", "name", "/abs/path", "./a/b", "../a/b", "a/b:c:d", "user/..", "a/b/../c", "~/x/y"]
 )
 def test_what_cannot_be_a_repository(text: str) -> None:
-    assert parse(text) is None
+    assert parse_hub_ref(text) is None
 
 
 @given(

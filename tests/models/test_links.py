@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.models.hub.links import Wanted, parse
+from localspec.models.hub.links import HubRef, parse_hub_ref
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 FILE = "x/y-Q4_0.gguf"
@@ -54,7 +54,7 @@ SITE = "https://huggingface.co/u/r"
 def test_every_form_of_a_link_names_its_revision_and_file(
     text: str, tag: str | None, revision: str | None
 ) -> None:
-    assert parse(text) == Wanted("u/r", tag, revision)
+    assert parse_hub_ref(text) == HubRef("u/r", tag, revision)
 
 
 @pytest.mark.parametrize(
@@ -75,18 +75,22 @@ def test_every_form_of_a_link_names_its_revision_and_file(
     ],
 )
 def test_what_names_no_model_is_no_link(text: str) -> None:
-    assert parse(text) is None
+    assert parse_hub_ref(text) is None
 
 
 def test_links_of_the_mirror_that_is_set_are_links(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert parse("https://hub.example/u/r/blob/v2/m.gguf") is None
+    assert parse_hub_ref("https://hub.example/u/r/blob/v2/m.gguf") is None
     monkeypatch.setenv("HF_ENDPOINT", "https://hub.example")
-    assert parse("https://hub.example/u/r/blob/v2/m.gguf") == Wanted("u/r", "m.gguf", "v2")
+    assert parse_hub_ref("https://hub.example/u/r/blob/v2/m.gguf") == HubRef("u/r", "m.gguf", "v2")
 
 
 @given(st.text())
 def test_any_text_is_a_name_or_none(text: str) -> None:
-    for found in (parse(text), parse(f"{SITE}/{text}"), parse(f"hf://{text}")):
+    for found in (
+        parse_hub_ref(text),
+        parse_hub_ref(f"{SITE}/{text}"),
+        parse_hub_ref(f"hf://{text}"),
+    ):
         if found is not None:
             assert ".." not in found.repo
             assert ".." not in (found.tag or "").split("/")
@@ -101,5 +105,5 @@ def test_any_text_is_a_name_or_none(text: str) -> None:
 def test_a_name_in_a_message_means_the_same_when_it_is_typed(
     repo: str, tag: str | None, revision: str | None
 ) -> None:
-    wanted = Wanted(repo, tag, revision)
-    assert parse(str(wanted)) == wanted
+    wanted = HubRef(repo, tag, revision)
+    assert parse_hub_ref(str(wanted)) == wanted

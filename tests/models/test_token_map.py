@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from localspec.models.compat.token_map import ENOUGH, meaning, translate, why_apart
+from localspec.models.compat.token_map import ENOUGH, meaning, translate, why_incompatible
 
 SPM, BPE = 1, 2
 
@@ -85,13 +85,13 @@ def test_nine_tenths_must_be_shared() -> None:
     enough = [*(f"v{i}" for i in range(10)), *words[10:]]
     too_few = [*(f"v{i}" for i in range(11)), *words[11:]]
     assert ENOUGH == 0.9
-    assert why_apart(Words(words), Words(words)) is None
-    assert why_apart(Words(words), Words(enough)) is None
-    reason = why_apart(Words(words), Words(too_few)) or ""
+    assert why_incompatible(Words(words), Words(words)) is None
+    assert why_incompatible(Words(words), Words(enough)) is None
+    reason = why_incompatible(Words(words), Words(too_few)) or ""
     assert "differ from id 0" in reason
     assert "89% of their tokens in common" in reason
 
 
 def test_a_smaller_vocabulary_counts_by_itself() -> None:
     words = [f"w{i}" for i in range(1000)]
-    assert why_apart(Words(words), Words(words[500:])) is None
+    assert why_incompatible(Words(words), Words(words[500:])) is None

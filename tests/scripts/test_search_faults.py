@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from faults import SEARCHES, chances, on_tables
-from faults.runner import Runner, Seeds
+from faults import chances, on_tables
+from faults.registry import SEARCHES
+from faults.runner import Runner, Search, Seeds
 
 from localspec.core.noise import Noise
 from localspec.core.values import Draft, Rows, Verdict
@@ -33,7 +34,7 @@ class Number:
     value: int
 
 
-class Numbers:
+class Numbers(Search):
     def case(self, seed: int) -> Number:
         return Number(7 * seed)
 
@@ -43,9 +44,6 @@ class Numbers:
     def smaller(self, case: Number) -> Iterator[Number]:
         yield Number(case.value // 2)
         yield Number(case.value - 1)
-
-    def close(self) -> None:
-        pass
 
 
 def test_what_is_found_is_told_with_its_seed_and_as_small_as_it_can_be() -> None:

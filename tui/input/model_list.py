@@ -12,9 +12,10 @@ from textual.content import Content
 
 from localspec.config import paths
 from localspec.core.units import size
+from localspec.errors import LocalspecError
 from localspec.models.catalog.offers import FIT_SHORT, Offer, in_folder
 from localspec.models.catalog.pair import MTP_EMBEDDED
-from localspec.models.hub import file_names
+from localspec.models.catalog.reference import on_hub, reference
 from tui.render.block_splitter import plain
 
 OWN, NONE = "auto", "none"
@@ -96,10 +97,18 @@ def typed(query: str) -> list[Offer]:
         found = [o for o in known if o.name.startswith(str(path)) or path == folder]
         if path.is_file() and not any(Path(o.name) == path for o in found):
             found.insert(0, Offer(str(path), str(path), path.stat().st_size))
-    if not found and folder is None and file_names.parse(query) is not None:
+    if not found and folder is None and _pullable(query):
         where = "on the Hub, not looked into yet"
         found = [Offer(query, where, None, installed=False, pullable=True)]
     return found
+
+
+def _pullable(query: str) -> bool:
+    """Whether a text names a model of the Hub."""
+    try:
+        return on_hub(reference(query)) is not None
+    except LocalspecError:  # no name, or a catalogue that the list of offers reports
+        return False
 
 
 def widest(found: Iterable[Offer], room: int) -> int:

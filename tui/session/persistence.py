@@ -14,7 +14,7 @@ from localspec.chats.saver import Saver
 from localspec.chats.store import ChatStore
 from localspec.chats.values import Chat, ChatInfo, ChatMessage, Hit, Listed, started, title_of
 from localspec.errors import ChatsError, ChatsFileError
-from localspec.models.catalog.catalog import from_anywhere
+from localspec.models.catalog.reference import portable
 from tui.session import reply_record
 from tui.session.conversation import Conversation, Turn
 
@@ -29,7 +29,7 @@ class Kept:
     ) -> None:
         """``model`` and ``draft`` are how the person asked for them."""
         self._saver = saver
-        self._model, self._draft = from_anywhere(model), from_anywhere(draft)
+        self._model, self._draft = portable(model), portable(draft)
         self._new = True
         self.info = started(model=self._model, draft=self._draft)
         self.on_news: Callable[[str], None] = _silent
@@ -71,7 +71,7 @@ class Kept:
 
     def use_model(self, model: str, draft: str | None) -> None:
         """Another model answers from now on, or another draft helps it."""
-        self._model, self._draft = from_anywhere(model), from_anywhere(draft)
+        self._model, self._draft = portable(model), portable(draft)
         self.info = self._answered(self.info)
 
     def _answered(self, info: ChatInfo) -> ChatInfo:

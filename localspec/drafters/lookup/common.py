@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from localspec.core.plan import Evidence
 from localspec.core.values import Draft, Proposal, chain_parents
 from localspec.drafters.base import Committed, judge
+
+
+@dataclass(frozen=True, slots=True)
+class LookupTexts:
+    """What a drafter that copies is opened with."""
+
+    min_match: int = 1
+    """Tokens that a match must have: more where another drafter can draft in its place."""
+    earlier: tuple[tuple[int, ...], ...] = ()
+    """Tokens of texts besides the running one, the oldest text first."""
 
 
 def copied(tokens: Sequence[int], source: str, seconds: float, considered: int) -> Draft:
@@ -44,4 +55,4 @@ class InMind:
         self._guesses.pop(seq, None)
 
 
-__all__ = ["InMind", "copied"]
+__all__ = ["InMind", "LookupTexts", "copied"]

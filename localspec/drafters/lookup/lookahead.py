@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from localspec.core.plan import Evidence
 from localspec.core.values import ROOT, Draft, Logits, Proposal, no_draft
 from localspec.drafters.base import Ask, Committed
+from localspec.drafters.lookup.common import LookupTexts
 from localspec.drafters.lookup.ngram_pool import Pool
 
 _DEEPEST = 4
@@ -240,4 +241,10 @@ def _advance(text: _Text, ends: Sequence[int], logits: Logits, emitted: int) -> 
     text.window = np.roll(np.vstack([window[1:], guesses]), 1 - emitted, axis=1)
 
 
-__all__ = ["Lookahead"]
+def open_drafter(texts: LookupTexts) -> Lookahead:
+    """Open it; its n-grams are the target's own, so that it reads no other text."""
+    del texts
+    return Lookahead()
+
+
+__all__ = ["Lookahead", "open_drafter"]

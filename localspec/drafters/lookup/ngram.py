@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from localspec.core.plan import Evidence
 from localspec.core.values import Draft, no_draft
 from localspec.drafters.base import Ask, Committed
-from localspec.drafters.lookup.common import InMind, copied
+from localspec.drafters.lookup.common import InMind, LookupTexts, copied
 
 _LONGEST = 32
 """Matches are not measured beyond that."""
@@ -115,3 +115,8 @@ class NGram:
         """Forget the sequence."""
         self._indexes.pop(seq, None)
         self._in_mind.forget(seq)
+
+
+def open_drafter(texts: LookupTexts) -> NGram:
+    """Open it; earlier texts are not looked up."""
+    return NGram(max(2, texts.min_match))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from localspec.core.plan import Evidence
 from localspec.core.values import Draft, no_draft
 from localspec.drafters.base import Ask, Committed
-from localspec.drafters.lookup.common import InMind, copied
+from localspec.drafters.lookup.common import InMind, LookupTexts, copied
 from localspec.drafters.lookup.suffix_index import Suffixes
 
 _PLACES = 12
@@ -145,3 +145,8 @@ def _agreeing(
 def _said(at: int, text: Sequence[int], drafted: Sequence[int]) -> int:
     """The token at a place; beyond the end the text goes on with what is drafted."""
     return text[at] if at < len(text) else drafted[at - len(text)]
+
+
+def open_drafter(texts: LookupTexts) -> Suffix:
+    """Open it with these texts."""
+    return Suffix(texts.min_match, texts.earlier)

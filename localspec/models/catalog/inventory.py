@@ -7,36 +7,35 @@ from pathlib import Path
 
 from localspec.models.catalog.catalog import catalog
 from localspec.models.catalog.pair import HubFile
-from localspec.models.hub import file_names, hf_cache
+from localspec.models.hub import hf_cache
+from localspec.models.hub.links import HubRef
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class CachedModel:
     """A model that `run` and `chat` take by ``name``."""
 
     name: str
     """user/repo:file"""
     path: Path
-    """Of its first shard."""
+    """Its file, or the first shard."""
     n_bytes: int
 
 
-def others() -> list[Found]:
-    """Each once, of the newest snapshot that has it; in the order of their names."""
+def uncatalogued() -> list[CachedModel]:
+    """Each model once, from the newest snapshot that has it, sorted by name."""
     listed = {
         (file.repo, file.file)
         for pair in catalog().values()
         for file in (pair.target, pair.draft)
         if isinstance(file, HubFile)
     }
-    found: dict[str, Found] = {}
+    found: dict[str, CachedModel] = {}
     for repo in hf_cache.repos():
-        for snapshot in hf_cache.snapshots(repo):
-            files = hf_cache.cached_files(snapshot)
-            entries = [file_names.Entry(path, size) for path, size in files.items()]
-            for candidate in file_names.candidates(entries, file_names.Wanted(repo)):
+        for snapshot, candidates in hf_cache.models(HubRef(repo)):
+            for candidate in candidates:
                 first, name = candidate.first.path, f"{repo}:{candidate.first.path}"
                 whole = len(candidate.entries) == candidate.count
                 if whole and (repo, first) not in listed and name not in found:
-                    found[name] = Found(name, snapshot / first, candidate.n_bytes)
+                    found[name] = CachedModel(name, snapshot / first, candidate.n_bytes)
     return [found[name] for name in sorted(found)]

@@ -11,9 +11,10 @@ from pathlib import Path
 
 from localspec.errors import LocalspecError
 from localspec.models.catalog.catalog import catalog
-from localspec.models.catalog.inventory import others
+from localspec.models.catalog.inventory import uncatalogued
 from localspec.models.catalog.pair import NOT_STATED, HubFile, Pair
 from localspec.models.hub import file_names
+from localspec.models.hub.links import HubRef
 from localspec.models.memory.machine import Memory
 
 FIT_SHORT = {
@@ -85,7 +86,7 @@ def offers(folders: Iterable[Path] = ()) -> Offers:
     files = [offer for folder in dict.fromkeys(folders) for offer in in_folder(folder)]
     try:
         pairs = [_of_pair(pair) for pair in catalog().values()]
-        cached = [Offer(f.name, str(f.path), f.n_bytes) for f in others()]
+        cached = [Offer(f.name, str(f.path), f.n_bytes) for f in uncatalogued()]
     except LocalspecError as error:
         return Offers(tuple(files), (str(error),))
     pairs.sort(key=lambda offer: not offer.installed)  # stable: the catalogue's order otherwise
@@ -102,7 +103,7 @@ def in_folder(folder: Path) -> list[Offer]:
     entries = [file_names.Entry(name, size) for name, size in sizes.items()]
     return [
         Offer(str(folder / c.first.path), str(folder / c.first.path), c.n_bytes)
-        for c in file_names.candidates(entries, file_names.Wanted(str(folder)))
+        for c in file_names.candidates(entries, HubRef(str(folder)))
         if len(c.entries) == c.count
     ]
 

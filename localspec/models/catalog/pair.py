@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from localspec.core import drafter_registry
 from localspec.models.hub.file_names import shard_names
 from localspec.models.hub.hf_cache import find_file, in_snapshot
 
@@ -12,7 +13,7 @@ DRAFT_MODEL, MTP_EMBEDDED, NGRAM = "draft-model", "mtp-embedded", "ngram"
 
 NOT_STATED = "not stated"
 
-KINDS = (DRAFT_MODEL, MTP_EMBEDDED, "mtp-sidecar", "eagle3", "dflash", "medusa", NGRAM)
+KINDS = tuple(kind for spec in drafter_registry.TABLE for kind in spec.pairs)
 """How a target can be drafted for."""
 
 

@@ -1,5 +1,5 @@
-"""Heads that lie beside a target, as repositories hold them, and the target that they lie beside:
-known by their headers alone.
+"""Sidecars: heads in the folder of their target, as repositories hold them. Headers identify them,
+names do not.
 """
 
 from __future__ import annotations
@@ -15,28 +15,29 @@ from localspec.models.gguf.header import read_opening
 from localspec.models.gguf.model_file import ModelFile
 from localspec.models.gguf.shards import shards
 
-_BEST = (heads.MTP, heads.EAGLE3, heads.DFLASH, heads.MEDUSA)
-"""Kinds of heads that this version runs, those first that are right most often."""
-_OF_HEADS = frozenset({heads.EAGLE3, heads.DFLASH, heads.MEDUSA, gemma_assistant.ARCHITECTURE})
+_HEAD_ARCHITECTURES = frozenset({*heads.HEAD_KINDS, gemma_assistant.ARCHITECTURE})
+"""Architectures of head files."""
 _NO_MODELS = frozenset({None, "clip", "imatrix"})
-"""Architectures of files that are neither models nor heads: damaged ones, parts for images."""
+"""Architectures of files that are neither models nor heads: damaged files, image projectors."""
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class Sidecars:
     """The heads in a target's folder."""
 
     fitting: tuple[ModelFile, ...] = ()
-    """Those for this target, the best first."""
+    """Heads for this target, the best first."""
     refused: tuple[str, ...] = ()
-    """Why the others are not used, a line each, where nothing fits and they could be meant for no
-    other model of the folder.
+    """Why each head was refused, one line each. Empty where a head fits, or where the folder holds
+    another model that the heads may belong to.
     """
 
 
-def heads_beside(target: ModelFile) -> Beside:
-    """The heads in the folder of a target, or else beside the file that it is a link to. Their
-    names do not matter, but of several of a kind the one called most like the target is first.
+def find_sidecars(target: ModelFile) -> Sidecars:
+    """The heads in the folder of a target; where none fits, those next to the file it links to.
+
+    Of several heads of a kind, the one whose name shares the longest prefix with the target's is
+    first.
 
     Raises:
         LocalspecError: the target cannot be read.
@@ -47,14 +48,14 @@ def heads_beside(target: ModelFile) -> Beside:
     if found.fitting or there == folder.resolve():
         return found
     linked = _in(there, target)
-    return Beside(linked.fitting, found.refused or linked.refused)
+    return Sidecars(linked.fitting, found.refused or linked.refused)
 
 
-def _in(folder: Path, target: ModelFile) -> Beside:
+def _in(folder: Path, target: ModelFile) -> Sidecars:
     opened = {path: read_opening(path) for path in _neighbours(folder, target.path)}
     likely = [path for path, opening in opened.items() if _may_be_head(opening)]
     if not likely:
-        return Beside()
+        return Sidecars()
     fitting: dict[Path, tuple[int, int, Path]] = {}
     files = {path: ModelFile(path) for path in likely}
     refused: list[str] = []
@@ -62,28 +63,28 @@ def _in(folder: Path, target: ModelFile) -> Beside:
     for path in likely:
         try:
             head = files[path].header
-        except LocalspecError as error:  # a damaged neighbour is not what was asked for
+        except LocalspecError as error:  # a damaged neighbour must not stop the target
             refused.append(str(error))
             continue
-        kind, trouble = heads.kind(head), heads.head_trouble(head, target.header)
+        kind, problem = heads.kind(head), heads.head_problem(head, target.header)
         if kind == heads.MODEL:
             models = True
-        elif trouble is not None or kind not in _BEST:
-            refused.append(f"{path.name} beside {target.name} cannot draft for it: {trouble}")
-        else:  # a cache has links to its files
-            order = _BEST.index(kind), -_alike(path.name, target.name), path
+        elif problem is not None or kind not in heads.HEAD_KINDS:
+            refused.append(f"{path.name} next to {target.name} cannot draft for it: {problem}")
+        else:  # a cache holds links; several may lead to one file
+            order = heads.HEAD_KINDS.index(kind), -_common_prefix(path.name, target.name), path
             fitting.setdefault(path.resolve(), order)
     best = tuple(files[path] for *_, path in sorted(fitting.values()))
-    return Beside(best, () if best or models else tuple(refused))
+    return Sidecars(best, () if best or models else tuple(refused))
 
 
 def only_model(folder: Path) -> ModelFile | None:
-    """The model of a folder that holds one, and heads perhaps; None if there is none or several."""
+    """The only model in a folder, apart from heads; None if there is none or several."""
     found: list[ModelFile] = []
     for path in filter(_first, sorted(folder.glob("*.gguf"))):
         opening = read_opening(path)
         architecture = _architecture(opening)
-        if architecture in _NO_MODELS or architecture in _OF_HEADS:
+        if architecture in _NO_MODELS or architecture in _HEAD_ARCHITECTURES:
             continue
         file = ModelFile(path)
         if not _may_be_head(opening) or heads.kind(file.header) == heads.MODEL:
@@ -92,18 +93,18 @@ def only_model(folder: Path) -> ModelFile | None:
 
 
 def _neighbours(folder: Path, target: Path) -> list[Path]:
-    """Other files than the target's in a folder."""
+    """GGUF files of a folder that are not files of the target; of shards only the first."""
     own = {path.name for path in (*shards(target), *shards(target.resolve()))}
     return [p for p in sorted(folder.glob("*.gguf")) if p.name not in own and _first(p)]
 
 
 def _first(path: Path) -> bool:
-    """Whether a file is whole, or the first of several."""
+    """Whether a file is a model of its own or the first shard."""
     return path.name == shards(path)[0].name
 
 
-def _alike(one: str, other: str) -> int:
-    """Letters that two names begin with."""
+def _common_prefix(one: str, other: str) -> int:
+    """Characters that two names both begin with."""
     pairs = zip(one, other, strict=False)
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
@@ -113,12 +114,13 @@ def _architecture(opening: Mapping[str, object]) -> object:
 
 
 def _may_be_head(opening: Mapping[str, object]) -> bool:
-    """By what stands before the vocabulary, which is long: folders hold many models, and whatever
-    writes a model writes its parameters first.
+    """Whether a file may be a head, by the metadata before its vocabulary.
+
+    Folders hold many models, and reading a vocabulary is slow; writers put the parameters first.
     """
     architecture = _architecture(opening)
     ahead = opening.get(f"{architecture}.nextn_predict_layers", 0)
-    return architecture in _OF_HEADS or ahead != 0
+    return architecture in _HEAD_ARCHITECTURES or ahead != 0
 
 
-__all__ = ["Beside", "heads_beside", "only_model"]
+__all__ = ["Sidecars", "find_sidecars", "only_model"]

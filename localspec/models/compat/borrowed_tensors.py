@@ -10,7 +10,7 @@ from localspec.models.gguf.ggml_types import type_name
 from localspec.models.gguf.header import Header
 
 
-def lending_trouble(head: Header, target: Header) -> str | None:
+def borrowing_problem(head: Header, target: Header) -> str | None:
     """Whether embeddings and output matrix, its own or the target's, are not as a head needs
     them.
     """
@@ -65,4 +65,4 @@ def _too_wide(head: Header, target: Header, what: str, verb: str) -> str | None:
     )
 
 
-__all__ = ["lending_trouble"]
+__all__ = ["borrowing_problem"]

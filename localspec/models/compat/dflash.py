@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from localspec.models.compat.borrowed_tensors import lending_trouble
+from localspec.models.compat.borrowed_tensors import borrowing_problem
 from localspec.models.compat.reasons import missing, other_size, target_layers, unpublished
+from localspec.models.compat.sanity import unsound
 from localspec.models.gguf.header import Header
 
 ARCHITECTURE = "dflash"
@@ -21,8 +22,11 @@ _OTHER_KINDS = {
 """Tensors that make another kind of it."""
 
 
-def trouble(head: Header, target: Header) -> str | None:
+def problem(head: Header, target: Header) -> str | None:
     """Why a head cannot draft for a target; None if it can."""
+    damage = unsound(head)
+    if damage is not None:
+        return damage
     named = {tensor.name for tensor in head.tensors}
     other = next((kind for tensor, kind in _OTHER_KINDS.items() if tensor in named), None)
     if other is not None or head.of_model("hyper_connection.count"):
@@ -37,10 +41,10 @@ def trouble(head: Header, target: Header) -> str | None:
         return f"it reads what enters the layers {shown}, and {target.name} has {trunk} layers"
     if head.n_embd != target.n_embd:
         return other_size(head.n_embd, target)
-    return _block_trouble(head, target) or lending_trouble(head, target)
+    return _block_problem(head, target) or borrowing_problem(head, target)
 
 
-def _block_trouble(head: Header, target: Header) -> str | None:
+def _block_problem(head: Header, target: Header) -> str | None:
     block, mask = head.of_model("block_size") or 0, head.integer("tokenizer.ggml.mask_token_id")
     if not 2 <= block <= _MOST:
         return f"it states blocks of {block} tokens; 2 to {_MOST} can be"
@@ -50,4 +54,4 @@ def _block_trouble(head: Header, target: Header) -> str | None:
     return missing(head, [f"{part}.weight" for part in parts])
 
 
-__all__ = ["ARCHITECTURE", "trouble"]
+__all__ = ["ARCHITECTURE", "problem"]

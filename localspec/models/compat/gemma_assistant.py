@@ -20,7 +20,7 @@ _BLOCK = (
 )
 
 
-def trouble(head: Header, target: Header) -> str | None:
+def problem(head: Header, target: Header) -> str | None:
     """Why it cannot draft for a target; None if it can."""
     if target.architecture != _TARGET:
         return f"it belongs to a model of {_TARGET}, not of {target.architecture}"
@@ -33,10 +33,10 @@ def trouble(head: Header, target: Header) -> str | None:
     if not layers or ahead != layers:
         return f"it has {layers} layers, {ahead} of them for prediction; all must be"
     blocks = [f"blk.{i}.{part}.weight" for i in range(layers) for part in _BLOCK]
-    return _cells_trouble(head, target) or missing(head, (*_TENSORS, *blocks))
+    return _cells_problem(head, target) or missing(head, (*_TENSORS, *blocks))
 
 
-def _cells_trouble(head: Header, target: Header) -> str | None:
+def _cells_problem(head: Header, target: Header) -> str | None:
     """Whether a head would see something else in the target's cache than is there.
 
     Its sliding layers read what the last layer but one keeps, the others what the last one keeps.
@@ -71,4 +71,4 @@ def _shown(cell: tuple[int, int, int]) -> str:
     return f"{heads} key heads of {keys}" + (f", values of {values}" if values != keys else "")
 
 
-__all__ = ["ARCHITECTURE", "trouble"]
+__all__ = ["ARCHITECTURE", "problem"]

@@ -7,20 +7,21 @@ The lists name what the pinned llama.cpp can do (its src/models, src/llama-arch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+from localspec.core import drafter_registry
+from localspec.core.drafter_registry import DFLASH, EAGLE3, MEDUSA, MODEL, MTP, Family
 from localspec.errors import UnsupportedModelError
-from localspec.models.compat import dflash, gemma_assistant, medusa
-from localspec.models.compat.borrowed_tensors import lending_trouble
+from localspec.models.compat import gemma_assistant, medusa
+from localspec.models.compat.borrowed_tensors import borrowing_problem
 from localspec.models.compat.reasons import missing, other_size, target_layers, unpublished
 from localspec.models.compat.sanity import WORDS, cut_short, uncomputable, unsound
 from localspec.models.compat.vocabularies import ids_mismatch
 from localspec.models.gguf.header import Header
 from localspec.models.gguf.vocabulary import HeaderVocabulary
 
-MODEL, MTP, EAGLE3, MEDUSA = "model", "mtp", "eagle3", medusa.ARCHITECTURE
-DFLASH = dflash.ARCHITECTURE
-"""Kinds of drafts, named as the drafters that use them."""
+HEAD_KINDS = tuple(spec.file for spec in drafter_registry.of(Family.HEAD) if spec.file)
+"""Kinds of head files that this version runs, named as the drafters that use them."""
+_ARCHITECTURES = frozenset(HEAD_KINDS) - {MTP}
+"""Head files that are known by their architecture alone."""
 
 _MTP_GRAPHS = frozenset(
     {
@@ -62,7 +63,7 @@ def kind(header: Header) -> str:
     arch = header.architecture
     if shares_cache(header):
         return MTP
-    if arch in {EAGLE3, DFLASH, MEDUSA} or arch in _FOREIGN or arch.endswith("-assistant"):
+    if arch in _ARCHITECTURES or arch in _FOREIGN or arch.endswith("-assistant"):
         return arch
     if promises_mtp(header) and not _has_trunk(header):
         return MTP
@@ -94,10 +95,10 @@ def promises_mtp(header: Header) -> bool:
 
 def carries_mtp(header: Header) -> bool:
     """Whether a target brings a layer for multi-token prediction that can be used."""
-    return promises_mtp(header) and mtp_trouble(header) is None
+    return promises_mtp(header) and mtp_problem(header) is None
 
 
-def mtp_trouble(header: Header) -> str | None:
+def mtp_problem(header: Header) -> str | None:
     """Why the layer for multi-token prediction that a header promises cannot be used."""
     arch, name = header.architecture, header.name
     if arch not in _MTP_GRAPHS:
@@ -139,27 +140,25 @@ def bare_promise(header: Header) -> dict[str, int]:
     return {f"{arch}.nextn_predict_layers": 0, f"{arch}.block_count": layers - ahead}
 
 
-def head_trouble(head: Header, target: Header) -> str | None:
+def head_problem(head: Header, target: Header) -> str | None:
     """Why a head cannot draft for a target; None if it can."""
     what = kind(head)
     if what in _FOREIGN:
         return f"it is {_FOREIGN[what]}; this version does not run those"
     if what.endswith("-assistant"):
         return f"it is a head that shares the target's cache ({what}); this version does not run it"
-    check = gemma_assistant.trouble if shares_cache(head) else _CHECKS.get(what)
-    if check is None:
-        return None
-    found = unsound(head) if what in {EAGLE3, DFLASH} or shares_cache(head) else None
-    return found or check(head, target) or _vocabulary_trouble(head, target)
+    spec = drafter_registry.by_file(what)
+    check = spec.checker() if spec is not None else None
+    return check and (check(head, target) or _vocabulary_problem(head, target))
 
 
-def why_apart(target: Header, draft: Header) -> str | None:
+def why_incompatible(target: Header, draft: Header) -> str | None:
     """Why a file, model or head, cannot draft for a target; None if it can."""
     if kind(draft) != MODEL:
-        return cut_short(draft) or head_trouble(draft, target)
+        return cut_short(draft) or head_problem(draft, target)
     from localspec.models.compat import token_map  # it needs numpy, lists of models do not
 
-    return token_map.why_apart(HeaderVocabulary(target), HeaderVocabulary(draft))
+    return token_map.why_incompatible(HeaderVocabulary(target), HeaderVocabulary(draft))
 
 
 def state_width(target: Header) -> int:
@@ -175,11 +174,23 @@ def next_layers(header: Header) -> int:
     return header.of_model("nextn_predict_layers") or 0
 
 
+def chains_only(header: Header) -> bool:
+    """Whether the head in a file cannot draft trees: it shares the target's cache, or each of its
+    layers predicts one fixed distance ahead.
+    """
+    return shares_cache(header) or next_layers(header) > 1
+
+
 def _has_trunk(header: Header) -> bool:
     return any(tensor.name == "blk.0.attn_norm.weight" for tensor in header.tensors)
 
 
-def _eagle_trouble(head: Header, target: Header) -> str | None:
+def eagle3_problem(head: Header, target: Header) -> str | None:
+    """Why an EAGLE-3 head cannot draft for a target; None if it can."""
+    return unsound(head) or _eagle3_problem(head, target)
+
+
+def _eagle3_problem(head: Header, target: Header) -> str | None:
     layers = head.metadata.get("eagle3.target_layers")
     if not isinstance(layers, tuple) or len(layers) != _EAGLE_LAYERS:
         return f"it names {layers!r} as the target's layers; three are needed"
@@ -196,10 +207,13 @@ def _eagle_trouble(head: Header, target: Header) -> str | None:
     if head.of_model("embedding_length_out") not in {None, 0, head.n_embd}:
         return f"its states are of another width than the {head.n_embd} that it goes on from"
     lacking = missing(head, _EAGLE_TENSORS)
-    return lacking or lending_trouble(head, target)
+    return lacking or borrowing_problem(head, target)
 
 
-def _sidecar_trouble(head: Header, target: Header) -> str | None:
+def mtp_sidecar_problem(head: Header, target: Header) -> str | None:
+    """Why a file of multi-token prediction cannot draft for a target; None if it can."""
+    if shares_cache(head):
+        return unsound(head) or gemma_assistant.problem(head, target)
     if head.architecture != target.architecture:
         return f"it belongs to a model of {head.architecture}, not of {target.architecture}"
     if head.n_embd != target.n_embd:
@@ -207,16 +221,17 @@ def _sidecar_trouble(head: Header, target: Header) -> str | None:
     made_for, layers = (header.n_layer - next_layers(header) for header in (head, target))
     if made_for != layers:
         return f"it was made for a model of {made_for} layers, and {target.name} has {layers}"
-    return mtp_trouble(head) or uncomputable(head.tensors)
+    return mtp_problem(head) or uncomputable(head.tensors)
 
 
-def _medusa_trouble(head: Header, target: Header) -> str | None:
+def medusa_problem(head: Header, target: Header) -> str | None:
+    """Why Medusa heads cannot draft for a target; None if they can."""
     if head.n_embd != target.n_embd:
         return other_size(head.n_embd, target)
-    return medusa.trouble(head, target)
+    return medusa.problem(head, target)
 
 
-def _vocabulary_trouble(head: Header, target: Header) -> str | None:
+def _vocabulary_problem(head: Header, target: Header) -> str | None:
     """Heads are made for one target: where they have a vocabulary, it must be that. How a text
     begins and ends is the target's business, and files of one family do differ there.
     """
@@ -225,31 +240,28 @@ def _vocabulary_trouble(head: Header, target: Header) -> str | None:
     return ids_mismatch(HeaderVocabulary(target), HeaderVocabulary(head))
 
 
-_CHECKS: dict[str, Callable[[Header, Header], str | None]] = {
-    MTP: _sidecar_trouble,
-    EAGLE3: _eagle_trouble,
-    DFLASH: dflash.trouble,
-    MEDUSA: _medusa_trouble,
-}
-"""Of (head, target), by kind of head."""
-
 __all__ = [
     "DFLASH",
     "EAGLE3",
+    "HEAD_KINDS",
     "MEDUSA",
     "MODEL",
     "MTP",
     "WORDS",
     "bare_promise",
     "carries_mtp",
-    "head_trouble",
+    "chains_only",
+    "eagle3_problem",
+    "head_problem",
     "kind",
-    "mtp_trouble",
+    "medusa_problem",
+    "mtp_problem",
+    "mtp_sidecar_problem",
     "next_layers",
     "promises_mtp",
     "require_model",
     "shares_cache",
     "state_width",
     "target_layers",
-    "why_apart",
+    "why_incompatible",
 ]

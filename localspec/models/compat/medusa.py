@@ -64,7 +64,7 @@ def sizes(head: Header, target: Header) -> Sizes:
     )
 
 
-def trouble(head: Header, target: Header) -> str | None:
+def problem(head: Header, target: Header) -> str | None:
     """Why heads of the right width cannot draft for a target; None if they can."""
     count, blocks = shape(head)
     if not 1 <= count <= MOST_HEADS or not 1 <= blocks <= MOST_BLOCKS:
@@ -72,10 +72,10 @@ def trouble(head: Header, target: Header) -> str | None:
     stated = head.of_model("vocab_size")
     if stated != target.n_vocab:
         return f"it was made for {stated} tokens, and {target.name} has {target.n_vocab}"
-    return next(_troubles(head, target, count, blocks), None)
+    return next(_problems(head, target, count, blocks), None)
 
 
-def _troubles(head: Header, target: Header, count: int, blocks: int) -> Iterator[str]:
+def _problems(head: Header, target: Header, count: int, blocks: int) -> Iterator[str]:
     width, named = target.n_embd, {tensor.name: tensor for tensor in head.tensors}
     for k in range(count):
         for j in range(blocks):
@@ -110,7 +110,7 @@ __all__ = [
     "borrowed",
     "matrix",
     "output",
+    "problem",
     "shape",
     "sizes",
-    "trouble",
 ]

@@ -155,7 +155,7 @@ def _by_meaning(vocabulary: Vocabulary) -> dict[bytes, int]:
     return single | found
 
 
-def why_apart(target: Vocabulary, draft: Vocabulary) -> str | None:
+def why_incompatible(target: Vocabulary, draft: Vocabulary) -> str | None:
     """Why the draft cannot draft for the target, not even across vocabularies; None if it can."""
     mismatch = vocabulary_mismatch(target, draft)
     return None if mismatch is None else too_little(translate(target, draft), mismatch)
@@ -171,4 +171,4 @@ def too_little(common: Translation, mismatch: str) -> str | None:
     )
 
 
-__all__ = ["ENOUGH", "Translation", "meaning", "too_little", "translate", "why_apart"]
+__all__ = ["ENOUGH", "Translation", "meaning", "too_little", "translate", "why_incompatible"]

@@ -9,6 +9,8 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
+from localspec.core import drafter_registry
+from localspec.core.drafter_registry import Family
 from localspec.errors import UnsupportedModelError
 from localspec.models.gguf.header import Header
 
@@ -30,7 +32,10 @@ _ENDS_OF_TURN = (
 )
 """Texts by which llama.cpp knows the end of a turn that the header does not name."""
 _NOT_ALONE = frozenset(
-    {"clip", "eagle3", "medusa", "dflash", "dflash-draft", "qwen35-dflash-draft", "dspark"}
+    {
+        *("clip", "dflash-draft", "qwen35-dflash-draft", "dspark"),
+        *(spec.file for spec in drafter_registry.of(Family.HEAD)),
+    }
 )
 _PARTS = frozenset({"mmproj", "imatrix", "adapter"})
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from localspec.errors import ModelFileError, ModelNotFoundError, UsageError
-from localspec.models.hub.links import Wanted, parse
+from localspec.models.hub.links import HubRef
 
 _SHARD = re.compile(r"^(?P<prefix>.+)-(?P<index>\d{5})-of-(?P<count>\d{5})$")
 _QUANT = re.compile(
@@ -88,7 +88,7 @@ def shard_names(path: str) -> tuple[str, ...]:
     return tuple(f"{shard['prefix']}-{i:05}-of-{count:05}.gguf" for i in range(1, count + 1))
 
 
-def candidates(entries: Iterable[Entry], wanted: Wanted) -> list[Candidate]:
+def candidates(entries: Iterable[Entry], wanted: HubRef) -> list[Candidate]:
     """The models among files, shards grouped.
 
     What a name marks as no model is left out, unless that very file is asked for.
@@ -109,7 +109,7 @@ def candidates(entries: Iterable[Entry], wanted: Wanted) -> list[Candidate]:
     ]
 
 
-def choose(wanted: Wanted, found: Sequence[Candidate], *, small: bool = False) -> Candidate:
+def choose(wanted: HubRef, found: Sequence[Candidate], *, small: bool = False) -> Candidate:
     """The one model that is meant; ``small`` prefers eight bits for a small draft.
 
     Raises:
@@ -201,5 +201,5 @@ def _whole_first(found: Sequence[Candidate]) -> list[Candidate]:
     return list(best.values())
 
 
-__all__ = ["PREFERENCE", "Candidate", "Entry", "Wanted", "candidates", "choose"]
-__all__ += ["listing", "parse", "shard_names"]
+__all__ = ["PREFERENCE", "Candidate", "Entry", "candidates", "choose"]
+__all__ += ["listing", "shard_names"]

@@ -18,9 +18,12 @@ import os
 import re
 import shutil
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 from localspec.models.hub.environment import is_true
+from localspec.models.hub.file_names import Candidate, Entry, candidates
+from localspec.models.hub.links import HubRef
 
 PARTIAL_SUFFIX = ".localspec.incomplete"
 """Of files that a pull has begun; huggingface_hub lists what ends in ``.incomplete`` as such."""
@@ -142,6 +145,16 @@ def cached_files(snapshot: Path) -> dict[str, int]:
         if path.is_file():
             found[path.relative_to(snapshot).as_posix()] = path.stat().st_size
     return found
+
+
+def models(ref: HubRef) -> Iterator[tuple[Path, list[Candidate]]]:
+    """Snapshots that a reference may mean, in the order of `snapshots`, and the models in each."""
+    commit = None if ref.revision is None else commit_of(ref.repo, ref.revision)
+    for snapshot in snapshots(ref.repo):
+        if ref.revision is not None and snapshot.name != commit:
+            continue
+        entries = [Entry(path, size) for path, size in cached_files(snapshot).items()]
+        yield snapshot, candidates(entries, ref)
 
 
 def partial(repo: str, tag: str) -> Path:

@@ -33,7 +33,7 @@ MAIN = "main"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class HubRef:
     """A model on the Hub as a user names it."""
 
     repo: str
@@ -47,7 +47,7 @@ class Wanted:
         return self.repo + at + ("" if self.tag is None else f":{self.tag}")
 
 
-def parse(name: str) -> Wanted | None:
+def parse_hub_ref(name: str) -> HubRef | None:
     """A name of a model on the Hub; None if it cannot be one."""
     text = name.strip()
     scheme, mark, rest = text.partition("://")
@@ -67,7 +67,7 @@ def _hosts() -> frozenset[str]:
     return _HOSTS | {mirror} if mirror else _HOSTS
 
 
-def _plain(text: str) -> Wanted | None:
+def _plain(text: str) -> HubRef | None:
     """Without a host: ``user/repo``, with ``@REVISION``, ``:QUANT`` or ``/FILE``."""
     found = _PLAIN.fullmatch(unquote(text).rstrip("/"))
     if found is None:
@@ -82,7 +82,7 @@ def _plain(text: str) -> Wanted | None:
     return _wanted(found["repo"], tag, revision)
 
 
-def _link(address: str) -> Wanted | None:
+def _link(address: str) -> HubRef | None:
     """An address of a page or file; its query and fragment say nothing but a chosen file."""
     parts = urlsplit(address)
     steps = [step for step in parts.path.split("/") if step]
@@ -116,7 +116,7 @@ def _split(steps: list[str]) -> tuple[str | None, str]:
     return unquote(steps[0]), "/".join(unquote(step) for step in steps[1:])
 
 
-def _wanted(repo: str, tag: str | None, revision: str | None) -> Wanted | None:
+def _wanted(repo: str, tag: str | None, revision: str | None) -> HubRef | None:
     """What is named, if all of it may be a name."""
     if not _REPO.fullmatch(repo) or ".." in repo or _kind(repo) in _KINDS:
         return None
@@ -126,7 +126,7 @@ def _wanted(repo: str, tag: str | None, revision: str | None) -> Wanted | None:
         return None
     plain = revision in {None, MAIN, f"refs/heads/{MAIN}"}
     latest = tag is None or tag.lower() == "latest"
-    return Wanted(repo, None if latest else tag, None if plain else revision)
+    return HubRef(repo, None if latest else tag, None if plain else revision)
 
 
 def _kind(repo: str) -> str:

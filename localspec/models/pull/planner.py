@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from localspec.config import paths
 from localspec.errors import (
     DraftIncompatibleError,
     LocalspecError,
@@ -21,14 +20,21 @@ from localspec.models.catalog.pair import (
     Pair,
     PairFile,
 )
-from localspec.models.catalog.resolve import NO_DRAFT, pair_called, unknown
+from localspec.models.catalog.reference import (
+    LocalRef,
+    ModelRef,
+    PairRef,
+    reference,
+    require_on_hub,
+)
+from localspec.models.catalog.resolve import NO_DRAFT
 from localspec.models.compat import heads
 from localspec.models.compat.vocabularies import vocabulary_mismatch
 from localspec.models.gguf.header import read_header
 from localspec.models.gguf.vocabulary import HeaderVocabulary, require_text_model
 from localspec.models.hub import api, file_names, hf_cache
-from localspec.models.hub.file_names import Entry, Wanted
-from localspec.models.hub.links import MAIN
+from localspec.models.hub.file_names import Entry
+from localspec.models.hub.links import MAIN, HubRef
 from localspec.models.hub.refusals import RevisionGoneError
 from localspec.models.hub.remote_header import header_of
 from localspec.models.hub.waits import Waits
@@ -67,8 +73,9 @@ class _Planner:
     notices: list[str] = field(default_factory=list)
 
     def plan(self) -> Plan:
-        pair = pair_called(self.name)
-        target = self.part("target", pair.target if pair else self.wanted(self.name))
+        ref = reference(self.name)
+        pair = ref.pair if isinstance(ref, PairRef) else None
+        target = self.part("target", _source(self.name, ref))
         require_text_model(target.header)
         draft = self.draft_part(pair)
         if draft is not None:
@@ -90,24 +97,14 @@ class _Planner:
             suggestion=suggestion,
         )
 
-    def wanted(self, name: str) -> Wanted | LocalFile:
-        """What is meant by a name that no pair has."""
-        path = paths.expand(name)
-        if path.is_file():
-            return LocalFile(path)
-        found = file_names.parse(name)
-        if found is None:
-            raise unknown(name)
-        return found
-
     def draft_part(self, pair: Pair | None) -> Part | None:
         if self.draft == NO_DRAFT:
             return None
         if self.draft is not None:
-            lender = pair_called(self.draft)
-            if lender is None:
-                return self.part("draft", self.wanted(self.draft))
-            return self.part("draft", lender.draft or lender.target)
+            ref = reference(self.draft)
+            if isinstance(ref, PairRef) and ref.pair.draft is not None:
+                return self.part("draft", ref.pair.draft)
+            return self.part("draft", _source(self.draft, ref))
         if pair is None:
             return None
         return None if pair.draft is None else self.part("draft", pair.draft)
@@ -116,18 +113,18 @@ class _Planner:
         """Say that the head is missing which a file of the catalogue is to carry."""
         header = target.header
         if pair.drafting == MTP_EMBEDDED and header.shards == 1 and not heads.carries_mtp(header):
-            why = heads.mtp_trouble(header) or f"{header.name} carries no such layer"
+            why = heads.mtp_problem(header) or f"{header.name} carries no such layer"
             self.notices.append(f"{pair.name} is to bring a layer for drafting: {why}")
 
     def require_match(self, target: Part, draft: Part) -> None:
-        mismatch = heads.why_apart(target.header, draft.header)
+        mismatch = heads.why_incompatible(target.header, draft.header)
         if mismatch is not None:
             raise DraftIncompatibleError(
                 f"{draft.header.name} cannot draft for {target.header.name}: {mismatch}; nothing "
                 "was fetched (--draft none pulls the target alone)"
             )
 
-    def part(self, role: str, source: PairFile | Wanted) -> Part:
+    def part(self, role: str, source: PairFile | HubRef) -> Part:
         if isinstance(source, LocalFile):
             header = read_header(source.path)
             return Part(role, header, None, (), source.path, None)
@@ -136,14 +133,14 @@ class _Planner:
             branch = None if source.revision else MAIN
             if branch:
                 self.note_drift(repo, entry, branch)
-            this = Wanted(repo.name, entry.path)
+            this = HubRef(repo.name, entry.path)
             whole = file_names.choose(this, file_names.candidates(repo.entries, this))
             return Part(
                 role, header_of(repo, whole.first, self.waits), repo, whole.entries, None, branch
             )
         return self.chosen(role, source)
 
-    def chosen(self, role: str, wanted: Wanted) -> Part:
+    def chosen(self, role: str, wanted: HubRef) -> Part:
         """The model that a user's words mean; names that lie are found out by their headers."""
         repo = api.look_up(wanted.repo, wanted.revision, self.waits)
         found = file_names.candidates(repo.entries, wanted)
@@ -197,7 +194,7 @@ class _Planner:
             return repo, entry
         entry = repo.entry(file.file)
         if entry is None:
-            there = file_names.listing(file_names.candidates(repo.entries, Wanted(file.repo)))
+            there = file_names.listing(file_names.candidates(repo.entries, HubRef(file.repo)))
             raise ModelNotFoundError(f"{file.repo} has no {file.file}; there are {there or 'none'}")
         if file.sha256 is not None and entry.sha256 != file.sha256:
             raise ModelFileError(
@@ -231,3 +228,12 @@ class _Planner:
             if vocabulary_mismatch(ours, theirs) is None:
                 return pair.name
         return None
+
+
+def _source(name: str, ref: ModelRef) -> PairFile | HubRef:
+    """The file or the Hub model to pull for a reference."""
+    if isinstance(ref, PairRef):
+        return ref.pair.target
+    if isinstance(ref, LocalRef) and ref.path.is_file():
+        return LocalFile(ref.path)
+    return require_on_hub(name, ref)

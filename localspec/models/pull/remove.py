@@ -7,12 +7,12 @@ from pathlib import Path
 
 from huggingface_hub import DeleteCacheStrategy, scan_cache_dir
 
-from localspec.config import paths
 from localspec.errors import ModelNotFoundError, UsageError
 from localspec.models.catalog.catalog import catalog
 from localspec.models.catalog.pair import HubFile, Pair
-from localspec.models.catalog.resolve import pair_called, unknown
+from localspec.models.catalog.reference import LocalRef, PairRef, reference, require_on_hub
 from localspec.models.hub import file_names, hf_cache
+from localspec.models.hub.links import HubRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +48,15 @@ def plan_removal(name: str) -> Removal:
         UsageError: it names files that localspec did not fetch and will not delete.
         ModelNotFoundError: no such name, or nothing of it is here.
     """
-    pair = pair_called(name)
-    if pair is not None:
-        (paths, kept), partials = _of_pair(pair), _partials_of_pair(pair)
+    ref = reference(name)
+    if isinstance(ref, PairRef):
+        (paths, kept), partials = _of_pair(ref.pair), _partials_of_pair(ref.pair)
     else:
-        wanted = _wanted(name)
-        paths, kept = _of_hub(wanted), []
-        partials = [] if wanted.tag or wanted.revision else hf_cache.partials(wanted.repo)
+        if isinstance(ref, LocalRef) and ref.path.is_file():
+            raise UsageError(f"{name} is a file of yours; remove it yourself")
+        hub = require_on_hub(name, ref)
+        paths, kept = _of_hub(hub), []
+        partials = [] if hub.tag or hub.revision else hf_cache.partials(hub.repo)
     if not paths and not partials:
         why = f" ({'; '.join(kept)})" if kept else ""
         raise ModelNotFoundError(f"nothing of {name!r} is here to remove{why}")
@@ -67,15 +69,6 @@ def plan_removal(name: str) -> Removal:
         kept=tuple(kept),
         strategy=strategy,
     )
-
-
-def _wanted(name: str) -> file_names.Wanted:
-    if paths.expand(name).is_file():
-        raise UsageError(f"{name} is a file of yours; remove it yourself")
-    wanted = file_names.parse(name)
-    if wanted is None:
-        raise unknown(name)
-    return wanted
 
 
 def _of_pair(pair: Pair) -> tuple[list[Path], list[str]]:
@@ -107,17 +100,12 @@ def _partials_of_pair(pair: Pair) -> list[Path]:
     ]
 
 
-def _of_hub(wanted: file_names.Wanted) -> list[Path]:
-    """All shards of a model of the Hub, at every commit that is here."""
+def _of_hub(ref: HubRef) -> list[Path]:
+    """All shards of a model of the Hub, at every commit in the cache."""
     found = []
-    commit = None if wanted.revision is None else hf_cache.commit_of(wanted.repo, wanted.revision)
-    for snapshot in hf_cache.snapshots(wanted.repo):
-        if wanted.revision is not None and snapshot.name != commit:
-            continue
-        files = hf_cache.cached_files(snapshot)
-        entries = [file_names.Entry(path, size) for path, size in files.items()]
+    for snapshot, candidates in hf_cache.models(ref):
         try:
-            meant = file_names.choose(wanted, file_names.candidates(entries, wanted))
+            meant = file_names.choose(ref, candidates)
         except ModelNotFoundError:
             continue
         found += [snapshot / entry.path for entry in meant.entries]
