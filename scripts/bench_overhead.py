@@ -1,7 +1,7 @@
 """What a round costs outside of llama.cpp: microseconds, at the vocabulary of a large model.
 
-The target and the draft are made of random logits that are there already, so every microsecond
-measured is the loop's own: plan, draft, logits processing, verification, bookkeeping.
+The logits of target and draft are random and computed beforehand, so every measured microsecond is
+the loop's own: plan, draft, logits processing, verification, bookkeeping.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What drafting from the text is worth on replies that are known, without computing a model.
+"""The gain of drafting from the text on known replies, without computing a model.
 
 Under `match` the text never depends on the draft, so the rounds of a known reply are exactly those
-of a model that would write it. Two things are shown: tokens per round at a fixed length, beside the
-prompt lookup of llama-cpp-python; and the speed by plain decoding that the controller would reach
-with the given seconds of a pass by width. The real loop, controller and drafters run; only the
-clock is computed.
+of a model that would write it. Two things are shown: tokens per round at a fixed length, compared
+with the prompt lookup of llama-cpp-python; and the speed against plain decoding that the controller
+would reach with the given seconds of a pass by width. The real loop, controller and drafters run;
+only the clock is computed.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Lookup:
 
 
 class Known:
-    """A target that says what is known; drafts are chains."""
+    """A target that emits the known reply; drafts are chains."""
 
     leaves = 1
     capacity = 1 << 30
@@ -100,7 +100,7 @@ class Known:
 
 
 class Clocked:
-    """A policy that is told computed times."""
+    """A policy that learns from computed times."""
 
     def __init__(self, policy: Policy, curve: Costs) -> None:
         self._policy, self._curve = policy, curve
@@ -136,7 +136,7 @@ Pair = tuple[list[int], list[int]]
 def replay(
     pairs: Sequence[Pair], make: Callable[[], Drafter], policy: Policy, curve: Costs, v: int
 ) -> Sum:
-    """Every reply, with one policy."""
+    """Replay every reply with one policy."""
     total = Sum()
     clocked = Clocked(policy, curve)
     for prompt, reply in pairs:

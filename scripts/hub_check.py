@@ -1,11 +1,10 @@
-"""Asks the real Hub whether it is as our tests believe: one small public repository, seconds.
+"""Check that the real Hub behaves as our tests assume: one small public repository, seconds.
 
     scripts/hub_check.py [--repo USER/REPO] [--file FILE.gguf]
 
 Each expectation is a line, `ok` or `DIFFERS` with what was seen; any that differs makes the exit
-status 1. The stand-in for the Hub in our tests meets all of them, so what differs here is what our
-tests get wrong. HF_ENDPOINT asks a mirror instead. All goes into a folder of its own, which is
-removed afterwards.
+status 1. The fake Hub of our tests meets all of them, so a difference is an error in our tests.
+HF_ENDPOINT checks a mirror instead. All files go into a temporary folder.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ def expect(what: object, seen: str) -> None:
 
 
 class Expectations:
-    """What we believe of the Hub, one method each, in the order of their names here."""
+    """Our assumptions about the Hub, one method each, checked in this order."""
 
     def __init__(self, name: str, file: str) -> None:
         from localspec.models.hub import api, client

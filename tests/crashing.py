@@ -26,8 +26,6 @@ def wrapped(original):
     def function(*args, **kwargs):
         global calls
         calls += 1
-        if not NUMBER:
-            return None
         if calls == CALL:
             crash()
         return original(*args, **kwargs)
@@ -69,21 +67,12 @@ def crashing(
     """Variables for a Python process that dies at a call of ``function``, named as
     ``module:name``, after it wrote ``words`` to its stderr.
     """
-    return _patched(folder, function, number=int(number), call=call, words=words.encode())
-
-
-def without(folder: Path, function: str) -> dict[str, str]:
-    """Variables for a Python process in which ``function`` does nothing and returns None."""
-    return _patched(folder, function, number=0, call=1, words=b"")
-
-
-def _patched(
-    folder: Path, function: str, *, number: int, call: int, words: bytes
-) -> dict[str, str]:
     module, _, name = function.partition(":")
     place = folder / "crashing"
     place.mkdir(exist_ok=True)
-    text = _CUSTOM.format(module=module, name=name, number=number, call=call, words=words)
+    text = _CUSTOM.format(
+        module=module, name=name, number=int(number), call=call, words=words.encode()
+    )
     (place / "sitecustomize.py").write_text(text, encoding="utf-8")
     inherited = os.environ.get("PYTHONPATH")
     path = os.pathsep.join([str(place), inherited] if inherited else [str(place)])

@@ -1,4 +1,4 @@
-"""What a user does: interrupts, comes back the next day, asks the doctor."""
+"""Sessions of a user: interrupts, resuming from disk, `localspec doctor`."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def _answer(runtime: Runtime) -> Reply:
 
 
 def _doctor() -> Iterator[Row]:
-    """Its findings that are no ticks, and its speed."""
+    """Findings of `localspec doctor` other than ticks, and its speed."""
     command = [sys.executable, "-P", "-m", "localspec", "doctor", "--offline", "--json"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)

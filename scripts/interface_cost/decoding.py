@@ -40,7 +40,7 @@ def _flags(**_: object) -> None:
 
 
 def asked(model: str) -> SharedFlags:
-    """What `run` would be asked for, its variables and config.toml included."""
+    """The request that `run` would make, from its variables and config.toml."""
     return sort_flags(model, _flags.make_context("bench", list(_FLAGS)).params)
 
 

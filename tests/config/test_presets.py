@@ -108,9 +108,9 @@ def test_run_answers_with_the_presets_system_message(capfd, monkeypatch):
 
     submit = Runtime.submit
 
-    def watched(self, request):
+    def watched(self, request, interrupt=None):
         seen.append((request.messages, request.sampling.temperature))
-        return submit(self, request)
+        return submit(self, request, interrupt)
 
     monkeypatch.setattr(Runtime, "submit", watched)
     assert cli.call(["run", "--preset", "calm", "-n", "2", "hello"]) == 0

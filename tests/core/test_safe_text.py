@@ -71,6 +71,13 @@ DOORS = {
     Path(
         "localspec/models/pull/process.py"
     ): "the protocol of a child process, which its parent parses",
+    Path(
+        "localspec/generation/template_child.py"
+    ): "the protocol of a child process, which its parent parses",
+    Path("localspec/llama/proof.py"): "the protocol of a child process, which its parent parses",
+    Path(
+        "localspec/loading/soundness.py"
+    ): "the protocol of a child process, which its parent parses",
     Path("tui/app.py"): "the title of the window and the exit message, through safe_line",
 }
 SOURCES = sorted(

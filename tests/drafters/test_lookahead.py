@@ -190,7 +190,7 @@ def test_it_is_asked_only_where_breadth_is_nearly_free(curve: object, *, drafts:
     assert bool(plan.steps) is drafts
     assert (policy.speculation.state == "parked") or drafts
     if not drafts:
-        assert "cost too much" in str(policy.speculation.reason)
+        assert "costs too much" in str(policy.speculation.reason)
 
 
 def test_several_requests_in_a_round_are_not_drafted_trees() -> None:

@@ -7,7 +7,7 @@ always; the rate is that of a correct program failing when the seeds are changed
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import numpy as np
 import pytest
@@ -167,8 +167,15 @@ def test_coupled_drafts_are_refused_by_name() -> None:
 class _ResidualOfTargetAlone(Rejection):
     """The first classic mistake: after a miss it draws from p instead of max(0, p - q)."""
 
-    def __call__(self, draft: Draft, rows: Rows, noise: Noise, position: int) -> Verdict:
-        verdict = super().__call__(draft, rows, noise, position)
+    def __call__(
+        self,
+        draft: Draft,
+        rows: Rows,
+        noise: Noise,
+        position: int,
+        ends: Container[int] = (),
+    ) -> Verdict:
+        verdict = super().__call__(draft, rows, noise, position, ends)
         last = verdict.path[-1] if verdict.path else -1
         if draft.children(last):
             p = rows(last + 1)
@@ -181,8 +188,15 @@ class _BonusAfterCorrection(Rejection):
     """The second: where only the last drafted token missed, the bonus row is used all the same,
     which keeps the rejected token and emits a token that follows it."""
 
-    def __call__(self, draft: Draft, rows: Rows, noise: Noise, position: int) -> Verdict:
-        verdict = super().__call__(draft, rows, noise, position)
+    def __call__(
+        self,
+        draft: Draft,
+        rows: Rows,
+        noise: Noise,
+        position: int,
+        ends: Container[int] = (),
+    ) -> Verdict:
+        verdict = super().__call__(draft, rows, noise, position, ends)
         if len(draft) and len(verdict.path) == len(draft) - 1:
             token = noise.draw(rows(len(draft)), position + len(draft), Stream.SAMPLE)
             return Verdict(tuple(range(len(draft))), token, len(draft))
