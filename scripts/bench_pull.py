@@ -132,16 +132,16 @@ def main() -> None:
 
 
 def _measure(size: int, line: float) -> dict[str, object]:
-    from localspec.models.hub.file_names import Entry
-    from localspec.models.hub.jobs import Job, Progress
+    from localspec.models.hub.download_jobs import DownloadJob, DownloadProgress
+    from localspec.models.hub.file_names import RepoFile
     from localspec.models.pull.transfers import obtain_all
 
     seen: list[tuple[float, int]] = []
 
-    def watch(files: list[Progress]) -> None:
+    def watch(files: list[DownloadProgress]) -> None:
         seen.append((time.perf_counter(), files[0].fetched))
 
-    job = Job(REPO, COMMIT, Entry(FILE, size, _sha256(size)))
+    job = DownloadJob(REPO, COMMIT, RepoFile(FILE, size, _sha256(size)))
     began, used = time.perf_counter(), time.process_time()
     obtain_all([job], watch, lambda: False)  # type: ignore[arg-type]
     seconds = time.perf_counter() - began

@@ -16,7 +16,7 @@ import tables
 from frequencies import DRAFT, FALSE_ALARM, TARGET, p_value
 from head_pairs import Pair, loaded
 from heads.compose import compose_mtp
-from replies import ENDLESS, HELLO, WARM, last
+from replies import ENDLESS, HELLO, WARM, exact, last
 from stacks import Following, prompt
 
 from localspec import GREEDY, Message, Options, Runtime, Sampling
@@ -55,19 +55,17 @@ def with_trees(pair: Pair, **changes: object) -> Options:
 # -- exact -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sampling", [GREEDY, WARM, FEW, Sampling(repeat_penalty=1.3)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_trees_of_a_head_leave_the_text_alone(
-    head_pairs: dict[str, Pair], kind: str, sampling: Sampling
-) -> None:
-    if sampling is not FEW:
-        sampling = dataclasses.replace(sampling, logit_bias=ENDLESS)
+def test_trees_of_a_head_leave_the_text_alone(head_pairs: dict[str, Pair], kind: str) -> None:
+    endless = [
+        dataclasses.replace(sampling, logit_bias=ENDLESS)
+        for sampling in (GREEDY, WARM, Sampling(repeat_penalty=1.3))
+    ]
     with Runtime.open(with_trees(head_pairs[kind])) as runtime:
-        plain = last(runtime.reply(HELLO, sampling=sampling, seed=7, max_tokens=48, draft=False))
-        drafted = last(runtime.reply(HELLO, sampling=sampling, seed=7, max_tokens=48))
-    assert list(drafted.tokens) == list(plain.tokens)
-    assert drafted.stats.drafted > 6 * drafted.stats.rounds
-    assert set(drafted.stats.by_drafter) == {head_pairs[kind].drafter}
+        for sampling in (*endless, FEW):
+            drafted = exact(runtime, sampling)
+            assert drafted.stats.drafted > 6 * drafted.stats.rounds
+            assert set(drafted.stats.by_drafter) == {head_pairs[kind].drafter}
 
 
 @pytest.mark.parametrize("verifier", ["match", "rejection"])
@@ -415,11 +413,12 @@ def test_heads_that_draft_chains_alone_say_so_to_who_asked_for_a_tree(tmp_path: 
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(("kind", "least"), [("mtp", 0.85), ("eagle3", 0.65)])
 def test_trained_heads_are_exact_and_mostly_right_and_their_trees_longer_than_chains(
     tmp_path: Path, kind: str, least: float
 ) -> None:
-    """48 prompts of 64 tokens, at three temperatures."""
+    """24 prompts of 64 tokens, at three temperatures."""
     data, target = Path(__file__).parents[1] / "data" / "heads", FOLDER / "target.gguf"
     pair = Pair(kind, target, data / "eagle3.gguf")
     if kind == "mtp":
@@ -429,7 +428,7 @@ def test_trained_heads_are_exact_and_mostly_right_and_their_trees_longer_than_ch
     emitted: dict[str, float] = {}
     for drafter in (kind, "tree"):
         with Runtime.open(with_trees(pair, drafter=(drafter,), draft_max=4)) as runtime:
-            result = verify(runtime, VERIFY, asked, max_tokens=64, seed=1)
+            result = verify(runtime, VERIFY[::2], asked, max_tokens=64, seed=1)
             assert result.exact
             emitted[drafter] = sum(found.tokens / found.rounds for found in result.comparisons)
             if drafter == kind:

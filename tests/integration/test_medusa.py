@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import tables
 from frequencies import FALSE_ALARM, p_value_of
-from replies import ENDLESS, HELLO, WARM, last
+from replies import ENDLESS, HELLO, WARM, exact, last
 
 from localspec import GREEDY, Message, Options, Runtime, Sampling
 from localspec.core.logits import LogitsProcessor
@@ -55,18 +55,13 @@ def options(pair: tuple[Path, Path], **changes: object) -> Options:
 # -- on llama.cpp ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "sampling", [GREEDY, WARM, Sampling(temperature=0.7), Sampling(repeat_penalty=1.3)]
-)
 @pytest.mark.parametrize("k", [1, 3, 9])
-def test_heads_leave_the_text_alone(pair: tuple[Path, Path], k: int, sampling: Sampling) -> None:
-    sampling = dataclasses.replace(sampling, logit_bias=ENDLESS)
+def test_heads_leave_the_text_alone(pair: tuple[Path, Path], k: int) -> None:
     with Runtime.open(options(pair, draft_max=k)) as runtime:
-        plain = last(runtime.reply(HELLO, sampling=sampling, seed=7, max_tokens=48, draft=False))
-        drafted = last(runtime.reply(HELLO, sampling=sampling, seed=7, max_tokens=48))
-    assert list(drafted.tokens) == list(plain.tokens)
-    assert drafted.stats.drafted > 20
-    assert set(drafted.stats.by_drafter) == {"medusa"}
+        for sampling in (GREEDY, WARM, Sampling(repeat_penalty=1.3)):
+            drafted = exact(runtime, dataclasses.replace(sampling, logit_bias=ENDLESS))
+            assert drafted.stats.drafted > 20
+            assert set(drafted.stats.by_drafter) == {"medusa"}
 
 
 def test_heads_draft_for_a_recurrent_target_too(tmp_path: Path) -> None:

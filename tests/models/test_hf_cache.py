@@ -55,9 +55,9 @@ def test_a_file_is_found_at_its_commit_or_by_its_hash(tmp_path: Path) -> None:
     assert hf_cache.find_file("u/r", "m.gguf", COMMITS[0]) == old
     assert hf_cache.find_file("u/r", "m.gguf", "c" * 40, "1" * 64) == old
     assert hf_cache.find_file("u/r", "m.gguf", "c" * 40) is None
-    hf_cache.remember("u/r", "main", COMMITS[1])
+    hf_cache.write_ref("u/r", "main", COMMITS[1])
     assert hf_cache.find_file("u/r", "m.gguf") == new
-    hf_cache.remember("u/r", "main", COMMITS[0])
+    hf_cache.write_ref("u/r", "main", COMMITS[0])
     assert hf_cache.find_file("u/r", "m.gguf") == old
     assert hf_cache.repos() == ["u/r"]
 

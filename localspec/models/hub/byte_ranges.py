@@ -1,45 +1,46 @@
-"""Which bytes of a file are missing, and which connection fetches which of them."""
+"""The byte ranges that a file lacks, and which connection fetches which of them."""
 
 from __future__ import annotations
 
 import json
-import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-LEAST_SPLIT = 16 << 20
-"""Bytes below which the rest of a span is not divided between two connections."""
+from localspec.files.whole_file import replace_shared
 
-Span = tuple[int, int]
-"""From, and up to without."""
+LEAST_SPLIT = 16 << 20
+"""Bytes; a smaller rest of a claim is not divided between two connections."""
+
+ByteRange = tuple[int, int]
+"""Start, and end (exclusive)."""
 
 
 @dataclass(slots=True)
 class Claim:
-    """What one connection fetches: ``at`` moves to ``end``, which another may bring nearer."""
+    """The range that one connection fetches: ``at`` advances to ``end``, which may come closer."""
 
     at: int
     end: int
 
 
-class Spans:
-    """The missing bytes of a file of ``size`` bytes, given out in blocks from front to back.
+class MissingRanges:
+    """The missing bytes of a file of ``size`` bytes, handed out in blocks from front to back.
 
-    So all before `frontier` is there and can be hashed, and holes are never far behind the end.
-    Safe to use from several threads.
+    So everything before `frontier` can be hashed already, and holes stay close to it. Safe to use
+    from several threads.
     """
 
-    def __init__(self, size: int, missing: Sequence[Span], block: int) -> None:
+    def __init__(self, size: int, missing: Sequence[ByteRange], block: int) -> None:
         self._size, self._block = size, block
-        self._gaps = [span for span in missing if span[0] < span[1]]
+        self._gaps = [gap for gap in missing if gap[0] < gap[1]]
         self._claims: list[Claim] = []
         self._lock = threading.Lock()
 
     def claim(self) -> Claim | None:
-        """The next block to fetch, or the second half of the largest that is under way."""
+        """The next block to fetch; where all are claimed, the second half of the largest claim."""
         with self._lock:
             if self._gaps:
                 start, end = self._gaps[0]
@@ -56,7 +57,9 @@ class Spans:
             return mine
 
     def extend(self, claim: Claim) -> bool:
-        """Whether the connection of a finished claim may go on with the block behind it."""
+        """Extend a finished claim by the next block; False where that block is not the next one to
+        fetch.
+        """
         with self._lock:
             gap = next((g for g in self._gaps if g[0] == claim.end), None)
             if gap is None or gap != self._gaps[0]:
@@ -66,49 +69,49 @@ class Spans:
             return True
 
     def reach(self, claim: Claim) -> int:
-        """Up to where nobody else fetches behind a claim."""
+        """End of the unclaimed range that follows a claim; the claim's own end if there is none."""
         with self._lock:
             return next((end for start, end in self._gaps if start == claim.end), claim.end)
 
     def advance(self, claim: Claim, n_bytes: int) -> None:
-        """Note that so many bytes more of a claim are on disk."""
+        """Note that ``n_bytes`` more of a claim are on disk."""
         with self._lock:
             claim.at = min(claim.at + n_bytes, claim.end)
 
     def release(self, claim: Claim) -> None:
-        """Give back what is left of a claim."""
+        """Return the rest of a claim to the missing ranges."""
         with self._lock:
             self._claims.remove(claim)
             if claim.at < claim.end:
                 self._gaps = _merged([*self._gaps, (claim.at, claim.end)])
 
     def restart(self, claim: Claim) -> None:
-        """All is missing again; the claim, which must be the only one, begins at the front."""
+        """Mark everything missing; the claim, which must be the only one, starts at 0."""
         with self._lock:
             claim.at, claim.end = 0, min(self._size, self._block)
             self._gaps = [(claim.end, self._size)] if claim.end < self._size else []
 
     @property
-    def missing(self) -> list[Span]:
-        """Spans that are not on disk yet, in order."""
+    def missing(self) -> list[ByteRange]:
+        """Ranges that are not on disk yet, in order."""
         with self._lock:
             return _merged([*self._gaps, *((c.at, c.end) for c in self._claims)])
 
     @property
     def frontier(self) -> int:
-        """All bytes before this one are on disk."""
+        """The first missing byte: all before it are on disk."""
         missing = self.missing
         return missing[0][0] if missing else self._size
 
     @property
     def unclaimed(self) -> int:
-        """Bytes that nobody fetches yet."""
+        """Missing bytes that no connection has claimed."""
         with self._lock:
             return sum(end - start for start, end in self._gaps)
 
     @property
     def divisible(self) -> bool:
-        """Whether what is under way is enough for one more connection."""
+        """Whether a claim is large enough to be divided with one more connection."""
         with self._lock:
             return any(c.end - c.at >= 2 * LEAST_SPLIT for c in self._claims)
 
@@ -118,9 +121,9 @@ class Spans:
             self._gaps.insert(0, (start, end))
 
 
-def _merged(spans: Sequence[Span]) -> list[Span]:
-    found: list[Span] = []
-    for start, end in sorted(span for span in spans if span[0] < span[1]):
+def _merged(ranges: Sequence[ByteRange]) -> list[ByteRange]:
+    found: list[ByteRange] = []
+    for start, end in sorted(part for part in ranges if part[0] < part[1]):
         if found and found[-1][1] >= start:
             found[-1] = (found[-1][0], max(end, found[-1][1]))
         else:
@@ -128,11 +131,11 @@ def _merged(spans: Sequence[Span]) -> list[Span]:
     return found
 
 
-def read(note: Path, part: Path, size: int) -> list[Span] | None:
-    """What a partial file lacks; None if it cannot be told, and it is to be begun again.
+def read(note: Path, part: Path, size: int) -> list[ByteRange] | None:
+    """The ranges that a partial file lacks; None where they are unknown, so it must start again.
 
-    Without a note it lacks its end. A note may name bytes that have come since it was written, but
-    never the other way round.
+    Without a note only the end is missing. A note may list bytes that have arrived since it was
+    written, but every missing byte is in it.
     """
     try:
         have = part.stat().st_size
@@ -146,18 +149,16 @@ def read(note: Path, part: Path, size: int) -> list[Span] | None:
         found = [(int(start), int(end)) for start, end in json.loads(text)["missing"]]
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None
-    edges = [0, *(edge for span in found for edge in span), size]
+    edges = [0, *(edge for pair in found for edge in pair), size]
     ordered = all(before <= after for before, after in pairwise(edges))
     filled_to = found[-1][0] if found and found[-1][1] == size else size
     return found if ordered and filled_to <= have <= size else None
 
 
-def write(note: Path, missing: Sequence[Span]) -> None:
-    """Note what a partial file lacks: before bytes are written behind a hole.
+def write(note: Path, missing: Sequence[ByteRange]) -> None:
+    """Save which ranges a partial file lacks; to be called before bytes are written behind a hole.
 
     Raises:
-        OSError: the disk refuses.
+        OSError: the note cannot be written.
     """
-    fresh = note.with_name(f"{note.name}.{os.getpid()}")
-    fresh.write_text(json.dumps({"missing": missing}), encoding="utf-8")
-    fresh.replace(note)
+    replace_shared(note, json.dumps({"missing": missing}))

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.models.hub import spans
-from localspec.models.hub.spans import Claim, Spans
+from localspec.models.hub import byte_ranges
+from localspec.models.hub.byte_ranges import Claim, MissingRanges
 
 
 @given(st.integers(0, 5000), st.integers(1, 700), st.randoms(), st.data())
@@ -18,8 +18,12 @@ def test_whatever_order_connections_come_and_go_in_every_byte_is_fetched_once(
     size: int, block: int, random_: random.Random, data: st.DataObject
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(spans, "LEAST_SPLIT", 50)
-        ledger, fetched, claims = Spans(size, [(0, size)], block), bytearray(size), list[Claim]()
+        patch.setattr(byte_ranges, "LEAST_SPLIT", 50)
+        ledger, fetched, claims = (
+            MissingRanges(size, [(0, size)], block),
+            bytearray(size),
+            list[Claim](),
+        )
         for _ in range(10_000):
             if not ledger.missing:
                 break
@@ -44,10 +48,10 @@ def test_whatever_order_connections_come_and_go_in_every_byte_is_fetched_once(
 
 def test_a_partial_file_without_a_note_lacks_its_end(tmp_path: Path) -> None:
     part, note = tmp_path / "part", tmp_path / "note"
-    assert spans.read(note, part, 100) == [(0, 100)]
+    assert byte_ranges.read(note, part, 100) == [(0, 100)]
     part.write_bytes(b"x" * 40)
-    assert spans.read(note, part, 100) == [(40, 100)]
-    assert spans.read(note, part, 30) is None
+    assert byte_ranges.read(note, part, 100) == [(40, 100)]
+    assert byte_ranges.read(note, part, 30) is None
 
 
 @pytest.mark.parametrize(
@@ -56,8 +60,8 @@ def test_a_partial_file_without_a_note_lacks_its_end(tmp_path: Path) -> None:
 def test_a_note_is_read_as_it_was_written(tmp_path: Path, missing: list[list[int]]) -> None:
     part, note = tmp_path / "part", tmp_path / "note"
     part.write_bytes(b"x" * 100)
-    spans.write(note, [(a, b) for a, b in missing])
-    assert spans.read(note, part, 100) == [(a, b) for a, b in missing]
+    byte_ranges.write(note, [(a, b) for a, b in missing])
+    assert byte_ranges.read(note, part, 100) == [(a, b) for a, b in missing]
 
 
 @pytest.mark.parametrize(
@@ -72,4 +76,4 @@ def test_a_note_that_cannot_be_right_begins_the_file_again(tmp_path: Path, text:
     part, note = tmp_path / "part", tmp_path / "note"
     part.write_bytes(b"x" * 50)  # of 100; the last note would need all of them
     note.write_text(text)
-    assert spans.read(note, part, 100) is None
+    assert byte_ranges.read(note, part, 100) is None

@@ -1,6 +1,6 @@
-"""The Hub's listings of files as values; nothing in them is trusted.
+"""Parses the Hub's listings of files, which are not trusted.
 
-Two forms are read: ``siblings`` of the description of a repository (rfilename, size, blobId, and
+Two forms exist: ``siblings`` of the description of a repository (rfilename, size, blobId, and
 lfs with sha256), and the pages of its tree (path, size, oid, and lfs with oid).
 """
 
@@ -10,23 +10,23 @@ import re
 from typing import Any
 
 from localspec.core.safe_text import is_safe_name, safe_line
-from localspec.models.hub.client import NoHubError
-from localspec.models.hub.file_names import Entry
+from localspec.models.hub.client import NotAHubError
+from localspec.models.hub.file_names import RepoFile
 
 _ETAG = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _MOST_NAME = 200
-"""Bytes of a part of a path; file systems take 255, and a temporary name is a little longer."""
+"""Bytes of a part of a path; file systems allow 255, and temporary names are a little longer."""
 _MOST_LICENCE = 80
 
 
-def files(listing: object) -> list[Entry]:
-    """The files of a listing; one whose size is not stated has no hash either.
+def files(listing: object) -> list[RepoFile]:
+    """The files of a listing; a file without a size has no hash either.
 
     Raises:
-        NoHubError: it is not of a known form.
+        NotAHubError: the listing has an unknown form.
     """
     if not isinstance(listing, list):
-        raise NoHubError("it lists no files")
+        raise NotAHubError("it lists no files")
     return [_file(item) for item in listing if not _is_folder(item)]
 
 
@@ -34,7 +34,7 @@ def _is_folder(item: object) -> bool:
     return isinstance(item, dict) and item.get("type", "file") != "file"
 
 
-def _file(item: object) -> Entry:
+def _file(item: object) -> RepoFile:
     facts = _object(item)
     lfs = _object(facts.get("lfs") or {})
     path = facts.get("path", facts.get("rfilename"))
@@ -42,28 +42,28 @@ def _file(item: object) -> Entry:
     sha256 = lfs.get("sha256", lfs.get("oid"))
     size = lfs.get("size", facts.get("size"))
     if not isinstance(path, str) or not isinstance(oid, str):
-        raise NoHubError("it lists files without names")
+        raise NotAHubError("it lists files without names")
     if not (sha256 is None or isinstance(sha256, str)):
-        raise NoHubError("it lists hashes in another form")
+        raise NotAHubError("it lists hashes in another form")
     if size is None:
-        return Entry(path, 0)
+        return RepoFile(path, 0)
     if type(size) is not int or not 0 <= size < 1 << 60:
-        raise NoHubError("it lists sizes in another form")
-    return Entry(path, size, sha256, oid)
+        raise NotAHubError("it lists sizes in another form")
+    return RepoFile(path, size, sha256, oid)
 
 
 def _object(item: object) -> dict[str, Any]:
     if not isinstance(item, dict):
-        raise NoHubError("it lists files in another form")
+        raise NotAHubError("it lists files in another form")
     return item
 
 
-def sound(entries: list[Entry]) -> list[Entry]:
-    """The files whose path and hash may become names on disk and on a terminal."""
-    return [entry for entry in entries if _is_sound(entry)]
+def valid_entries(entries: list[RepoFile]) -> list[RepoFile]:
+    """The files whose path and hash are safe as names on disk and on a terminal."""
+    return [entry for entry in entries if _is_valid(entry)]
 
 
-def _is_sound(entry: Entry) -> bool:
+def _is_valid(entry: RepoFile) -> bool:
     if not is_safe_name(entry.path) or not _ETAG.fullmatch(entry.etag):
         return False
     parts = entry.path.split("/")
@@ -71,7 +71,7 @@ def _is_sound(entry: Entry) -> bool:
 
 
 def licence(card: object) -> str | None:
-    """The licence that a repository's card names; it is a text of strangers."""
+    """The licence that a repository's card names, made safe for a terminal."""
     if not isinstance(card, dict):
         return None
     found = card.get("license_name") or card.get("license")
