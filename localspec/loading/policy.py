@@ -14,7 +14,7 @@ from localspec.llama.devices import devices, driver
 from localspec.llama.limits import OUTPUTS
 from localspec.llama.timing import LONG, Timed, glance, sweep, sweep_long
 from localspec.models.gguf.fingerprint import fingerprint
-from localspec.policy import Held, Plain, Policy
+from localspec.policy import FixedLength, Plain, Policy
 from localspec.policy.controller import K_MAX, Controller, bucket_of
 from localspec.policy.costs import Costs
 from localspec.policy.exercise import Exercise
@@ -67,7 +67,7 @@ def fixed_length(k: int, target: Context, branching: Mapping[str, Branching]) ->
     breadth = min(_BREADTH, 1 + target.branches, most) if branching else 1
     each = max((spent.leaves for spent in branching.values()), default=1)
     leaves = min(breadth * each, 1 + target.branches)
-    return Control(Held(k, Costs(sweep(target, _GLANCE_S)), breadth, leaves))
+    return Control(FixedLength(k, Costs(sweep(target, _GLANCE_S)), breadth, leaves))
 
 
 @dataclass(frozen=True)
