@@ -6,8 +6,9 @@ from collections.abc import Generator
 
 from localspec.doctor.findings import Finding
 from localspec.errors import LocalspecError
-from localspec.loading import soundness
-from localspec.loading.soundness import Build, Soundness
+from localspec.loading import build_record, soundness
+from localspec.loading.build_record import Build
+from localspec.loading.soundness import Soundness
 
 
 def check() -> Generator[Finding, None, bool]:
@@ -20,7 +21,7 @@ def check() -> Generator[Finding, None, bool]:
     except LocalspecError as error:
         yield Finding("build", "note", str(error))
         return True
-    yield finding(found, soundness.build())
+    yield finding(found, build_record.build())
     return found.sound
 
 
@@ -36,7 +37,7 @@ def finding(found: Soundness, built: Build | None) -> Finding:
     reasons = [f"{rung} failed: {why}" for rung, why in built.failed.items()] if built else []
     if not found.sound:
         text = f"{how}, and not sound on this processor: {found.failed_plain}"
-        return Finding("build", "broken", text, soundness.rebuild_command(), details)
+        return Finding("build", "broken", text, build_record.rebuild_command(), details)
     if not found.extra_buffers:
         reasons.append(f"with repacked weights it failed: {found.failed}")
         how += ", and models are loaded without repacked weights"

@@ -93,8 +93,8 @@ class Models(Search):
         self._folder.mkdir()
         self._files: dict[str, Path] = {}
         self._cases = 0
-        prefix_cache._WORTH_SECONDS = 0.0  # noqa: SLF001 - states of small models are worth nothing
-        prefix_cache._BYTES_PER_SECOND = math.inf  # noqa: SLF001
+        prefix_cache.WORTH_SECONDS = 0.0  # states of small models are worth nothing
+        prefix_cache.BYTES_PER_SECOND = math.inf
 
     def case(self, seed: int) -> Case:
         """See `faults.runner.Search`."""

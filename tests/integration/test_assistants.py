@@ -17,7 +17,7 @@ from stacks import prompt
 from localspec import GREEDY, Message, Options, Runtime, Sampling
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
-from localspec.core.plan import ANY, Budget, Evidence, Outcome, Plan, Standing, Step
+from localspec.core.plan import ANY, Budget, DraftPlan, DraftStep, Evidence, Outcome, RequestState
 from localspec.core.target import Work
 from localspec.core.values import Proposal, no_draft
 from localspec.decode.request import Request
@@ -38,7 +38,7 @@ from localspec.llama.target import LlamaTarget
 from localspec.models.compat import heads
 from localspec.models.gguf.model_file import ModelFile
 from localspec.models.gguf.sizes import sizes_of
-from localspec.policy import Fixed
+from localspec.testing import Fixed
 from localspec.verifiers import verifier
 
 
@@ -190,7 +190,6 @@ def test_after_any_rounds_the_guesses_are_those_of_a_fresh_chain(stack: Stack) -
         LogitsProcessor(Sampling(temperature=4.0), stack.n_vocab),
         Noise(5),
         100,
-        lambda _: None,
     )
     for _ in range(30):
         decode_round([request], stack.target, drafter, verifier("match"), Fixed(3))
@@ -245,8 +244,8 @@ class Looking(Fixed):
         super().__init__(0)
         self._seen = seen
 
-    def plan(self, standings: Sequence[Standing]) -> list[Plan]:
-        return [Plan((Step(ANY, Budget(0, 0, 0), look=True),)) for _ in standings]
+    def plan(self, states: Sequence[RequestState]) -> list[DraftPlan]:
+        return [DraftPlan((DraftStep(ANY, Budget(0, 0, 0), probe=True),)) for _ in states]
 
     def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
         del outcomes
@@ -258,7 +257,11 @@ def test_a_look_is_judged_by_what_comes_next(stack: Stack) -> None:
     tokens = prompt(20)
     stack.target.read(0, tokens[:-1])
     request = Request(
-        0, tokens, LogitsProcessor(GREEDY, stack.n_vocab), Noise(5), 100, lambda _: None
+        0,
+        tokens,
+        LogitsProcessor(GREEDY, stack.n_vocab),
+        Noise(5),
+        100,
     )
     seen: list[Evidence] = []
     policy = Looking(seen)

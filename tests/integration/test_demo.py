@@ -22,7 +22,7 @@ from localspec.decode.request import Request
 from localspec.decode.round import decode_round
 from localspec.demo import FOLDER
 from localspec.llama.model import Model
-from localspec.policy import Fixed
+from localspec.testing import Fixed
 
 DATA = Path(__file__).parents[1] / "data" / "demo"
 FULL = Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
@@ -179,7 +179,7 @@ def test_rejection_draws_the_next_token_from_the_targets_distribution() -> None:
         counts = dict.fromkeys(p.ids.tolist(), 0)
         accepted = 0
         for seed in range(runs):
-            request = Request(0, list(prompt), processor, Noise(seed), 3, lambda _t: None)
+            request = Request(0, list(prompt), processor, Noise(seed), 3)
             (turn,) = decode_round([request], parts.target, parts.drafter, parts.verifier, Fixed(2))
             counts[turn.emitted[0].token] += 1
             accepted += len(turn.verdict.path) > 0

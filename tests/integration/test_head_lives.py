@@ -69,8 +69,8 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, Path
 
 @pytest.fixture(autouse=True)
 def _states_are_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prefix_cache, "_WORTH_SECONDS", 0.0)
-    monkeypatch.setattr(prefix_cache, "_BYTES_PER_SECOND", math.inf)
+    monkeypatch.setattr(prefix_cache, "WORTH_SECONDS", 0.0)
+    monkeypatch.setattr(prefix_cache, "BYTES_PER_SECOND", math.inf)
 
 
 @dataclass

@@ -31,7 +31,7 @@ from localspec.decode.round import decode_round
 from localspec.demo import FOLDER
 from localspec.drafters.base import Ask, Committed
 from localspec.drafters.heads.eagle_tree import HeadTreeDrafter, HeadTreeModel, best_of
-from localspec.drafters.model.tree_builder import Growing, Slot, ranked
+from localspec.drafters.model.tree_builder import Slot, TreeBuilder, ranked
 from localspec.errors import ContextFullError, DecodeError, DraftIncompatibleError, Interrupted
 from localspec.llama.heads.base import Head
 from localspec.loading.pair_headers import read_headers
@@ -89,7 +89,7 @@ class Drawn(HeadTreeDrafter):
         return Proposal.WITHOUT_REPLACEMENT
 
     def _candidates(
-        self, tree: Growing, level: dict[int, Distribution]
+        self, tree: TreeBuilder, level: dict[int, Distribution]
     ) -> list[tuple[Slot, int, Distribution]]:
         place = tree.ask.position + len(tree.confidences)
         found = [
@@ -175,7 +175,7 @@ def test_the_nodes_are_those_of_the_most_probable_paths() -> None:
 
 
 def test_parents_stay_and_leaves_are_counted() -> None:
-    tree = Growing(ask([0], Budget(9, 3, 9)), Proposal.DETERMINISTIC)
+    tree = TreeBuilder(ask([0], Budget(9, 3, 9)), Proposal.DETERMINISTIC)
     tree.parents, tree.scores = [-1, -1, 0, 0, 2, 1], [0.6, 0.4, 0.5, 0.1, 0.45, 0.3]
     tree.tokens, tree.q = [*range(6)], []
     assert best_of(tree, 4, 9) == [0, 1, 2, 4]
@@ -206,7 +206,11 @@ class Stack(Following):
     def rounds(self, tokens: list[int], n: int, seed: int = 5, depth: int = 3) -> int:
         """Some rounds after a prompt; returns the tokens accepted."""
         request = Request(
-            0, tokens, LogitsProcessor(FEW, self.n_vocab), Noise(seed), 500, lambda _: None
+            0,
+            tokens,
+            LogitsProcessor(FEW, self.n_vocab),
+            Noise(seed),
+            500,
         )
         for _ in range(n):
             decode_round([request], self.target, self.drafter, Match(), Trees(depth))
@@ -221,8 +225,8 @@ class Trees(tables.Broad):
     def __init__(self, depth: int) -> None:
         self.depth = depth
 
-    def plan(self, standings: Sequence[object]) -> list[object]:  # type: ignore[override]
-        (plan,) = super().plan(standings[:1])  # type: ignore[arg-type]
+    def plan(self, states: Sequence[object]) -> list[object]:  # type: ignore[override]
+        (plan,) = super().plan(states[:1])  # type: ignore[arg-type]
         step = dataclasses.replace(plan.steps[0], budget=Budget(3 * self.depth, self.depth, 6))
         return [dataclasses.replace(plan, steps=(step,))]
 
@@ -321,7 +325,7 @@ def test_an_interrupted_tree_is_gone_and_the_next_one_grows(stack: Callable[...,
     made.head.audit()
     (again,) = made.drafter.propose([request])
     assert again.tokens.tolist() == whole.tokens.tolist()
-    made.drafter.commit([Committed(0, tokens, [], {})])
+    made.drafter.commit([Committed(0, tokens, [])])
 
 
 def test_trees_go_on_to_the_last_token_of_a_context(stack: Callable[..., Stack]) -> None:

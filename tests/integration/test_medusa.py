@@ -31,8 +31,7 @@ from localspec.models.compat import heads
 from localspec.models.gguf.model_file import ModelFile
 from localspec.models.memory.fit import fit_files
 from localspec.models.memory.planner import Wishes
-from localspec.policy import Fixed
-from localspec.testing import TableTarget
+from localspec.testing import Fixed, TableTarget
 from localspec.verifiers import Match, Rejection, Verifier
 
 TRAINED = Path(__file__).parents[1] / "data" / "heads" / "medusa.gguf"
@@ -303,7 +302,11 @@ def drafted(
     favoured = verifier.favours
     drafter = MedusaDrafter(model, favoured) if trees else MedusaChains(model, favoured)
     request = Request(
-        0, list(PROMPT), LogitsProcessor(sampling, 3), Noise(seed), n, lambda _t: None
+        0,
+        list(PROMPT),
+        LogitsProcessor(sampling, 3),
+        Noise(seed),
+        n,
     )
     while request.finish is None:
         decode_round([request], target, drafter, verifier, policy)
@@ -424,7 +427,7 @@ def test_without_states_nothing_is_drafted_and_the_next_round_has_them() -> None
         assert len(drafter.propose([ask(known, budget)])[0]) == 0
     target.read(0, [0])
     known.append(1)
-    drafter.commit([Committed(0, known, [1], {})])
+    drafter.commit([Committed(0, known, [1])])
     assert len(drafter.propose([ask(known, Budget.chain(3))])[0]) == 3
 
 
@@ -441,34 +444,34 @@ def test_of_several_requests_those_that_can_are_drafted_for() -> None:
 def test_a_look_judges_head_0_on_what_was_said_since_there_are_states() -> None:
     drafter, target = medusa(first=2, cached=[0, 1])
     known = [0, 1, 2]
-    drafter.commit([Committed(0, known, known, {})])
+    drafter.commit([Committed(0, known, known)])
     target.read(0, [2, 0, 1, 1, 2])
     known += [0, 1, 1, 2, 0]
-    look = dataclasses.replace(ask(known, Budget(0, 0, 0)), look=True)
+    look = dataclasses.replace(ask(known, Budget(0, 0, 0)), probe=True)
     assert len(drafter.propose([look])[0]) == 0
     known.append(1)
     target.read(0, [0])
-    evidence = drafter.commit([Committed(0, known, [1], {})])
+    evidence = drafter.commit([Committed(0, known, [1])])
     right = [
         known[i] == int(HEADS.logits[0, known[i - 3], known[i - 2]].argmax()) for i in range(4, 8)
     ]
-    assert [e.stood for e in evidence] == right
+    assert [e.accepted for e in evidence] == right
     assert {e.source for e in evidence} == {"medusa"}
 
 
 def test_the_books_follow_what_stood() -> None:
     drafter, target = medusa()
     known = [0, 1, 2, 0]
-    drafter.commit([Committed(0, known, known, {})])
+    drafter.commit([Committed(0, known, known)])
     assert drafter.length(0) == 3
     for tokens in ([1], [2, 0, 1, 1], [0]):
         (draft,) = drafter.propose([ask(known, Budget.chain(3))])
         target.read(0, [known[-1], *tokens[:-1]])
         known += tokens
-        evidence = drafter.commit([Committed(0, known, tokens, {}, draft=draft)])
+        evidence = drafter.commit([Committed(0, known, tokens, draft=draft)])
         assert 1 <= len(evidence) <= len(tokens)
         assert drafter.length(0) <= len(known)
-    drafter.commit([Committed(0, [0, 2], [2], {})])
+    drafter.commit([Committed(0, [0, 2], [2])])
     assert drafter.length(0) <= 1
     drafter.close(0)
     assert drafter.length(0) == 0
