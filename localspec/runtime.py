@@ -239,7 +239,7 @@ class Runtime:
         They are saved by `rest`.
         """
         pair = self.pair
-        self._runner.prefill.resuming = PrefixCache(
+        self._runner.prefill.prefix_cache = PrefixCache(
             store or KvStore(pair.identity), pair.target, self._runner.prompts.transcript
         )
 

@@ -20,18 +20,19 @@ from replay_texts import Text, texts
 from localspec import Options, Runtime, Sampling
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
-from localspec.core.plan import Evidence, Outcome, Plan, Standing
+from localspec.core.plan import DraftPlan, Evidence, Outcome, RequestState
 from localspec.core.target import Work
 from localspec.core.values import Draft, Proposal, Scores, chain_parents
 from localspec.decode.request import Request
 from localspec.decode.round import decode_round
-from localspec.drafters.base import Ask, Committed, Drafter
+from localspec.drafters.base import Ask, Drafter
 from localspec.drafters.lookup.ngram import NGram
 from localspec.drafters.lookup.suffix import Suffix
-from localspec.policy import Fixed, Policy
+from localspec.policy import Policy
 from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
 from localspec.policy.storage import Knowledge
+from localspec.testing import Fixed
 from localspec.verifiers import Match
 
 _CURVE = "1:28.5,2:54,3:76,4:73,8:142,16:212,32:420"
@@ -39,7 +40,7 @@ _CURVE = "1:28.5,2:54,3:76,4:73,8:142,16:212,32:420"
 _GREEDY = Sampling(temperature=0)
 
 
-class Lookup:
+class Lookup(Drafter):
     """llama-cpp-python's prompt lookup as a drafter."""
 
     name = "lookup"
@@ -57,17 +58,6 @@ class Lookup:
             None,
             self.name,
         )
-
-    def commit(self, news: Sequence[Committed]) -> list[Evidence]:
-        del news
-        return []
-
-    def length(self, seq: int) -> int:
-        del seq
-        return 0
-
-    def close(self, seq: int) -> None:
-        pass
 
 
 class Known:
@@ -107,11 +97,11 @@ class Clocked:
         self.costs, self.speculation = policy.costs, policy.speculation
         self.seconds = 0.0
 
-    def expects_drafts(self, standing: Standing) -> bool:
-        return self._policy.expects_drafts(standing)
+    def expects_drafts(self, state: RequestState) -> bool:
+        return self._policy.expects_drafts(state)
 
-    def plan(self, standings: Sequence[Standing]) -> list[Plan]:
-        return self._policy.plan(standings)
+    def plan(self, states: Sequence[RequestState]) -> list[DraftPlan]:
+        return self._policy.plan(states)
 
     def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
         (o,) = outcomes
@@ -143,7 +133,11 @@ def replay(
         known = [*prompt, *reply]
         target = Known(known, len(prompt) - 1, v)
         request = Request(
-            0, list(prompt), LogitsProcessor(_GREEDY, v), Noise(0), len(reply), lambda _t: None
+            0,
+            list(prompt),
+            LogitsProcessor(_GREEDY, v),
+            Noise(0),
+            len(reply),
         )
         drafter = make()
         while request.finish is None:

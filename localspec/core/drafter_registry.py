@@ -53,14 +53,14 @@ class TreeShape:
 
 @dataclass(frozen=True, slots=True)
 class DrafterSpec:
-    """A drafter: what it is called, what it needs, and where its code is."""
+    """A drafter: its name, its needs, and the place of its code."""
 
     name: str
     """As ``--drafter`` takes it and statistics show it."""
     family: Family
     code: str
-    """``module:name`` of what opens it; called with `LookupTexts` for LOOKUP and LOOKAHEAD, with
-    `localspec.loading.drafters.opening.Opening` for MODEL and HEAD."""
+    """``module:name`` of the function that opens it, called with `LookupTexts` for LOOKUP and
+    LOOKAHEAD, with `localspec.loading.drafters.opening.Opening` for MODEL and HEAD."""
     file: str | None = None
     """Kind of the draft file that it needs, see `localspec.models.compat.heads.kind`."""
     tree: TreeShape | None = None
@@ -71,8 +71,8 @@ class DrafterSpec:
     described: str = ""
     """The draft file in a sentence: "FILE is a ..."."""
     check: str = ""
-    """``module:name`` of what checks a head against a target by their headers; called with both,
-    returns a reason or None."""
+    """``module:name`` of the function that checks a head against a target: called with both
+    headers, it returns why the head cannot draft, or None."""
     built_in: str = ""
     """Its name where the target's own file can hold it; "" where no target's does."""
     pairs: tuple[str, ...] = ()
@@ -81,11 +81,11 @@ class DrafterSpec:
     """``--spec-type`` of llama.cpp's server for the same method; "" if it has none."""
 
     def opener(self) -> Callable[..., Any]:
-        """What opens it, imported now."""
+        """The function that opens it, imported now."""
         return _imported(self.code)
 
     def checker(self) -> Callable[..., str | None] | None:
-        """What checks its head, imported now; None where nothing is to be checked."""
+        """The function that checks its head, imported now; None where there is nothing to check."""
         return _imported(self.check) if self.check else None
 
 

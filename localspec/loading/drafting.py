@@ -1,4 +1,4 @@
-"""The drafters of a pair: those that were asked for and can be had."""
+"""Opening the drafters of a pair."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Drafting:
     file: ModelFile | None = None
     """The draft file, if something is drafted from it."""
     notices: tuple[str, ...] = ()
-    """What users should know, one line each."""
+    """Notices for users, one line each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +192,8 @@ class Drafters:
         )
 
     def _texts(self, *, computes: bool) -> LookupTexts:
-        """The newest earlier texts as tokens, within bounds; ``computes``: beside a draft model or
-        a head, whose drafts are better than those from short matches.
+        """The newest earlier texts as tokens, within bounds. Where a draft model or a head
+        ``computes`` drafts, short matches are left to it.
         """
         room, found = EARLIER_TOKENS, list[tuple[int, ...]]()
         for text in self.earlier:
@@ -211,7 +211,7 @@ def _lookup(spec: DrafterSpec, texts: LookupTexts) -> Opened:
 
 
 def _as_named(error: ModelFileError) -> LocalspecError:
-    """What to raise for a head that was named: one that this build cannot run is not damaged."""
+    """The error for a head that was named: one that this build cannot run is not damaged."""
     unsupported = isinstance(error, UnsupportedModelError)
     return DraftIncompatibleError(str(error)) if unsupported else error
 

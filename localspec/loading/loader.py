@@ -15,8 +15,9 @@ from localspec.llama import library
 from localspec.llama.abort import StopFlag
 from localspec.llama.context import Context
 from localspec.llama.devices import backend, physical_cores
+from localspec.llama.file_errors import check_file
 from localspec.llama.limits import ROLLBACK
-from localspec.llama.model import Model, check_file
+from localspec.llama.model import Model
 from localspec.llama.target import LlamaTarget
 from localspec.llama.threads import Watchdog
 from localspec.loading import policy
@@ -38,7 +39,7 @@ from localspec.verifiers import Verifier, verifier
 
 @dataclass(frozen=True, slots=True)
 class LoadedPair:
-    """A loaded pair, ready for the loop."""
+    """A loaded pair, ready to answer."""
 
     info: ModelInfo
     target_model: Model
@@ -49,10 +50,10 @@ class LoadedPair:
     identity: str
     """A digest of all that a saved state of the target's KV cache depends on."""
     stop: StopFlag
-    """Set, it aborts the running pass."""
+    """Aborts the running pass when it is set."""
     watchdog: Watchdog | None
     parts: Parts
-    """All that is loaded."""
+    """All loaded models, contexts and heads."""
 
     def close(self) -> None:
         """Free everything; a reply that is being made ends before its next pass."""
@@ -155,9 +156,7 @@ class _Loader:
         return fit_files(self.files.target, draft, wishes)
 
     def _load_as(self, fit: Fit, notices: tuple[str, ...]) -> LoadedPair:
-        """Load by this plan, with what users were to know before; if that fails, nothing stays
-        loaded.
-        """
+        """Load by this plan, after earlier ``notices``; if that fails, nothing stays loaded."""
         parts = Parts(
             fit,
             self.selection.options.threads,
@@ -205,8 +204,8 @@ class _Loader:
         )
 
     def _target(self, parts: Parts) -> _Target:
-        """The target's context, with the kernels that are known to be the better ones for drafting
-        here; where that is not known and something is to draft, they are compared first.
+        """The target's context, with the kernels that an earlier load found better for drafting on
+        this machine; where none did and something is to draft, they are compared now.
         """
         selection, fit = self.selection, parts.fit
         file = self.files.target.path
@@ -228,7 +227,7 @@ class _Loader:
         return _Target(context, kernels, (*told, *room.notices))
 
     def _about_target(self, model: Model, context: int) -> tuple[str, ...]:
-        """What users should know about the target, one line each."""
+        """Notices about the target, one line each."""
         trained, name, told = model.n_ctx_train, self.files.target.name, list[str]()
         if context > trained:
             told.append(
@@ -252,7 +251,7 @@ class _Loader:
     def _info(
         self, target: _Target, drafting: Drafting, off: str | None, notices: tuple[str, ...]
     ) -> ModelInfo:
-        """What callers are told; ``off`` is why nothing drafts, if nothing does."""
+        """Facts for callers; ``off`` is the reason if nothing drafts."""
         context, file, draft = target.context, self.files.target.path, drafting.file
         return ModelInfo(
             target=str(file),
@@ -283,7 +282,7 @@ class _Loader:
         branching = self.selection.branching(names, context.branches)
         length = self.selection.options.draft_max
         if length is not None:
-            return policy.held(length, context, branching)
+            return policy.fixed_length(length, context, branching)
         return policy.automatic(context, drafting.timed, sources=names, branching=branching)
 
 

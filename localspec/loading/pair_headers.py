@@ -1,4 +1,4 @@
-"""What the files of a pair can draft with, by their headers; llama.cpp sees nothing yet."""
+"""Drafters that the files of a pair hold, by their headers; llama.cpp sees nothing yet."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from localspec.llama.devices import devices, driver
 from localspec.llama.limits import OUTPUTS
 from localspec.llama.timing import LONG, Timed, glance, sweep, sweep_long
 from localspec.models.gguf.fingerprint import fingerprint
-from localspec.policy import Held, Plain, Policy
+from localspec.policy import FixedLength, Plain, Policy
 from localspec.policy.controller import K_MAX, Controller, bucket_of
 from localspec.policy.costs import Costs
 from localspec.policy.exercise import Exercise
@@ -34,7 +34,7 @@ OnPass = Callable[[int, float], None]
 
 @dataclass(frozen=True)
 class Control:
-    """The policy of a loaded pair; this one measures nothing that is worth keeping."""
+    """The policy of a loaded pair, without measurements to save."""
 
     policy: Policy
 
@@ -61,18 +61,18 @@ def off(reason: str) -> Control:
     return Control(Plain(reason))
 
 
-def held(k: int, target: Context, branching: Mapping[str, Branching]) -> Control:
+def fixed_length(k: int, target: Context, branching: Mapping[str, Branching]) -> Control:
     """The draft length that the user wants; ``branching`` has the drafters of trees."""
     most = (OUTPUTS - 1) // max(1, k)
     breadth = min(_BREADTH, 1 + target.branches, most) if branching else 1
     each = max((spent.leaves for spent in branching.values()), default=1)
     leaves = min(breadth * each, 1 + target.branches)
-    return Control(Held(k, Costs(sweep(target, _GLANCE_S)), breadth, leaves))
+    return Control(FixedLength(k, Costs(sweep(target, _GLANCE_S)), breadth, leaves))
 
 
 @dataclass(frozen=True)
 class MeasuredControl(Control):
-    """Whatever pays, by measurements that are kept in a file."""
+    """The controller, with its measurements in a file."""
 
     policy: Controller
     exercise: Exercise
@@ -80,7 +80,7 @@ class MeasuredControl(Control):
     drafting: Mapping[str, Timed]
     file: Path
     knowledge: Knowledge
-    """What is in the file; ``policy`` keeps it up to date."""
+    """Content of the file; ``policy`` updates it."""
 
     @property
     def proof(self) -> Policy:
@@ -106,8 +106,8 @@ def automatic(
     sources: list[str],
     branching: Mapping[str, Branching],
 ) -> MeasuredControl:
-    """Whatever pays. ``drafting`` has the prices of drafters that compute, by name; ``branching``
-    has those that draft trees. What an earlier session measured is used.
+    """Drafting where it pays. ``drafting`` has the costs of drafters that compute, by name;
+    ``branching`` the drafters of trees. Measurements of an earlier session are used.
     """
     file = costs_file(target, drafting)
     knowledge = load(file)
@@ -165,7 +165,7 @@ def costs_file(target: Context, drafting: Mapping[str, Timed]) -> Path:
 
 
 def _setting(target: Context) -> dict[str, object]:
-    """What the target's passes depend on: the values chosen, not those asked for."""
+    """All that the target's passes depend on: the values chosen, not those asked for."""
     model = target.model
     return {
         "target": fingerprint(model.path),
@@ -185,7 +185,7 @@ __all__ = [
     "OnPass",
     "automatic",
     "costs_file",
-    "held",
+    "fixed_length",
     "off",
     "state_identity",
 ]

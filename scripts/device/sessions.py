@@ -119,7 +119,7 @@ def _resumed(what: str, case: Case, placement: Placement, folder: Path) -> Row:
                 target.read(0, tokens[:-1])
                 state = target.state(0)
                 held = tokens[:-1]
-                shelf.put(held=held, text="", tokens=held, rate=1.0, state=state)
+                shelf.put(cached=held, text="", tokens=held, rate=1.0, state=state)
             else:
                 ((saved,), _) = shelf.saved()
                 target.restore(0, shelf.load(saved))

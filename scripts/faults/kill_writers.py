@@ -208,7 +208,7 @@ store = KvStore("setting")
 for n in range(12):
     held = list(range(n * 10, n * 10 + 50))
     state = memoryview(random.Random(n).randbytes(4 << 20))
-    store.put(held=held, text="abc", tokens=held, rate=5.0, state=state)
+    store.put(cached=held, text="abc", tokens=held, rate=5.0, state=state)
 """
 _READ_STATES = """
 import random
@@ -217,7 +217,7 @@ store = KvStore("setting")
 found, damaged = store.saved()
 assert not damaged, damaged
 for saved in found:
-    n = saved.held[0] // 10
+    n = saved.cached[0] // 10
     assert bytes(store.load(saved)) == random.Random(n).randbytes(4 << 20), n
 """
 

@@ -55,7 +55,7 @@ class Step:
     """ask: the next question; again: the same once more; edit: an earlier question changed; resume:
     both programs are started anew, with states from disk, before the next question."""
     words: int
-    """Of the question."""
+    """Words of the question."""
     seed: int
     max_tokens: int
     interrupt: int | None
@@ -93,8 +93,8 @@ class Models(Search):
         self._folder.mkdir()
         self._files: dict[str, Path] = {}
         self._cases = 0
-        prefix_cache._WORTH_SECONDS = 0.0  # noqa: SLF001 - states of small models are worth nothing
-        prefix_cache._BYTES_PER_SECOND = math.inf  # noqa: SLF001
+        prefix_cache.WORTH_SECONDS = 0.0  # states of small models are worth nothing
+        prefix_cache.BYTES_PER_SECOND = math.inf
 
     def case(self, seed: int) -> Case:
         """See `faults.runner.Search`."""

@@ -11,12 +11,14 @@ from pathlib import Path
 
 from faults.cases import CASES
 from faults.chances import Chances
+from faults.kill_interface import KillInterface
 from faults.kills import Kills
 from faults.models import Models
 from faults.mutated import Mutated
 from faults.on_tables import OnTables
 from faults.pipe import Pipe
 from faults.runner import Search
+from faults.soak import Soak
 
 SEARCHES: dict[str, Callable[[Path], Search]] = {
     "tables": OnTables,
@@ -27,4 +29,4 @@ SEARCHES: dict[str, Callable[[Path], Search]] = {
 
 if sys.platform == "linux":  # limits of memory, pseudo-terminals and /proc
     SEARCHES |= {name: functools.partial(Mutated, name) for name in CASES}
-    SEARCHES |= {"pipe": Pipe, "kills": Kills}
+    SEARCHES |= {"pipe": Pipe, "kills": Kills, "interface": KillInterface, "soak": Soak}

@@ -163,14 +163,14 @@ def states(chance: Chance, folder: Path) -> str | None:
 
     shelf = KvStore("setting", folder)
     state = memoryview(chance.randbytes(3000))
-    shelf.put(held=[1, 2, 3], text="abc", tokens=[1, 2], rate=5.0, state=state)
+    shelf.put(cached=[1, 2, 3], text="abc", tokens=[1, 2], rate=5.0, state=state)
     (path,) = (folder / "setting").glob("*.state")
     path.write_bytes(mutations.in_bytes(path.read_bytes(), chance))
 
     def read() -> None:
         found, _ = shelf.saved()
         for saved in found:
-            if bytes(shelf.load(saved)) != bytes(state) or saved.held != (1, 2, 3):
+            if bytes(shelf.load(saved)) != bytes(state) or saved.cached != (1, 2, 3):
                 raise AssertionError("a changed state was taken for a whole one")
 
     return outcome(read, DamagedError)

@@ -12,7 +12,7 @@ from faults.registry import SEARCHES
 from faults.runner import Runner, Search, Seeds
 
 from localspec.core.noise import Noise
-from localspec.core.values import Draft, Rows, Verdict
+from localspec.core.values import Draft, TargetRows, Verdict
 from localspec.verifiers import Match
 
 
@@ -66,7 +66,7 @@ class Lax(Match):
     """Takes the first drafted token whatever the target says: wrong under every verifier."""
 
     def __call__(
-        self, draft: Draft, rows: Rows, noise: Noise, position: int, ends: Sequence[int] = ()
+        self, draft: Draft, rows: TargetRows, noise: Noise, position: int, ends: Sequence[int] = ()
     ) -> Verdict:
         found = super().__call__(draft, rows, noise, position, ends)
         return found if found.path or not len(draft) else replace(found, token=int(draft.tokens[0]))

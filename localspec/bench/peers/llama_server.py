@@ -134,8 +134,8 @@ def _wait(process: subprocess.Popen[bytes], http: httpx2.Client) -> None:
 
 
 def _last(log: Any) -> str:
-    """The last thing it said, in one line."""
+    """Its last output, in one line."""
     log.seek(0)
-    said = [line.strip() for line in log.read().decode("utf-8", "replace").splitlines()]
-    said = [line for line in said if line]
-    return f"it said last: {said[-1][:200]}" if said else "it said nothing"
+    lines = [line.strip() for line in log.read().decode("utf-8", "replace").splitlines()]
+    lines = [line for line in lines if line]
+    return f"its last output: {lines[-1][:200]}" if lines else "it printed nothing"

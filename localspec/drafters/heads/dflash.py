@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from localspec.core.values import Logits
-from localspec.drafters.heads.eagle import Rows, States
+from localspec.drafters.heads.eagle import HiddenStates, StateRows
 from localspec.drafters.heads.head_tokens import HeadTokens
 from localspec.errors import UnreadyError
 
@@ -22,7 +22,7 @@ class Filler(Protocol):
         """Tokens that one sequence may hold."""
         ...
 
-    def inject(self, seq: int, position: int, features: Rows) -> None:
+    def inject(self, seq: int, position: int, features: StateRows) -> None:
         """Append states of the target's tokens from ``position`` on."""
         ...
 
@@ -54,7 +54,7 @@ class BlockModel:
     it, so a draft's q at each place is the same whatever the others are.
     """
 
-    def __init__(self, filler: Filler, states: States, vocabulary: int) -> None:
+    def __init__(self, filler: Filler, states: HiddenStates, vocabulary: int) -> None:
         """``vocabulary`` are the ids that the head can read and the target knows."""
         self._filler = filler
         self._states = states

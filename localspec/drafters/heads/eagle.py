@@ -9,25 +9,23 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.core.values import Logits, Proposal
-from localspec.drafters.base import Ask
+from localspec.core.values import Logits
 from localspec.drafters.heads.head_tokens import HeadTokens
 from localspec.drafters.model.chain import ChainDrafter
-from localspec.drafters.model.interface import DraftModel
 from localspec.errors import UnreadyError
 
-Rows = NDArray[np.float32]
+StateRows = NDArray[np.float32]
 """(tokens, width) hidden states."""
 
 
-class States(Protocol):
+class HiddenStates(Protocol):
     """The target's hidden states of the last tokens in its KV cache."""
 
     def span(self, seq: int) -> tuple[int, int]:
         """Positions [first, end) whose states are at hand; (0, 0) if none are."""
         ...
 
-    def rows(self, seq: int, first: int, end: int) -> Rows:
+    def rows(self, seq: int, first: int, end: int) -> StateRows:
         """Those of the tokens at [first, end)."""
         ...
 
@@ -50,17 +48,19 @@ class PairReader(Protocol):
         """Tokens that it can guess after the last pair of the target's own; None: any."""
         ...
 
-    def fuse(self, features: Rows) -> Rows:
-        """States as pairs have them, of the target's."""
+    def fuse(self, features: StateRows) -> StateRows:
+        """HiddenStates as pairs have them, of the target's."""
         ...
 
     def extend(
-        self, seq: int, position: int, tokens: Sequence[int], states: Rows, outputs: int
-    ) -> tuple[Logits, Rows]:
+        self, seq: int, position: int, tokens: Sequence[int], states: StateRows, outputs: int
+    ) -> tuple[Logits, StateRows]:
         """Append pairs; logits after the last ``outputs``, and the head's own states there."""
         ...
 
-    def guess(self, seq: int, position: int, token: int, state: Rows) -> tuple[Logits, Rows]:
+    def guess(
+        self, seq: int, position: int, token: int, state: StateRows
+    ) -> tuple[Logits, StateRows]:
         """Append a pair with a state of the head's own."""
         ...
 
@@ -77,7 +77,7 @@ class _PairTokens(HeadTokens):
     """Leading tokens whose pairs are in the cache; the first token has none."""
     sure: int = 0
     """Leading tokens whose pairs were made of the target's own states."""
-    own: dict[int, Rows] = field(default_factory=dict)
+    own: dict[int, StateRows] = field(default_factory=dict)
     """(width,) states by the head's own guess, of tokens that the target has not read."""
 
 
@@ -90,7 +90,7 @@ class HeadModel:
     conversation, and drafts worse, never wrongly.
     """
 
-    def __init__(self, reader: PairReader, states: States, vocabulary: int) -> None:
+    def __init__(self, reader: PairReader, states: HiddenStates, vocabulary: int) -> None:
         """``vocabulary`` are the ids that the head can read and the target knows."""
         self._reader = reader
         self._states = states
@@ -201,20 +201,9 @@ class HeadModel:
 class HeadDrafter(ChainDrafter):
     """Chains from a head (Li et al. 2025, "EAGLE-3"; DeepSeek-AI 2024, section 2.2)."""
 
-    def __init__(
-        self, model: DraftModel, proposal: Proposal, name: str, deepest: int | None = None
-    ) -> None:
-        """``deepest`` is the number of tokens that the head can guess."""
-        super().__init__(model, proposal, name)
-        self._deepest = deepest
-
-    def _depth(self, ask: Ask) -> int:
-        depth = super()._depth(ask)
-        return depth if self._deepest is None else min(depth, self._deepest)
-
     def follow(self, seq: int, tokens: Sequence[int], upto: int) -> None:
-        """See `Follows`."""
-        self._announced(seq, tokens, upto)
+        """Read along while the states of the prompt are stored."""
+        self._read_prompt(seq, tokens, upto)
 
 
-__all__ = ["HeadDrafter", "HeadModel", "PairReader", "States"]
+__all__ = ["HeadDrafter", "HeadModel", "HiddenStates", "PairReader", "StateRows"]

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from localspec.core.values import Logits
-from localspec.drafters.heads.eagle import Rows, States
+from localspec.drafters.heads.eagle import HiddenStates, StateRows
 from localspec.drafters.heads.head_tokens import HeadTokens
 from localspec.errors import ContextFullError, UnreadyError
 
@@ -26,7 +26,7 @@ class Guesser(Protocol):
         """Tokens of the sequence in the target's cache."""
         ...
 
-    def guesses(self, work: Sequence[tuple[int, int, Rows]]) -> tuple[Logits, Rows]:
+    def guesses(self, work: Sequence[tuple[int, int, StateRows]]) -> tuple[Logits, StateRows]:
         """(n, V) logits after (sequence, token, state of the token before), and states."""
         ...
 
@@ -37,7 +37,7 @@ class _SharedTokens(HeadTokens):
 
     begin: int = 0
     """Of the guesses: the tokens that the target had read."""
-    own: list[Rows] = field(default_factory=list)
+    own: list[StateRows] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class _Guesses:
     seq: int
     held: _SharedTokens
     todo: Sequence[int]
-    state: Rows
+    state: StateRows
     """Of the token before."""
     rows: int
     found: list[Logits] = field(default_factory=list)
@@ -60,7 +60,7 @@ class SharedModel:
     the target's text, and nothing about earlier places.
     """
 
-    def __init__(self, reader: Guesser, states: States, vocabulary: int) -> None:
+    def __init__(self, reader: Guesser, states: HiddenStates, vocabulary: int) -> None:
         """``vocabulary`` are the ids that the head can read and the target knows."""
         self._reader = reader
         self._states = states

@@ -1,4 +1,4 @@
-"""What openers of drafters are given, and what they return."""
+"""Arguments and results of the functions that open drafters."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Opened:
 
     drafter: Drafter
     timed: Timed | None = None
-    """What a drafted token costs; None where that is next to nothing."""
+    """Measures the cost of a drafted token; None where that is next to nothing."""
     features: Features | None = None
     """Hidden states that the target keeps for it."""
     uses_file: bool = False

@@ -29,9 +29,9 @@ def no_numbers(tokens: Tokens) -> Logits:
     return np.full(V, np.nan, np.float32)
 
 
-def ask(sampling: Sampling, *, look: bool = False, leaves: int = 1) -> Ask:
-    budget = Budget(0, 0, 0) if look else Budget(nodes=6, depth=3, leaves=leaves)
-    return Ask(0, TEXT, budget, Noise(0), LogitsProcessor(sampling, V), look=look, prompt=1)
+def ask(sampling: Sampling, *, probe: bool = False, leaves: int = 1) -> Ask:
+    budget = Budget(0, 0, 0) if probe else Budget(nodes=6, depth=3, leaves=leaves)
+    return Ask(0, TEXT, budget, Noise(0), LogitsProcessor(sampling, V), probe=probe, prompt=1)
 
 
 def drafters(table: tables.Table) -> dict[str, Drafter]:
@@ -46,17 +46,17 @@ def drafters(table: tables.Table) -> dict[str, Drafter]:
 KINDS = [*drafters(TABLE)]
 
 
-@pytest.mark.parametrize("look", [False, True])
+@pytest.mark.parametrize("probe", [False, True])
 @pytest.mark.parametrize("sampling", [GREEDY, Sampling(), Sampling(top_k=0)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_request_that_forbids_all_tokens_ends_no_drafter(
-    kind: str, sampling: Sampling, look: bool
+    kind: str, sampling: Sampling, probe: bool
 ) -> None:
     banned = Sampling(temperature=sampling.temperature, top_k=sampling.top_k, logit_bias=EVERYTHING)
     drafter = drafters(TABLE)[kind]
-    (draft,) = drafter.propose([ask(banned, look=look, leaves=3)])
+    (draft,) = drafter.propose([ask(banned, probe=probe, leaves=3)])
     assert not len(draft)
-    assert drafter.trouble is None
+    assert drafter.problem is None
     drafter.close(0)
     (draft,) = drafter.propose([ask(sampling, leaves=3)])
     assert len(draft)
@@ -65,10 +65,10 @@ def test_a_request_that_forbids_all_tokens_ends_no_drafter(
 @pytest.mark.parametrize("kind", ["chain", "foreseeing"])
 def test_a_parked_drafter_without_numbers_drafts_no_more_and_harms_no_reply(kind: str) -> None:
     drafter = drafters(no_numbers)[kind]
-    (draft,) = drafter.propose([ask(GREEDY, look=True)])
+    (draft,) = drafter.propose([ask(GREEDY, probe=True)])
     assert not len(draft)
-    assert "no number" in drafter.trouble
-    assert not len(drafter.propose([ask(GREEDY, look=True)])[0])
+    assert "no number" in drafter.problem
+    assert not len(drafter.propose([ask(GREEDY, probe=True)])[0])
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, Sampling(), Sampling(top_k=0)])
