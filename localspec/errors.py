@@ -15,15 +15,15 @@
     ├── ProposalError              1   a verifier was handed a proposal it is not exact for
     ├── DecodeError                1   llama.cpp refused or failed a pass
     │   ├── ContextFullError       1   no room left in the KV cache
-    │   └── NotNumbersError        1   logits are no numbers: a damaged file
+    │   └── NotNumbersError        1   logits are not numbers: a damaged file
     ├── UnreadyError               1   a draft model lacks what it drafts from; never shown
     ├── AuditError                 1   our own bookkeeping disagrees: a bug in localspec
-    ├── UnsoundBuildError      1   llama.cpp, as it was built, computes wrongly or crashes here
+    ├── UnsoundBuildError          1   llama.cpp, as it was built, computes wrongly or crashes here
     ├── EngineError                1   the engine process died or broke the protocol
     ├── PeerError                  1   another program, to be compared with, does not answer
-    ├── ChatsError                 1   chats cannot be kept or found: locked, disk full, no such id
+    ├── ChatsError                 1   chats cannot be saved or found: locked, disk full, no such id
     │   └── ChatsFileError         7   the file of chats is damaged, or of a newer localspec
-    └── Interrupted              130   stopped by the person; what was emitted is kept
+    └── Interrupted              130   stopped by the user; emitted text is kept
 
 A message is one line that says what happened and what to do about it.
 """
@@ -32,7 +32,7 @@ from __future__ import annotations
 
 
 class LocalspecError(Exception):
-    """Base of all. ``str(error)`` is one line meant for the person at the keyboard."""
+    """Base of all. ``str(error)`` is one line for the user."""
 
     exit_code = 1
 
@@ -94,7 +94,7 @@ class DecodeError(LocalspecError):
 
 
 class NotNumbersError(DecodeError):
-    """A model's logits are no numbers."""
+    """A model's logits are not numbers."""
 
 
 class ContextFullError(DecodeError):
@@ -118,7 +118,7 @@ class EngineError(LocalspecError):
 
 
 class PeerError(LocalspecError):
-    """A program that we were to be compared with does not start or does not answer."""
+    """Another program, to be compared with, does not start or does not answer."""
 
 
 class ChatsError(LocalspecError):
@@ -126,12 +126,12 @@ class ChatsError(LocalspecError):
 
 
 class ChatsFileError(ChatsError):
-    """The file of chats, or one to be imported, is not what it should be."""
+    """The file of chats, or one to be imported, is damaged or too new."""
 
     exit_code = 7
 
 
-class Interrupted(LocalspecError):  # noqa: N818 - it is a wish of the person, not an error
-    """Stopped by the person."""
+class Interrupted(LocalspecError):  # noqa: N818 - the user's wish, not an error
+    """Stopped by the user."""
 
     exit_code = 130

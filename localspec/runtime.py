@@ -26,6 +26,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from types import TracebackType
 from typing import Self
 
+from localspec.chats.drafting_texts import earlier_texts
 from localspec.core.events import (
     Examination,
     Finished,
@@ -38,9 +39,11 @@ from localspec.core.events import (
 from localspec.core.interrupt import Interrupt
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.sampling_params import Sampling
+from localspec.errors import ChatsError
 from localspec.generation.kv_files import KvStore
 from localspec.generation.prefix_cache import PrefixCache
 from localspec.generation.request_runner import RequestRunner
+from localspec.loading.drafting import NO_TEXTS, EarlierTexts
 from localspec.loading.loader import LoadedPair, load
 from localspec.loading.options import Options
 from localspec.policy import Policy
@@ -96,7 +99,9 @@ class Runtime:
         Raises:
             LocalspecError: whatever prevents it, see `localspec.errors`.
         """
-        return cls(load(options or Options(), on_event, cancelled, anew=anew))
+        options = options or Options()
+        earlier = _earlier_texts() if options.remember else NO_TEXTS
+        return cls(load(options, on_event, cancelled, anew=anew, earlier=earlier))
 
     @property
     def info(self) -> ModelInfo:
@@ -234,7 +239,7 @@ class Runtime:
         They are saved by `rest`.
         """
         pair = self.pair
-        self._runner.prefill.resuming = PrefixCache(
+        self._runner.prefill.prefix_cache = PrefixCache(
             store or KvStore(pair.identity), pair.target, self._runner.prompts.transcript
         )
 
@@ -265,6 +270,14 @@ class Runtime:
     ) -> None:
         """Free everything."""
         self.close()
+
+
+def _earlier_texts() -> EarlierTexts:
+    """Texts of the saved chats; where they cannot be read, a notice."""
+    try:
+        return EarlierTexts(earlier_texts())
+    except ChatsError as error:
+        return EarlierTexts(notices=(f"{error}; drafting without earlier chats",))
 
 
 __all__ = ["Options", "ReplyRequest", "ReplyStream", "Runtime"]

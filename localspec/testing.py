@@ -1,6 +1,6 @@
 """A target and a draft model that are tables: the whole loop runs on them, exactly and instantly.
 
-Public: tests of drafters and verifiers written elsewhere may use them.
+Public: tests of drafters, verifiers and policies written elsewhere may use them.
 """
 
 from __future__ import annotations
@@ -9,15 +9,19 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from localspec.core.events import FinishReason, Speculation
+from localspec.core.plan import ANY, Budget, DraftPlan, DraftStep, Evidence, Outcome, RequestState
 from localspec.core.target import Work
 from localspec.core.values import Logits, Scores, Tokens
+from localspec.decode.request import StopRule
+from localspec.policy.costs import Costs
 
 Table = Callable[[Tokens], Logits]
 """Logits (V,) after the given tokens."""
 
 
 class TableTarget:
-    """A `Target` that looks its logits up. It keeps honest books on its pretended KV cache."""
+    """A `Target` that looks its logits up. Its KV cache is a list of tokens."""
 
     def __init__(self, table: Table, capacity: int = 1 << 20, leaves: int = 256) -> None:
         self.table = table
@@ -27,7 +31,7 @@ class TableTarget:
         self._last: dict[int, Work] = {}
 
     def read(self, seq: int, tokens: Tokens) -> None:
-        """Append to the cache: a prompt less its last token, say."""
+        """Append to the cache: a prompt less its last token, for example."""
         self.cache.setdefault(seq, []).extend(tokens)
 
     def truncate(self, seq: int, length: int) -> None:
@@ -44,16 +48,17 @@ class TableTarget:
         return self.table([*self.cache.get(work.seq, ()), work.pending, *work.draft.prefix(node)])
 
     def keep(self, seq: int, path: Sequence[int]) -> None:
-        """Take the pending token and the path over into the cache."""
+        """Append the pending token and the path to the cache."""
         work = self._last.pop(seq)
-        self.cache[seq] += [work.pending, *(int(work.draft.tokens[i]) for i in path)]
+        cache = self.cache.setdefault(seq, [])
+        cache += [work.pending, *(int(work.draft.tokens[i]) for i in path)]
 
     def length(self, seq: int) -> int:
-        """Tokens held."""
-        return len(self.cache[seq])
+        """Tokens cached."""
+        return len(self.cache.get(seq, ()))
 
     def audit(self, seq: int) -> None:
-        """A list is as long as it is."""
+        """There is no second bookkeeping to compare with."""
 
 
 class TableModel:
@@ -78,3 +83,42 @@ class TableModel:
     def truncate(self, seq: int, length: int) -> None:
         """Keep the first tokens."""
         del self.cache.setdefault(seq, [])[length:]
+
+
+class Fixed:
+    """A `Policy` of the same draft length every round, for whichever drafter comes first."""
+
+    costs: Costs | None = None
+
+    def __init__(self, k: int) -> None:
+        self._plan = DraftPlan((DraftStep(ANY, Budget.chain(k)),))
+        self.speculation = Speculation("on")
+
+    def expects_drafts(self, state: RequestState) -> bool:
+        """From the first round on."""
+        del state
+        return True
+
+    def plan(self, states: Sequence[RequestState]) -> list[DraftPlan]:
+        """The same plan for every request."""
+        return [self._plan] * len(states)
+
+    def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
+        """Nothing to learn."""
+
+
+class StopAt(StopRule):
+    """A `StopRule` that ends a reply at one token."""
+
+    def __init__(self, end: int | None, *, ahead: bool = True) -> None:
+        """With ``ahead`` the verifier is told of the token, as it is of a model's end tokens."""
+        self._end = end
+        if ahead and end is not None:
+            self.end_ids = frozenset({end})
+
+    def take(self, token: int) -> tuple[str, FinishReason | None]:
+        """The token's id as text."""
+        return f"{token} ", "stop" if token == self._end else None
+
+
+__all__ = ["Fixed", "StopAt", "Table", "TableModel", "TableTarget"]

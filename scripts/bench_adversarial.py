@@ -1,7 +1,7 @@
-"""Everything that could make drafting slower than plain decoding, measured side by side.
+"""Cases in which drafting could be slower than plain decoding, measured side by side.
 
 Each case answers with and without drafting in turn, 128 tokens each, with ends of reply forbidden.
-*Cold* is the first drafted reply with a pair of which nothing is known; *warm* is the median of
+*Cold* is the first drafted reply with a pair that was never measured; *warm* is the median of
 later ones. The promise is at least 0.97 cold and 0.99 warm.
 """
 
@@ -37,7 +37,7 @@ CHANGE = (
 
 @dataclass(frozen=True)
 class Case:
-    """One way to make speculation a loss."""
+    """A situation in which speculation could lose time."""
 
     name: str
     prompt: str = STORY
@@ -52,7 +52,7 @@ class Case:
 
 
 def shuffled(draft: Path) -> Path:
-    """A draft of random weights: the blocks of each matrix in another order."""
+    """Write a draft of random weights: the blocks of each matrix are shuffled."""
     path = draft.with_name(draft.stem + "-shuffled.gguf")
     if not path.exists():
         partial = path.with_suffix(".part")
@@ -96,7 +96,7 @@ def spin() -> None:
 
 @contextlib.contextmanager
 def neighbour(wanted: bool) -> Iterator[None]:
-    """Another program that computes, for as long as this lasts."""
+    """Run another program that computes, while the context is open."""
     if not wanted:
         yield
         return
@@ -110,7 +110,7 @@ def neighbour(wanted: bool) -> Iterator[None]:
 
 
 def seconds(runtime: Runtime, case: Case, sampling: Sampling, seed: int, draft: bool) -> float:
-    """For decoding one token of a reply; reading the prompt counts where there is but one."""
+    """Seconds of decoding per token; for a reply of one token, the prompt is included."""
     message = Message("user", case.prompt)
     *_, last = runtime.reply(
         [message], sampling=sampling, seed=seed, max_tokens=case.tokens, draft=draft
@@ -122,11 +122,11 @@ def seconds(runtime: Runtime, case: Case, sampling: Sampling, seed: int, draft: 
 
 
 def measure(case: Case, target: Path, draft: Path, replies: int) -> tuple[float, list[float]]:
-    """Ratio of the first drafted reply to plain decoding, and those of later ones."""
+    """Speed against plain decoding: of the first drafted reply, and of later ones."""
     drafted_by = case.draft(target, draft) if case.draft else draft
     options = Options(model=str(target), draft=str(drafted_by), context=640, drafter=case.drafter)
     with tempfile.TemporaryDirectory() as home:
-        os.environ["LOCALSPEC_HOME"] = home  # nothing is known of the pair
+        os.environ["LOCALSPEC_HOME"] = home  # so there are no measurements of the pair
         with Runtime.open(options) as runtime:
             prompt = len(runtime.encode([Message("user", case.prompt)]))
             ends = runtime.ends  # measuring needs equal lengths
@@ -141,7 +141,7 @@ def measure(case: Case, target: Path, draft: Path, replies: int) -> tuple[float,
         with Runtime.open(options) as runtime, neighbour(case.contended):
             tokens = case.tokens
             runtime_case = replace(case, tokens=tokens)
-            seconds(runtime, runtime_case, sampling, 0, draft=False)  # warms the machine up
+            seconds(runtime, runtime_case, sampling, 0, draft=False)  # a warm-up
             ratios = []
             for seed in range(1 + replies):
                 before = seconds(runtime, runtime_case, sampling, seed, draft=False)

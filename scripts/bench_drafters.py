@@ -1,8 +1,8 @@
 """Every drafter alone and the default cascade, over all kinds of work, as two Markdown tables.
 
 The target, the draft model and the heads are those that make_bench_pair and make_bench_heads leave
-in the cache. Ratios are medians over prompts, plain and drafted replies alternating in one process,
-the controller choosing the lengths; a drafter that it never finds worth its cost stays parked.
+in the cache. Ratios are medians over prompts, plain and drafted replies alternating in one process.
+The controller chooses the lengths; a drafter that never pays remains parked.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Setting:
 
 
 def settings(folder: Path, size: str, draft: str) -> Iterator[Setting]:
-    """All drafters whose files are there."""
+    """All drafters whose files exist."""
     target = folder / f"target-{size}gb.gguf"
     files = {
         "model": folder / f"draft-{draft}gb.gguf",
@@ -58,7 +58,7 @@ def settings(folder: Path, size: str, draft: str) -> Iterator[Setting]:
 
 
 def speeds(found: dict[str, Bench], temperatures: Sequence[float]) -> Iterator[str]:
-    """Speed by plain decoding, a row a drafter."""
+    """Table of speeds against plain decoding, one row per drafter."""
     names = [w.name for w in WORKLOADS]
     yield "| drafter | T | " + " | ".join(names) + " | mean |"
     yield "|---" * (len(names) + 3) + "|"
@@ -71,7 +71,7 @@ def speeds(found: dict[str, Bench], temperatures: Sequence[float]) -> Iterator[s
 
 
 def acceptance(found: dict[str, Bench], temperatures: Sequence[float]) -> Iterator[str]:
-    """Accepted of verified and tokens per round, over all work."""
+    """Table of acceptance and tokens per round, over all kinds of work."""
     yield "| drafter | T | accepted of verified | tokens per round | spread of plain |"
     yield "|---|---|---|---|---|"
     for name, result in found.items():

@@ -1,9 +1,9 @@
-"""Heads for grown targets: what they compute is what the small ones compute.
+"""Heads for grown targets: they compute what the small heads compute.
 
-An EAGLE-3 head keeps its own width and reads the states of the grown target, whose new places are
-zeros; it brings the small embeddings and output matrix, and feed-forward neurons that do nothing,
-so that it costs what one asks for. A block for multi-token prediction is as wide as its target, and
-grows as the target's layers do. Medusa heads are as wide as the target too.
+An EAGLE-3 head keeps its own width and reads the states of the grown target, whose new dimensions
+are zeros. It has the small embeddings and output matrix, and feed-forward neurons without effect,
+for the requested size. A block for multi-token prediction is as wide as its target, and grows as
+the target's layers do. Medusa heads are as wide as the target too.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def grow_eagle(head: Path, small: Path, width: int, n_bytes: int, out: Path) -> 
 
 
 def grow_block(block: Path, small: Path, big: Path, out: Path) -> None:
-    """A block for multi-token prediction of the target ``small``, for it grown to ``big``."""
+    """A block for multi-token prediction, made for ``small``, grown for the target ``big``."""
     reader, before, after = gguf.GGUFReader(block), gguf.GGUFReader(small), gguf.GGUFReader(big)
     was, width = (_number(r, "llama.embedding_length") for r in (before, after))
     layers = [_number(r, "llama.block_count") for r in (before, after)]
@@ -97,7 +97,7 @@ def grow_block(block: Path, small: Path, big: Path, out: Path) -> None:
 
 
 def grow_medusa(heads: Path, width: int, out: Path) -> None:
-    """Medusa heads of a target, for it grown to ``width``: new places stay zero in every block."""
+    """Medusa heads of a target grown to ``width``: new dimensions remain zero in every block."""
     reader, partial = gguf.GGUFReader(heads), out.with_suffix(".partial")
     writer = gguf.GGUFWriter(partial, "medusa")
     _copy_keys(reader, writer, {"medusa.embedding_length": width})

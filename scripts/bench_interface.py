@@ -1,8 +1,8 @@
-"""What the interface costs: CPU per token, stalls, memory, start, and decode speed beside `run`.
+"""What the interface costs: CPU per token, stalls, memory, start, and decode speed against `run`.
 
-Every measurement runs the real interface in a pseudo-terminal of its own that somebody reads, as a
-terminal would. Streaming replays 2,000 tokens at 200 a second through a stand-in for the engine;
-decode speed uses the real one.
+Every measurement runs the real interface in its own pseudo-terminal, which is read as a terminal
+would. Streaming replays 2,000 tokens at 200 a second through a fake engine; decode speed uses the
+real one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HISTORIES = (0, 100, 300)
 
 
 def streaming(kinds: Sequence[str], histories: Sequence[int], times: int) -> None:
-    """Print what streaming costs; of several runs the median."""
+    """Print what streaming costs: medians of several runs."""
     print("| text | earlier | CPU ms/token | longest stall ms | its CPU ms | p99 ms | memory MB |")
     print("|---|---|---|---|---|---|---|")
     for kind in kinds:
@@ -40,7 +40,7 @@ def streaming(kinds: Sequence[str], histories: Sequence[int], times: int) -> Non
 
 
 def at_once(times: int) -> None:
-    """Print what it costs to show much at once; of several runs the median."""
+    """Print what showing much at once costs: medians of several runs."""
     runs = [measured(SCRIPT, "moments", "0", "") for _ in range(times)]
     print("\n| what is shown | longest stall ms | its CPU ms | seconds | memory MB |")
     print("|---|---|---|---|---|")
@@ -71,7 +71,9 @@ def main() -> None:
     )
     parser.add_argument("--start", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--times", type=int, default=3, help="runs of each; medians are printed")
-    parser.add_argument("--stacks", metavar="FILE", help="write down what the longest stalls were")
+    parser.add_argument(
+        "--stacks", metavar="FILE", help="file for the stacks of the longest stalls"
+    )
     parser.add_argument("--inside", nargs=4, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.inside:

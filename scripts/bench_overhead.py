@@ -1,7 +1,7 @@
 """What a round costs outside of llama.cpp: microseconds, at the vocabulary of a large model.
 
-The target and the draft are made of random logits that are there already, so every microsecond
-measured is the loop's own: plan, draft, logits processing, verification, bookkeeping.
+The logits of target and draft are random and computed beforehand, so every measured microsecond is
+the loop's own: plan, draft, logits processing, verification, bookkeeping.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from localspec.decode.request import Request
 from localspec.decode.round import decode_round
 from localspec.drafters.base import Drafter, Off
 from localspec.drafters.model.chain import ChainDrafter
-from localspec.policy import Fixed, Plain, Policy
+from localspec.policy import Plain, Policy
+from localspec.testing import Fixed
 from localspec.verifiers import verifier
 
 _ROWS = 64
@@ -82,7 +83,6 @@ def microseconds(k: int, temperature: float, judge: str, vocabulary: int, rounds
         processor=LogitsProcessor(Sampling(temperature=temperature), vocabulary),
         noise=Noise(0),
         limit=1 << 30,
-        ends=lambda _token: None,
     )
     target.start(7)
     seconds = []

@@ -128,7 +128,7 @@ def total_bytes(source: Source, shape: Shape) -> int:
 
 
 def shape_for(source: Source, target_bytes: int) -> Shape:
-    """A plausible shape of about that size: as wide as can be, then deep, feed-forward to fit."""
+    """A plausible shape of about that size: first the width, then the depth, then feed-forward."""
 
     def error(shape: Shape) -> float:
         return abs(total_bytes(source, shape) / target_bytes - 1)
@@ -159,7 +159,7 @@ def _deep_enough(source: Source, target_bytes: int, times: int) -> Shape:
 
 
 def grown(source: Source, name: str, shape: Shape) -> np.ndarray | None:
-    """The bytes of a tensor that are not zero, as (rows, row bytes); None for a new layer's."""
+    """The nonzero bytes of a tensor, as (rows, row bytes); None for a tensor of a new layer."""
     tensor = source.tensors.get(name)
     kind = kind_of(name)
     if kind.endswith("norm"):
@@ -245,7 +245,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--gb", type=float, default=1.0, help="target's weights, in 10^9 bytes")
-    parser.add_argument("--draft-gb", type=float, default=0.06, help="draft's likewise")
+    parser.add_argument(
+        "--draft-gb", type=float, default=0.06, help="draft's weights, in 10^9 bytes"
+    )
     parser.add_argument("--target", type=Path, default=FOLDER / "target.gguf", help="small target")
     parser.add_argument("--draft", type=Path, default=FOLDER / "draft.gguf", help="small draft")
     parser.add_argument(
@@ -265,7 +267,7 @@ def main() -> None:
 
 
 def make(small: Path, out: Path, gb: float) -> Path:
-    """Grow one file to about ``gb``, in place only once it is whole."""
+    """Grow one file to about ``gb``; it appears under its name only once it is whole."""
     source = Source(small)
     wanted = int(gb * 1e9)
     if wanted < total_bytes(source, source.shape):

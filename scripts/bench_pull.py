@@ -1,8 +1,7 @@
-"""How much of a line a pull uses, where each connection gets less than the line.
+"""How much of a line a pull uses, if each connection gets less than the line.
 
-A stand-in for the Hub on loopback, in a process of its own, sends one file; every connection and
-the line as a whole have a limit. What is measured is the pull as `localspec pull` does it: fetched,
-written, hashed and placed.
+A fake Hub on loopback, in a separate process, sends one file; every connection and the whole line
+have a limit. Measured is a pull as `localspec pull` does it: download, write, hash and move.
 
     scripts/bench_pull.py [--gigabytes 4] [--line 250] [--connection 50] [--folder FOLDER]
 
@@ -36,16 +35,16 @@ REPO, COMMIT, FILE = "bench/Line-GGUF", "1" * 40, "line-Q4_0.gguf"
 
 
 class _Bucket:
-    """Lets so many bytes a second through."""
+    """Limits the rate to a number of bytes a second."""
 
     def __init__(self, rate: float) -> None:
         self._rate, self._lock, self._next = rate, threading.Lock(), time.monotonic()
 
     def delay(self, n_bytes: int) -> float:
-        """Seconds to wait before so many bytes more."""
+        """Seconds to wait before the next ``n_bytes``."""
         with self._lock:
             now = time.monotonic()
-            # A tenth of a second of what was not used is kept, as the buffers of a line do.
+            # Up to a tenth of a second of unused rate is carried over, as by the buffers of a line.
             self._next = max(self._next, now - 0.1) + n_bytes / self._rate
             return self._next - now
 
@@ -109,7 +108,7 @@ def _sha256(size: int) -> str:
 
 
 def main() -> None:
-    """Measure one pull, and print what came of it as JSON."""
+    """Measure one pull and print the result as JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--gigabytes", type=float, default=4.0)
     parser.add_argument("--line", type=float, default=250.0)
@@ -133,16 +132,16 @@ def main() -> None:
 
 
 def _measure(size: int, line: float) -> dict[str, object]:
-    from localspec.models.hub.file_names import Entry
-    from localspec.models.hub.jobs import Job, Progress
+    from localspec.models.hub.download_jobs import DownloadJob, DownloadProgress
+    from localspec.models.hub.file_names import RepoFile
     from localspec.models.pull.transfers import obtain_all
 
     seen: list[tuple[float, int]] = []
 
-    def watch(files: list[Progress]) -> None:
+    def watch(files: list[DownloadProgress]) -> None:
         seen.append((time.perf_counter(), files[0].fetched))
 
-    job = Job(REPO, COMMIT, Entry(FILE, size, _sha256(size)))
+    job = DownloadJob(REPO, COMMIT, RepoFile(FILE, size, _sha256(size)))
     began, used = time.perf_counter(), time.process_time()
     obtain_all([job], watch, lambda: False)  # type: ignore[arg-type]
     seconds = time.perf_counter() - began

@@ -1,10 +1,10 @@
-"""What drafting from the text is worth on replies that are known, without computing a model.
+"""The gain of drafting from the text on known replies, without computing a model.
 
 Under `match` the text never depends on the draft, so the rounds of a known reply are exactly those
-of a model that would write it. Two things are shown: tokens per round at a fixed length, beside the
-prompt lookup of llama-cpp-python; and the speed by plain decoding that the controller would reach
-with the given seconds of a pass by width. The real loop, controller and drafters run; only the
-clock is computed.
+of a model that would write it. Two things are shown: tokens per round at a fixed length, compared
+with the prompt lookup of llama-cpp-python; and the speed against plain decoding that the controller
+would reach with the given seconds of a pass by width. The real loop, controller and drafters run;
+only the clock is computed.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ from replay_texts import Text, texts
 from localspec import Options, Runtime, Sampling
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
-from localspec.core.plan import Evidence, Outcome, Plan, Standing
+from localspec.core.plan import DraftPlan, Evidence, Outcome, RequestState
 from localspec.core.target import Work
 from localspec.core.values import Draft, Proposal, Scores, chain_parents
 from localspec.decode.request import Request
 from localspec.decode.round import decode_round
-from localspec.drafters.base import Ask, Committed, Drafter
+from localspec.drafters.base import Ask, Drafter
 from localspec.drafters.lookup.ngram import NGram
 from localspec.drafters.lookup.suffix import Suffix
-from localspec.policy import Fixed, Policy
+from localspec.policy import Policy
 from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
 from localspec.policy.storage import Knowledge
+from localspec.testing import Fixed
 from localspec.verifiers import Match
 
 _CURVE = "1:28.5,2:54,3:76,4:73,8:142,16:212,32:420"
@@ -39,7 +40,7 @@ _CURVE = "1:28.5,2:54,3:76,4:73,8:142,16:212,32:420"
 _GREEDY = Sampling(temperature=0)
 
 
-class Lookup:
+class Lookup(Drafter):
     """llama-cpp-python's prompt lookup as a drafter."""
 
     name = "lookup"
@@ -58,20 +59,9 @@ class Lookup:
             self.name,
         )
 
-    def commit(self, news: Sequence[Committed]) -> list[Evidence]:
-        del news
-        return []
-
-    def length(self, seq: int) -> int:
-        del seq
-        return 0
-
-    def close(self, seq: int) -> None:
-        pass
-
 
 class Known:
-    """A target that says what is known; drafts are chains."""
+    """A target that emits the known reply; drafts are chains."""
 
     leaves = 1
     capacity = 1 << 30
@@ -100,18 +90,18 @@ class Known:
 
 
 class Clocked:
-    """A policy that is told computed times."""
+    """A policy that learns from computed times."""
 
     def __init__(self, policy: Policy, curve: Costs) -> None:
         self._policy, self._curve = policy, curve
         self.costs, self.speculation = policy.costs, policy.speculation
         self.seconds = 0.0
 
-    def expects_drafts(self, standing: Standing) -> bool:
-        return self._policy.expects_drafts(standing)
+    def expects_drafts(self, state: RequestState) -> bool:
+        return self._policy.expects_drafts(state)
 
-    def plan(self, standings: Sequence[Standing]) -> list[Plan]:
-        return self._policy.plan(standings)
+    def plan(self, states: Sequence[RequestState]) -> list[DraftPlan]:
+        return self._policy.plan(states)
 
     def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
         (o,) = outcomes
@@ -136,14 +126,18 @@ Pair = tuple[list[int], list[int]]
 def replay(
     pairs: Sequence[Pair], make: Callable[[], Drafter], policy: Policy, curve: Costs, v: int
 ) -> Sum:
-    """Every reply, with one policy."""
+    """Replay every reply with one policy."""
     total = Sum()
     clocked = Clocked(policy, curve)
     for prompt, reply in pairs:
         known = [*prompt, *reply]
         target = Known(known, len(prompt) - 1, v)
         request = Request(
-            0, list(prompt), LogitsProcessor(_GREEDY, v), Noise(0), len(reply), lambda _t: None
+            0,
+            list(prompt),
+            LogitsProcessor(_GREEDY, v),
+            Noise(0),
+            len(reply),
         )
         drafter = make()
         while request.finish is None:

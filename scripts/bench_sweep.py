@@ -1,8 +1,8 @@
-"""Whether the sweep at load finds what passes of real rounds cost, for targets with experts.
+"""Compare the costs of the sweep at load with those of real rounds, for targets with experts.
 
-t(4) / t(1) three ways, in turns: by the sweep, from the rounds of replies (drafts of three tokens,
-and plain), and over the same token four times, which all go to the same experts. The targets are
-of random weights, of several architectures. The sweep should be within 15 % of the rounds.
+t(4) / t(1) is measured in three ways, alternating: by the sweep, from the rounds of replies (drafts
+of three tokens, and plain), and over the same token four times, which uses the same experts. The
+targets have random weights, in several architectures. The sweep should differ by less than 15 %.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NEAR = 0.15
 
 
 def by_rounds(runtime: Runtime, tokens: int, seed: int) -> float:
-    """Of a drafted and a plain reply."""
+    """t(4) / t(1) from the rounds of a drafted and a plain reply."""
     wide = _pass_seconds(runtime, tokens, seed, draft=True)
     return statistics.median(wide) / statistics.median(
         _pass_seconds(runtime, tokens, seed, draft=False)
@@ -59,7 +59,7 @@ def _pass_seconds(runtime: Runtime, tokens: int, seed: int, *, draft: bool) -> l
 
 
 def target_context(runtime: Runtime) -> Context:
-    """Where its target computes."""
+    """The context of the runtime's target."""
     pairing = Lab(runtime).borrow()
     return next(
         part
@@ -69,13 +69,13 @@ def target_context(runtime: Runtime) -> Context:
 
 
 def by_sweep(target: Context) -> float:
-    """What the controller would start from."""
+    """t(4) / t(1) of the sweep, from which the controller starts."""
     curve = sweep(target)
     return curve[1 + _K] / curve[1]
 
 
 def by_one_token(target: Context) -> float:
-    """All rows alike."""
+    """t(4) / t(1) over the same token in all rows."""
     return _alike(target, 1 + _K) / _alike(target, 1)
 
 

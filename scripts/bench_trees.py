@@ -2,7 +2,7 @@
 
 The demo target with its draft model, its EAGLE-3 head and its block for multi-token prediction, on
 the held-out prompts of the demo corpus. Every round drafts K deep; trees have up to three nodes for
-each level. On one thread: a model so small waits for a second one.
+each level. On one thread, since a second one slows so small a model.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SETTINGS = (("match", 0.0), ("match", 1.0), ("rejection", 1.0))
 
 @dataclass(frozen=True)
 class Pair:
-    """A target with something to draft with."""
+    """A target and its drafter."""
 
     chain: str
     """Its drafter of chains; that of trees is called ``tree`` for all."""
@@ -38,7 +38,7 @@ class Pair:
 
 
 def pairs(folder: Path) -> Iterator[Pair]:
-    """All of them; the composed one is written to the folder."""
+    """All pairs; the composed target is written to the folder."""
     heads = _TESTS / "heads"
     carrying = folder / "carrying.gguf"
     compose_mtp(_TARGET, heads / "mtp-block.gguf", carrying)
@@ -48,14 +48,14 @@ def pairs(folder: Path) -> Iterator[Pair]:
 
 
 def prompts(stride: int) -> Iterator[str]:
-    """What is asked first in every held-out conversation."""
+    """The first question of every held-out conversation."""
     for entry in json.loads((_TESTS / "demo" / "heldout.json").read_text("utf-8"))[::stride]:
         yield entry["messages"][0]["content"]
 
 
 @dataclass
 class Sums:
-    """Over all replies of one setting."""
+    """Sums over all replies of one setting."""
 
     emitted: int = 0
     rounds: int = 0
@@ -88,7 +88,7 @@ def main() -> int:
     )
     parser.add_argument("-k", type=int, default=4, help="depth of a draft")
     parser.add_argument("-n", type=int, default=64, help="tokens of a reply, at most")
-    parser.add_argument("--stride", type=int, default=1, help="take one prompt in so many")
+    parser.add_argument("--stride", type=int, default=1, help="use every N-th prompt")
     parser.add_argument("--only", help="one drafter of chains by name")
     given = parser.parse_args()
     print("| tokens per round | drafter | chain | tree | nodes a round | drafting, ms a round |")

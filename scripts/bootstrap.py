@@ -41,7 +41,7 @@ def file_digest(path: Path) -> str:
 
 
 def load_state(path: Path = STATE) -> dict[str, str]:
-    """What is done so far; empty when there is nothing, or nothing that can be trusted."""
+    """The finished parts; empty where the file is missing or damaged."""
     try:
         state = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -57,7 +57,7 @@ def save_state(state: dict[str, str], path: Path = STATE) -> None:
 
 @contextmanager
 def locked(path: Path, waiting: str) -> Iterator[None]:
-    """Hold a file lock, which the system drops when this process ends in whatever way."""
+    """Hold a file lock; the system releases it when this process ends in any way."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
         try:
@@ -129,7 +129,7 @@ def make_environment() -> dict[str, str]:
 
 @contextmanager
 def part(state: dict[str, str], name: str, value: str) -> Iterator[None]:
-    """Note a part of the environment as done when the block ends well, as unfinished until then."""
+    """Record a part of the environment as done if the block succeeds, as unfinished before."""
     state.pop(name, None)
     state["unfinished"] = name
     save_state(state)
@@ -157,7 +157,7 @@ def install_packages(state: dict[str, str], profile: str) -> None:
 
 
 def install_engine(state: dict[str, str], backend: str, key: str, folder: Path) -> None:
-    """Install a build that has proved itself on this processor, and build it if need be."""
+    """Install a build that is proved on this processor; build it if necessary."""
     if state.get("engine") == key == state.get("proved"):
         return
     machine = llama_backend.this_machine()
@@ -211,7 +211,7 @@ def require_loading(state: dict[str, str], backend: str, folder: Path) -> None:
         save_state(state)
         raise Failure(
             f"llama.cpp was built for {backend.upper()} but does not load ({reason}); start "
-            "again to build it anew, or set LOCALSPEC_BACKEND=cpu"
+            "again to build it, or set LOCALSPEC_BACKEND=cpu"
         )
 
 
@@ -283,7 +283,7 @@ def interrupt(_number: int, _frame: FrameType | None) -> None:
 
 
 def become(command: list[str], profile: str) -> None:
-    """Replace this process by a command, so that whoever ends the script has ended a build, too."""
+    """Replace this process by a command, so that ending the script also ends a build."""
     environ = {**os.environ, "LOCALSPEC_READY": profile}
     for name in ("LOCALSPEC_STAMP", "PYTHONSAFEPATH"):  # set for this file alone
         environ.pop(name, None)

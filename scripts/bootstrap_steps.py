@@ -18,7 +18,7 @@ PLAIN_INTERVAL = 30.0
 
 NINJA_PROGRESS = re.compile(r"\[(\d+)/(\d+)\]")
 
-# What pip, venv and compilers print, and what a person can do about it. First match wins.
+# Output of pip, venv and compilers, and what the user can do about it. First match wins.
 KNOWN_CAUSES = {
     r"No space left on device": "the disk is full; free some space and start again",
     r"Read-only file system|Permission denied": "a folder is not writable; the log names it",
@@ -77,8 +77,8 @@ KNOWN_CAUSES = {
 }
 
 
-class Failure(Exception):  # noqa: N818 - it is an outcome told to a person, not a programming error
-    """Ends the bootstrap. The message is the one line the reader sees, so it says what to do."""
+class Failure(Exception):  # noqa: N818 - it is an outcome shown to the user, not a programming error
+    """Ends the bootstrap. Its message is the only line shown, so it says what to do."""
 
     def __init__(self, message: str, status: int = 1) -> None:
         super().__init__(message)
@@ -110,7 +110,7 @@ def minutes(seconds: float) -> str:
 
 
 class StatusLine:
-    """What runs, how far it is and since when: redrawn on a terminal, now and then elsewhere."""
+    """The running step, its progress and time: redrawn on a terminal, rarely printed elsewhere."""
 
     def __init__(
         self, title: str, stream: IO[str], clock: Callable[[], float] = time.monotonic
@@ -124,7 +124,7 @@ class StatusLine:
         self.done = self.total = 0
 
     def read(self, line: str) -> None:
-        """Take what there is of progress in a line of the step's output."""
+        """Read the progress, if any, in a line of the step's output."""
         match = NINJA_PROGRESS.match(line)
         if match:
             self.done, self.total = int(match[1]), int(match[2])

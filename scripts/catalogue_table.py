@@ -1,8 +1,8 @@
-"""The table of pairs in the documentation, made from models.toml.
+"""The table of pairs in the documentation, generated from models.toml.
 
 python scripts/catalogue_table.py                    print it
 python scripts/catalogue_table.py FILE...            put it between the marks of each file
-python scripts/catalogue_table.py --check FILE...    only say whether it is there, and the same
+python scripts/catalogue_table.py --check FILE...    only check that each file has the current table
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _row(pair: Pair) -> list[str]:
 
 
 def _download(pair: Pair) -> str:
-    """From what models.toml states; what is on this machine must not change the table."""
+    """Size as models.toml states it; files on this machine must not change the table."""
     files = [file for file in pair.files if isinstance(file, HubFile)]
     if not files:
         return "comes with localspec"

@@ -1,11 +1,11 @@
-"""Check localspec on the device that this machine has: CUDA, Metal, Vulkan, or none.
+"""Check localspec on the device of this machine: CUDA, Metal, Vulkan, or none.
 
-Every drafter with layers and KV cache on the device, partly and not; interrupts, resuming, memory
-planned against memory taken, a device that is too small, and what passes cost. Each group runs in
-a process of its own, so that a driver that ends it ends no report. The report names the machine
-and nothing of its user: please send it to us.
+The checks: every drafter with layers and KV cache fully, partly and not on the device; interrupts;
+resuming; memory planned against memory allocated; a device that is too small; and what passes cost.
+Each group runs in a separate process, so a crash of the driver does not lose the report. The report
+names the machine and nothing about its user: please send it to us.
 
-A program as device (llvmpipe) is taken by llama.cpp only with GGML_VK_VISIBLE_DEVICES=0 set.
+llama.cpp uses a software device (llvmpipe) only with GGML_VK_VISIBLE_DEVICES=0 set.
 """
 
 from __future__ import annotations
@@ -105,14 +105,14 @@ def _parsed() -> argparse.Namespace:
 
 
 def _run_group(arguments: argparse.Namespace) -> int:
-    """In a child process: a row of JSON on stdout for each check."""
+    """Run in a child process: print a row of JSON for each check."""
     for row in _GROUPS[arguments.group](arguments.folder, quick=arguments.quick):
         print(json.dumps(row.as_json()), flush=True)
     return 0
 
 
 def _rows_of(name: str, folder: Path, *, quick: bool) -> Iterator[Row]:
-    """The rows of a group as they come, and one for a process that ended badly."""
+    """The rows of a group as they arrive, and one more if its process failed."""
     own = folder / name
     own.mkdir()
     command = [sys.executable, "-P", str(Path(__file__).resolve()), "--group", name]
@@ -140,14 +140,14 @@ def _rows_of(name: str, folder: Path, *, quick: bool) -> Iterator[Row]:
         if hung:
             child.kill()
     if hung:
-        yield finding("This run", f"group {name}", f"it said nothing for {_SILENCE_S:.0f} s")
+        yield finding("This run", f"group {name}", f"no output for {_SILENCE_S:.0f} s")
     elif child.returncode:
         why = _reason(child.returncode, log.read_text(encoding="utf-8", errors="replace"))
         yield finding("This run", f"group {name}", why)
 
 
 def _read(child: subprocess.Popen[str]) -> Iterator[Row | None]:
-    """Rows of a child; None, and no more, where it says nothing for too long."""
+    """Rows of a child; None, as the last value, if it prints nothing for too long."""
     lines: queue.Queue[str | None] = queue.Queue()
     assert child.stdout is not None
     stdout = child.stdout
@@ -170,7 +170,7 @@ def _read(child: subprocess.Popen[str]) -> Iterator[Row | None]:
 
 
 def _reason(code: int, log: str) -> str:
-    last = ([line for line in log.splitlines() if line.strip()] or ["it said nothing"])[-1]
+    last = ([line for line in log.splitlines() if line.strip()] or ["no output"])[-1]
     if code < 0:
         try:
             name = signal.Signals(-code).name

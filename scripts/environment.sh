@@ -1,10 +1,10 @@
-# Sourced by scripts/localspec and scripts/test, which set $root: makes sure that $root/.venv is
-# ready, and says where its Python is. The common case is one comparison of a stamp and no Python.
+# Sourced by the other scripts here, which set $root: makes sure that $root/.venv is ready, and sets
+# $python. Usually that is one comparison of a stamp, without starting Python.
 
 python=$root/.venv/bin/python
 
-# What the environment depends on. scripts/bootstrap.py writes the text it was given when all is done,
-# so that nothing has to compute it twice.
+# What the environment depends on. scripts/bootstrap.py writes this text at its end, so that it
+# is computed once.
 expected_stamp() {
     printf '%s\n' "backend ${LOCALSPEC_BACKEND:-auto}" "cmake ${CMAKE_ARGS:-}" \
         "python ${LOCALSPEC_PYTHON:-any}" "root $root"
@@ -31,7 +31,7 @@ is_new_enough() {
     "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))' 2>/dev/null
 }
 
-# Prints the interpreter that is to make the environment.
+# Prints the interpreter that makes the environment.
 find_python() {
     if [ -n "${LOCALSPEC_PYTHON:-}" ]; then
         if is_new_enough "$LOCALSPEC_PYTHON"; then
@@ -66,10 +66,10 @@ prepare() {
         return
     fi
     if [ "$ready" = "$profile" ]; then
-        return # as bootstrap.py has just said, whatever has changed since
+        return # bootstrap.py has just finished, whatever has changed since
     fi
     maker=$(find_python) || exit 1
-    # PYTHONSAFEPATH would hide the files beside bootstrap.py from it.
+    # PYTHONSAFEPATH would hide the other files of its folder from bootstrap.py.
     PYTHONSAFEPATH='' LOCALSPEC_STAMP=$stamp \
         exec "$maker" "$root/scripts/bootstrap.py" "$profile" sh "$@"
 }

@@ -1,11 +1,10 @@
-"""Asks the real Hub whether it is as our tests believe: one small public repository, seconds.
+"""Check that the real Hub behaves as our tests assume: one small public repository, seconds.
 
     scripts/hub_check.py [--repo USER/REPO] [--file FILE.gguf]
 
 Each expectation is a line, `ok` or `DIFFERS` with what was seen; any that differs makes the exit
-status 1. The stand-in for the Hub in our tests meets all of them, so what differs here is what our
-tests get wrong. HF_ENDPOINT asks a mirror instead. All goes into a folder of its own, which is
-removed afterwards.
+status 1. The fake Hub of our tests meets all of them, so a difference is an error in our tests.
+HF_ENDPOINT checks a mirror instead. All files go into a temporary folder.
 """
 
 from __future__ import annotations
@@ -34,18 +33,18 @@ def expect(what: object, seen: str) -> None:
 
 
 class Expectations:
-    """What we believe of the Hub, one method each, in the order of their names here."""
+    """Our assumptions about the Hub, one method each, checked in this order."""
 
     def __init__(self, name: str, file: str) -> None:
         from localspec.models.hub import api, client
-        from localspec.models.hub.jobs import Job
+        from localspec.models.hub.download_jobs import DownloadJob
 
         self.name, self.file = name, file
         self.repo = api.look_up(name)
         entry = self.repo.entry(file)
         expect(entry, f"{name} lists no {file}")
         assert entry is not None
-        self.entry, self.job = entry, Job(name, self.repo.commit, entry, "main")
+        self.entry, self.job = entry, DownloadJob(name, self.repo.commit, entry, "main")
         self.url = api.url(name, self.repo.commit, file)
         self.headers = client.headers
 
@@ -54,11 +53,11 @@ class Expectations:
         expect(self.entry.sha256, "no sha256 of a large file")
 
     def the_tree_says_the_same_as_the_description(self) -> None:
-        from localspec.models.hub import answers, client
+        from localspec.models.hub import client, listings
 
         place = f"{client.endpoint()}/api/models/{self.name}/tree/{self.repo.commit}"
-        page, _ = client.ask(f"{place}?recursive=true")
-        found = {entry.path: entry for entry in answers.files(page)}
+        page, _ = client.get_json(f"{place}?recursive=true")
+        found = {entry.path: entry for entry in listings.files(page)}
         expect(found.get(self.file) == self.entry, f"{found.get(self.file)}, not {self.entry}")
 
     def head_says_size_and_hash(self) -> None:
@@ -88,7 +87,7 @@ class Expectations:
 
     def a_commit_a_branch_and_a_pull_request_are_revisions(self) -> None:
         from localspec.models.hub import api
-        from localspec.models.hub.refusals import RevisionGoneError
+        from localspec.models.hub.error_messages import RevisionGoneError
 
         expect(api.look_up(self.name, self.repo.commit).commit == self.repo.commit, "another one")
         expect(api.look_up(self.name, "main").commit == self.repo.commit, "main is another")
@@ -101,7 +100,7 @@ class Expectations:
 
     def what_is_not_there_is_said_so(self) -> None:
         from localspec.errors import ModelNotFoundError
-        from localspec.models.hub import api, client, refusals
+        from localspec.models.hub import api, client, error_messages
 
         try:
             api.look_up("localspec-no-such-user/no-such-repository")
@@ -112,25 +111,25 @@ class Expectations:
         try:
             with client.stream(place, self.headers()):
                 raise DiffersError("a file that nobody put there")
-        except client.Refused as error:
-            found = refusals.explained(self.name, error, 0.0)
+        except client.StatusError as error:
+            found = error_messages.hub_error(self.name, error, 0.0)
             expect("no such file" in str(found), str(found))
 
     def half_a_file_is_continued(self) -> None:
         from localspec.models.hub import download, hf_cache
-        from localspec.models.hub.jobs import Progress
-        from localspec.models.hub.lanes import Lanes
+        from localspec.models.hub.connection_limit import ConnectionLimit
+        from localspec.models.hub.download_jobs import DownloadProgress
 
         half, part = self.entry.size // 2, hf_cache.partial(self.name, self.entry.etag)
         part.parent.mkdir(parents=True)
-        progress, cancel = Progress(self.file, self.entry.size), threading.Event()
-        path = download.obtain(self.job, progress, cancel, Lanes())
+        progress, cancel = DownloadProgress(self.file, self.entry.size), threading.Event()
+        path = download.obtain(self.job, progress, cancel, ConnectionLimit())
         expect(progress.fetched == self.entry.size, f"{progress.fetched} bytes fetched")
         whole = path.read_bytes()
         path.resolve().unlink()
         part.write_bytes(whole[:half])
-        progress = Progress(self.file, self.entry.size)
-        path = download.obtain(self.job, progress, cancel, Lanes())
+        progress = DownloadProgress(self.file, self.entry.size)
+        path = download.obtain(self.job, progress, cancel, ConnectionLimit())
         expect(path.read_bytes() == whole, "another file")
         expect(progress.fetched == self.entry.size - half, f"{progress.fetched} bytes fetched")
 
@@ -149,7 +148,7 @@ class Expectations:
 
         from localspec.models.hub import client, hf_cache
         from localspec.models.hub.download import is_whole
-        from localspec.models.hub.jobs import Progress
+        from localspec.models.hub.download_jobs import DownloadProgress
 
         os.environ["HF_HUB_CACHE"] = str(hf_cache.cache_folder().with_name("theirs"))
         hf_hub_download(
@@ -163,7 +162,7 @@ class Expectations:
         expect(path is not None, "nothing")
         assert path is not None
         expect(hf_cache.etag(path) == self.entry.etag, f"hash {hf_cache.etag(path)}")
-        progress = Progress(self.file, self.entry.size)
+        progress = DownloadProgress(self.file, self.entry.size)
         expect(is_whole(path, self.entry, progress, threading.Event()), "not whole")
 
 

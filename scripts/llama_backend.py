@@ -1,4 +1,4 @@
-"""What this machine has, and what llama.cpp is therefore built for."""
+"""Detects what llama.cpp can be built for on this machine, and chooses a backend."""
 
 import functools
 import json
@@ -17,7 +17,7 @@ OPTIONS_FILE = Path(__file__).resolve().with_name("llama_options.cmake")
 VECTOR_FLAG = re.compile("sse|ssse|avx|fma|f16c|bmi|amx")
 BACKENDS = ("cpu", "cuda", "metal", "vulkan")
 
-# Core seconds of a build, to tell people how long it will take before ninja can.
+# Core seconds of a build, for an estimate before ninja has one.
 CORE_SECONDS = {"cpu": 200, "metal": 220, "cuda": 2400, "vulkan": 900}
 
 VULKAN_HEADERS = 272
@@ -40,7 +40,7 @@ _PCI_VENDORS = {"0x1002": "AMD", "0x8086": "Intel"}
 
 @dataclass(frozen=True)
 class Machine:
-    """What decides the backend, and what a native build is native to."""
+    """The facts about this machine that a build depends on."""
 
     system: str
     arch: str
@@ -83,7 +83,7 @@ def find_nvcc(environ: Mapping[str, str], gpus: str = "", root: Path = Path("/")
 
 
 def cuda_release(nvcc: str) -> tuple[int, int]:
-    """(12, 8) for the toolkit that calls itself release 12.8; (0, 0) where it does not say."""
+    """(12, 8) for a toolkit of release 12.8; (0, 0) where it prints no release."""
     found = re.search(r"release (\d+)\.(\d+)", output_of(nvcc, "--version"))
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
@@ -109,7 +109,7 @@ def knows_gpus(nvcc: str, gpus: str) -> bool:
 
 
 def other_gpus(drm: Path = Path("/sys/class/drm")) -> tuple[str, ...]:
-    """Makers of GPUs, other than NVIDIA, for which the kernel has a driver that computes."""
+    """Makers of GPUs, other than NVIDIA, whose kernel driver can compute."""
     found = []
     for vendor in sorted(drm.glob("renderD*/device/vendor")):
         try:
@@ -120,7 +120,7 @@ def other_gpus(drm: Path = Path("/sys/class/drm")) -> tuple[str, ...]:
 
 
 def cpu_identity() -> str:
-    """The processor's name and vector instructions: what -march=native goes by."""
+    """The processor's name and vector instructions, on which -march=native depends."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -156,7 +156,7 @@ def this_machine() -> Machine:
 
 
 def choose_backend(requested: str | None, machine: Machine) -> str:
-    """The backend to build: what was asked for, else the best this machine can use."""
+    """The backend to build: the requested one, else the best for this machine."""
     if requested and requested != "auto":
         if requested not in BACKENDS:
             raise Failure(
@@ -173,7 +173,7 @@ def choose_backend(requested: str | None, machine: Machine) -> str:
 
 
 def unused_gpu(backend: str, machine: Machine) -> str | None:
-    """What to say of a GPU that a build for the CPU leaves idle; None if there is none."""
+    """A notice about a GPU that a CPU build leaves idle; None if there is none."""
     if backend != "cpu":
         return None
     vulkan = "LOCALSPEC_BACKEND=vulkan scripts/localspec doctor"
@@ -214,7 +214,7 @@ def cmake_options(backend: str, machine: Machine) -> list[str]:
 
 
 def require_build_tools(backend: str, machine: Machine) -> None:
-    """Say what is missing before the download instead of after minutes of CMake."""
+    """Check the build tools before the download, instead of after minutes of CMake."""
     hint = {
         "Darwin": "run `xcode-select --install`",
         "Linux": "install one (Debian, Ubuntu: `apt install build-essential`; "
@@ -252,8 +252,8 @@ def require_cuda(machine: Machine) -> None:
 def require_vulkan(environ: Mapping[str, str]) -> None:
     """Raises Failure where the shader compiler or headers are missing or too old.
 
-    The headers are asked of the compiler's preprocessor. Told where CMake shall look, we cannot
-    know better, and leave it to CMake.
+    The compiler's preprocessor finds the headers. If CMake was given their place, the check is left
+    to CMake.
     """
     sdk = "install the Vulkan SDK (vulkan.lunarg.com), set VULKAN_SDK to it"
     if not shutil.which("glslc"):
@@ -285,7 +285,7 @@ def require_vulkan(environ: Mapping[str, str]) -> None:
 
 @dataclass(frozen=True)
 class Headers:
-    """What a compiler includes."""
+    """Versions of the headers that a compiler includes."""
 
     vulkan: int
     """VK_HEADER_VERSION, 0 without `vulkan.hpp`."""

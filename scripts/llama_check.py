@@ -1,4 +1,4 @@
-"""Whether the llama.cpp that was installed into an environment loads, and computes right here."""
+"""Checks that the llama.cpp installed in an environment loads and computes correctly."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from bootstrap_steps import Failure, clean_environment
 
 
 def load_failure(python: Path) -> str:
-    """Why the library does not load; nothing if it does, or crashes: that is for the proof."""
+    """Why the library does not load; "" if it loads, or crashes (the proof reports that)."""
     check = [str(python), "-I", "-c", "import llama_cpp"]
     result = subprocess.run(check, capture_output=True, text=True, check=False)
     if result.returncode <= 0:
@@ -18,7 +18,7 @@ def load_failure(python: Path) -> str:
 
 
 def prove(python: Path, root: Path, log: Path) -> dict[str, object]:
-    """What localspec.loading.soundness finds of a build; an empty "failed" is good news."""
+    """The result of localspec.loading.soundness; "failed" is empty for a sound build."""
     result = subprocess.run(
         [str(python), "-P", "-m", "localspec.loading.soundness"],
         env={**clean_environment(os.environ), "PYTHONPATH": str(root)},

@@ -1,7 +1,7 @@
-"""The steps that a build of llama.cpp goes down until one is sound on this processor.
+"""The ladder of builds of llama.cpp: from the fastest down to the first that is sound here.
 
-What failed is kept beside the wheel, under the key of the build: the next checkout begins where
-this one ended.
+Failed steps are recorded in the folder of the wheel, under the key of the build, so the next
+checkout begins where this one ended.
 """
 
 import json
@@ -26,7 +26,7 @@ _PORTABLE = {
 
 @dataclass(frozen=True)
 class Rung:
-    """One way of building."""
+    """One set of build options."""
 
     name: str
     """Reads on after "llama.cpp, built"."""
@@ -38,7 +38,7 @@ NATIVE = Rung("natively")
 
 
 def rungs(machine: Machine) -> tuple[Rung, ...]:
-    """From the fastest to the safest, without those that change nothing on this processor."""
+    """The steps from the fastest to the safest, without those that change nothing here."""
     flags = processor_flags(machine)
     steps = [NATIVE]
     without: list[str] = []
@@ -57,7 +57,7 @@ def rungs(machine: Machine) -> tuple[Rung, ...]:
 
 
 def processor_flags(machine: Machine) -> frozenset[str]:
-    """Vector instructions of an x86 processor, as Linux calls them; empty where it is not known."""
+    """Vector instructions of an x86 processor, by their Linux names; empty where unknown."""
     try:
         known = json.loads(machine.cpu)
     except ValueError:
@@ -76,7 +76,7 @@ def _on(flag: bool) -> str:
 
 
 class Ladder:
-    """Where a build stands: what failed is remembered, the first of the others is next."""
+    """The state of a build: recorded failures; the first step without one is next."""
 
     def __init__(self, folder: Path, steps: tuple[Rung, ...]) -> None:
         self._folder = folder
@@ -86,32 +86,32 @@ class Ladder:
 
     @property
     def rung(self) -> Rung | None:
-        """What to build; None when every way has failed."""
+        """The step to build; None if every step has failed."""
         return next((step for step in self._steps if step.name not in self.failed), None)
 
     @property
     def last(self) -> Rung:
-        """The safest way."""
+        """The safest step."""
         return self._steps[-1]
 
     def fail(self, rung: Rung, why: str) -> None:
-        """Remember it, and throw the wheel away."""
+        """Record the failure and delete the wheel."""
         self.failed[rung.name] = why
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder.mkdir(parents=True)
         _write(self._folder / NOTES, self.failed)
 
     def forget(self) -> None:
-        """Begin at the top the next time."""
+        """Delete the record: the next build begins at the top."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def note(self, path: Path, rung: Rung) -> None:
-        """Write where it ended, for `localspec doctor`."""
+        """Write the step of the current build, for `localspec doctor`."""
         _write(path, {"rung": rung.name, "failed": self.failed})
 
 
 def _read(path: Path) -> dict[str, str]:
-    """What is noted; nothing where there is nothing, or nothing that can be trusted."""
+    """The recorded state; empty where the file is missing or damaged."""
     try:
         notes = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

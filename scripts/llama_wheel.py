@@ -1,7 +1,7 @@
-"""Builds llama-cpp-python for what this machine has, once, and keeps the wheel for later checkouts.
+"""Builds llama-cpp-python for this machine once, and stores the wheel for later checkouts.
 
-pip caches wheels by version alone and would hand a CPU build to someone who asked for CUDA. So
-the build does not go through pip, and the wheel is kept under a key of all that it depends on.
+pip caches wheels by version alone and would install a CPU build where CUDA was requested. So the
+build does not use pip, and the wheel is stored under a key of everything that it depends on.
 """
 
 import hashlib
@@ -60,7 +60,7 @@ def wheel_key(
 ) -> str:
     """Name of a build's folder in the cache; two builds that could differ never share it.
 
-    The Python is left out on purpose: the wheel holds no extension module and is tagged py3-none.
+    The Python version is omitted: the wheel has no extension module and is tagged py3-none.
     """
     settings = [option for option in cmake_options(backend, machine) if "INCLUDE=" not in option]
     facts = {
@@ -86,7 +86,7 @@ def cache_directory(environ: Mapping[str, str], system: str) -> Path:
 
 
 def usual_cache(environ: Mapping[str, str], system: str) -> Path:
-    """The cache without regard to LOCALSPEC_HOME: what fits there need not be built twice."""
+    """The cache without LOCALSPEC_HOME: a fitting wheel there need not be built again."""
     others = {name: value for name, value in environ.items() if name != "LOCALSPEC_HOME"}
     return cache_directory(others, system)
 
@@ -97,7 +97,7 @@ def sha256_of(path: Path) -> str:
 
 
 def cached_wheel(folder: Path) -> Path | None:
-    """The wheel kept in a cache folder, if it still is what was put there."""
+    """The wheel in a cache folder, if its checksum is right."""
     for wheel in folder.glob("*.whl"):
         record = wheel.with_suffix(".sha256")
         if record.is_file() and record.read_text(encoding="ascii").strip() == sha256_of(wheel):
@@ -130,7 +130,7 @@ def unpack(archive: Path, target: Path) -> None:
 
 
 def adopt(folder: Path, other: Path) -> None:
-    """Copy what another cache keeps under the same key, where this one knows nothing of it."""
+    """Copy the build that another cache has under the same key, if this one has none."""
     wheel = cached_wheel(other)
     if other == folder or wheel is None or cached_wheel(folder) or (folder / NOTES).is_file():
         return
@@ -152,7 +152,7 @@ def build_wheel(
     base_python: Path,
     log: Path,
 ) -> Path:
-    """Build in work, which a later call after an interruption picks up where this one stopped."""
+    """Build in ``work``; a later call continues an interrupted build there."""
     tools = work / "tools"
     if not (tools / "ready").is_file():
         shutil.rmtree(tools, ignore_errors=True)
@@ -225,10 +225,10 @@ def work_folder(folder: Path) -> Path:
 def obtain_wheel(
     source: Source, backend: str, rung: Rung, folder: Path, base_python: Path, log: Path
 ) -> Path:
-    """The wheel kept in folder, or a new one. The caller holds the lock of that folder.
+    """The wheel in ``folder``, or a new one. The caller holds the lock of that folder.
 
-    The caller also removes the work folder once the build is proved: until then, another rung finds
-    there what it has in common with this one.
+    The caller also removes the work folder once the build is proved: until then, another step of
+    the ladder reuses the common parts there.
     """
     if wheel := cached_wheel(folder):
         return wheel

@@ -24,13 +24,13 @@ LOCKS: dict[str, list[str]] = {
     "dev": ["pyproject.toml", "requirements/checkout.in", "--group", "dev"],
     "runtime": ["pyproject.toml", "requirements/checkout.in", "-c", "requirements/dev.lock"],
     "build": ["requirements/build.in"],
-    # Apart from the others: it is the one package that is built here, from its source archive.
+    # Separate from the others: it is the one package that is built here, from its source archive.
     "llama": ["-", "--no-deps", "--no-binary", ENGINE],
 }
 
 
 def inputs_digest(root: Path = ROOT) -> str:
-    """SHA-256 of everything the resolution reads, and of nothing else in pyproject.toml."""
+    """SHA-256 of everything that the resolution reads, and nothing else of pyproject.toml."""
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
     inputs = {
         "requires-python": project["project"]["requires-python"],
@@ -107,7 +107,9 @@ def install_uv(folder: Path) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="only say whether the locks are fresh")
+    parser.add_argument(
+        "--check", action="store_true", help="only check that the locks are current"
+    )
     parser.add_argument(
         "--upgrade", action="store_true", help="move every pin to the newest release"
     )

@@ -21,7 +21,7 @@ _HEAD = 64
 
 @dataclass(frozen=True)
 class Size:
-    """What passes over such a target cost by."""
+    """The dimensions of a target on which the cost of its passes depends."""
 
     layers: int = 2
     width: int = 128
@@ -32,7 +32,7 @@ class Size:
 
 
 def write_moe(path: Path, architecture: str, size: Size | None = None, seed: int = 0) -> Path:
-    """A whole GGUF of that architecture, F16."""
+    """Write a complete GGUF of that architecture, F16."""
     size = size or Size()
     writer = gguf.GGUFWriter(path, architecture)
     vocabulary = _copy_tokenizer(writer)
@@ -80,7 +80,7 @@ class _Tensors:
         self.writer.add_tensor(name, np.zeros(shape, np.float32))
 
     def matrix(self, name: str, *shape: int, scale: float | None = None) -> None:
-        """``shape`` as numpy has it: the inputs last."""
+        """Add a random matrix; ``shape`` is numpy's, inputs last."""
         weights = self.rng.standard_normal(shape, np.float32)
         weights *= shape[-1] ** -0.5 if scale is None else scale
         self.writer.add_tensor(f"{name}.weight", weights.astype(np.float16))
@@ -113,7 +113,7 @@ def _layer(tensors: _Tensors, at: str, architecture: str, size: Size) -> None:
 
 
 def _copy_tokenizer(writer: gguf.GGUFWriter) -> int:
-    """Number of tokens."""
+    """Copy the embedded target's tokenizer; returns the number of its tokens."""
     reader = gguf.GGUFReader(FOLDER / "target.gguf")
 
     def value(name: str) -> object:

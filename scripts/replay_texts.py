@@ -1,7 +1,7 @@
-"""Prompts with replies that are known: edits of code, quotations, rewriting, JSON.
+"""Prompts with known replies: edits of code, quotations, rewriting, JSON.
 
-Made from the docstrings and functions of Python's standard library, which every machine has, with
-fixed seeds. So a drafter can be judged on work that a small model cannot do.
+They are made from the docstrings and functions of Python's standard library, with fixed seeds. So
+drafters can be measured on work that a small model cannot do.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ _FONTS = "ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace"
 
 
 async def until(pilot: Pilot[None], predicate: Callable[[], bool], seconds: float = 120) -> None:
-    """Let the app run until something is so."""
+    """Let the app run until a condition is true."""
     end = time.monotonic() + seconds
     while not predicate():
         if time.monotonic() > end:
@@ -66,7 +66,7 @@ async def take(arguments: argparse.Namespace, log_dir: Path) -> str:
 
 
 def self_contained(picture: str) -> str:
-    """The picture without fonts from the network, and with the reader's own instead."""
+    """The picture with the viewer's own fonts instead of fonts from the network."""
     picture = re.sub(r"@font-face\s*{[^}]*}", "", picture)
     picture = re.sub(r"font-family: ?(?!arial)[^;]*;", f"font-family: {_FONTS};", picture)
     return "\n".join(line.rstrip() for line in picture.splitlines() if line.strip()) + "\n"

@@ -1,4 +1,4 @@
-"""Look for faults at random, for minutes or hours; see `faults` for what is searched.
+"""Look for faults at random, for minutes or hours; `faults.registry` lists the searches.
 
 Seeds count up from where the last run ended (kept in the folder given with --state), so a run that
 was stopped is resumed by starting it again. Every fault is printed with its seed and the smallest
@@ -13,10 +13,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests/models"))  # the Hub
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))  # small models, tables
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from faults import SEARCHES
+from faults.registry import SEARCHES
 from faults.runner import Runner, Seeds
 
 from localspec.config import paths
@@ -44,10 +45,10 @@ def main() -> int:
         except KeyboardInterrupt:
             print("stopped; the next run goes on from here")
         finally:
+            for line in runner.summary():
+                print(line)
             for search in searches.values():
                 search.close()
-    for line in runner.summary():
-        print(line)
     return 1 if runner.faults else 0
 
 

@@ -11,6 +11,7 @@ from head_pairs import Pair, write_pairs
 from hypothesis import settings
 
 from localspec.config import settings as config
+from localspec.llama import devices, threads
 from localspec.loading import loader
 from localspec.models.catalog import catalog
 
@@ -32,7 +33,7 @@ class Files:
 
 @pytest.fixture(autouse=True)
 def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests neither read nor write what the person has."""
+    """Tests neither read nor write files of the user."""
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HUB_OFFLINE", "HF_TOKEN"):
@@ -45,8 +46,12 @@ def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _undisturbed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other programs may keep the cores busy: no runtime of a test says so in between."""
+    """Other programs may keep the cores busy: no runtime of a test says so in between, and each has
+    one thread, since threads of llama.cpp wait for each other at spinning barriers.
+    """
     monkeypatch.setattr(loader, "Watchdog", lambda *_: None)
+    for module in (devices, loader, threads):
+        monkeypatch.setattr(module, "physical_cores", lambda: 1)
 
 
 @pytest.fixture(scope="session")

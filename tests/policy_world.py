@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from localspec.core.plan import Evidence, Outcome, Standing
+from localspec.core.plan import Evidence, Outcome, RequestState
 from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
 from localspec.policy.storage import Knowledge
@@ -30,7 +30,7 @@ class Played:
 
     seconds: float = 0.0
     lengths: list[int] = field(default_factory=list)
-    looks: int = 0
+    probes: int = 0
 
 
 def play(
@@ -46,17 +46,17 @@ def play(
     """A reply of so many tokens, drafted for as the policy plans; ``slow`` slows positions down."""
     machine, played, at = Costs(curve), Played(), 0
     # Tokens that the draft has read, the prompt's counted as negative.
-    read = 0 if policy.expects_drafts(Standing(0, prompt, 0, kind)) else -prompt
+    read = 0 if policy.expects_drafts(RequestState(0, prompt, 0, kind)) else -prompt
     while at < tokens:
-        (plan,) = policy.plan([Standing(0, prompt + at, at, kind)])
+        (plan,) = policy.plan([RequestState(0, prompt + at, at, kind)])
         plan = plan.within(tokens - at - 1, 1)
         evidence: list[Evidence] = []
         confidences: list[float] = []
         drafted = 0
         draft_s = 0.0
         step = plan.steps[0] if plan.steps else None
-        if step is not None and step.look:
-            played.looks += 1
+        if step is not None and step.probe:
+            played.probes += 1
             seen = [says(i) for i in range(max(read, at - 16, 0), at)]
             evidence = [Evidence(0, step.source, 0, c, s) for c, s in seen]
             draft_s, read = cost * (1 + 0.3 * (at - read)), at

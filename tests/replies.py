@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from localspec import Finished, Message, Reply, Sampling
+from localspec import Finished, Message, Reply, Runtime, Sampling
 
 HELLO = [Message("user", "Hello there, hello there, hello")]
 WARM = Sampling(temperature=1.0)
@@ -17,3 +17,13 @@ def last(events: Iterable[object]) -> Reply:
     *_, end = events
     assert isinstance(end, Finished)
     return end.reply
+
+
+def exact(runtime: Runtime, sampling: Sampling, max_tokens: int = 48, seed: int = 7) -> Reply:
+    """A drafted reply, whose text was compared with that of plain decoding."""
+    settings = {"sampling": sampling, "seed": seed, "max_tokens": max_tokens}
+    plain = last(runtime.reply(HELLO, draft=False, **settings))
+    drafted = last(runtime.reply(HELLO, **settings))
+    assert list(drafted.tokens) == list(plain.tokens)
+    assert drafted.text == plain.text
+    return drafted

@@ -14,7 +14,7 @@ from localspec.drafters.heads.eagle import HeadDrafter
 from localspec.drafters.heads.eagle_tree import HeadTreeDrafter
 from localspec.llama.context import Context
 from localspec.llama.target import LlamaTarget
-from localspec.policy import Fixed
+from localspec.testing import Fixed
 from localspec.verifiers import verifier
 
 _READ_AT_ONCE = 50
@@ -43,7 +43,11 @@ class Following:
     def play(self, tokens: list[int], n: int, k: int, sampling: Sampling, seed: int = 5) -> int:
         """Rounds of up to k drafted tokens after a prompt; returns the tokens accepted."""
         request = Request(
-            0, tokens, LogitsProcessor(sampling, self.n_vocab), Noise(seed), 500, lambda _: None
+            0,
+            tokens,
+            LogitsProcessor(sampling, self.n_vocab),
+            Noise(seed),
+            500,
         )
         for _ in range(n):
             decode_round([request], self.target, self.drafter, verifier("match"), Fixed(k))

@@ -10,16 +10,15 @@ import numpy as np
 from localspec.core.events import Speculation
 from localspec.core.logits import LogitsProcessor, Sampling
 from localspec.core.noise import Noise, Stream
-from localspec.core.plan import ANY, Budget, Evidence, Plan, Standing, Step
+from localspec.core.plan import ANY, Budget, DraftPlan, DraftStep, RequestState
 from localspec.core.values import Distribution, Draft, Proposal
 from localspec.decode.request import Request
 from localspec.decode.round import decode_round
-from localspec.drafters.base import Ask, Committed
+from localspec.drafters.base import Ask, Drafter
 from localspec.drafters.heads.eagle_tree import HeadTreeDrafter
 from localspec.drafters.model.chain import ChainDrafter
 from localspec.drafters.model.tree import TreeDrafter as Branching
-from localspec.policy import Fixed
-from localspec.testing import Table, TableModel, TableTarget
+from localspec.testing import Fixed, Table, TableModel, TableTarget
 from localspec.verifiers import Verifier
 
 WARM = Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
@@ -79,7 +78,7 @@ def _index(ask: Ask, node: int, sibling: int) -> int:
     return (ask.position << 16) + ((node + 2) << 4) + sibling
 
 
-class TreeDrafter:
+class TreeDrafter(Drafter):
     """Grows a tree level by level: each node's children are what ``pick`` chooses from q."""
 
     def __init__(self, name: str, table: Table, pick: Pick, proposal: Proposal, depth: int) -> None:
@@ -113,15 +112,6 @@ class TreeDrafter:
             self.name,
         )
 
-    def commit(self, news: Sequence[Committed]) -> list[Evidence]:
-        return []
-
-    def length(self, seq: int) -> int:
-        return 0
-
-    def close(self, seq: int) -> None:
-        pass
-
 
 SHAPES: dict[str, tuple[Pick, Proposal]] = {
     "argmax chain": (pick_argmax, Proposal.DETERMINISTIC),
@@ -152,7 +142,7 @@ def decode(
     target = TableTarget(table)
     target.read(0, PROMPT[:-1])
     processor = LogitsProcessor(sampling, len(table([])))
-    request = Request(0, list(PROMPT), processor, Noise(seed), n, lambda _t: None)
+    request = Request(0, list(PROMPT), processor, Noise(seed), n)
     while request.finish is None:
         decode_round([request], target, drafter, verifier, policy or Fixed(3))
     assert len(request.emitted) == n
@@ -216,8 +206,8 @@ class Broad:
     speculation = Speculation("on")
     costs = None
 
-    def plan(self, standings: Sequence[Standing]) -> list[Plan]:
-        return [Plan((Step(ANY, Budget(nodes=7, depth=3, leaves=3)),))] * len(standings)
+    def plan(self, states: Sequence[RequestState]) -> list[DraftPlan]:
+        return [DraftPlan((DraftStep(ANY, Budget(nodes=7, depth=3, leaves=3)),))] * len(states)
 
     def learn(self, outcomes: object, evidence: object) -> None:
         pass

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
 from textual import on
 from textual.app import App, SystemCommand
 from textual.driver import Driver
@@ -21,7 +22,6 @@ from textual.theme import Theme
 
 from localspec.chats.saver import Saver
 from localspec.chats.values import Chat
-from localspec.cli.output import tell
 from localspec.config import edit, paths
 from localspec.config import settings as config_settings
 from localspec.core.safe_text import safe_line
@@ -253,12 +253,17 @@ def run(
     with _window_title(f"localspec · {Path(options.model).name}"):
         app.run()
     if app.failure is not None:
-        tell(str(app.failure))
+        _tell(str(app.failure))
     if app.unsaved is not None:
-        tell(f"the last messages are not saved: {app.unsaved}")
+        _tell(f"the last messages are not saved: {app.unsaved}")
     if app.defect is not None:
         raise app.defect
     return app.return_code or 0
+
+
+def _tell(message: str) -> None:
+    """An exit message, one line on stderr."""
+    click.echo(f"localspec: {safe_line(message)}", err=True)
 
 
 @contextlib.contextmanager

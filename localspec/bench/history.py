@@ -49,7 +49,7 @@ def last(path: Path, setting: str) -> Past | None:
 
 
 def add(path: Path, setting: str, result: Bench, *, threads: int) -> None:
-    """Append a run; ``threads`` beside the setting, as a measured number may differ each time.
+    """Append a run; ``threads`` is stored separately, since a measured number may differ each time.
 
     Raises:
         OSError: it cannot be written.

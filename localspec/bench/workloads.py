@@ -1,7 +1,7 @@
-"""What `localspec bench` asks: eight kinds of work, written for this project.
+"""Prompts of `localspec bench`: eight kinds of work, written for this project.
 
 Six kinds follow Spec-Bench (Xia et al. 2024): chat, rewriting, summarising, question answering,
-arithmetic, retrieval; code editing and JSON are what people use a local model for besides.
+arithmetic, retrieval; code editing and JSON are other common uses of local models.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from localspec.cli.flags import model_argument, model_flags, sampling_flags, sor
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.output import tell
 from localspec.cli.working import Working
+from localspec.core.drafter_registry import Family, get
 from localspec.errors import UsageError
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def command(
         for notice in runtime.info.notices:
             tell(notice)
         info = runtime.info
-        computing = [name for name in info.drafters if name not in {"suffix", "ngram"}]
+        computing = [name for name in info.drafters if get(name).family is not Family.LOOKUP]
         modes = bench_against.modes(peers, lengths or (_PEER_LENGTH,), next(iter(computing), None))
         measuring = Measuring(runtime, chosen, temperatures, max_tokens=max_tokens)
         working = Working(ctrl_c)

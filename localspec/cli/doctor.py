@@ -22,9 +22,9 @@ _INDENT = " " * 12
 @click.option("--json", "as_json", is_flag=True, help="A JSON object instead of text.")
 def command(*, offline: bool, as_json: bool) -> int:
     """Check Python, llama.cpp, devices, memory, folders, the Hub and the embedded pair."""
-    from localspec.doctor import Apart, Here, diagnose
+    from localspec.doctor import InProcessExaminer, SeparateExaminer, diagnose
 
-    examiner = Apart() if contained() else Here()
+    examiner = SeparateExaminer() if contained() else InProcessExaminer()
     findings = []
     for finding in diagnose(offline=offline, examiner=examiner):
         findings.append(finding)

@@ -11,10 +11,10 @@ from localspec.cli.output import draw_over, say, say_over, tell
 from localspec.core.units import duration, size
 from localspec.models.hub.environment import is_true
 from localspec.models.hub.rate import Rate
-from localspec.models.hub.waits import Waits, in_words
+from localspec.models.hub.wait_notices import WaitNotices, wait_text
 
 if TYPE_CHECKING:
-    from localspec.models.hub.jobs import Progress
+    from localspec.models.hub.download_jobs import DownloadProgress
 
 _MOST_BARS = 6
 _FULL, _EMPTY = "━", "─"
@@ -30,14 +30,14 @@ class Bars:
         self._told: set[tuple[int, str]] = set()
         self._rates: dict[int, Rate] = {}
 
-    def __call__(self, files: Sequence[Progress]) -> None:
+    def __call__(self, files: Sequence[DownloadProgress]) -> None:
         """Show the state of all files."""
         if self._live:
             self._draw(files)
         else:
             self._tell(files)
 
-    def _tell(self, files: Sequence[Progress]) -> None:
+    def _tell(self, files: Sequence[DownloadProgress]) -> None:
         """A line when something begins, and one when it is done; nothing in between."""
         for index, file in enumerate(files):
             reason = file.pause.partition(";")[0]
@@ -48,7 +48,7 @@ class Bars:
                 self._told.add((index, file.state))
                 say(_words(file))
 
-    def _draw(self, files: Sequence[Progress]) -> None:
+    def _draw(self, files: Sequence[DownloadProgress]) -> None:
         width = shutil.get_terminal_size((80, 24)).columns
         lines = [self._line(i, file)[: width - 1] for i, file in enumerate(files)]
         if len(lines) > _MOST_BARS:  # a model of dozens of shards: those that move, and a count
@@ -59,14 +59,14 @@ class Bars:
         draw_over(lines, self._height)
         self._height = len(lines)
 
-    def _line(self, index: int, file: Progress) -> str:
+    def _line(self, index: int, file: DownloadProgress) -> str:
         name = file.name if len(file.name) <= 34 else file.name[:16] + "…" + file.name[-17:]
         share = file.done / file.size if file.size else 1.0
         filled = min(16, int(16 * share))
         bar = _FULL * filled + _EMPTY * (16 - filled)
         return f"{name:<34} {bar} {share:>4.0%} {self._rest(index, file)}"
 
-    def _rest(self, index: int, file: Progress) -> str:
+    def _rest(self, index: int, file: DownloadProgress) -> str:
         """Rate and time left, or what else is going on."""
         if file.pause:
             return file.pause
@@ -78,31 +78,31 @@ class Bars:
         return f"{size(int(rate))}/s {duration((file.size - file.done) / rate)}"
 
 
-class Countdown(Waits):
+class Countdown(WaitNotices):
     """A wait for the Hub before files flow: counted down on a terminal, else told once."""
 
     def __init__(self) -> None:
         super().__init__()
         self._live = sys.stderr.isatty()
-        self._width = 0
+        self._shown = False
 
     def show(self, why: str, left: float) -> None:
         """Show how long it still takes."""
-        text = in_words(why, left)
+        text = wait_text(why, left)
         if self._live:
-            say_over(text, self._width)
-        elif not self._width:
+            say_over(text)
+        elif not self._shown:
             tell(text)
-        self._width = max(self._width, len(text))
+        self._shown = True
 
     def clear(self) -> None:
         """Leave nothing of it on a terminal."""
-        if self._width:
-            say_over("", self._width)
-        self._width = 0
+        if self._shown:
+            say_over("")
+        self._shown = False
 
 
-def _words(file: Progress) -> str:
+def _words(file: DownloadProgress) -> str:
     if file.state == "fetching":
         here = file.done - file.fetched
         there = f", {size(here)} of it already here" if here > 0 else ""

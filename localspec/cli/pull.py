@@ -16,8 +16,8 @@ from localspec.core.units import size
 from localspec.errors import Interrupted, ModelFileError, ModelNotFoundError
 
 if TYPE_CHECKING:
-    from localspec.models.pull.plan import Part, Plan
-    from localspec.models.pull.transfers import Obtained
+    from localspec.models.pull.plan import PullPart, PullPlan
+    from localspec.models.pull.transfers import Fetched
 
 
 @click.command("pull")
@@ -147,7 +147,7 @@ def _already_here(name: str, draft: str | None, *, offline: bool) -> dict[str, A
     }
 
 
-def _wants_draft(plan: Plan, *, ask: bool) -> bool:
+def _wants_draft(plan: PullPlan, *, ask: bool) -> bool:
     """Ask on a terminal, mention it elsewhere."""
     what = f"the draft of {plan.suggestion} has the same vocabulary"
     if ask and sys.stdin.isatty() and sys.stderr.isatty():
@@ -156,7 +156,7 @@ def _wants_draft(plan: Plan, *, ask: bool) -> bool:
     return False
 
 
-def _lines(plan: Plan) -> list[str]:
+def _lines(plan: PullPlan) -> list[str]:
     from localspec.models.pull.plan import disk
 
     title = plan.name if plan.pair is None else f"{plan.name}: {plan.pair.about}"
@@ -175,7 +175,7 @@ def _lines(plan: Plan) -> list[str]:
     return lines + [line for text in (*plan.notices, *traps) for line in labelled("note", text)]
 
 
-def _part_lines(part: Part) -> list[str]:
+def _part_lines(part: PullPart) -> list[str]:
     header, shards = part.header, len(part.entries)
     more = f" in {shards} files" if shards > 1 else ""
     facts = (
@@ -185,7 +185,7 @@ def _part_lines(part: Part) -> list[str]:
     return [f"{part.role:<9} {part.where}", f"          {facts}"]
 
 
-def _fetch(plan: Plan) -> Obtained:
+def _fetch(plan: PullPlan) -> Fetched:
     from localspec.models.pull.transfers import obtain_all
 
     with CtrlC() as ctrl_c:
@@ -198,16 +198,16 @@ def _fetch(plan: Plan) -> Obtained:
             ) from None
 
 
-def _again(plan: Plan) -> str:
+def _again(plan: PullPlan) -> str:
     """The arguments that name this pair."""
     return plan.name if plan.draft_name is None else f"{plan.name} --draft {plan.draft_name}"
 
 
-def _report(plan: Plan, obtained: Obtained | None) -> dict[str, Any]:
+def _report(plan: PullPlan, obtained: Fetched | None) -> dict[str, Any]:
     """The object that ``pull --json`` prints."""
     paths = iter(obtained.paths if obtained else ())
 
-    def facts(part: Part | None) -> dict[str, Any] | None:
+    def facts(part: PullPart | None) -> dict[str, Any] | None:
         if part is None:
             return None
         here = [next(paths, None) for _ in part.entries]

@@ -5,10 +5,8 @@ from __future__ import annotations
 import shutil
 import sys
 
-import click
-
 from localspec.cli.interrupt import CtrlC
-from localspec.cli.output import tell
+from localspec.cli.output import say_over, tell
 from localspec.errors import Interrupted
 from localspec.processes import activity
 
@@ -35,7 +33,7 @@ class Working:
         if self._live:
             width = shutil.get_terminal_size((80, 24)).columns - 1
             line = f"{stage}{', ' if detail else ''}{detail}"[:width]
-            click.echo(f"\r{line}\x1b[K", err=True, nl=False, color=True)
+            say_over(line)
             activity.line_open(True)
         elif stage != self._stage:
             tell(stage)
@@ -44,5 +42,5 @@ class Working:
     def clear(self) -> None:
         """Make room for lines of output."""
         if self._live:
-            click.echo("\r\x1b[K", err=True, nl=False, color=True)
+            say_over("")
             activity.line_open(False)

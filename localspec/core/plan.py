@@ -1,4 +1,4 @@
-"""What the policy lets drafters do in a round, and what both learn from it: frozen values."""
+"""What the policy allows drafters in a round, and what both learn from it: frozen values."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Budget:
     nodes: int
     """Tokens in all."""
     depth: int
-    """Tokens one after the other."""
+    """Tokens on one path."""
     leaves: int
-    """Ends of a tree; 1 is a chain."""
+    """Leaves of a tree; 1 is a chain."""
 
     @classmethod
     def chain(cls, k: int) -> Budget:
@@ -26,7 +26,11 @@ class Budget:
     def within(self, depth: int, leaves: int) -> Budget:
         """The same budget, no deeper than ``depth`` and no broader than ``leaves``."""
         depth = max(0, min(self.depth, depth))
-        return Budget(self.nodes, depth, min(self.leaves, leaves)) if depth else Budget(0, 0, 0)
+        return Budget(self.nodes, depth, min(self.leaves, leaves)) if depth else NOTHING
+
+
+NOTHING = Budget(0, 0, 0)
+"""No token may be drafted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,34 +38,34 @@ class Branching:
     """How a drafter of trees spends a budget."""
 
     leaves: int = 1
-    """For each node that there may be at one depth."""
+    """Leaves for each node at one depth."""
     least: int = 1
     """Nodes at each depth below which it drafts nothing."""
     misses: float = 0.82
-    """Of the misses of a chain, those that remain with breadth: measured on the demo pair, three
-    nodes at each depth, temperature 0 and 1 (docs/drafters.md)."""
+    """Share of a chain's misses that remain with breadth: measured on the demo pair, three nodes
+    at each depth, temperature 0 and 1 (docs/drafters.md)."""
 
 
 class Pace(Protocol):
     """Decides while a draft grows whether it should grow further."""
 
     def more(self, confidences: Sequence[float]) -> bool:
-        """Whether the token whose confidence comes last is worth including.
+        """Whether to include the token whose confidence comes last.
 
-        ``confidences`` are the drafter's raw guesses in [0, 1] that each token will stand if those
-        before it do. Ask before the token is drawn: for SAMPLED proposals a confidence may depend
-        on q and the tokens before, never on the token itself, or the tokens that are included
-        would no longer be distributed as q says.
+        ``confidences`` are the drafter's raw estimates in [0, 1] that each token is accepted,
+        given that those before it are. Ask before the token is drawn: for SAMPLED proposals a
+        confidence may depend on q and the tokens before, never on the token itself, or the tokens
+        that are included would no longer be distributed as q says.
         """
         ...
 
     def further(self, confidences: Sequence[float]) -> bool:
-        """Whether computing one more q is expected to pay; all so far were included."""
+        """Whether computing one more q is expected to pay; all tokens so far were included."""
         ...
 
 
 class Eager:
-    """As long as the budget allows."""
+    """A pace that uses the whole budget."""
 
     def more(self, confidences: Sequence[float]) -> bool:
         """Always."""
@@ -75,62 +79,62 @@ class Eager:
 
 
 ANY = "*"
-"""In a step: whichever drafter has something to propose, in the cascade's own order."""
+"""Source of a step for whichever drafter has something to propose, in order of preference."""
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class DraftStep:
     """What one drafter may do in the next round."""
 
     source: str
     """Its name, or ANY."""
     budget: Budget
     pace: Pace = Eager()  # noqa: RUF009 - it has no state
-    look: bool = False
-    """Propose nothing, but read what is missing and judge yourself on it."""
+    probe: bool = False
+    """Propose nothing; read the missing tokens and compare own predictions with them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DraftPlan:
     """Who may draft in the next round, in order of preference; the first draft is taken."""
 
-    steps: tuple[Step, ...] = ()
+    steps: tuple[DraftStep, ...] = ()
 
-    def within(self, depth: int, leaves: int) -> Plan:
-        """The same plan, no deeper and no broader than there is room for."""
-        return Plan(
+    def within(self, depth: int, leaves: int) -> DraftPlan:
+        """The same plan, with every budget limited to ``depth`` and ``leaves``."""
+        return DraftPlan(
             tuple(replace(step, budget=step.budget.within(depth, leaves)) for step in self.steps)
         )
 
 
-PLAIN = Plan()
+PLAIN = DraftPlan()
 """No drafting in the next round."""
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """What a policy may know of a sequence before a round."""
+class RequestState:
+    """What a policy is told of a request before a round."""
 
     seq: int
     length: int
-    """Tokens known."""
+    """Tokens of prompt and reply."""
     emitted: int
-    """Of them, those of the reply so far."""
+    """Tokens of the reply so far."""
     sampling: str
-    """The kind of sampling: survival of drafts differs between them."""
+    """The kind of sampling; acceptance differs between kinds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """A drafter's token against the one that was emitted there, whether it was verified or not."""
+    """A drafter's token compared with the one emitted there, whether it was verified or not."""
 
     seq: int
     source: str
     index: int
-    """Place in its draft; those before it stood."""
+    """Place in its draft; the tokens before it were accepted."""
     confidence: float
-    """In [0, 1], as `Pace.more` was told."""
-    stood: bool
+    """In [0, 1], as passed to `Pace.more`."""
+    accepted: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +148,7 @@ class Outcome:
     verified: int
     accepted: int
     considered: int
-    """As in `Draft`."""
+    """See `Draft.considered`."""
     draft_s: float
     """Seconds of drafting alone."""
     round_s: float

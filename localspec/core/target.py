@@ -15,17 +15,23 @@ class Work:
 
     seq: int
     pending: int
-    """The token that is known and not yet in the KV cache."""
+    """The last token of the sequence; it is not in the KV cache yet."""
     draft: Draft
-    """What may follow it; empty for plain decoding."""
+    """Tokens that may follow it; empty for plain decoding."""
 
 
 class Target(Protocol):
-    """The model whose output is promised, and the only owner of its KV cache."""
+    """The model whose output is promised, and the only owner of its KV cache.
+
+    Hidden states do not pass through this protocol. A head declares when it is loaded which layers
+    it needs; the target stores those states with every `read` and `score`, and drops them with
+    `keep` and `truncate`. The head reads them from that store
+    (`localspec.drafters.heads.eagle.HiddenStates`).
+    """
 
     @property
     def capacity(self) -> int:
-        """Tokens that one sequence may hold."""
+        """Tokens that the KV cache holds for one sequence."""
         ...
 
     @property
@@ -39,20 +45,20 @@ class Target(Protocol):
         The logits are views that the next pass overwrites.
 
         Raises:
-            ContextFullError, Interrupted, DecodeError: nothing is kept of the pass.
+            ContextFullError, Interrupted, DecodeError: the KV cache is as before the pass.
         """
         ...
 
     def keep(self, seq: int, path: Sequence[int]) -> None:
-        """Keep the pending token and the nodes of ``path`` of the last pass, forget the rest."""
+        """Keep the pending token and the nodes of ``path`` of the last pass, drop the others."""
         ...
 
     def length(self, seq: int) -> int:
-        """Tokens of the sequence in the KV cache, and kept ones that are still to be read anew."""
+        """Tokens of the sequence in the KV cache, including accepted ones still to be reread."""
         ...
 
     def audit(self, seq: int) -> None:
-        """Compare the KV cache with what it is believed to hold.
+        """Compare the KV cache with the target's own bookkeeping.
 
         Raises:
             AuditError: they differ.
@@ -63,7 +69,7 @@ class Target(Protocol):
         """Append a part of a prompt to the KV cache, without logits (prefill).
 
         Raises:
-            ContextFullError, Interrupted, DecodeError: what was read before stays.
+            ContextFullError, Interrupted, DecodeError: tokens read before stay cached.
         """
         ...
 

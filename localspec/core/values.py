@@ -1,13 +1,13 @@
-"""The frozen values that pass between the seams of the round. They know nothing of models.
+"""The frozen values that pass between the parts of the round.
 
-Letters: n drafted nodes, s support of a distribution, V vocabulary, d hidden width.
+Letters: n drafted nodes, s support of a distribution, V vocabulary.
 """
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,7 @@ ROOT = -1
 
 
 class Proposal(enum.Enum):
-    """How the tokens of a draft were chosen. A verifier lists the ones it is exact for."""
+    """How the tokens of a draft were chosen. A verifier lists those it is exact for."""
 
     DETERMINISTIC = "deterministic"
     """Fixed given the prefix (argmax, n-gram, a head's top-k): q is one-hot."""
@@ -38,12 +38,12 @@ class Proposal(enum.Enum):
     WITHOUT_REPLACEMENT = "without replacement"
     """Siblings drawn one after the other from q without the earlier ones, in node order."""
     COUPLED = "coupled"
-    """argmax(log q + the target's own Gumbel noise): only a match may read it."""
+    """argmax(log q + the target's own Gumbel noise): exact for the match verifier only."""
 
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """A distribution over the vocabulary by its support, after logits processing."""
+    """A distribution over the vocabulary after logits processing, stored by its support."""
 
     ids: Ids
     """(s,) ascending, unique."""
@@ -84,8 +84,7 @@ class Draft:
     seconds: float = 0.0
     """Time spent on drafting it."""
     considered: int = 0
-    """Tokens that were looked at for it: those drafted, and one more where a look decided against
-    it."""
+    """Tokens whose q was computed: the drafted ones, and one more where the pace refused it."""
 
     def __post_init__(self) -> None:
         assert len(self.tokens) == len(self.parents)
@@ -104,7 +103,7 @@ class Draft:
         return [int(i) for i in np.flatnonzero(self.parents == node)]
 
     def prefix(self, node: int) -> tuple[int, ...]:
-        """Tokens on the way from the root to ``node``, both ends included; () for ROOT."""
+        """Tokens on the path from the root to ``node``, which is included; () for ROOT."""
         tokens: list[int] = []
         while node != ROOT:
             tokens.append(int(self.tokens[node]))
@@ -125,40 +124,40 @@ def no_draft(source: str, seconds: float = 0.0, considered: int = 0) -> Draft:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """What the target says of one sequence's pending token and draft."""
+    """The target's logits for one sequence's pending token and draft."""
 
     logits: Logits
     """(1 + n, V) view, valid until the next pass: row 0 follows the pending token, row 1 + i
     follows node i."""
-    hidden: dict[int, NDArray[np.float32]] = field(default_factory=dict)
-    """Layer -> (1 + n, d) features, only the layers that a drafter asked for."""
 
 
-Rows = Callable[[int], Distribution]
+TargetRows = Callable[[int], Distribution]
 """The target's distribution of row i, computed when asked for: row 0 follows the pending token,
-row 1 + i follows node i. A verifier asks only for rows on the path it walks."""
+row 1 + i follows node i. A verifier asks only for rows on its path."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the verifier decided for one sequence: a walk down the draft, then one token."""
+    """What the verifier decided for one sequence: a path down the draft, then one token."""
 
     path: tuple[int, ...]
     """Accepted nodes from the root down."""
     token: int
     """The target's own token after the path; where the path ends the reply, its last token."""
     verified: int
-    """Drafted tokens that were judged: accepted <= verified <= drafted."""
+    """Drafted tokens that were tested: accepted <= verified <= drafted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Emitted:
-    """One token given to the reader."""
+    """One token given to the caller."""
 
     token: int
     origin: Origin
     source: str | None
     """Name of the drafter, for accepted tokens."""
+    text: str = ""
+    """Text that became final with it; see `Token.text`."""
 
 
 def origins(draft: Draft, verdict: Verdict) -> list[Emitted]:

@@ -1,36 +1,55 @@
-"""One reply being generated: its tokens, and what each step of a round may know of them."""
+"""One reply being generated: its tokens, and what each step of a round reads of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from localspec.core.events import FinishReason
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
-from localspec.core.plan import ANY, Budget, Plan, Standing, Step
+from localspec.core.plan import DraftPlan, DraftStep, RequestState
 from localspec.core.target import Target
-from localspec.core.values import Distribution, Draft, Emitted, Rows, Scores, Verdict, origins
+from localspec.core.values import Distribution, Draft, Emitted, Scores, TargetRows, Verdict, origins
 from localspec.decode.stats import RequestStats
 from localspec.drafters.base import Ask
 
 
-class SeenRows:
-    """`Rows` that are computed once, and remembered for the drafter to learn from."""
+class StopRule:
+    """Turns emitted tokens into text and says where the reply ends. This one never ends it."""
 
-    def __init__(self, compute: Rows) -> None:
+    end_ids: frozenset[int] = frozenset()
+    """Tokens that end the reply wherever they are emitted."""
+
+    def take(self, token: int) -> tuple[str, FinishReason | None]:
+        """Take the next emitted token: the text that is final now, and why the reply ends here."""
+        del token
+        return "", None
+
+    def finish(self) -> str:
+        """Text held back so far, once no token follows."""
+        return ""
+
+
+NEVER = StopRule()
+
+
+class CachedRows:
+    """`TargetRows` that are computed once, and kept for the drafter to learn from."""
+
+    def __init__(self, compute: TargetRows) -> None:
         self._compute = compute
-        self._seen: dict[int, Distribution] = {}
+        self._rows: dict[int, Distribution] = {}
 
     def __call__(self, i: int) -> Distribution:
         """The distribution of row i."""
-        if i not in self._seen:
-            self._seen[i] = self._compute(i)
-        return self._seen[i]
+        if i not in self._rows:
+            self._rows[i] = self._compute(i)
+        return self._rows[i]
 
     def along(self, path: Sequence[int]) -> tuple[Distribution, ...]:
-        """Those after the pending token and after each node of the path."""
-        return tuple(self._seen[i] for i in (0, *(1 + node for node in path)) if i in self._seen)
+        """The rows after the pending token and after each node of the path."""
+        return tuple(self._rows[i] for i in (0, *(1 + node for node in path)) if i in self._rows)
 
 
 @dataclass(slots=True)
@@ -44,44 +63,42 @@ class Request:
     noise: Noise
     limit: int
     """Most tokens to emit."""
-    ends: Callable[[int], FinishReason | None]
-    """Called once with every emitted token, in order; says whether the reply ends with it."""
-    end_ids: frozenset[int] = frozenset()
-    """Tokens that end the reply wherever they are emitted."""
+    stop: StopRule = NEVER
     emitted: list[Emitted] = field(default_factory=list)
     tally: RequestStats = field(default_factory=RequestStats)
     finish: FinishReason | None = None
 
     @property
     def position(self) -> int:
-        """Of the first token that the next round may emit."""
+        """Position of the first token that the next round may emit."""
         return len(self.tokens)
 
     @property
-    def standing(self) -> Standing:
-        """What the policy may know of it."""
-        emitted, kind = len(self.emitted), self.processor.sampling.kind
-        return Standing(self.seq, len(self.tokens), emitted, kind)
+    def state(self) -> RequestState:
+        """What the policy is told of it."""
+        kind = self.processor.sampling.kind
+        return RequestState(self.seq, len(self.tokens), len(self.emitted), kind)
 
-    def ask(self, plan: Plan, target: Target) -> Ask:
-        """What the drafter may see, with no more budget than there is room for."""
+    def limited(self, plan: DraftPlan, target: Target) -> DraftPlan:
+        """The plan with budgets no larger than the rest of the reply and of the context."""
         room = min(self.limit - len(self.emitted) - 1, target.capacity - len(self.tokens))
-        plan = plan.within(room, target.leaves)
-        first = plan.steps[0] if plan.steps else Step(ANY, Budget(0, 0, 0))
+        return plan.within(room, target.leaves)
+
+    def ask(self, step: DraftStep) -> Ask:
+        """What a drafter is asked for one step of a plan."""
         return Ask(
             self.seq,
             self.tokens,
-            first.budget,
+            step.budget,
             self.noise,
             self.processor,
-            pace=first.pace,
-            look=first.look,
+            pace=step.pace,
+            probe=step.probe,
             prompt=len(self.tokens) - len(self.emitted),
-            plan=plan,
         )
 
-    def rows(self, draft: Draft, scores: Scores) -> SeenRows:
-        """The target's distribution of a row, with that row's own past."""
+    def rows(self, draft: Draft, scores: Scores) -> CachedRows:
+        """The target's distribution of each row, given the tokens before that row."""
         lookback = self.processor.lookback
         before = self.tokens[-lookback:] if lookback else []
 
@@ -89,18 +106,20 @@ class Request:
             past = [*before, *draft.prefix(i - 1)] if lookback else before
             return self.processor(scores.logits[i], past)
 
-        return SeenRows(row)
+        return CachedRows(row)
 
     def take(self, draft: Draft, verdict: Verdict) -> tuple[Verdict, list[Emitted]]:
-        """Emit the round's tokens up to the end of the reply; what lies beyond never was."""
+        """Emit the round's tokens. Tokens past the end of the reply are dropped."""
         taken: list[Emitted] = []
         for item in origins(draft, verdict):
-            taken.append(item)
-            self.tokens.append(item.token)
-            self.emitted.append(item)
-            self.finish = self.ends(item.token)
-            if self.finish is None and len(self.emitted) >= self.limit:
+            text, self.finish = self.stop.take(item.token)
+            if self.finish is None and len(self.emitted) + 1 >= self.limit:
                 self.finish = "length"
+            if self.finish is not None:
+                text += self.stop.finish()
+            taken.append(replace(item, text=text))
+            self.tokens.append(item.token)
+            self.emitted.append(taken[-1])
             if self.finish is not None:
                 break
         if len(taken) <= len(verdict.path):
@@ -110,4 +129,4 @@ class Request:
         return verdict, taken
 
 
-__all__ = ["Request", "SeenRows"]
+__all__ = ["CachedRows", "Request", "StopRule"]

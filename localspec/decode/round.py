@@ -1,4 +1,4 @@
-"""The round: draft, score, verify, keep, learn. Everything else serves these lines.
+"""The round: draft, score, verify, keep, learn.
 
 Invariant, checked after every round: the tokens of a request are prompt + emitted; the last one
 is *pending* (known, but not yet in the KV cache), all before it are in the target's KV cache.
@@ -14,6 +14,7 @@ from localspec.core.plan import Outcome
 from localspec.core.target import Target, Work
 from localspec.core.values import Distribution, Draft, Emitted, Scores, Verdict
 from localspec.decode.request import Request
+from localspec.decode.routing import propose
 from localspec.drafters.base import Committed, Drafter
 from localspec.errors import AuditError
 from localspec.policy import Policy
@@ -27,24 +28,22 @@ class RoundResult:
     request: Request
     draft: Draft
     verdict: Verdict
-    """Less what lies beyond the end of the reply."""
+    """Cut at the end of the reply."""
     emitted: list[Emitted]
     p: tuple[Distribution, ...]
-    """The target's distributions that the verifier looked at on its way."""
+    """The target's distributions along the accepted path."""
     verify_seconds: float
-    """Of the target's pass."""
+    """Seconds of the target's pass."""
     seconds: float
     """From the beginning of the round until all its tokens were kept: the same for all requests,
     since each of them waits for all."""
 
     def committed(self, scores: Scores) -> Committed:
         """What the drafter learns from it."""
-        tokens = [e.token for e in self.emitted]
         return Committed(
             seq=self.request.seq,
-            known=self.request.tokens,
-            tokens=tokens,
-            hidden=scores.hidden,
+            all_tokens=self.request.tokens,
+            new_tokens=[e.token for e in self.emitted],
             p=self.p,
             draft=self.draft,
             logits=scores.logits,
@@ -78,9 +77,8 @@ def decode_round(
         AuditError: lengths disagree afterwards.
     """
     start = time.perf_counter()
-    plans = policy.plan([r.standing for r in requests])
-    asks = [r.ask(p, target) for r, p in zip(requests, plans, strict=True)]
-    drafts = drafter.propose(asks)
+    plans = policy.plan([r.state for r in requests])
+    drafts = propose(drafter, requests, plans, target)
     for draft in drafts:
         require_exact(verifier, draft)
 
@@ -89,44 +87,45 @@ def decode_round(
     scores = target.score(work)
     verify_s = time.perf_counter() - scoring
 
-    judged: list[tuple[Verdict, list[Emitted], tuple[Distribution, ...]]] = []
+    verified: list[tuple[Verdict, list[Emitted], tuple[Distribution, ...]]] = []
     for r, d, s in zip(requests, drafts, scores, strict=True):
         p = r.rows(d, s)
-        verdict = verifier(d, p, r.noise, r.position, r.end_ids)
+        verdict = verifier(d, p, r.noise, r.position, r.stop.end_ids)
         verdict, emitted = r.take(d, verdict)
         target.keep(r.seq, verdict.path[: len(emitted) - 1])  # the last one emitted is pending
-        judged.append((verdict, emitted, p.along(verdict.path)))
+        verified.append((verdict, emitted, p.along(verdict.path)))
 
     learning = time.perf_counter()
-    turns = [
-        RoundResult(r, d, *found, verify_s, learning - start)
-        for r, d, found in zip(requests, drafts, judged, strict=True)
+    results = [
+        RoundResult(r, d, *one, verify_s, learning - start)
+        for r, d, one in zip(requests, drafts, verified, strict=True)
     ]
-    evidence = drafter.commit([t.committed(s) for t, s in zip(turns, scores, strict=True)])
-    policy.learn([t.outcome() for t in turns], evidence)
-    beside_s = scoring - start + time.perf_counter() - learning
-    for t in turns:
+    evidence = drafter.commit([t.committed(s) for t, s in zip(results, scores, strict=True)])
+    policy.learn([t.outcome() for t in results], evidence)
+    overhead_s = scoring - start + time.perf_counter() - learning
+    for t in results:
         t.request.tally.add(t.draft, t.verdict, verify_s, t.seconds)
-        t.request.tally.beside_seconds += beside_s
+        t.request.tally.overhead_seconds += overhead_s
     audit(requests, target, drafter)
-    return turns
+    return results
 
 
 def audit(requests: Sequence[Request], target: Target, drafter: Drafter) -> None:
-    """Committed length = KV length of the target, which is what it believes; the drafter's cache is
-    no longer than that.
+    """Check that the target has cached all tokens but the pending one, and the drafter no more.
 
     Raises:
-        AuditError: they disagree.
+        AuditError: a cache disagrees with the tokens of its request.
     """
     for r in requests:
         target.audit(r.seq)
-        known, held = len(r.tokens), target.length(r.seq)
-        if held != known - 1:
-            raise AuditError(f"target holds {held} tokens of {known} known; expected {known - 1}")
+        tokens, cached = len(r.tokens), target.length(r.seq)
+        if cached != tokens - 1:
+            raise AuditError(
+                f"target has cached {cached} of {tokens} tokens; expected {tokens - 1}"
+            )
         cached = drafter.length(r.seq)
-        if cached > known:
-            raise AuditError(f"drafter holds {cached} tokens, more than the {known} known")
+        if cached > tokens:
+            raise AuditError(f"drafter has cached {cached} tokens; the request has only {tokens}")
 
 
 __all__ = ["RoundResult", "audit", "decode_round"]

@@ -1,4 +1,4 @@
-"""What is counted while a reply is made."""
+"""Counts and times of one request, for its statistics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from localspec.core.events import DrafterStats
 from localspec.core.values import Draft, Verdict
 
 _ENOUGH = 4
-"""Rounds without a draft that tell what plain decoding takes."""
+"""Rounds without a draft from which the time of plain decoding is taken."""
 
 
 @dataclass(slots=True)
@@ -19,8 +19,10 @@ class RequestStats:
     drafted: int = 0
     verified: int = 0
     accepted: int = 0
-    judged_at: list[int] = field(default_factory=list)
+    verified_at: list[int] = field(default_factory=list)
+    """By position in the draft."""
     accepted_at: list[int] = field(default_factory=list)
+    """By position in the draft."""
     by_drafter: dict[str, DrafterStats] = field(default_factory=dict)
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0
@@ -28,9 +30,9 @@ class RequestStats:
     plain_rounds: int = 0
     plain_seconds: float = 0.0
     plain_verify_seconds: float = 0.0
-    """Of the rounds without a draft, the target's passes."""
-    beside_seconds: float = 0.0
-    """What plain decoding would not do: planning, asking drafters, learning."""
+    """Target passes of the rounds without a draft."""
+    overhead_seconds: float = 0.0
+    """Planning, asking drafters and learning, which plain decoding is spared."""
 
     def add(self, draft: Draft, verdict: Verdict, verify_seconds: float, seconds: float) -> None:
         """Count one round."""
@@ -54,32 +56,32 @@ class RequestStats:
             was.accepted + accepted,
             was.seconds + draft.seconds,
         )
-        judged = verdict.verified if draft.is_chain else accepted
-        while len(self.judged_at) < judged:
-            self.judged_at.append(0)
+        verified = verdict.verified if draft.is_chain else accepted
+        while len(self.verified_at) < verified:
+            self.verified_at.append(0)
             self.accepted_at.append(0)
-        for i in range(judged):
-            self.judged_at[i] += 1
+        for i in range(verified):
+            self.verified_at[i] += 1
             self.accepted_at[i] += i < accepted
 
     def plain_token(
-        self, booked: float | None, decode_seconds: float, emitted: int
+        self, expected: float | None, decode_seconds: float, emitted: int
     ) -> float | None:
-        """Seconds of a token by plain decoding: its pass, and what each token of this reply took
-        beside passes and drafts. None where neither is known.
+        """Seconds per token of plain decoding: a target pass, and the time of this reply outside
+        passes and drafts, per token. None where neither is known.
 
-        ``booked`` is what the policy expects of a round without a draft now, if it measures. That
-        has work of its own in it, which plain decoding is spared.
+        ``expected`` is the policy's estimate of a round without a draft, if it measures. It
+        includes the policy's own work, which plain decoding is spared.
         """
-        if booked is None or not emitted:
+        if expected is None or not emitted:
             return self.plain_seconds / self.plain_rounds if self.plain_rounds else None
         if self.plain_rounds >= _ENOUGH:
             one = self.plain_verify_seconds / self.plain_rounds
         else:
             rounds = self.round_seconds - self.draft_seconds
-            one = booked * (self.verify_seconds / rounds if rounds > 0 else 1.0)
+            one = expected * (self.verify_seconds / rounds if rounds > 0 else 1.0)
         # Sampling, events and the rest are paid for every token, drafted or not.
-        rest = decode_seconds - self.beside_seconds - self.verify_seconds
+        rest = decode_seconds - self.overhead_seconds - self.verify_seconds
         return one + max(0.0, rest) / emitted
 
 

@@ -1,4 +1,4 @@
-"""The embedded pair: a toy that proves the machine. See MODEL_CARD.md beside this file."""
+"""The embedded pair, a toy for tests and first steps; MODEL_CARD.md describes it."""
 
 from __future__ import annotations
 

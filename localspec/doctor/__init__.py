@@ -1,24 +1,24 @@
-"""What is right and what is wrong with an installation: the checks behind ``localspec doctor``."""
+"""The checks of an installation: what ``localspec doctor`` runs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from localspec.doctor import build, network, pair, storage, system
-from localspec.doctor.examiner import Apart, Examiner, Here
+from localspec.doctor.examiner import Examiner, InProcessExaminer, SeparateExaminer
 from localspec.doctor.findings import Finding
 
-__all__ = ["Apart", "Examiner", "Finding", "Here", "diagnose"]
+__all__ = ["Examiner", "Finding", "InProcessExaminer", "SeparateExaminer", "diagnose"]
 
 
 def diagnose(*, offline: bool = False, examiner: Examiner | None = None) -> Iterator[Finding]:
     """All findings, each as soon as it is made; the slow ones come last.
 
     A check that cannot be made because of an earlier finding says so in a note: one cause gets one
-    fix. ``offline`` forbids connections, as the variables and the person's settings do.
-    ``examiner`` makes the checks that run llama.cpp: without one in processes of their own.
+    fix. ``offline`` forbids connections, as the variables and the user's settings do.
+    ``examiner`` runs the checks of llama.cpp; the default runs them in separate processes.
     """
-    examiner = Apart() if examiner is None else examiner
+    examiner = SeparateExaminer() if examiner is None else examiner
     yield from system.check()
     yield system.terminal()
     sound = yield from build.check()

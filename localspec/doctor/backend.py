@@ -1,4 +1,4 @@
-"""llama.cpp: whether it loads, what it is built for, what it could use and does not."""
+"""Checks of llama.cpp: whether it loads, its backend, its devices, and idle GPUs."""
 
 from __future__ import annotations
 

@@ -6,12 +6,13 @@ from collections.abc import Generator
 
 from localspec.doctor.findings import Finding
 from localspec.errors import LocalspecError
-from localspec.loading import soundness
-from localspec.loading.soundness import Build, Soundness
+from localspec.loading import build_record, soundness
+from localspec.loading.build_record import Build
+from localspec.loading.soundness import Soundness
 
 
 def check() -> Generator[Finding, None, bool]:
-    """One finding. Returns whether the library may be loaded into this process.
+    """Yield one finding. Returns whether the library may be loaded into this process.
 
     Where nothing could be proved, it may: what is wrong then shows better in the next findings.
     """
@@ -20,12 +21,12 @@ def check() -> Generator[Finding, None, bool]:
     except LocalspecError as error:
         yield Finding("build", "note", str(error))
         return True
-    yield finding(found, soundness.build())
+    yield finding(found, build_record.build())
     return found.sound
 
 
 def finding(found: Soundness, built: Build | None) -> Finding:
-    """The step of the ladder that the build stands on, and why it is not a higher one."""
+    """The step of the ladder of the current build, and why it is not a higher one."""
     details = {
         "sound": found.sound,
         "extra_buffers": found.extra_buffers,
@@ -36,7 +37,7 @@ def finding(found: Soundness, built: Build | None) -> Finding:
     reasons = [f"{rung} failed: {why}" for rung, why in built.failed.items()] if built else []
     if not found.sound:
         text = f"{how}, and not sound on this processor: {found.failed_plain}"
-        return Finding("build", "broken", text, soundness.rebuild_command(), details)
+        return Finding("build", "broken", text, build_record.rebuild_command(), details)
     if not found.extra_buffers:
         reasons.append(f"with repacked weights it failed: {found.failed}")
         how += ", and models are loaded without repacked weights"

@@ -1,4 +1,4 @@
-"""Checks that run llama.cpp, each in a process of its own: one may crash or hang, doctor goes on.
+"""Checks that run llama.cpp, each in a separate process: if one crashes or hangs, doctor continues.
 
 ``python -m localspec.doctor.examiner CHECK`` writes findings as lines of JSON.
 """
@@ -46,8 +46,8 @@ class Examiner(Protocol):
         ...
 
 
-class Apart:
-    """The checks, each in a process of its own."""
+class SeparateExaminer:
+    """Runs each check in a separate process."""
 
     def backend(self) -> Generator[Finding, None, bool]:
         """As `backend.check`."""
@@ -66,8 +66,8 @@ class Apart:
         return next(_examine(FIT))
 
 
-class Here:
-    """The checks in this process, which ends if llama.cpp crashes."""
+class InProcessExaminer:
+    """Runs the checks in this process, which ends if llama.cpp crashes."""
 
     def backend(self) -> Generator[Finding, None, bool]:
         """As `backend.check`."""
@@ -83,7 +83,7 @@ class Here:
 
 
 def _examine(check: str) -> Iterator[Finding]:
-    """What a check finds; a crash or a time-out is a finding too, the last one."""
+    """Findings of a check; a crash or a time-out is a finding too, the last one."""
     limit = _PATIENCE[check]
     with tempfile.TemporaryFile() as shared:
         shared.truncate(activity.SIZE)
@@ -124,7 +124,7 @@ def _failed(check: str, status: int | None, doing: str, native: str) -> Finding:
 
 
 def _main(check: str, shared: int) -> None:
-    """In the process of its own: findings go to stdout, what native code prints to stderr."""
+    """Run one check in a child process: findings go to stdout, native output to stderr."""
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as out:
         os.dup2(2, 1)
         faulthandler.enable()

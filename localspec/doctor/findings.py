@@ -1,4 +1,4 @@
-"""One line of a diagnosis."""
+"""A finding: one line of a diagnosis."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Status = Literal["ok", "note", "broken"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was looked at, how it is, and what to do about it."""
+    """The topic of a check, its result, and what to do about it."""
 
     topic: str
     status: Status

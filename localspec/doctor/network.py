@@ -22,7 +22,7 @@ _VARIABLES = ("LOCALSPEC_OFFLINE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 
 
 def forbidden_by(*, offline: bool) -> str | None:
-    """What forbids connections: the flag, a variable, or the person's settings."""
+    """What forbids connections: the flag, a variable, or the user's settings."""
     if offline:
         return "--offline"
     for name in _VARIABLES:
@@ -31,11 +31,11 @@ def forbidden_by(*, offline: bool) -> str | None:
     try:
         return "config.toml" if settings.settings().get("offline") is True else None
     except LocalspecError:
-        return None  # its own finding tells that; unreadable, it forbids nothing
+        return None  # another finding reports that; unreadable settings forbid nothing
 
 
 def check(*, offline: bool) -> Iterator[Finding]:
-    """One finding. Without the Hub all else works, so nothing here is ever broken."""
+    """Yield one finding, never "broken": all else works without the Hub."""
     address = (os.environ.get("HF_ENDPOINT") or _HUB).rstrip("/")
     reason = forbidden_by(offline=offline)
     if reason is not None:
@@ -43,19 +43,19 @@ def check(*, offline: bool) -> Iterator[Finding]:
         yield Finding("hub", "ok", text, details={"endpoint": address, "state": "offline"})
         return
     began = time.perf_counter()
-    trouble = _trouble(address)
-    if trouble is None:
+    problem = _problem(address)
+    if problem is None:
         text = f"{address} answers in {1000 * (time.perf_counter() - began):.0f} ms"
         yield Finding("hub", "ok", text, details={"endpoint": address, "state": "reachable"})
         return
-    text = f"{address} cannot be reached ({trouble}); what is on this machine works without it"
+    text = f"{address} cannot be reached ({problem}); what is on this machine works without it"
     fix = "check HF_ENDPOINT" if address != _HUB else "check the network, or work with --offline"
     details = {"endpoint": address, "state": "unreachable"}
     yield Finding("hub", "note", text, fix, details)
 
 
-def _trouble(address: str) -> str | None:
-    """Why the Hub does not answer within the time; None if it does, whatever it says."""
+def _problem(address: str) -> str | None:
+    """Why the Hub does not answer in time; None if it answers anything."""
     if not address.startswith(("http://", "https://")):
         return "not an http address"
     answers: queue.Queue[str | None] = queue.Queue()
@@ -73,7 +73,7 @@ def _trouble(address: str) -> str | None:
             reason = getattr(error, "reason", error)
             answers.put(" ".join(str(reason).split()))
 
-    # Looking up a name has no time limit of its own.
+    # Resolving a name has no time limit.
     threading.Thread(target=ask, daemon=True).start()
     try:
         return answers.get(timeout=_WAIT_S + 0.5)

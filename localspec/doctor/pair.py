@@ -1,4 +1,4 @@
-"""The embedded pair: whole, and how fast it answers; and how the usual model fits here."""
+"""Checks of the embedded pair (files, speed) and of the fit of the default model."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def _rate(stats: Sequence[Stats]) -> float:
 
 
 def fit() -> Finding:
-    """How the model that is used when none is named fits here: the person's own, else demo."""
+    """How the model that is used when none is named fits here: the user's own, else demo."""
     from localspec.models.catalog.resolve import resolve
     from localspec.models.memory.fit import fit_files
     from localspec.models.memory.planner import Wishes

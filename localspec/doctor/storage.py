@@ -1,4 +1,4 @@
-"""Folders, settings, the catalogue, and the cache that models are kept in."""
+"""Checks of folders, settings, the catalogue, and the cache of models."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WRITABLE = "set LOCALSPEC_HOME to a folder that you may write to"
 
 
 def check() -> Generator[Finding, None, bool]:
-    """All of these; returns whether our own folders can be written to."""
+    """All of these checks; returns whether localspec's folders are writable."""
     usable = True
     for name, folder in (
         ("config", paths.config_dir()),
@@ -97,7 +97,7 @@ def _models() -> Iterator[Finding]:
     yield Finding("models", "ok", text, details=details)
     if begun:
         text = f"{size_text(begun)} of unfinished downloads in {folder}"
-        yield Finding("models", "note", text, "`localspec pull` the same name to go on")
+        yield Finding("models", "note", text, "`localspec pull` the same name to continue")
 
 
 def _sizes(folder: Path) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Python, the packages that localspec needs, and the terminal."""
+"""Checks of Python, the packages that localspec needs, and the terminal."""
 
 from __future__ import annotations
 

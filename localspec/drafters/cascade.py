@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
-from localspec.core.plan import ANY, Evidence, Step
+from localspec.core.plan import Evidence
 from localspec.core.values import Draft, Logits, no_draft
-from localspec.drafters.base import Ask, Committed, Drafter, Fallible, Follows, Guesses
+from localspec.drafters.base import Ask, Committed, Drafter
 
 
-class Cascade:
-    """Asks the first drafter, then the next one for those left without a draft."""
+class Cascade(Drafter):
+    """Asks the first drafter, then the next one for requests still without a draft.
+
+    The round addresses its `members` one by one, as the plan says.
+    """
 
     def __init__(self, drafters: Sequence[Drafter]) -> None:
         if not drafters:
@@ -19,22 +21,19 @@ class Cascade:
         self._drafters = tuple(drafters)
         self.name = ",".join(d.name for d in self._drafters)
 
+    @property
+    def members(self) -> Sequence[Drafter]:
+        """Its drafters."""
+        return self._drafters
+
     def propose(self, asks: Sequence[Ask]) -> list[Draft]:
-        """One draft an ask, from the first drafter of its plan that has one."""
-        drafts: list[Draft] = [no_draft(self.name) for _ in asks]
-        for turn in range(max((len(ask.plan.steps) for ask in asks), default=0)):
-            for drafter in self._drafters:
-                here = [
-                    i
-                    for i, ask in enumerate(asks)
-                    if not len(drafts[i])
-                    and turn < len(ask.plan.steps)
-                    and ask.plan.steps[turn].source in {drafter.name, ANY}
-                ]
-                if here:
-                    told = [_ask(asks[i], asks[i].plan.steps[turn]) for i in here]
-                    for i, draft in zip(here, drafter.propose(told), strict=True):
-                        drafts[i] = draft
+        """One draft for each ask, from the first drafter that has one."""
+        drafts = [no_draft(self.name) for _ in asks]
+        for drafter in self._drafters:
+            left = [i for i, draft in enumerate(drafts) if not len(draft)]
+            if left:
+                for i, draft in zip(left, drafter.propose([asks[i] for i in left]), strict=True):
+                    drafts[i] = draft
         return drafts
 
     def commit(self, news: Sequence[Committed]) -> list[Evidence]:
@@ -42,23 +41,20 @@ class Cascade:
         return [found for drafter in self._drafters for found in drafter.commit(news)]
 
     def follow(self, seq: int, tokens: Sequence[int], upto: int) -> None:
-        """Tell those that follow the target; see `Follows`."""
+        """Tell every drafter."""
         for drafter in self._drafters:
-            if isinstance(drafter, Follows):
-                drafter.follow(seq, tokens, upto)
+            drafter.follow(seq, tokens, upto)
 
     @property
-    def trouble(self) -> str | None:
-        """Of the first drafter that has any; see `Fallible`."""
-        troubles = (d.trouble for d in self._drafters if isinstance(d, Fallible))
-        return next((trouble for trouble in troubles if trouble is not None), None)
+    def problem(self) -> str | None:
+        """The problem of the first drafter that has one."""
+        problems = (drafter.problem for drafter in self._drafters)
+        return next((problem for problem in problems if problem is not None), None)
 
     def logits(self, seq: int, tokens: Sequence[int]) -> Logits | None:
-        """What the first drafter with an opinion makes of a place; see `Guesses`."""
-        for drafter in self._drafters:
-            if isinstance(drafter, Guesses):
-                return drafter.logits(seq, tokens)
-        return None
+        """The logits of the first drafter that has any."""
+        rows = (drafter.logits(seq, tokens) for drafter in self._drafters)
+        return next((row for row in rows if row is not None), None)
 
     def length(self, seq: int) -> int:
         """The longest of its drafters' caches."""
@@ -70,5 +66,4 @@ class Cascade:
             drafter.close(seq)
 
 
-def _ask(ask: Ask, step: Step) -> Ask:
-    return dataclasses.replace(ask, budget=step.budget, pace=step.pace, look=step.look)
+__all__ = ["Cascade"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import secrets
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -50,6 +51,23 @@ def replace(path: Path, parts: Iterable[bytes], *, mode: int = 0o600) -> None:
             file.write(part)
 
 
+def replace_shared(path: Path, text: str) -> None:
+    """Write a small UTF-8 file that other programs read too: permissions follow the umask, and the
+    file is not synced, since its loss after a crash costs little.
+
+    Raises:
+        OSError: it cannot be written; what was at ``path`` is there still.
+    """
+    part = path.with_name(f".{path.name[:40]}-{secrets.token_hex(4)}.tmp")
+    try:
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise
+
+
 def create(path: Path, data: bytes) -> None:
     """Write a file where there is none.
 
@@ -89,4 +107,4 @@ def sync_folder(folder: Path) -> None:
             os.close(handle)
 
 
-__all__ = ["create", "replace", "replacing", "sync_folder"]
+__all__ = ["create", "replace", "replace_shared", "replacing", "sync_folder"]

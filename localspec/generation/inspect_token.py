@@ -1,4 +1,4 @@
-"""One place of a reply, looked at again: what the target and the draft model made of it."""
+"""One position of a reply, computed again: the probabilities of target and draft model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from localspec.core.events import Candidate, Examination
 from localspec.core.logits import LogitsProcessor, Sampling
 from localspec.core.noise import Noise
 from localspec.core.values import Distribution, Logits
-from localspec.drafters.base import Drafter, Guesses
+from localspec.drafters.base import Drafter
 from localspec.errors import NothingAllowedError, NotNumbersError
 from localspec.verifiers.near_tie import Choice
 
@@ -29,15 +29,15 @@ def examination(
     noise: Noise,
     text: Callable[[int], str],
 ) -> Examination:
-    """What stood behind ``token`` after the tokens ``before``.
+    """The candidates for the place of ``token`` after the tokens ``before``.
 
-    ``row`` (V,) are the target's logits there; ``text`` says what a token reads like.
+    ``row`` (V,) are the target's logits there; ``text`` returns the text of a token.
     """
     processor = LogitsProcessor(sampling, len(row))
     past = before[-processor.lookback :] if processor.lookback else []
     p = processor(row, past)
-    guess = drafter.logits(seq, before) if isinstance(drafter, Guesses) else None
-    q = None if guess is None else _guessed(processor, guess, past)
+    draft_row = drafter.logits(seq, before)
+    q = None if draft_row is None else _drafted(processor, draft_row, past)
     model = _softmax(row)
 
     def candidate(token: int) -> Candidate:
@@ -57,10 +57,10 @@ def examination(
     )
 
 
-def _guessed(processor: LogitsProcessor, guess: Logits, past: Sequence[int]) -> Distribution | None:
-    """What the draft makes of the place; None where it has no token to propose there."""
+def _drafted(processor: LogitsProcessor, row: Logits, past: Sequence[int]) -> Distribution | None:
+    """The draft's q; None where it has no token to propose."""
     try:
-        return processor(guess, past)
+        return processor(row, past)
     except (NotNumbersError, NothingAllowedError):
         return None
 
@@ -73,6 +73,8 @@ def _softmax(row: Logits) -> Logits:
 def _gap(
     row: Logits, before: list[int], tokens: Sequence[int], sampling: Sampling, noise: Noise
 ) -> float:
-    """As `localspec.bench.exactness` has it: twice what every logit must be able to move."""
+    """The gap as `localspec.bench.exactness` defines it: twice the distance by which every logit
+    must be able to move.
+    """
     choice = Choice(before, sampling, noise, len(row))
     return 2 * max(choice.distance(row, token) for token in tokens)

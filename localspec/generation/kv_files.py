@@ -1,8 +1,8 @@
-"""Saved KV caches of conversations: files that spare a long chat from being read again.
+"""Saved KV caches of conversations: files that spare reading a long chat again.
 
-Each folder belongs to one setting (model file, KV type, context, devices, build of llama.cpp): a
-state of another one is never even looked at. The least recently used files go when all of them take
-more than their share of the disk.
+Each folder belongs to one setting (model file, KV type, context, devices, build of llama.cpp);
+states of other settings are never opened. The least recently used files are removed when all of
+them together exceed the limit.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _CHUNK = 1 << 22
 _LARGEST_HEADER = 1 << 28
 _STALE_SECONDS = 3600
 LIMIT = 4 << 30
-"""Bytes that all states together may take; never more than half of what is free."""
+"""Most bytes of all states together; never more than half of the free space."""
 
 
 class DamagedError(Exception):
-    """A file that is not what was written."""
+    """The content of a file is not what was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,29 +41,29 @@ class Saved:
     """A state on disk."""
 
     path: Path
-    held: tuple[int, ...]
+    cached: tuple[int, ...]
     """Tokens in the KV cache."""
     text: str
-    """A prompt, or a prompt and its reply,"""
+    """Text of the prompt, with its reply if there was one."""
     tokens: tuple[int, ...]
-    """and the tokens that it was made of."""
+    """Tokens of `text`."""
     rate: float
     """Tokens per second at which prompts were read when it was written."""
     n_bytes: int
-    """Of the state."""
+    """Size of the state."""
 
 
 class KvStore:
     """The states of one setting."""
 
     def __init__(self, identity: str, root: Path | None = None, limit: int = LIMIT) -> None:
-        """``identity`` stands for all that a state depends on."""
+        """``identity`` names everything that a state depends on."""
         self._root = root or paths.cache_dir() / "states"
         self._folder = self._root / identity
         self._limit = limit
 
     def saved(self) -> tuple[list[Saved], list[Path]]:
-        """What is there, the least recently used first; and damaged files, which are removed."""
+        """The saved states, the least recently used first; and damaged files, which are removed."""
         found, damaged = [], []
         for path in sorted(self._folder.glob("*.state"), key=_used):
             try:
@@ -77,7 +77,7 @@ class KvStore:
         return found, damaged
 
     def load(self, saved: Saved) -> bytearray:
-        """The state itself.
+        """The bytes of a state.
 
         Raises:
             DamagedError: it is not what was written; the file is removed.
@@ -100,22 +100,22 @@ class KvStore:
     def put(
         self,
         *,
-        held: Sequence[int],
+        cached: Sequence[int],
         text: str,
         tokens: Sequence[int],
         rate: float,
         state: memoryview,
         cancelled: Callable[[], bool] = lambda: False,
     ) -> bool:
-        """Write a state; those of the same conversation that hold less go. Whether it was done:
-        not where ``cancelled`` says so meanwhile, or where it is larger than the limit.
+        """Write a state, and remove those of its beginnings. Returns whether it was written: not
+        where ``cancelled`` returns true meanwhile, nor where it is larger than the limit.
 
         Raises:
-            OSError: it cannot be written; nothing is left of it.
+            OSError: it cannot be written; no partial file remains.
         """
         paths.make(self._folder)
         header = json.dumps(
-            {"held": list(held), "text": text, "tokens": list(tokens), "rate": rate}
+            {"held": list(cached), "text": text, "tokens": list(tokens), "rate": rate}
         ).encode("utf-8", "surrogatepass")
         start = _MAGIC + _LENGTH.pack(len(header), len(state)) + header
         if not self._make_room(len(start) + len(state) + _DIGEST):
@@ -134,23 +134,23 @@ class KvStore:
                     digest.update(chunk)
                     file.write(chunk)
                 file.write(digest.digest())
-            name = hashlib.sha256(json.dumps(list(held)).encode()).hexdigest()[:24]
+            name = hashlib.sha256(json.dumps(list(cached)).encode()).hexdigest()[:24]
             part.replace(self._folder / f"{name}.state")
         except BaseException:
             remove(part)
             raise
-        self._drop_beginnings(held, keep=self._folder / f"{name}.state")
+        self._drop_beginnings(cached, keep=self._folder / f"{name}.state")
         return True
 
-    def _drop_beginnings(self, held: Sequence[int], keep: Path) -> None:
+    def _drop_beginnings(self, cached: Sequence[int], keep: Path) -> None:
         for saved in self.saved()[0]:
-            n = len(saved.held)
-            if saved.path != keep and n <= len(held) and saved.held == tuple(held[:n]):
+            n = len(saved.cached)
+            if saved.path != keep and n <= len(cached) and saved.cached == tuple(cached[:n]):
                 remove(saved.path)
 
     def _make_room(self, wanted: int) -> bool:
         """Remove the least recently used states, of all settings, until ``wanted`` bytes fit."""
-        for part in self._root.glob("*/*.part"):  # whoever wrote it was killed
+        for part in self._root.glob("*/*.part"):  # its writer was killed
             if time.time() - _used(part) > _STALE_SECONDS:
                 remove(part)
         files = sorted(self._root.glob("*/*.state"), key=_used)
@@ -168,7 +168,7 @@ class KvStore:
 
 
 def remove(path: Path) -> None:
-    """Remove a file; if that fails, the next one who needs room tries again."""
+    """Remove a file; where that fails, the next write that needs room tries again."""
     with contextlib.suppress(OSError):
         path.unlink()
 
@@ -197,7 +197,7 @@ def _header(path: Path, start: bytes, read: Callable[[int], bytes]) -> Saved:
         data = json.loads(read(n_header).decode("utf-8", "surrogatepass"))
         return Saved(
             path=path,
-            held=tuple(data["held"]),
+            cached=tuple(data["held"]),
             text=str(data["text"]),
             tokens=tuple(data["tokens"]),
             rate=float(data["rate"]),

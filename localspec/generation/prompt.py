@@ -1,4 +1,4 @@
-"""What a model reads for a conversation: its template's text, as the tokens it was made of."""
+"""Builds prompts: the chat template's text of a conversation, and its tokens."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _RESERVE_FRACTION = 4
 
 
 class Tokenizer(Protocol):
-    """What a prompt needs of a model."""
+    """The vocabulary of a model, as far as prompts need it."""
 
     @property
     def template(self) -> str | None:
@@ -53,12 +53,12 @@ class Tokenizer(Protocol):
 
 
 class PromptBuilder:
-    """Builds the prompts of one model, and remembers the tokens of the conversations it had."""
+    """Builds the prompts of one model, and reuses the tokens of earlier conversations."""
 
     def __init__(
         self, model: Tokenizer, capacity: int, cancelled: Callable[[], bool] = lambda: False
     ) -> None:
-        """``capacity`` is the tokens of the context; ``cancelled`` ends a template that runs."""
+        """``capacity`` is the context size in tokens; ``cancelled`` ends a running template."""
         self._model = model
         self._capacity = capacity
         bos, eos = (model.marker(model.special_ids[name]) for name in ("bos", "eos"))
@@ -66,7 +66,7 @@ class PromptBuilder:
             model.template or PLAIN_TEMPLATE, bos=bos, eos=eos, cancelled=cancelled
         )
         self.stop = () if model.template else PLAIN_STOP
-        """Texts that end a reply, beside those that the person names."""
+        """Texts that end a reply, in addition to those of the request."""
         self.transcript = Transcript(
             lambda text: model.tokenize(
                 text,
@@ -75,15 +75,15 @@ class PromptBuilder:
             ),
             lambda text: model.tokenize(text, special=True),
         )
-        self.said: tuple[str, list[int]] = ("", [])
-        """What was said last, and the tokens it was made of."""
+        self.conversation: tuple[str, list[int]] = ("", [])
+        """Text and tokens of the last conversation, its reply included."""
 
     def render(self, messages: Sequence[Message]) -> str:
         """The whole conversation as text, see `Template.render`."""
         return self._template.render(messages)
 
     def chat(self, messages: Sequence[Message], max_tokens: int | None) -> Prompt:
-        """What is read for a conversation: as much of it as leaves room for the reply.
+        """The prompt of a conversation: as much of it as leaves room for the reply.
 
         Raises:
             UsageError, ContextError: see `fit`.
@@ -92,7 +92,7 @@ class PromptBuilder:
         return fit(messages, self._template, self.transcript.encode, self._capacity, reserve)
 
     def bare(self, text: str) -> list[int]:
-        """What is read for a text that is to be gone on with.
+        """The tokens of a text to be continued without a chat template.
 
         Raises:
             UsageError: it is empty.
@@ -109,12 +109,12 @@ class PromptBuilder:
         return tokens
 
     def remember(self, prompt: Prompt, reply: Reply) -> None:
-        """That the reply's text stands for its tokens, when the next turn quotes it."""
+        """Record the tokens of the reply, for the next turn that quotes its text."""
         tokens = list(reply.tokens)
         if tokens and tokens[-1] in self._model.end_ids:
             tokens.pop()
-        self.said = prompt.text + reply.text, [*prompt.tokens, *tokens]
-        self.transcript.remember(*self.said)
+        self.conversation = prompt.text + reply.text, [*prompt.tokens, *tokens]
+        self.transcript.remember(*self.conversation)
 
 
 __all__ = ["PromptBuilder", "Tokenizer"]

@@ -174,11 +174,11 @@ class RequestRunner:
     def rest(self, cancelled: Callable[[], bool]) -> None:
         """Save the KV cache of the conversation, if that is wanted and nothing runs."""
         self.require_open()
-        cache: PrefixCache | None = self.prefill.resuming
+        cache: PrefixCache | None = self.prefill.prefix_cache
         if cache is None or not self._busy.acquire(blocking=False):
             return
         try:
-            cache.keep(_SEQ, self.prefill.held, *self.prompts.said, cancelled)
+            cache.save(_SEQ, self.prefill.cached, *self.prompts.conversation, cancelled)
         finally:
             self._busy.release()
 
@@ -189,7 +189,7 @@ class RequestRunner:
             UsageError: closed.
         """
         self.require_open()
-        self.prefill.held = []
+        self.prefill.cached = []
         self._pair.target.truncate(_SEQ, 0)
 
     def _chat(
@@ -197,8 +197,8 @@ class RequestRunner:
     ) -> Iterator[ReplyEvent]:
         self.require_open()
         pair = self._pair
-        if self.prefill.resuming is not None:
-            self.prefill.resuming.prepare()
+        if self.prefill.prefix_cache is not None:
+            self.prefill.prefix_cache.prepare()
         self._running = interrupt
         prompt = self.prompts.chat(request.messages, request.max_tokens)
         if prompt.dropped:
@@ -250,7 +250,7 @@ class RequestRunner:
             finally:
                 # Also where the caller stops reading events in the middle of a reply.
                 if not self._closed:
-                    self.prefill.keep(generation.tokens)
+                    self.prefill.sync(generation.tokens)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -265,7 +265,7 @@ class RequestRunner:
             yield
         except LocalspecError:
             if not self._closed:
-                self.prefill.forget()
+                self.prefill.reset()
             raise
         finally:
             self._busy.release()

@@ -1,4 +1,4 @@
-"""One reply in the making: rounds in, events out."""
+"""One reply being generated: rounds in, events out."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Protocol
 from localspec.core.events import FinishReason, Reply, ReplyEvent, Round, Speculation, Stats, Token
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
-from localspec.core.plan import Standing
+from localspec.core.plan import RequestState
 from localspec.core.target import Target
-from localspec.decode.request import Request
+from localspec.decode.request import Request, StopRule
 from localspec.decode.round import RoundResult, decode_round
 from localspec.drafters.base import Drafter
 from localspec.generation.detokenizer import TextStream
@@ -21,47 +21,40 @@ from localspec.verifiers import Verifier
 
 
 def new_seed() -> int:
-    """A seed for a request that brought none."""
+    """A random seed for a request without one."""
     return secrets.randbits(32)
 
 
 class Pieces(Protocol):
-    """What an ending needs to know of a model."""
+    """Turns tokens into bytes, and knows which end a reply."""
 
     @property
     def end_ids(self) -> frozenset[int]: ...
     def piece(self, token: int) -> bytes: ...
 
 
-class StopCondition:
-    """Decides with every emitted token whether the reply ends, and holds the text so far."""
+class StopCondition(StopRule):
+    """Ends a reply at the model's end tokens or a stop string, and builds its text."""
 
     def __init__(self, model: Pieces, stop: tuple[str, ...]) -> None:
-        self.model = model
+        self._model = model
+        self.end_ids = model.end_ids
         self.stream = TextStream(stop)
-        self.texts: list[str] = []
-        """One text a token, since the last `drain`."""
 
-    def __call__(self, token: int) -> FinishReason | None:
-        """Take one more token."""
-        if token in self.model.end_ids:
-            self.texts.append("")
-            return "stop"
-        self.texts.append(self.stream.feed(self.model.piece(token)))
-        return "stop" if self.stream.stopped else None
+    def take(self, token: int) -> tuple[str, FinishReason | None]:
+        """See `StopRule.take`."""
+        if token in self.end_ids:
+            return "", "stop"
+        text = self.stream.feed(self._model.piece(token))
+        return text, "stop" if self.stream.stopped else None
 
-    def drain(self, *, final: bool) -> list[str]:
-        """The texts of the tokens since the last call; the last one with all that was held."""
-        if final:
-            rest = self.stream.finish()
-            if self.texts:
-                self.texts[-1] += rest
-        texts, self.texts = self.texts, []
-        return texts
+    def finish(self) -> str:
+        """See `StopRule.finish`."""
+        return self.stream.finish()
 
 
 class Generation:
-    """A request, its text and its clock."""
+    """A request with its text and its times."""
 
     def __init__(
         self,
@@ -75,12 +68,9 @@ class Generation:
     ) -> None:
         self._n_prompt = len(prompt)
         self._ending = ending
-        self._request = Request(
-            seq, list(prompt), processor, noise, limit, ending, ending.model.end_ids
-        )
+        self._request = Request(seq, list(prompt), processor, noise, limit, ending)
         self._cached = 0
         self._began = self._decoding = time.perf_counter()
-        self._ended: float | None = None
         self.last_verify = (0, 0.0)
         """Width and seconds of the last target pass."""
 
@@ -90,57 +80,56 @@ class Generation:
         return self._request.tokens
 
     @property
-    def standing(self) -> Standing:
-        """What a policy may know of it."""
-        return self._request.standing
+    def state(self) -> RequestState:
+        """What the policy is told of it."""
+        return self._request.state
 
     @property
     def finish(self) -> FinishReason | None:
-        """Why it ended; None while it goes on."""
+        """Why it ended; None while it runs."""
         return self._request.finish
 
     def start_reading(self, cached: int) -> None:
-        """The prompt is being read, ``cached`` tokens of it need not be."""
+        """Prefill begins; ``cached`` tokens of the prompt are in the KV cache already."""
         self._cached = cached
         self._began = time.perf_counter()
 
     def start_decoding(self) -> None:
-        """The prompt is read."""
+        """Prefill is over."""
         self._decoding = time.perf_counter()
 
     def interrupt(self) -> None:
-        """End it here, keeping what was emitted."""
+        """End the reply here; emitted tokens stay."""
         self._request.finish = "interrupt"
 
     def round(
         self, target: Target, drafter: Drafter, verifier: Verifier, policy: Policy
     ) -> Iterator[ReplyEvent]:
         """One round and its events."""
-        (turn,) = decode_round([self._request], target, drafter, verifier, policy)
-        self.last_verify = (1 + len(turn.draft), turn.verify_seconds)
-        texts = self._ending.drain(final=self.finish is not None)
-        for item, text in zip(turn.emitted, texts, strict=True):
-            yield Token(item.token, text, item.origin, item.source)
-        yield self._event(turn, policy.speculation)
+        (result,) = decode_round([self._request], target, drafter, verifier, policy)
+        self.last_verify = (1 + len(result.draft), result.verify_seconds)
+        for item in result.emitted:
+            yield Token(item.token, item.text, item.origin, item.source)
+        yield self._event(result, policy.speculation)
 
-    def _event(self, turn: RoundResult, speculation: Speculation) -> Round:
+    def _event(self, result: RoundResult, speculation: Speculation) -> Round:
         return Round(
-            drafted=len(turn.draft),
-            verified=turn.verdict.verified,
-            accepted=len(turn.verdict.path),
-            emitted=len(turn.emitted),
-            draft_seconds=turn.draft.seconds,
-            verify_seconds=turn.verify_seconds,
-            seconds=turn.seconds,
-            source=turn.draft.source,
+            drafted=len(result.draft),
+            verified=result.verdict.verified,
+            accepted=len(result.verdict.path),
+            emitted=len(result.emitted),
+            draft_seconds=result.draft.seconds,
+            verify_seconds=result.verify_seconds,
+            seconds=result.seconds,
+            source=result.draft.source,
             context_used=len(self.tokens),
             speculation=speculation,
         )
 
     def reply(self, policy: Policy) -> Reply:
-        """The whole of it."""
+        """The whole reply."""
         now = time.perf_counter()
-        self._ending.drain(final=True)
+        self._ending.finish()  # an interrupted reply may still hold text back
         tally, emitted = self._request.tally, self._request.emitted
         read = self._decoding > self._began
         decode_seconds = now - self._decoding if read else 0.0
@@ -160,7 +149,7 @@ class Generation:
                 verified=tally.verified,
                 accepted=tally.accepted,
                 per_position=tuple(
-                    hit / n for hit, n in zip(tally.accepted_at, tally.judged_at, strict=True)
+                    hit / n for hit, n in zip(tally.accepted_at, tally.verified_at, strict=True)
                 ),
                 by_drafter=dict(tally.by_drafter),
                 prompt_seconds=(self._decoding if read else now) - self._began,

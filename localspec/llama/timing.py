@@ -8,10 +8,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
 from localspec.llama.context import Context
+from localspec.llama.heads.dflash import Blocks, block_seconds
 from localspec.llama.heads.medusa import Medusa
 from localspec.llama.passes import Passes, ordinary_tokens
 from localspec.processes.activity import doing
@@ -171,33 +173,97 @@ def pass_seconds(context: Context, width: int, tries: int = 5, budget_s: float =
     return statistics.median(seconds)
 
 
-@dataclass(frozen=True, slots=True)
-class Timed:
+class Timed(Protocol):
     """What a drafter computes with, as far as its price goes."""
 
+    @property
+    def path(self) -> Path:
+        """The file of its weights."""
+        ...
+
+    @property
+    def layers(self) -> int:
+        """Layers on a GPU."""
+        ...
+
+    @property
+    def threads(self) -> int:
+        """Threads that compute it."""
+        ...
+
+    def seconds(self) -> float:
+        """Measure what a drafted token costs now, in seconds."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TimedContext:
+    """A drafter that makes a pass for each token."""
+
+    context: Context
+
+    @property
+    def path(self) -> Path:
+        """See `Timed`."""
+        return self.context.model.path
+
+    @property
+    def layers(self) -> int:
+        """See `Timed`."""
+        return self.context.model.gpu_layers
+
+    @property
+    def threads(self) -> int:
+        """See `Timed`."""
+        return self.context.threads
+
+    def seconds(self) -> float:
+        """See `Timed`."""
+        return least_seconds(Passes(self.context).seconds, [1], _DRAFT_S)[1]
+
+
+@dataclass(frozen=True, slots=True)
+class TimedBlocks:
+    """A DFlash head, which guesses a block of tokens in one pass."""
+
+    head: Blocks
+
+    @property
+    def path(self) -> Path:
+        """See `Timed`."""
+        return self.head.model.path
+
+    @property
+    def layers(self) -> int:
+        """See `Timed`."""
+        return self.head.model.gpu_layers
+
+    @property
+    def threads(self) -> int:
+        """See `Timed`."""
+        return self.head.threads
+
+    def seconds(self) -> float:
+        """See `Timed`."""
+        return block_seconds(self.head)
+
+
+@dataclass(frozen=True, slots=True)
+class TimedMedusa:
+    """Medusa heads, all computed at once."""
+
+    heads: Medusa
+    width: int
+    """Numbers of a hidden state."""
     path: Path
-    """Of its file."""
     layers: int
-    """On a GPU."""
     threads: int
-    seconds: Callable[[], float]
-    """Measures what a drafted token costs now."""
 
-
-def of_context(context: Context) -> Timed:
-    """Of a drafter that makes a pass for each token."""
-
-    def seconds() -> float:
-        return least_seconds(Passes(context).seconds, [1], _DRAFT_S)[1]
-
-    return Timed(context.model.path, context.model.gpu_layers, context.threads, seconds)
-
-
-def guess_seconds(heads: Medusa, width: int, tries: int = 5) -> float:
-    """Median seconds of all Medusa heads in one computation, for each of the tokens they guess."""
-    states, seconds = np.zeros((1, width), np.float32), []
-    for _ in range(1 + tries):
-        began = time.perf_counter()
-        heads.guess(states, heads.count)
-        seconds.append(time.perf_counter() - began)
-    return statistics.median(seconds[1:]) / heads.count
+    def seconds(self, tries: int = 5) -> float:
+        """Median seconds of all heads in one computation, for each of the tokens they guess."""
+        states, seconds = np.zeros((1, self.width), np.float32), []
+        for _ in range(1 + tries):
+            began = time.perf_counter()
+            self.heads.guess(states, self.heads.count)
+            seconds.append(time.perf_counter() - began)
+        return statistics.median(seconds[1:]) / self.heads.count

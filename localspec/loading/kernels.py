@@ -1,14 +1,14 @@
-"""Which kernels compute a target: those for weights in extra buffers, or the plain ones.
+"""The choice of kernels for a target: those for weights in extra buffers, or the plain ones.
 
 At load llama.cpp copies quantized weights into the order that the processor's own kernels want
-(repacked weights, AMX tiles: "extra buffers"). On one processor that makes single tokens faster and
-several at once slower, on another the reverse. So where a pair is loaded that drafts, both are
-measured once, in turns, and what promises more tokens per second with drafting is kept for every
-later load of the target, whatever drafts then: the two kinds of kernels differ in the last bits, so
-plain and drafted decoding must use the same.
+(repacked weights, AMX tiles: "extra buffers"). On one processor that makes single tokens faster
+and several at once slower, on another the reverse. Where a pair is loaded that drafts, both are
+measured once, in turns. The kernels that promise more tokens per second with drafting are saved
+for every later load of the target, whatever drafts then: logits of the two differ in the last
+bits, so plain and drafted decoding must use the same kernels.
 
-The plain kernels compute from the file as it is mapped. So the second load copies nothing, and
-takes memory for a small context only, beside the file's pages that the first load has just read.
+The plain kernels compute from the file as it is mapped: the second load copies nothing, and adds
+only the memory of a small context to the file's pages, which the first load has just read.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from localspec.policy.storage import name_of, write
 from localspec.policy.theory import best_fixed
 
 SECONDS = 2.0
-"""What a trial may take, the second load included."""
+"""Seconds that a trial may take, the second load included."""
 _LOAD_S = 1.0
-"""The part of it that the second load may take."""
+"""Seconds of a trial that the second load may take."""
 _FORMAT = 1
 _TRIES = 3
-"""Loads that found a trial too slow, after which none is made any more."""
+"""Loads that found a trial too slow, after which no further trial is made."""
 _LEAST_BYTES = 64 << 20
 """A smaller target is fast either way, and loading it twice would double its start."""
 _LONGEST_PASS_S = 0.15
-"""Of one token; beyond it a trial cannot see several widths of both in time."""
+"""Seconds of a pass over one token, beyond which a trial cannot measure enough widths in time."""
 _SPARE_BYTES = 512 << 20
 """Free memory beyond the file's own pages."""
 _USUAL = 0.8
-"""Acceptance that drafts are compared at: about that of a good draft model on chat and code."""
+"""Acceptance that the comparison assumes: about that of a good draft model on chat and code."""
 _MUST_GAIN = 1.05
-"""The plain kernels must be this much faster: less is within what measurements vary."""
+"""The plain kernels must be this much faster: smaller gains are within measurement noise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Kernels:
     why: str
 
     def describe(self, model: Model) -> str:
-        """The kernels in use, and why."""
+        """The kernels in use and the reason, in words for users."""
         kind = "extra buffers" if model.uses_extra_buffers else "plain"
         return f"{kind} ({self.why})"
 
@@ -75,42 +75,42 @@ NOT_COMPARED = _uncompared("the draft length is given, or nothing drafts")
 
 @dataclass(frozen=True, slots=True)
 class Trials:
-    """The choice for one target, as it is going to be placed; kept in a file."""
+    """Makes the choice for one target as it is going to be placed, and saves it in a file."""
 
     parts: Parts
     """Loads it."""
     target: Path
 
     def bound(self) -> Kernels | None:
-        """What this machine allows, where it leaves no choice."""
+        """The kernels that must be used on this machine; None where there is a choice."""
         return None if self.parts.extra_buffers else UNSOUND
 
     def known(self) -> Kernels | None:
-        """What this machine allows or an earlier load found; None where it is to be found."""
+        """The kernels that must be used or that an earlier load chose; None: to be measured."""
         return self.bound() or self._found()
 
     def _found(self) -> Kernels | None:
-        kept = self._kept()
-        return kept[0] if kept is not None and kept[1] >= _TRIES else None
+        saved = self._saved()
+        return saved[0] if saved is not None and saved[1] >= _TRIES else None
 
-    def _kept(self) -> tuple[Kernels, int] | None:
-        """What is in the file, and after how many trials; a damaged file is as good as none."""
+    def _saved(self) -> tuple[Kernels, int] | None:
+        """The choice in the file and the number of its trials; None for no or a damaged file."""
         try:
-            kept = json.loads(self._file.read_text(encoding="utf-8"))
-            if kept["format"] != _FORMAT or not isinstance(kept["extra_buffers"], bool):
+            facts = json.loads(self._file.read_text(encoding="utf-8"))
+            if facts["format"] != _FORMAT or not isinstance(facts["extra_buffers"], bool):
                 return None
-            return Kernels(kept["extra_buffers"], str(kept["why"])), int(kept["tries"])
+            return Kernels(facts["extra_buffers"], str(facts["why"])), int(facts["tries"])
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
 
     def choose(
         self, context: Context, next_layers: bool, draft_bytes: int
     ) -> tuple[Kernels, Model]:
-        """The choice, and the model loaded so: that of ``context``, which uses extra buffers, or
-        another beside it. ``draft_bytes`` are those of the draft, 0 where none computes.
+        """The choice, and the model loaded with it: that of ``context``, which uses extra buffers,
+        or a second one. ``draft_bytes`` is the size of the draft, 0 where nothing computes drafts.
 
         Raises:
-            Interrupted: as loading a model.
+            Interrupted: loading the second model was cancelled.
         """
         began = time.perf_counter()
         extra = context.model
@@ -129,25 +129,25 @@ class Trials:
         except OutOfMemoryError:
             self._unload_all_but(extra)
             return _uncompared("too little free memory"), extra
-        kept = extra if chosen.extra_buffers else plain
-        self._unload_all_but(kept)
-        return chosen, kept
+        better = extra if chosen.extra_buffers else plain
+        self._unload_all_but(better)
+        return chosen, better
 
     def _again(self, why: str) -> Kernels:
-        """Extra buffers stay, and the next load tries again: the machine may have been busy. It
-        was not, where one load after the other found so.
+        """Extra buffers for now. The machine may have been busy, so the next loads try again, until
+        `_TRIES` of them ended so.
         """
-        before = self._kept()
-        return self._keep(_uncompared(why), 1 + (before[1] if before is not None else 0))
+        before = self._saved()
+        return self._save(_uncompared(why), 1 + (before[1] if before is not None else 0))
 
-    def _unload_all_but(self, kept: Model) -> None:
-        """Of the two; with the contexts made of it."""
+    def _unload_all_but(self, better: Model) -> None:
+        """Free the other one of the two models, with its contexts."""
         for part in list(self.parts.loaded):
-            if isinstance(part, Model) and part.path == self.target and part is not kept:
+            if isinstance(part, Model) and part.path == self.target and part is not better:
                 self.parts.unload(part)
 
     def _why_not(self, context: Context) -> str | None:
-        """Why a trial would be of no use, or has no room; None if it may be made."""
+        """Why a trial is useless or has no memory; None if it may be made."""
         model = context.model
         if model.n_bytes < _LEAST_BYTES:
             return "the target is small"
@@ -158,7 +158,7 @@ class Trials:
         return None
 
     def _loaded_plain(self, next_layers: bool, began: float) -> Model | None:
-        """The target without extra buffers; None where that takes too long."""
+        """The target loaded without extra buffers; None where that takes too long."""
         cancelled = self.parts.cancelled
 
         def late() -> bool:
@@ -181,7 +181,7 @@ class Trials:
 
     def _compared(self, context: Context, plain: Model, draft_bytes: int, began: float) -> Kernels:
         with library.listening():
-            beside = Context(
+            small = Context(
                 plain,
                 n_ctx=256,
                 n_batch=64,
@@ -190,9 +190,9 @@ class Trials:
                 stop=context.stop,
             )
         try:
-            extra_s, plain_s = compare((context, beside), began + SECONDS - time.perf_counter())
+            extra_s, plain_s = compare((context, small), began + SECONDS - time.perf_counter())
         finally:
-            beside.close()
+            small.close()
         if len(extra_s) < 2:
             return self._again("its passes take too long")
         cost = draft_bytes / max(1, context.model.n_bytes) * min(extra_s[1], plain_s[1])
@@ -201,11 +201,11 @@ class Trials:
         if gain > _MUST_GAIN:
             why = f"{gain:.2f} times the speed with extra buffers, by its passes"
             chosen = Kernels(False, why)
-        return self._keep(chosen, _TRIES)
+        return self._save(chosen, _TRIES)
 
-    def _keep(self, chosen: Kernels, tries: int) -> Kernels:
-        """The choice, kept for the next load. Where it cannot be, that one measures again; the
-        policy says so when it fails to keep its own measurements in the same folder.
+    def _save(self, chosen: Kernels, tries: int) -> Kernels:
+        """The choice, saved for the next load. Where it cannot be saved, the next load measures
+        again; users are told when the policy fails to save its measurements in the same folder.
         """
         facts = {
             "format": _FORMAT,
@@ -216,7 +216,7 @@ class Trials:
         try:
             write(self._file, facts)
         except OSError as error:
-            library.logger.warning("the choice of kernels cannot be kept: %s", error)
+            library.logger.warning("the choice of kernels cannot be saved: %s", error)
         return chosen
 
     @property
@@ -242,7 +242,7 @@ def speed(curve: Mapping[int, float], cost: float) -> float:
 
 
 def _room() -> int:
-    """Bytes that can be had without swapping, what the system keeps of files among them."""
+    """Bytes available without swapping, cached file pages included."""
     return int(psutil.virtual_memory().available)
 
 

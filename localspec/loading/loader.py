@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from localspec.config import paths
+from localspec.core import drafter_registry
 from localspec.core.events import Loading, ModelInfo, Speculation
 from localspec.drafters.base import Drafter, Off
 from localspec.drafters.cascade import Cascade
@@ -15,23 +15,22 @@ from localspec.llama import library
 from localspec.llama.abort import StopFlag
 from localspec.llama.context import Context
 from localspec.llama.devices import backend, physical_cores
+from localspec.llama.file_errors import check_file
 from localspec.llama.limits import ROLLBACK
-from localspec.llama.model import Model, check_file
+from localspec.llama.model import Model
 from localspec.llama.target import LlamaTarget
 from localspec.llama.threads import Watchdog
-from localspec.llama.timing import Timed
 from localspec.loading import policy
-from localspec.loading.drafter_registry import branches, broad, must_fit, uses_draft, wanted
-from localspec.loading.drafters import Gathering
-from localspec.loading.heads import Brought, brought
+from localspec.loading.drafting import NO_TEXTS, Drafters, Drafting, EarlierTexts
 from localspec.loading.kernels import NOT_COMPARED, Kernels, Trials
 from localspec.loading.options import Options
+from localspec.loading.pair_headers import read_headers
 from localspec.loading.policy import Control
 from localspec.loading.resources import Parts, Progress
+from localspec.loading.selection import Selection, select
 from localspec.loading.soundness import required
 from localspec.models.catalog.resolve import Resolved, resolve
 from localspec.models.compat.heads import carries_mtp
-from localspec.models.gguf.model_file import ModelFile
 from localspec.models.memory.fit import fit_files
 from localspec.models.memory.planner import Fit, Wishes, step_down
 from localspec.models.memory.report import needs
@@ -40,7 +39,7 @@ from localspec.verifiers import Verifier, verifier
 
 @dataclass(frozen=True, slots=True)
 class LoadedPair:
-    """A loaded pair, ready for the loop."""
+    """A loaded pair, ready to answer."""
 
     info: ModelInfo
     target_model: Model
@@ -49,12 +48,12 @@ class LoadedPair:
     verifier: Verifier
     control: Control
     identity: str
-    """Stands for all that a saved state of the target's KV cache depends on."""
+    """A digest of all that a saved state of the target's KV cache depends on."""
     stop: StopFlag
-    """Set, it aborts the running pass."""
+    """Aborts the running pass when it is set."""
     watchdog: Watchdog | None
     parts: Parts
-    """All that is loaded."""
+    """All loaded models, contexts and heads."""
 
     def close(self) -> None:
         """Free everything; a reply that is being made ends before its next pass."""
@@ -68,8 +67,10 @@ def load(
     cancelled: Callable[[], bool] | None,
     *,
     anew: bool = False,
+    earlier: EarlierTexts = NO_TEXTS,
 ) -> LoadedPair:
-    """Load what the options name; with ``anew``, whatever earlier loads measured.
+    """Load what the options name; with ``anew``, whatever earlier loads measured. Drafters that
+    copy from text read ``earlier`` texts, too.
 
     Raises:
         LocalspecError: see `localspec.errors`; nothing stays loaded.
@@ -77,10 +78,16 @@ def load(
     library.log_to(paths.make(paths.state_dir()) / "llama.log")
     files = resolve(options.model, options.draft)
     build = required(on_start=lambda: _tell_check(on_event))
-    notices = list(files.notices)
+    check_file(files.target.path)  # its message is the clearest for what is no model
     return _Loader(
-        options, files, on_event, cancelled, notices, anew, build.extra_buffers
-    ).pairing()
+        files=files,
+        selection=select(options, read_headers(files.target, files.draft)),
+        earlier=earlier,
+        on_event=on_event,
+        cancelled=cancelled,
+        anew=anew,
+        extra_buffers=build.extra_buffers,
+    ).load()
 
 
 def _tell_check(on_event: Progress | None) -> None:
@@ -88,118 +95,106 @@ def _tell_check(on_event: Progress | None) -> None:
         on_event(Loading("llama.cpp, checked once on this processor", 0.0))
 
 
-@dataclass
-class _Loader:
-    """A pair while it is being put together."""
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """A target that is loaded."""
 
-    options: Options
+    context: Context
+    kernels: Kernels
+    notices: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Loader:
+    """Loads one pair."""
+
     files: Resolved
+    selection: Selection
+    earlier: EarlierTexts
     on_event: Progress | None
     cancelled: Callable[[], bool] | None
-    notices: list[str]
     anew: bool
     """Whether the choice of kernels is to be measured again."""
     extra_buffers: bool
-    """Whether llama.cpp's extra buffers are sound on this machine."""
+    """Whether llama.cpp's extra buffers are valid on this machine."""
     stop: StopFlag = field(default_factory=StopFlag)
 
-    def pairing(self) -> LoadedPair:
+    def load(self) -> LoadedPair:
         """Load as planned; if memory is refused all the same, once more with a smaller plan.
 
         Raises:
             OutOfMemoryError: nothing fits; with the numbers.
             LocalspecError: as `load`.
         """
-        fit = self.planned()
+        fit = self._plan()
+        notices = (*self.files.notices, *self.earlier.notices)
         try:
-            return self.loaded(fit)
+            return self._load_as(fit, notices)
         except OutOfMemoryError as error:
             smaller = step_down(fit)
             if smaller is None:
                 raise OutOfMemoryError(f"{error} ({needs(fit)})") from None
             what = str(error).split(";")[0]
-        self.notices[:] = [f"memory was refused ({what}); loaded with less: {needs(smaller)}"]
+        refused = f"memory was refused ({what}); loaded with less: {needs(smaller)}"
         try:
-            return self.loaded(smaller)
+            return self._load_as(smaller, (*notices, refused))
         except OutOfMemoryError as error:
             raise OutOfMemoryError(f"{error} ({needs(smaller)})") from None
 
-    def planned(self) -> Fit:
+    def _plan(self) -> Fit:
         """Layers, context and KV type for what is going to be loaded."""
-        options = self.options
-        check_file(self.files.target.path)  # it has the clearest words for what is no model
+        options = self.selection.options
         wishes = Wishes(
             context=options.context,
             gpu_layers=options.gpu_layers,
             draft_gpu_layers=options.draft_gpu_layers,
             kv_type=options.kv_type,
             threads=options.threads,
-            require_draft=must_fit(options, self.brought),
+            require_draft=self.selection.must_fit,
         )
-        draft = self.files.draft if uses_draft(self.names, self.brought) else None
+        draft = self.files.draft if self.selection.uses_draft_file else None
         return fit_files(self.files.target, draft, wishes)
 
-    @functools.cached_property
-    def brought(self) -> Brought:
-        """The drafts that the files bring."""
-        return brought(self.files.target, self.files.draft)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Of the drafters wanted."""
-        return wanted(self.options, self.brought)
-
-    def loaded(self, fit: Fit) -> LoadedPair:
-        """Loaded by this plan; if that fails, nothing stays loaded."""
+    def _load_as(self, fit: Fit, notices: tuple[str, ...]) -> LoadedPair:
+        """Load by this plan, after earlier ``notices``; if that fails, nothing stays loaded."""
         parts = Parts(
             fit,
-            self.options.threads,
+            self.selection.options.threads,
             self.stop,
             self.on_event,
             self.cancelled,
             extra_buffers=self.extra_buffers,
         )
         try:
-            return self.put_together(parts)
+            return self._assemble(parts, (*notices, *fit.notes))
         except BaseException:
             parts.close()
             raise
 
-    def put_together(self, parts: Parts) -> LoadedPair:
-        """The target, then what drafts for it, then who decides about that."""
-        options, fit = self.options, parts.fit
-        self.notices.extend(fit.notes)
-        in_target = any(self.brought.in_target(name) for name in self.names)
-        carried = in_target and carries_mtp(self.brought.target)
-        kernels, context = self.target(parts, next_layers=carried)
-        model = context.model
+    def _assemble(self, parts: Parts, notices: tuple[str, ...]) -> LoadedPair:
+        """The target, then its drafters, then the policy that decides about them."""
+        options = self.selection.options
+        target = self._target(parts)
+        context = target.context
         judge = verifier(options.verifier)
-        gathering = Gathering(
-            options=options,
-            names=self.names,
+        drafting = Drafters(
+            selection=self.selection,
             target_file=self.files.target,
-            file=self.files.draft,
-            files=self.brought,
+            draft_file=self.files.draft,
             target=context,
             parts=parts,
-            favours=judge.favours,
-            notices=self.notices,
-        )
-        drafters = gathering.drafters()
-        off = self.why_off(drafters)
-        control = self.control(context, drafters, gathering.timed, off)
-        watched = options.threads is None and model.on_host
+            favoured=judge.favours,
+            earlier=self.earlier.texts,
+        ).open()
+        drafters = drafting.drafters
+        off = None if drafters else self._why_off()
+        control = policy.off(off) if off is not None else self._control(context, drafting)
+        watched = options.threads is None and context.model.on_host
         return LoadedPair(
-            info=self.info(
-                context,
-                drafters,
-                self.files.draft if gathering.uses_file else None,
-                off,
-                kernels.describe(model),
-            ),
-            target_model=model,
-            target=LlamaTarget(context, gathering.features),
-            drafter=_combined(drafters),
+            info=self._info(target, drafting, off, (*notices, *target.notices, *drafting.notices)),
+            target_model=context.model,
+            target=LlamaTarget(context, drafting.features),
+            drafter=Cascade(drafters) if drafters else Off(),
             verifier=judge,
             control=control,
             identity=policy.state_identity(context),
@@ -208,104 +203,87 @@ class _Loader:
             parts=parts,
         )
 
-    def target(self, parts: Parts, *, next_layers: bool) -> tuple[Kernels, Context]:
-        """The target's context, with the kernels that are known to be the better ones for drafting
-        here; where that is not known and something is to draft, they are compared first.
+    def _target(self, parts: Parts) -> _Target:
+        """The target's context, with the kernels that an earlier load found better for drafting on
+        this machine; where none did and something is to draft, they are compared now.
         """
-        file, fit = self.files.target.path, parts.fit
+        selection, fit = self.selection, parts.fit
+        file = self.files.target.path
         trials = Trials(parts, file)
         known = trials.bound() if self.anew else trials.known()
         kernels = known or NOT_COMPARED
+        next_layers = selection.in_target and carries_mtp(selection.headers.target)
         model = parts.model(
             file, fit.target, next_layers=next_layers, extra_buffers=kernels.extra_buffers
         )
-        self.look_at(model, fit.context)
-        own = branches(self.options, self.names, self.brought, model, self.notices)
-        context = parts.context(model, fit.target.kv_type, own, rollback=self.rollback)
-        if known is None and self.options.draft_max is None and "off" not in self.names:
-            kernels, better = trials.choose(context, next_layers, self.draft_bytes(model))
+        told = self._about_target(model, fit.context)
+        room = selection.branches(model.path.name, can_branch=model.branching)
+        rollback = 0 if selection.off else ROLLBACK
+        context = parts.context(model, fit.target.kv_type, room.count, rollback=rollback)
+        if known is None and selection.options.draft_max is None and not selection.off:
+            kernels, better = trials.choose(context, next_layers, self._draft_bytes(model))
             if better is not model:
-                context = parts.context(better, fit.target.kv_type, own, rollback=self.rollback)
-        return kernels, context
+                context = parts.context(better, fit.target.kv_type, room.count, rollback=rollback)
+        return _Target(context, kernels, (*told, *room.notices))
 
-    def draft_bytes(self, target: Model) -> int:
+    def _about_target(self, model: Model, context: int) -> tuple[str, ...]:
+        """Notices about the target, one line each."""
+        trained, name, told = model.n_ctx_train, self.files.target.name, list[str]()
+        if context > trained:
+            told.append(
+                f"a context of {context} tokens is more than the {trained} that {name} was trained "
+                "for; long chats may turn to nonsense"
+            )
+        unused = self.selection.headers.unused_layer(self.selection.options)
+        if unused is not None:
+            told.append(f"{unused}; drafting without it")
+        if model.template is None:
+            told.append(f"{name} has no chat template: a plain User/Assistant one is used")
+        return tuple(told)
+
+    def _draft_bytes(self, target: Model) -> int:
         """About what is read for a drafted token; 0 where nothing computes one."""
-        if any(self.brought.in_target(name) for name in self.names):
+        if self.selection.in_target:
             return target.n_bytes // max(1, target.n_layer)
-        draft = self.brought.draft if uses_draft(self.names, self.brought) else None
+        draft = self.selection.headers.draft if self.selection.uses_draft_file else None
         return draft.size if draft is not None else 0  # a missing file is an error later
 
-    def info(
-        self,
-        context: Context,
-        drafters: list[Drafter],
-        draft: ModelFile | None,
-        off: str | None,
-        kernels: str,
+    def _info(
+        self, target: _Target, drafting: Drafting, off: str | None, notices: tuple[str, ...]
     ) -> ModelInfo:
-        """What callers are told; ``draft`` is the file that is drafted from, if one is."""
-        target = self.files.target.path
+        """Facts for callers; ``off`` is the reason if nothing drafts."""
+        context, file, draft = target.context, self.files.target.path, drafting.file
         return ModelInfo(
-            target=str(target),
+            target=str(file),
             draft=str(draft.path) if draft else None,
             backend=backend(),
             context=context.capacity,
             name=self.files.name,
-            target_bytes=target.stat().st_size,
+            target_bytes=file.stat().st_size,
             draft_bytes=draft.path.stat().st_size if draft else 0,
             threads=context.threads,
             speculation=Speculation("off", off) if off else Speculation("on"),
-            notices=tuple(self.notices),
-            drafters=tuple(drafter.name for drafter in drafters),
-            kernels=kernels,
+            notices=notices,
+            drafters=tuple(drafter.name for drafter in drafting.drafters),
+            kernels=target.kernels.describe(context.model),
         )
 
-    def look_at(self, model: Model, context: int) -> None:
-        """Take note of what the person should know about the target."""
-        trained, name = model.n_ctx_train, self.files.target.name
-        if context > trained:
-            self.notices.append(
-                f"a context of {context} tokens is more than the {trained} that {name} was trained "
-                "for; long chats may turn to nonsense"
-            )
-        trouble = self.brought.unused_layer(self.options)
-        if trouble is not None:
-            self.notices.append(f"{trouble}; drafting without it")
-        if model.template is None:
-            self.notices.append(f"{name} has no chat template: a plain User/Assistant one is used")
-
-    @property
-    def rollback(self) -> int:
-        """Tokens that a recurrent state is to be taken back by."""
-        return 0 if "off" in self.names else ROLLBACK
-
-    def why_off(self, drafters: list[Drafter]) -> str | None:
-        """Why nothing drafts; None where something does."""
-        if drafters:
-            return None
-        names = self.names
-        if "off" in names:
+    def _why_off(self) -> str:
+        """Why nothing drafts."""
+        if self.selection.off:
             return "switched off"
-        if "lookahead" in names:
+        if any(drafter_registry.get(name).needs_branching for name in self.selection.names):
             return f"{self.files.target.name} keeps a cache that cannot branch"
         return "there is no draft model"
 
-    def control(
-        self,
-        context: Context,
-        drafters: list[Drafter],
-        drafting: dict[str, Timed],
-        reason: str | None,
-    ) -> Control:
-        """The policy: none where nothing drafts, a fixed length where one was asked for."""
-        if reason is not None:
-            return policy.off(reason)
-        names = [drafter.name for drafter in drafters]
-        branching = broad(self.options, names, self.brought, context)
-        if self.options.draft_max is not None:
-            return policy.held(self.options.draft_max, context, branching)
-        return policy.automatic(context, drafting, sources=names, branching=branching)
+    def _control(self, context: Context, drafting: Drafting) -> Control:
+        """The policy: a fixed length where one was asked for, else what pays."""
+        names = [drafter.name for drafter in drafting.drafters]
+        branching = self.selection.branching(names, context.branches)
+        length = self.selection.options.draft_max
+        if length is not None:
+            return policy.fixed_length(length, context, branching)
+        return policy.automatic(context, drafting.timed, sources=names, branching=branching)
 
 
-def _combined(drafters: list[Drafter]) -> Drafter:
-    return Cascade(drafters) if drafters else Off()
+__all__ = ["LoadedPair", "load"]

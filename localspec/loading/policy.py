@@ -1,8 +1,7 @@
-"""The policy of a loaded pair: what is measured for it, and where that is kept."""
+"""The policy of a loaded pair: its measurements, and the file that keeps them."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from localspec.llama.devices import devices, driver
 from localspec.llama.limits import OUTPUTS
 from localspec.llama.timing import LONG, Timed, glance, sweep, sweep_long
 from localspec.models.gguf.fingerprint import fingerprint
-from localspec.policy import Held, Plain, Policy
+from localspec.policy import FixedLength, Plain, Policy
 from localspec.policy.controller import K_MAX, Controller, bucket_of
 from localspec.policy.costs import Costs
 from localspec.policy.exercise import Exercise
@@ -26,32 +25,35 @@ _GLANCE_S = 0.1
 _BREADTH = 3
 """Nodes at each depth of a tree of given depth."""
 _THOROUGH_S = 30.0
-"""Seconds at most, where the person asked for measurements and waits for them."""
+"""Seconds at most, where the user asked for measurements and waits for them."""
 
 
 OnPass = Callable[[int, float], None]
 """Is told (tokens, seconds) of a pass that was measured, and may raise to end it."""
 
 
-def _nothing() -> None:
-    return None
-
-
-def _no_measure(_: OnPass | None = None) -> None:
-    return None
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Control:
-    """A policy, and what can be asked of it from outside of the loop."""
+    """The policy of a loaded pair, without measurements to save."""
 
     policy: Policy
-    save: Callable[[], None] = _nothing
-    """Keeps what the policy measured for the next session; may raise OSError."""
-    measure: Callable[[OnPass | None], Costs | None] = _no_measure
-    """Measures anew what passes cost; None where that is of no use."""
-    proof: Policy | None = None
-    """Drafts all that ``policy`` may draft; None: ``policy`` itself does."""
+
+    @property
+    def proof(self) -> Policy:
+        """A policy that drafts all that ``policy`` may draft, whether it pays or not."""
+        return self.policy
+
+    def save(self) -> None:
+        """Write what the policy measured to disk, for the next session.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+
+    def measure(self, on_pass: OnPass | None = None) -> Costs | None:
+        """Measure anew what passes cost; None where that is of no use."""
+        del on_pass
+        return None
 
 
 def off(reason: str) -> Control:
@@ -59,13 +61,43 @@ def off(reason: str) -> Control:
     return Control(Plain(reason))
 
 
-def held(k: int, target: Context, branching: Mapping[str, Branching]) -> Control:
-    """The draft length that the person wants; ``branching`` holds the drafters of trees."""
+def fixed_length(k: int, target: Context, branching: Mapping[str, Branching]) -> Control:
+    """The draft length that the user wants; ``branching`` has the drafters of trees."""
     most = (OUTPUTS - 1) // max(1, k)
     breadth = min(_BREADTH, 1 + target.branches, most) if branching else 1
     each = max((spent.leaves for spent in branching.values()), default=1)
     leaves = min(breadth * each, 1 + target.branches)
-    return Control(Held(k, Costs(sweep(target, _GLANCE_S)), breadth, leaves))
+    return Control(FixedLength(k, Costs(sweep(target, _GLANCE_S)), breadth, leaves))
+
+
+@dataclass(frozen=True)
+class MeasuredControl(Control):
+    """The controller, with its measurements in a file."""
+
+    policy: Controller
+    exercise: Exercise
+    target: Context
+    drafting: Mapping[str, Timed]
+    file: Path
+    knowledge: Knowledge
+    """Content of the file; ``policy`` updates it."""
+
+    @property
+    def proof(self) -> Policy:
+        """See `Control`."""
+        return self.exercise
+
+    def save(self) -> None:
+        """See `Control`."""
+        save(self.file, self.knowledge)
+
+    def measure(self, on_pass: OnPass | None = None) -> Costs:
+        """See `Control`; takes up to a minute."""
+        near = sweep(self.target, _THOROUGH_S, on_pass)
+        far = sweep_long(self.target, near, _THOROUGH_S)
+        curves = _curves(near, far, self.drafting)
+        self.policy.measured(curves)
+        return curves[0]
 
 
 def automatic(
@@ -73,9 +105,9 @@ def automatic(
     drafting: Mapping[str, Timed],
     sources: list[str],
     branching: Mapping[str, Branching],
-) -> Control:
-    """Whatever pays. ``drafting`` holds the prices of drafters that compute, by name;
-    ``branching`` those that draft trees.
+) -> MeasuredControl:
+    """Drafting where it pays. ``drafting`` has the costs of drafters that compute, by name;
+    ``branching`` the drafters of trees. Measurements of an earlier session are used.
     """
     file = costs_file(target, drafting)
     knowledge = load(file)
@@ -84,22 +116,20 @@ def automatic(
         knowledge = Knowledge(_curves(near, sweep_long(target, near), drafting))
     else:
         _renew(knowledge, glance(target), _draft_costs(drafting))
-    auto = Controller(knowledge, sources, branching=branching)
-
-    def measure(on_pass: OnPass | None) -> Costs:
-        near = sweep(target, _THOROUGH_S, on_pass)
-        curves = _curves(near, sweep_long(target, near, _THOROUGH_S), drafting)
-        auto.measured(curves)
-        return curves[0]
-
-    proof = Exercise(sources, branching, K_MAX)
-    return Control(auto, functools.partial(save, file, knowledge), measure, proof)
+    return MeasuredControl(
+        policy=Controller(knowledge, sources, branching=branching),
+        exercise=Exercise(sources, branching, K_MAX),
+        target=target,
+        drafting=drafting,
+        file=file,
+        knowledge=knowledge,
+    )
 
 
 def _curves(
     near: Mapping[int, float], far: Mapping[int, float], drafting: Mapping[str, Timed]
 ) -> dict[int, Costs]:
-    """Costs by bucket of context length, of what was measured after a short and a long context."""
+    """Costs by bucket of context length, from passes after a short and after a long context."""
     drafts = _draft_costs(drafting)
     curves = {0: Costs(near, drafts)}
     if far:
@@ -108,7 +138,7 @@ def _curves(
 
 
 def _renew(knowledge: Knowledge, seen: Mapping[int, float], drafts: Mapping[str, float]) -> None:
-    """What was measured another day, moved to what the machine is today."""
+    """Scale what an earlier session measured to the speed of the machine now."""
     usual = knowledge.costs[min(knowledge.costs)].verify(1)
     for bucket, costs in knowledge.costs.items():
         longer = costs.verify(1) / usual  # a pass after a longer context takes longer
@@ -117,25 +147,25 @@ def _renew(knowledge: Knowledge, seen: Mapping[int, float], drafts: Mapping[str,
 
 
 def _draft_costs(drafting: Mapping[str, Timed]) -> dict[str, float]:
-    """Seconds for one token, of each drafter that computes."""
+    """Seconds a token, by drafter that computes."""
     return {name: timed.seconds() for name, timed in drafting.items()}
 
 
 def state_identity(target: Context) -> str:
-    """Stands for all that a saved state of the target's KV cache depends on."""
+    """A digest of all that a saved state of the target's KV cache depends on."""
     facts = {**_setting(target), "context": target.capacity}
     return name_of(facts).removesuffix(".json")
 
 
 def costs_file(target: Context, drafting: Mapping[str, Timed]) -> Path:
-    """Where measurements of this very setting are kept."""
+    """The file with the measurements of this setting."""
     drafts = {name: [fingerprint(t.path), t.layers, t.threads] for name, t in drafting.items()}
     facts = {**_setting(target), "threads": target.threads, "drafts": drafts}
     return paths.cache_dir() / "costs" / name_of(facts)
 
 
 def _setting(target: Context) -> dict[str, object]:
-    """What the target's passes depend on: as it was chosen, not as it was asked for."""
+    """All that the target's passes depend on: the values chosen, not those asked for."""
     model = target.model
     return {
         "target": fingerprint(model.path),
@@ -147,3 +177,15 @@ def _setting(target: Context) -> dict[str, object]:
         "kv": target.kv_type,
         "build": [library.version(), library.commit(), library.system_info()],
     }
+
+
+__all__ = [
+    "Control",
+    "MeasuredControl",
+    "OnPass",
+    "automatic",
+    "costs_file",
+    "fixed_length",
+    "off",
+    "state_identity",
+]

@@ -1,10 +1,11 @@
-"""What is loaded of a pair: its models, contexts and heads, as planned, and freed in order."""
+"""Loaded resources of a pair: models, contexts and heads, placed as planned, freed in order."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from localspec.core.events import Loading
 from localspec.llama.abort import StopFlag
@@ -17,6 +18,7 @@ from localspec.models.gguf.model_file import ModelFile
 from localspec.models.memory.layers import BATCH, Share
 from localspec.models.memory.planner import Fit
 
+_Head = TypeVar("_Head", bound=Head)
 Progress = Callable[[Loading], None]
 Part = Context | Model | Medusa
 
@@ -27,15 +29,15 @@ class Parts:
 
     fit: Fit
     threads: int | None
-    """As the person named them; None: measured for each context."""
+    """Threads that the user named; None: measured for each context."""
     stop: StopFlag
     """Aborts a running pass of any of them."""
     on_event: Progress | None = None
     cancelled: Callable[[], bool] | None = None
     extra_buffers: bool = True
-    """Whether llama.cpp's extra buffers are sound on this machine; see `Model`."""
+    """Whether llama.cpp's extra buffers compute correctly on this machine; see `Model`."""
     loaded: list[Part] = field(default_factory=list)
-    """In the order of freeing: contexts before the models that they use."""
+    """All parts in the order of freeing: contexts before the models that they use."""
 
     def model(
         self,
@@ -48,8 +50,8 @@ class Parts:
     ) -> Model:
         """The model in a file, with as many layers on the GPU as its share says.
 
-        What is not to run ``alone`` is a head, whose layers are all loaded. ``extra_buffers`` are
-        used only where they are sound.
+        A model that is not to run ``alone`` is a head; all its layers are loaded. ``extra_buffers``
+        are used only where they compute correctly.
 
         Raises:
             ModelNotFoundError, ModelFileError, UnsupportedModelError, OutOfMemoryError, Interrupted
@@ -92,8 +94,8 @@ class Parts:
             choose_threads(made)
         return made
 
-    def head(self, kind: type[Head], model: Model, target: Context, kv_type: str) -> Head:
-        """A head beside the target's context, with as many threads and, if it can, branches.
+    def head(self, kind: type[_Head], model: Model, target: Context, kv_type: str) -> _Head:
+        """A head for the target's context, with as many threads and, if it can, as many branches.
 
         Raises:
             OutOfMemoryError: there is no room for it.

@@ -1,10 +1,10 @@
-"""Whether this build of llama.cpp computes right on this processor: proved once, then remembered.
+"""Proofs that this build of llama.cpp computes correctly on this processor; results are saved.
 
-A compiler can break a kernel, and a library built natively for one processor can meet another. So
-before the first model is loaded, `localspec.llama.proof` runs in a process of its own, and again
-whenever the library's files or the processor are others. Where weights that are repacked for the
+A compiler can break a kernel, and a library built natively for one processor can run on another.
+Before the first model is loaded, `localspec.llama.proof` runs in a separate process, and again
+whenever the library's files or the processor have changed. Where weights that are repacked for the
 processor fail (llama.cpp's "extra buffers", AMX among them) and plain ones do not, models are
-loaded without repacking from then on. Nothing here loads the library.
+loaded without repacking from then on. This module does not load the library.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ from typing import Any
 from localspec.config import paths
 from localspec.core import codec
 from localspec.errors import LocalspecError, UnsoundBuildError
+from localspec.loading.build_record import rebuild_command
 from localspec.processes.children import command
 
 PROOF = "localspec.llama.proof"
 PATIENCE_S = 300.0
-"""Of one proof, which takes a second or two; a device that compiles shaders takes longer. A step
-that hangs ends earlier, by an alarm of its own."""
+"""Time limit of one proof, which takes a second or two; a device that compiles shaders takes
+longer. A step that hangs ends earlier, by its own alarm."""
 _EDITION = 1
-"""To be raised when the proof itself changes."""
+"""Raised when the proof itself changes."""
 _FILE = "llama-proof.json"
-_BUILD_FILE = "llama-build.json"
 _WRONG = 3
 _FROM_OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
-"""Signals that a build does not raise by itself; the system kills where memory runs out."""
+"""Signals from outside, which say nothing about the build; the system kills without memory."""
 _VECTORS = ("model name", "flags", "Features", "CPU part", "CPU implementer", "isa")
 
 
 @dataclass(frozen=True, slots=True)
 class Soundness:
-    """What proofs of one build on one processor found."""
+    """Results of proving one build on one processor."""
 
     extra_buffers: bool
     """Whether weights may be repacked for the processor."""
     failed: str = ""
-    """What failed with repacked weights; "" if nothing did."""
+    """The failure with repacked weights; "" if there was none."""
     failed_plain: str = ""
-    """What failed with weights as they are in the file, too; nothing is sound then."""
+    """The failure with weights as they are in the file; the build is unsound then."""
     seconds: float = 0.0
 
     @property
@@ -62,28 +62,19 @@ class Soundness:
 
 
 @dataclass(frozen=True, slots=True)
-class Build:
-    """How scripts/localspec built the library: by which step of its ladder, and why not before."""
-
-    rung: str
-    failed: dict[str, str]
-    """Steps tried before, and what failed then."""
-
-
-@dataclass(frozen=True, slots=True)
 class Prover:
-    """Runs proofs of the installed library, each in a process of its own."""
+    """Runs proofs of the installed library, each in a separate process."""
 
     line: tuple[str, ...]
-    """What runs it; ``--plain-buffers`` is appended."""
+    """Command line of a proof; ``--plain-buffers`` is appended."""
     environment: dict[str, str]
     patience: float = PATIENCE_S
 
     def soundness(self) -> Soundness:
-        """With repacked weights, and with plain ones if that fails.
+        """Prove the build with repacked weights, and with plain ones if that fails.
 
         Raises:
-            LocalspecError: nothing was proved: killed from outside, no memory, no library.
+            LocalspecError: there is no result: killed from outside, no memory, no library.
         """
         began = time.monotonic()
         failed = self.failure([])
@@ -92,10 +83,10 @@ class Prover:
         return Soundness(not failed, failed, failed_plain, seconds)
 
     def failure(self, arguments: Sequence[str]) -> str:
-        """What is wrong with the build; "" if nothing is.
+        """The failure of one proof; "" if it passed.
 
         Raises:
-            LocalspecError: as `soundness`.
+            LocalspecError: see `soundness`.
         """
         try:
             with subprocess.Popen(
@@ -120,8 +111,8 @@ class Prover:
         return _judged(process.returncode, _reports(out), err.decode("utf-8", "replace"))
 
 
-def _judged(status: int, reports: list[dict[str, Any]], said: str) -> str:
-    """What failed, by how the process ended and what it said; "" for nothing."""
+def _judged(status: int, reports: list[dict[str, Any]], stderr: str) -> str:
+    """The failure, by the exit status and output of the process; "" if the proof passed."""
     last = reports[-1] if reports else {}
     if status == 0 and "worst" in last:
         return ""
@@ -135,7 +126,7 @@ def _judged(status: int, reports: list[dict[str, Any]], said: str) -> str:
         except ValueError:
             name = f"signal {-status}"
         return f"{name}, {_place(reports)}"
-    lines = said.strip().splitlines()
+    lines = stderr.strip().splitlines()
     reason = lines[-1] if lines else f"its check ended with status {status}, {_place(reports)}"
     raise LocalspecError(f"cannot check that llama.cpp computes right here: {reason}")
 
@@ -156,14 +147,14 @@ def _place(reports: list[dict[str, Any]]) -> str:
 
 
 def usual_prover() -> Prover:
-    """Proves the library that this Python has."""
+    """A prover of the library that this Python has."""
     line, environment = command(PROOF)
     # numpy's threads would only disturb each other for so little work.
     return Prover(tuple(line), environment | {"OPENBLAS_NUM_THREADS": "1"})
 
 
 def identity() -> str:
-    """Stands for the library's files and the processor; costs less than a millisecond.
+    """Digest of the library's files and the processor; takes less than a millisecond.
 
     Raises:
         LocalspecError: llama-cpp-python is not installed.
@@ -188,7 +179,7 @@ def _library_folder() -> Path:
 
 
 def processor() -> list[str]:
-    """The processor's name and instructions, as far as the system tells without a process."""
+    """The processor's name and instruction sets, as far as a file tells."""
     try:
         with Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as file:
             first = file.read(8192).split("\n\n")[0]  # one core's part of what can be megabytes
@@ -199,15 +190,15 @@ def processor() -> list[str]:
 
 
 def _places() -> list[Path]:
-    """Files that remember; the environment's own comes first: it is where the library is."""
+    """Files that may have the result; first that of the environment, where the library is."""
     places = [paths.cache_dir() / _FILE]
     if sys.prefix != sys.base_prefix:
         places.insert(0, Path(sys.prefix) / _FILE)
     return places
 
 
-def remembered() -> Soundness | None:
-    """What was proved of these files on this processor; None if nothing was.
+def recorded() -> Soundness | None:
+    """The saved result for these files and this processor; None if there is none.
 
     Raises:
         LocalspecError: llama-cpp-python is not installed.
@@ -215,15 +206,15 @@ def remembered() -> Soundness | None:
     wanted = identity()
     for place in _places():
         try:
-            kept = json.loads(place.read_text(encoding="utf-8"))
-            if kept["identity"] == wanted:
-                return codec.decode(Soundness, kept["soundness"])
+            saved = json.loads(place.read_text(encoding="utf-8"))
+            if saved["identity"] == wanted:
+                return codec.decode(Soundness, saved["soundness"])
         except (OSError, ValueError, KeyError, TypeError):
-            continue  # it is proved again
+            continue  # the build is proved again
     return None
 
 
-def _remember(soundness: Soundness) -> None:
+def _record(soundness: Soundness) -> None:
     text = json.dumps({"identity": identity(), "soundness": codec.encode(soundness)})
     for place in _places():
         scratch = place.with_suffix(f".{os.getpid()}")
@@ -231,33 +222,33 @@ def _remember(soundness: Soundness) -> None:
             place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             scratch.write_text(text, encoding="utf-8")
             scratch.replace(place)
-        except OSError:  # a folder of somebody else, or a full disk: it is proved at every start
+        except OSError:  # another user's folder, or a full disk: proved at every start
             continue
         return
 
 
 def proved(prover: Prover | None = None, on_start: Callable[[], None] | None = None) -> Soundness:
-    """What is remembered, else what a proof finds, which takes a few seconds.
+    """The saved result, else that of a proof, which takes a few seconds.
 
     Raises:
-        LocalspecError: nothing is remembered and nothing could be proved.
+        LocalspecError: there is no saved result and no proof could be made.
     """
-    known = remembered()
+    known = recorded()
     if known is not None:
         return known
     if on_start is not None:
         on_start()
     found = (prover or usual_prover()).soundness()
-    _remember(found)
+    _record(found)
     return found
 
 
 def required(prover: Prover | None = None, on_start: Callable[[], None] | None = None) -> Soundness:
-    """`proved`, where models are to be loaded.
+    """The result of `proved`, for loading models.
 
     Raises:
-        UnsoundBuildError: no way of loading them is sound; with what to do.
-        LocalspecError: as `proved`.
+        UnsoundBuildError: no way of loading them computes correctly; says what to do.
+        LocalspecError: see `proved`.
     """
     found = proved(prover, on_start)
     if not found.sound:
@@ -268,27 +259,8 @@ def required(prover: Prover | None = None, on_start: Callable[[], None] | None =
     return found
 
 
-def rebuild_command() -> str:
-    """What builds llama.cpp without the processor's special instructions."""
-    if build() is not None:
-        return "delete .venv and start scripts/localspec"
-    return (
-        f'CMAKE_ARGS="-DGGML_NATIVE=OFF" {sys.executable} -m pip install --no-cache-dir '
-        "--force-reinstall --no-deps --no-binary llama-cpp-python llama-cpp-python==0.3.36"
-    )
-
-
-def build() -> Build | None:
-    """How scripts/localspec built the library; None where pip did."""
-    try:
-        kept = json.loads((Path(sys.prefix) / _BUILD_FILE).read_text(encoding="utf-8"))
-        return codec.decode(Build, kept)
-    except (OSError, ValueError, TypeError):
-        return None
-
-
 def main() -> int:
-    """For scripts/bootstrap.py: prove if need be, and print the result as JSON."""
+    """Entry point for scripts/bootstrap.py: prove if need be, print the result as JSON."""
     try:
         sys.stdout.write(json.dumps(dataclasses.asdict(proved())) + "\n")
     except LocalspecError as error:

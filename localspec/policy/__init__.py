@@ -1,6 +1,6 @@
-"""Policies: which drafter may draft how much now.
+"""Policies: which drafter may draft how much in the next round.
 
-The measured one is `localspec.policy.controller`.
+`localspec.policy.controller` decides by measured costs and acceptance.
 """
 
 from __future__ import annotations
@@ -9,7 +9,16 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from localspec.core.events import Speculation
-from localspec.core.plan import ANY, PLAIN, Budget, Evidence, Outcome, Plan, Standing, Step
+from localspec.core.plan import (
+    ANY,
+    PLAIN,
+    Budget,
+    DraftPlan,
+    DraftStep,
+    Evidence,
+    Outcome,
+    RequestState,
+)
 from localspec.policy.costs import Costs
 
 
@@ -23,72 +32,50 @@ class Policy(Protocol):
 
     @property
     def costs(self) -> Costs | None:
-        """What passes cost on this machine now; None where nobody measured."""
+        """What passes cost on this machine now; None where nothing is measured."""
         ...
 
-    def plan(self, standings: Sequence[Standing]) -> list[Plan]:
-        """One plan a sequence for the next round."""
+    def plan(self, states: Sequence[RequestState]) -> list[DraftPlan]:
+        """One plan for each request, for the next round."""
         ...
 
-    def expects_drafts(self, standing: Standing) -> bool:
-        """Whether drafters should read a prompt now, since the first rounds will need that.
+    def expects_drafts(self, state: RequestState) -> bool:
+        """Whether drafters should read the prompt now, because the first rounds will need it.
 
-        Otherwise they catch up when they are asked: the first token comes sooner.
+        Otherwise they catch up when they are asked, and the first token comes sooner.
         """
         ...
 
     def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
-        """What came of the round, and what the drafters found out about themselves."""
+        """Take the outcomes of a round, and the evidence of all drafters."""
         ...
 
 
-class Fixed:
-    """The same draft length every round, for whatever drafter comes first."""
-
-    costs: Costs | None = None
-
-    def __init__(self, k: int) -> None:
-        self._plan = Plan((Step(ANY, Budget.chain(k)),))
-        self.speculation = Speculation("on")
-
-    def expects_drafts(self, standing: Standing) -> bool:
-        """From the first round on."""
-        del standing
-        return True
-
-    def plan(self, standings: Sequence[Standing]) -> list[Plan]:
-        """K for everyone."""
-        return [self._plan] * len(standings)
-
-    def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
-        """Nothing to learn."""
-
-
-class Held:
-    """The draft length that the person asked for; one round in 32 is plain, to know its cost."""
+class FixedLength:
+    """The draft length that the user asked for; one round in 32 is plain, to measure its cost."""
 
     _PLAIN_EVERY = 32
 
     def __init__(self, k: int, costs: Costs, breadth: int = 1, leaves: int = 1) -> None:
         """``breadth`` nodes at each depth and ``leaves``, for drafters that draft trees."""
-        self._plan = Plan((Step(ANY, Budget(nodes=k * breadth, depth=k, leaves=leaves)),))
+        self._plan = DraftPlan((DraftStep(ANY, Budget(nodes=k * breadth, depth=k, leaves=leaves)),))
         self.costs = costs
         self._round = 0
         self.speculation = Speculation("on")
 
-    def expects_drafts(self, standing: Standing) -> bool:
+    def expects_drafts(self, state: RequestState) -> bool:
         """From the first round on."""
-        del standing
+        del state
         return True
 
-    def plan(self, standings: Sequence[Standing]) -> list[Plan]:
-        """K for everyone."""
+    def plan(self, states: Sequence[RequestState]) -> list[DraftPlan]:
+        """The same plan for every request."""
         self._round += 1
         plan = PLAIN if self._round % self._PLAIN_EVERY == 0 else self._plan
-        return [plan] * len(standings)
+        return [plan] * len(states)
 
     def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
-        """What passes cost."""
+        """Record the cost of the pass."""
         del evidence
         seconds = max(o.round_s for o in outcomes) - sum(o.draft_s for o in outcomes)
         self.costs.passed(sum(1 + o.proposed for o in outcomes), seconds)
@@ -102,17 +89,17 @@ class Plain:
     def __init__(self, reason: str) -> None:
         self.speculation = Speculation("off", reason)
 
-    def expects_drafts(self, standing: Standing) -> bool:
+    def expects_drafts(self, state: RequestState) -> bool:
         """Never."""
-        del standing
+        del state
         return False
 
-    def plan(self, standings: Sequence[Standing]) -> list[Plan]:
-        """Nothing for everyone."""
-        return [PLAIN] * len(standings)
+    def plan(self, states: Sequence[RequestState]) -> list[DraftPlan]:
+        """No drafting."""
+        return [PLAIN] * len(states)
 
     def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
         """Nothing to learn."""
 
 
-__all__ = ["Fixed", "Held", "Plain", "Policy"]
+__all__ = ["FixedLength", "Plain", "Policy"]

@@ -1,12 +1,12 @@
-"""How often drafted tokens stand, by drafter, from the drafter's own confidence.
+"""How often drafted tokens are accepted, by drafter, given the drafter's own confidence.
 
-Confidence is a drafter's guess in [0, 1] that its next token will stand: the largest probability of
-q, the length of an n-gram match. It is raw, so it is calibrated on what happened: bins of
-confidence, each with decayed counts; one factor of trust, common to all bins, that follows the last
-ten judgements, since texts change their kind in the middle; and a little caution where few were
-seen. Another text starts with the bins alone: what they learnt is about the drafter, the rest is
-about the text. A draft model of random weights is unconfident and never used; one that is sure and
-wrong is found out after a handful of tokens.
+A confidence is a drafter's raw estimate in [0, 1] that its next token is accepted: the largest
+probability of q, or a function of the length of an n-gram match. It is calibrated on what happened:
+bins of confidence, each with decayed counts; one factor of trust, common to all bins, that follows
+the last ten judged tokens, since texts change their kind in the middle; and a caution term where
+few tokens were judged. A new text keeps the bins, which describe the drafter, and starts the rest
+anew, which describes the text. A draft model of random weights is unconfident and never used; a
+confident and wrong one is found out after a handful of tokens.
 """
 
 from __future__ import annotations
@@ -23,25 +23,34 @@ BINS = len(EDGES) + 1
 _MIDDLES = np.array(
     [(low + high) / 2 for low, high in zip((0.0, *EDGES), (*EDGES, 1.0), strict=True)]
 )
-_DECAY = 0.98
-"""What remains of a bin's evidence after each new judgement in it: about fifty count."""
-_FIRST_DECAY = 0.93
-_LATELY_DECAY = 0.96
-_WEIGHT = 2.0
-"""Judgements that the raw confidence counts for in a bin."""
-_TRUST_DECAY = 0.9
-_TRUST_WEIGHT = 3.0
-"""Judgements that the long experience counts for against the last ten."""
-_CAUTION = 0.2
-"""Standard errors that are taken off: unsure is less than sure."""
-_MOST = 0.995
-"""No bin is believed beyond this."""
-_HOPE = 1.0
-"""Standard errors that are added where the question is whether it could be any good."""
-_CARRIED = 0.2
-"""Of how often there was which confidence, what is believed of the next text."""
-_UNKNOWN = 0.6
-"""Survival of later tokens before anything was seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptanceTuning:
+    """Constants of `AcceptanceEstimate`."""
+
+    bin_decay: float = 0.98
+    """Weight that a bin's evidence keeps with each new token in it: about fifty tokens count."""
+    first_decay: float = 0.93
+    """The same for `AcceptanceEstimate.first`."""
+    recent_decay: float = 0.96
+    """The same for `AcceptanceEstimate.recent`."""
+    prior: float = 2.0
+    """Tokens that the raw confidence counts for in a bin."""
+    trust_decay: float = 0.9
+    """The same as `bin_decay` for the factor of trust: about ten tokens count."""
+    trust_prior: float = 3.0
+    """Tokens that the bins count for against the last ten."""
+    caution: float = 0.2
+    """Standard errors subtracted from an estimate that decides about drafting."""
+    optimism: float = 1.0
+    """Standard errors added to an estimate of what the drafter could reach."""
+    ceiling: float = 0.995
+    """No estimate is higher."""
+    carried: float = 0.2
+    """Share of the confidence histograms that is carried over to the next text."""
+    unseen: float = 0.6
+    """Acceptance of later tokens before any was judged."""
 
 
 def bin_of(confidence: float) -> int:
@@ -54,61 +63,68 @@ def _bins() -> NDArray[np.float64]:
 
 
 @dataclass(slots=True)
-class Survival:
-    """Of one drafter under one kind of sampling. Arrays are (BINS,) decayed counts."""
+class AcceptanceEstimate:
+    """Acceptance of one drafter under one kind of sampling. Arrays are (BINS,) decayed counts."""
 
-    stood: NDArray[np.float64] = field(default_factory=_bins)
+    accepted: NDArray[np.float64] = field(default_factory=_bins)
     judged: NDArray[np.float64] = field(default_factory=_bins)
     first: NDArray[np.float64] = field(default_factory=_bins)
-    """First tokens of a draft: how often there is which confidence lately."""
-    lately: NDArray[np.float64] = field(default_factory=_bins)
-    """The same of all tokens that came to be judged. The bins' own counts do not tell: each
-    forgets at its own pace."""
-    recent_stood: float = 0.0
+    """Decayed histogram of the confidence of first drafted tokens."""
+    recent: NDArray[np.float64] = field(default_factory=_bins)
+    """Decayed histogram of the confidence of all judged tokens. `judged` does not give it, because
+    each of its bins decays at its own pace."""
+    recent_accepted: float = 0.0
+    """Decayed count of the last accepted tokens."""
     recent_expected: float = 0.0
-    """Over the last judgements: how many stood, and how many the bins had expected."""
+    """Decayed count of the last tokens that the bins expected to be accepted."""
+    tuning: AcceptanceTuning = AcceptanceTuning()
 
-    def learn(self, index: int, confidence: float, stood: bool) -> None:
-        """The ``index``-th token of a draft was judged; those before it stood."""
-        b = bin_of(confidence)
-        expected = (_WEIGHT * _MIDDLES[b] + self.stood[b]) / (_WEIGHT + self.judged[b])
-        self.recent_stood = stood + _TRUST_DECAY * self.recent_stood
-        self.recent_expected = float(expected) + _TRUST_DECAY * self.recent_expected
-        self.judged[b] = 1 + _DECAY * self.judged[b]
-        self.stood[b] = stood + _DECAY * self.stood[b]
-        self.lately *= _LATELY_DECAY
-        self.lately[b] += 1
+    def learn(self, index: int, confidence: float, accepted: bool) -> None:
+        """The ``index``-th token of a draft was judged; those before it were accepted."""
+        tuning, b = self.tuning, bin_of(confidence)
+        expected = (tuning.prior * _MIDDLES[b] + self.accepted[b]) / (tuning.prior + self.judged[b])
+        self.recent_accepted = accepted + tuning.trust_decay * self.recent_accepted
+        self.recent_expected = float(expected) + tuning.trust_decay * self.recent_expected
+        self.judged[b] = 1 + tuning.bin_decay * self.judged[b]
+        self.accepted[b] = accepted + tuning.bin_decay * self.accepted[b]
+        self.recent *= tuning.recent_decay
+        self.recent[b] += 1
         if index == 0:
-            self.first *= _FIRST_DECAY
+            self.first *= tuning.first_decay
             self.first[b] += 1
 
     def new_text(self) -> None:
-        """What comes may be of another kind than what was."""
-        self.first *= _CARRIED
-        self.lately *= _CARRIED
-        self.recent_stood = self.recent_expected = 0.0
+        """Another text begins, which may be of another kind."""
+        self.first *= self.tuning.carried
+        self.recent *= self.tuning.carried
+        self.recent_accepted = self.recent_expected = 0.0
 
     @property
     def evidence(self) -> float:
-        """Judgements that still count."""
+        """Decayed count of all judged tokens."""
         return float(self.judged.sum())
 
     def table(self) -> NDArray[np.float64]:
-        """(BINS,) survival by bin of confidence, cautiously."""
-        s = self._calibrated()
-        s *= min(1.0, (_TRUST_WEIGHT + self.recent_stood) / (_TRUST_WEIGHT + self.recent_expected))
-        s -= _CAUTION * np.sqrt(s * (1 - s) / (_WEIGHT + self.judged))
-        return s.clip(0.0, _MOST, out=s)
+        """(BINS,) cautious estimates of acceptance by bin of confidence."""
+        tuning, p = self.tuning, self._calibrated()
+        prior = tuning.trust_prior
+        p *= min(1.0, (prior + self.recent_accepted) / (prior + self.recent_expected))
+        p -= tuning.caution * np.sqrt(p * (1 - p) / (tuning.prior + self.judged))
+        return p.clip(0.0, tuning.ceiling, out=p)
 
-    def hoped(self) -> NDArray[np.float64]:
-        """(BINS,) the same with good luck, in a text that it is made for."""
-        s = self._calibrated()
-        s += _HOPE * np.sqrt(s * (1 - s) / (_WEIGHT + self.judged))
-        return s.clip(0.0, _MOST, out=s)
+    def optimistic(self) -> NDArray[np.float64]:
+        """(BINS,) estimates of acceptance in a text that suits the drafter."""
+        tuning, p = self.tuning, self._calibrated()
+        p += tuning.optimism * np.sqrt(p * (1 - p) / (tuning.prior + self.judged))
+        return p.clip(0.0, tuning.ceiling, out=p)
 
     def _calibrated(self) -> NDArray[np.float64]:
-        return (_WEIGHT * _MIDDLES + self.stood) / (_WEIGHT + self.judged)
+        prior = self.tuning.prior
+        return (prior * _MIDDLES + self.accepted) / (prior + self.judged)
 
     def mean(self, table: NDArray[np.float64]) -> float:
-        """Survival of a token whose confidence is not known yet, by ``table``."""
-        return float(table @ self.lately + _UNKNOWN) / (float(self.lately.sum()) + 1)
+        """Acceptance by ``table`` of a token whose confidence is not known yet."""
+        return float(table @ self.recent + self.tuning.unseen) / (float(self.recent.sum()) + 1)
+
+
+__all__ = ["BINS", "EDGES", "AcceptanceEstimate", "AcceptanceTuning", "bin_of"]

@@ -1,16 +1,16 @@
-"""The controller: draft as far as it pays on this machine, and never so that it costs.
+"""The controller: draft as far as it pays on this machine, and never slower than plain decoding.
 
-What is maximised is E[emitted] / seconds of a round, in units of plain decoding. E[emitted] comes
-from calibrated confidences (`localspec.policy.acceptance`), seconds from the measured curve
-(`localspec.policy.costs`), the comparison is in `localspec.policy.gain`, and what may be risked in
-`localspec.policy.loss_budget`. Leviathan et al. 2023, section 3.3, choose one K for all rounds from
-a mean acceptance and a cost ratio; here each token is judged before it is drafted.
+It maximises E[emitted] / seconds of a round, in units of plain decoding. E[emitted] comes from
+calibrated confidences (`localspec.policy.acceptance`), seconds from the measured curve
+(`localspec.policy.costs`), the comparison is in `localspec.policy.gain`, and the possible loss is
+limited by `localspec.policy.loss_budget`. Leviathan et al. 2023, section 3.3, choose one K for
+all rounds from a mean acceptance and a cost ratio; here each token is decided before it is drafted.
 
-A drafter that costs next to nothing (an n-gram) is asked every round. One that costs (a draft
-model) is asked while that is expected to pay; else it is *parked*, and now and then it looks: it
-reads what it missed in one pass and compares its own choices with what the target said. So a look
-brings evidence on many tokens for the price of one pass of the draft, and no target pass is wasted.
-The first thing that ever happens with an unknown draft is such a look.
+A drafter of negligible cost (an n-gram) is asked every round. A costly one (a draft model) is asked
+while that is expected to pay; else it is *parked* and now and then it probes: it reads the tokens
+that it missed in one pass and compares its own predictions with them. A probe brings evidence on
+many tokens for one pass of the draft, and costs no target pass. An unknown draft model starts with
+a probe.
 """
 
 from __future__ import annotations
@@ -20,35 +20,27 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from localspec.core.events import Speculation
-from localspec.core.plan import PLAIN, Branching, Budget, Evidence, Outcome, Plan, Standing, Step
-from localspec.policy.acceptance import Survival
+from localspec.core.plan import (
+    NOTHING,
+    PLAIN,
+    Branching,
+    Budget,
+    DraftPlan,
+    DraftStep,
+    Evidence,
+    Outcome,
+    RequestState,
+)
+from localspec.policy.acceptance import AcceptanceEstimate
 from localspec.policy.costs import Costs
-from localspec.policy.gain import Curve, Gain, Pace, most_gain
+from localspec.policy.gain import Curve, Gain, GainPace, most_gain
 from localspec.policy.loss_budget import Key, LossBudget
-from localspec.policy.probes import Looks
+from localspec.policy.probes import ProbeSchedule
 from localspec.policy.storage import Knowledge
+from localspec.policy.tuning import ControllerTuning
 
 K_MAX = 31
 """The longest draft: 32 rows in a pass."""
-_CHEAP = 0.01
-"""A drafter below this share of a plain pass a token is simply asked."""
-_MARGIN = 0.03
-"""Tokens a round that asking a costly drafter must promise."""
-_PLAIN_EVERY = 128
-"""One round in this many is plain, to keep the comparison honest."""
-_CURVE_EVERY = 16
-"""Rounds between two readings of the curve: it changes slowly."""
-_BREADTHS = (2, 3, 4)
-_SHALLOW = 4
-"""Depth at which the cost of breadth is looked at."""
-_FREE = 1.2
-"""Breadth may make a pass so much longer where nothing is drafted without it."""
-_HOPE = 0.4
-"""What a machine might have become: of the extra time of wide passes, so much."""
-_CAME, _KNOWN = 1.0, 20.0
-"""Tokens of a confidence that show that there is such, and judgements before none says anything."""
-_QUIET = 48
-"""Rounds without a draft after which the person is told that drafting rests."""
 
 
 def bucket_of(length: int) -> int:
@@ -57,7 +49,7 @@ def bucket_of(length: int) -> int:
 
 
 class Controller:
-    """Never slower, whatever is drafted."""
+    """The measured `Policy`: drafts where that is expected to be faster than plain decoding."""
 
     def __init__(
         self,
@@ -66,139 +58,153 @@ class Controller:
         *,
         branching: Mapping[str, Branching] | None = None,
         k_max: int = K_MAX,
+        tuning: ControllerTuning = ControllerTuning(),  # noqa: B008 - frozen
     ) -> None:
-        """``knowledge`` holds costs for at least one bucket of context length and goes on
-        learning; ``sources`` are the names of the drafters in order of preference, ``branching``
-        those of them that draft trees where the budget has room for them.
+        """``knowledge`` has costs for at least one bucket of context length and is updated;
+        ``sources`` are the names of the drafters in order of preference, ``branching`` those of
+        them that draft trees where the budget has room for them.
         """
         self.knowledge = knowledge
+        self.costs = knowledge.costs[min(knowledge.costs)]
+        """The costs of the bucket that the last plan was for."""
         self._bucket = min(knowledge.costs)
-        self.costs = knowledge.costs[self._bucket]
-        """Those of the bucket that the last plan was for."""
         self._sources = tuple(sources)
         self._branching = dict(branching or {})
         self._k_max = k_max
+        self._tuning = tuning
         self._kinds: dict[int, str] = {}
         """Kind of sampling by sequence."""
         self._round = 0
         self._curve: Curve = np.ones(1)
-        self._stakes = LossBudget()
-        self._looks = Looks()
+        self._loss_budget = LossBudget(tuning.loss_budget)
+        self._probes = ProbeSchedule(tuning.probes)
         self._lengths: dict[int, int] = {}
-        """Tokens known by sequence, at the last plan."""
-        self._trying: set[Key] = set()
-        """Who drafts in this round though it does not seem to pay."""
-        self._idle = _QUIET
+        """Tokens by sequence, at the last plan."""
+        self._trials: set[Key] = set()
+        """Parked drafters that draft in this round, to measure the costs again."""
+        self._idle = tuning.quiet
         """Rounds since the last draft."""
         self.speculation = Speculation("on")
 
     def measured(self, curves: Mapping[int, Costs]) -> None:
-        """Forget the old curves: these, by bucket of context length, were measured just now."""
+        """Replace all curves by new measurements, by bucket of context length."""
         self.knowledge.costs.clear()
         self.knowledge.costs.update(curves)
         self._bucket = min(curves)
         self.costs = curves[self._bucket]
         self._curve = np.ones(1)
 
-    def expects_drafts(self, standing: Standing) -> bool:
-        """Whether a drafter that costs may come to draft: then it reads the prompt as the target
-        does, and a look during the reply costs next to nothing.
+    def expects_drafts(self, state: RequestState) -> bool:
+        """Whether a costly drafter may come to draft: then it reads the prompt together with the
+        target, and a probe during the reply costs next to nothing.
         """
         expected = False
-        self._read_curve(bucket_of(standing.length), 1)
+        self._read_curve(bucket_of(state.length), 1)
         for source in self._sources:
             cost = self.costs.draft(source) / self.costs.verify(1)
-            survival = self.knowledge.survival.get((source, standing.sampling), Survival())
-            if cost >= _CHEAP and most_gain(self._curve, cost) > _MARGIN:
-                expected = expected or not _hopeless(survival, self._curve, cost)
-            self._looks.has_read(standing.seq, source, standing.length if expected else 0)
+            key = source, state.sampling
+            acceptance = self.knowledge.acceptance.get(key) or self._new_estimate()
+            if cost >= self._tuning.cheap and most_gain(self._curve, cost) > self._tuning.margin:
+                expected = expected or not self._hopeless(acceptance, cost)
+            self._probes.has_read(state.seq, source, state.length if expected else 0)
         return expected
+
+    def _new_estimate(self) -> AcceptanceEstimate:
+        return AcceptanceEstimate(tuning=self._tuning.acceptance)
+
+    def _acceptance(self, key: Key) -> AcceptanceEstimate:
+        return self.knowledge.acceptance.setdefault(key, self._new_estimate())
 
     # -- planning ------------------------------------------------------------------------------
 
-    def plan(self, standings: Sequence[Standing]) -> list[Plan]:
-        """Who may draft, and the pace that tells them how far."""
+    def plan(self, states: Sequence[RequestState]) -> list[DraftPlan]:
+        """One plan for each request: who may draft, and the pace that decides how far."""
         self._round += 1
-        self._read_curve(bucket_of(max(s.length for s in standings)), len(standings))
-        plans: dict[str, Plan] = {}
-        self._lengths = {s.seq: s.length for s in standings}
-        self._trying.clear()
-        for standing in standings:
-            self._kinds[standing.seq] = standing.sampling
-            if standing.emitted == 0:
-                self._stakes.new_reply()
-                self._looks.new_reply(self._round)
+        self._read_curve(bucket_of(max(s.length for s in states)), len(states))
+        plans: dict[str, DraftPlan] = {}
+        self._lengths = {s.seq: s.length for s in states}
+        self._trials.clear()
+        for state in states:
+            self._kinds[state.seq] = state.sampling
+            if state.emitted == 0:
+                self._loss_budget.new_reply()
+                self._probes.new_reply(self._round)
                 for source in self._sources:
-                    key = source, standing.sampling
-                    self.knowledge.survival.setdefault(key, Survival()).new_text()
-            if standing.sampling not in plans:
-                plans[standing.sampling] = self._plan(standing.sampling)
-        if self._round % _PLAIN_EVERY == 0:
-            return [PLAIN] * len(standings)
-        return [plans[standing.sampling] for standing in standings]
+                    self._acceptance((source, state.sampling)).new_text()
+            if state.sampling not in plans:
+                plans[state.sampling] = self._plan(state.sampling)
+        if self._round % self._tuning.plain_every == 0:
+            return [PLAIN] * len(states)
+        return [plans[state.sampling] for state in states]
 
     def _read_curve(self, bucket: int, batch: int) -> None:
-        known = self.knowledge.costs
-        if bucket not in known:  # start from where we are: a longer context changes little at once
+        curves, every = self.knowledge.costs, self._tuning.curve_every
+        if bucket not in curves:  # start from the current one: a longer context changes it slowly
             now = {n: self.costs.verify(n) for n in self.costs.curve()}
-            known[bucket] = Costs(now, self.costs.drafts())
-        if bucket != self._bucket or len(self._curve) == 1 or self._round % _CURVE_EVERY == 1:
-            self._bucket, self.costs = bucket, known[bucket]
+            curves[bucket] = Costs(now, self.costs.drafts(), self.costs.tuning)
+        if bucket != self._bucket or len(self._curve) == 1 or self._round % every == 1:
+            self._bucket, self.costs = bucket, curves[bucket]
             seconds = [self.costs.verify(batch * (k + 1)) for k in range(self._k_max + 1)]
             self._curve = np.array(seconds) / seconds[0]
 
-    def _plan(self, kind: str) -> Plan:
-        steps: list[Step] = []
-        drafting, reason = self._idle < _QUIET, "nothing to draft from yet"
+    def _plan(self, kind: str) -> DraftPlan:
+        tuning = self._tuning
+        steps: list[DraftStep] = []
+        drafting, reason = self._idle < tuning.quiet, "nothing to draft from yet"
         instead = 1.0
         for source in reversed(self._sources):
             key = source, kind
-            survival = self.knowledge.survival.setdefault(key, Survival())
+            acceptance = self._acceptance(key)
             cost = self.costs.draft(source) / self.costs.verify(1)
             if self._breadth(key) < self._branching.get(source, Branching()).least:
                 reason = "checking costs too much here: several guesses must be checked at once"
                 continue
-            worth = Gain(survival, self._affordable(key, self._curve, cost), cost)
-            if cost < _CHEAP or worth.gain() > _MARGIN:
-                self._looks.drafts(key)
-                # Where nothing is affordable the pace refuses, but what it refused is judged.
-                budget = self._budget(key, max(1, len(worth.curve) - 1))
-                steps.insert(0, Step(source, budget, Pace(worth, instead)))
-                if cost >= _CHEAP:
-                    instead = max(instead, worth.rate())
+            gain = Gain(acceptance, self._affordable(key, self._curve, cost), cost)
+            if cost < tuning.cheap or gain.tokens() > tuning.margin:
+                self._probes.drafts(key)
+                # Where nothing is affordable the pace refuses, but the refused token is evidence.
+                budget = self._budget(key, max(1, len(gain.curve) - 1))
+                steps.insert(0, DraftStep(source, budget, GainPace(gain, instead, tuning.gain)))
+                if cost >= tuning.cheap:
+                    instead = max(instead, gain.rate())
                     drafting = True
             else:
-                reason = self._why_parked(survival, cost)
-                better = 1 + _HOPE * (self._curve - 1)
-                hopeful = Gain(survival, self._affordable(key, better, cost), cost)
-                if hopeful.gain() > _MARGIN and self._looks.may_try(key, self._round):
-                    budget = self._budget(key, len(hopeful.curve) - 1)
-                    steps.insert(0, Step(source, budget, Pace(hopeful, 1.0)))
-                    self._trying.add(key)
+                reason = self._why_parked(acceptance, cost)
+                faster = 1 + tuning.faster * (self._curve - 1)
+                hoped = Gain(acceptance, self._affordable(key, faster, cost), cost)
+                if hoped.tokens() > tuning.margin and self._probes.may_try(key, self._round):
+                    budget = self._budget(key, len(hoped.curve) - 1)
+                    steps.insert(0, DraftStep(source, budget, GainPace(hoped, 1.0, tuning.gain)))
+                    self._trials.add(key)
                     continue
-                useless = most_gain(better, cost) <= _MARGIN
-                if not useless and self._looks.due(key, self._round, self._lengths, cost):
-                    steps.append(Step(source, Budget(0, 0, 0), look=True))
-                    if _hopeless(survival, self._curve, cost):
-                        self._looks.seldom(key, self._round)
+                useless = most_gain(faster, cost) <= tuning.margin
+                if not useless and self._probes.due(key, self._round, self._lengths, cost):
+                    steps.append(DraftStep(source, NOTHING, probe=True))
+                    if self._hopeless(acceptance, cost):
+                        self._probes.seldom(key, self._round)
         self.speculation = Speculation("on") if drafting else Speculation("parked", reason)
-        return Plan(tuple(steps))
+        return DraftPlan(tuple(steps))
 
     def _breadth(self, key: Key) -> int:
         """Nodes at each depth: the most whose extra time is less than the tokens they bring."""
         branching = self._branching.get(key[0])
         if branching is None:
             return 1
-        worth = _FREE
+        tuning = self._tuning
+        longer = tuning.free
         if branching.least == 1:
-            survival = self.knowledge.survival.get(key, Survival())
-            stands = survival.mean(survival.table())
-            worth = _emitted(1 - branching.misses * (1 - stands)) / _emitted(stands)
-        chain = self._curve[min(_SHALLOW, self._k_max)]
+            acceptance = self.knowledge.acceptance.get(key) or self._new_estimate()
+            mean = acceptance.mean(acceptance.table())
+            longer = self._emitted(1 - branching.misses * (1 - mean)) / self._emitted(mean)
+        limit = longer * self._curve[min(tuning.shallow, self._k_max)]
         paying = [
-            b for b in _BREADTHS if self._curve[min(b * _SHALLOW, self._k_max)] <= worth * chain
+            b for b in tuning.breadths if self._curve[min(b * tuning.shallow, self._k_max)] <= limit
         ]
         return max(paying, default=1)
+
+    def _emitted(self, acceptance: float) -> float:
+        """Expected tokens of a round with a draft of usual depth."""
+        return sum(acceptance**i for i in range(self._tuning.shallow + 1))
 
     def _budget(self, key: Key, depth: int) -> Budget:
         breadth = self._breadth(key)
@@ -208,28 +214,42 @@ class Controller:
         return Budget(nodes=breadth * depth, depth=depth, leaves=leaves)
 
     def _affordable(self, key: Key, curve: Curve, cost: float) -> Curve:
-        """``curve`` by depth, up to the deepest draft whose complete loss the stake would bear."""
+        """``curve`` by depth, up to the deepest draft whose complete loss the budget allows."""
         curve = curve[:: self._breadth(key)]
         loss = curve - 1 + np.arange(len(curve)) * cost
-        longest = int(np.flatnonzero(loss[1:] <= self._stakes.of(key)).max(initial=-1)) + 1
+        allowed = self._loss_budget.of(key)
+        longest = int(np.flatnonzero(loss[1:] <= allowed).max(initial=-1)) + 1
         return curve[: longest + 1]
 
-    def _why_parked(self, survival: Survival, cost: float) -> str:
-        if most_gain(self._curve, cost) <= _MARGIN:
+    def _hopeless(self, acceptance: AcceptanceEstimate, cost: float) -> bool:
+        """Whether drafting would hardly pay, with luck, even in a text whose tokens all have the
+        highest confidence that ever occurred. The last text's acceptance does not count: it says
+        little about the next one.
+        """
+        if not acceptance.evidence:
+            return False
+        margin = self._tuning.margin
+        pays = [most_gain(self._curve, cost, p) > margin for p in acceptance.optimistic()]
+        enough = acceptance.evidence >= self._tuning.enough
+        rare = enough and bool(acceptance.judged[pays].sum() <= self._tuning.rare)
+        return rare or not any(pays)
+
+    def _why_parked(self, acceptance: AcceptanceEstimate, cost: float) -> str:
+        if most_gain(self._curve, cost) <= self._tuning.margin:
             four = self._curve[min(3, self._k_max)]
             return (
                 f"checking costs too much here: checking 4 tokens takes {four:.1f} times as long "
                 f"as one, and drafting one takes {cost:.0%} of that time"
             )
-        if survival.evidence < 1:
+        if acceptance.evidence < 1:
             return "measuring the draft first"
-        accepted = survival.stood.sum() / survival.evidence
-        return f"plain decoding is faster here: {accepted:.0%} of drafted tokens accepted"
+        share = acceptance.accepted.sum() / acceptance.evidence
+        return f"plain decoding is faster here: {share:.0%} of drafted tokens accepted"
 
     # -- learning ------------------------------------------------------------------------------
 
     def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
-        """Times by width, survival by confidence, stakes by what was won."""
+        """Update times by width, acceptance by confidence, and loss budgets by the gain."""
         if not outcomes:
             return
         width = sum(1 + o.proposed for o in outcomes)
@@ -239,49 +259,31 @@ class Controller:
         for o in outcomes:
             if o.considered:
                 self.costs.drafted(o.source, o.considered, o.draft_s)
-                self._looks.has_read(o.seq, o.source, self._lengths.get(o.seq, 0))
+                self._probes.has_read(o.seq, o.source, self._lengths.get(o.seq, 0))
             elif o.draft_s > 0:
                 cost = o.draft_s / self.costs.verify(1)
-                self._looks.looked(o.seq, o.source, self._lengths.get(o.seq, 0), cost)
+                self._probes.probed(o.seq, o.source, self._lengths.get(o.seq, 0), cost)
             self._settle(o)
-        self._looks.passed()
+        self._probes.round_ended()
         drafted = {o.source for o in outcomes if o.proposed}
         for e in evidence:
             key = e.source, self._kinds.get(e.seq, "")
-            self.knowledge.survival.setdefault(key, Survival()).learn(
-                e.index, e.confidence, e.stood
-            )
+            self._acceptance(key).learn(e.index, e.confidence, e.accepted)
             if e.source not in drafted:
-                self._stakes.would_have(key, e.stood)
+                self._loss_budget.predicted(key, e.accepted)
 
     def _settle(self, o: Outcome) -> None:
-        """Book what a round won against plain decoding, by the usual costs of its width: a hiccup
-        of the machine is nobody's loss.
+        """Credit tokens gained over plain decoding at *expected* pass cost, so that a stall is not
+        charged to the drafter.
         """
-        lasted = self._curve[min(o.proposed, len(self._curve) - 1)]
-        lasted += o.draft_s / self.costs.verify(1)
+        cost = self._curve[min(o.proposed, len(self._curve) - 1)]
+        cost += o.draft_s / self.costs.verify(1)
         for source in self._sources:
             key = source, self._kinds.get(o.seq, "")
-            won = 1 + o.accepted - float(lasted) if source == o.source else 0.0
-            self._stakes.settle(key, 1 + o.accepted, won)
-            if key in self._trying and source == o.source:
-                self._looks.tried(key, self._round, o.proposed > 0, -won)
-
-
-def _emitted(stands: float) -> float:
-    """Tokens of a round with a draft of usual depth."""
-    return sum(stands**i for i in range(_SHALLOW + 1))
-
-
-def _hopeless(survival: Survival, curve: Curve, cost: float) -> bool:
-    """Whether even a text whose tokens are all as sure as any that came would hardly be worth
-    drafting, with luck. Not whether the last text was any good: that tells little of the next one.
-    """
-    if not survival.evidence:
-        return False
-    pays = [most_gain(curve, cost, stands) > _MARGIN for stands in survival.hoped()]
-    rare = survival.evidence >= _KNOWN and bool(survival.judged[pays].sum() <= _CAME)
-    return rare or not any(pays)
+            gain = 1 + o.accepted - float(cost) if source == o.source else 0.0
+            self._loss_budget.settle(key, 1 + o.accepted, gain)
+            if key in self._trials and source == o.source:
+                self._probes.tried(key, self._round, o.proposed > 0, -gain)
 
 
 __all__ = ["K_MAX", "Controller", "bucket_of"]

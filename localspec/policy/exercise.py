@@ -1,25 +1,35 @@
-"""Drafts of every kind that the controller may ask for, one after the other: for a proof."""
+"""A policy that asks for drafts of every kind, one after the other, to verify exactness."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 from localspec.core.events import Speculation
-from localspec.core.plan import PLAIN, Branching, Budget, Evidence, Outcome, Plan, Standing, Step
+from localspec.core.plan import (
+    NOTHING,
+    PLAIN,
+    Branching,
+    Budget,
+    DraftPlan,
+    DraftStep,
+    Evidence,
+    Outcome,
+    RequestState,
+)
 
 _DEPTHS = (4, 2, 7, 1, 12, 3, 31, 5)
 """Tokens one after the other, round by round."""
 _BREADTHS = (3, 1, 2, 4)
 """Nodes at each depth, once for all depths."""
 _REST_EVERY = 16
-"""One round in this many drafts nothing; every second one of these looks."""
+"""One round in this many drafts nothing; every second one of these probes."""
 
 
 class Exercise:
-    """What `localspec.policy.controller.Controller` may plan, whether it pays or not.
+    """Plans everything that `localspec.policy.controller.Controller` may plan, whether it pays.
 
-    Which drafter is asked first, how deep, how broad: all of it comes in turn, and nothing depends
-    on measured times, so the same replies are drafted in the same way wherever they are made.
+    The order of drafters, the depth and the breadth vary from round to round and do not depend on
+    measured times, so the same reply is drafted in the same way on every machine.
     """
 
     costs = None
@@ -36,30 +46,33 @@ class Exercise:
         self._round = 0
         self.speculation = Speculation("on")
 
-    def expects_drafts(self, standing: Standing) -> bool:
+    def expects_drafts(self, state: RequestState) -> bool:
         """From the first round on."""
-        del standing
+        del state
         return True
 
-    def plan(self, standings: Sequence[Standing]) -> list[Plan]:
-        """The same for everyone."""
+    def plan(self, states: Sequence[RequestState]) -> list[DraftPlan]:
+        """The same plan for every request."""
         at, self._round = self._round, self._round + 1
-        return [self._plan(at)] * len(standings)
+        return [self._plan(at)] * len(states)
 
     def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
         """Nothing to learn."""
 
-    def _plan(self, at: int) -> Plan:
+    def _plan(self, at: int) -> DraftPlan:
         if at % _REST_EVERY == _REST_EVERY - 1:
             if at // _REST_EVERY % 2:
                 return PLAIN
-            nothing = Budget(0, 0, 0)
-            return Plan(tuple(Step(source, nothing, look=True) for source in self._sources))
+            return DraftPlan(
+                tuple(DraftStep(source, NOTHING, probe=True) for source in self._sources)
+            )
         turn, place = divmod(at, len(_DEPTHS))
         first = (at + turn) % len(self._sources)
         order = (*self._sources[first:], *self._sources[:first])
         breadth = _BREADTHS[turn % len(_BREADTHS)]
-        return Plan(tuple(Step(s, self._budget(s, _DEPTHS[place], breadth)) for s in order))
+        return DraftPlan(
+            tuple(DraftStep(s, self._budget(s, _DEPTHS[place], breadth)) for s in order)
+        )
 
     def _budget(self, source: str, depth: int, breadth: int) -> Budget:
         branching = self._branching.get(source)

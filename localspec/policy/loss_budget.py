@@ -1,48 +1,61 @@
-"""No drafter bets more than it has won.
+"""Loss budget per drafter: bounds the time that rejected drafts may cost.
 
-Estimates are wrong when texts change. So each drafter has a stake, the plain tokens that it may
-lose, and a draft is no longer than the stake would bear if all of it were rejected. That bounds the
-loss whatever happens, and lets drafts grow where they succeed.
+Estimates are wrong when texts change. So each drafter has a budget of plain tokens that it may
+lose, and a draft is no longer than the budget allows if all of it were rejected. That bounds the
+loss in every case, and lets drafts grow where they succeed.
 """
 
 from __future__ import annotations
 
-_FRESH, _MOST = 2.2, 8.0
-"""What a drafter may lose at the start of a reply if it won as much before, and the most that it
-may ever lose at once."""
-_INTEREST = 0.012
-"""What every emitted token adds: about what bad luck may cost in the long run."""
-_REGAIN = 0.4
-"""What one token adds that was only in mind and would have stood, up to a fresh start."""
+from dataclasses import dataclass
 
 Key = tuple[str, str]
 """(Drafter, kind of sampling)."""
 
 
-class LossBudget:
-    """In plain tokens, by drafter and kind of sampling."""
+@dataclass(frozen=True, slots=True)
+class LossTuning:
+    """Constants of `LossBudget`, in plain tokens."""
 
-    def __init__(self) -> None:
+    initial: float = 2.2
+    """Budget at the start of a reply, if the drafter has gained as much before."""
+    most: float = 8.0
+    """Largest budget."""
+    interest: float = 0.012
+    """Added for every emitted token: the price of bad luck in the long run."""
+    refund: float = 0.4
+    """Refund per correct prediction that was not drafted, capped at the initial budget."""
+
+
+class LossBudget:
+    """Budgets in plain tokens, by drafter and kind of sampling."""
+
+    def __init__(self, tuning: LossTuning = LossTuning()) -> None:
+        self._tuning = tuning
         self._now: dict[Key, float] = {}
-        self._won: dict[Key, float] = {}
-        """In all, ever."""
+        self._gained: dict[Key, float] = {}
+        """Sum of all gains and losses so far."""
 
     def of(self, key: Key) -> float:
-        """What it may lose now."""
-        return self._now.get(key, _FRESH)
+        """Plain tokens that the drafter may lose now."""
+        return self._now.get(key, self._tuning.initial)
 
     def new_reply(self) -> None:
-        """What was won in one text is not thrown after another."""
-        for key, won in self._won.items():
-            self._now[key] = min(won, _FRESH)
+        """At a new reply, cap every budget at its initial value."""
+        for key, gained in self._gained.items():
+            self._now[key] = min(gained, self._tuning.initial)
 
-    def settle(self, key: Key, emitted: int, won: float) -> None:
-        """A round emitted tokens; the drafter won or lost against plain decoding."""
-        gain = won + _INTEREST * emitted
-        self._now[key] = min(_MOST, self.of(key) + gain)
-        self._won[key] = self._won.get(key, _FRESH) + gain
+    def settle(self, key: Key, emitted: int, gain: float) -> None:
+        """A round emitted tokens; ``gain`` on plain decoding is due to the drafter."""
+        gain += self._tuning.interest * emitted
+        self._now[key] = min(self._tuning.most, self.of(key) + gain)
+        self._gained[key] = self._gained.get(key, self._tuning.initial) + gain
 
-    def would_have(self, key: Key, stood: bool) -> None:
-        """A token that was not drafted would have stood, or not."""
-        if self.of(key) < _FRESH:
-            self._now[key] = min(_FRESH, self.of(key) + (_REGAIN if stood else -_REGAIN))
+    def predicted(self, key: Key, accepted: bool) -> None:
+        """A token that was not drafted would have been accepted, or not."""
+        initial, refund = self._tuning.initial, self._tuning.refund
+        if self.of(key) < initial:
+            self._now[key] = min(initial, self.of(key) + (refund if accepted else -refund))
+
+
+__all__ = ["Key", "LossBudget", "LossTuning"]

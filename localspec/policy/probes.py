@@ -1,104 +1,123 @@
-"""When a parked drafter looks: by a schedule that backs off, and for no more than was saved up.
+"""When a parked drafter probes: by a schedule that backs off, and within a savings account.
 
-A look reads what the drafter has missed, which may be a whole long prompt. So one round in 100
-is saved for looking, and a look that is expected to cost more than the savings waits. Small ones,
-over a few tokens, are paid for by their schedule alone.
+A probe reads the tokens that the drafter has missed, which may be a whole long prompt. So one
+round in 100 is saved for probes, and a probe that is expected to cost more than the savings waits.
+Cheap probes, over a few tokens, depend on their schedule alone.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from localspec.policy.loss_budget import Key
 
-_AFTER = (4, 8, 24, 72, 256)
-"""Rounds between looks; the last one repeats."""
-_SHARE = 0.01
-"""Of a plain round, saved every round."""
-_FRESH, _MOST = 2.0, 8.0
-"""Plain rounds saved at the start, and at most."""
-_SMALL = 0.3
-"""Plain rounds that a look may always cost."""
-_BATCHED = 0.5
-"""Cost of a token that is read with many others, by that of one alone, before it was measured."""
-_WEIGHT = 0.3
-_TRY_AFTER = (16, 32, 64, 128, 256)
-"""Rounds between drafts that only a better machine would justify."""
-_TRY_COSTS = 0.5
-"""Plain rounds that must be saved for one."""
+
+@dataclass(frozen=True, slots=True)
+class ProbeTuning:
+    """Constants of `ProbeSchedule`; costs are in plain rounds."""
+
+    intervals: tuple[int, ...] = (4, 8, 24, 72, 256)
+    """Rounds between probes; the last one repeats."""
+    share: float = 0.01
+    """Saved every round."""
+    initial: float = 2.0
+    """Saved at the start."""
+    most: float = 8.0
+    """Largest savings."""
+    cheap: float = 0.3
+    """Cost that a probe may always have."""
+    batched: float = 0.5
+    """Assumed cost of a token read with many others, relative to one alone."""
+    weight: float = 0.3
+    """Weight of a new measurement of that cost."""
+    trial_intervals: tuple[int, ...] = (16, 32, 64, 128, 256)
+    """Rounds between trial drafts, which pay only if the machine has become faster."""
+    trial_cost: float = 0.5
+    """Savings that a trial needs."""
 
 
-class Looks:
-    """Of all drafters; costs are in plain rounds."""
+class ProbeSchedule:
+    """Probes and trials of all drafters; costs are in plain rounds."""
 
-    def __init__(self) -> None:
-        self._saved = _FRESH
+    def __init__(self, tuning: ProbeTuning = ProbeTuning()) -> None:
+        self._tuning = tuning
+        self._saved = tuning.initial
         self._schedule: dict[Key, tuple[int, int]] = {}
-        """(Looks made so far, round of the next one)."""
+        """(Probes so far, round of the next one)."""
         self._read: dict[tuple[int, str], int] = {}
         """Tokens of a sequence that a drafter has read."""
         self._each: dict[str, float] = {}
-        """Cost of a token read in a look."""
-        self._tries: dict[Key, tuple[int, int]] = {}
-        """(Tries made, round of the next one)."""
+        """Cost of a token read in a probe."""
+        self._trials: dict[Key, tuple[int, int]] = {}
+        """(Trials so far, round of the next one)."""
 
     def new_reply(self, now: int) -> None:
-        """Another text, from round ``now`` on: begin early again."""
+        """Another text begins in round ``now``: restart the schedules."""
         for key, (made, _) in self._schedule.items():
-            self._schedule[key] = min(made, 1), now + _AFTER[0]
+            self._schedule[key] = min(made, 1), now + self._tuning.intervals[0]
 
-    def passed(self) -> None:
-        """A round was made."""
-        self._saved = min(_MOST, self._saved + _SHARE)
+    def round_ended(self) -> None:
+        """Save the share of one round."""
+        self._saved = min(self._tuning.most, self._saved + self._tuning.share)
 
     def has_read(self, seq: int, source: str, length: int) -> None:
-        """The drafter knows so many tokens of the sequence."""
+        """The drafter has read the first ``length`` tokens of the sequence."""
         self._read[seq, source] = length
 
     def drafts(self, key: Key) -> None:
-        """It is not parked; when it will be, begin early again."""
+        """The drafter is not parked; its schedules restart when it will be."""
         self._schedule.pop(key, None)
-        self._tries.pop(key, None)
+        self._trials.pop(key, None)
 
     def may_try(self, key: Key, now: int) -> bool:
-        """Whether to draft in round ``now`` though it does not pay as far as is known.
+        """Whether to draft in round ``now`` although it does not pay by the known costs.
 
-        The curve of a parked drafter is never seen again otherwise, and machines change.
+        The costs of a parked drafter would never be measured again otherwise, and machines change.
         """
-        _, due = self._tries.setdefault(key, (0, now + _TRY_AFTER[0]))
-        return now >= due and self._saved >= _TRY_COSTS
+        _, due = self._trials.setdefault(key, (0, now + self._tuning.trial_intervals[0]))
+        return now >= due and self._saved >= self._tuning.trial_cost
 
     def tried(self, key: Key, now: int, drafted: bool, cost: float) -> None:
-        """It has; what did not come to a draft is tried again at once."""
+        """A trial has run. One without a draft is repeated at once."""
         self._saved = max(0.0, self._saved - max(0.0, cost))
         if drafted:
-            made = min(self._tries.get(key, (0, 0))[0] + 1, len(_TRY_AFTER) - 1)
-            self._tries[key] = made, now + _TRY_AFTER[made]
+            intervals = self._tuning.trial_intervals
+            made = min(self._trials.get(key, (0, 0))[0] + 1, len(intervals) - 1)
+            self._trials[key] = made, now + intervals[made]
 
     def due(self, key: Key, now: int, lengths: dict[int, int], cost: float) -> bool:
-        """Whether to look in round ``now``.
+        """Whether to probe in round ``now``.
 
-        ``lengths`` are those of the sequences; ``cost`` that of a drafted token.
+        ``lengths`` are the tokens of each sequence; ``cost`` is that of a drafted token.
         """
-        made, due = self._schedule.setdefault(key, (0, now + _AFTER[0]))
-        if now < due or self._expected(key[0], lengths, cost) > max(self._saved, _SMALL):
+        intervals = self._tuning.intervals
+        made, due = self._schedule.setdefault(key, (0, now + intervals[0]))
+        allowed = max(self._saved, self._tuning.cheap)
+        if now < due or self._expected(key[0], lengths, cost) > allowed:
             return False
-        made = min(made + 1, len(_AFTER) - 1)
-        self._schedule[key] = made, now + _AFTER[made]
+        made = min(made + 1, len(intervals) - 1)
+        self._schedule[key] = made, now + intervals[made]
         return True
 
     def seldom(self, key: Key, now: int) -> None:
-        """Its drafts never stand: no look in this text for long."""
-        self._schedule[key] = len(_AFTER) - 1, now + _AFTER[-1]
+        """Its drafts are never accepted: wait for the longest interval."""
+        intervals = self._tuning.intervals
+        self._schedule[key] = len(intervals) - 1, now + intervals[-1]
 
     def _expected(self, source: str, lengths: dict[int, int], cost: float) -> float:
+        """Expected cost of a probe."""
         missing = sum(n - self._read.get((seq, source), 0) for seq, n in lengths.items())
-        return cost + missing * self._each.get(source, _BATCHED * cost)
+        return cost + missing * self._each.get(source, self._tuning.batched * cost)
 
-    def looked(self, seq: int, source: str, length: int, cost: float) -> None:
-        """A look has cost so much."""
+    def probed(self, seq: int, source: str, length: int, cost: float) -> None:
+        """A probe over a sequence of ``length`` tokens has run at ``cost``."""
         self._saved = max(0.0, self._saved - cost)
         missing = length - self._read.get((seq, source), 0)
         if missing > 0:
             each = cost / missing
             was = self._each.get(source, each)
-            self._each[source] = was + _WEIGHT * (each - was)
+            self._each[source] = was + self._tuning.weight * (each - was)
         self.has_read(seq, source, length)
+
+
+__all__ = ["ProbeSchedule", "ProbeTuning"]

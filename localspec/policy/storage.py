@@ -1,7 +1,7 @@
-"""What a controller learnt, kept between sessions: one small file a pair and machine setting.
+"""What a controller learnt, saved between sessions: one small file for each pair and setting.
 
-A file that is damaged, of another format or full of nonsense is as good as none: everything in it
-can be measured again.
+A damaged or invalid file, or one of another format, is ignored: everything in it can be measured
+again.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from localspec.files import whole_file
-from localspec.policy.acceptance import BINS, Survival
+from localspec.policy.acceptance import BINS, AcceptanceEstimate
 from localspec.policy.costs import Costs
 
 FORMAT = 2
 _LARGEST = 1 << 20
-"""Bytes of a file that could be ours."""
+"""Most bytes of a valid file."""
 
 
 @dataclass(slots=True)
 class Knowledge:
-    """Costs by bucket of context length, and survival by (source, kind of sampling)."""
+    """Costs by bucket of context length, and acceptance by (source, kind of sampling)."""
 
     costs: dict[int, Costs] = field(default_factory=dict)
-    survival: dict[tuple[str, str], Survival] = field(default_factory=dict)
+    acceptance: dict[tuple[str, str], AcceptanceEstimate] = field(default_factory=dict)
 
 
 def name_of(facts: Mapping[str, object]) -> str:
-    """File name for what the measurements depend on; other facts, another file."""
+    """File name for the facts that the measurements depend on; other facts, another file."""
     text = json.dumps({"format": FORMAT, **facts}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:20] + ".json"
 
 
 def load(path: Path) -> Knowledge | None:
-    """What was kept; None where there is nothing that can be trusted."""
+    """The saved knowledge; None where there is no valid file."""
     try:
         if path.stat().st_size > _LARGEST:
             return None
@@ -56,7 +56,7 @@ def save(path: Path, knowledge: Knowledge) -> None:
     """Replace the file in one step; of two writers the last one wins.
 
     Raises:
-        OSError: it cannot be written; what was there stays.
+        OSError: it cannot be written; the old file stays.
     """
     write(path, _plain(knowledge))
 
@@ -65,7 +65,7 @@ def write(path: Path, data: Mapping[str, Any]) -> None:
     """Replace a file of JSON in one step.
 
     Raises:
-        OSError: it cannot be written; what was there stays.
+        OSError: it cannot be written; the old file stays.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     whole_file.replace(path, [json.dumps(data).encode()])
@@ -82,12 +82,12 @@ def _plain(knowledge: Knowledge) -> dict[str, Any]:
             {
                 "source": source,
                 "kind": kind,
-                "stood": survival.stood.tolist(),
-                "judged": survival.judged.tolist(),
-                "first": survival.first.tolist(),
-                "lately": survival.lately.tolist(),
+                "stood": estimate.accepted.tolist(),
+                "judged": estimate.judged.tolist(),
+                "first": estimate.first.tolist(),
+                "lately": estimate.recent.tolist(),
             }
-            for (source, kind), survival in knowledge.survival.items()
+            for (source, kind), estimate in knowledge.acceptance.items()
         ],
     }
 
@@ -97,23 +97,23 @@ def _parsed(data: dict[str, Any]) -> Knowledge:
         raise ValueError("another format")
     costs = {
         int(bucket): Costs(
-            {int(n): _positive(s) for n, s in kept["verify"].items()},
-            {str(source): _positive(s) for source, s in kept["draft"].items()},
+            {int(n): _positive(s) for n, s in saved["verify"].items()},
+            {str(source): _positive(s) for source, s in saved["draft"].items()},
         )
-        for bucket, kept in data["costs"].items()
+        for bucket, saved in data["costs"].items()
     }
     if not costs:
         raise ValueError("no costs")
-    survival = {
-        (str(kept["source"]), str(kept["kind"])): Survival(
-            stood=_counts(kept["stood"]),
-            judged=_counts(kept["judged"]),
-            first=_counts(kept["first"]),
-            lately=_counts(kept["lately"]),
+    acceptance = {
+        (str(saved["source"]), str(saved["kind"])): AcceptanceEstimate(
+            accepted=_counts(saved["stood"]),
+            judged=_counts(saved["judged"]),
+            first=_counts(saved["first"]),
+            recent=_counts(saved["lately"]),
         )
-        for kept in data["survival"]
+        for saved in data["survival"]
     }
-    return Knowledge(costs, survival)
+    return Knowledge(costs, acceptance)
 
 
 def _positive(x: object) -> float:

@@ -1,4 +1,4 @@
-"""What speculation could reach: the papers' formulas, to compare with what was measured."""
+"""The speed that speculation could reach by the papers' formulas, to compare with measurements."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 def expected_tokens(alpha: float, k: float) -> float:
     """E[tokens of a round] = (1 - alpha^(K+1)) / (1 - alpha).
 
-    Leviathan et al. 2023, equation 1: K drafted tokens that stand independently with probability
-    alpha each, and one token of the target.
+    Leviathan et al. 2023, equation 1: K drafted tokens that are accepted independently with
+    probability alpha each, and one token of the target.
     """
     return k + 1 if alpha >= 1 else (1 - alpha ** (k + 1)) / (1 - alpha)
 
@@ -23,9 +23,9 @@ def best_fixed(
 
     Leviathan et al. 2023, section 3.3, with a measured curve in place of a cost ratio and
     acceptance by position: E[tokens | K] * t(1) / (t(K + 1) + K * cost). ``acceptance[i]`` is that
-    of the i-th drafted token where it was judged, and the last one stands for all beyond;
-    ``curve`` holds seconds of a pass by width; ``cost`` is seconds a drafted token. K = 0 is plain
-    decoding, so the ratio is at least 1.
+    of the i-th drafted token where it was verified, and the last one applies to all beyond;
+    ``curve`` maps the width of a pass to seconds; ``cost`` is seconds per drafted token. K = 0 is
+    plain decoding, so the ratio is at least 1.
     """
     widths = sorted(curve)
     best, chosen, emitted, reach = 1.0, 0, 1.0, 1.0

@@ -1,1 +1,1 @@
-"""Child processes: how they are started, and what is left of one that crashed."""
+"""Child processes: how they are started, and how their crashes are reported."""

@@ -1,8 +1,8 @@
-"""What this process is doing, kept where another process can read it after this one has died.
+"""The current step of this process, stored where another process can read it after a crash.
 
-Native code may end the process between two instructions; nothing can be said then. So every step
-that enters native code for long is named beforehand. `share` leads the names into memory that a
-supervising process sees too; without one they cost a copy of a few bytes.
+Native code may end the process between two instructions; it cannot report anything then. So every
+step that enters native code for long is named beforehand. `share` stores the names in memory that a
+supervising process can read; each name costs a copy of a few bytes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _memory: bytearray | mmap.mmap = bytearray(SIZE)
 
 
 def share(memory: mmap.mmap) -> None:
-    """From now on keep everything in the first `SIZE` bytes of ``memory``."""
+    """Store names in the first `SIZE` bytes of ``memory`` from now on."""
     global _memory  # noqa: PLW0603 - a process does one thing at a time
     _memory = memory
 
@@ -32,7 +32,7 @@ def doing(what: str) -> None:
 
 
 def line_open(unfinished: bool) -> None:
-    """Whether the output ends within a line, so that a message must begin a new one."""
+    """Record whether the output ends within a line, so that a message must begin a new one."""
     _memory[_OPEN] = unfinished
 
 

@@ -1,4 +1,4 @@
-"""Modules of this package that run in a Python process of their own."""
+"""Starting modules of this package in a Python process of their own."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from localspec.errors import LocalspecError
 
 _PATIENCE = 60.0
 """Seconds; a driver that starts up can take several."""
-
-
 _HOME = str(Path(__file__).resolve().parents[2])
+"""The folder that holds this package."""
 
 
 def command(module: str, *arguments: str) -> tuple[list[str], dict[str, str]]:
-    """What runs one of our modules with this Python, and its environment.
+    """The command that runs one of our modules with this Python, and its environment.
 
     -P and an explicit path: a folder called localspec in the working directory is not ours.
     """
@@ -29,10 +28,10 @@ def command(module: str, *arguments: str) -> tuple[list[str], dict[str, str]]:
 
 
 def ask(module: str, *arguments: str) -> Any:
-    """The JSON that a module prints. Waits; to be called in a thread.
+    """The JSON that a module prints. Blocks until it ends.
 
     Raises:
-        LocalspecError: it failed; its last line says why.
+        LocalspecError: it failed; the message is the last line of its stderr.
     """
     line, environment = command(module, *arguments)
     try:
@@ -50,6 +49,6 @@ def ask(module: str, *arguments: str) -> Any:
         raise LocalspecError(f"no answer within {_PATIENCE:.0f} seconds") from None
     except (OSError, ValueError) as error:
         raise LocalspecError(f"no answer: {error}") from None
-    said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-    reason = said[-1].removeprefix("localspec: ") if said else f"exit status {done.returncode}"
+    lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
+    reason = lines[-1].removeprefix("localspec: ") if lines else f"exit status {done.returncode}"
     raise LocalspecError(reason)

@@ -1,4 +1,4 @@
-"""The end of a process in native code, in words: which signal, at what, and what to try."""
+"""Describes the crash of a process in native code: signal, step, and what to try."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DUMP = "Fatal Python error"
 
 
 def signal_name(number: int) -> str:
-    """As in ``signal 11 (SIGSEGV)``."""
+    """The signal as in ``signal 11 (SIGSEGV)``."""
     try:
         return f"signal {number} ({signal.Signals(number).name})"
     except ValueError:
@@ -19,37 +19,37 @@ def signal_name(number: int) -> str:
 
 
 def visible(text: str) -> str:
-    """With control characters as escapes that can be read."""
+    """The text with control characters as readable escapes."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def harmless(text: str) -> str:
-    """On one line, with control characters visible, and not too long."""
+    """The text on one line, with control characters visible, and not too long."""
     shown = visible(text)
     return shown if len(shown) <= _MOST else shown[: _MOST - 1] + "…"
 
 
 def last_words(native: str) -> str:
-    """What native code wrote last before it aborted, such as a failed assertion; "" if nothing."""
-    said = [line.strip() for line in native.partition(DUMP)[0].splitlines()]
-    return harmless(next((line for line in reversed(said) if line), ""))
+    """The last line of native code before it aborted, such as a failed assertion; or ""."""
+    lines = [line.strip() for line in native.partition(DUMP)[0].splitlines()]
+    return harmless(next((line for line in reversed(lines) if line), ""))
 
 
 def explain(number: int, doing: str, native: str = "") -> str:
-    """What happened and at what: ``llama.cpp crashed with signal 6 (SIGABRT) while loading a.gguf:
+    """What happened and when: ``llama.cpp crashed with signal 6 (SIGABRT) while loading a.gguf:
     GGML_ASSERT(...) failed``. ``native`` is what native code wrote to stderr.
     """
     name = signal_name(number)
     at = f" while {harmless(doing)}" if doing else ""
     if number == signal.SIGKILL:
         return f"the process was killed with {name}{at}"
-    # Other signals come without a message: what was written before has other reasons.
-    said = last_words(native) if number == signal.SIGABRT else ""
-    return f"llama.cpp crashed with {name}{at}{': ' if said else ''}{said}"
+    # Other signals come without a message: earlier output has other reasons.
+    message = last_words(native) if number == signal.SIGABRT else ""
+    return f"llama.cpp crashed with {name}{at}{': ' if message else ''}{message}"
 
 
 def advice(number: int, doing: str) -> str:
-    """What to try."""
+    """What the user can try."""
     if number == signal.SIGKILL:
         return "if memory ran out, try a smaller model or a smaller --ctx"
     if number == signal.SIGILL:

@@ -6,7 +6,7 @@ from collections.abc import Container
 from typing import Protocol
 
 from localspec.core.noise import Noise
-from localspec.core.values import Draft, Proposal, Rows, Verdict
+from localspec.core.values import Draft, Proposal, TargetRows, Verdict
 from localspec.errors import ProposalError, UsageError
 from localspec.verifiers.match import Match
 from localspec.verifiers.rejection import Rejection
@@ -33,7 +33,7 @@ class Verifier(Protocol):
     def __call__(
         self,
         draft: Draft,
-        rows: Rows,
+        rows: TargetRows,
         noise: Noise,
         position: int,
         ends: Container[int] = (),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 
 from localspec.core.noise import Noise, Stream
-from localspec.core.values import ROOT, Draft, Proposal, Rows, Verdict
+from localspec.core.values import ROOT, Draft, Proposal, TargetRows, Verdict
 
 
 class Match:
@@ -23,7 +23,7 @@ class Match:
     def __call__(
         self,
         draft: Draft,
-        rows: Rows,
+        rows: TargetRows,
         noise: Noise,
         position: int,
         ends: Container[int] = (),

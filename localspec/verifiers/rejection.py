@@ -7,7 +7,7 @@ from collections.abc import Container
 import numpy as np
 
 from localspec.core.noise import Noise, Stream
-from localspec.core.values import ROOT, Distribution, Draft, Proposal, Rows, Verdict, one_hot
+from localspec.core.values import ROOT, Distribution, Draft, Proposal, TargetRows, Verdict, one_hot
 
 
 class Rejection:
@@ -26,7 +26,7 @@ class Rejection:
     def __call__(
         self,
         draft: Draft,
-        rows: Rows,
+        rows: TargetRows,
         noise: Noise,
         position: int,
         ends: Container[int] = (),

@@ -1,4 +1,4 @@
-"""What the model says about each command of localspec."""
+"""Answers about each command of localspec."""
 
 COMMANDS = {
     "chat": "`localspec chat` opens a chat in the terminal. You type, the model answers, and the colours show "

@@ -1,4 +1,4 @@
-"""Turns the answers and a person's verdicts into a page that can be read and checked."""
+"""Turns the answers and human verdicts into a page that can be read and checked."""
 
 import json
 from collections import defaultdict

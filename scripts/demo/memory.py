@@ -1,4 +1,4 @@
-"""Conversations in which the model must remember what the reader said."""
+"""Conversations in which the model must remember what the user said."""
 
 from random import Random
 

@@ -89,7 +89,7 @@ def shown(value: Value) -> str:
 
 
 def phrase(rng: Random, data: dict[str, Value]) -> str:
-    """The fields as a person would type them."""
+    """The fields as a user would type them."""
     style = rng.randrange(5)
     if style == 0:
         return ", ".join(f"{k}: {shown(v)}" for k, v in data.items())

@@ -1,4 +1,4 @@
-"""Plain reference loops on llama.cpp, kept apart from the engine so that they can judge the pair alone."""
+"""Plain reference loops on llama.cpp, separate from the engine, so that they can judge the pair independently."""
 
 import ctypes
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ def _quiet(_level: int, _text: bytes, _data: ctypes.c_void_p) -> None:
 
 
 class Runner:
-    """One model with one sequence; `ids` is what its cache holds."""
+    """One model with one sequence; `ids` are the tokens in its cache."""
 
     def __init__(
         self, path: Path, context: int = 2048, threads: int = 1, exact_cache: bool = False
@@ -78,7 +78,7 @@ class Runner:
         del self.ids[count:]
 
     def follow(self, ids: list[int]) -> Logits:
-        """Make the cache hold exactly `ids`; the logits after the last one."""
+        """Make the cache contain exactly `ids`; returns the logits after the last one."""
         same = 0
         while same < min(len(self.ids), len(ids) - 1) and self.ids[same] == ids[same]:
             same += 1

@@ -13,7 +13,7 @@ ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "
 
 @dataclass
 class Shown:
-    """A list as the reader sees it now, and all that the topic holds."""
+    """A list as the user sees it now, and all items of the topic."""
 
     name: str
     items: list[str]

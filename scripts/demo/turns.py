@@ -1,4 +1,4 @@
-"""Conversations of two to four turns that refer to what was said before."""
+"""Conversations of two to four turns that refer to earlier turns."""
 
 import re
 from random import Random

@@ -42,7 +42,7 @@ def rows(folder: Path, *, quick: bool) -> Iterator[Row]:
 
 
 def verified(folder: Path, *, quick: bool) -> Iterator[Row]:
-    """What `localspec verify` says, by placement and by draft length."""
+    """Results of `localspec verify`, by placement and by draft length."""
     model = pairs.trained(folder)["draft model"]
     prompts = VERIFY[: 3 if quick else 12]
     settings = [Sampling(temperature=t) for t in (0.0, 0.7, 1.0)]
@@ -103,7 +103,7 @@ def _figures(found: Verification, verified_: int, accepted: int) -> str:
 
 @contextlib.contextmanager
 def kv_on_host() -> Iterator[None]:
-    """Contexts made meanwhile keep their KV cache in the host's memory."""
+    """Keep the KV cache of contexts made in this block in the host's memory."""
     usual = c_api.llama_context_default_params
 
     def changed() -> Any:

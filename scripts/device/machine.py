@@ -16,7 +16,7 @@ from localspec.llama import devices, library
 
 
 def facts() -> list[tuple[str, str]]:
-    """(name, value) for the head of the report."""
+    """The machine, the device and the build, as (name, value) for the head of the report."""
     memory = psutil.virtual_memory().total
     found = [
         ("localspec", f"{__version__}, {_commit()}"),
@@ -41,7 +41,7 @@ def on_device() -> bool:
 
 
 def software() -> bool:
-    """Whether the device is a program on the processor, whose speed says nothing."""
+    """Whether the device is software on the processor, so its speed is not judged."""
     return any(word in d.description.lower() for d in devices.devices() for word in _SOFTWARE)
 
 

@@ -34,7 +34,7 @@ _SMALL = (0.6, 0.05)
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a pair takes, in bytes, and what llama.cpp said of its graphs."""
+    """Memory of a loaded pair, in bytes, and llama.cpp's log lines about its graphs."""
 
     planned: int
     allocated: int
@@ -117,7 +117,7 @@ def _too_small(case: Case, part: float) -> Row:
 
 
 def _refused(case: Case) -> Row:
-    """The device refuses what the plan counted on: a context whose cache it does not take."""
+    """A device that refuses an allocation of the plan: a context whose cache is too large."""
     what = "a device that refuses the allocation"
     options = replace(case.options(ALL), gpu_layers=None, draft_gpu_layers=None, context=1 << 21)
     try:
@@ -136,15 +136,15 @@ def _refused(case: Case) -> Row:
 
 @contextlib.contextmanager
 def _lied(free: int) -> Iterator[None]:
-    """Plans made meanwhile believe that every device has ``free`` bytes."""
-    look = fitting.look
+    """Plans made in this block assume ``free`` bytes on every device."""
+    look = fitting.read_memory
 
     def told() -> Memory:
         memory = look()
         gpus = tuple(replace(g, free=free, total=max(free, g.total)) for g in memory.gpus)
         return replace(memory, gpus=gpus, shared=False, host_free=max(memory.host_free, free))
 
-    with mock.patch.object(fitting, "look", told):
+    with mock.patch.object(fitting, "read_memory", told):
         yield
 
 

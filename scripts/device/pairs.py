@@ -17,14 +17,14 @@ _ALL = 99
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Layers on the device."""
+    """Which layers are on the device."""
 
     target: int
     draft: int
 
     @property
     def name(self) -> str:
-        """For a row of the report."""
+        """Name in a row of the report."""
         words = {0: "none", _ALL: "all"}
         return f"target {words.get(self.target, 'partly')}, draft {words.get(self.draft, 'partly')}"
 

@@ -27,7 +27,7 @@ _TRIES = 5
 
 
 def rows(folder: Path, *, quick: bool) -> Iterator[Row]:
-    """t(n) in several ways, rounds beside llama.cpp, and partial offload."""
+    """t(n) in several ways, overhead outside of llama.cpp, and partial offload."""
     case = pairs.trained(folder)["draft model"]
     try:
         yield from _costs(case, (*_WIDTHS,) if quick else (*_WIDTHS, 16))
@@ -93,7 +93,7 @@ def _lengths(case: Case) -> Iterator[Row]:
 
 
 def _partly(case: Case) -> Row:
-    """Where layers are on the host, 32 rows may go another way than 31."""
+    """Partial offload: llama.cpp may compute 32 rows in another way than 31."""
     model = Model(case.target, gpu_layers=PARTLY.target)
     context = Context(model, n_ctx=768, threads=1)
     try:
@@ -106,7 +106,7 @@ def _partly(case: Case) -> Row:
 
 
 def _replies(case: Case) -> Iterator[Row]:
-    """Plain and drafted speed of warm replies, and the share of a round beside the models."""
+    """Plain and drafted speed of warm replies, and the share of time outside of the models."""
     options = replace(case.options(ALL), draft_max=None, drafter=None)
     question = [Message("user", "What can you do?")]
     best: dict[bool, float] = {}
@@ -124,7 +124,7 @@ def _replies(case: Case) -> Iterator[Row]:
                     state = stats.speculation.state
     text = (
         f"{best[False]:.0f} tok/s plain, {best[True]:.0f} with drafts ({state}); "
-        f"{beside:.1%} of the time beside drafting and verifying"
+        f"{beside:.1%} of the time outside of drafting and verifying"
     )
     if software() or not on_device():
         yield ok(_GROUP, "replies", text)
@@ -149,7 +149,7 @@ def _median(context: Context, passes: Sequence[Sequence[int]]) -> dict[int, floa
 
 
 def _text(model: Model, n: int) -> list[int]:
-    """Ordinary distinct tokens."""
+    """Distinct tokens of ordinary text."""
     tokens = model.tokenize("The quick brown fox jumps over a lazy dog, and then it sleeps. " * n)
     return tokens[:n]
 

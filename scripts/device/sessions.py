@@ -1,4 +1,4 @@
-"""What a user does: interrupts, comes back the next day, asks the doctor."""
+"""Sessions of a user: interrupts, resuming from disk, `localspec doctor`."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _resumed(what: str, case: Case, placement: Placement, folder: Path) -> Row:
                 target.read(0, tokens[:-1])
                 state = target.state(0)
                 held = tokens[:-1]
-                shelf.put(held=held, text="", tokens=held, rate=1.0, state=state)
+                shelf.put(cached=held, text="", tokens=held, rate=1.0, state=state)
             else:
                 ((saved,), _) = shelf.saved()
                 target.restore(0, shelf.load(saved))
@@ -138,7 +138,7 @@ def _answer(runtime: Runtime) -> Reply:
 
 
 def _doctor() -> Iterator[Row]:
-    """Its findings that are no ticks, and its speed."""
+    """Findings of `localspec doctor` other than ticks, and its speed."""
     command = [sys.executable, "-P", "-m", "localspec", "doctor", "--offline", "--json"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)

@@ -13,6 +13,7 @@ import tables
 from scipy import stats
 
 from faults.on_tables import KINDS, drafter_of
+from faults.runner import Search
 from faults.settings import Chance, sampling, simpler
 from localspec.core.logits import Sampling
 from localspec.core.values import Proposal
@@ -42,7 +43,7 @@ class Case:
     leaves: int
 
 
-class Chances:
+class Chances(Search):
     """Chi-square against the exact distribution of the target."""
 
     def __init__(self, folder: Path) -> None:
@@ -87,12 +88,9 @@ class Chances:
         if case.leaves > 1:
             yield replace(case, leaves=case.leaves // 2)
 
-    def close(self) -> None:
-        """See `faults.runner.Search`."""
-
 
 def _p_value(case: Case, draws: int, stream: int) -> float:
-    """Of the first tokens of many replies; 0 where one is impossible."""
+    """The p-value of the first tokens of many replies; 0 where one of them is impossible."""
     table = tables.random_table(case.seed, case.v, case.sharpness)
     draft = tables.blend(
         table, tables.random_table(case.seed + 1, case.v, case.sharpness), case.likeness

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from localspec.core.events import (
     Examination,
     Finished,
     Loading,
-    Message,
     ModelInfo,
     Reply,
     ReplyEvent,
@@ -18,7 +16,9 @@ from localspec.core.events import (
     Stats,
     Token,
 )
+from localspec.core.interrupt import Interrupt
 from localspec.core.origin import Origin
+from localspec.core.reply_request import ReplyRequest
 from localspec.errors import UsageError
 
 _ON = Speculation("on")
@@ -29,17 +29,13 @@ class Echo:
 
     info = ModelInfo("t.gguf", None, "cpu", 2048, "echo", 1, 1, 1, _ON)
 
-    def __init__(self) -> None:
-        self._stop = threading.Event()
-
-    def reply(self, messages: Sequence[Message], **_: Any) -> Iterator[ReplyEvent]:
+    def submit(self, request: ReplyRequest, interrupt: Interrupt) -> Iterator[ReplyEvent]:
         """The words of the last message."""
-        self._stop.clear()
-        if not messages:
+        if not request.messages:
             raise UsageError("there is no message to answer")
-        words = messages[-1].content.split(" ")[:50]
+        words = request.messages[-1].content.split(" ")[:50]
         for n, word in enumerate(words):
-            if self._stop.is_set():
+            if interrupt.is_set():
                 break
             yield Token(n, word + " ", Origin.PLAIN, None)
         text = "".join(word + " " for word in words)
@@ -49,10 +45,6 @@ class Echo:
     def examine(self, *_: Any, **__: Any) -> Examination:
         """Nothing is known of any token."""
         raise UsageError("there is nothing to examine")
-
-    def interrupt(self) -> None:
-        """End the reply."""
-        self._stop.set()
 
     def rest(self, cancelled: Callable[[], bool]) -> None:
         """Nothing waits."""

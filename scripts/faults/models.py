@@ -16,9 +16,11 @@ import gguf_tools
 import memory_files
 
 from faults.oracle import Oracle
+from faults.runner import Search
 from faults.settings import Chance, sampling, simpler
 from localspec import Finished, Message, Options, Reply, Runtime
 from localspec.core.logits import Sampling
+from localspec.core.reply_request import ReplyRequest
 from localspec.drafters.cascade import Cascade
 from localspec.generation import prefix_cache
 from localspec.generation.kv_files import KvStore
@@ -53,7 +55,7 @@ class Step:
     """ask: the next question; again: the same once more; edit: an earlier question changed; resume:
     both programs are started anew, with states from disk, before the next question."""
     words: int
-    """Of the question."""
+    """Words of the question."""
     seed: int
     max_tokens: int
     interrupt: int | None
@@ -83,7 +85,7 @@ class Case:
         return replace(self.sampling, logit_bias=(*forbidden, *self.sampling.logit_bias))
 
 
-class Models:
+class Models(Search):
     """Every drafted reply is the plain one, or leaves it at a near-tie."""
 
     def __init__(self, folder: Path) -> None:
@@ -91,8 +93,8 @@ class Models:
         self._folder.mkdir()
         self._files: dict[str, Path] = {}
         self._cases = 0
-        prefix_cache._WORTH_SECONDS = 0.0  # noqa: SLF001 - states of small models are worth nothing
-        prefix_cache._BYTES_PER_SECOND = math.inf  # noqa: SLF001
+        prefix_cache.WORTH_SECONDS = 0.0  # states of small models are worth nothing
+        prefix_cache.BYTES_PER_SECOND = math.inf
 
     def case(self, seed: int) -> Case:
         """See `faults.runner.Search`."""
@@ -132,9 +134,6 @@ class Models:
             yield replace(case, sampling=s)
         if case.leaves > 1:
             yield replace(case, leaves=1)
-
-    def close(self) -> None:
-        """See `faults.runner.Search`."""
 
     def file(self, name: str) -> Path:
         """The model of that kind of memory, written once."""
@@ -266,13 +265,8 @@ class _Conversation:
             if len(drafted.tokens) != len(plain.tokens):
                 return f"{len(plain.tokens)} tokens plain, {len(drafted.tokens)} drafted"
             return None
-        gap = self._plain.examine(
-            self._messages,
-            plain.tokens[: at + 1],
-            sampling=self._case.letters,
-            seed=step.seed,
-            rival=drafted.tokens[at],
-        ).gap
+        request = ReplyRequest(tuple(self._messages), sampling=self._case.letters, seed=step.seed)
+        gap = self._plain.examine(request, plain.tokens[: at + 1], drafted.tokens[at]).gap
         assert gap is not None
         if gap <= _NEAR:
             return None

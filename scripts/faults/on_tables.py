@@ -9,6 +9,7 @@ from pathlib import Path
 
 import tables
 
+from faults.runner import Search
 from faults.settings import Chance, sampling, simpler
 from localspec.core.events import FinishReason
 from localspec.core.logits import LogitsProcessor, Sampling
@@ -24,10 +25,10 @@ from localspec.drafters.lookup.ngram import NGram
 from localspec.drafters.lookup.suffix import Suffix
 from localspec.drafters.model.chain import ChainDrafter
 from localspec.policy import Plain, Policy
-from localspec.testing import Table, TableModel, TableTarget
+from localspec.testing import StopAt, Table, TableModel, TableTarget
 from localspec.verifiers import Match
 
-KINDS = ("chain", "tree", "head tree", "foreseeing", "ngram", "suffix", "lookahead")
+KINDS = ("chain", "tree", "head tree", "forward-only", "ngram", "suffix", "lookahead")
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Case:
     v: int
     sharpness: float
     likeness: float
-    """Of the draft: 0 is the target, 1 another table."""
+    """Distance of the draft from the target: 0 is the target, 1 another table."""
     drafters: tuple[str, ...]
     sampling: Sampling
     nodes: int
@@ -53,8 +54,8 @@ def drafter_of(kind: str, table: Table, favoured: Proposal) -> Drafter:
     """A drafter of that kind, from a table where it needs a model."""
     if kind == "chain":
         return ChainDrafter(TableModel(table), favoured)
-    if kind == "foreseeing":
-        return ForwardOnlyDrafter(TableModel(table), favoured, "foreseeing")
+    if kind == "forward-only":
+        return ForwardOnlyDrafter(TableModel(table), favoured, "forward-only")
     if kind == "tree":
         return tables.branching(table, favoured)
     if kind == "head tree":
@@ -62,7 +63,7 @@ def drafter_of(kind: str, table: Table, favoured: Proposal) -> Drafter:
     return {"ngram": NGram, "suffix": Suffix, "lookahead": Lookahead}[kind]()
 
 
-class OnTables:
+class OnTables(Search):
     """Every drafted reply is the plain one, token for token."""
 
     def __init__(self, folder: Path) -> None:
@@ -117,18 +118,11 @@ class OnTables:
             yield replace(case, end=None)
         yield from () if case.capacity == 10_000 else (replace(case, capacity=10_000),)
 
-    def close(self) -> None:
-        """See `faults.runner.Search`."""
-
 
 def _reply(
     case: Case, table: Table, drafter: Drafter, policy: Policy, number: int
 ) -> tuple[list[int], FinishReason]:
     """Tokens of one reply and why it ended."""
-
-    def ends(token: int) -> FinishReason | None:
-        return "stop" if token == case.end else None
-
     rng = random.Random(case.seed + number)
     prompt = [*tables.PROMPT, *(rng.randrange(case.v) for _ in range(3))]
     target = TableTarget(table, capacity=case.capacity)
@@ -139,8 +133,7 @@ def _reply(
         LogitsProcessor(case.sampling, case.v),
         Noise(case.seed + number),
         min(case.limit, case.capacity - len(prompt) + 1),
-        ends,
-        frozenset() if case.end is None else frozenset({case.end}),
+        StopAt(case.end),
     )
     while request.finish is None:
         decode_round([request], target, drafter, Match(), policy)

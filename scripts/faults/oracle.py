@@ -7,12 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from localspec.core.plan import Evidence
 from localspec.core.values import Draft, Proposal, no_draft
-from localspec.drafters.base import Ask, Committed
+from localspec.drafters.base import Ask, Drafter
 
 
-class Oracle:
+class Oracle(Drafter):
     """Drafts that are right for long, or right in a side branch, or wrong from some place on:
     what a good draft model does, on targets whose text nothing here could foresee.
     """
@@ -43,19 +42,6 @@ class Oracle:
             parents = [*parents, -1, *range(len(here), len(here) + beside - 1)]
         ids = np.array(tokens, np.int32), np.array(parents, np.int32)
         return [Draft(*ids, Proposal.DETERMINISTIC, None, self.name)]
-
-    def commit(self, news: Sequence[Committed]) -> list[Evidence]:
-        """Nothing to learn."""
-        del news
-        return []
-
-    def length(self, seq: int) -> int:
-        """It holds no cache."""
-        del seq
-        return 0
-
-    def close(self, seq: int) -> None:
-        """Nothing to forget."""
 
 
 __all__ = ["Oracle"]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 _TURN_S = 20.0
 """Seconds of one search before the next has its turn."""
@@ -15,26 +16,33 @@ _SMALLER = 60
 """Most cases that are tried to make one smaller,"""
 _SMALLER_S = 30.0
 """and most seconds."""
+_TOLD = 10
+"""Most faults of one search that are made small and printed; all are counted."""
 
 
-class Search(Protocol):
+class Search(ABC):
     """One kind of search."""
 
+    @abstractmethod
     def case(self, seed: int) -> Any:
         """The case of this seed: a frozen dataclass, which prints as what it is."""
-        ...
 
+    @abstractmethod
     def wrong(self, case: Any) -> str | None:
         """What is wrong with it, in one line; None where all is well. An exception is wrong too."""
-        ...
 
     def smaller(self, case: Any) -> Iterator[Any]:
         """Cases that are a little smaller."""
-        ...
+        del case
+        yield from ()
+
+    def figures(self) -> Iterator[str]:
+        """What was measured, in lines."""
+        yield from ()
 
     def close(self) -> None:
         """Free what was loaded."""
-        ...
+        return
 
 
 @dataclass(frozen=True)
@@ -100,8 +108,12 @@ class Runner:
         self._counts[name] += 1
         if what is None:
             return
-        fault = self._smallest(search, Fault(name, seed, what, case))
+        fault = Fault(name, seed, what, case)
+        if sum(other.search == name for other in self.faults) < _TOLD:
+            fault = self._smallest(search, fault)
         self.faults.append(fault)
+        if sum(other.search == name for other in self.faults) > _TOLD:
+            return
         self._tell(f"{name} --seed {seed}: {fault.what}\n  {fault.case}")
 
     def summary(self) -> Iterator[str]:
@@ -109,6 +121,7 @@ class Runner:
         for name, count in self._counts.items():
             found = sum(fault.search == name for fault in self.faults)
             yield f"{name}: {count} cases, {found} faults"
+            yield from (f"  {line}" for line in self._searches[name].figures())
 
     def _smallest(self, search: Search, fault: Fault) -> Fault:
         tried, going, end = 0, True, time.monotonic() + _SMALLER_S

@@ -9,7 +9,16 @@ from dataclasses import replace
 
 from localspec.core.events import Speculation
 from localspec.core.logits import Sampling
-from localspec.core.plan import ANY, PLAIN, Budget, Evidence, Outcome, Plan, Standing, Step
+from localspec.core.plan import (
+    ANY,
+    PLAIN,
+    Budget,
+    DraftPlan,
+    DraftStep,
+    Evidence,
+    Outcome,
+    RequestState,
+)
 
 DEFAULT = Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
 
@@ -46,7 +55,7 @@ def simpler(s: Sampling) -> list[Sampling]:
 
 
 class Chance:
-    """A policy of random budgets: chains and trees, looks, and rounds without a draft."""
+    """A policy of random budgets: chains and trees, probes, and rounds without a draft."""
 
     costs = None
 
@@ -60,25 +69,25 @@ class Chance:
         self._round = 0
         self.speculation = Speculation("on")
 
-    def expects_drafts(self, standing: Standing) -> bool:
+    def expects_drafts(self, state: RequestState) -> bool:
         """As it comes."""
-        del standing
+        del state
         return self._rng.random() < 0.5
 
-    def plan(self, standings: Sequence[Standing]) -> list[Plan]:
+    def plan(self, states: Sequence[RequestState]) -> list[DraftPlan]:
         """One for everyone."""
         if self._before is not None:
             self._before(self._round)
         self._round += 1
         rng, kind = self._rng, self._rng.random()
         if kind < 0.1:
-            return [PLAIN] * len(standings)
+            return [PLAIN] * len(states)
         if kind < 0.2:
-            return [Plan((Step(ANY, Budget(0, 0, 0), look=True),))] * len(standings)
+            return [DraftPlan((DraftStep(ANY, Budget(0, 0, 0), probe=True),))] * len(states)
         leaves = rng.randint(1, self._leaves)
         depth = rng.randint(1, min(self._nodes, rng.choice([3, 8, self._nodes])))
         nodes = depth if leaves == 1 else rng.randint(depth, self._nodes)
-        return [Plan((Step(ANY, Budget(nodes, depth, leaves)),))] * len(standings)
+        return [DraftPlan((DraftStep(ANY, Budget(nodes, depth, leaves)),))] * len(states)
 
     def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
         """Nothing."""

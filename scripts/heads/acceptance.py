@@ -1,9 +1,9 @@
-"""How often the target keeps what a head drafts, by place, counted in PyTorch on its own replies.
+"""Acceptance of a head's drafts by position, counted in PyTorch on the target's own replies.
 
-The replies are the target's, written by llama.cpp, so they are what the drafts are judged by: a
-draft is followed only where it is the reply. At temperature 1 every chain counts with the
-probability that its earlier places were kept, min(1, q / p) each (Leviathan et al. 2023, section
-2.2, where sum min(p, q) is the acceptance of one place).
+The target's replies, written by llama.cpp, judge the drafts: a draft is followed only where it
+equals the reply. At temperature 1 every chain is weighted by the probability that its earlier
+positions were accepted, min(1, q / p) each (Leviathan et al. 2023, section 2.2, where sum min(p,
+q) is the acceptance of one position).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Reply:
 
 @dataclass
 class Places:
-    """Sums over chains, by place."""
+    """Sums over chains, by position."""
 
     reached: np.ndarray = field(default_factory=lambda: np.zeros(STEPS))
     """Weight of the chains that got there."""
@@ -55,7 +55,7 @@ class Places:
         self.kept += other.kept
 
     def rates(self) -> np.ndarray:
-        """Acceptance of each place, given that the earlier ones were kept."""
+        """Acceptance of each position, given that the earlier ones were accepted."""
         return self.kept / np.maximum(self.reached, 1e-9)
 
     def tokens(self) -> float:
@@ -107,7 +107,7 @@ def of_head(head: nn.Module) -> Drafter:
 
 
 def of_model(model: Model) -> Drafter:
-    """Drafts of a model: what it drafts at a place follows from the text alone."""
+    """Drafts of a draft model, which depend on the text alone."""
 
     def draft(seen: Seen, rows: Tensor) -> list[Tensor]:
         state = norm(model.stream(seen.tokens)[-1], model.norm)
@@ -147,7 +147,7 @@ def judge(told: Tensor, p: Tensor, drafts: list[Tensor], *, greedily: bool) -> P
 def measure(
     texts: list[Reply], target: Model, drafters: dict[str, Drafter], log: Callable[[str], None]
 ) -> None:
-    """Log a table for each drafter: acceptance by place and tokens per round, by kind of prompt."""
+    """Log a table for each drafter: acceptance and tokens per round, by kind of prompt."""
     sums: dict[tuple[str, str, bool], Places] = defaultdict(Places)
     for reply in texts:
         tokens = torch.tensor([reply.ids[:_LONGEST]])
@@ -161,7 +161,7 @@ def measure(
             for kind in (reply.kind, "all"):
                 sums[name, kind, reply.greedy].add(places)
     for name in drafters:
-        log(f"| {name} | T = 0, by place | tokens | T = 1, by place | tokens |")
+        log(f"| {name} | T = 0, by position | tokens | T = 1, by position | tokens |")
         for kind in dict.fromkeys(kind for _, kind, _ in sums):
             both = [sums[name, kind, greedily] for greedily in (True, False)]
             log(f"| {kind} | {' | '.join(f'{_cell(x)} | {x.tokens():.2f}' for x in both)} |")

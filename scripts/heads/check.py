@@ -51,14 +51,14 @@ def as_stored(head: nn.Module, kind: Kind) -> nn.Module:
 
 
 def stored(x: Tensor, kind: Kind) -> Tensor:
-    """The numbers as that type stores them."""
+    """The numbers rounded as that type stores them."""
     data = gguf.quants.quantize(x.detach().numpy(), kind)
     return torch.from_numpy(dequantize(data, kind).reshape(x.shape))
 
 
 @torch.no_grad()
 def rounding(head: nn.Module, kind: Kind) -> nn.Module:
-    """A copy of the head whose own matrices meet inputs of that type."""
+    """A copy of the head that rounds the inputs of its own matrices to that type."""
     copied = copy.deepcopy(head)
     for module in copied.modules():
         if isinstance(module, Linear):
@@ -108,10 +108,10 @@ def check_files(
     trained: Callable[[str], nn.Module | None],
     log: Log,
 ) -> None:
-    """Compare what was exported: F32 and F16 on a float32 target, the kept files on the real one.
+    """Compare the exported files: F32 and F16 on a float32 target, the final ones on the real one.
 
-    llama.cpp rounds what it multiplies a matrix with to 16 or 8 bits too, so PyTorch is asked
-    twice: as it is, and rounding in the same places.
+    llama.cpp also rounds the inputs of a matrix to 16 or 8 bits. So PyTorch computes twice: without
+    rounding, and with rounding of the same inputs.
     """
     ids = held_out_ids(data)
     plain = work / "target-f32.gguf"

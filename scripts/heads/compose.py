@@ -44,9 +44,9 @@ def compose_mtp(target: Path, block: Path, out: Path) -> None:
 
     Args:
         target: a GGUF of the llama architecture without biases.
-        block: a GGUF that holds nothing but tensors `blk.N.*`, N the target's number of layers,
+        block: a GGUF with only tensors `blk.N.*`, N the target's number of layers,
             the rows of its q and k as `glm4moe` rotates them.
-        out: written anew; an incomplete file never stands there.
+        out: the new file; it never exists incomplete.
 
     Raises:
         ValueError: another architecture, or tensors that are missing or do not fit.
@@ -95,7 +95,7 @@ def value(reader: gguf.GGUFReader, key: str) -> Any:
 
 
 def halves(rows: np.ndarray, heads: int) -> np.ndarray:
-    """Rows of q or k, neighbours rotated together, in the order in which halves are."""
+    """Reorder rows of q or k from rotated neighbours to rotated halves."""
     count, *rest = rows.shape
     pairs = rows.reshape(heads, count // heads // 2, 2, *rest)
     return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(rows.shape)

@@ -55,7 +55,7 @@ def write_eagle3(head: Eagle3, target: Path, path: Path, kind: Kind) -> None:
 
 
 def write_mtp(head: Mtp, path: Path, kind: Kind, layer: int) -> None:
-    """Only the block; `compose_mtp` puts it behind the target. Its heads turn by halves."""
+    """Write only the block; `compose_mtp` adds it to the target. Its heads rotate halves."""
     writer = gguf.GGUFWriter(path, "mtp-block")
     _about(writer, "mtp-block", "A multi-token prediction block")
     a, f = head.attention, head.ffn

@@ -1,7 +1,7 @@
 """One transformer layer that drafts several tokens in a row from its own states.
 
 Row k of a step stands for the token at position k and a state of the position before it; it
-predicts token k + 1. In step 1 the states are the target's. In step s a row stands on the output
+predicts token k + 1. In step 1 the states are the target's. In step s a row uses the output
 of the row before it in step s - 1, as at drafting time, while everything further back in its KV
 cache comes from the target's states ("training-time test" of EAGLE-3, Li et al. 2025, section 3.2).
 """
@@ -17,7 +17,7 @@ Past = list[tuple[Tensor, Tensor]]
 
 
 def shifted(x: Tensor, by: int, axis: int = 1) -> Tensor:
-    """Later by so many places along `axis`, zeros in front."""
+    """Shift by a number of positions along `axis`, with zeros in front."""
     if by == 0:
         return x
     x = x.narrow(axis, 0, x.shape[axis] - by)

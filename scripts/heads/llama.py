@@ -91,7 +91,7 @@ class Context:
         )
 
     def keep(self, count: int) -> None:
-        """Forget all positions from `count` on."""
+        """Remove all positions from `count` on from the KV cache."""
         llama_cpp.llama_memory_seq_rm(llama_cpp.llama_get_memory(self.ctx), 0, count, -1)
 
 
@@ -108,7 +108,7 @@ class Drafted:
 
 
 def run_eagle3(target: Path, head: Path, ids: list[int], starts: list[int], steps: int) -> Drafted:
-    """Drafts of the first place everywhere, of the later ones behind each of `starts`."""
+    """Drafts of the first position everywhere, of later positions after each of `starts`."""
     trunk = Context(target, len(ids) + 8)
     for layer in LAYERS:
         _set_layer_input(trunk.ctx, layer, True)
@@ -134,7 +134,7 @@ def run_eagle3(target: Path, head: Path, ids: list[int], starts: list[int], step
 
 
 def run_mtp(composed: Path, ids: list[int], starts: list[int], steps: int) -> Drafted:
-    """The same for the block of a composed file."""
+    """Drafts of the block of a composed file, as `run_eagle3`."""
     trunk = Context(composed, len(ids) + 8, mtp=True)
     ext.llama_set_embeddings_nextn(trunk.ctx, True, False)
     trunk.decode(0, ids)

@@ -16,8 +16,8 @@ from heads.frozen import LAYERS, Seen
 from heads.layer import Attention, FeedForward, Past, shifted
 
 _CHAIN = ((0.0, 1), (0.25, 2), (0.7, 4))
-"""From these shares of the schedule on, so many places: later ones cost more and build on the
-first, which must be good before."""
+"""(Share of the schedule, positions trained from there on): later positions cost more and need a
+good first one."""
 
 
 def same_talk(talk: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Draft logits by PyTorch, kept beside the heads: what the tests compare llama.cpp with."""
+"""Draft logits of PyTorch, stored with the heads: the tests compare llama.cpp with them."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def _stream(args: Namespace) -> Callable[[int, int], Iterator]:
 
 
 def export(args: Namespace, log: Log) -> None:
-    """Every trained head: what is kept at 8 bits, and F32 and F16 to check against."""
+    """Export every trained head: the final 8 bits, and F32 and F16 for checks."""
     from gguf import GGMLQuantizationType as Kind
 
     from heads import export as out
@@ -90,7 +90,7 @@ def export(args: Namespace, log: Log) -> None:
 
 
 def acceptance(args: Namespace, log: Log) -> None:
-    """Offline acceptance of the heads, and of the draft model beside them."""
+    """Offline acceptance of the heads and of the draft model."""
     from heads import acceptance as offline
     from heads import frozen
 
@@ -129,7 +129,7 @@ def check(args: Namespace, log: Log) -> None:
 
 
 def record(args: Namespace, log: Log) -> None:
-    """PyTorch's draft logits of the kept files, for the tests."""
+    """PyTorch's draft logits of the final files, for the tests."""
     from heads import record as out
 
     out.record(args.heads, args.target, args.data, lambda name: trained(name, args), log)

@@ -22,7 +22,7 @@ STEPS = 4
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run may cost, and its rates."""
+    """Budget and learning rates of a run."""
 
     minutes: float
     max_steps: int | None = None
@@ -129,7 +129,7 @@ class Run:
             if self.step % self.plan.report == 0:
                 mean = torch.stack([r for r in recent if len(r) == len(parts)]).mean(0)
                 log(
-                    f"step {self.step} {self.share():.2f} KL by place "
+                    f"step {self.step} {self.share():.2f} KL by position "
                     + " ".join(f"{x:.3f}" for x in mean)
                     + f", {self.tokens / self.seconds:.0f} tokens/s"
                 )

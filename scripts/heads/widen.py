@@ -18,7 +18,7 @@ from heads.compose import value
 
 
 def widen(source: Path, goal: Path) -> None:
-    """Write the file anew with every tensor in float32."""
+    """Write a copy of the file with every tensor in float32."""
     reader = gguf.GGUFReader(source)
     writer = gguf.GGUFWriter(goal, value(reader, "general.architecture"))
     for field in reader.fields.values():

@@ -15,7 +15,7 @@ import click
 import psutil
 
 from interface_cost.terminal import ROOT, measured
-from localspec.cli.flags import Asked, model_flags, sampling_flags, sort_flags
+from localspec.cli.flags import SharedFlags, model_flags, sampling_flags, sort_flags
 
 _THINGS = (
     "dog cat horse cow sheep goat pig hen duck goose bird fish frog fox bear wolf lion tiger "
@@ -39,8 +39,8 @@ def _flags(**_: object) -> None:
     """The flags that a reply is asked with."""
 
 
-def asked(model: str) -> Asked:
-    """What `run` would be asked for, its variables and config.toml included."""
+def asked(model: str) -> SharedFlags:
+    """The request that `run` would make, from its variables and config.toml."""
     return sort_flags(model, _flags.make_context("bench", list(_FLAGS)).params)
 
 

@@ -1,4 +1,4 @@
-"""The real interface in this terminal, watched while it does what is to be measured."""
+"""Runs the real interface in this terminal and measures it."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from interface_cost.replay import HISTORY, KINDS, Replay
 from interface_cost.watch import Stacks, Watch
 
 STACKS = "BENCH_INTERFACE_STACKS"
-"""Names a file for what the loop was doing in its longest stalls."""
+"""Variable that names a file for the stacks of the longest stalls."""
 
 Found = Mapping[str, Any]
 
 
 def watch(*, decoding: bool = False) -> Watch:
-    """Notes stalls; with stacks if these are wanted.
+    """Record stalls, with stacks if these were requested.
 
-    Looking 200 times a second takes a core that a real engine would use, so beside one the looks
-    are rare, and no figure of stalls is printed.
+    Checking 200 times a second takes a core that a real engine would use. So with a real engine
+    checks are rare, and no figure of stalls is printed.
     """
     if decoding:
         return Watch(every=0.25)
@@ -35,14 +35,14 @@ def watch(*, decoding: bool = False) -> Watch:
 
 
 def tell(watched: Watch, name: str) -> None:
-    """Write down what the loop was doing, if that is wanted."""
+    """Write the stacks of the loop, if requested."""
     if isinstance(watched, Stacks):
         with Path(os.environ[STACKS]).open("a", encoding="utf-8") as file:
             file.write(f"== {name}\n{watched.report()}\n")
 
 
 async def ready(app: Any) -> None:
-    """Wait until one could send something."""
+    """Wait until a message can be sent."""
     from tui.session.ports import Phase
 
     while app.session.engine.phase is not Phase.READY or not app.is_running:  # noqa: ASYNC110 - from outside
@@ -51,7 +51,7 @@ async def ready(app: Any) -> None:
 
 
 async def streaming(app: Any, name: str) -> Found:
-    """Send a prompt and note what the reply costs."""
+    """Send a prompt and measure the cost of the reply."""
     await ready(app)
     turns = app.session.chat.conversation.turns
     before = len(turns)
@@ -78,7 +78,7 @@ async def streaming(app: Any, name: str) -> Found:
 
 
 async def at_once(app: Any) -> Found:
-    """Do what shows much at once, one thing after another."""
+    """Do the actions that show much at once, one after another."""
     await ready(app)
     found = {}
     for name, does in moments(app).items():

@@ -1,4 +1,4 @@
-"""What shows much at once: long texts, resizing, other screens."""
+"""Actions that show much at once: long texts, resizing, other screens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PROSE = ("The little fox went into the *forest* and met the old bear. " * 4 + "
 
 
 def moments(app: Any) -> dict[str, Callable[[], Awaitable[None]]]:
-    """What is done, by the name it has in the table, in this order."""
+    """The actions in order, by their names in the table."""
     person = _Person(app)
     return {
         "switch to a chat of 300 messages": lambda: person.switches(HISTORY, 150),
@@ -43,7 +43,7 @@ class _Person:
         self._chat = app.screen
 
     async def switches(self, reply: str, times: int = 1) -> None:
-        """To a chat of so many questions and replies."""
+        """Switch to a chat with this number of questions and replies."""
         from tui.session.conversation import ChatTurn
         from tui.widgets.chat_log import ChatLog
         from tui.widgets.document import StreamedMarkdown
@@ -58,26 +58,26 @@ class _Person:
             await asyncio.sleep(0.02)
 
     async def resizes(self) -> None:
-        """Across the width from which details stand beside the conversation, and back."""
+        """Resize across the width from which details are next to the conversation, and back."""
         for columns in (100, 80, COLUMNS):
             resize(columns)
             await asyncio.sleep(0.4)
 
     async def opens(self, key: str) -> None:
-        """Another screen."""
+        """Open another screen."""
         self._app.simulate_key(key)
         while self._app.screen is self._chat:  # noqa: ASYNC110 - from outside
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.3)
 
     async def leaves(self) -> None:
-        """The other screen."""
+        """Leave the other screen."""
         self._app.simulate_key("escape")
         while self._app.screen is not self._chat:  # noqa: ASYNC110 - as above
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.3)
 
     async def asks_for_help(self) -> None:
-        """In the conversation."""
+        """Show the help in the conversation."""
         self._app.simulate_key("f1")
         await asyncio.sleep(0.4)

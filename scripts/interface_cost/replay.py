@@ -1,4 +1,4 @@
-"""What is streamed, and the stand-in for the engine that says it."""
+"""The streamed texts, and a fake engine that emits them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ KINDS = {"prose": _prose, "code": _code, "list": _list, "table": _table}
 
 
 class Replay:
-    """An engine that says given words at a given rate."""
+    """An engine that emits given words at a given rate."""
 
     pid = None
     on_death = None

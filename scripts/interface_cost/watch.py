@@ -1,4 +1,4 @@
-"""How late the event loop comes, and what it was doing then."""
+"""Delays of the event loop, and what it was doing meanwhile."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from types import TracebackType
 from typing import Self
 
 _BEAT = 0.005
-"""Seconds between two looks at whether the loop is late."""
+"""Seconds between two checks of the loop."""
 _SUSPECT = 0.015
-"""Seconds without a beat from which the loop's stack is looked at."""
+"""Seconds without a beat after which the loop's stack is recorded."""
 _LOOK = 0.001
 
 
 class Watch:
-    """Notes how late the loop comes to a task that sleeps, between entering and leaving."""
+    """Records how late the loop resumes a sleeping task, between entering and leaving."""
 
     def __init__(self, every: float = _BEAT) -> None:
         self.late: list[float] = []
@@ -62,7 +62,7 @@ class Watch:
 
     @property
     def p99(self) -> float:
-        """In milliseconds."""
+        """99th percentile of the delays, in milliseconds."""
         return 1000 * statistics.quantiles(self.late, n=100)[-1]
 
 

@@ -13,7 +13,7 @@ from localspec import GREEDY, Message, Options, ReplyRequest, Runtime, Sampling
 from localspec.bench.exactness import Comparison, Divergence, Scorer, Verification, verify
 from localspec.cli.verify import report
 from localspec.core.noise import Noise
-from localspec.core.plan import PLAIN, Branching, Standing
+from localspec.core.plan import PLAIN, Branching, RequestState
 from localspec.policy.exercise import Exercise
 from localspec.verifiers.near_tie import Choice
 
@@ -113,11 +113,11 @@ def test_it_drafts_what_a_chat_may_draft_and_measures_noise_at_the_widths_of_tha
 def test_an_exercise_has_every_kind_of_draft_within_its_bounds() -> None:
     branching = {"tree": Branching(), "lookahead": Branching(leaves=4, least=2)}
     policy = Exercise(["suffix", "tree", "lookahead"], branching, nodes=31)
-    standing = Standing(0, 10, 3, "greedy")
-    plans = [policy.plan([standing])[0] for _ in range(400)]
+    state = RequestState(0, 10, 3, "greedy")
+    plans = [policy.plan([state])[0] for _ in range(400)]
     budgets = [step.budget for plan in plans for step in plan.steps]
     assert max(budget.nodes for budget in budgets) == 31
     assert {budget.leaves for budget in budgets} >= {0, 1, 2, 3, 4, 8, 12, 16}
     assert {plan.steps[0].source for plan in plans if plan.steps} == {"suffix", "tree", "lookahead"}
-    assert any(step.look for plan in plans for step in plan.steps)
+    assert any(step.probe for plan in plans for step in plan.steps)
     assert PLAIN in plans

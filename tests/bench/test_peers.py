@@ -102,7 +102,7 @@ def test_a_server_that_does_not_start_is_quoted(files: Files, tmp_path: Path) ->
     broken = program(tmp_path, "server", 'print("no such device"); raise SystemExit(1)')
     mode = llama_server.modes(broken, [], "model")[0]
     with (
-        pytest.raises(PeerError, match="did not start; it said last: no such device"),
+        pytest.raises(PeerError, match="did not start; its last output: no such device"),
         mode.start(setting(files)),
     ):
         pass

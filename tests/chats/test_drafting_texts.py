@@ -8,17 +8,13 @@ import pytest
 from conftest import Files
 
 from localspec import Options, Runtime, Sampling
-from localspec.chats.drafting_texts import remembered
+from localspec.chats.drafting_texts import earlier_texts
 from localspec.chats.store import ChatStore
 from localspec.chats.values import Chat, ChatMessage, new_message_id, started
 from localspec.config import paths
 from localspec.core.events import Finished, Message, Reply
 
 TEXT = "the owl sleeps by day and hunts by night"
-
-
-def letters(text: str) -> list[int]:
-    return [ord(letter) for letter in text]
 
 
 def chat(*texts: str) -> Chat:
@@ -38,19 +34,19 @@ def kept(path: Path, *chats: Chat) -> Path:
 
 
 def test_where_no_chat_was_ever_saved_no_file_is_made(tmp_path: Path) -> None:
-    assert remembered(letters, tmp_path / "chats.db") == []
+    assert earlier_texts(tmp_path / "chats.db") == ()
     assert not (tmp_path / "chats.db").exists()
 
 
 def test_every_chat_is_a_text_of_its_own(tmp_path: Path) -> None:
     path = kept(tmp_path / "chats.db", chat("one", "two"), chat("three"))
-    assert sorted(remembered(letters, path)) == sorted([letters("one\n\ntwo"), letters("three")])
+    assert sorted(earlier_texts(path)) == ["one\n\ntwo", "three"]
 
 
 def test_the_newest_chats_fill_the_room_there_is(tmp_path: Path) -> None:
     path = kept(tmp_path / "chats.db", *(chat("x" * 50) for _ in range(20)))
-    found = remembered(letters, path, most=120)
-    assert [len(text) for text in found] == [20, 50, 50]
+    found = earlier_texts(path, most=120)
+    assert [len(text) for text in found] == [50, 50, 20]
 
 
 def test_a_removed_chat_is_not_drafted_from(tmp_path: Path) -> None:
@@ -58,7 +54,7 @@ def test_a_removed_chat_is_not_drafted_from(tmp_path: Path) -> None:
     path = kept(tmp_path / "chats.db", one, chat("two"))
     with ChatStore(path) as store:
         store.remove(one.info.id)
-    assert remembered(letters, path) == [letters("two")]
+    assert earlier_texts(path) == ("two",)
 
 
 @pytest.fixture

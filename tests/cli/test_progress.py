@@ -8,11 +8,11 @@ import pytest
 
 from localspec.cli.progress import Bars, duration
 from localspec.models.hub import rate
-from localspec.models.hub.jobs import Progress
+from localspec.models.hub.download_jobs import DownloadProgress
 
 
 def test_lines_say_begin_and_end_once(capfd: pytest.CaptureFixture[str]) -> None:
-    bars, file = Bars(live=False), Progress("model.gguf", 5_000_000)
+    bars, file = Bars(live=False), DownloadProgress("model.gguf", 5_000_000)
     bars([file])
     file.state, file.done = "fetching", 2_000_000
     for _ in range(3):
@@ -33,7 +33,10 @@ def test_a_bar_a_file_with_rate_and_time_left(
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(rate.time, "monotonic", lambda: clock[0])
     bars = Bars(live=True)
-    files = [Progress("a" * 60 + ".gguf", 10**9, state="fetching"), Progress("b.gguf", 10**6)]
+    files = [
+        DownloadProgress("a" * 60 + ".gguf", 10**9, state="fetching"),
+        DownloadProgress("b.gguf", 10**6),
+    ]
     for _ in range(4):
         bars(files)
         clock[0] += 1
@@ -48,7 +51,7 @@ def test_a_bar_a_file_with_rate_and_time_left(
 
 
 def test_dozens_of_shards_take_a_few_lines(capfd: pytest.CaptureFixture[str]) -> None:
-    files = [Progress(f"m-{i}.gguf", 10**9, state="queued") for i in range(40)]
+    files = [DownloadProgress(f"m-{i}.gguf", 10**9, state="queued") for i in range(40)]
     files[0].state, files[1].state, files[2].state = "done", "fetching", "checking"
     Bars(live=True)(files)
     lines = capfd.readouterr().err.rstrip().split("\n")

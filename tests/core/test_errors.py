@@ -8,7 +8,7 @@ import pkgutil
 import localspec
 from localspec import errors
 
-ELSEWHERE = {"CommitGoneError"}
+ELSEWHERE = {"RevisionGoneError"}
 """A case of `ModelNotFoundError` that never leaves the code that talks with the Hub."""
 
 

@@ -59,6 +59,11 @@ def test_each_character_that_is_made_harmless_is_seen() -> None:
 
 SHOWING = {"echo", "secho", "confirm", "prompt", "echo_via_pager", "progressbar"}
 DOORS = {
+    Path(
+        "localspec/generation/template_child.py"
+    ): "the answer of a child process, which its parent parses",
+    Path("localspec/llama/proof.py"): "the answer of a child process, which its parent parses",
+    Path("localspec/loading/soundness.py"): "a report for scripts/bootstrap.py, which parses it",
     Path("localspec/cli/output.py"): "the door of the command line",
     Path(
         "localspec/models/memory/ask_machine.py"
@@ -66,7 +71,14 @@ DOORS = {
     Path(
         "localspec/models/pull/process.py"
     ): "the protocol of a child process, which its parent parses",
-    Path("tui/app.py"): "the title of the window, through safe_line",
+    Path(
+        "localspec/generation/template_child.py"
+    ): "the protocol of a child process, which its parent parses",
+    Path("localspec/llama/proof.py"): "the protocol of a child process, which its parent parses",
+    Path(
+        "localspec/loading/soundness.py"
+    ): "the protocol of a child process, which its parent parses",
+    Path("tui/app.py"): "the title of the window and the exit message, through safe_line",
 }
 SOURCES = sorted(
     p.relative_to(ROOT) for d in ("localspec", "tui") for p in (ROOT / d).rglob("*.py")

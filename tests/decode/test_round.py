@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import tables
 
-from localspec.core.events import FinishReason
 from localspec.core.logits import GREEDY, LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.core.values import Logits, Origin, Proposal, Tokens
@@ -18,8 +17,8 @@ from localspec.decode.round import decode_round
 from localspec.drafters.base import Off
 from localspec.drafters.model.chain import ChainDrafter
 from localspec.errors import AuditError
-from localspec.policy import Fixed, Plain
-from localspec.testing import TableModel, TableTarget
+from localspec.policy import Plain
+from localspec.testing import Fixed, StopAt, TableModel, TableTarget
 from localspec.verifiers import Match, Rejection, Verifier
 
 TABLE = tables.random_table(21, v=5)
@@ -30,12 +29,16 @@ def finished(
 ) -> tuple[Request, TableTarget]:
     """A greedy reply with a draft that is always right, so that every end lies inside a run."""
 
-    def ends(token: int) -> FinishReason | None:
-        return "stop" if token == end else None
-
     target = TableTarget(TABLE, capacity=capacity)
     target.read(0, tables.PROMPT[:-1])
-    request = Request(0, list(tables.PROMPT), LogitsProcessor(GREEDY, 5), Noise(0), limit, ends)
+    request = Request(
+        0,
+        list(tables.PROMPT),
+        LogitsProcessor(GREEDY, 5),
+        Noise(0),
+        limit,
+        StopAt(end, ahead=False),
+    )
     drafter = ChainDrafter(TableModel(TABLE), Proposal.COUPLED)
     while request.finish is None:
         decode_round([request], target, drafter, Match(), Fixed(k))
@@ -85,8 +88,7 @@ def test_nothing_behind_an_accepted_end_token_is_looked_at(verifier: Verifier) -
         LogitsProcessor(GREEDY, 5),
         Noise(0),
         40,
-        lambda token: "stop" if token == end else None,
-        frozenset({end}),
+        StopAt(end),
     )
     drafter = ChainDrafter(TableModel(TABLE), Proposal.SAMPLED)
     while request.finish is None:
@@ -106,7 +108,7 @@ def test_every_request_of_a_round_takes_as_long_as_the_round(
     for seq in range(3):
         target.read(seq, tables.PROMPT[:-1])
         processor = LogitsProcessor(GREEDY, 5)
-        requests.append(Request(seq, list(tables.PROMPT), processor, Noise(0), 9, lambda _t: None))
+        requests.append(Request(seq, list(tables.PROMPT), processor, Noise(0), 9))
     turns = decode_round(requests, target, Off(), Match(), Plain("test"))
     assert len({turn.seconds for turn in turns}) == 1
 
@@ -120,7 +122,7 @@ def test_a_full_context_ends_the_draft_before_it_overflows() -> None:
 
 def test_positions_are_counted_once_each() -> None:
     request, _ = finished(30, k=3)
-    assert request.tally.accepted_at == request.tally.judged_at
+    assert request.tally.accepted_at == request.tally.verified_at
     assert sum(request.tally.accepted_at) == request.tally.accepted
 
 
@@ -128,8 +130,8 @@ def test_positions_are_counted_once_each() -> None:
 def test_positions_beyond_the_end_are_not_judged(k: int) -> None:
     plain, _ = finished(30, k=0)
     tally = finished(30, k=k, end=plain.tokens[-1])[0].tally
-    assert sum(tally.judged_at) == tally.verified
-    assert tally.accepted_at == tally.judged_at
+    assert sum(tally.verified_at) == tally.verified
+    assert tally.accepted_at == tally.verified_at
 
 
 def test_requests_in_one_round_do_not_touch_each_other() -> None:
@@ -143,7 +145,7 @@ def test_requests_in_one_round_do_not_touch_each_other() -> None:
             prompt = [seq % 5, (3 * seq) % 5]
             target.read(seq, prompt[:-1])
             processor = LogitsProcessor(tables.WARM, 5)
-            requests.append(Request(seq, prompt, processor, Noise(seq), 12, lambda _t: None))
+            requests.append(Request(seq, prompt, processor, Noise(seq), 12))
         alive = requests
         while alive:
             decode_round(alive, target, drafter, Match(), Fixed(3))
@@ -164,8 +166,12 @@ def test_the_audit_sees_a_lost_token() -> None:
     target = Forgetful(TABLE)
     target.read(0, tables.PROMPT[:-1])
     request = Request(
-        0, list(tables.PROMPT), LogitsProcessor(GREEDY, 5), Noise(0), 9, lambda _t: None
+        0,
+        list(tables.PROMPT),
+        LogitsProcessor(GREEDY, 5),
+        Noise(0),
+        9,
     )
     drafter = ChainDrafter(TableModel(TABLE), Proposal.COUPLED)
-    with pytest.raises(AuditError, match="target holds"):
+    with pytest.raises(AuditError, match="target has cached"):
         decode_round([request], target, drafter, Match(), Fixed(2))

@@ -38,8 +38,8 @@ def test_a_machine_that_got_slower_makes_plain_decoding_slower_too() -> None:
 
 def test_what_every_token_costs_beside_its_pass_is_paid_in_plain_decoding_too() -> None:
     found = tally(plain=4)
-    found.beside_seconds = 0.2
-    whole = found.verify_seconds + found.beside_seconds + 8.0
+    found.overhead_seconds = 0.2
+    whole = found.verify_seconds + found.overhead_seconds + 8.0
     assert found.plain_token(0.1, whole, 4) == pytest.approx(0.1 + 8.0 / 4)
 
 

@@ -18,7 +18,16 @@ from conftest import Files
 
 from localspec import cli
 from localspec.core.events import Speculation, Stats
-from localspec.doctor import Finding, Here, backend, diagnose, network, pair, storage, system
+from localspec.doctor import (
+    Finding,
+    InProcessExaminer,
+    backend,
+    diagnose,
+    network,
+    pair,
+    storage,
+    system,
+)
 from localspec.models.catalog import catalog, toml_file
 
 ROOT = Path(__file__).parents[2]
@@ -50,7 +59,10 @@ def demo(files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def by_topic(*, offline: bool = True) -> dict[str, Finding]:
-    return {finding.topic: finding for finding in diagnose(offline=offline, examiner=Here())}
+    return {
+        finding.topic: finding
+        for finding in diagnose(offline=offline, examiner=InProcessExaminer())
+    }
 
 
 def home() -> Path:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from localspec.core.logits import GREEDY, LogitsProcessor
 from localspec.core.noise import Noise
-from localspec.core.plan import ANY, Budget, Plan, Step
+from localspec.core.plan import Budget
 from localspec.core.values import Proposal
 from localspec.drafters.base import Ask, Committed, Off
 from localspec.drafters.cascade import Cascade
@@ -24,8 +24,7 @@ TABLE = tables.random_table(5, v=4)
 
 def ask(tokens: list[int], k: int, seq: int = 0) -> Ask:
     budget = Budget.chain(k)
-    plan = Plan((Step(ANY, budget),))
-    return Ask(seq, tokens, budget, Noise(0), LogitsProcessor(GREEDY, 4), plan=plan)
+    return Ask(seq, tokens, budget, Noise(0), LogitsProcessor(GREEDY, 4))
 
 
 def longest_earlier_match(tokens: list[int], low: int, high: int, k: int) -> list[int]:
@@ -59,7 +58,7 @@ def test_ngram_forgets_another_request() -> None:
     drafter = NGram(1, 2)
     drafter.propose([ask([0, 1, 2, 0], 3)])
     other = [3, 3, 0]
-    drafter.commit([Committed(0, other, other, {})])
+    drafter.commit([Committed(0, other, other)])
     assert drafter.length(0) == 0
     (draft,) = drafter.propose([ask(other, 3)])
     assert len(draft) == 0
@@ -86,7 +85,7 @@ def test_rejected_tokens_leave_the_cache(accepted: int) -> None:
     own = (drafted[accepted] + 1) % 4 if accepted < 3 else 0
     new = [*drafted[:accepted], own]
     tokens += new
-    drafter.commit([Committed(0, tokens, new, {})])
+    drafter.commit([Committed(0, tokens, new)])
     assert tokens[: drafter.length(0)] == model.cache[0]
     drafter.propose([ask(tokens, 2)])
     assert model.cache[0][: len(tokens)] == tokens
@@ -97,7 +96,7 @@ def test_a_new_request_reuses_the_common_prefix() -> None:
     drafter = ChainDrafter(model, Proposal.COUPLED)
     drafter.propose([ask([0, 1, 2, 3], 1)])
     other = [0, 1, 3, 3, 2]
-    drafter.commit([Committed(0, other, other, {})])
+    drafter.commit([Committed(0, other, other)])
     assert model.cache[0] == other[:-1]
 
 
@@ -107,7 +106,7 @@ def test_a_cache_of_another_request_never_outlives_it() -> None:
     drafter = ChainDrafter(model, Proposal.COUPLED)
     drafter.propose([ask([0, 1, 2, 3, 0, 1, 2], 1)])
     known = [0, 1, 3, 3]
-    drafter.commit([Committed(0, known, [3], {})])
+    drafter.commit([Committed(0, known, [3])])
     assert model.cache[0] == [0, 1]
     assert drafter.length(0) == 2
 

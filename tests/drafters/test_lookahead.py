@@ -12,24 +12,27 @@ from hypothesis import strategies as st
 from policy_world import CPU, GPU
 from tables import TableTarget
 
+from localspec.core import drafter_registry
 from localspec.core.events import Speculation
 from localspec.core.logits import GREEDY, LogitsProcessor, Sampling
 from localspec.core.noise import Noise
-from localspec.core.plan import ANY, Budget, Plan, Standing, Step
+from localspec.core.plan import ANY, Budget, DraftPlan, DraftStep, RequestState
 from localspec.core.values import Draft, Logits, Tokens
 from localspec.decode.request import Request
 from localspec.decode.round import decode_round
 from localspec.drafters.base import Ask, Committed, Off
 from localspec.drafters.cascade import Cascade
 from localspec.drafters.lookup.lookahead import Lookahead
-from localspec.drafters.lookup.ngram_pool import Pool
+from localspec.drafters.lookup.ngram_pool import NgramPool
 from localspec.drafters.lookup.suffix import Suffix
-from localspec.loading.drafter_registry import BRANCHING
 from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
 from localspec.policy.storage import Knowledge
 from localspec.verifiers import Match, Rejection, Verifier
 
+TREE = drafter_registry.get("lookahead").tree
+assert TREE is not None
+BRANCHING = TREE.branching
 V = 40
 COUNTING = tables.random_table(3, v=5)
 
@@ -49,10 +52,10 @@ class Broad:
     costs = None
 
     def __init__(self, budget: Budget) -> None:
-        self._plan = Plan((Step(ANY, budget),))
+        self._plan = DraftPlan((DraftStep(ANY, budget),))
 
-    def plan(self, standings: Sequence[Standing]) -> list[Plan]:
-        return [self._plan] * len(standings)
+    def plan(self, states: Sequence[RequestState]) -> list[DraftPlan]:
+        return [self._plan] * len(states)
 
     def learn(self, outcomes: object, evidence: object) -> None:
         pass
@@ -63,8 +66,7 @@ budgets = st.builds(Budget, st.integers(0, 70), st.integers(0, 20), st.integers(
 
 
 def ask(tokens: list[int], budget: Budget) -> Ask:
-    plan = Plan((Step(ANY, budget),))
-    return Ask(0, tokens, budget, Noise(0), LogitsProcessor(GREEDY, V), plan=plan)
+    return Ask(0, tokens, budget, Noise(0), LogitsProcessor(GREEDY, V))
 
 
 def leaves(draft: Draft) -> int:
@@ -75,7 +77,7 @@ def grown(budget: Budget, rounds: int) -> tuple[Request, Lookahead, TableTarget]
     """After some rounds of a reply."""
     target, drafter = TableTarget(in_words), Lookahead()
     target.read(0, [1, 2, 3])
-    request = Request(0, [1, 2, 3, 4], LogitsProcessor(GREEDY, V), Noise(0), 400, lambda _t: None)
+    request = Request(0, [1, 2, 3, 4], LogitsProcessor(GREEDY, V), Noise(0), 400)
     for _ in range(rounds):
         decode_round([request], target, drafter, Match(), Broad(budget))
     return request, drafter, target
@@ -117,7 +119,7 @@ def test_guesses_in_parallel_save_rounds(verifier: Verifier) -> None:
     """The target knows its words before the text has had them."""
     target, drafter = TableTarget(in_words), Lookahead()
     target.read(0, [1, 2, 3])
-    request = Request(0, [1, 2, 3, 4], LogitsProcessor(GREEDY, V), Noise(0), 200, lambda _t: None)
+    request = Request(0, [1, 2, 3, 4], LogitsProcessor(GREEDY, V), Noise(0), 200)
     while request.finish is None:
         decode_round([request], target, drafter, verifier, Broad(PAPER))
     assert request.tally.rounds < 120
@@ -127,12 +129,12 @@ def test_guesses_in_parallel_save_rounds(verifier: Verifier) -> None:
 def test_in_a_cascade_it_drafts_where_the_text_has_nothing() -> None:
     target, drafter = TableTarget(in_words), Cascade([Suffix(6), Lookahead()])
     target.read(0, [1, 2, 3])
-    request = Request(0, [1, 2, 3, 4], LogitsProcessor(GREEDY, V), Noise(0), 200, lambda _t: None)
+    request = Request(0, [1, 2, 3, 4], LogitsProcessor(GREEDY, V), Noise(0), 200)
     while request.finish is None:
         decode_round([request], target, drafter, Match(), Broad(PAPER))
     assert set(request.tally.by_drafter) == {"suffix", "lookahead"}
     target.cache[0] = [1, 2, 3]
-    plain = Request(0, [1, 2, 3, 4], LogitsProcessor(GREEDY, V), Noise(0), 200, lambda _t: None)
+    plain = Request(0, [1, 2, 3, 4], LogitsProcessor(GREEDY, V), Noise(0), 200)
     while plain.finish is None:
         decode_round([plain], target, Off(), Match(), Broad(PAPER))
     assert plain.tokens == request.tokens
@@ -148,7 +150,7 @@ def test_columns_stay_with_their_places_however_many_tokens_a_round_emits() -> N
 
     target, drafter = TableTarget(by_place), Lookahead()
     target.read(0, [0, 7, 14])
-    request = Request(0, [0, 7, 14, 21], LogitsProcessor(GREEDY, V), Noise(0), 200, lambda _t: None)
+    request = Request(0, [0, 7, 14, 21], LogitsProcessor(GREEDY, V), Noise(0), 200)
     while request.finish is None:
         decode_round([request], target, drafter, Match(), Broad(PAPER))
     assert request.tally.rounds < 100
@@ -158,14 +160,14 @@ def test_nothing_of_another_request_is_drafted() -> None:
     request, drafter, _ = grown(PAPER, 30)
     secret = {int(t) for t in request.tokens[4:]} - {0, 1}
     other = [0, 1, 0]
-    drafter.commit([Committed(0, other, other, {})])
+    drafter.commit([Committed(0, other, other)])
     (draft,) = drafter.propose([ask(other, PAPER)])
     assert secret
     assert {int(t) for t in draft.tokens} <= {0, 1}
 
 
 def test_a_pool_holds_the_newest_and_no_more_than_its_bounds() -> None:
-    pool = Pool(tokens=3, each=2)
+    pool = NgramPool(tokens=3, each=2)
     for token in range(1000):
         for then in range(5):
             pool.add(token, (then, then))
@@ -181,13 +183,13 @@ def test_it_is_asked_only_where_breadth_is_nearly_free(curve: object, *, drafts:
     policy = Controller(
         Knowledge({0: Costs(curve, {})}),  # type: ignore[arg-type]
         ["lookahead"],
-        branching={"lookahead": BRANCHING["lookahead"]},
+        branching={"lookahead": BRANCHING},
     )
-    (plan,) = policy.plan([Standing(0, 10, 0, "greedy")])
+    (plan,) = policy.plan([RequestState(0, 10, 0, "greedy")])
     assert bool(plan.steps) is drafts
     assert (policy.speculation.state == "parked") or drafts
     if not drafts:
-        assert "cost too much" in str(policy.speculation.reason)
+        assert "costs too much" in str(policy.speculation.reason)
 
 
 def test_several_requests_in_a_round_are_not_drafted_trees() -> None:
@@ -197,7 +199,7 @@ def test_several_requests_in_a_round_are_not_drafted_trees() -> None:
     for seq in range(2):
         target.read(seq, [0, 1, 2])
         processor, limit = LogitsProcessor(GREEDY, 5), 30
-        requests.append(Request(seq, [0, 1, 2, 3], processor, Noise(0), limit, lambda _t: None))
+        requests.append(Request(seq, [0, 1, 2, 3], processor, Noise(0), limit))
     drafter = Lookahead()
     budget = Budget(nodes=30, depth=6, leaves=16)
     while requests[0].finish is None:

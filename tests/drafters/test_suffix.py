@@ -14,20 +14,18 @@ from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
 
 from localspec.core.logits import GREEDY, LogitsProcessor
 from localspec.core.noise import Noise
-from localspec.core.plan import ANY, Budget, Plan, Step
+from localspec.core.plan import Budget
 from localspec.core.values import Proposal
 from localspec.drafters.base import Ask, Committed
 from localspec.drafters.lookup.suffix import Suffix
-from localspec.drafters.lookup.suffix_index import SIZES, Match, Suffixes
+from localspec.drafters.lookup.suffix_index import SIZES, Match, SuffixIndex
 
 TEXTS = st.lists(st.integers(0, 2), max_size=60)
 
 
 def ask(tokens: list[int], k: int) -> Ask:
     budget = Budget.chain(k)
-    return Ask(
-        0, tokens, budget, Noise(0), LogitsProcessor(GREEDY, 300), plan=Plan((Step(ANY, budget),))
-    )
+    return Ask(0, tokens, budget, Noise(0), LogitsProcessor(GREEDY, 300))
 
 
 def agreement(text: list[int], end: int, longest: int) -> int:
@@ -39,7 +37,7 @@ def agreement(text: list[int], end: int, longest: int) -> int:
 
 @given(TEXTS)
 def test_every_place_is_found_with_its_real_length(text: list[int]) -> None:
-    suffixes = Suffixes()
+    suffixes = SuffixIndex()
     suffixes.follow(text)
     found = suffixes.matches(most=1000)
     lengths = {end: agreement(text, end, suffixes.longest) for end in range(1, len(text))}
@@ -50,7 +48,7 @@ def test_every_place_is_found_with_its_real_length(text: list[int]) -> None:
 
 @given(TEXTS)
 def test_the_places_that_agree_most_come_first(text: list[int]) -> None:
-    suffixes = Suffixes()
+    suffixes = SuffixIndex()
     suffixes.follow(text)
     found = suffixes.matches(1000)
     sizes = [max(n for n in SIZES if n <= match.length) for match in found]
@@ -63,7 +61,7 @@ def test_the_places_that_agree_most_come_first(text: list[int]) -> None:
 
 @given(TEXTS, TEXTS, st.integers(0, 60))
 def test_what_is_taken_back_leaves_no_trace(first: list[int], then: list[int], keep: int) -> None:
-    suffixes, fresh = Suffixes(), Suffixes()
+    suffixes, fresh = SuffixIndex(), SuffixIndex()
     suffixes.follow(first)
     other = first[:keep] + then
     suffixes.follow(other)
@@ -167,7 +165,7 @@ def test_a_doubtful_match_is_less_sure_than_a_long_one() -> None:
         (draft,) = drafter.propose([Ask(**{**_fields(asked), "pace": _Unless(0.8)})])
         assert len(draft) == drafts
         known = [*tokens, 1]
-        evidence = drafter.commit([Committed(0, known, [1], {})])
+        evidence = drafter.commit([Committed(0, known, [1])])
         assert len(evidence) == 1
 
 
@@ -180,7 +178,7 @@ def test_nothing_of_another_chat_is_drafted() -> None:
     secret = list(range(100, 120))
     drafter.propose([ask([*secret, *secret[:4]], 4)])
     tokens = [1, 2, *secret[:4]]
-    drafter.commit([Committed(0, tokens, tokens, {})])
+    drafter.commit([Committed(0, tokens, tokens)])
     (draft,) = drafter.propose([ask(tokens, 4)])
     assert len(draft) == 0
 
@@ -190,12 +188,12 @@ EARLIER = [[5, 6, 7, 8], [9, 9, 1]]
 
 @given(TEXTS, TEXTS)
 def test_earlier_texts_stay_in_front_of_every_text(first: list[int], then: list[int]) -> None:
-    suffixes = Suffixes(earlier=[5, 6, 7, 8, -1])
+    suffixes = SuffixIndex(earlier=[5, 6, 7, 8, -1])
     for text in (first, then):
         suffixes.follow(text)
         assert suffixes.text == [5, 6, 7, 8, -1, *text]
         assert len(suffixes) == len(text)
-    fresh = Suffixes(earlier=[5, 6, 7, 8, -1])
+    fresh = SuffixIndex(earlier=[5, 6, 7, 8, -1])
     fresh.follow(then)
     assert suffixes.matches(1000) == fresh.matches(1000)
 

@@ -21,8 +21,7 @@ from localspec.drafters.base import Ask, Off
 from localspec.drafters.model.chain import ChainDrafter
 from localspec.drafters.model.cross_vocabulary import TranslatedModel
 from localspec.errors import ContextFullError
-from localspec.policy import Fixed
-from localspec.testing import Table, TableModel
+from localspec.testing import Fixed, Table, TableModel
 from localspec.verifiers import Match, Rejection
 
 V = 5
@@ -107,7 +106,11 @@ def test_a_target_in_another_order_is_a_perfect_draft_of_itself() -> None:
         target.read(0, tables.PROMPT[:-1])
         processor = LogitsProcessor(tables.WARM, V)
         request = tables.Request(
-            0, list(tables.PROMPT), processor, Noise(seed), 20, lambda _t: None
+            0,
+            list(tables.PROMPT),
+            processor,
+            Noise(seed),
+            20,
         )
         while request.finish is None:
             tables.decode_round([request], target, across, Match(), Fixed(3))

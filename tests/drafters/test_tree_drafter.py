@@ -12,14 +12,14 @@ from policy_world import CPU, GPU
 
 from localspec.core.logits import GREEDY, LogitsProcessor, Sampling
 from localspec.core.noise import Noise, Stream
-from localspec.core.plan import Branching, Budget, Evidence, Outcome, Standing
+from localspec.core.plan import Branching, Budget, Evidence, Outcome, RequestState
 from localspec.core.values import Draft, Proposal
 from localspec.decode.request import Request
 from localspec.decode.round import decode_round
 from localspec.drafters.base import Ask, Committed
 from localspec.drafters.model.chain import ChainDrafter
 from localspec.drafters.model.tree import TreeDrafter, Trees
-from localspec.policy.acceptance import Survival
+from localspec.policy.acceptance import AcceptanceEstimate
 from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
 from localspec.policy.storage import Knowledge
@@ -123,11 +123,11 @@ def test_siblings_for_rejection_are_drawn_without_replacement() -> None:
 def test_a_look_is_answered_and_several_requests_get_chains() -> None:
     trees = drafter()
     known = [0, 1, 2, 3]
-    look = dataclasses.replace(ask(known, Budget(0, 0, 0)), look=True)
+    look = dataclasses.replace(ask(known, Budget(0, 0, 0)), probe=True)
     (draft,) = trees.propose([look])
     assert len(draft) == 0
     known.append(4)
-    evidence = trees.commit([Committed(0, known, [4], {})])
+    evidence = trees.commit([Committed(0, known, [4])])
     assert len(evidence) == 3
     assert {e.source for e in evidence} == {"tree"}
     both = [ask(known, Budget(12, 4, 3)), dataclasses.replace(ask([2], Budget(6, 2, 3)), seq=1)]
@@ -137,12 +137,12 @@ def test_a_look_is_answered_and_several_requests_get_chains() -> None:
 def test_a_look_compares_with_what_the_target_chose_and_not_with_the_prompt() -> None:
     trees = drafter()
     known = [0, 1, 2, 3, 4]
-    look = dataclasses.replace(ask(known, Budget(0, 0, 0)), look=True, prompt=3)
+    look = dataclasses.replace(ask(known, Budget(0, 0, 0)), probe=True, prompt=3)
     trees.propose([look])
-    assert len(trees.commit([Committed(0, known, [4], {})])) == 2
+    assert len(trees.commit([Committed(0, known, [4])])) == 2
     trees = drafter()
     trees.propose([dataclasses.replace(look, prompt=5)])
-    assert trees.commit([Committed(0, known, [4], {})]) == []
+    assert trees.commit([Committed(0, known, [4])]) == []
 
 
 def test_ids_and_lengths_beyond_the_draft_model_end_drafting_and_nothing_else() -> None:
@@ -166,7 +166,7 @@ def test_the_controller_comes_to_draft_trees_from_nothing_known(
         policy = _Timeless(knowledge, [trees.name], branching={trees.name: Branching()})
         target = tables.TableTarget(TABLE)
         target.read(0, [0])
-        request = Request(0, [0, 1], LogitsProcessor(GREEDY, 6), Noise(1), 150, lambda _t: None)
+        request = Request(0, [0, 1], LogitsProcessor(GREEDY, 6), Noise(1), 150)
         while request.finish is None:
             (turn,) = decode_round([request], target, trees, Match(), policy)
             shapes.append(leaves(turn.draft))
@@ -177,15 +177,15 @@ def test_the_controller_comes_to_draft_trees_from_nothing_known(
 def test_the_cache_is_a_prefix_of_what_was_committed() -> None:
     trees = drafter()
     tokens = [0, 1, 2]
-    trees.commit([Committed(0, tokens, tokens, {})])
+    trees.commit([Committed(0, tokens, tokens)])
     assert trees.length(0) == 2
     trees.propose([ask(tokens, Budget(12, 4, 3))])
     assert trees.length(0) == 2
     tokens += [4, 5]
-    trees.commit([Committed(0, tokens, [4, 5], {})])
+    trees.commit([Committed(0, tokens, [4, 5])])
     trees.propose([ask(tokens, Budget(12, 4, 3))])
     assert trees.length(0) == 4
-    trees.commit([Committed(0, [0, 3], [3], {})])
+    trees.commit([Committed(0, [0, 3], [3])])
     assert trees.length(0) == 1
 
 
@@ -198,9 +198,9 @@ def test_each_level_is_judged_by_what_was_emitted() -> None:
     below = draft.tokens[draft.children(children[-1])].tolist()
     missing = next(x for x in range(6) if x not in below)
     tokens += [stood, missing]
-    evidence = trees.commit([Committed(0, tokens, [stood, missing], {})])
-    assert evidence[0].stood
-    assert not any(e.stood for e in evidence[1:])
+    evidence = trees.commit([Committed(0, tokens, [stood, missing])])
+    assert evidence[0].accepted
+    assert not any(e.accepted for e in evidence[1:])
     assert len(evidence) == 2  # a path that ends before the tree does has missed too
 
 
@@ -219,9 +219,9 @@ def test_a_level_that_was_decided_against_is_judged_by_what_it_would_have_been()
                 assert bool(len(draft)) is bool(levels)
                 said = [int(draft.tokens[0] if levels else full.tokens[first]), below[0]]
                 tokens += said
-                evidence = trees.commit([Committed(0, tokens, said, {})])
+                evidence = trees.commit([Committed(0, tokens, said)])
                 if favoured is Proposal.COUPLED or not levels:
-                    assert [e.stood for e in evidence] == [True] * (levels + 1)
+                    assert [e.accepted for e in evidence] == [True] * (levels + 1)
 
 
 class _Levels:
@@ -241,13 +241,13 @@ def test_breadth_is_used_where_it_brings_more_than_it_costs_and_nowhere_else() -
     """A draft that misses often has more to win by it than one that hardly ever does."""
     flat = {1: 1.0, 64: 1.001}
     for curve, stands, breadth in ((CPU, 6, 1), (GPU, 6, 2), (GPU, 10, 1), (flat, 6, 4)):
-        known = Survival()
+        known = AcceptanceEstimate()
         for i in range(60):
-            known.learn(0, 0.6, stood=i % 10 < stands)
+            known.learn(0, 0.6, accepted=i % 10 < stands)
         knowledge = Knowledge({0: Costs(curve, {"tree": 0.02 * curve[1]})})
-        knowledge.survival["tree", "greedy"] = known
+        knowledge.acceptance["tree", "greedy"] = known
         policy = Controller(knowledge, ["tree"], branching={"tree": Branching()})
-        (plan,) = policy.plan([Standing(0, 10, 0, "greedy")])
-        steps = [step for step in plan.steps if not step.look]
+        (plan,) = policy.plan([RequestState(0, 10, 0, "greedy")])
+        steps = [step for step in plan.steps if not step.probe]
         assert [step.budget.leaves for step in steps] == ([] if curve is CPU else [breadth])
         assert all(s.budget.nodes == breadth * s.budget.depth for s in steps)

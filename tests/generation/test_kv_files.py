@@ -35,17 +35,17 @@ def shelf(tmp_path: Path) -> KvStore:
 
 def put(shelf: KvStore, held: list[int], **more: object) -> bool:
     given = {"text": "t", "tokens": held, "rate": 9.0, "state": STATE} | more
-    return shelf.put(held=held, **given)
+    return shelf.put(cached=held, **given)
 
 
 def helds(shelf: KvStore) -> list[tuple[int, ...]]:
-    return [saved.held for saved in shelf.saved()[0]]
+    return [saved.cached for saved in shelf.saved()[0]]
 
 
 def test_a_state_comes_back_as_it_was(shelf: KvStore) -> None:
     assert put(shelf, [1, 2, 3], text="half \ud83d", tokens=[1, 2, 3, 4])
     ((saved,), damaged) = shelf.saved()
-    assert (saved.held, saved.text, saved.tokens) == ((1, 2, 3), "half \ud83d", (1, 2, 3, 4))
+    assert (saved.cached, saved.text, saved.tokens) == ((1, 2, 3), "half \ud83d", (1, 2, 3, 4))
     assert saved.rate == 9.0
     assert shelf.load(saved) == STATE
     assert damaged == []
@@ -75,7 +75,7 @@ def test_the_least_recently_used_goes_when_room_is_needed(tmp_path: Path) -> Non
     for number in range(3):
         put(shelf, [number])
         for saved in shelf.saved()[0]:
-            if saved.held == (number,):
+            if saved.cached == (number,):
                 os.utime(saved.path, (number + 100, number + 100))
     (oldest, *_), _ = shelf.saved()
     shelf.load(oldest)
@@ -127,8 +127,8 @@ GREEDY = Sampling(temperature=0.0)
 
 @pytest.fixture
 def _always_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prefix_cache, "_WORTH_SECONDS", 0.0)
-    monkeypatch.setattr(prefix_cache, "_BYTES_PER_SECOND", math.inf)
+    monkeypatch.setattr(prefix_cache, "WORTH_SECONDS", 0.0)
+    monkeypatch.setattr(prefix_cache, "BYTES_PER_SECOND", math.inf)
 
 
 def options(files: Files, **changes: object) -> Options:
@@ -335,7 +335,7 @@ def test_a_state_that_cannot_be_written_is_told_with_the_next_reply(
 def test_what_is_read_faster_than_restored_is_not_kept(
     files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prefix_cache, "_BYTES_PER_SECOND", 1e-9)
+    monkeypatch.setattr(prefix_cache, "BYTES_PER_SECOND", 1e-9)
     with Runtime.open(options(files)) as runtime:
         runtime.keep_states()
         ask(runtime, LONG)

@@ -22,7 +22,7 @@ from localspec.decode.request import Request
 from localspec.decode.round import decode_round
 from localspec.demo import FOLDER
 from localspec.llama.model import Model
-from localspec.policy import Fixed
+from localspec.testing import Fixed
 
 DATA = Path(__file__).parents[1] / "data" / "demo"
 FULL = Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
@@ -30,7 +30,7 @@ K = 4
 
 
 def heldout() -> list[list[Message]]:
-    """What the person says in each conversation, turn by turn."""
+    """The user's messages of each conversation, turn by turn."""
     entries = json.loads((DATA / "heldout.json").read_text(encoding="utf-8"))
     return [[Message(m["role"], m["content"]) for m in e["messages"]] for e in entries]
 
@@ -100,44 +100,57 @@ def test_a_few_replies_are_identical_with_and_without_drafting() -> None:
     assert all(c.accepted > 0 for c in result.comparisons)
 
 
+BLOCKS = 4
+"""Parts of the prompts, so that no test is long."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "drafter", [("suffix", "model"), ("ngram", "model"), ("model",), ("suffix",)]
-)
-def test_replies_are_identical_with_and_without_drafting(drafter: tuple[str, ...]) -> None:
-    """48 prompts of 128 tokens at three temperatures; only near-ties are tolerated."""
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("block", range(BLOCKS))
+@pytest.mark.parametrize("drafter", [("suffix", "model"), ("model",)])
+def test_replies_are_identical_with_and_without_drafting(
+    drafter: tuple[str, ...], block: int
+) -> None:
+    """12 prompts of 128 tokens at three temperatures; only a near-tie is tolerated."""
     assert len(VERIFY) >= 40
     settings = [Sampling(temperature=t) for t in (0.0, 0.7, 1.0)]
     with Runtime.open(Options(drafter=drafter, draft_max=K)) as runtime:
-        result = verify(runtime, VERIFY, settings, max_tokens=128, seed=1)
+        result = verify(runtime, VERIFY[block::BLOCKS], settings, max_tokens=128, seed=1)
     assert result.exact
-    assert sum(len(c.divergences) for c in result.comparisons) <= 0.02 * 3 * len(VERIFY)
+    assert sum(len(c.divergences) for c in result.comparisons) <= 1
+
+
+def acceptance(verifier: str, sampling: Sampling) -> float:
+    """accepted / verified over the held-out conversations, with K = 4."""
+    accepted = verified = 0
+    options = Options(drafter=("model",), draft_max=K, verifier=verifier)
+    with Runtime.open(options) as runtime:
+        for i, turns in enumerate(heldout()):
+            chat: list[Message] = []
+            for turn in turns:
+                chat.append(turn)
+                reply = answer(runtime, chat, sampling=sampling, seed=i, max_tokens=128)
+                chat.append(Message("assistant", reply.text))
+                accepted += reply.stats.accepted
+                verified += reply.stats.verified
+    return accepted / verified
 
 
 @pytest.mark.slow
-def test_acceptance_on_held_out_prompts() -> None:
-    """With K = 4: at least 0.75 at temperature 0, 0.6 at 1 with the better verifier."""
-
-    def acceptance(verifier: str, sampling: Sampling) -> float:
-        accepted = verified = 0
-        options = Options(drafter=("model",), draft_max=K, verifier=verifier)
-        with Runtime.open(options) as runtime:
-            for i, turns in enumerate(heldout()):
-                chat: list[Message] = []
-                for turn in turns:
-                    chat.append(turn)
-                    reply = answer(runtime, chat, sampling=sampling, seed=i, max_tokens=128)
-                    chat.append(Message("assistant", reply.text))
-                    accepted += reply.stats.accepted
-                    verified += reply.stats.verified
-        return accepted / verified
-
+@pytest.mark.timeout(600)
+def test_acceptance_on_held_out_prompts_at_temperature_0() -> None:
     assert acceptance("match", GREEDY) >= 0.75
-    warm = [acceptance(v, FULL) for v in ("match", "rejection")]
-    assert max(warm) >= 0.6
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_acceptance_on_held_out_prompts_at_temperature_1() -> None:
+    """By the better verifier: either may be chosen."""
+    assert any(acceptance(verifier, FULL) >= 0.6 for verifier in ("rejection", "match"))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_rejection_draws_the_next_token_from_the_targets_distribution() -> None:
     """10,000 rounds from one prompt; chi-squared with a false-alarm rate of 1e-4 (seeds fixed).
 
@@ -166,7 +179,7 @@ def test_rejection_draws_the_next_token_from_the_targets_distribution() -> None:
         counts = dict.fromkeys(p.ids.tolist(), 0)
         accepted = 0
         for seed in range(runs):
-            request = Request(0, list(prompt), processor, Noise(seed), 3, lambda _t: None)
+            request = Request(0, list(prompt), processor, Noise(seed), 3)
             (turn,) = decode_round([request], parts.target, parts.drafter, parts.verifier, Fixed(2))
             counts[turn.emitted[0].token] += 1
             accepted += len(turn.verdict.path) > 0

@@ -9,7 +9,7 @@ from pathlib import Path
 import head_files
 import numpy as np
 import pytest
-from replies import ENDLESS, HELLO, WARM, last
+from replies import ENDLESS, WARM, exact, last
 from stacks import Following, prompt
 
 from localspec import GREEDY, Message, Options, Runtime, Sampling
@@ -80,18 +80,14 @@ def some_states(n: int, seed: int = 0) -> np.ndarray:
 # -- chains ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sampling", [GREEDY, WARM])
 @pytest.mark.parametrize("architecture", CHAINED)
-def test_a_chain_of_layers_leaves_the_text_alone(
-    folder: Path, architecture: str, sampling: Sampling
-) -> None:
+def test_a_chain_of_layers_leaves_the_text_alone(folder: Path, architecture: str) -> None:
     options = Options(str(folder / f"{architecture}.gguf"), drafter=("mtp",), draft_max=8)
     with Runtime.open(options) as runtime:
-        plain = last(runtime.reply(HELLO, sampling=sampling, seed=7, max_tokens=40, draft=False))
-        drafted = last(runtime.reply(HELLO, sampling=sampling, seed=7, max_tokens=40))
-    assert list(drafted.tokens) == list(plain.tokens)
-    assert drafted.stats.drafted > 20
-    assert len(drafted.stats.per_position) <= 3  # no more than there are layers
+        for sampling in (GREEDY, WARM):
+            drafted = exact(runtime, sampling, 40)
+            assert drafted.stats.drafted > 20
+            assert len(drafted.stats.per_position) <= 3  # no more than there are layers
 
 
 @pytest.mark.parametrize(
@@ -243,7 +239,7 @@ def test_chains_that_cannot_run_are_named_before_anything_is_loaded(
     lacking = head_files.write_chained(
         tmp_path / "lacking.gguf", leave_out="blk.3.nextn.hnorm.weight"
     )
-    assert "promises 3 MTP layers, and blk.3.nextn.hnorm.weight is not" in trouble(lacking)
+    assert "states 3 MTP layers, and lacks blk.3.nextn.hnorm.weight" in trouble(lacking)
     with pytest.raises(ModelFileError, match=r"blk\.3\.nextn\.hnorm"):  # llama.cpp wants all of it
         Runtime.open(Options(str(lacking)))
 
@@ -262,10 +258,10 @@ def test_graphs_that_know_only_one_kind_of_layer_get_no_other() -> None:
     mla = {"attention__key_length_mla": 48, "attention__value_length_mla": 32}
     dense = ("ffn_gate", "ffn_up", "ffn_down")
     for arch in ("glm4moe", "deepseek2", "deepseek32", "glm-dsa"):
-        assert "blk.2.ffn_gate_inp.weight is not in it" in trouble(arch, *dense, **mla)
+        assert "lacks blk.2.ffn_gate_inp.weight" in trouble(arch, *dense, **mla)
         assert not trouble(arch, "ffn_gate_inp", "attn_q_a", **mla)
     whole = ("ffn_gate_inp", "attn_q_a")
-    assert "attn_q_a.weight is not in it" in trouble("deepseek2", "ffn_gate_inp", **mla)
+    assert "attn_q_a.weight" in trouble("deepseek2", "ffn_gate_inp", **mla)
     assert "states no attention.key_length_mla" in trouble("deepseek2", *whole)
     scaled = mla | {"attention__temperature_scale": 0.1}
     assert "scales attention" in trouble("deepseek2", *whole, **scaled)

@@ -17,7 +17,7 @@ from localspec.llama.context import Context
 from localspec.llama.draft_model import LlamaDraftModel
 from localspec.llama.model import Model
 from localspec.llama.target import LlamaTarget
-from localspec.policy import Fixed
+from localspec.testing import Fixed
 from localspec.verifiers import Match
 
 PROMPTS = ("one and one and one", "Hello?", "a much longer prompt than the others have")
@@ -38,7 +38,7 @@ def replies(files: Files, prompts: tuple[str, ...]) -> list[list[int]]:
         target.read(seq, tokens[:-1])
         processor = LogitsProcessor(Sampling(temperature=1.0), model.n_vocab)
         noise = Noise(len(prompt))  # the request's own, whatever its place in the batch
-        requests.append(Request(seq, tokens, processor, noise, TOKENS, lambda _t: None))
+        requests.append(Request(seq, tokens, processor, noise, TOKENS))
     alive = requests
     while alive:
         decode_round(alive, target, drafter, Match(), Fixed(3))

@@ -12,18 +12,18 @@ import pytest
 
 from localspec.core.logits import GREEDY, LogitsProcessor
 from localspec.core.noise import Noise
-from localspec.core.plan import Evidence
 from localspec.core.target import Work
 from localspec.core.values import Draft, Logits, Proposal, chain_parents, no_draft
 from localspec.decode.request import Request
 from localspec.decode.round import decode_round
-from localspec.drafters.base import Ask, Committed, Off
+from localspec.drafters.base import Ask, Drafter, Off
 from localspec.errors import AuditError, DecodeError, Interrupted
 from localspec.llama.context import Context
 from localspec.llama.limits import OUTPUTS, ROLLBACK
 from localspec.llama.model import Model
 from localspec.llama.target import LlamaTarget
-from localspec.policy import Fixed, Plain, Policy
+from localspec.policy import Plain, Policy
+from localspec.testing import Fixed
 from localspec.verifiers import Match
 
 PROMPT = np.random.default_rng(0).integers(3, 250, 40).tolist()
@@ -146,7 +146,7 @@ def test_a_pass_that_fails_takes_what_is_owed_with_it(
     stack.target.audit(0)
 
 
-class AllButTheLast:
+class AllButTheLast(Drafter):
     """Drafts what plain decoding says, but for the last tokens of each draft."""
 
     name = "almost"
@@ -162,23 +162,12 @@ class AllButTheLast:
         wrong = [(token + 1) % 250 for token in tokens[-WRONG:]]
         return [chain([*tokens[:-WRONG], *wrong])]
 
-    def commit(self, news: Sequence[Committed]) -> list[Evidence]:
-        del news
-        return []
-
-    def length(self, seq: int) -> int:
-        del seq
-        return 0
-
-    def close(self, seq: int) -> None:
-        del seq
-
 
 def decoded(stack: Stack, drafter: object, policy: Policy, n: int = 200) -> list[int]:
     stack.target.truncate(0, 0)
     stack.target.read(0, PROMPT[:-1])
     processor = LogitsProcessor(GREEDY, stack.model.n_vocab)
-    request = Request(0, list(PROMPT), processor, Noise(0), n, lambda _: None)
+    request = Request(0, list(PROMPT), processor, Noise(0), n)
     while request.finish is None:
         decode_round([request], stack.target, drafter, Match(), policy)
     return request.tokens
@@ -210,7 +199,7 @@ def test_the_audit_sees_owed_tokens_without_bound(stack: Stack) -> None:
 def test_the_audit_sees_a_branch_that_was_left_behind(branching: Stack) -> None:
     side_path(branching, 3)
     branching.target.audit(0)
-    branching.context._shared[0] = 10
+    branching.context._branches.shared[0] = 10
     with pytest.raises(AuditError, match="10 in our books"):
         branching.target.audit(0)
 

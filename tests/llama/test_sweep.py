@@ -48,6 +48,7 @@ class Machine:
     @property
     def model(self) -> Any:
         return SimpleNamespace(
+            path="target.gguf",
             gpu_layers=int(self.on_device),
             n_vocab=5000,
             vocab_type=1,

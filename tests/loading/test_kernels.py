@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,7 +17,6 @@ from localspec.config import paths
 from localspec.llama.abort import StopFlag
 from localspec.llama.context import Context
 from localspec.llama.model import Model
-from localspec.llama.timing import Timed
 from localspec.loading import kernels, loader, policy, resources
 from localspec.loading.kernels import UNSOUND, Trials, speed
 from localspec.loading.resources import Parts
@@ -255,11 +255,22 @@ def test_another_driver_has_other_costs_and_other_states(
     assert before[1] != after[1]
 
 
+@dataclass(frozen=True)
+class Priced:
+    """A drafter whose tokens cost a second each."""
+
+    path: Path
+    layers: int
+    threads: int = 1
+
+    def seconds(self) -> float:
+        return 1.0
+
+
 def test_a_draft_on_a_device_has_other_costs_than_one_on_the_host(files: Files) -> None:
     target = placed(files.target)
     on_host, on_gpu = (
-        policy.costs_file(target, {"model": Timed(files.draft, layers, 1, lambda: 1.0)})
-        for layers in (0, 2)
+        policy.costs_file(target, {"model": Priced(files.draft, layers)}) for layers in (0, 2)
     )
     assert on_host != on_gpu
 

@@ -1,4 +1,4 @@
-"""Builds that compute wrongly, crash or hang are found out, and what was found is remembered."""
+"""Builds that compute wrongly, crash or hang are found out, and the result is saved."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from localspec.errors import LocalspecError, UnsoundBuildError
 from localspec.llama import numpy_llama, proof
 from localspec.llama.heads.tensors import mapped
 from localspec.llama.synthetic import TYPES, write_model
-from localspec.loading import resources, soundness
+from localspec.loading import build_record, resources, soundness
+from localspec.loading.build_record import Build
 from localspec.loading.options import Options
-from localspec.loading.soundness import Build, Prover, Soundness
+from localspec.loading.soundness import Prover, Soundness
 from localspec.models.gguf.model_file import ModelFile
 from localspec.processes.children import command
 from localspec.runtime import Runtime
@@ -117,10 +118,10 @@ def test_a_proof_that_was_not_made_says_nothing_about_the_build(program: str) ->
         prover(program).soundness()
 
 
-def test_what_was_proved_is_remembered(own_environment: Path) -> None:
+def test_the_result_of_a_proof_is_saved(own_environment: Path) -> None:
     first = soundness.proved(prover(BROKEN, "SIGILL", "repacked"))
     never = Prover(("/no/such/program",), {})
-    assert soundness.proved(never) == soundness.remembered() == first
+    assert soundness.proved(never) == soundness.recorded() == first
 
 
 def test_another_processor_is_proved_anew(
@@ -128,7 +129,7 @@ def test_another_processor_is_proved_anew(
 ) -> None:
     soundness.proved(prover("print('{\"worst\": 0}')"))
     monkeypatch.setattr(soundness, "processor", lambda: ["another"])
-    assert soundness.remembered() is None
+    assert soundness.recorded() is None
     assert not soundness.proved(prover(HANGS, patience=0.1)).sound
 
 
@@ -137,10 +138,10 @@ def test_another_library_is_proved_anew(
 ) -> None:
     soundness.proved(prover("print('{\"worst\": 0}')"))
     monkeypatch.setenv("LLAMA_CPP_LIB_PATH", str(own_environment))
-    assert soundness.remembered() is None
+    assert soundness.recorded() is None
 
 
-def test_a_proof_is_told_before_it_starts_and_not_when_it_is_remembered(
+def test_a_proof_is_told_before_it_starts_and_not_when_its_result_is_saved(
     own_environment: Path,
 ) -> None:
     told: list[str] = []
@@ -152,7 +153,7 @@ def test_a_proof_is_told_before_it_starts_and_not_when_it_is_remembered(
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"identity": 1}'])
 def test_damaged_notes_are_no_proof(own_environment: Path, content: str) -> None:
     (own_environment / "llama-proof.json").write_text(content)
-    assert soundness.remembered() is None
+    assert soundness.recorded() is None
 
 
 def test_where_the_environment_belongs_to_others_the_cache_remembers(
@@ -160,12 +161,12 @@ def test_where_the_environment_belongs_to_others_the_cache_remembers(
 ) -> None:
     monkeypatch.setattr(sys, "prefix", sys.base_prefix)
     soundness.proved(prover("print('{\"worst\": 0}')"))
-    assert soundness.remembered() is not None
+    assert soundness.recorded() is not None
     assert not (own_environment / "llama-proof.json").exists()
 
 
-def test_asking_what_is_remembered_loads_no_llama() -> None:
-    program = "import sys; from localspec import soundness; soundness.remembered(); "
+def test_reading_the_saved_result_loads_no_llama() -> None:
+    program = "import sys; from localspec.loading import soundness; soundness.recorded(); "
     program += "sys.exit('llama_cpp' in sys.modules or 'numpy' in sys.modules)"
     line, environment = command(soundness.PROOF)
     subprocess.run([line[0], "-P", "-c", program], env=environment, check=True)
@@ -175,8 +176,8 @@ def test_asking_what_is_remembered_loads_no_llama() -> None:
 
 
 def known(monkeypatch: pytest.MonkeyPatch, found: Soundness, how: Build | None = None) -> None:
-    monkeypatch.setattr(soundness, "remembered", lambda: found)
-    monkeypatch.setattr(soundness, "build", lambda: how)
+    monkeypatch.setattr(soundness, "recorded", lambda: found)
+    monkeypatch.setattr(build_record, "build", lambda: how)
 
 
 REPACKED = Soundness(extra_buffers=False, failed=f"SIGILL, at {PLACE}")

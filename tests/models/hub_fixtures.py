@@ -20,7 +20,7 @@ from hub_server import (
     sha256,
 )
 
-from localspec.models.hub import patience
+from localspec.models.hub import retry
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def hub(hf_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     server = Hub()
     monkeypatch.setenv("HF_ENDPOINT", server.url)
     monkeypatch.setenv("NO_PROXY", "*")
-    monkeypatch.setattr(patience, "FIRST_WAIT", 0.01)
+    monkeypatch.setattr(retry, "FIRST_WAIT", 0.01)
     yield server
     server.close()
 

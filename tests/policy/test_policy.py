@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from policy_world import CPU, GPU, auto, plain_seconds, play, steady
 
-from localspec.core.plan import Standing
+from localspec.core.plan import RequestState
 from localspec.policy import storage
-from localspec.policy.acceptance import Survival
+from localspec.policy.acceptance import AcceptanceEstimate
 from localspec.policy.controller import bucket_of
 from localspec.policy.costs import Costs
-from localspec.policy.gain import Gain, Pace
+from localspec.policy.gain import Gain, GainPace
 from localspec.policy.loss_budget import LossBudget
 from localspec.policy.storage import Knowledge
 
@@ -76,7 +76,7 @@ def test_the_first_thing_that_happens_with_an_unknown_draft_is_a_look() -> None:
     policy = auto(CPU, 1.6)
     played = play(policy, steady(0.95), CPU, 1.6, tokens=40)
     first = next(i for i, k in enumerate(played.lengths) if k)
-    assert played.looks >= 1
+    assert played.probes >= 1
     assert played.lengths[:first] == [0] * first
     assert 4 <= first <= 8
 
@@ -98,7 +98,7 @@ def test_one_short_reply_that_went_badly_says_little_of_the_next() -> None:
         policy = auto(CPU, cost)
         play(policy, steady(0.3, confidence=0.9, seed=seed), CPU, cost, tokens=14)
         assert policy.speculation.state == "parked"
-        assert policy.expects_drafts(Standing(0, 60, 0, "greedy"))
+        assert policy.expects_drafts(RequestState(0, 60, 0, "greedy"))
         played = play(policy, steady(0.99, seed=seed), CPU, cost, tokens=80)
         assert max(played.lengths[:12]) >= 3
         seconds += played.seconds
@@ -120,23 +120,23 @@ def test_looks_in_vain_do_not_starve_another_kind_of_sampling() -> None:
     for seed in range(30):
         play(policy, steady(0.5, confidence=0.95, seed=seed), CPU, 1.5, tokens=24)
     played = play(policy, steady(0.99), CPU, 1.5, kind="1.0")
-    assert played.looks > 0
+    assert played.probes > 0
     assert sum(played.lengths) > 40
 
 
 def test_a_draft_that_may_pay_reads_the_prompt_with_the_target() -> None:
     policy = auto(CPU, 1.5)
-    assert policy.expects_drafts(Standing(0, 500, 0, "greedy"))  # nothing is known of it
+    assert policy.expects_drafts(RequestState(0, 500, 0, "greedy"))  # nothing is known of it
     for seed in range(6):
         play(policy, steady(0.0, confidence=0.9, seed=seed), CPU, 1.5)
-    assert not policy.expects_drafts(Standing(0, 500, 0, "greedy"))
-    assert not auto(CPU, 60.0).expects_drafts(Standing(0, 500, 0, "greedy"))
+    assert not policy.expects_drafts(RequestState(0, 500, 0, "greedy"))
+    assert not auto(CPU, 60.0).expects_drafts(RequestState(0, 500, 0, "greedy"))
 
 
 def test_a_draft_as_slow_as_the_target_is_never_even_looked_at() -> None:
     policy = auto(CPU, CPU[1])
     played = play(policy, steady(1.0), CPU, CPU[1])
-    assert played.looks == 0
+    assert played.probes == 0
     assert set(played.lengths) == {0}
     assert "checking costs too much here" in (policy.speculation.reason or "")
 
@@ -269,11 +269,11 @@ def test_buckets_of_context_grow_by_fours() -> None:
     ]  # fmt: skip
 
 
-# -- survival, worth, stakes -----------------------------------------------------------------------
+# -- acceptance, gain, loss ------------------------------------------------------------------------
 
 
 def test_confidence_is_calibrated_by_what_happens() -> None:
-    sure, doubtful = Survival(), Survival()
+    sure, doubtful = AcceptanceEstimate(), AcceptanceEstimate()
     for i in range(200):
         sure.learn(0, 0.45, True)
         doubtful.learn(0, 0.97, i % 2 == 0)
@@ -282,20 +282,20 @@ def test_confidence_is_calibrated_by_what_happens() -> None:
 
 
 def test_misses_anywhere_make_all_bins_distrusted() -> None:
-    survival = Survival()
-    before = survival.table()
+    estimate = AcceptanceEstimate()
+    before = estimate.table()
     for _ in range(6):
-        survival.learn(0, 0.97, False)
-    assert (survival.table()[2:] < 0.7 * before[2:]).all()
+        estimate.learn(0, 0.97, False)
+    assert (estimate.table()[2:] < 0.7 * before[2:]).all()
 
 
 def test_pace_goes_on_over_a_step_that_pays_as_a_whole() -> None:
     """Two or three tokens in a pass cost more than four: K = 1 and 2 never pay, K = 3 does."""
-    survival = Survival()
+    estimate = AcceptanceEstimate()
     for _ in range(200):
-        survival.learn(0, 0.93, True)
+        estimate.learn(0, 0.93, True)
     curve = np.array([1.0, 2.0, 3.0, 1.5])
-    pace = Pace(Gain(survival, curve, 0.0), instead=1.0)
+    pace = GainPace(Gain(estimate, curve, 0.0), instead=1.0)
     assert pace.more([0.93])
     assert pace.more([0.93, 0.93])
     assert pace.more([0.93, 0.93, 0.93])
@@ -303,34 +303,34 @@ def test_pace_goes_on_over_a_step_that_pays_as_a_whole() -> None:
     assert not pace.more([0.05])
 
 
-def test_a_stake_shrinks_with_losses_and_grows_no_further_than_its_bound() -> None:
-    stakes, key = LossBudget(), ("model", "greedy")
-    start = stakes.of(key)
-    stakes.settle(key, 1, -2.0)
-    assert stakes.of(key) < start - 1.9
+def test_a_loss_budget_shrinks_with_losses_and_grows_no_further_than_its_bound() -> None:
+    budget, key = LossBudget(), ("model", "greedy")
+    start = budget.of(key)
+    budget.settle(key, 1, -2.0)
+    assert budget.of(key) < start - 1.9
     for _ in range(50):
-        stakes.settle(key, 4, 2.0)
-    assert stakes.of(key) == 8.0
-    stakes.new_reply()
-    assert stakes.of(key) == start
+        budget.settle(key, 4, 2.0)
+    assert budget.of(key) == 8.0
+    budget.new_reply()
+    assert budget.of(key) == start
 
 
 def test_what_was_lost_is_not_forgotten_by_a_new_reply() -> None:
-    stakes, key = LossBudget(), ("model", "greedy")
-    stakes.settle(key, 1, -4.0)
-    stakes.new_reply()
-    assert stakes.of(key) < 0
+    budget, key = LossBudget(), ("model", "greedy")
+    budget.settle(key, 1, -4.0)
+    budget.new_reply()
+    assert budget.of(key) < 0
 
 
 # -- keeping ---------------------------------------------------------------------------------------
 
 
 def known() -> Knowledge:
-    survival = Survival()
+    estimate = AcceptanceEstimate()
     for i in range(20):
-        survival.learn(0, 0.9, i % 3 > 0)
+        estimate.learn(0, 0.9, i % 3 > 0)
     costs = Costs({1: 0.02, 4: 0.05}, {"model": 0.001})
-    return Knowledge({0: costs, 2: costs}, {("model", "greedy"): survival})
+    return Knowledge({0: costs, 2: costs}, {("model", "greedy"): estimate})
 
 
 def test_what_was_learnt_comes_back(tmp_path: Path) -> None:
@@ -340,9 +340,9 @@ def test_what_was_learnt_comes_back(tmp_path: Path) -> None:
     assert back is not None
     assert back.costs[2].curve() == known().costs[2].curve()
     assert back.costs[0].drafts() == {"model": 0.001}
-    ours, theirs = known().survival["model", "greedy"], back.survival["model", "greedy"]
+    ours, theirs = known().acceptance["model", "greedy"], back.acceptance["model", "greedy"]
     np.testing.assert_array_equal(ours.judged, theirs.judged)
-    np.testing.assert_array_equal(ours.stood, theirs.stood)
+    np.testing.assert_array_equal(ours.accepted, theirs.accepted)
     assert [p.name for p in path.parent.iterdir()] == ["x.json"]
 
 

@@ -1,4 +1,4 @@
-"""A short part of the fuzz of every reader; scripts/fuzz_readers.py has the long one."""
+"""A short part of the searches with damaged inputs; scripts/search_faults has the long one."""
 
 from __future__ import annotations
 
@@ -10,33 +10,79 @@ import pytest
 if sys.platform != "linux":
     pytest.skip("limits and processes of Linux", allow_module_level=True)
 
-from faults import limits, pipe, readers
+from faults import cases, limits
+from faults.mutations import Chance, in_bytes
+from faults.registry import SEARCHES
+from faults.runner import Runner
 
 pytestmark = pytest.mark.slow
-CASES = {"chat_import": 15, "chat_database": 15, "template": 20, "catalogue": 20}
+NUMBER = {"chat_import": 10, "chat_database": 10, "template": 10, "pulls": 8, "commands": 2}
 
 
-@pytest.mark.parametrize("search", readers.SEARCHES, ids=lambda search: search.name)
-def test_no_mutation_ends_otherwise_than_in_a_result_or_a_documented_error(
-    search: readers.Search, tmp_path: Path
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", [*cases.CASES, "pipe"])
+def test_no_damaged_input_ends_otherwise_than_in_a_result_or_a_documented_error(
+    name: str, tmp_path: Path
 ) -> None:
-    cases = CASES.get(search.name, 60)
-    assert limits.run(search.name, search.case, cases, 4, tmp_path) == []
+    found: list[str] = []
+    search = SEARCHES[name](tmp_path)
+    runner = Runner({name: search}, found.append)
+    try:
+        for seed in range(NUMBER.get(name, 25)):
+            runner.one(name, 1_000_000 + seed)
+    finally:
+        search.close()
+    assert found == []
 
 
-def test_the_engine_outlives_whatever_is_sent_to_it() -> None:
-    assert pipe.search(10, 4) == []
+KNOWN = """
+import os, signal
+from faults import cases
+
+
+def known(chance, folder):
+    chance.makes("nothing")
+    {}
+
+
+cases.CASES["known"] = known
+from faults import limits
+
+limits._serve("known")
+"""
 
 
 @pytest.mark.parametrize(
     ("case", "what"),
     [
-        (lambda chance, folder: (_ for _ in ()).throw(KeyError("a defect")), "KeyError"),
-        (lambda chance, folder: __import__("os").abort(), "SIGABRT"),
-        (lambda chance, folder: bytes(3 << 30) and None, "MemoryError"),
+        ("raise KeyError('a defect')", "KeyError"),
+        ("os.abort()", "SIGABRT"),
+        ("return str(len(bytes(3 << 30)))", "MemoryError"),
+        ("signal.raise_signal(signal.SIGPROF)", "10 s of computing"),
     ],
 )
-def test_what_looks_for_faults_finds_them(case: limits.Case, what: str, tmp_path: Path) -> None:
-    found = limits.run("known", case, 2, 1, tmp_path)
-    assert len(found) == 2
-    assert all(what in fault.what for fault in found)
+def test_what_looks_for_faults_finds_them(case: str, what: str, tmp_path: Path) -> None:
+    script = tmp_path / "known.py"
+    script.write_text(KNOWN.format(case))
+    process = limits.Limited("known", script)
+    try:
+        for seed in range(2):  # also after a process that ended
+            wrong, _ = process.run(seed)
+            assert what in (wrong or "")
+    finally:
+        process.close()
+
+
+def test_a_change_that_is_left_out_is_not_made() -> None:
+    raw = bytes(5000)
+    seed = next(f"{n}" for n in range(99) if _changes(f"{n}", raw) == 3)
+    assert in_bytes(raw, Chance(seed, (0, 1, 2))) == raw
+    alone = Chance(seed, (0, 2))
+    assert in_bytes(raw, alone) != raw
+    assert len(alone.changes) == 1
+
+
+def _changes(seed: str, raw: bytes) -> int:
+    chance = Chance(seed)
+    in_bytes(raw, chance)
+    return len(chance.changes)

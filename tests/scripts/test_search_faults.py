@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from faults import SEARCHES, chances, on_tables
-from faults.runner import Runner, Seeds
+from faults import chances, on_tables
+from faults.registry import SEARCHES
+from faults.runner import Runner, Search, Seeds
 
 from localspec.core.noise import Noise
-from localspec.core.values import Draft, Rows, Verdict
+from localspec.core.values import Draft, TargetRows, Verdict
 from localspec.verifiers import Match
 
 
@@ -33,7 +34,7 @@ class Number:
     value: int
 
 
-class Numbers:
+class Numbers(Search):
     def case(self, seed: int) -> Number:
         return Number(7 * seed)
 
@@ -43,9 +44,6 @@ class Numbers:
     def smaller(self, case: Number) -> Iterator[Number]:
         yield Number(case.value // 2)
         yield Number(case.value - 1)
-
-    def close(self) -> None:
-        pass
 
 
 def test_what_is_found_is_told_with_its_seed_and_as_small_as_it_can_be() -> None:
@@ -68,7 +66,7 @@ class Lax(Match):
     """Takes the first drafted token whatever the target says: wrong under every verifier."""
 
     def __call__(
-        self, draft: Draft, rows: Rows, noise: Noise, position: int, ends: Sequence[int] = ()
+        self, draft: Draft, rows: TargetRows, noise: Noise, position: int, ends: Sequence[int] = ()
     ) -> Verdict:
         found = super().__call__(draft, rows, noise, position, ends)
         return found if found.path or not len(draft) else replace(found, token=int(draft.tokens[0]))

@@ -13,7 +13,7 @@ from localspec.models.hub import hf_cache
 from localspec.models.memory import fit
 from localspec.models.pull import planner
 from localspec.models.pull import process as pulling
-from localspec.models.pull.process import Going, Planned, Pulled, Refused
+from localspec.models.pull.process import PullDone, PullFailed, PullPlanned, PullProgress
 from tui.session.pull_process import PullProcess
 
 pytest_plugins = ["hub_fixtures"]
@@ -25,19 +25,19 @@ HALF = 700_000
 @pytest.mark.parametrize(
     "said",
     [
-        Planned(10, 5, "MIT", ("a note",), None),
-        Going(3, 10, 2, checking=False),
-        Pulled(7),
-        Refused("it cannot be", stopped=True),
+        PullPlanned(10, 5, "MIT", ("a note",), None),
+        PullProgress(3, 10, 2, checking=False),
+        PullDone(7),
+        PullFailed("it cannot be", stopped=True),
     ],
 )
 def test_what_is_said_arrives_as_it_was(said):
     assert pulling.decode(pulling.encode(said)) == said
 
 
-@pytest.mark.parametrize("line", [b"", b"{}", b"[]", b'{"said": "Pulled", "x": 1}', b"Traceback"])
+@pytest.mark.parametrize("line", [b"", b"{}", b"[]", b'{"said": "PullDone", "x": 1}', b"Traceback"])
 def test_anything_else_is_an_error_with_a_line(line):
-    with pytest.raises(Exception, match="odd"):
+    with pytest.raises(Exception, match="unknown line"):
         pulling.decode(line)
 
 
@@ -138,12 +138,12 @@ async def test_what_is_too_big_is_pulled_only_by_someone_who_insists(hub, pair, 
     monkeypatch.setattr(fit, "quick_verdict", lambda *_: fit.TOO_BIG)
     monkeypatch.setattr(planner, "quick_verdict", lambda *_: fit.TOO_BIG)
     said, stop = [], threading.Event()
-    monkeypatch.setattr(pulling._Teller, "say", lambda _, what: said.append(what))
+    monkeypatch.setattr(pulling._Reporter, "write", lambda _, what: said.append(what))
     with pytest.raises(OutOfMemoryError, match="too big"):
-        pulling._pull("tiny", None, pulling._Teller(), stop, force=False)
-    assert isinstance(said[-1], Planned)
-    pulling._pull("tiny", None, pulling._Teller(), stop, force=True)
-    assert isinstance(said[-1], Pulled)
+        pulling._pull("tiny", None, pulling._Reporter(), stop, force=False)
+    assert isinstance(said[-1], PullPlanned)
+    pulling._pull("tiny", None, pulling._Reporter(), stop, force=True)
+    assert isinstance(said[-1], PullDone)
     assert pulling.arguments("x", None, force=True) == ["--force", "x"]
 
 

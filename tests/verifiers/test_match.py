@@ -14,11 +14,10 @@ from localspec.drafters.cascade import Cascade
 from localspec.drafters.lookup.ngram import NGram
 from localspec.drafters.lookup.suffix import Suffix
 from localspec.drafters.model.chain import ChainDrafter
-from localspec.policy import Fixed
 from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
 from localspec.policy.storage import Knowledge
-from localspec.testing import TableModel
+from localspec.testing import Fixed, TableModel
 from localspec.verifiers import Match
 
 SEEDS = range(60)
@@ -97,7 +96,6 @@ def test_a_perfect_coupled_draft_is_always_accepted() -> None:
             tables.LogitsProcessor(tables.WARM, 5),
             tables.Noise(seed),
             TOKENS,
-            lambda _t: None,
         )
         drafter = ChainDrafter(TableModel(TARGET), Proposal.COUPLED)
         while request.finish is None:

@@ -7,7 +7,7 @@ always; the rate is that of a correct program failing when the seeds are changed
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import numpy as np
 import pytest
@@ -16,9 +16,9 @@ from frequencies import DRAFT, FALSE_ALARM, TARGET, p_value
 
 from localspec.core.events import Speculation
 from localspec.core.noise import Noise, Stream
-from localspec.core.plan import ANY, Budget, Evidence, Plan, Standing, Step
-from localspec.core.values import Distribution, Draft, Proposal, Rows, Verdict, no_draft
-from localspec.drafters.base import Ask
+from localspec.core.plan import ANY, Budget, DraftPlan, DraftStep, RequestState
+from localspec.core.values import Distribution, Draft, Proposal, TargetRows, Verdict, no_draft
+from localspec.drafters.base import Ask, Drafter
 from localspec.drafters.lookup.lookahead import Lookahead
 from localspec.drafters.model.chain import ChainDrafter
 from localspec.drafters.model.proposal import overlap, sharpened
@@ -81,14 +81,14 @@ class _Threshold:
     def further(self, confidences: Sequence[float]) -> bool:
         return True
 
-    def plan(self, standings: Sequence[Standing]) -> list[Plan]:
-        return [Plan((Step(ANY, Budget.chain(3), pace=self),))] * len(standings)
+    def plan(self, states: Sequence[RequestState]) -> list[DraftPlan]:
+        return [DraftPlan((DraftStep(ANY, Budget.chain(3), pace=self),))] * len(states)
 
     def learn(self, outcomes: object, evidence: object) -> None:
         pass
 
 
-class _ChoosesByWhatItDrew:
+class _ChoosesByWhatItDrew(Drafter):
     """The third mistake: tokens that turned out improbable are left out after they were drawn."""
 
     name = "choosy"
@@ -101,12 +101,6 @@ class _ChoosesByWhatItDrew:
             return [no_draft(self.name)]
         ids, parents = np.array([x], np.int32), np.array([-1], np.int32)
         return [Draft(ids, parents, Proposal.SAMPLED, (q,), self.name)]
-
-    def commit(self, news: object) -> list[Evidence]:
-        return []
-
-    def length(self, seq: int) -> int:
-        return 0
 
 
 def test_stopping_by_confidence_before_a_token_is_drawn_keeps_the_distribution() -> None:
@@ -167,8 +161,10 @@ def test_coupled_drafts_are_refused_by_name() -> None:
 class _ResidualOfTargetAlone(Rejection):
     """The first classic mistake: after a miss it draws from p instead of max(0, p - q)."""
 
-    def __call__(self, draft: Draft, rows: Rows, noise: Noise, position: int) -> Verdict:
-        verdict = super().__call__(draft, rows, noise, position)
+    def __call__(
+        self, draft: Draft, rows: TargetRows, noise: Noise, position: int, ends: Container[int] = ()
+    ) -> Verdict:
+        verdict = super().__call__(draft, rows, noise, position, ends)
         last = verdict.path[-1] if verdict.path else -1
         if draft.children(last):
             p = rows(last + 1)
@@ -181,8 +177,10 @@ class _BonusAfterCorrection(Rejection):
     """The second: where only the last drafted token missed, the bonus row is used all the same,
     which keeps the rejected token and emits a token that follows it."""
 
-    def __call__(self, draft: Draft, rows: Rows, noise: Noise, position: int) -> Verdict:
-        verdict = super().__call__(draft, rows, noise, position)
+    def __call__(
+        self, draft: Draft, rows: TargetRows, noise: Noise, position: int, ends: Container[int] = ()
+    ) -> Verdict:
+        verdict = super().__call__(draft, rows, noise, position, ends)
         if len(draft) and len(verdict.path) == len(draft) - 1:
             token = noise.draw(rows(len(draft)), position + len(draft), Stream.SAMPLE)
             return Verdict(tuple(range(len(draft))), token, len(draft))
@@ -214,7 +212,11 @@ def test_no_bonus_after_a_miss_and_one_token_of_the_target_always() -> None:
         target.read(0, tables.PROMPT[:-1])
         processor = tables.LogitsProcessor(tables.WARM, 3)
         request = tables.Request(
-            0, list(tables.PROMPT), processor, Noise(seed), 20, lambda _t: None
+            0,
+            list(tables.PROMPT),
+            processor,
+            Noise(seed),
+            20,
         )
         (turn,) = tables.decode_round([request], target, drafter, Rejection(), tables.Fixed(3))
         kinds = [e.origin.value for e in turn.emitted]

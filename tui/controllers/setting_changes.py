@@ -11,9 +11,9 @@ from textual.screen import Screen
 
 from localspec.config import edit, presets
 from localspec.config import settings as config
-from localspec.config.edit import Value as Saved
 from localspec.config.presets import Preset
 from localspec.core.sampling_params import Sampling
+from localspec.core.setting_spec import Value as Saved
 from localspec.errors import LocalspecError
 from localspec.loading.options import Options
 from tui.controllers.feedback import Feedback
@@ -52,7 +52,7 @@ class SettingsController:
                 value = setting_fields.text_of(self._values().get(name))
                 self._feedback.hint(f"{name} is {value}: {field.help}")
                 return
-            change = setting_fields.change({name: field.value(typed)}, settings, options)
+            change = setting_fields.change({name: field.parse(typed)}, settings, options)
         except (setting_fields.SettingError, LocalspecError) as error:
             self._feedback.hint(str(error))
             return
@@ -110,14 +110,14 @@ class SettingsController:
     def _use_preset(self, preset: Preset) -> None:
         session, options = self._session, self._session.engine.options
         wanted = {
-            name: setting_fields.BY_NAME[name].value(setting_fields.text_of(value))
+            name: setting_fields.BY_NAME[name].parse(setting_fields.text_of(value))
             for name, value in preset.values.items()
             if name in setting_fields.BY_NAME
         }
         change = setting_fields.change(wanted, session.settings, options)
         others: dict[str, object] = {}
         for key in _OTHER_OPTIONS & preset.values.keys():
-            value = None if preset.values[key] == setting_fields.AUTO else preset.values[key]
+            value = presets.KEYS[key].check(preset.values[key])
             if options is None or getattr(options, key) != value:
                 others[key] = value
         if "model" in others and "draft" not in preset.values:

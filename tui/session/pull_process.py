@@ -12,7 +12,13 @@ from localspec.core.units import duration, size
 from localspec.errors import LocalspecError
 from localspec.models.hub.rate import Rate
 from localspec.models.pull import process as pulling
-from localspec.models.pull.process import Going, Planned, Pulled, Refused, Waiting
+from localspec.models.pull.process import (
+    PullDone,
+    PullFailed,
+    PullPlanned,
+    PullProgress,
+    PullWaiting,
+)
 from localspec.processes import children
 
 _PATIENCE = 5.0
@@ -36,8 +42,8 @@ class PullProcess:
         """What is being pulled; None while nothing is."""
         self.on_change: Callable[[], None] = lambda: None
         self._process: Process | None = None
-        self._planned: Planned | None = None
-        self._going: Going | None = None
+        self._planned: PullPlanned | None = None
+        self._going: PullProgress | None = None
         self._waiting = ""
         self._rate = Rate()
         self._speed: float | None = None
@@ -114,16 +120,16 @@ class PullProcess:
             self.stop()
         while line := await process.stdout.readline():
             match pulling.decode(line):
-                case Waiting(why):
+                case PullWaiting(why):
                     self._waiting = why
-                case Planned() as planned:
+                case PullPlanned() as planned:
                     self._planned = planned
-                case Going() as going:
+                case PullProgress() as going:
                     self._going = going
                     self._speed = self._rate.now(going.fetched)
-                case Pulled(fetched):
+                case PullDone(fetched):
                     return self._pulled(name, fetched)
-                case Refused(why, stopped):
+                case PullFailed(why, stopped):
                     return self._refused(name, why, stopped=stopped)
             self.on_change()
         status = await process.wait()

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 from textual.content import Content
 
+from localspec.core import drafter_registry
+from localspec.core.drafter_registry import Family
 from localspec.core.events import Token
 from localspec.core.origin import Origin
 from tui.render.text import plain
@@ -41,13 +43,15 @@ class Kind(enum.Enum):
         return self.value[2]
 
 
-_FROM = {
-    **dict.fromkeys(("model", "tree", "mtp", "eagle3", "dflash", "medusa"), Kind.MODEL),
-    "lookahead": Kind.AHEAD,
+_ACCEPTED = {
+    Family.LOOKUP: Kind.NGRAM,
+    Family.LOOKAHEAD: Kind.AHEAD,
+    Family.MODEL: Kind.MODEL,
+    Family.HEAD: Kind.MODEL,
 }
-"""Kinds of accepted tokens by drafter; all other drafters look the text up."""
-_LOOKED_UP = frozenset({"ngram", "suffix", "lookahead"})
-"""Drafters whose draft is fixed by the text before: q is 1 for its tokens and 0 for all others."""
+"""Kinds of accepted tokens by the family of their drafter."""
+_ONE_HOT = frozenset({Family.LOOKUP, Family.LOOKAHEAD})
+"""Families whose draft is fixed by the text before: q is 1 for its tokens and 0 for all others."""
 _OWN = {
     Origin.CORRECTED: Kind.CORRECTED,
     Origin.BONUS: Kind.BONUS,
@@ -58,13 +62,15 @@ _OWN = {
 def kind_of(token: Token) -> Kind:
     """The kind of a token."""
     if token.origin is Origin.ACCEPTED:
-        return _FROM.get(token.source or "", Kind.NGRAM)
+        spec = drafter_registry.find(token.source)
+        return _ACCEPTED.get(spec.family, Kind.NGRAM) if spec is not None else Kind.NGRAM
     return _OWN[token.origin]
 
 
 def is_looked_up(token: Token) -> bool:
     """Whether a token was accepted from a draft that looks the text up."""
-    return token.origin is Origin.ACCEPTED and token.source in _LOOKED_UP
+    spec = drafter_registry.find(token.source)
+    return token.origin is Origin.ACCEPTED and spec is not None and spec.family in _ONE_HOT
 
 
 @dataclass(frozen=True, slots=True)

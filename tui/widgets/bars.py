@@ -9,6 +9,7 @@ from textual.events import Click
 from textual.message import Message
 from textual.widgets import Static
 
+from localspec.core.drafter_registry import find
 from localspec.core.events import Loading, ModelInfo, Speculation
 from tui.input.completion import Completion
 from tui.render.text import plain
@@ -41,8 +42,9 @@ class TitleBar(Static):
     def opened(self, info: ModelInfo) -> None:
         """Show the loaded target, its draft model, and the backend."""
         draft = f"draft: {Path(info.draft).stem}" if info.draft else "no draft model"
-        if not info.draft and "mtp" in info.drafters:
-            draft = "its own MTP layer"
+        built_in = [spec.built_in for name in info.drafters if (spec := find(name))]
+        if not info.draft and any(built_in):
+            draft = next(filter(None, built_in))
         threads = f"{info.threads} thread" + ("" if info.threads == 1 else "s")
         stem = Path(info.target).stem
         target = [] if info.name.endswith(".gguf") else [f"target: {stem}"]

@@ -1,9 +1,9 @@
 """Other programs on the same files and prompts, side by side with us.
 
 Two programs cannot be timed in one process, but they can be timed in turns: every prompt is
-answered plainly by us, then by the peer, then by us with drafting, and what is reported are ratios
-to our own plain decoding beside it. A machine whose speed drifts then harms all three alike. The
-prompts are given as tokens, so a peer answers exactly what we answer.
+answered plainly by us, then by the peer, then by us with drafting. The result is the ratio to our
+plain decoding of the same turn, so a drift of the machine's speed affects all three alike. The
+prompts are given as tokens, so a peer answers exactly the same prompt.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from localspec.runtime import Runtime
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a peer is to load, as we did."""
+    """The files and settings that a peer loads, the same as ours."""
 
     target: Path
     draft: Path | None
@@ -90,16 +90,16 @@ class Compared:
     ratio: float
     """The peer's speed by that of our plain decoding."""
     ours: float
-    """Ours with drafting, likewise."""
+    """Our speed with drafting by that of our plain decoding."""
     tokens_per_round: float | None
     our_tokens_per_round: float
     same: int
-    """Prompts where the peer said the same as we did; to be expected at temperature 0 only."""
+    """Prompts where the peer emitted the same tokens; to be expected at temperature 0 only."""
     prompts: int
 
 
 class Progress(Protocol):
-    """Whoever is told what is being measured."""
+    """Receives the current stage of the measurement."""
 
     def tell(self, stage: str, detail: str = "") -> None:
         """May raise to end it."""

@@ -42,5 +42,5 @@ class _Library:
         tokens, speed, rounds = self._stock.answer(
             question.tokens, question.sampling, question.seed, question.max_tokens, self._ends
         )
-        said = [token for token in tokens if token not in self._ends]
-        return Spoken(self._stock.text(said), speed, rounds)
+        emitted = [token for token in tokens if token not in self._ends]
+        return Spoken(self._stock.text(emitted), speed, rounds)

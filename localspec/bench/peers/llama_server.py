@@ -15,19 +15,12 @@ from typing import Any
 import httpx2
 
 from localspec.bench.peers import Mode, Peer, Question, Setting, Spoken
+from localspec.core import drafter_registry
+from localspec.core.drafter_registry import Family
 from localspec.errors import PeerError
 
 _START_S = 300.0
 _ANSWER_S = 600.0
-
-
-_TYPES = {
-    "model": "draft-simple",
-    "mtp": "draft-mtp",
-    "eagle3": "draft-eagle3",
-    "dflash": "draft-dflash",
-}
-"""Its names for what drafts."""
 
 
 def modes(program: Path, lengths: Sequence[int], drafter: str | None) -> list[Mode]:
@@ -35,12 +28,13 @@ def modes(program: Path, lengths: Sequence[int], drafter: str | None) -> list[Mo
     its n-grams where it has none of that kind.
     """
     found = [Mode("llama-server plain", partial(running, program, ()))]
-    if drafter not in _TYPES:
+    spec = drafter_registry.find(drafter)
+    if spec is None or not spec.llama_server:
         flags = ("--spec-type", "ngram-simple")
         return [*found, Mode("llama-server ngram-simple", partial(running, program, flags))]
     for k in lengths:
-        drafting = ("--spec-type", _TYPES[drafter], "--spec-draft-n-max", str(k))
-        what = "draft" if drafter == "model" else drafter
+        drafting = ("--spec-type", spec.llama_server, "--spec-draft-n-max", str(k))
+        what = "draft" if spec.family is Family.MODEL else spec.name
         found.append(Mode(f"llama-server {what} K={k}", partial(running, program, drafting)))
     return found
 
@@ -140,8 +134,8 @@ def _wait(process: subprocess.Popen[bytes], http: httpx2.Client) -> None:
 
 
 def _last(log: Any) -> str:
-    """The last thing it said, in one line."""
+    """Its last output, in one line."""
     log.seek(0)
-    said = [line.strip() for line in log.read().decode("utf-8", "replace").splitlines()]
-    said = [line for line in said if line]
-    return f"it said last: {said[-1][:200]}" if said else "it said nothing"
+    lines = [line.strip() for line in log.read().decode("utf-8", "replace").splitlines()]
+    lines = [line for line in lines if line]
+    return f"its last output: {lines[-1][:200]}" if lines else "it printed nothing"

@@ -76,5 +76,5 @@ class _Example:
             raise PeerError(f"{self.program.name} failed ({done.returncode}): {last}")
         emitted, seconds = int(decoded[1]), float(decoded[2])
         rounds = emitted / max(1, emitted - int(accepted[1]))
-        said = done.stdout.decode("utf-8", "replace")
-        return Spoken(said, emitted / max(seconds, 1e-9), rounds)
+        text = done.stdout.decode("utf-8", "replace")
+        return Spoken(text, emitted / max(seconds, 1e-9), rounds)

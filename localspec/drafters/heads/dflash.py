@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from localspec.core.values import Logits
-from localspec.drafters.heads.eagle import Rows, States
-from localspec.errors import ContextFullError, UnreadyError
+from localspec.drafters.heads.eagle import HiddenStates, StateRows
+from localspec.drafters.heads.head_tokens import HeadTokens
+from localspec.errors import UnreadyError
 
 
 class Filler(Protocol):
@@ -21,7 +22,7 @@ class Filler(Protocol):
         """Tokens that one sequence may hold."""
         ...
 
-    def inject(self, seq: int, position: int, features: Rows) -> None:
+    def inject(self, seq: int, position: int, features: StateRows) -> None:
         """Append states of the target's tokens from ``position`` on."""
         ...
 
@@ -35,10 +36,9 @@ class Filler(Protocol):
 
 
 @dataclass(slots=True)
-class _Held:
+class _BlockTokens(HeadTokens):
     """What is known of one sequence."""
 
-    tokens: list[int] = field(default_factory=list)
     read: int = 0
     """The target's tokens up to here have their states in the cache."""
     base: int = 0
@@ -54,12 +54,12 @@ class BlockModel:
     it, so a draft's q at each place is the same whatever the others are.
     """
 
-    def __init__(self, filler: Filler, states: States, vocabulary: int) -> None:
+    def __init__(self, filler: Filler, states: HiddenStates, vocabulary: int) -> None:
         """``vocabulary`` are the ids that the head can read and the target knows."""
         self._filler = filler
         self._states = states
         self.vocabulary = vocabulary
-        self._held: dict[int, _Held] = {}
+        self._held: dict[int, _BlockTokens] = {}
 
     @property
     def capacity(self) -> int:
@@ -89,27 +89,27 @@ class BlockModel:
             held.read = length
 
     def _one(self, seq: int, new: Sequence[int], rows: int) -> Logits:
-        held = self._held.setdefault(seq, _Held())
-        tokens = [*held.tokens, *new]
-        if len(tokens) > self.capacity:
-            raise ContextFullError("the head's context is full")
-        end = self._read(seq, held, len(tokens))
-        found: Logits = np.empty((0, self.vocabulary), np.float32)
-        if rows:
-            begin = len(tokens) - rows - end
-            if begin < 0 or held.read != end:
-                raise UnreadyError("the target's states are not at hand")
-            if held.block is None or held.base != end:
-                block = self._filler.fill(seq, end, tokens[end])
-                # Views are overwritten by the pass for another sequence.
-                held.base, held.block = end, block if len(self._held) == 1 else block.copy()
-            if begin + rows > len(held.block):
-                raise UnreadyError("the block ends before that token")
-            found = held.block[begin : begin + rows, : self.vocabulary]
-        held.tokens = tokens
-        return found
+        held = self._held.setdefault(seq, _BlockTokens())
+        with held.appended(new, self.capacity):
+            return self._rows(seq, held, rows)
 
-    def _read(self, seq: int, held: _Held, length: int) -> int:
+    def _rows(self, seq: int, held: _BlockTokens, rows: int) -> Logits:
+        tokens = held.tokens
+        end = self._read(seq, held, len(tokens))
+        if not rows:
+            return np.empty((0, self.vocabulary), np.float32)
+        begin = len(tokens) - rows - end
+        if begin < 0 or held.read != end:
+            raise UnreadyError("the target's states are not at hand")
+        if held.block is None or held.base != end:
+            block = self._filler.fill(seq, end, tokens[end])
+            # Views are overwritten by the pass for another sequence.
+            held.base, held.block = end, block if len(self._held) == 1 else block.copy()
+        if begin + rows > len(held.block):
+            raise UnreadyError("the block ends before that token")
+        return held.block[begin : begin + rows, : self.vocabulary]
+
+    def _read(self, seq: int, held: _BlockTokens, length: int) -> int:
         """Have the states of what the target has read in the cache; how many tokens that is."""
         first, end = self._states.span(seq)
         end = min(end, length)

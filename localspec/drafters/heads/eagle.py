@@ -9,24 +9,23 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.core.values import Logits, Proposal
-from localspec.drafters.base import Ask
+from localspec.core.values import Logits
+from localspec.drafters.heads.head_tokens import HeadTokens
 from localspec.drafters.model.chain import ChainDrafter
-from localspec.drafters.model.interface import DraftModel
-from localspec.errors import ContextFullError, UnreadyError
+from localspec.errors import UnreadyError
 
-Rows = NDArray[np.float32]
+StateRows = NDArray[np.float32]
 """(tokens, width) hidden states."""
 
 
-class States(Protocol):
+class HiddenStates(Protocol):
     """The target's hidden states of the last tokens in its KV cache."""
 
     def span(self, seq: int) -> tuple[int, int]:
         """Positions [first, end) whose states are at hand; (0, 0) if none are."""
         ...
 
-    def rows(self, seq: int, first: int, end: int) -> Rows:
+    def rows(self, seq: int, first: int, end: int) -> StateRows:
         """Those of the tokens at [first, end)."""
         ...
 
@@ -49,17 +48,19 @@ class PairReader(Protocol):
         """Tokens that it can guess after the last pair of the target's own; None: any."""
         ...
 
-    def fuse(self, features: Rows) -> Rows:
-        """States as pairs have them, of the target's."""
+    def fuse(self, features: StateRows) -> StateRows:
+        """HiddenStates as pairs have them, of the target's."""
         ...
 
     def extend(
-        self, seq: int, position: int, tokens: Sequence[int], states: Rows, outputs: int
-    ) -> tuple[Logits, Rows]:
+        self, seq: int, position: int, tokens: Sequence[int], states: StateRows, outputs: int
+    ) -> tuple[Logits, StateRows]:
         """Append pairs; logits after the last ``outputs``, and the head's own states there."""
         ...
 
-    def guess(self, seq: int, position: int, token: int, state: Rows) -> tuple[Logits, Rows]:
+    def guess(
+        self, seq: int, position: int, token: int, state: StateRows
+    ) -> tuple[Logits, StateRows]:
         """Append a pair with a state of the head's own."""
         ...
 
@@ -69,15 +70,14 @@ class PairReader(Protocol):
 
 
 @dataclass(slots=True)
-class _Held:
+class _PairTokens(HeadTokens):
     """What the head has read of one sequence. The pair of token j is (j, state of j - 1)."""
 
-    tokens: list[int] = field(default_factory=list)
     read: int = 0
     """Leading tokens whose pairs are in the cache; the first token has none."""
     sure: int = 0
     """Leading tokens whose pairs were made of the target's own states."""
-    own: dict[int, Rows] = field(default_factory=dict)
+    own: dict[int, StateRows] = field(default_factory=dict)
     """(width,) states by the head's own guess, of tokens that the target has not read."""
 
 
@@ -90,12 +90,12 @@ class HeadModel:
     conversation, and drafts worse, never wrongly.
     """
 
-    def __init__(self, reader: PairReader, states: States, vocabulary: int) -> None:
+    def __init__(self, reader: PairReader, states: HiddenStates, vocabulary: int) -> None:
         """``vocabulary`` are the ids that the head can read and the target knows."""
         self._reader = reader
         self._states = states
         self.vocabulary = vocabulary
-        self._held: dict[int, _Held] = {}
+        self._held: dict[int, _PairTokens] = {}
 
     @property
     def capacity(self) -> int:
@@ -130,19 +130,18 @@ class HeadModel:
     # -- reading -------------------------------------------------------------------------------
 
     def _one(self, seq: int, new: Sequence[int], rows: int) -> Logits:
-        held = self._held.setdefault(seq, _Held())
-        tokens = [*held.tokens, *new]
-        if len(tokens) > self.capacity:
-            raise ContextFullError("the head's context is full")
-        try:
-            logits = self._read(seq, held, tokens, rows)
-        except BaseException:
-            self._forget(seq, held, len(held.tokens))
-            raise
-        held.tokens = tokens
+        held = self._held.setdefault(seq, _PairTokens())
+        length = len(held.tokens)
+        with held.appended(new, self.capacity):
+            try:
+                logits = self._read(seq, held, rows)
+            except BaseException:
+                self._forget(seq, held, length)
+                raise
         return logits[:, : self.vocabulary]
 
-    def _read(self, seq: int, held: _Held, tokens: Sequence[int], rows: int) -> Logits:
+    def _read(self, seq: int, held: _PairTokens, rows: int) -> Logits:
+        tokens = held.tokens
         first, end = self._states.span(seq)
         if first < held.sure <= end:  # what was guessed is known by now
             self._forget(seq, held, held.sure)
@@ -152,20 +151,20 @@ class HeadModel:
             begin = first + 1
         known = max(begin, min(len(tokens), end + 1))
         if rows == 0:
-            self._with_states(seq, held, tokens, begin, known, 0)
+            self._with_states(seq, held, begin, known, 0)
             return np.empty((0, self.vocabulary), np.float32)
         alone = len(tokens) - known
         ready = known > begin or begin - 1 in held.own
         if rows > len(tokens) - begin or (alone and not ready):
             raise UnreadyError("the target's states are not at hand")
         outputs = max(rows - alone, min(alone, 1))
-        found = self._with_states(seq, held, tokens, begin, known, outputs)
+        found = self._with_states(seq, held, begin, known, outputs)
         for j in range(known, len(tokens)):
-            found = [*(part.copy() for part in found), self._alone(seq, held, tokens, j)]
+            found = [*(part.copy() for part in found), self._alone(seq, held, j)]
         return (found[0] if len(found) == 1 else np.concatenate(found))[-rows:]
 
     def _with_states(
-        self, seq: int, held: _Held, tokens: Sequence[int], begin: int, end: int, outputs: int
+        self, seq: int, held: _PairTokens, begin: int, end: int, outputs: int
     ) -> list[Logits]:
         """Read the pairs of tokens [begin, end) with the target's states."""
         found: list[Logits] = []
@@ -174,23 +173,23 @@ class HeadModel:
             stop = min(at + step, end)
             states = self._reader.fuse(self._states.rows(seq, at - 1, stop - 1))
             wanted = max(0, min(stop - at, outputs - (end - stop)))
-            here, own = self._reader.extend(seq, at - 1, tokens[at:stop], states, wanted)
+            here, own = self._reader.extend(seq, at - 1, held.tokens[at:stop], states, wanted)
             held.read = held.sure = stop
             held.own = {stop - 1: own[-1].copy()} if wanted else {}
             if wanted:
                 found = [*(part.copy() for part in found), here]
         return found
 
-    def _alone(self, seq: int, held: _Held, tokens: Sequence[int], j: int) -> Logits:
+    def _alone(self, seq: int, held: _PairTokens, j: int) -> Logits:
         """Read the pair of token j with the head's own guess of the state before it."""
         if self.depth is not None and j - held.sure >= self.depth - 1:
             raise UnreadyError("there is no layer for a token so far ahead")
-        logits, own = self._reader.guess(seq, j - 1, tokens[j], held.own[j - 1])
+        logits, own = self._reader.guess(seq, j - 1, held.tokens[j], held.own[j - 1])
         held.read = j + 1
         held.own[j] = own[-1].copy()
         return logits
 
-    def _forget(self, seq: int, held: _Held, length: int) -> None:
+    def _forget(self, seq: int, held: _PairTokens, length: int) -> None:
         """Forget the pairs of all tokens but the first ``length``."""
         if length < held.read:
             self._reader.truncate(seq, max(0, length - 1))
@@ -202,20 +201,9 @@ class HeadModel:
 class HeadDrafter(ChainDrafter):
     """Chains from a head (Li et al. 2025, "EAGLE-3"; DeepSeek-AI 2024, section 2.2)."""
 
-    def __init__(
-        self, model: DraftModel, proposal: Proposal, name: str, deepest: int | None = None
-    ) -> None:
-        """``deepest`` is the number of tokens that the head can guess."""
-        super().__init__(model, proposal, name)
-        self._deepest = deepest
-
-    def _depth(self, ask: Ask) -> int:
-        depth = super()._depth(ask)
-        return depth if self._deepest is None else min(depth, self._deepest)
-
     def follow(self, seq: int, tokens: Sequence[int], upto: int) -> None:
-        """See `Follows`."""
-        self._announced(seq, tokens, upto)
+        """Read along while the states of the prompt are stored."""
+        self._read_prompt(seq, tokens, upto)
 
 
-__all__ = ["HeadDrafter", "HeadModel", "PairReader", "States"]
+__all__ = ["HeadDrafter", "HeadModel", "HiddenStates", "PairReader", "StateRows"]

@@ -10,10 +10,16 @@ import numpy as np
 from localspec.core.plan import Budget
 from localspec.core.values import ROOT, Distribution, Draft, Logits, Proposal
 from localspec.drafters.base import Ask
-from localspec.drafters.heads.eagle import HeadDrafter, HeadModel, PairReader, Rows, States
+from localspec.drafters.heads.eagle import (
+    HeadDrafter,
+    HeadModel,
+    HiddenStates,
+    PairReader,
+    StateRows,
+)
 from localspec.drafters.model.interface import CANNOT, DraftModel
 from localspec.drafters.model.tree import Trees
-from localspec.drafters.model.tree_builder import Growing, Slot, ranked
+from localspec.drafters.model.tree_builder import Slot, TreeBuilder, ranked
 
 _CANDIDATES = 8
 """Children of one node among which reranking chooses."""
@@ -28,8 +34,8 @@ class TreeReader(PairReader, Protocol):
         ...
 
     def grow(
-        self, tokens: Sequence[int], states: Rows, above: Sequence[int]
-    ) -> tuple[Logits, Rows]:
+        self, tokens: Sequence[int], states: StateRows, above: Sequence[int]
+    ) -> tuple[Logits, StateRows]:
         """Append a level of a tree to sequence 0, each pair behind one of the level before."""
         ...
 
@@ -65,11 +71,11 @@ class GrowingModel(DraftModel, Protocol):
 class HeadTreeModel(HeadModel):
     """A `GrowingModel` of a head."""
 
-    def __init__(self, reader: TreeReader, states: States, vocabulary: int) -> None:
+    def __init__(self, reader: TreeReader, states: HiddenStates, vocabulary: int) -> None:
         """See `HeadModel`."""
         super().__init__(reader, states, vocabulary)
         self._tree = reader
-        self._level: Rows | None = None
+        self._level: StateRows | None = None
         """(n, width) states guessed for the nodes of the last level."""
 
     @property
@@ -81,7 +87,7 @@ class HeadTreeModel(HeadModel):
         """See `GrowingModel`."""
         if self._level is None:
             held = self._held[0]
-            root: Rows = held.own[len(held.tokens) - 1]
+            root: StateRows = held.own[len(held.tokens) - 1]
             states, above = np.tile(root, (len(tokens), 1)), [0] * len(tokens)
         else:
             states = self._level[list(above)]
@@ -114,18 +120,14 @@ class HeadTreeDrafter(Trees):
         self, model: GrowingModel, favoured: Proposal, name: str, deepest: int | None = None
     ) -> None:
         """See `HeadDrafter`, which drafts where the budget is for a single leaf."""
-        self._follower = HeadDrafter(model, favoured, name, deepest)
-        super().__init__(self._follower, model.vocabulary, favoured, name)
+        chains = HeadDrafter(model, favoured, name, deepest)
+        super().__init__(chains, model.vocabulary, favoured, name)
         self._head = model
         self._deepest = deepest
         self._root: Logits | None = None
         """(V,) what follows the text, of the tree in the making."""
         self._read: list[int] = []
         """Nodes that the head read in the last level."""
-
-    def follow(self, seq: int, tokens: Sequence[int], upto: int) -> None:
-        """See `Follows`."""
-        self._follower.follow(seq, tokens, upto)
 
     def _leaves(self, budget: Budget) -> int:
         return min(budget.leaves, self._head.breadth)
@@ -140,9 +142,9 @@ class HeadTreeDrafter(Trees):
         return Proposal.DETERMINISTIC
 
     def _ready(self, ask: Ask) -> bool:
-        if self.trouble is None:
+        if self.problem is None:
             self._root = self._chains.logits(ask.seq, ask.tokens)
-        return self.trouble is None and self._root is not None
+        return self.problem is None and self._root is not None
 
     def _one(self, ask: Ask) -> Draft:
         try:
@@ -150,7 +152,7 @@ class HeadTreeDrafter(Trees):
         finally:
             self._head.prune()
 
-    def _grow(self, tree: Growing, depth: int) -> None:
+    def _grow(self, tree: TreeBuilder, depth: int) -> None:
         frontier, pace = [ROOT], tree.ask.pace
         width = tree.ask.budget.nodes // depth
         for _ in range(depth):
@@ -170,7 +172,7 @@ class HeadTreeDrafter(Trees):
         tree.keep(best_of(tree, width * tree.levels, self._leaves(tree.ask.budget)))
 
     def _candidates(
-        self, tree: Growing, level: dict[int, Distribution]
+        self, tree: TreeBuilder, level: dict[int, Distribution]
     ) -> list[tuple[Slot, int, Distribution]]:
         """Children for the nodes that were read, the most probable paths first."""
         ask, found = tree.ask, []
@@ -182,7 +184,7 @@ class HeadTreeDrafter(Trees):
         found.sort(key=lambda candidate: -candidate[0].score)
         return found
 
-    def _distributions(self, tree: Growing, frontier: Sequence[int]) -> dict[int, Distribution]:
+    def _distributions(self, tree: TreeBuilder, frontier: Sequence[int]) -> dict[int, Distribution]:
         ask, so_far = tree.ask, tree.draft(self.name)
         if frontier == [ROOT]:
             assert self._root is not None  # or it was not ready
@@ -200,7 +202,7 @@ class HeadTreeDrafter(Trees):
         }
 
 
-def best_of(tree: Growing, nodes: int, leaves: int) -> list[int]:
+def best_of(tree: TreeBuilder, nodes: int, leaves: int) -> list[int]:
     """The nodes of largest path probability, ascending; a tree of so many nodes and leaves.
 
     No path is more probable than its beginning, so a node's parent always stays with it.

@@ -1,4 +1,4 @@
-"""Drafting with heads that know nothing of places that the target has passed."""
+"""Drafting with heads that cannot predict at positions that the target has passed."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from localspec.errors import NothingAllowedError, NotNumbersError
 
 
 class ForwardOnlyDrafter(HeadDrafter):
-    """Chains from a head that can say what follows the whole text, and nothing of places in it."""
+    """Chains from a head that predicts what follows the whole text, and nothing before."""
 
     def __init__(
         self, model: DraftModel, proposal: Proposal, name: str, deepest: int | None = None
     ) -> None:
-        """See `HeadDrafter`."""
+        """See `ChainDrafter`."""
         super().__init__(model, proposal, name, deepest)
-        self._foreseen: dict[int, Chain] = {}
-        """Looks that wait for what is said."""
+        self._predicted: dict[int, Chain] = {}
+        """Probes to be compared with the next emitted token."""
 
     def commit(self, news: Sequence[Committed]) -> list[Evidence]:
-        """See `Drafter`; what was foreseen in a look is judged too."""
+        """See `Drafter.commit`; evidence of the last probe is included."""
         evidence = super().commit(news)
         for item in news:
-            look = self._foreseen.pop(item.seq, None)
-            if look is not None and look.ask.tokens is item.known:
-                evidence += self._judged(look, item)
+            probe = self._predicted.pop(item.seq, None)
+            if probe is not None and probe.ask.tokens is item.all_tokens:
+                evidence += self._compared(probe, item)
         return evidence
 
-    def _look(self, ask: Ask) -> None:
-        """Guess what comes next, to be compared when it is known: of what was said it is too late
-        to ask.
+    def _probe(self, ask: Ask) -> None:
+        """Predict the next token now, score it on `commit`; these heads cannot score past
+        positions.
         """
-        missing = self._books.missing(ask.seq, ask.tokens)
-        if self.trouble is not None or not self._books.readable(missing):
+        missing = self._cache.missing(ask.seq, ask.tokens)
+        if self.problem is not None or not self._cache.readable(missing):
             return
         try:
-            ((row,),) = self._books.extend([(ask.seq, missing, 1)])
+            ((row,),) = self._cache.extend([(ask.seq, missing, 1)])
         except CANNOT:
             return
         lookback = ask.processor.lookback
@@ -54,8 +54,8 @@ class ForwardOnlyDrafter(HeadDrafter):
         except NothingAllowedError:
             return
         proposal = self.chooser.proposal(ask.processor.sampling)
-        look = Chain(ask, 0, proposal, ask.position, confidences=[confidence(q, row)], refused=q)
-        self._foreseen[ask.seq] = look
+        probe = Chain(ask, 0, proposal, ask.position, confidences=[confidence(q, row)], refused=q)
+        self._predicted[ask.seq] = probe
 
 
 __all__ = ["ForwardOnlyDrafter"]

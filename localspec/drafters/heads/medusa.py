@@ -18,17 +18,17 @@ import numpy as np
 
 from localspec.core.values import Distribution, Logits, Proposal
 from localspec.drafters.base import Ask
-from localspec.drafters.heads.eagle import Rows, States
+from localspec.drafters.heads.eagle import HiddenStates, StateRows
 from localspec.drafters.model.chain import ChainDrafter
 from localspec.drafters.model.tree import Trees
-from localspec.drafters.model.tree_builder import RANKS, Growing
+from localspec.drafters.model.tree_builder import RANKS, TreeBuilder
 from localspec.errors import UnreadyError
 
 _BEHIND = 2
 """The state that a token is guessed from belongs to the token so many places before it."""
 
 
-class Heads(Protocol):
+class MedusaHeads(Protocol):
     """What guesses."""
 
     @property
@@ -41,7 +41,7 @@ class Heads(Protocol):
         """Ids that they guess among."""
         ...
 
-    def guess(self, states: Rows, heads: int) -> Logits:
+    def guess(self, states: StateRows, heads: int) -> Logits:
         """(heads, n, V) of the first ``heads`` for (n, width) states, valid until the next call."""
         ...
 
@@ -66,7 +66,7 @@ class MedusaModel:
     capacity = sys.maxsize
     """There is no cache that could be full."""
 
-    def __init__(self, heads: Heads, states: States, vocabulary: int) -> None:
+    def __init__(self, heads: MedusaHeads, states: HiddenStates, vocabulary: int) -> None:
         """``vocabulary`` are the ids that the target has."""
         self._heads = heads
         self._states = states
@@ -152,20 +152,20 @@ class MedusaChains(ChainDrafter):
         super().__init__(model, favoured, name)
         self._heads = model
 
-    def read(self, ask: Ask) -> bool:
+    def prepare(self, ask: Ask) -> bool:
         """See `ChainDrafter`."""
         places = min(ask.budget.depth, ask.budget.nodes)
-        return super().read(ask) and self._heads.ready(ask.seq, ask.position, places)
+        return super().prepare(ask) and self._heads.ready(ask.seq, ask.position, places)
 
     def _depth(self, ask: Ask) -> int:
         depth = min(super()._depth(ask), self._heads.count)
         return depth if self._heads.ready(ask.seq, ask.position, depth) else 0
 
-    def _look(self, ask: Ask) -> None:
+    def _probe(self, ask: Ask) -> None:
         # Of what was read before there were states nothing can be guessed any more.
         gone = min(self._heads.begins(ask.seq) - 1, len(ask.tokens) - 1)
-        self._announced(ask.seq, ask.tokens, gone)
-        super()._look(ask)
+        self._read_prompt(ask.seq, ask.tokens, gone)
+        super()._probe(ask)
 
 
 class MedusaDrafter(Trees):
@@ -179,7 +179,7 @@ class MedusaDrafter(Trees):
         """``favoured`` is the verifier's kind of proposal: COUPLED or SAMPLED."""
         super().__init__(MedusaChains(model, favoured, name), model.vocabulary, favoured, name)
         self._heads = model
-        self._said: list[Distribution] = []
+        self._q: list[Distribution] = []
         """The q of each head for the tree in the making, before anything is drafted."""
 
     def _depth(self, ask: Ask) -> int:
@@ -188,18 +188,18 @@ class MedusaDrafter(Trees):
     def _widths(self, ask: Ask, depth: int) -> Sequence[int]:
         processor = self._ranking(ask.processor)
         before = ask.tokens[-processor.lookback :] if processor.lookback else []
-        self._said = [
+        self._q = [
             processor(self._heads.row(ask.seq, ask.position + i), before) for i in range(depth)
         ]
-        shares = [np.sort(q.probs)[::-1][:RANKS].tolist() for q in self._said]
+        shares = [np.sort(q.probs)[::-1][:RANKS].tolist() for q in self._q]
         return best_first(shares, ask.budget.nodes, self._leaves(ask.budget))
 
-    def _distributions(self, tree: Growing, frontier: Sequence[int]) -> dict[int, Distribution]:
+    def _distributions(self, tree: TreeBuilder, frontier: Sequence[int]) -> dict[int, Distribution]:
         ask, depth = tree.ask, len(tree.confidences)
         processor = self._ranking(ask.processor)
         lookback = processor.lookback
         if not lookback:
-            return dict.fromkeys(frontier, self._said[depth])
+            return dict.fromkeys(frontier, self._q[depth])
         logits = self._heads.row(ask.seq, ask.position + depth)
         before, so_far = ask.tokens[-lookback:], tree.draft(self.name)
         return {node: processor(logits, [*before, *so_far.prefix(node)]) for node in frontier}
@@ -228,4 +228,4 @@ def best_first(shares: Sequence[Sequence[float]], nodes: int, leaves: int) -> li
     return [width for width in widths if width]
 
 
-__all__ = ["Heads", "MedusaChains", "MedusaDrafter", "MedusaModel", "best_first"]
+__all__ = ["MedusaChains", "MedusaDrafter", "MedusaHeads", "MedusaModel", "best_first"]

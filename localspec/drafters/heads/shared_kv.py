@@ -9,7 +9,8 @@ from typing import Protocol
 import numpy as np
 
 from localspec.core.values import Logits
-from localspec.drafters.heads.eagle import Rows, States
+from localspec.drafters.heads.eagle import HiddenStates, StateRows
+from localspec.drafters.heads.head_tokens import HeadTokens
 from localspec.errors import ContextFullError, UnreadyError
 
 
@@ -25,19 +26,18 @@ class Guesser(Protocol):
         """Tokens of the sequence in the target's cache."""
         ...
 
-    def guesses(self, work: Sequence[tuple[int, int, Rows]]) -> tuple[Logits, Rows]:
+    def guesses(self, work: Sequence[tuple[int, int, StateRows]]) -> tuple[Logits, StateRows]:
         """(n, V) logits after (sequence, token, state of the token before), and states."""
         ...
 
 
 @dataclass(slots=True)
-class _Held:
+class _SharedTokens(HeadTokens):
     """Tokens of one sequence, and the states guessed for those that the target has not read."""
 
-    tokens: list[int] = field(default_factory=list)
     begin: int = 0
     """Of the guesses: the tokens that the target had read."""
-    own: list[Rows] = field(default_factory=list)
+    own: list[StateRows] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -45,9 +45,9 @@ class _Guesses:
     """Tokens of one sequence that are to be computed, one a pass."""
 
     seq: int
-    held: _Held
+    held: _SharedTokens
     todo: Sequence[int]
-    state: Rows
+    state: StateRows
     """Of the token before."""
     rows: int
     found: list[Logits] = field(default_factory=list)
@@ -60,12 +60,12 @@ class SharedModel:
     the target's text, and nothing about earlier places.
     """
 
-    def __init__(self, reader: Guesser, states: States, vocabulary: int) -> None:
+    def __init__(self, reader: Guesser, states: HiddenStates, vocabulary: int) -> None:
         """``vocabulary`` are the ids that the head can read and the target knows."""
         self._reader = reader
         self._states = states
         self.vocabulary = vocabulary
-        self._held: dict[int, _Held] = {}
+        self._held: dict[int, _SharedTokens] = {}
 
     @property
     def capacity(self) -> int:
@@ -100,9 +100,9 @@ class SharedModel:
             del held.own[max(0, length - held.begin) :]
 
     def _guesses(self, seq: int, new: Sequence[int], rows: int) -> _Guesses:
-        held = self._held.setdefault(seq, _Held())
-        tokens = [*held.tokens, *new]
-        if len(tokens) > self.capacity:
+        held = self._held.setdefault(seq, _SharedTokens())
+        length = len(held.tokens) + len(new)
+        if length > self.capacity:
             raise ContextFullError("the head's context is full")
         nothing = np.empty(0, np.float32)
         if rows == 0:
@@ -111,10 +111,11 @@ class SharedModel:
         if held.begin != end:
             held.begin, held.own = end, []
         begin = end + len(held.own)
-        if not first < end or rows > len(tokens) - begin or self._reader.length(seq) != end:
+        if not first < end or rows > length - begin or self._reader.length(seq) != end:
             raise UnreadyError("the target's states are not at hand")
         state = held.own[-1] if held.own else self._states.rows(seq, end - 1, end)[0]
-        return _Guesses(seq, held, tokens[begin:], state, rows)
+        missing = [*held.tokens[begin:], *new[max(0, begin - len(held.tokens)) :]]
+        return _Guesses(seq, held, missing, state, rows)
 
     def _step(self, active: list[_Guesses]) -> None:
         """One pass over the next token of each."""

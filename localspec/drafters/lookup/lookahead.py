@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 
 from localspec.core.plan import Evidence
 from localspec.core.values import ROOT, Draft, Logits, Proposal, no_draft
-from localspec.drafters.base import Ask, Committed
-from localspec.drafters.lookup.ngram_pool import Pool
+from localspec.drafters.base import Ask, Committed, Drafter
+from localspec.drafters.lookup.common import LookupTexts
+from localspec.drafters.lookup.ngram_pool import NgramPool
 
 _DEEPEST = 4
 """Tokens of an n-gram after its first: N = 5 in the paper."""
@@ -87,13 +88,13 @@ class _Text:
     """What is known of one request."""
 
     of: Sequence[int]
-    pool: Pool = field(default_factory=Pool)
+    pool: NgramPool = field(default_factory=NgramPool)
     window: NDArray[np.int32] = field(default_factory=lambda: np.empty((0, 0), np.int32))
     """(D, W); level 0, column 0 is the pending token."""
     waiting: _Waiting | None = None
 
 
-class Lookahead:
+class Lookahead(Drafter):
     """Drafts n-grams that the target guessed in parallel (Fu et al. 2024, "Lookahead decoding").
 
     The window's guesses are the best tokens of the target's logits, fixed given what was computed
@@ -121,7 +122,7 @@ class Lookahead:
         evidence: list[Evidence] = []
         for item in news:
             text = self._texts.get(item.seq)
-            if text is None or text.of is not item.known:
+            if text is None or text.of is not item.all_tokens:
                 self.close(item.seq)  # another request: nothing of it may be drafted here
                 continue
             waiting, text.waiting = text.waiting, None
@@ -130,13 +131,8 @@ class Lookahead:
             evidence += self._judge(waiting, item)
             if waiting.draft is not None and item.draft is waiting.draft:
                 assert item.logits is not None
-                _advance(text, waiting.ends, item.logits, len(item.tokens))
+                _advance(text, waiting.ends, item.logits, len(item.new_tokens))
         return evidence
-
-    def length(self, seq: int) -> int:
-        """It holds no cache of tokens."""
-        del seq
-        return 0
 
     def close(self, seq: int) -> None:
         """Forget the sequence."""
@@ -187,8 +183,8 @@ class Lookahead:
         """Whether each level held the token that was emitted there."""
         found: list[Evidence] = []
         node = ROOT
-        for level, confidence in enumerate(waiting.confidences[: len(news.tokens)]):
-            below = waiting.trie.child(node, news.tokens[level])
+        for level, confidence in enumerate(waiting.confidences[: len(news.new_tokens)]):
+            below = waiting.trie.child(node, news.new_tokens[level])
             stood = below is not None
             found.append(Evidence(news.seq, self.name, level, confidence, stood))
             self._stood[level] = _DECAY * self._stood[level] + stood
@@ -240,4 +236,10 @@ def _advance(text: _Text, ends: Sequence[int], logits: Logits, emitted: int) -> 
     text.window = np.roll(np.vstack([window[1:], guesses]), 1 - emitted, axis=1)
 
 
-__all__ = ["Lookahead"]
+def open_drafter(texts: LookupTexts) -> Lookahead:
+    """Open it; its n-grams are the target's own, so that it reads no other text."""
+    del texts
+    return Lookahead()
+
+
+__all__ = ["Lookahead", "open_drafter"]

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from localspec.core.plan import Evidence
 from localspec.core.values import Draft, no_draft
-from localspec.drafters.base import Ask, Committed
-from localspec.drafters.lookup.common import InMind, copied
+from localspec.drafters.base import Ask, Committed, Drafter
+from localspec.drafters.lookup.common import LookupTexts, PendingGuesses, copied
 
 _LONGEST = 32
 """Matches are not measured beyond that."""
@@ -56,7 +56,7 @@ def _confidence(length: int) -> float:
     return length / (length + 1.5)
 
 
-class NGram:
+class NGram(Drafter):
     """n-gram drafts, longest match first (Saxena 2023, "Prompt lookup decoding")."""
 
     name = "ngram"
@@ -66,7 +66,7 @@ class NGram:
             raise ValueError("n-gram lengths need 1 <= min_match <= max_match")
         self._min, self._max = min_match, max_match
         self._indexes: dict[int, _Index] = {}
-        self._in_mind = InMind(self.name)
+        self._pending = PendingGuesses(self.name)
 
     def propose(self, asks: Sequence[Ask]) -> list[Draft]:
         """The continuation of the last occurrence of the last tokens, if there is one."""
@@ -93,7 +93,7 @@ class NGram:
             tokens.append(ask.tokens[at] if at < len(ask.tokens) else tokens[at - len(ask.tokens)])
         if length:
             expected = ask.tokens[end + len(tokens) :][:1] if len(confidences) > len(tokens) else ()
-            self._in_mind.note(ask.seq, [*tokens, *expected], confidences)
+            self._pending.note(ask.seq, [*tokens, *expected], confidences)
         return copied(tokens, self.name, time.perf_counter() - start, len(confidences))
 
     def commit(self, news: Sequence[Committed]) -> list[Evidence]:
@@ -101,9 +101,9 @@ class NGram:
         evidence: list[Evidence] = []
         for item in news:
             index = self._indexes.get(item.seq)
-            if index is not None and index.of is not item.known:
+            if index is not None and index.of is not item.all_tokens:
                 self.close(item.seq)
-            evidence += self._in_mind.judged(item)
+            evidence += self._pending.compared(item)
         return evidence
 
     def length(self, seq: int) -> int:
@@ -114,4 +114,9 @@ class NGram:
     def close(self, seq: int) -> None:
         """Forget the sequence."""
         self._indexes.pop(seq, None)
-        self._in_mind.forget(seq)
+        self._pending.forget(seq)
+
+
+def open_drafter(texts: LookupTexts) -> NGram:
+    """Open it; earlier texts are not searched."""
+    return NGram(max(2, texts.min_match))

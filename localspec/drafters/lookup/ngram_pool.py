@@ -8,7 +8,7 @@ Gram = tuple[int, ...]
 """What followed the first token."""
 
 
-class Pool:
+class NgramPool:
     """Of one text. Holds at most ``tokens`` first tokens times ``each`` continuations."""
 
     def __init__(self, tokens: int = 2048, each: int = 16) -> None:
@@ -40,4 +40,4 @@ class Pool:
         return self._grams[token][: -most - 1 : -1]
 
 
-__all__ = ["Gram", "Pool"]
+__all__ = ["Gram", "NgramPool"]

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from localspec.core.plan import Evidence
 from localspec.core.values import Draft, no_draft
-from localspec.drafters.base import Ask, Committed
-from localspec.drafters.lookup.common import InMind, copied
-from localspec.drafters.lookup.suffix_index import Suffixes
+from localspec.drafters.base import Ask, Committed, Drafter
+from localspec.drafters.lookup.common import LookupTexts, PendingGuesses, copied
+from localspec.drafters.lookup.suffix_index import SuffixIndex
 
 _PLACES = 12
 """Occurrences that vote."""
@@ -32,7 +32,7 @@ class _Vote:
     """Tokens that agree, drafted ones included."""
 
 
-class Suffix:
+class Suffix(Drafter):
     """Drafts from everything the conversation has said (Oliaro et al. 2024, "SuffixDecoding").
 
     All places where the text's end was before vote for the next token, a place by the cube of the
@@ -49,10 +49,10 @@ class Suffix:
         """
         self._min = min_match
         self._earlier = [token for text in earlier for token in (*text, _BORDER)]
-        self._spare: list[Suffixes] = [Suffixes(earlier=self._earlier)] if earlier else []
+        self._spare: list[SuffixIndex] = [SuffixIndex(earlier=self._earlier)] if earlier else []
         """Indexes of the earlier texts alone: making one takes long."""
-        self._texts: dict[int, Suffixes] = {}
-        self._in_mind = InMind(self.name)
+        self._texts: dict[int, SuffixIndex] = {}
+        self._pending = PendingGuesses(self.name)
 
     def propose(self, asks: Sequence[Ask]) -> list[Draft]:
         """The continuation that most places agree on, as far as the pace allows."""
@@ -66,7 +66,9 @@ class Suffix:
         text = self._texts.get(ask.seq)
         if text is None:
             spare = self._spare
-            text = self._texts[ask.seq] = spare.pop() if spare else Suffixes(earlier=self._earlier)
+            text = self._texts[ask.seq] = (
+                spare.pop() if spare else SuffixIndex(earlier=self._earlier)
+            )
         text.follow(ask.tokens)
         votes = [
             _Vote(match.end, match.length)
@@ -88,7 +90,7 @@ class Suffix:
             votes = _agreeing(votes, token, text.text, tokens)
             tokens.append(token)
         if confidences:
-            self._in_mind.note(ask.seq, [*tokens, *refused], confidences)
+            self._pending.note(ask.seq, [*tokens, *refused], confidences)
         return copied(tokens, self.name, time.perf_counter() - start, len(confidences))
 
     def commit(self, news: Sequence[Committed]) -> list[Evidence]:
@@ -96,9 +98,9 @@ class Suffix:
         evidence: list[Evidence] = []
         for item in news:
             text = self._texts.get(item.seq)
-            if text is not None and len(text) > len(item.known):
-                text.follow(item.known)
-            evidence += self._in_mind.judged(item)
+            if text is not None and len(text) > len(item.all_tokens):
+                text.follow(item.all_tokens)
+            evidence += self._pending.compared(item)
         return evidence
 
     def length(self, seq: int) -> int:
@@ -112,7 +114,7 @@ class Suffix:
         if text is not None and self._earlier:
             text.follow(())
             self._spare.append(text)
-        self._in_mind.forget(seq)
+        self._pending.forget(seq)
 
 
 def _count(
@@ -145,3 +147,8 @@ def _agreeing(
 def _said(at: int, text: Sequence[int], drafted: Sequence[int]) -> int:
     """The token at a place; beyond the end the text goes on with what is drafted."""
     return text[at] if at < len(text) else drafted[at - len(text)]
+
+
+def open_drafter(texts: LookupTexts) -> Suffix:
+    """Open it with these texts."""
+    return Suffix(texts.min_match, texts.earlier)

@@ -26,10 +26,10 @@ class Match:
     end: int
     """Of the occurrence: what followed starts here."""
     length: int
-    """Tokens that agree, up to `Suffixes.longest`."""
+    """Tokens that agree, up to `SuffixIndex.longest`."""
 
 
-class Suffixes:
+class SuffixIndex:
     """Of one text; memory is bounded by its length, about 300 bytes a token."""
 
     __slots__ = ("_base", "_before", "_last", "_of", "longest", "text")

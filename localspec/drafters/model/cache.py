@@ -1,4 +1,4 @@
-"""What a draft model has read: its KV cache, kept a prefix of each request's tokens."""
+"""A draft model's KV cache, kept a prefix of each request's tokens."""
 
 from __future__ import annotations
 
@@ -11,79 +11,79 @@ from localspec.drafters.model.interface import DraftModel, common_prefix
 
 
 @dataclass(slots=True)
-class _Read:
-    """What the cache holds of one sequence."""
+class _CachedSequence:
+    """The cached tokens of one sequence."""
 
-    held: list[int] = field(default_factory=list)
-    """Its tokens, the rejected ones only between propose and commit."""
+    tokens: list[int] = field(default_factory=list)
+    """Rejected tokens are among them only between propose and commit."""
     of: Sequence[int] | None = None
-    """The token list that ``held`` is known to be a prefix of."""
+    """The token list of the request that ``tokens`` is known to be a prefix of."""
 
 
 class DraftCache:
-    """A draft model, and the books of what its cache holds."""
+    """A draft model together with the tokens in its KV cache."""
 
     def __init__(self, model: DraftModel) -> None:
         self._model = model
-        self._read: dict[int, _Read] = {}
+        self._sequences: dict[int, _CachedSequence] = {}
 
     @property
     def capacity(self) -> int:
-        """Tokens that one sequence may hold."""
+        """Tokens that fit for one sequence."""
         return self._model.capacity
 
     def length(self, seq: int) -> int:
         """Tokens of the sequence in the cache."""
-        read = self._read.get(seq)
-        return len(read.held) if read else 0
+        sequence = self._sequences.get(seq)
+        return len(sequence.tokens) if sequence else 0
 
     def readable(self, tokens: Sequence[int]) -> bool:
         """Whether the model has all these ids; padded vocabularies differ in size."""
         return all(token < self._model.vocabulary for token in tokens)
 
-    def follows(self, seq: int, tokens: Sequence[int]) -> bool:
+    def belongs_to(self, seq: int, tokens: Sequence[int]) -> bool:
         """Whether the cache is of this very list of tokens, which grows with its request."""
-        read = self._read.get(seq)
-        return read is not None and read.of is tokens
+        sequence = self._sequences.get(seq)
+        return sequence is not None and sequence.of is tokens
 
     def missing(self, seq: int, tokens: Sequence[int]) -> Sequence[int]:
-        """Make the cache a proper prefix of the request's tokens; returns those missing."""
-        read = self._read.setdefault(seq, _Read())
-        if read.of is not tokens:
-            self._cut(seq, read, common_prefix(read.held, tokens))
-            read.of = tokens
-        self._cut(seq, read, len(tokens) - 1)
-        return tokens[len(read.held) :]
+        """Cut the cache to a proper prefix of the request's tokens; returns the rest of them."""
+        sequence = self._sequences.setdefault(seq, _CachedSequence())
+        if sequence.of is not tokens:
+            self._cut(seq, sequence, common_prefix(sequence.tokens, tokens))
+            sequence.of = tokens
+        self._cut(seq, sequence, len(tokens) - 1)
+        return tokens[len(sequence.tokens) :]
 
     def extend(self, work: Sequence[tuple[int, Sequence[int], int]]) -> list[Logits]:
-        """Read tokens, see `DraftModel.extend`; their sequences were asked for by `missing`.
+        """Read tokens, see `DraftModel.extend`. Call `missing` for each sequence before.
 
         Raises:
             ContextFullError, UnreadyError: nothing was read.
         """
         rows = self._model.extend(work)
         for seq, tokens, _ in work:
-            self._read[seq].held.extend(tokens)
+            self._sequences[seq].tokens.extend(tokens)
         return rows
 
     def keep(self, news: Committed) -> None:
-        """Drop what is not in the request any more."""
-        read = self._read[news.seq]
-        stands = len(news.known) - len(news.tokens)
-        end = min(len(news.known), len(read.held))
-        while stands < end and read.held[stands] == news.known[stands]:
-            stands += 1
-        self._cut(news.seq, read, stands)
+        """Drop cached tokens that are no longer part of the request."""
+        sequence = self._sequences[news.seq]
+        length = len(news.all_tokens) - len(news.new_tokens)
+        end = min(len(news.all_tokens), len(sequence.tokens))
+        while length < end and sequence.tokens[length] == news.all_tokens[length]:
+            length += 1
+        self._cut(news.seq, sequence, length)
 
     def close(self, seq: int) -> None:
         """Forget the sequence."""
-        if self._read.pop(seq, None) is not None:
+        if self._sequences.pop(seq, None) is not None:
             self._model.truncate(seq, 0)
 
-    def _cut(self, seq: int, read: _Read, length: int) -> None:
-        if length < len(read.held):
+    def _cut(self, seq: int, sequence: _CachedSequence, length: int) -> None:
+        if length < len(sequence.tokens):
             self._model.truncate(seq, length)
-            del read.held[length:]
+            del sequence.tokens[length:]
 
 
 __all__ = ["DraftCache"]

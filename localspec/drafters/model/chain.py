@@ -11,34 +11,34 @@ import numpy as np
 
 from localspec.core.plan import Evidence
 from localspec.core.values import Distribution, Draft, Logits, Proposal, chain_parents, no_draft
-from localspec.drafters.base import Ask, Committed, judge
+from localspec.drafters.base import Ask, Committed, Drafter, compare
 from localspec.drafters.model.cache import DraftCache
 from localspec.drafters.model.interface import CANNOT, DraftModel
 from localspec.drafters.model.proposal import TokenChooser, confidence
 from localspec.errors import NothingAllowedError, NotNumbersError
 
-_LOOK_AT = 16
-"""Tokens that a look compares at most: rows of logits cost memory and time."""
+_PROBED = 16
+"""Most tokens that a probe compares: rows of logits cost memory and time."""
 
 
 @dataclass(slots=True)
 class Chain:
-    """A draft in the making."""
+    """A chain being drafted."""
 
     ask: Ask
     depth: int
     proposal: Proposal
     start: int
-    """Position of its first token; the request's list will have grown when it is judged."""
+    """Position of its first token; the request's list has grown when the chain is verified."""
     tokens: list[int] = field(default_factory=list)
     q: list[Distribution] = field(default_factory=list)
-    """The draft model's own, one a token."""
+    """The draft model's own distribution for each token."""
     drawn_from: list[Distribution] = field(default_factory=list)
-    """What each token was really drawn from."""
+    """The distribution each token was drawn from."""
     confidences: list[float] = field(default_factory=list)
-    """One a token, and one more where a look at q decided against another token."""
+    """One for each token, and one more where the pace refused the next token."""
     refused: Distribution | None = None
-    """The q of that one."""
+    """q of the refused token."""
     passes: int = 0
 
     @property
@@ -46,23 +46,36 @@ class Chain:
         return self.refused is None and len(self.tokens) < self.depth
 
 
-class ChainDrafter:
+class ChainDrafter(Drafter):
     """A chain from a draft model (Leviathan et al. 2023, algorithm 1, the loop over x_i ~ q).
 
-    Between the draws of `TokenChooser` and the pace of the policy it is just that loop: read
-    what is missing, look at q, decide whether to go on, draw, read the drawn token.
+    Read the missing tokens, compute q, ask the pace whether to continue, draw with `TokenChooser`,
+    read the drawn token, and so on.
     """
 
-    def __init__(self, model: DraftModel, proposal: Proposal, name: str = "model") -> None:
-        """``proposal`` is what the verifier favours: COUPLED or SAMPLED."""
+    def __init__(
+        self,
+        model: DraftModel,
+        proposal: Proposal,
+        name: str = "model",
+        deepest: int | None = None,
+    ) -> None:
+        """``proposal`` is the one that the verifier favours: COUPLED or SAMPLED; ``deepest`` is
+        the number of tokens that the model can draft, None for any.
+        """
         self.name = name
-        self._books = DraftCache(model)
         self.chooser = TokenChooser(proposal)
+        self._cache = DraftCache(model)
+        self._deepest = deepest
         self._chains: dict[int, Chain] = {}
-        """Drafts that wait for their verdict."""
-        self._looked: list[Evidence] = []
-        self.trouble: str | None = None
-        """Why it drafts no more; see `Fallible`."""
+        """Drafts to be compared with the tokens that the round emits."""
+        self._probed: list[Evidence] = []
+        self._problem: str | None = None
+
+    @property
+    def problem(self) -> str | None:
+        """Why it has stopped drafting for good; None if it has not."""
+        return self._problem
 
     def propose(self, asks: Sequence[Ask]) -> list[Draft]:
         """Chains as deep as budget and pace allow, all sequences advancing in the same passes."""
@@ -77,11 +90,11 @@ class ChainDrafter:
             for ask in asks
         ]
         active = [c for c in chains if c.depth > 0]
-        feed = [self._books.missing(c.ask.seq, c.ask.tokens) for c in active]
+        feed = [self._cache.missing(c.ask.seq, c.ask.tokens) for c in active]
         while active:
             work = [(c.ask.seq, new, 1) for c, new in zip(active, feed, strict=True)]
             try:
-                rows = self._books.extend(work)
+                rows = self._cache.extend(work)
             except CANNOT:
                 break
             try:
@@ -89,53 +102,53 @@ class ChainDrafter:
                     self._draw(c, row[0])
             except NotNumbersError:
                 self.give_up()
-            if self.trouble is not None:
+            if self.problem is not None:
                 break
             active = [c for c in active if c.open and c.ask.pace.further(c.confidences)]
             feed = [c.tokens[-1:] for c in active]
         for c in chains:
             self._chains[c.ask.seq] = c
-            if c.ask.look:
-                self._look(c.ask)
+            if c.ask.probe:
+                self._probe(c.ask)
         seconds = time.perf_counter() - start
         each = seconds / max(1, sum(c.passes for c in chains))
-        return [self._draft(c, each * max(c.passes, int(c.ask.look))) for c in chains]
+        return [self._draft(c, each * max(c.passes, int(c.ask.probe))) for c in chains]
 
     def commit(self, news: Sequence[Committed]) -> list[Evidence]:
-        """Drop what the target rejected from the cache; read a whole prompt, as the target did.
+        """Drop rejected tokens from the cache; read a whole prompt, as the target did.
 
-        Of a request whose prompt was not announced nothing is read before a draft is asked for.
+        Where the prompt of a request was not committed, nothing is read before the first ask.
         """
-        evidence, self._looked = self._looked, []
+        evidence, self._probed = self._probed, []
         for item in news:
             chain = self._chains.pop(item.seq, None)
-            if self._books.follows(item.seq, item.known):
-                self._books.keep(item)
+            if self._cache.belongs_to(item.seq, item.all_tokens):
+                self._cache.keep(item)
                 if chain is not None:
-                    evidence += self._judged(chain, item)
-            elif len(item.tokens) == len(item.known):  # a prompt
-                self._announced(item.seq, item.known, len(item.known) - 1)
-            else:  # another request than the cache is of
-                self._books.missing(item.seq, item.known)
+                    evidence += self._compared(chain, item)
+            elif len(item.new_tokens) == len(item.all_tokens):  # a prompt
+                self._read_prompt(item.seq, item.all_tokens, len(item.all_tokens) - 1)
+            else:  # the cache is of another request
+                self._cache.missing(item.seq, item.all_tokens)
         return evidence
 
-    def _announced(self, seq: int, tokens: Sequence[int], upto: int) -> None:
-        """Have the first ``upto`` tokens of a prompt in the cache, if they can be read."""
-        missing = self._books.missing(seq, tokens)
+    def _read_prompt(self, seq: int, tokens: Sequence[int], upto: int) -> None:
+        """Cache the first ``upto`` tokens of a prompt, if they can be read."""
+        missing = self._cache.missing(seq, tokens)
         missing = missing[: max(0, len(missing) - (len(tokens) - upto))]
-        if missing and self._books.readable(missing):
+        if missing and self._cache.readable(missing):
             with contextlib.suppress(*CANNOT):
-                self._books.extend([(seq, missing, 0)])
+                self._cache.extend([(seq, missing, 0)])
 
     def logits(self, seq: int, tokens: Sequence[int]) -> Logits | None:
-        """(V,) what follows ``tokens`` by the draft model; see `Guesses`."""
-        if len(tokens) > self._books.capacity:
+        """(V,) the draft model's logits after ``tokens``; None if it cannot read them."""
+        if len(tokens) > self._cache.capacity:
             return None
-        missing = self._books.missing(seq, tokens)
-        if not self._books.readable(missing):
+        missing = self._cache.missing(seq, tokens)
+        if not self._cache.readable(missing):
             return None
         try:
-            (rows,) = self._books.extend([(seq, missing, 1)])
+            (rows,) = self._cache.extend([(seq, missing, 1)])
         except CANNOT:
             return None
         row: Logits = rows[0].copy()
@@ -143,46 +156,49 @@ class ChainDrafter:
 
     def length(self, seq: int) -> int:
         """Tokens of the sequence in the draft model's KV cache."""
-        return self._books.length(seq)
+        return self._cache.length(seq)
 
     def close(self, seq: int) -> None:
         """Forget the sequence."""
         self._chains.pop(seq, None)
-        self._books.close(seq)
+        self._cache.close(seq)
 
     # -- drafting ------------------------------------------------------------------------------
 
     def give_up(self) -> None:
-        """Draft no more."""
-        self.trouble = (
+        """Stop drafting for good: the model computes NaN."""
+        self._problem = (
             f"the {self.name} drafter computed what is no number and drafts no more; its file may "
             "be damaged: fetch it again"
         )
 
-    def read(self, ask: Ask) -> bool:
-        """Have all tokens but the pending one in the cache, for a draft that is made elsewhere.
+    def prepare(self, ask: Ask) -> bool:
+        """Cache all tokens but the pending one, for a draft made by another class.
 
-        False if that cannot be.
+        False if that is impossible.
         """
-        missing = self._books.missing(ask.seq, ask.tokens)[:-1]
-        if self.trouble is not None or len(ask.tokens) > self._books.capacity:
+        missing = self._cache.missing(ask.seq, ask.tokens)[:-1]
+        if self.problem is not None or len(ask.tokens) > self._cache.capacity:
             return False
-        if not self._books.readable([*missing, ask.tokens[-1]]):
+        if not self._cache.readable([*missing, ask.tokens[-1]]):
             return False
         if missing:
             try:
-                self._books.extend([(ask.seq, missing, 0)])
+                self._cache.extend([(ask.seq, missing, 0)])
             except CANNOT:
                 return False
         return True
 
     def _depth(self, ask: Ask) -> int:
-        if self.trouble is not None:
+        """Most tokens of a chain for ``ask``."""
+        if self.problem is not None:
             return 0
-        if not self._books.readable(self._books.missing(ask.seq, ask.tokens)):
+        if not self._cache.readable(self._cache.missing(ask.seq, ask.tokens)):
             return 0
         # The last drafted token is never read by the draft model itself.
-        return min(ask.budget.nodes, ask.budget.depth, self._books.capacity - len(ask.tokens) + 1)
+        room = self._cache.capacity - len(ask.tokens) + 1
+        depth = min(ask.budget.nodes, ask.budget.depth, room)
+        return depth if self._deepest is None else min(depth, self._deepest)
 
     def _draw(self, chain: Chain, row: Logits) -> None:
         ask = chain.ask
@@ -191,9 +207,7 @@ class ChainDrafter:
         before = [*ask.tokens[-lookback:], *chain.tokens] if lookback else []
         try:
             q = ask.processor(row, before)
-        except (
-            NothingAllowedError
-        ):  # of what this model can draft; the target may know other tokens
+        except NothingAllowedError:  # the target may have allowed tokens that this model lacks
             chain.depth = len(chain.tokens)
             return
         chain.confidences.append(confidence(q, row))
@@ -220,41 +234,41 @@ class ChainDrafter:
             considered=len(chain.confidences),
         )
 
-    # -- judging oneself -----------------------------------------------------------------------
+    # -- evidence ------------------------------------------------------------------------------
 
-    def _judged(self, chain: Chain, news: Committed) -> list[Evidence]:
-        """How the draft did, and how the token would have done that was decided against."""
+    def _compared(self, chain: Chain, news: Committed) -> list[Evidence]:
+        """Evidence on the drafted tokens and on the refused one."""
         tokens = list(chain.tokens)
         if chain.refused is not None:
             at = chain.start + len(tokens)
             tokens.append(self.chooser.likely(chain.refused, chain.ask, at))
-        found = judge(news, self.name, tokens, chain.confidences)
+        found = compare(news, self.name, tokens, chain.confidences)
         self.chooser.learn(chain.ask, chain.start, chain.q, chain.tokens, news)
         return found
 
-    def _look(self, ask: Ask) -> None:
-        """Read what is missing in one pass and compare own choices with what was said."""
-        missing = self._books.missing(ask.seq, ask.tokens)[:-1]
-        if not missing or self.trouble is not None or not self._books.readable(missing):
+    def _probe(self, ask: Ask) -> None:
+        """Read the missing tokens in one pass and compare own predictions with them."""
+        missing = self._cache.missing(ask.seq, ask.tokens)[:-1]
+        if not missing or self.problem is not None or not self._cache.readable(missing):
             return
-        rows = min(_LOOK_AT, len(missing), len(ask.tokens) - ask.prompt)
-        if rows < 1 or len(ask.tokens) > self._books.capacity:
+        rows = min(_PROBED, len(missing), len(ask.tokens) - ask.prompt)
+        if rows < 1 or len(ask.tokens) > self._cache.capacity:
             return
         try:
-            (logits,) = self._books.extend([(ask.seq, missing, rows)])
+            (logits,) = self._cache.extend([(ask.seq, missing, rows)])
         except CANNOT:
             return
-        first = self._books.length(ask.seq) - rows
+        first = self._cache.length(ask.seq) - rows
         lookback = ask.processor.lookback
         for i, row in enumerate(logits):
-            known = ask.tokens[: first + i + 1]
+            before = ask.tokens[: first + i + 1]
             try:
-                q = ask.processor(row, known[-lookback:] if lookback else [])
+                q = ask.processor(row, before[-lookback:] if lookback else [])
             except NotNumbersError:
                 self.give_up()
                 return
             except NothingAllowedError:
                 return
-            guess = self.chooser.likely(q, ask, first + i + 1)
-            stood = guess == ask.tokens[first + i + 1]
-            self._looked.append(Evidence(ask.seq, self.name, 0, confidence(q, row), stood))
+            predicted = self.chooser.likely(q, ask, first + i + 1)
+            accepted = predicted == ask.tokens[first + i + 1]
+            self._probed.append(Evidence(ask.seq, self.name, 0, confidence(q, row), accepted))

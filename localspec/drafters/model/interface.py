@@ -1,4 +1,4 @@
-"""What drafting with a model needs of it, and what may keep it from answering."""
+"""The interface of a draft model, and the errors that end a draft."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from localspec.core.values import Logits
 from localspec.errors import ContextFullError, UnreadyError
 
 CANNOT = (ContextFullError, UnreadyError)
-"""The draft model's troubles, not the target's: then nothing is drafted."""
+"""Errors of the draft model, which end a draft and never the reply."""
 
 
 class DraftModel(Protocol):
-    """A language model with a KV cache, as far as drafting needs one."""
+    """A language model with a KV cache, or a head that behaves like one."""
 
     @property
     def capacity(self) -> int:
-        """Tokens that one sequence may hold."""
+        """Tokens that fit for one sequence."""
         ...
 
     @property
@@ -42,7 +42,7 @@ class DraftModel(Protocol):
 
 
 def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many leading tokens are equal."""
+    """The number of leading tokens that are equal."""
     n = min(len(a), len(b))
     if n == 0:
         return 0

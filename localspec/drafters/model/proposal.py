@@ -1,14 +1,14 @@
-"""How a draft model turns its q into a token, and which way stands most often.
+"""How a draft model turns its q into a token, and which way is accepted most often.
 
 For a match verifier there are two ways at temperature > 0: COUPLED draws with the target's own
 noise, so that the two models agree more often than chance (Daliri et al. 2025); the argmax of q
-(DETERMINISTIC) stands with probability p(argmax q), which is more where the draft is right but
-unsure. Which is better depends on the text, and both can be seen on every judged token whichever
-was drafted: the better one is used.
+(DETERMINISTIC) is accepted with probability p(argmax q), which is more where the draft is right
+but unsure. Which is better depends on the text. Both can be evaluated on every verified token,
+whichever was drafted, and the better one is used.
 
 For rejection sampling q is drawn from and stored (SAMPLED). Any q is exact, so it may be sharpened:
-q^s, normalised. What stands is sum(min(p, q^s)) of it, which can be computed for every s on every
-judged token: the sharpness that would have stood most often is used.
+q^s, normalised. Its acceptance is sum(min(p, q^s)), which can be computed for every s on every
+verified token: the sharpness of highest acceptance is used.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from localspec.drafters.base import Ask, Committed
 
 _DECAY = 0.98
 _HEAD_START = 0.02
-"""The argmax must stand this much more often: near a tie, coupled drafts are the better bet."""
+"""Lead in acceptance that argmax drafts need: near a tie, coupled drafts are the better choice."""
 
 _SHARPNESS = (1.0, 1.5, 2.5)
 _SHARPER = 0.01
-"""Another sharpness than 1 must be this much better."""
+"""Lead in acceptance that a sharpness other than 1 needs."""
 _HEAD = 8.0
 """Logits further below the best one than this are left out: exp of a whole row costs more than the
 rest of the round, and the confidence is calibrated anyway."""
@@ -48,27 +48,27 @@ def confidence(q: Distribution, row: Logits) -> float:
 
 
 class TokenChooser:
-    """Draws drafted tokens, and learns which way of drawing stands most often."""
+    """Draws drafted tokens, and learns which way of drawing is accepted most often."""
 
     def __init__(self, favoured: Proposal) -> None:
-        """``favoured`` by the verifier: COUPLED or SAMPLED."""
+        """``favoured`` is the proposal that the verifier favours: COUPLED or SAMPLED."""
         if favoured not in {Proposal.COUPLED, Proposal.SAMPLED}:
             raise ValueError(f"a draft model does not propose {favoured.value} tokens")
         self._favoured = favoured
         self._coupled: dict[str, float] = {}
         self._argmax: dict[str, float] = {}
-        """Decayed counts of tokens that would have stood, by kind of sampling."""
-        self._judged: dict[str, float] = {}
+        """Decayed counts of tokens that would have been accepted, by kind of sampling."""
+        self._verified: dict[str, float] = {}
         self._overlap: dict[str, Probs] = {}
         """Decayed sums of sum(min(p, q^s)), one for each sharpness."""
 
     def proposal(self, sampling: Sampling) -> Proposal:
-        """For the next draft under this sampling."""
+        """How the next draft under this sampling is drawn."""
         kind = sampling.kind
-        judged = self._judged.get(kind, 0.0)
-        if self._favoured is Proposal.COUPLED and judged > 0:
-            ahead = (self._argmax[kind] - self._coupled[kind]) / judged
-            if ahead * judged / (judged + 4) > _HEAD_START:
+        verified = self._verified.get(kind, 0.0)
+        if self._favoured is Proposal.COUPLED and verified > 0:
+            ahead = (self._argmax[kind] - self._coupled[kind]) / verified
+            if ahead * verified / (verified + 4) > _HEAD_START:
                 return Proposal.DETERMINISTIC
         return self._favoured
 
@@ -90,10 +90,10 @@ class TokenChooser:
     def sharpness(self, sampling: Sampling) -> float:
         """The exponent of q for SAMPLED drafts under this sampling."""
         kind = sampling.kind
-        judged = self._judged.get(kind, 0.0)
-        if self._favoured is not Proposal.SAMPLED or judged <= 0:
+        verified = self._verified.get(kind, 0.0)
+        if self._favoured is not Proposal.SAMPLED or verified <= 0:
             return 1.0
-        share = self._overlap[kind] / (judged + 4)
+        share = self._overlap[kind] / (verified + 4)
         best = int(np.argmax(share))
         return _SHARPNESS[best] if share[best] - share[0] > _SHARPER else 1.0
 
@@ -115,20 +115,20 @@ class TokenChooser:
         drafted: Sequence[int],
         news: Committed,
     ) -> None:
-        """Compare the ways on the tokens that were judged, the first one at ``start``."""
+        """Compare the ways of drawing on the verified tokens, the first one at ``start``."""
         kind = ask.processor.sampling.kind
         if kind == "greedy":  # one way only
             return
         if self._favoured is Proposal.SAMPLED:
             for q, p in zip(qs, news.p, strict=False):
                 found = np.array([overlap(p, sharpened(q, s)) for s in _SHARPNESS])
-                self._judged[kind] = 1 + _DECAY * self._judged.get(kind, 0.0)
+                self._verified[kind] = 1 + _DECAY * self._verified.get(kind, 0.0)
                 self._overlap[kind] = found + _DECAY * self._overlap.get(kind, np.zeros(len(found)))
             return
-        for i, (q, token) in enumerate(zip(qs, news.tokens, strict=False)):
+        for i, (q, token) in enumerate(zip(qs, news.new_tokens, strict=False)):
             coupled = ask.noise.draw(q, start + i, Stream.SAMPLE)
-            was = self._judged.get(kind, 0.0)
-            self._judged[kind] = 1 + _DECAY * was
+            was = self._verified.get(kind, 0.0)
+            self._verified[kind] = 1 + _DECAY * was
             self._coupled[kind] = (coupled == token) + _DECAY * self._coupled.get(kind, 0.0)
             self._argmax[kind] = (_best(q) == token) + _DECAY * self._argmax.get(kind, 0.0)
             if drafted[i] != token:

@@ -1,4 +1,4 @@
-"""Drafting a tree with a draft model: several guesses at each place, verified in one pass."""
+"""Drafting a tree with a draft model: several tokens at each place, verified in one pass."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from localspec.core.logits import LogitsProcessor, Sampling
 from localspec.core.plan import Budget, Evidence
 from localspec.core.target import Work
 from localspec.core.values import ROOT, Distribution, Draft, Logits, Proposal, Scores, no_draft
-from localspec.drafters.base import Ask, Committed
+from localspec.drafters.base import Ask, Committed, Drafter
 from localspec.drafters.model.chain import ChainDrafter
-from localspec.drafters.model.tree_builder import RANKS, Growing, Slot, ranked
+from localspec.drafters.model.tree_builder import RANKS, Slot, TreeBuilder, ranked
 from localspec.errors import NothingAllowedError, NotNumbersError
 
 _HEAD = 32
-"""Tokens among which probability is shared out where q is only ranked by it."""
+"""Support of the distribution that ranks candidates at temperature 0."""
 
 
 class TreeModel(Protocol):
@@ -45,73 +45,77 @@ class TreeModel(Protocol):
         ...
 
 
-class Trees(abc.ABC):
+class Trees(Drafter):
     """Trees grown level by level, the most probable places first (Li et al. 2024, "EAGLE-2").
 
-    What goes into a place follows the verifier: the best of q at temperature 0; for match at other
+    The token of a place depends on the verifier: at temperature 0 the best of q; for match at other
     temperatures the best of log q + the target's own noise, so that the target's choice is likely
-    among them; for rejection draws without replacement, by the same trick with noise of their own
+    among them; for rejection a draw without replacement, by the same method with separate noise
     (Chen et al. 2024, "Sequoia", section 3.2).
 
-    Which places there are is decided before anything is drawn for them, from the sorted values of q
+    The shape of a level is decided before any of its tokens is drawn, from the sorted values of q
     alone. So a place never depends on the token in it, and rejection sampling stays exact.
 
-    Where the budget is for a single leaf it drafts chains, as `ChainDrafter` does, which also keeps
-    the cache and looks.
+    With a budget for a single leaf it drafts chains through its `ChainDrafter`, which also keeps
+    the cache and runs the probes.
     """
 
     def __init__(
         self, chains: ChainDrafter, vocabulary: int, favoured: Proposal, name: str
     ) -> None:
-        """``vocabulary`` are the ids that draft and target share; ``favoured`` is the verifier's
-        kind of proposal: COUPLED or SAMPLED.
+        """``vocabulary`` is the number of ids that draft and target share; ``favoured`` is the
+        proposal that the verifier favours: COUPLED or SAMPLED.
         """
         self.name = name
         self._chains = chains
         self._vocabulary = vocabulary
         self._favoured = favoured
         self._rankings: dict[Sampling, LogitsProcessor] = {}
-        self._trees: dict[int, Growing] = {}
-        """Trees that wait for their verdict."""
+        self._trees: dict[int, TreeBuilder] = {}
+        """Trees to be compared with the tokens that the round emits."""
 
     def _leaves(self, budget: Budget) -> int:
-        """That a tree may have."""
+        """Most leaves of a tree."""
         return budget.leaves
 
     def _depth(self, ask: Ask) -> int:
-        """Levels that a tree may have."""
+        """Most levels of a tree."""
         return min(ask.budget.depth, ask.budget.nodes)
 
     def _widths(self, ask: Ask, depth: int) -> Sequence[int]:
-        """Nodes of each level, none of them without any."""
+        """Nodes of each level, at least 1 each."""
         return [max(1, ask.budget.nodes // depth)] * depth
 
     @abc.abstractmethod
-    def _distributions(self, tree: Growing, frontier: Sequence[int]) -> dict[int, Distribution]:
+    def _distributions(self, tree: TreeBuilder, frontier: Sequence[int]) -> dict[int, Distribution]:
         """q after each node of the last level."""
 
     def propose(self, asks: Sequence[Ask]) -> list[Draft]:
-        """A tree for a single ask that has the budget for one; else chains."""
-        if len(asks) > 1 or asks[0].look or self._leaves(asks[0].budget) < 2:
+        """A tree for a single ask with the budget for one; else chains."""
+        if len(asks) > 1 or asks[0].probe or self._leaves(asks[0].budget) < 2:
             return self._chains.propose(asks)
         return [self._one(asks[0])]
 
     def commit(self, news: Sequence[Committed]) -> list[Evidence]:
-        """How the levels of the last tree did, or the last chains."""
+        """Evidence on the levels of the last tree, or on the last chains."""
         evidence = self._chains.commit(news)
         for item in news:
             tree = self._trees.pop(item.seq, None)
-            if tree is not None and tree.ask.tokens is item.known:
-                evidence += self._judged(tree, item)
+            if tree is not None and tree.ask.tokens is item.all_tokens:
+                evidence += self._compared(tree, item)
         return evidence
 
+    def follow(self, seq: int, tokens: Sequence[int], upto: int) -> None:
+        """See `Drafter.follow`."""
+        self._chains.follow(seq, tokens, upto)
+
     @property
-    def trouble(self) -> str | None:
-        """Why it drafts no more; see `Fallible`."""
-        return self._chains.trouble
+    def problem(self) -> str | None:
+        """Why it has stopped drafting for good; None if it has not."""
+        return self._chains.problem
 
     def logits(self, seq: int, tokens: Sequence[int]) -> Logits | None:
-        """(V,) what follows ``tokens`` by the draft; see `Guesses`."""
+        """(V,) the draft's logits after ``tokens``; None if it cannot read them."""
         return self._chains.logits(seq, tokens)
 
     def length(self, seq: int) -> int:
@@ -130,13 +134,13 @@ class Trees(abc.ABC):
         depth = self._depth(ask)
         if depth <= 0 or not self._ready(ask):
             return no_draft(self.name)
-        tree = Growing(ask, self._proposal(ask))
+        tree = TreeBuilder(ask, self._proposal(ask))
         try:
             self._grow(tree, depth)
         except NotNumbersError:
             self._chains.give_up()
             return no_draft(self.name)
-        except NothingAllowedError:  # of what the draft knows; the target may know other tokens
+        except NothingAllowedError:  # the target may have allowed tokens that the draft lacks
             return no_draft(self.name)
         tree.best_path_first()
         self._trees[ask.seq] = tree
@@ -146,14 +150,14 @@ class Trees(abc.ABC):
         return tree.draft(self.name, seconds)
 
     def _ready(self, ask: Ask) -> bool:
-        """Have read what a tree needs; False if that cannot be."""
-        return self._chains.read(ask)
+        """Cache the tokens that a tree needs; False if that is impossible."""
+        return self._chains.prepare(ask)
 
-    def _grow(self, tree: Growing, depth: int) -> None:
-        """Level by level, as far as the pace goes along.
+    def _grow(self, tree: TreeBuilder, depth: int) -> None:
+        """Add levels, as far as the pace allows.
 
         Raises:
-            NotNumbersError: the draft computes none.
+            NotNumbersError: the draft computes NaN.
             NothingAllowedError: the request forbids all that the draft could propose.
         """
         frontier, pace = [ROOT], tree.ask.pace
@@ -178,19 +182,21 @@ class Trees(abc.ABC):
         return self._favoured
 
     def _ranking(self, processor: LogitsProcessor) -> LogitsProcessor:
-        """At temperature 0 q is a single token; which ones come next is told at temperature 1."""
+        """The processor that ranks candidates: at temperature 0, where q is a single token, that of
+        temperature 1.
+        """
         sampling = processor.sampling
         if sampling.kind != "greedy":
             return processor
         if sampling not in self._rankings:
             warm = replace(sampling, temperature=1.0, top_k=_HEAD, top_p=1.0, min_p=0.0)
             # Its bias was checked against the target's vocabulary, which may be larger.
-            known = max((token for token, _ in sampling.logit_bias), default=0) + 1
-            self._rankings[sampling] = LogitsProcessor(warm, known)
+            n_vocab = max((token for token, _ in sampling.logit_bias), default=0) + 1
+            self._rankings[sampling] = LogitsProcessor(warm, n_vocab)
         return self._rankings[sampling]
 
-    def _slots(self, tree: Growing, level: dict[int, Distribution], width: int) -> list[Slot]:
-        """The most probable places for children, as many as the budget has."""
+    def _slots(self, tree: TreeBuilder, level: dict[int, Distribution], width: int) -> list[Slot]:
+        """The most probable places for children, as many as the budget allows."""
         budget = tree.ask.budget
         most = min(width, budget.nodes - len(tree.tokens))
         offered = [
@@ -213,14 +219,14 @@ class Trees(abc.ABC):
 
     def _chosen(
         self,
-        tree: Growing,
+        tree: TreeBuilder,
         level: dict[int, Distribution],
         slots: Sequence[Slot],
         *,
         drawn: bool = True,
     ) -> list[tuple[Slot, int, Distribution]]:
-        """Tokens for the places, and the q of each. Where none are to be ``drawn`` for rejection,
-        coupled ones stand for them, see `TokenChooser.likely`.
+        """Tokens for the places, and the q of each. Without ``drawn``, rejection proposals are
+        replaced by coupled ones, see `TokenChooser.likely`.
         """
         ask, depth, proposal = tree.ask, len(tree.confidences) - 1, tree.proposal
         if not drawn and proposal is Proposal.WITHOUT_REPLACEMENT:
@@ -233,14 +239,14 @@ class Trees(abc.ABC):
                 chosen += [(slot, x, q) for slot, x in zip(here, order, strict=False)]
         return chosen
 
-    def _judged(self, tree: Growing, news: Committed) -> list[Evidence]:
-        """Whether each level held the token that was emitted there."""
+    def _compared(self, tree: TreeBuilder, news: Committed) -> list[Evidence]:
+        """Evidence on each level: whether it contains the emitted token."""
         found: list[Evidence] = []
         node = ROOT
-        for level, confidence in enumerate(tree.confidences[: len(news.tokens)]):
-            children, token = tree.children(node, level), news.tokens[level]
+        for level, confidence in enumerate(tree.confidences[: len(news.new_tokens)]):
+            children, token = tree.children(node, level), news.new_tokens[level]
             if level and level == tree.levels and not children:
-                break  # nothing was going to be drafted there
+                break  # nothing would have been drafted there
             found.append(Evidence(news.seq, self.name, level, confidence, token in children))
             if token not in children:
                 break
@@ -249,8 +255,8 @@ class Trees(abc.ABC):
 
 
 class TreeDrafter(Trees):
-    """Trees from a draft model. Every level reads the tree anew: that is one pass a level, and a
-    pass over several tokens is nearly free wherever trees pay.
+    """Trees from a draft model. Every level reads the whole tree again: one pass for each level,
+    and a pass over several tokens is nearly free wherever trees pay.
     """
 
     def __init__(
@@ -266,7 +272,7 @@ class TreeDrafter(Trees):
     def _depth(self, ask: Ask) -> int:
         return min(super()._depth(ask), self._model.capacity - len(ask.tokens))
 
-    def _distributions(self, tree: Growing, frontier: Sequence[int]) -> dict[int, Distribution]:
+    def _distributions(self, tree: TreeBuilder, frontier: Sequence[int]) -> dict[int, Distribution]:
         ask, so_far = tree.ask, tree.draft(self.name)
         processor = self._ranking(ask.processor)
         (scores,) = self._model.score([Work(ask.seq, ask.tokens[-1], so_far)])

@@ -1,4 +1,4 @@
-"""A draft tree in the making: its nodes, how sure they are, and what goes into a place."""
+"""A draft tree being built: its nodes, their probabilities and the tokens of their places."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from localspec.core.values import ROOT, Distribution, Draft, Proposal
 from localspec.drafters.base import Ask
 
 RANKS = 4
-"""Children of one node, at most, where nothing else is said."""
+"""Default limit of children of one node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A place for a child: the rank-th of a node."""
+    """A place for a child: the ``rank``-th of its parent."""
 
     parent: int
     rank: int
@@ -25,8 +25,8 @@ class Slot:
 
 
 @dataclass(slots=True)
-class Growing:
-    """A tree in the making."""
+class TreeBuilder:
+    """A tree being built."""
 
     ask: Ask
     proposal: Proposal
@@ -34,11 +34,11 @@ class Growing:
     parents: list[int] = field(default_factory=list)
     q: list[Distribution] = field(default_factory=list)
     scores: list[float] = field(default_factory=list)
-    """By the draft's own reckoning, the probability that the path to the node stands."""
+    """The draft's estimate that the path to the node is accepted."""
     confidences: list[float] = field(default_factory=list)
-    """One a level: that one of its nodes stands, if one of the level above does."""
+    """Per level: P(some node accepted, given one of the level above was)."""
     refused: list[tuple[int, int]] | None = None
-    """(parent, token) of a last level that was decided against."""
+    """(parent, token) of the last level, where the pace refused it."""
     leaves: int = 1
 
     @property
@@ -47,14 +47,14 @@ class Growing:
         return len(self.confidences) - (self.refused is not None)
 
     def children(self, node: int, level: int) -> dict[int, int]:
-        """Nodes by token that follow a node, in that level; for one refused they are no nodes."""
+        """Children of ``node`` by token, in ``level``; ROOT for each token of a refused level."""
         if level < self.levels:
             return {self.tokens[i]: i for i, above in enumerate(self.parents) if above == node}
         return {token: ROOT for above, token in self.refused or () if above == node}
 
     def best_path_first(self) -> None:
-        """Renumber the nodes as a walk finds them that goes down before it goes on: then the path
-        that is kept most often lies in one piece in the KV cache.
+        """Renumber the nodes depth first: then the path that is kept most often is contiguous in
+        the KV cache.
         """
         below: dict[int, list[int]] = {}
         for node, parent in enumerate(self.parents):
@@ -67,7 +67,7 @@ class Growing:
         self.keep(order)
 
     def keep(self, nodes: Sequence[int]) -> None:
-        """Of all nodes these, in this order: parents come before children, and none is missing."""
+        """Keep only ``nodes``, in this order. Parents come before children, and none is missing."""
         place = {node: i for i, node in enumerate(nodes)} | {ROOT: ROOT}
         self.parents = [place[self.parents[node]] for node in nodes]
         self.tokens = [self.tokens[node] for node in nodes]
@@ -77,11 +77,11 @@ class Growing:
             self.refused = [(place[node], x) for node, x in self.refused if node in place]
 
     def score(self, node: int) -> float:
-        """Of a node, or of the root."""
+        """Path probability of a node, or of the root."""
         return 1.0 if node == ROOT else self.scores[node]
 
     def add(self, level: Iterable[tuple[Slot, int, Distribution]]) -> list[int]:
-        """Put tokens into places, with the q they are of; the new nodes."""
+        """Add nodes with their tokens and q; returns the indices of the new nodes."""
         first = len(self.tokens)
         for slot, token, q in level:
             self.tokens.append(token)

@@ -1,4 +1,4 @@
-"""Models in the Hugging Face cache that no pair of the catalogue names."""
+"""Models in the Hugging Face cache that are not in the catalogue."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from localspec.models.hub.links import HubRef
 
 @dataclass(frozen=True, slots=True)
 class CachedModel:
-    """A model that `run` and `chat` take by ``name``."""
+    """A model in the cache, which can be used by ``name``."""
 
     name: str
     """user/repo:file"""

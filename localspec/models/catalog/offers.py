@@ -1,6 +1,6 @@
-"""What a person can choose a model from: the catalogue, the cache, and files in folders.
+"""The models that a user can choose from: the catalogue, the cache, and files in folders.
 
-Nothing here needs numpy or llama.cpp, so an interface can list it in its own process.
+Needs neither numpy nor llama.cpp, so that an interface can list them in its own process.
 """
 
 from __future__ import annotations
@@ -23,39 +23,39 @@ FIT_SHORT = {
     "CPU only": "CPU only",
     "too big": "too big",
 }
-"""Verdicts of `localspec.models.memory.fit`, short enough for a table of 80 columns."""
+"""Short verdicts of `localspec.models.memory.fit`, for a table of 80 columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A model that can be asked for by ``name``."""
+    """A model that can be chosen by ``name``."""
 
     name: str
     target: str
-    """Where the target is, for people."""
+    """Place of the target, as text for users."""
     target_bytes: int | None
-    """As near as is known."""
+    """Exact or approximate; None if unknown."""
     draft: str | None = None
     draft_bytes: int = 0
     exact: bool = True
-    """Whether the sizes are known to the byte."""
+    """Whether the sizes are exact."""
     about: str = ""
     licence: str | None = None
-    """None where nobody has looked into the file yet."""
+    """None where the file has not been read."""
     installed: bool = True
     pullable: bool = False
-    """Whether the Hub has it."""
+    """Whether it can be pulled from the Hub."""
     drafting: str | None = None
-    """How the catalogue drafts for it; None where it says nothing."""
+    """The catalogue's ``drafting``; None for a model outside it."""
     traps: tuple[str, ...] = ()
 
     @property
     def n_bytes(self) -> int | None:
-        """Of target and draft."""
+        """Bytes of target and draft."""
         return None if self.target_bytes is None else self.target_bytes + self.draft_bytes
 
     def fit(self, memory: Memory) -> str | None:
-        """How it would run, in a word of `localspec.models.memory.fit`; None if not known."""
+        """Verdict of `localspec.models.memory.fit` for it; None if its size is unknown."""
         from localspec.models.memory.fit import verdict
 
         if self.target_bytes is None:
@@ -63,7 +63,7 @@ class Offer:
         return verdict(memory, self.target_bytes, self.draft_bytes)
 
     def holds(self, words: Iterable[str]) -> bool:
-        """Whether all words, in small letters, stand somewhere in what is known of it."""
+        """Whether all words, in lower case, occur in its texts."""
         known = (self.name, self.about, self.target, self.draft, self.licence)
         text = " ".join(part for part in known if part).lower()
         return all(word in text for word in words)
@@ -71,7 +71,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Offers:
-    """All there is, and what could not be read."""
+    """All models found, and problems."""
 
     found: tuple[Offer, ...]
     problems: tuple[str, ...] = ()
@@ -79,9 +79,9 @@ class Offers:
 
 
 def offers(folders: Iterable[Path] = ()) -> Offers:
-    """Pairs of the catalogue (those that are here first), the cache, and files in ``folders``.
+    """Installed pairs, models in the cache, files in ``folders``, then the other pairs.
 
-    A catalogue that cannot be read is a problem, not an end: files can be chosen without it.
+    An unreadable catalogue is reported in ``problems``; files can be chosen without it.
     """
     files = [offer for folder in dict.fromkeys(folders) for offer in in_folder(folder)]
     try:
@@ -95,12 +95,12 @@ def offers(folders: Iterable[Path] = ()) -> Offers:
 
 
 def in_folder(folder: Path) -> list[Offer]:
-    """The models in a folder that are whole by their names, shards together; none if unreadable."""
+    """The models in a folder, without those that lack shards; empty if it is unreadable."""
     try:
         sizes = {path.name: path.stat().st_size for path in folder.glob("*.gguf")}
     except OSError:
         return []
-    entries = [file_names.Entry(name, size) for name, size in sizes.items()]
+    entries = [file_names.RepoFile(name, size) for name, size in sizes.items()]
     return [
         Offer(str(folder / c.first.path), str(folder / c.first.path), c.n_bytes)
         for c in file_names.candidates(entries, HubRef(str(folder)))
@@ -109,9 +109,9 @@ def in_folder(folder: Path) -> list[Offer]:
 
 
 def with_back(memory: Memory, n_bytes: int) -> Memory:
-    """Memory once a model that now holds so many bytes of GPUs has left them.
+    """Memory after a model that uses ``n_bytes`` of GPU memory is unloaded.
 
-    Host memory needs no such care: weights there are mapped files, which count as free.
+    Host memory needs no correction: weights there are mapped files, which count as free.
     """
     share = n_bytes // max(1, len(memory.gpus))
     gpus = tuple(replace(gpu, free=min(gpu.total, gpu.free + share)) for gpu in memory.gpus)

@@ -1,19 +1,20 @@
-"""A pair of the catalogue: a target, and how it is drafted for."""
+"""A pair of the catalogue: a target, and its drafter."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from localspec.models.hub.file_names import shard_names
+from localspec.core import drafter_registry
+from localspec.models.gguf.shards import shard_names
 from localspec.models.hub.hf_cache import find_file, in_snapshot
 
 DRAFT_MODEL, MTP_EMBEDDED, NGRAM = "draft-model", "mtp-embedded", "ngram"
 
 NOT_STATED = "not stated"
 
-KINDS = (DRAFT_MODEL, MTP_EMBEDDED, "mtp-sidecar", "eagle3", "dflash", "medusa", NGRAM)
-"""How a target can be drafted for."""
+KINDS = tuple(kind for spec in drafter_registry.TABLE for kind in spec.pairs)
+"""Values of a pair's ``drafting``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,21 +25,21 @@ class LocalFile:
 
     @property
     def where(self) -> str:
-        """For people."""
+        """Text for users."""
         return str(self.path)
 
     def found(self) -> Path | None:
-        """The file, if it is here."""
+        """The file, if it exists."""
         return self.path if self.path.is_file() else None
 
     @property
     def size(self) -> int | None:
-        """Bytes; None if it is not here."""
+        """Bytes; None if it does not exist."""
         return self.path.stat().st_size if self.path.is_file() else None
 
     @property
     def exact(self) -> bool:
-        """Whether the size is known to the byte."""
+        """Whether `size` is exact."""
         return True
 
 
@@ -50,19 +51,19 @@ class HubFile:
     file: str
     """Its path in the repository; of a model in shards, the first."""
     revision: str | None = None
-    """A commit. None takes what the main branch holds when it is pulled."""
+    """A commit; None for the main branch at the time of the pull."""
     sha256: str | None = None
-    """Of the file named."""
+    """Hash of ``file``."""
     n_bytes: int | None = None
     approx_bytes: int | None = None
 
     @property
     def where(self) -> str:
-        """For people."""
+        """Text for users."""
         return f"{self.repo} : {self.file}"
 
     def paths(self) -> tuple[Path, ...]:
-        """It and its other shards in the Hugging Face cache; none unless all are there."""
+        """The file and its other shards in the Hugging Face cache; empty unless all are there."""
         first = find_file(self.repo, self.file, self.revision, self.sha256)
         if first is None:
             return ()
@@ -71,19 +72,19 @@ class HubFile:
         return paths if all(path.is_file() for path in paths) else ()
 
     def found(self) -> Path | None:
-        """The file to load, if all of the model is here."""
+        """The file to open, if all shards are in the cache."""
         return next(iter(self.paths()), None)
 
     @property
     def size(self) -> int | None:
-        """Bytes of all shards, as near as is known."""
+        """Bytes of all shards, exact or approximate; None if unknown."""
         if self.n_bytes is None and (paths := self.paths()):
             return sum(path.stat().st_size for path in paths)
         return self.n_bytes if self.n_bytes is not None else self.approx_bytes
 
     @property
     def exact(self) -> bool:
-        """Whether the size is known to the byte."""
+        """Whether `size` is exact."""
         return self.n_bytes is not None or bool(self.paths())
 
 
@@ -96,7 +97,7 @@ class Pair:
 
     name: str
     about: str
-    """What it is for, in one line."""
+    """Its purpose, in one line."""
     target: PairFile
     draft: PairFile | None
     drafting: str
@@ -105,33 +106,33 @@ class Pair:
     context: int | None
     """Tokens that the target was trained for."""
     draft_length: int | None
-    """A good K for programs that need one."""
+    """A good draft length K for programs that need a fixed one."""
     memory: int | None
-    """Gigabytes of memory that it is meant for."""
+    """Gigabytes of memory that the pair is meant for."""
     family: str | None
     """``general.architecture`` of the target."""
     traps: tuple[str, ...]
     where: Path
-    """The models.toml that it comes from."""
+    """The models.toml that defines it."""
 
     @property
     def files(self) -> tuple[PairFile, ...]:
-        """What a pull brings."""
+        """The files that a pull fetches."""
         return (self.target,) if self.draft is None else (self.target, self.draft)
 
     @property
     def installed(self) -> bool:
-        """Whether its files are here."""
+        """Whether its files are on this machine."""
         return all(file.found() is not None for file in self.files)
 
     @property
     def n_bytes(self) -> int | None:
-        """Size of its files, as near as is known; None if that of the target is not."""
+        """Bytes of its files, exact or approximate; None if the target's size is unknown."""
         if self.target.size is None:
             return None
         return sum(file.size or 0 for file in self.files)
 
     @property
     def exact(self) -> bool:
-        """Whether that size is known to the byte."""
+        """Whether `n_bytes` is exact."""
         return all(file.exact for file in self.files)

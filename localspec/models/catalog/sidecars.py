@@ -15,11 +15,8 @@ from localspec.models.gguf.header import read_opening
 from localspec.models.gguf.model_file import ModelFile
 from localspec.models.gguf.shards import shards
 
-_BEST = (heads.MTP, heads.EAGLE3, heads.DFLASH, heads.MEDUSA)
-"""Kinds of heads that this version runs, the most accurate first."""
-_HEAD_ARCHITECTURES = frozenset(
-    {heads.EAGLE3, heads.DFLASH, heads.MEDUSA, gemma_assistant.ARCHITECTURE}
-)
+_HEAD_ARCHITECTURES = frozenset({*heads.HEAD_KINDS, gemma_assistant.ARCHITECTURE})
+"""Architectures of head files."""
 _NO_MODELS = frozenset({None, "clip", "imatrix"})
 """Architectures of files that are neither models nor heads: damaged files, image projectors."""
 
@@ -72,10 +69,10 @@ def _in(folder: Path, target: ModelFile) -> Sidecars:
         kind, problem = heads.kind(head), heads.head_problem(head, target.header)
         if kind == heads.MODEL:
             models = True
-        elif problem is not None or kind not in _BEST:
+        elif problem is not None or kind not in heads.HEAD_KINDS:
             refused.append(f"{path.name} next to {target.name} cannot draft for it: {problem}")
         else:  # a cache holds links; several may lead to one file
-            order = _BEST.index(kind), -_common_prefix(path.name, target.name), path
+            order = heads.HEAD_KINDS.index(kind), -_common_prefix(path.name, target.name), path
             fitting.setdefault(path.resolve(), order)
     best = tuple(files[path] for *_, path in sorted(fitting.values()))
     return Sidecars(best, () if best or models else tuple(refused))

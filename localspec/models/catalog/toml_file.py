@@ -1,4 +1,4 @@
-"""One models.toml, read into pairs; whatever is wrong is named with its line."""
+"""Reads a models.toml into pairs; errors name the line."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Document:
         """Read a file.
 
         Raises:
-            UsageError: it cannot be read, or is no TOML; the message names the line.
+            UsageError: the file cannot be read, or is not TOML; the message names the line.
         """
         try:
             text = settings.read_text(path)
@@ -55,14 +55,14 @@ class Document:
 
     @property
     def names(self) -> list[str]:
-        """Of its pairs, in the order of the file."""
+        """Names of its pairs, in the order of the file."""
         return list(self.tables)
 
     def pair(self, name: str, base: Document | None = None) -> Pair:
-        """One pair; what it leaves out is taken from the one of that name in ``base``.
+        """One pair; missing fields are taken from the pair of that name in ``base``.
 
         Raises:
-            UsageError: a field is missing, unknown, or not what it should be.
+            UsageError: a field is missing, unknown or invalid.
         """
         table = self.tables[name]
         if not isinstance(table, dict):
@@ -74,11 +74,11 @@ class Document:
         return fields.pair(inherited)
 
     def refuse(self, name: str, key: str | None, what: str) -> NoReturn:
-        """Raise about a pair, or about one field of it."""
+        """Raise a UsageError about a pair, or about one of its fields."""
         raise UsageError(f"{self.path}, line {self.line(name, key)}: {what}")
 
     def line(self, name: str, key: str | None) -> int:
-        """Where a pair starts, or where one of its fields stands."""
+        """Line of a pair, or of one of its fields."""
         quoted = re.escape(name)
         title = re.compile(rf"\s*\[?\s*[\"']?{quoted}[\"']?\s*(\]|=|\.)")
         sub = re.compile(rf"\s*\[\s*[\"']?{quoted}[\"']?\s*\.\s*[\"']?(?P<key>[\w-]+)")
@@ -136,7 +136,7 @@ class _Fields:
             self.document.refuse(
                 self.name,
                 "drafting",
-                f"pair {self.name!r} is drafted for by {drafting!r}; there are {', '.join(KINDS)}",
+                f"pair {self.name!r} has the drafting {drafting!r}; there are {', '.join(KINDS)}",
             )
         traps = at["traps"]
         return Pair(
@@ -211,7 +211,7 @@ class _Fields:
         if name.startswith(_EMBEDDED):
             return FOLDER / name.removeprefix(_EMBEDDED)
         if "\0" in name:
-            self.document.refuse(self.name, None, f"{name!r} can be no file")
+            self.document.refuse(self.name, None, f"{name!r} cannot be a file")
         return (self.document.path.parent / paths.expand(name)).resolve()
 
 

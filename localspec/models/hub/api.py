@@ -1,4 +1,4 @@
-"""What the Hub says of a repository: its commit, its files with sizes and hashes, its headers."""
+"""The Hub's description of a repository: its commit, and its files with sizes and hashes."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from urllib.parse import quote
 from localspec.errors import LocalspecError, ModelNotFoundError
 from localspec.models.gguf.source import Fetch
 from localspec.models.hub import client
-from localspec.models.hub.answers import files, licence, sound
-from localspec.models.hub.client import NoHubError, endpoint
+from localspec.models.hub.client import NotAHubError, endpoint
 from localspec.models.hub.environment import is_offline
-from localspec.models.hub.file_names import Entry
-from localspec.models.hub.patience import patiently
-from localspec.models.hub.waits import Waits
+from localspec.models.hub.file_names import RepoFile
+from localspec.models.hub.listings import files, licence, valid_entries
+from localspec.models.hub.retry import with_retries
+from localspec.models.hub.wait_notices import WaitNotices
 
 _REPO = re.compile(r"[\w][\w.-]*/[\w][\w.-]*", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _LARGE = 1000
-"""Files from which the listing of the repository is read page by page instead."""
+"""Files; longer listings are read page by page."""
 _MOST_PAGES = 200
 _MOST_HEADS = 64
-"""Files that are asked for one by one, where a mirror lists no sizes."""
+"""Files that are looked up one by one, where a mirror lists no sizes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,34 +32,34 @@ class Repo:
 
     name: str
     commit: str
-    entries: tuple[Entry, ...]
+    entries: tuple[RepoFile, ...]
     licence: str | None
     gated: bool
 
-    def entry(self, path: str) -> Entry | None:
-        """A file of it by path."""
+    def entry(self, path: str) -> RepoFile | None:
+        """A file of the repository by path."""
         return next((e for e in self.entries if e.path == path), None)
 
 
-def look_up(repo: str, revision: str | None = None, waits: Waits | None = None) -> Repo:
-    """The files of a repository, with sizes and hashes; mostly one request.
+def look_up(repo: str, revision: str | None = None, waits: WaitNotices | None = None) -> Repo:
+    """A repository with the sizes and hashes of its files; usually one request.
 
     Raises:
         ModelNotFoundError: no such repository or revision, or offline.
         AccessError: it is private or disabled, or the token is refused.
-        LocalspecError: the Hub cannot be reached, or answers as none does.
+        LocalspecError: the Hub cannot be reached, or does not answer as a Hub does.
     """
     if not _REPO.fullmatch(repo):
-        raise ModelNotFoundError(f"{repo!r} is no name of a repository: it must be user/name")
+        raise ModelNotFoundError(f"{repo!r} is not the name of a repository: it must be user/name")
     if is_offline():
         raise ModelNotFoundError(f"{repo} is not here, and HF_HUB_OFFLINE forbids connections")
-    return _Listing(repo, waits or Waits()).read(revision)
+    return _Listing(repo, waits or WaitNotices()).read(revision)
 
 
 class _Listing:
-    """The questions about one repository."""
+    """The requests about one repository."""
 
-    def __init__(self, repo: str, waits: Waits) -> None:
+    def __init__(self, repo: str, waits: WaitNotices) -> None:
         self._repo, self._waits = repo, waits
         self._api = f"{endpoint()}/api/models/{repo}"
 
@@ -67,10 +67,10 @@ class _Listing:
         place = self._api + ("" if revision is None else f"/revision/{quote(revision, safe='')}")
         facts = self._ask(f"{place}?blobs=true")[0]
         if not isinstance(facts, dict):
-            raise self._odd("its answer is no object")
+            raise self._not_a_hub("its answer is no object")
         commit = facts.get("sha")
         if not isinstance(commit, str) or not _COMMIT.fullmatch(commit):
-            raise self._odd(f"it does not say which commit of {self._repo} it serves")
+            raise self._not_a_hub(f"it does not say which commit of {self._repo} it serves")
         return Repo(
             self._repo,
             commit,
@@ -79,82 +79,82 @@ class _Listing:
             bool(facts.get("gated")),
         )
 
-    def _entries(self, siblings: object, commit: str) -> list[Entry]:
-        """By the answer itself, else by the tree, else file by file."""
+    def _entries(self, siblings: object, commit: str) -> list[RepoFile]:
+        """Files by the answer itself, else by the tree, else by a request for each file."""
         listed = self._parsed(siblings)
         lacking = [e for e in listed if not e.etag and e.path.lower().endswith(".gguf")]
         if not lacking and len(listed) < _LARGE:
-            return sound(listed)
+            return valid_entries(listed)
         try:
             found = self._tree(commit)
-        except LocalspecError:  # a mirror that only has what it was asked for first
+        except LocalspecError:  # a mirror without that listing
             if not lacking:
-                return sound(listed)
+                return valid_entries(listed)
             found = [self._head(entry, commit) for entry in lacking[:_MOST_HEADS]]
-        if lacking and not sound(found):
-            raise self._odd("it states no sizes and hashes of files")
-        return sound(found)
+        if lacking and not valid_entries(found):
+            raise self._not_a_hub("it states no sizes and hashes of files")
+        return valid_entries(found)
 
-    def _tree(self, commit: str) -> list[Entry]:
+    def _tree(self, commit: str) -> list[RepoFile]:
         place: str | None = f"{self._api}/tree/{commit}?recursive=true"
-        found: list[Entry] = []
+        found: list[RepoFile] = []
         for _ in range(_MOST_PAGES):
             if place is None:
                 return found
             page, place = self._ask(place)
             found += self._parsed(page)
-        raise self._odd(f"it lists {self._repo} in more than {_MOST_PAGES} pages")
+        raise self._not_a_hub(f"it lists {self._repo} in more than {_MOST_PAGES} pages")
 
-    def _parsed(self, listing: object) -> list[Entry]:
+    def _parsed(self, listing: object) -> list[RepoFile]:
         try:
             return files(listing)
-        except NoHubError as error:
-            raise self._odd(str(error)) from None
+        except NotAHubError as error:
+            raise self._not_a_hub(str(error)) from None
 
-    def _head(self, entry: Entry, commit: str) -> Entry:
-        """A file by the headers that come with it."""
+    def _head(self, entry: RepoFile, commit: str) -> RepoFile:
+        """A file with size and hash by the headers of its own address."""
         place = url(self._repo, commit, entry.path)
-        found = patiently(self._repo, lambda: client.head(place), self._waits)
+        found = with_retries(self._repo, lambda: client.head(place), self._waits)
         size = found.get("X-Linked-Size") or found.get("Content-Length") or ""
         etag = (found.get("X-Linked-ETag") or found.get("ETag") or "").removeprefix("W/").strip('"')
         if not re.fullmatch(r"\d{1,15}", size, re.ASCII):
             return entry
-        return Entry(entry.path, int(size), etag if len(etag) == 64 else None, etag)
+        return RepoFile(entry.path, int(size), etag if len(etag) == 64 else None, etag)
 
     def _ask(self, place: str) -> tuple[Any, str | None]:
-        return patiently(self._repo, lambda: client.ask(place), self._waits)
+        return with_retries(self._repo, lambda: client.get_json(place), self._waits)
 
-    def _odd(self, how: str) -> LocalspecError:
+    def _not_a_hub(self, how: str) -> LocalspecError:
         return LocalspecError(
             f"{endpoint()} does not answer as a Hub does ({how}); check HF_ENDPOINT"
         )
 
 
 def url(repo: str, commit: str, path: str) -> str:
-    """Where a file is fetched from: plain HTTP, which knows ranges."""
+    """Address of a file; plain HTTP with range requests."""
     return f"{endpoint()}/{repo}/resolve/{commit}/{quote(path)}"
 
 
-def fetcher(repo: Repo, entry: Entry, waits: Waits | None = None) -> Fetch:
-    """A function that fetches ranges of a file, for its header.
+def fetcher(repo: Repo, entry: RepoFile, waits: WaitNotices | None = None) -> Fetch:
+    """A function that fetches byte ranges of a file, for reading its header.
 
     Raises (the function):
         LocalspecError: see `look_up`.
     """
-    return _RangeFetcher(repo, entry, waits or Waits()).fetch
+    return _RangeFetcher(repo, entry, waits or WaitNotices()).fetch
 
 
 class _RangeFetcher:
-    def __init__(self, repo: Repo, entry: Entry, waits: Waits) -> None:
+    def __init__(self, repo: Repo, entry: RepoFile, waits: WaitNotices) -> None:
         self._repo, self._entry, self._waits = repo, entry, waits
 
     def fetch(self, start: int, end: int) -> bytes:
-        return patiently(self._repo.name, lambda: self._once(start, end), self._waits)
+        return with_retries(self._repo.name, lambda: self._once(start, end), self._waits)
 
     def _once(self, start: int, end: int) -> bytes:
         place = url(self._repo.name, self._repo.commit, self._entry.path)
         with client.stream(place, client.headers(start=start, end=end)) as response:
-            # A server that knows no ranges sends all from the start: read up to what is meant.
+            # A server without range requests sends the whole file: read up to the end of the range.
             skip, found = start if response.status_code == 200 else 0, bytearray()
             for chunk in response.iter_raw():
                 found += chunk

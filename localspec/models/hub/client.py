@@ -1,9 +1,9 @@
 """Requests to the Hub: address, token, proxies and limits, by the variables of huggingface_hub.
 
-Read here: HF_ENDPOINT, HF_TOKEN (or `hf auth login`), HF_HUB_DISABLE_IMPLICIT_TOKEN,
+Variables: HF_ENDPOINT, HF_TOKEN (or `hf auth login`), HF_HUB_DISABLE_IMPLICIT_TOKEN,
 HF_HUB_OFFLINE, HF_HUB_DOWNLOAD_TIMEOUT, HF_HUB_ETAG_TIMEOUT, HF_HUB_USER_AGENT_ORIGIN, and the
 proxies of the environment. The token goes to the Hub's own origin and nowhere else. Answers are
-read up to a limit, and nothing but what is asked for here is ever requested.
+read up to a limit.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ READ_TIMEOUT = 30.0
 """Seconds without a byte; HF_HUB_DOWNLOAD_TIMEOUT overrides it."""
 _CONNECT_TIMEOUT = 10.0
 _MOST_JSON = 32 << 20
-"""Bytes of one answer; a page of a thousand files has half a million."""
+"""Bytes of one answer; a page of a thousand files has half a megabyte."""
 _TIMEOUTS = ("HF_HUB_DOWNLOAD_TIMEOUT", "HF_HUB_ETAG_TIMEOUT")
 _WEB = frozenset({"http", "https"})
 _PROXIES = _WEB | {"socks5", "socks5h"}
 
 
-class Refused(Exception):  # noqa: N818 - it is what the server did
-    """A status of 400 or more. ``redirected``: another host than the Hub's said it."""
+class StatusError(Exception):
+    """A status of 400 or more. ``redirected``: another host than the Hub's sent it."""
 
     def __init__(self, response: httpx2.Response) -> None:
         super().__init__(f"status {response.status_code}")
@@ -50,19 +50,19 @@ class Refused(Exception):  # noqa: N818 - it is what the server did
         )
 
 
-class NoHubError(Exception):
-    """An answer that is not one of a Hub; ``str`` says in which way."""
+class NotAHubError(Exception):
+    """An answer that no Hub gives; ``str`` says in which way."""
 
 
-TROUBLE = (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, Refused)
-"""What a request can end in, apart from errors of ours."""
+REQUEST_ERRORS = (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, StatusError)
+"""Errors that a request can end in, apart from LocalspecErrors."""
 
 
 def endpoint() -> str:
     """The Hub's address, or that of the mirror which HF_ENDPOINT names.
 
     Raises:
-        UsageError: HF_ENDPOINT is no address.
+        UsageError: HF_ENDPOINT is not an http address.
     """
     text = os.environ.get("HF_ENDPOINT", "").strip()
     if not text:
@@ -70,7 +70,7 @@ def endpoint() -> str:
     if _is_address(text, _WEB):
         return text.rstrip("/")
     hint = f"; write https://{text}" if _is_address(f"https://{text}", _WEB) else ""
-    raise UsageError(f"HF_ENDPOINT={text} is no http address{hint}")
+    raise UsageError(f"HF_ENDPOINT={text} is not an http address{hint}")
 
 
 def _is_address(text: str, schemes: frozenset[str]) -> bool:
@@ -89,28 +89,28 @@ def origin(url: httpx2.URL) -> tuple[str, str, int | None]:
 
 
 def token() -> str | None:
-    """The user's token; None where there is none, or it is not to be sent.
+    """The user's token; None where there is none, or where it must not be sent.
 
     Raises:
-        AccessError: it cannot be a token.
+        AccessError: it has characters that no token has.
     """
     if is_true("HF_HUB_DISABLE_IMPLICIT_TOKEN"):
         return None
     for name in _TIMEOUTS:
-        timeout(name)  # which huggingface_hub reads when it is imported, and then raises ValueError
+        timeout(name)  # huggingface_hub reads these at import and would raise ValueError
     from huggingface_hub import get_token
 
     found = get_token()
     if found and not (found.isascii() and found.isprintable() and " " not in found):
-        raise AccessError("HF_TOKEN holds characters that no token has; set it anew")
+        raise AccessError("HF_TOKEN holds characters that no token has; set it again")
     return found
 
 
 def timeout(name: str) -> httpx2.Timeout:
-    """Limits of a request by the variable that huggingface_hub reads for it.
+    """Timeouts of a request by the variable that huggingface_hub reads for it.
 
     Raises:
-        UsageError: it is no number of seconds.
+        UsageError: the variable is not a number of seconds.
     """
     text = os.environ.get(name, "").strip()
     if text and not (text.isdecimal() and int(text) > 0):
@@ -149,10 +149,10 @@ def stream(
     limit: str = "HF_HUB_DOWNLOAD_TIMEOUT",
     follow: bool = True,
 ) -> Iterator[httpx2.Response]:
-    """An answer whose body is still to be read.
+    """An answer whose body has not been read yet.
 
     Raises:
-        Refused: a status of 400 or more; the body is not read.
+        StatusError: a status of 400 or more; the body is not read.
         httpx2.HTTPError: the connection failed.
         LocalspecError: offline, or a proxy that cannot be used.
     """
@@ -162,38 +162,38 @@ def stream(
         method, url, headers=asked, timeout=timeout(limit), follow_redirects=follow
     ) as response:
         if response.status_code >= 400:
-            raise Refused(response)
+            raise StatusError(response)
         yield response
 
 
-def ask(url: str) -> tuple[object, str | None]:
-    """The JSON that an address of the Hub answers with, and the address of its next page.
+def get_json(url: str) -> tuple[object, str | None]:
+    """The JSON at an address of the Hub, and the address of its next page.
 
     Raises:
-        NoHubError: it is no JSON, too large or too deep, or its next page is elsewhere.
-        Refused, httpx2.HTTPError, LocalspecError: see `stream`.
+        NotAHubError: the answer is not JSON, too large or too deep, or its next page is elsewhere.
+        StatusError, httpx2.HTTPError, LocalspecError: see `stream`.
     """
     body = bytearray()
     with stream(url, _own_headers(), limit="HF_HUB_ETAG_TIMEOUT") as response:
         for chunk in response.iter_bytes():
             body += chunk
             if len(body) > _MOST_JSON:
-                raise NoHubError(f"it sends more than {_MOST_JSON >> 20} MiB")
+                raise NotAHubError(f"it sends more than {_MOST_JSON >> 20} MiB")
         further = response.links.get("next", {}).get("url")
         following = None if further is None else response.url.join(further)
     if following is not None and origin(following) != origin(httpx2.URL(endpoint())):
-        raise NoHubError("its next page is on another host")  # which must not get the token
+        raise NotAHubError("its next page is on another host")  # it must not get the token
     try:
         return json.loads(body), None if following is None else str(following)
     except (ValueError, RecursionError):
-        raise NoHubError("it sends no JSON") from None
+        raise NotAHubError("it sends no JSON") from None
 
 
 def head(url: str) -> httpx2.Headers:
-    """The headers that the Hub itself answers with, not those of where it redirects to.
+    """The headers of the Hub's own answer; redirects are not followed.
 
     Raises:
-        Refused, httpx2.HTTPError, LocalspecError: see `stream`.
+        StatusError, httpx2.HTTPError, LocalspecError: see `stream`.
     """
     asked, limit = _own_headers(), "HF_HUB_ETAG_TIMEOUT"
     with stream(url, asked, method="HEAD", limit=limit, follow=False) as response:
@@ -202,7 +202,7 @@ def head(url: str) -> httpx2.Headers:
 
 @functools.cache
 def _client() -> httpx2.Client:
-    # trust_env would read the proxies once and refuse all of them where one is odd.
+    # trust_env would read the proxies once, and refuse all of them where one is invalid.
     made = httpx2.Client(transport=_ByEnvironment(), trust_env=False)
     atexit.register(made.close)
     return made
@@ -216,7 +216,7 @@ class _ByEnvironment(httpx2.BaseTransport):
         self._by_proxy: dict[str | None, httpx2.HTTPTransport] = {}
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send it."""
+        """Send a request."""
         return self._transport(_proxy(request.url)).handle_request(request)
 
     def close(self) -> None:
@@ -229,7 +229,7 @@ class _ByEnvironment(httpx2.BaseTransport):
         if speaks_socks and importlib.util.find_spec("socksio") is None:
             raise LocalspecError(
                 f"the proxy {_shown(proxy or '')} speaks SOCKS, which needs the package socksio "
-                "beside localspec (pip install socksio); or set HTTPS_PROXY to an http:// proxy"
+                "(pip install socksio); or set HTTPS_PROXY to an http:// proxy"
             )
         with self._lock:
             if proxy not in self._by_proxy:
@@ -241,7 +241,7 @@ def _proxy(url: httpx2.URL) -> str | None:
     """The proxy for an address; None for none.
 
     Raises:
-        UsageError: the variable names no proxy that can be used.
+        UsageError: the variable names no usable proxy.
     """
     if proxy_bypass(url.host):
         return None
@@ -251,17 +251,17 @@ def _proxy(url: httpx2.URL) -> str | None:
     if not text:
         return None
     address = text if "://" in text else f"http://{text}"
-    if address.startswith("socks://"):  # as desktops write it
+    if address.startswith("socks://"):  # the form that desktops write
         address = address.replace("socks://", "socks5://", 1)
     if _is_address(address, _PROXIES):
         return address
     raise UsageError(
-        f"{scheme.upper()}_PROXY={_shown(text)} is no proxy that can be used; write "
+        f"{scheme.upper()}_PROXY={_shown(text)} is not a usable proxy; write "
         "http://HOST:PORT or socks5://HOST:PORT"
     )
 
 
 def _shown(address: str) -> str:
-    """An address without user and password."""
+    """An address without user name and password."""
     scheme, mark, rest = address.rpartition("://")
     return scheme + mark + rest.rpartition("@")[2]

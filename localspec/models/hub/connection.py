@@ -1,4 +1,4 @@
-"""One connection that fetches spans of a file, and the file that all of them write into."""
+"""One connection that fetches ranges of a file, and the partial file that all of them write."""
 
 from __future__ import annotations
 
@@ -14,42 +14,48 @@ import httpx2
 
 from localspec.errors import Interrupted, ModelFileError
 from localspec.models.hub import api, client
-from localspec.models.hub.client import TROUBLE, Refused
-from localspec.models.hub.jobs import Job, Progress
-from localspec.models.hub.lanes import Lanes
-from localspec.models.hub.patience import Patience
-from localspec.models.hub.spans import Claim, Spans
+from localspec.models.hub.byte_ranges import Claim, MissingRanges
+from localspec.models.hub.client import REQUEST_ERRORS, StatusError
+from localspec.models.hub.connection_limit import ConnectionLimit
+from localspec.models.hub.download_jobs import DownloadJob, DownloadProgress
+from localspec.models.hub.retry import Retry
 
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-\d{1,18}/(\d{1,18}|\*)", re.ASCII)
 
 
 class ClosedError(Exception):
-    """The file takes nothing any more."""
+    """The partial file is closed to writers."""
 
 
-class Writer:
-    """A partial file, written at many places, and what is known of how it is served."""
+class PartialFile:
+    """A partial file that several connections write, and what is known about its server."""
 
     def __init__(
-        self, file: io.FileIO, spans: Spans, progress: Progress, lanes: Lanes, patience: Patience
+        self,
+        file: io.FileIO,
+        ranges: MissingRanges,
+        progress: DownloadProgress,
+        limit: ConnectionLimit,
+        retry: Retry,
     ) -> None:
-        self.spans, self.progress, self.patience = spans, progress, patience
+        self.ranges, self.progress, self.retry = ranges, progress, retry
         self.ranged = False
-        """Whether the server has answered with a range."""
+        """Whether the server has answered a range request with that range."""
         self.shared = False
-        """Whether several connections fetch the file, so that each asks for its block only."""
-        self.era = 0
-        """How often the file was begun again."""
-        self.news = threading.Event()
-        self._file, self._lanes = file, lanes
+        """Whether several connections fetch the file; each then asks for its block only."""
+        self.restarts = 0
+        """How often the download started again from 0."""
+        self.changed = threading.Event()
+        """Set when a connection has ended."""
+        self._file, self._limit = file, limit
         self._lock, self._closed = threading.Lock(), False
 
     def write(self, claim: Claim, chunk: memoryview) -> int:
-        """Write what a connection brought, up to the end of its claim; returns how many bytes.
+        """Write received bytes up to the end of the claim; returns how many were written.
 
         Raises:
-            ClosedError: nothing is to be written any more.
-            OSError: the disk refuses.
+            ClosedError: the file is closed.
+            OSError: the file cannot be written.
         """
         with self._lock:
             if self._closed:
@@ -60,129 +66,134 @@ class Writer:
             while view:
                 written = os.pwrite(self._file.fileno(), view, at)
                 at, view = at + written, view[written:]
-            self.spans.advance(claim, n_bytes)
+            self.ranges.advance(claim, n_bytes)
             self.progress.done += n_bytes
             self.progress.fetched += n_bytes
-        self.patience.progress()
-        self._lanes.arrived(n_bytes)
+        self.retry.progress()
+        self._limit.count(n_bytes)
         return n_bytes
 
     def restart(self, claim: Claim) -> None:
-        """Begin at the front: the server knows no ranges."""
+        """Start again from 0, for a server without range requests."""
         with self._lock:
             if self._closed:
                 raise ClosedError
             self._file.truncate(0)
-            self.spans.restart(claim)
+            self.ranges.restart(claim)
             self.progress.done = 0
-            self.era += 1
+            self.restarts += 1
 
     def close(self) -> None:
-        """Take nothing any more."""
+        """Refuse all further writes."""
         with self._lock:
             self._closed = True
 
 
 class Connection(threading.Thread):
-    """Fetches block after block. The first of a file is patient; an extra one ends at an error."""
+    """A thread that fetches block after block.
 
-    def __init__(self, job: Job, writer: Writer, lanes: Lanes, *, extra: bool) -> None:
-        super().__init__(daemon=True)  # one that hangs must not keep the program alive
+    The first one of a file retries after errors, an extra one ends at its first error.
+    """
+
+    def __init__(
+        self, job: DownloadJob, file: PartialFile, limit: ConnectionLimit, *, extra: bool
+    ) -> None:
+        super().__init__(daemon=True)  # a hanging connection must not keep the program alive
         self.extra = extra
         self.refused = False
-        """Whether an extra connection ended because it was not wanted."""
+        """Whether an extra connection was refused or cut by the server."""
         self.error: Exception | None = None
-        """What the whole file fails with."""
-        self._job, self._writer, self._lanes = job, writer, lanes
+        """The error that ends the download of the file."""
+        self._job, self._file, self._limit = job, file, limit
         self._socket: socket.socket | None = None
-        self._left = self._ended = False
-        self._since, self._brought = time.monotonic(), 0
+        self._dropped = self._ended = False
+        self._since, self._received = time.monotonic(), 0
 
     def run(self) -> None:
-        """Fetch until nothing is left to fetch."""
+        """Fetch until every range is claimed."""
         try:
-            while not self._ended and not (self.extra and self._lanes.surplus):
-                claim = self._writer.spans.claim()
+            while not self._ended and not (self.extra and self._limit.surplus):
+                claim = self._file.ranges.claim()
                 if claim is None:
                     return
                 try:
                     self._attempt(claim)
                 finally:
-                    self._writer.spans.release(claim)
+                    self._file.ranges.release(claim)
         except (ClosedError, Interrupted):
             pass
-        except Exception as error:  # noqa: BLE001 - raised again by the thread that waits
+        except Exception as error:  # noqa: BLE001 - raised again by the thread of the fetcher
             self.error = error
         finally:
-            self._writer.news.set()
+            self._file.changed.set()
 
     def end(self) -> None:
-        """Stop at once and for good."""
+        """Close the connection and end the thread."""
         self._ended = True
-        self.leave()
+        self.drop()
 
-    def leave(self) -> None:
-        """Drop the connection; the next attempt asks the Hub again where the file is."""
-        self._left = True
+    def drop(self) -> None:
+        """Close the connection; the next attempt asks the Hub for the address again."""
+        self._dropped = True
         if self._socket is not None:
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
 
     def rate(self, after: float) -> float | None:
-        """Bytes a second since it was last told, if that is so many seconds ago."""
+        """Bytes a second since the last rate; None until ``after`` seconds have passed."""
         seconds = time.monotonic() - self._since
         if seconds < after or self._socket is None:
             return None
-        found = self._brought / seconds
-        self._since, self._brought = time.monotonic(), 0
+        found = self._received / seconds
+        self._since, self._received = time.monotonic(), 0
         return found
 
     def _attempt(self, claim: Claim) -> None:
-        """Fetch a claim, or as much of it as one request brings."""
+        """Fetch a claim, or the part of it that one request delivers."""
         try:
             self._fetch(claim)
             if claim.at < claim.end and not self._ended:
                 raise httpx2.RemoteProtocolError("the connection ended early")
-        except TROUBLE as error:
-            left, self._left = self._left, False
-            if left or self._ended:
+        except REQUEST_ERRORS as error:
+            dropped, self._dropped = self._dropped, False
+            if dropped or self._ended:
                 return
-            if isinstance(error, Refused) and error.status == 416:
+            if isinstance(error, StatusError) and error.status == 416:
                 raise ModelFileError(
-                    f"{self._job.entry.path} of {self._job.repo} is shorter where it is sent from "
-                    "than the Hub states; pull again later"
+                    f"{self._job.entry.path} of {self._job.repo} is shorter on the download "
+                    "server than the Hub states; pull again later"
                 ) from None
             if self.extra:
                 self.refused = self._ended = True
                 return
-            self._writer.patience.wait(error)
+            self._file.retry.wait(error)
         finally:
             self._socket = None
 
     def _fetch(self, claim: Claim) -> None:
-        writer, job = self._writer, self._job
-        end = claim.end if writer.shared else writer.spans.reach(claim)
+        target, job = self._file, self._job
+        end = claim.end if target.shared else target.ranges.reach(claim)
         asked = client.headers(start=claim.at, end=end if end < job.entry.size else None)
         place = api.url(job.repo, job.commit, job.entry.path)
-        self._since, self._brought, self._left = time.monotonic(), 0, False
+        self._since, self._received, self._dropped = time.monotonic(), 0, False
         with client.stream(place, asked) as response:
             stream = response.extensions.get("network_stream")
             self._socket = stream.get_extra_info("socket") if stream is not None else None
-            self._require_same(response, claim)
+            self._check_response(response, claim)
             position = claim.at
             for chunk in response.iter_raw():
-                self._brought += len(chunk)
+                self._received += len(chunk)
                 rest = memoryview(chunk)
                 while rest:
-                    written = writer.write(claim, rest)
+                    written = target.write(claim, rest)
                     position, rest = position + written, rest[written:]
-                    if claim.at != position:  # another connection has taken over from here on
+                    if claim.at != position:  # another connection took over the rest
                         return
-                    if claim.at >= claim.end and not writer.spans.extend(claim):
+                    if claim.at >= claim.end and not target.ranges.extend(claim):
                         return
 
-    def _require_same(self, response: httpx2.Response, claim: Claim) -> None:
-        """See that the answer is the part that was asked for, of the file that was looked up."""
+    def _check_response(self, response: httpx2.Response, claim: Claim) -> None:
+        """Check that the answer is the requested range of the expected file."""
         job = self._job
         for step in (*response.history, response):
             etag = step.headers.get("X-Linked-ETag", "").removeprefix("W/").strip('"')
@@ -194,14 +205,14 @@ class Connection(threading.Thread):
         if response.status_code == 206:
             found = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
             if found is None or int(found[1]) != claim.at:
-                raise httpx2.RemoteProtocolError("the server sends another part than was asked for")
+                raise httpx2.RemoteProtocolError("the server sends another range than requested")
             if found[2] not in {"*", str(job.entry.size)}:
                 raise ModelFileError(
-                    f"{job.entry.path} of {job.repo} has {found[2]} bytes where it is sent from, "
+                    f"{job.entry.path} of {job.repo} has {found[2]} bytes on the download server, "
                     f"not the {job.entry.size} that the Hub states; pull again later"
                 )
-            self._writer.ranged = True
+            self._file.ranged = True
         elif claim.at:
-            if self.extra or self._writer.ranged:
-                raise httpx2.RemoteProtocolError("the server ignores which part is asked for")
-            self._writer.restart(claim)
+            if self.extra or self._file.ranged:
+                raise httpx2.RemoteProtocolError("the server ignores range requests")
+            self._file.restart(claim)

@@ -1,9 +1,9 @@
-"""Downloads that continue where they stopped, verified, and put where everybody looks.
+"""Downloads that continue where they stopped, verified and stored in the Hugging Face cache.
 
 huggingface_hub starts a file again after an interruption; with gigabytes over a home line that is
-not good enough. Here bytes go into a partial file that outlives the process, under the hash that
-they must have in the end. Only a file with that hash becomes part of the Hugging Face cache, in one
-rename; from there on it is like any that huggingface_hub or llama.cpp fetched.
+not good enough. Here bytes go into a partial file that outlives the process and is named after the
+hash of the complete file. A file with that hash becomes part of the cache in one rename; from then
+on it is like any file that huggingface_hub or llama.cpp fetched.
 """
 
 from __future__ import annotations
@@ -18,54 +18,58 @@ import filelock
 
 from localspec.errors import Interrupted, LocalspecError, ModelFileError
 from localspec.models.hub import hf_cache
-from localspec.models.hub.collecting import Collector
-from localspec.models.hub.file_names import Entry
-from localspec.models.hub.jobs import Digest, Job, Progress, digest_of
-from localspec.models.hub.lanes import Lanes
+from localspec.models.hub.connection_limit import ConnectionLimit
+from localspec.models.hub.download_jobs import Digest, DownloadJob, DownloadProgress, digest_of
+from localspec.models.hub.file_fetcher import FileFetcher
+from localspec.models.hub.file_names import RepoFile
 
 _BLOCK = 1 << 20
-_LOCK_LOOK = 0.2
-"""Seconds between looks at a lock that another pull holds."""
+_LOCK_POLL = 0.2
+"""Seconds between attempts to take a lock that another pull holds."""
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP})
 
 
-def obtain(job: Job, progress: Progress, cancel: threading.Event, lanes: Lanes) -> Path:
-    """Have a file in the cache, whole; returns where it is.
+def obtain(
+    job: DownloadJob, progress: DownloadProgress, cancel: threading.Event, limit: ConnectionLimit
+) -> Path:
+    """Get a file into the cache, complete; returns its path there.
 
-    ``lanes`` says how many connections all files of the pull may have.
+    ``limit`` bounds the connections of all files of the pull.
 
     Raises:
-        ModelFileError: what the Hub serves is not what it promised.
-        LocalspecError: no room, no right to write, or see `localspec.models.hub.api`.
-        Interrupted: ``cancel`` was set. What has arrived is kept.
+        ModelFileError: the Hub serves another content than it states.
+        LocalspecError: the disk is full or may not be written, or see `localspec.models.hub.api`.
+        Interrupted: ``cancel`` was set; what has arrived stays.
     """
     entry = job.entry
     pointer = hf_cache.find_file(job.repo, entry.path, job.commit)
     if pointer is not None and is_whole(pointer, entry, progress, cancel):
         progress.state = "done"
-        with contextlib.suppress(OSError):  # a cache that is read-only still serves what it holds
-            _remember(job)
+        with contextlib.suppress(OSError):  # a read-only cache can still be read
+            _record_ref(job)
         return pointer
     with _writing(entry):
         part = hf_cache.partial(job.repo, entry.etag)
         part.parent.mkdir(parents=True, exist_ok=True)
-        # A repository without this folder counts as damaged for huggingface_hub.
+        # huggingface_hub regards a repository without this folder as damaged.
         (part.parent.parent / "snapshots").mkdir(exist_ok=True)
-        with _alone(job, progress, cancel):
+        with _locked(job, progress, cancel):
             blob = part.with_name(entry.etag)
             whole = blob.is_file() and is_whole(blob, entry, progress, cancel)
             if not whole:
-                _collect(job, part, progress, cancel, lanes)
+                _fetch(job, part, progress, cancel, limit)
             placed = hf_cache.place(
                 job.repo, job.commit, entry.path, entry.etag, None if whole else part
             )
-        _remember(job)
+        _record_ref(job)
     progress.state = "done"
     return placed
 
 
-def is_whole(path: Path, entry: Entry, progress: Progress, cancel: threading.Event) -> bool:
-    """Whether a file has the size and the hash that it must have.
+def is_whole(
+    path: Path, entry: RepoFile, progress: DownloadProgress, cancel: threading.Event
+) -> bool:
+    """Whether a file has the size and the hash that the Hub states.
 
     Raises:
         Interrupted: ``cancel`` was set.
@@ -78,57 +82,63 @@ def is_whole(path: Path, entry: Entry, progress: Progress, cancel: threading.Eve
     return digest.hexdigest() == entry.etag
 
 
-def _remember(job: Job) -> None:
-    """Note which commit the branch is.
+def _record_ref(job: DownloadJob) -> None:
+    """Record the commit of the branch.
 
-    llama.cpp sees no file of a repository without such a note. Where only a pinned commit was ever
-    asked for, that stands in for main until somebody asks what main is.
+    llama.cpp sees no file of a repository without such a record. Where only pinned commits were
+    pulled, one of them is recorded as main until main itself is looked up.
     """
     if job.branch is not None:
-        hf_cache.remember(job.repo, job.branch, job.commit)
+        hf_cache.write_ref(job.repo, job.branch, job.commit)
     elif hf_cache.ref(job.repo) is None:
-        hf_cache.remember(job.repo, "main", job.commit)
+        hf_cache.write_ref(job.repo, "main", job.commit)
 
 
-def _collect(
-    job: Job, part: Path, progress: Progress, cancel: threading.Event, lanes: Lanes
+def _fetch(
+    job: DownloadJob,
+    part: Path,
+    progress: DownloadProgress,
+    cancel: threading.Event,
+    limit: ConnectionLimit,
 ) -> None:
-    """Fill the partial file and see that it is what it must be.
+    """Fill the partial file and verify its hash.
 
-    A partial file that turns out wrong may have been wrong before: then once more from nothing.
+    Where a continued download has the wrong hash, it is fetched once more from the start.
     """
-    for attempt in ("continue", "afresh"):
-        found, continued = Collector(job, part, progress, cancel, lanes).collect()
+    for attempt in ("continue", "restart"):
+        found, continued = FileFetcher(job, part, progress, cancel, limit).fetch()
         if found == job.entry.etag:
             return
         part.unlink(missing_ok=True)
-        hf_cache.spans_file(part).unlink(missing_ok=True)
-        if attempt == "afresh" or not continued:
+        hf_cache.ranges_file(part).unlink(missing_ok=True)
+        if attempt == "restart" or not continued:
             raise ModelFileError(
-                f"what the Hub sends as {job.entry.path} of {job.repo} is not what it promises "
+                f"what the Hub sends as {job.entry.path} of {job.repo} is not what it states "
                 f"(its hash is {found[:12]}…, not {job.entry.etag[:12]}…); "
-                "nothing of it was kept, pull again later"
+                "the download was deleted, pull again later"
             )
     raise AssertionError("the second attempt returns or raises")
 
 
 @contextlib.contextmanager
-def _alone(job: Job, progress: Progress, cancel: threading.Event) -> Iterator[None]:
-    """Hold the lock of a file; another pull of it is waited for, and has then done the work."""
+def _locked(
+    job: DownloadJob, progress: DownloadProgress, cancel: threading.Event
+) -> Iterator[None]:
+    """Hold the lock of a file. Waits while another pull holds it."""
     path = hf_cache.lock(job.repo, job.entry.etag)
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = filelock.FileLock(path, mode=0o664)
     progress.state = "waiting"
     while True:
         try:
-            lock.acquire(timeout=_LOCK_LOOK)
+            lock.acquire(timeout=_LOCK_POLL)
             break
         except filelock.Timeout:
             if cancel.is_set():
                 raise Interrupted("interrupted") from None
         except (NotImplementedError, OSError) as error:
-            # Some network file systems know no locks. Two pulls then fetch a file twice, no worse:
-            # both write the same bytes to the same places, and it is whole when it is named.
+            # Some network file systems have no locks. Two pulls then fetch a file twice, which is
+            # harmless: both write the same bytes to the same places.
             if isinstance(error, OSError) and error.errno not in _NO_LOCKS:
                 raise
             break
@@ -139,15 +149,15 @@ def _alone(job: Job, progress: Progress, cancel: threading.Event) -> Iterator[No
 
 
 @contextlib.contextmanager
-def _writing(entry: Entry) -> Iterator[None]:
-    """Turn what a disk refuses into errors of ours."""
+def _writing(entry: RepoFile) -> Iterator[None]:
+    """Raise errors of the disk as LocalspecErrors that say what to do."""
     try:
         yield
     except OSError as error:
         cache = hf_cache.cache_folder()
         if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
             raise LocalspecError(
-                f"the disk is full while pulling {entry.path}; what has arrived is kept: make "
+                f"the disk is full while pulling {entry.path}; what has arrived stays: make "
                 f"room on the disk of {cache}, and pull again to continue"
             ) from None
         if error.errno in {errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST}:
@@ -156,12 +166,14 @@ def _writing(entry: Entry) -> Iterator[None]:
                 "to a folder that you may write to"
             ) from None
         raise LocalspecError(
-            f"cannot keep {entry.path} in {cache}: {error.strerror or error}"
+            f"cannot store {entry.path} in {cache}: {error.strerror or error}"
         ) from None
 
 
-def _hash_into(path: Path, digest: Digest, progress: Progress, cancel: threading.Event) -> int:
-    """Digest a file; returns its bytes."""
+def _hash_into(
+    path: Path, digest: Digest, progress: DownloadProgress, cancel: threading.Event
+) -> int:
+    """Hash a file; returns its bytes."""
     done = 0
     with path.open("rb") as file:
         while block := file.read(_BLOCK):

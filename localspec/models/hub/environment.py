@@ -1,4 +1,4 @@
-"""Switches of the environment that huggingface_hub documents, read as it reads them."""
+"""Environment variables of huggingface_hub, read in the same way."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _TRUE = frozenset({"1", "ON", "YES", "TRUE"})
 
 
 def is_true(name: str) -> bool:
-    """Whether a variable is set to yes."""
+    """Whether a variable is set to a true value."""
     return os.environ.get(name, "").upper() in _TRUE
 
 
@@ -19,7 +19,7 @@ def is_offline() -> bool:
 
 
 def host_of(address: str) -> str:
-    """The host of an address in lower case; empty if there is none."""
+    """Host of an address in lower case; empty if there is none."""
     try:
         return (urlsplit(address).hostname or "").lower()
     except ValueError:

@@ -7,9 +7,9 @@
                                         (huggingface_hub may put a link here, to a store
                                         that all repositories share under other hashes)
         snapshots/<commit>/<file>       a link to them
-        refs/main                       the commit that main was when it was last asked
+        refs/main                       the commit of main when the Hub was last asked
 
-llama.cpp, huggingface_hub and localspec share it, so nothing is fetched or kept twice.
+llama.cpp, huggingface_hub and localspec share it, so nothing is fetched or stored twice.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+from localspec.files.whole_file import replace_shared
 from localspec.models.hub.environment import is_true
-from localspec.models.hub.file_names import Candidate, Entry, candidates
+from localspec.models.hub.file_names import RepoFile, RepoModel, candidates
 from localspec.models.hub.links import HubRef
 
 PARTIAL_SUFFIX = ".localspec.incomplete"
-"""Of files that a pull has begun; huggingface_hub lists what ends in ``.incomplete`` as such."""
-_SPANS_SUFFIX = ".localspec.missing"
+"""Suffix of partial downloads; huggingface_hub lists what ends in ``.incomplete`` as incomplete."""
+_RANGES_SUFFIX = ".localspec.missing"
 _SHORTEST_COMMIT = 7
 _HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
@@ -46,7 +47,7 @@ def repo_folder(repo: str) -> Path:
 
 
 def repos() -> list[str]:
-    """Names of the model repositories of which something is here."""
+    """Names of the model repositories in the cache."""
     try:
         found = [path.name for path in cache_folder().iterdir() if path.is_dir()]
     except OSError:
@@ -59,7 +60,7 @@ def repos() -> list[str]:
 
 
 def snapshots(repo: str) -> list[Path]:
-    """Folders of the commits that are here: that of main first, then the newest."""
+    """Folders of the commits in the cache: main first, then the newest."""
     folder = repo_folder(repo)
     try:
         found = [path for path in (folder / "snapshots").iterdir() if path.is_dir()]
@@ -70,7 +71,7 @@ def snapshots(repo: str) -> list[Path]:
 
 
 def ref(repo: str, name: str = "main") -> str | None:
-    """The commit that a branch was when it was last asked; None if it never was."""
+    """The commit of a branch when the Hub was last asked; None if it never was."""
     try:
         return (repo_folder(repo) / "refs" / name).read_text(encoding="utf-8").strip()
     except OSError:
@@ -78,7 +79,7 @@ def ref(repo: str, name: str = "main") -> str | None:
 
 
 def commit_of(repo: str, revision: str) -> str | None:
-    """The commit here that a branch, tag or commit means, which may be shortened."""
+    """The commit in the cache that a branch, tag or (perhaps shortened) commit names."""
     noted = ref(repo, revision)
     if noted is not None or len(revision) < _SHORTEST_COMMIT:
         return noted
@@ -89,9 +90,9 @@ def commit_of(repo: str, revision: str) -> str | None:
 def find_file(
     repo: str, file: str, revision: str | None = None, sha256: str | None = None
 ) -> Path | None:
-    """A file of a repository; at any commit if none is given or if its hash is the right one.
+    """A file of a repository, at any commit if ``revision`` is None or ``sha256`` matches.
 
-    A file with that hash is also found where its name was changed.
+    With ``sha256``, a file that was renamed is found too.
     """
     pinned = repo_folder(repo) / "snapshots" / revision / file if revision else None
     if pinned is not None and pinned.is_file():
@@ -104,7 +105,7 @@ def find_file(
 
 
 def _renamed(repo: str, sha256: str) -> Path | None:
-    """A file with that content, whatever its name."""
+    """A file with that content under any name."""
     if not (repo_folder(repo) / "blobs" / sha256).is_file():
         return None
     for snapshot in snapshots(repo):
@@ -115,7 +116,7 @@ def _renamed(repo: str, sha256: str) -> Path | None:
 
 
 def in_snapshot(repo: str, path: Path) -> tuple[Path, str]:
-    """The folder of the commit that a file of the cache belongs to, and its path in there."""
+    """The snapshot folder of a file in the cache, and its path within."""
     top = repo_folder(repo) / "snapshots"
     commit, *steps = path.relative_to(top).parts
     return top / commit, "/".join(steps)
@@ -139,7 +140,7 @@ def is_hash(tag: str) -> bool:
 
 
 def cached_files(snapshot: Path) -> dict[str, int]:
-    """GGUF files of a snapshot that are whole enough to be there, with their bytes."""
+    """GGUF files of a snapshot whose content is there, with their sizes in bytes."""
     found = {}
     for path in sorted(snapshot.rglob("*.gguf")):
         if path.is_file():
@@ -147,39 +148,39 @@ def cached_files(snapshot: Path) -> dict[str, int]:
     return found
 
 
-def models(ref: HubRef) -> Iterator[tuple[Path, list[Candidate]]]:
+def models(ref: HubRef) -> Iterator[tuple[Path, list[RepoModel]]]:
     """Snapshots that a reference may mean, in the order of `snapshots`, and the models in each."""
     commit = None if ref.revision is None else commit_of(ref.repo, ref.revision)
     for snapshot in snapshots(ref.repo):
         if ref.revision is not None and snapshot.name != commit:
             continue
-        entries = [Entry(path, size) for path, size in cached_files(snapshot).items()]
+        entries = [RepoFile(path, size) for path, size in cached_files(snapshot).items()]
         yield snapshot, candidates(entries, ref)
 
 
 def partial(repo: str, tag: str) -> Path:
-    """Where a file is collected until it is whole.
+    """Path of the partial download of a blob.
 
-    In the cache itself, so that putting it in its place is a rename and not a copy of gigabytes.
+    It is in the cache itself, so that completing it is a rename and not a copy of gigabytes.
     """
     return repo_folder(repo) / "blobs" / (tag + PARTIAL_SUFFIX)
 
 
-def spans_file(part: Path) -> Path:
-    """Which bytes a partial file lacks, where that is more than its end."""
-    return part.with_name(part.name.removesuffix(PARTIAL_SUFFIX) + _SPANS_SUFFIX)
+def ranges_file(part: Path) -> Path:
+    """Path of the note on which ranges a partial file lacks, where it lacks more than its end."""
+    return part.with_name(part.name.removesuffix(PARTIAL_SUFFIX) + _RANGES_SUFFIX)
 
 
 def lock(repo: str, tag: str) -> Path:
-    """The lock that huggingface_hub takes for the same file."""
+    """Path of the lock that huggingface_hub takes for the same blob."""
     folder = repo_folder(repo)
     return folder.parent / ".locks" / folder.name / f"{tag}.lock"
 
 
 def place(repo: str, commit: str, file: str, tag: str, part: Path | None) -> Path:
-    """Make a whole file part of the cache, and return where it is to be opened.
+    """Add a complete file to the cache; returns the path to open.
 
-    ``part`` is what was collected; None if the blob is here and only the link is missing.
+    ``part`` is the downloaded file; None if the blob exists and only the link is missing.
 
     Raises:
         OSError: the cache cannot be written to.
@@ -191,10 +192,10 @@ def place(repo: str, commit: str, file: str, tag: str, part: Path | None) -> Pat
         try:
             part.replace(blob)
         except FileNotFoundError:
-            # Where locks do not hold, as on some network file systems, another pull was first.
+            # Without working locks, as on some network file systems, another pull may be first.
             if not blob.is_file():
                 raise
-        spans_file(part).unlink(missing_ok=True)
+        ranges_file(part).unlink(missing_ok=True)
     if pointer.is_symlink() and pointer.resolve() == blob.resolve():
         return pointer
     fresh = pointer.with_name(f".{pointer.name}.{uuid.uuid4().hex[:8]}")
@@ -202,14 +203,14 @@ def place(repo: str, commit: str, file: str, tag: str, part: Path | None) -> Pat
         return _without_link(blob, pointer, fresh, keep=part is None)
     try:
         fresh.symlink_to(os.path.relpath(blob, pointer.parent))
-    except OSError:  # a file system without links: huggingface_hub, too, then keeps the file there
+    except OSError:  # a file system without links; huggingface_hub stores the file there, too
         return _without_link(blob, pointer, fresh, keep=False)
     fresh.replace(pointer)
     return pointer
 
 
 def _without_link(blob: Path, pointer: Path, fresh: Path, *, keep: bool) -> Path:
-    """Put the bytes themselves in the snapshot; ``keep`` leaves the blob to others who link it."""
+    """Put the content itself into the snapshot; ``keep`` leaves the blob for other links to it."""
     if keep or blob.is_symlink():
         shutil.copyfile(blob, fresh)
         fresh.replace(pointer)
@@ -218,8 +219,8 @@ def _without_link(blob: Path, pointer: Path, fresh: Path, *, keep: bool) -> Path
     return pointer
 
 
-def remember(repo: str, name: str, commit: str) -> None:
-    """Write down which commit a branch is.
+def write_ref(repo: str, name: str, commit: str) -> None:
+    """Record the commit of a branch.
 
     Raises:
         OSError: the cache cannot be written to.
@@ -228,11 +229,9 @@ def remember(repo: str, name: str, commit: str) -> None:
         return
     path = repo_folder(repo) / "refs" / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.tmp")
-    fresh.write_text(commit, encoding="utf-8")
-    fresh.replace(path)
+    replace_shared(path, commit)
 
 
 def partials(repo: str) -> list[Path]:
-    """What interrupted pulls left of a repository's files."""
+    """Partial downloads of a repository's files."""
     return sorted((repo_folder(repo) / "blobs").glob("*" + PARTIAL_SUFFIX))

@@ -1,4 +1,4 @@
-"""Names and links of models on the Hub, as users type them or copy them from a browser.
+"""Parses names and links of models on the Hub, typed or copied from a browser.
 
 ::
 
@@ -27,20 +27,20 @@ _AT = re.compile(r"(?P<revision>refs/(?:pr|convert)/[^/:]+|[^/:]+)(?:/(?P<path>.
 _LONG_REVISION = re.compile(r"refs/(?:pr|convert|heads|tags)/[^/]+")
 _REVISION = re.compile(r"[\w][\w.+/-]{0,199}", re.ASCII)
 _KINDS = frozenset({"datasets", "spaces", "kernels", "buckets", "api", "docs", "collections"})
-"""First parts of addresses that are no user's name."""
+"""First parts of addresses that are not names of users."""
 _FILES = frozenset({"tree", "blob", "resolve", "raw", "blame", "commits"})
 MAIN = "main"
 
 
 @dataclass(frozen=True, slots=True)
 class HubRef:
-    """A model on the Hub as a user names it."""
+    """A model on the Hub by name."""
 
     repo: str
     tag: str | None = None
-    """A quantization, a file name, or a folder, which ends in a slash."""
+    """A quantization, a file name, or a folder with a slash at its end."""
     revision: str | None = None
-    """A branch, tag, commit or pull request; None is the main branch."""
+    """A branch, tag, commit or pull request; None for the main branch."""
 
     def __str__(self) -> str:
         at = "" if self.revision is None else f"@{self.revision}"
@@ -48,7 +48,7 @@ class HubRef:
 
 
 def parse_hub_ref(name: str) -> HubRef | None:
-    """A name of a model on the Hub; None if it cannot be one."""
+    """The model that a name or link stands for; None if it cannot be one of the Hub."""
     text = name.strip()
     scheme, mark, rest = text.partition("://")
     if mark and scheme.lower() == "hf":
@@ -62,13 +62,13 @@ def parse_hub_ref(name: str) -> HubRef | None:
 
 
 def _hosts() -> frozenset[str]:
-    """Hosts whose links are the Hub's: its own, and that of a mirror."""
+    """Hosts of the Hub: its own, and that of a mirror."""
     mirror = host_of(os.environ.get("HF_ENDPOINT", "").strip())
     return _HOSTS | {mirror} if mirror else _HOSTS
 
 
 def _plain(text: str) -> HubRef | None:
-    """Without a host: ``user/repo``, with ``@REVISION``, ``:QUANT`` or ``/FILE``."""
+    """Parse a name without a host: ``user/repo`` with ``@REVISION``, ``:QUANT`` or ``/FILE``."""
     found = _PLAIN.fullmatch(unquote(text).rstrip("/"))
     if found is None:
         return None
@@ -79,11 +79,11 @@ def _plain(text: str) -> HubRef | None:
             return None
         if parts["path"] and parts["path"].lower().endswith(".gguf"):
             revision, tag = parts["revision"], parts["path"]
-    return _wanted(found["repo"], tag, revision)
+    return _checked(found["repo"], tag, revision)
 
 
 def _link(address: str) -> HubRef | None:
-    """An address of a page or file; its query and fragment say nothing but a chosen file."""
+    """Parse the address of a page or file; its query matters only where it selects a file."""
     parts = urlsplit(address)
     steps = [step for step in parts.path.split("/") if step]
     if len(steps) < 2:
@@ -93,22 +93,22 @@ def _link(address: str) -> HubRef | None:
         return _plain(unquote(parts.path.strip("/")))
     kind = further[0] if further else ""
     if kind == "discussions" and len(further) > 1:
-        return _wanted(repo, None, f"refs/pr/{further[1]}")
+        return _checked(repo, None, f"refs/pr/{further[1]}")
     if kind == "commit" and len(further) > 1:
-        return _wanted(repo, None, further[1])
+        return _checked(repo, None, further[1])
     if kind not in _FILES:
-        return _wanted(repo, "/".join(unquote(step) for step in further) or None, None)
+        return _checked(repo, "/".join(unquote(step) for step in further) or None, None)
     revision, path = _split(further[1:])
     chosen = parse_qs(parts.query).get("show_file_info")
     if chosen:
         path = chosen[0]
     elif kind == "tree" and path:
         path += "/"
-    return _wanted(repo, path or None, revision)
+    return _checked(repo, path or None, revision)
 
 
 def _split(steps: list[str]) -> tuple[str | None, str]:
-    """Revision and path of what follows ``tree``, ``blob`` and the like."""
+    """Revision and path in the rest of an address after ``tree``, ``blob`` and the like."""
     if not steps:
         return None, ""
     if len(steps) > 2 and _LONG_REVISION.fullmatch("/".join(steps[:3])):
@@ -116,8 +116,8 @@ def _split(steps: list[str]) -> tuple[str | None, str]:
     return unquote(steps[0]), "/".join(unquote(step) for step in steps[1:])
 
 
-def _wanted(repo: str, tag: str | None, revision: str | None) -> HubRef | None:
-    """What is named, if all of it may be a name."""
+def _checked(repo: str, tag: str | None, revision: str | None) -> HubRef | None:
+    """The reference, if repository, tag and revision are valid names."""
     if not _REPO.fullmatch(repo) or ".." in repo or _kind(repo) in _KINDS:
         return None
     if ".." in (tag or "").split("/"):

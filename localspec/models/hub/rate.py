@@ -1,4 +1,4 @@
-"""How fast bytes arrive."""
+"""The rate of a download."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from collections import deque
 _WINDOW = 5.0
 """Seconds that a rate is averaged over."""
 _SHORTEST = 0.5
-"""Seconds before there is one."""
+"""Seconds before a rate is known."""
 
 
 class Rate:
-    """Told how many bytes have come so far, it knows how fast they come."""
+    """Bytes a second, from the number of bytes received so far."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, int]] = deque()
 
     def now(self, arrived: int) -> float | None:
-        """Bytes a second over the last seconds; None while unknown or at a standstill."""
+        """Bytes a second over the last seconds; None while unknown or where nothing arrives."""
         now = time.monotonic()
         self._seen.append((now, arrived))
         while now - self._seen[0][0] > _WINDOW and len(self._seen) > 2:

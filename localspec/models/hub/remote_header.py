@@ -1,46 +1,46 @@
-"""The header of a file of a repository, without the file."""
+"""Reads the header of a GGUF file on the Hub without fetching the file."""
 
 from __future__ import annotations
 
 from localspec.errors import ModelFileError
 from localspec.models.gguf.header import Header, parse_header, read_header
 from localspec.models.hub import api, hf_cache
-from localspec.models.hub.file_names import Entry
-from localspec.models.hub.waits import Waits
+from localspec.models.hub.file_names import RepoFile
+from localspec.models.hub.wait_notices import WaitNotices
 
-_MOST_REMEMBERED = 16
-_remembered: dict[tuple[api.Repo, Entry], Header] = {}
-"""Of this process, the oldest first: a plan that is made anew asks again."""
+_MOST_CACHED = 16
+_cached: dict[tuple[api.Repo, RepoFile], Header] = {}
+"""Headers that this process has read, the oldest first: a plan that is made again needs them."""
 
 
-def header_of(repo: api.Repo, entry: Entry, waits: Waits) -> Header:
-    """Read it from the file that is here, else over the line.
+def header_of(repo: api.Repo, entry: RepoFile, waits: WaitNotices) -> Header:
+    """The header, from the file in the cache or else from the Hub.
 
     Raises:
-        ModelFileError: it is no GGUF, or cut short on the Hub.
+        ModelFileError: the file is not a GGUF, or is cut short on the Hub.
         LocalspecError: the Hub cannot be reached.
-        Interrupted: ``waits`` ended it.
+        Interrupted: cancelled by ``waits``.
     """
     key = repo, entry
-    if key not in _remembered:
-        while len(_remembered) >= _MOST_REMEMBERED:
-            del _remembered[next(iter(_remembered))]
-        _remembered[key] = _read(repo, entry, waits)
-    return _remembered[key]
+    if key not in _cached:
+        while len(_cached) >= _MOST_CACHED:
+            del _cached[next(iter(_cached))]
+        _cached[key] = _read(repo, entry, waits)
+    return _cached[key]
 
 
-def _read(repo: api.Repo, entry: Entry, waits: Waits) -> Header:
+def _read(repo: api.Repo, entry: RepoFile, waits: WaitNotices) -> Header:
     local = hf_cache.find_file(repo.name, entry.path, repo.commit)
     if local is not None and local.stat().st_size == entry.size:
         try:
             return read_header(local)
-        except ModelFileError:  # damaged here: the pull that follows finds out and mends it
+        except ModelFileError:  # damaged in the cache: the pull that follows repairs it
             pass
     name = entry.path.rsplit("/", 1)[-1]
     header = parse_header(api.fetcher(repo, entry, waits), entry.size, name)
     if header.end > entry.size:
         raise ModelFileError(
-            f"{name} is cut short on the Hub: it has {entry.size} bytes of {header.end}; choose "
+            f"{name} is cut short on the Hub: it has {entry.size} of {header.end} bytes; choose "
             "another file or repository"
         )
     return header

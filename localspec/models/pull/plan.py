@@ -1,4 +1,4 @@
-"""A pull, decided but not begun: which files, how large, what to know about them."""
+"""A planned pull: the files, their sizes, and what the user should know about them."""
 
 from __future__ import annotations
 
@@ -6,84 +6,87 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from localspec.core.units import size
 from localspec.errors import LocalspecError, OutOfMemoryError
 from localspec.models.catalog.pair import NOT_STATED, Pair
 from localspec.models.gguf.header import Header
-from localspec.models.hub import api, hf_cache, spans
-from localspec.models.hub.file_names import Entry
-from localspec.models.hub.jobs import Job
+from localspec.models.hub import api, byte_ranges, hf_cache
+from localspec.models.hub.download_jobs import DownloadJob
+from localspec.models.hub.file_names import RepoFile
 from localspec.models.memory.fit import TOO_BIG
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A model of the pair: its files on the Hub, or a file that is here."""
+class PullPart:
+    """A model of the pair: files on the Hub, or a local file."""
 
     role: str
     """``target`` or ``draft``."""
     header: Header
     repo: api.Repo | None
-    entries: tuple[Entry, ...]
+    entries: tuple[RepoFile, ...]
     path: Path | None
-    """Of a file that is no part of the Hub's cache."""
+    """A local file outside the cache."""
     branch: str | None
 
     @property
     def n_bytes(self) -> int:
-        """Of all its files."""
+        """Bytes of all its files."""
         return self.header.size if self.repo is None else sum(e.size for e in self.entries)
 
     @property
     def where(self) -> str:
-        """For people."""
+        """Text for users."""
         return str(self.path) if self.repo is None else f"{self.repo.name} : {self.entries[0].path}"
 
     @property
-    def jobs(self) -> tuple[Job, ...]:
-        """What is to be had, shard by shard."""
+    def jobs(self) -> tuple[DownloadJob, ...]:
+        """The files to get, shard by shard."""
         if self.repo is None:
             return ()
-        return tuple(Job(self.repo.name, self.repo.commit, e, self.branch) for e in self.entries)
+        return tuple(
+            DownloadJob(self.repo.name, self.repo.commit, e, self.branch) for e in self.entries
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """A pull, decided but not begun."""
+class PullPlan:
+    """A pull before anything is fetched."""
 
     name: str
     draft_name: str | None
-    """What the person chose as draft; None leaves it to the catalogue."""
+    """The draft that the user chose; None leaves it to the catalogue."""
     pair: Pair | None
-    target: Part
-    draft: Part | None
+    target: PullPart
+    draft: PullPart | None
     verdict: str
     notices: tuple[str, ...]
     suggestion: str | None
-    """Name of a catalogue pair whose draft would fit; None if one is there, or none was found."""
+    """Name of a catalogue pair whose draft would fit; None if the pull has a draft or none fits."""
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[PullPart, ...]:
         """Target and draft."""
         return (self.target,) if self.draft is None else (self.target, self.draft)
 
     @property
-    def jobs(self) -> tuple[Job, ...]:
+    def jobs(self) -> tuple[DownloadJob, ...]:
         """All files."""
         return tuple(job for part in self.parts for job in part.jobs)
 
     @property
     def n_bytes(self) -> int:
-        """Of all files."""
+        """Bytes of all files."""
         return sum(part.n_bytes for part in self.parts)
 
     @property
     def missing(self) -> int:
-        """Bytes that are to be fetched, as far as sizes tell."""
+        """Bytes to fetch, judged by file sizes."""
         return sum(missing_bytes(job) for job in self.jobs)
 
     @property
     def licence(self) -> str:
-        """What catalogue, repository or file say, in this order."""
+        """Licence by the catalogue, the repository or the file, in this order."""
         if self.pair is not None and self.pair.licence != NOT_STATED:
             return self.pair.licence
         repo = self.target.repo
@@ -91,12 +94,12 @@ class Plan:
 
     @property
     def gated(self) -> bool:
-        """Whether terms had to be accepted for a file."""
+        """Whether a repository requires that terms are accepted."""
         return any(part.repo is not None and part.repo.gated for part in self.parts)
 
 
-def missing_bytes(job: Job) -> int:
-    """Bytes of a file that are not here yet."""
+def missing_bytes(job: DownloadJob) -> int:
+    """Bytes of a file that are still to be fetched."""
     pointer = hf_cache.find_file(job.repo, job.entry.path, job.commit)
     blob = hf_cache.repo_folder(job.repo) / "blobs" / job.entry.etag
     if any(
@@ -105,25 +108,25 @@ def missing_bytes(job: Job) -> int:
     ):
         return 0
     part = hf_cache.partial(job.repo, job.entry.etag)
-    missing = spans.read(hf_cache.spans_file(part), part, job.entry.size)
+    missing = byte_ranges.read(hf_cache.ranges_file(part), part, job.entry.size)
     return job.entry.size if missing is None else sum(end - start for start, end in missing)
 
 
-def require_memory(plan: Plan) -> None:
-    """Refuse what could never be loaded here.
+def require_memory(plan: PullPlan) -> None:
+    """Check that the files can be loaded on this machine.
 
     Raises:
-        OutOfMemoryError: by the sizes of its files it is too big.
+        OutOfMemoryError: their sizes exceed its memory.
     """
     if plan.verdict == TOO_BIG:
         raise OutOfMemoryError(
-            f"{plan.name} ({_gb(plan.n_bytes)}) is too big for the memory of this machine; "
+            f"{plan.name} ({size(plan.n_bytes)}) is too big for the memory of this machine; "
             "`localspec models` shows what fits, `localspec pull --force` pulls it all the same"
         )
 
 
-def require_room(plan: Plan) -> None:
-    """Refuse what the disk has no room for.
+def require_room(plan: PullPlan) -> None:
+    """Check that the disk has room for the missing bytes.
 
     Raises:
         LocalspecError: with the numbers.
@@ -131,18 +134,14 @@ def require_room(plan: Plan) -> None:
     folder, free = disk()
     if plan.missing > free:
         raise LocalspecError(
-            f"{plan.name} needs {_gb(plan.missing)} more, and the disk of {folder} has "
-            f"{_gb(free)} free; make room, or move the cache with HF_HOME"
+            f"{plan.name} needs {size(plan.missing)} more, and the disk of {folder} has "
+            f"{size(free)} free; make room, or move the cache with HF_HOME"
         )
 
 
 def disk() -> tuple[Path, int]:
-    """The folder of the cache, or the nearest one that is there, and its free bytes."""
+    """The folder of the cache or its nearest existing parent, and the free bytes of its disk."""
     folder = hf_cache.cache_folder()
     while not folder.is_dir() and folder.parent != folder:
         folder = folder.parent
     return folder, shutil.disk_usage(folder).free
-
-
-def _gb(n: int) -> str:
-    return f"{n / 1e9:.1f} GB" if n >= 10**8 else f"{n / 1e6:.1f} MB"

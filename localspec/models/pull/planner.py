@@ -1,4 +1,4 @@
-"""From what a person names to a pull: chosen, looked into and checked, before gigabytes flow."""
+"""Plans a pull: chooses files, reads their headers and checks that they match."""
 
 from __future__ import annotations
 
@@ -31,48 +31,49 @@ from localspec.models.catalog.resolve import NO_DRAFT
 from localspec.models.compat import heads
 from localspec.models.compat.vocabularies import vocabulary_mismatch
 from localspec.models.gguf.header import read_header
+from localspec.models.gguf.shards import shard_names
 from localspec.models.gguf.vocabulary import HeaderVocabulary, require_text_model
 from localspec.models.hub import api, file_names, hf_cache
-from localspec.models.hub.file_names import Entry
+from localspec.models.hub.error_messages import RevisionGoneError
+from localspec.models.hub.file_names import RepoFile
 from localspec.models.hub.links import MAIN, HubRef
-from localspec.models.hub.refusals import RevisionGoneError
 from localspec.models.hub.remote_header import header_of
-from localspec.models.hub.waits import Waits
+from localspec.models.hub.wait_notices import WaitNotices
 from localspec.models.memory.fit import quick_verdict
-from localspec.models.pull.plan import Part, Plan
+from localspec.models.pull.plan import PullPart, PullPlan
 
 _SMALLER = 3
 """A draft should be this many times smaller than its target at least."""
 _MOST_SUGGESTIONS = 3
-"""Headers to read when looking for a draft; each is a few megabytes."""
+"""Headers to read in search of a draft; each is a few megabytes."""
 
 
-def prepare(name: str, draft: str | None, waits: Waits | None = None) -> Plan:
-    """Decide what to pull and see that it belongs together; a few megabytes of headers are read.
+def prepare(name: str, draft: str | None, waits: WaitNotices | None = None) -> PullPlan:
+    """Plan a pull and check that target and draft match; reads a few megabytes of headers.
 
-    ``waits`` is told where the Hub makes us wait, and may end it.
+    ``waits`` is notified where the Hub asks to wait, and may cancel.
 
     Raises:
-        UsageError: there is nothing to pull, or more than one file is meant.
+        UsageError: an empty name, or one that matches several files.
         ModelNotFoundError: no such name, repository, file or quantization.
         AccessError: gated, private, or a token refused.
-        DraftIncompatibleError: the draft speaks another vocabulary.
-        ModelFileError: what the Hub has is not what the catalogue pins, or no GGUF.
-        UnsupportedModelError: it is no text model.
+        DraftIncompatibleError: the draft cannot draft for the target.
+        ModelFileError: the Hub's file is not the pinned one, or not a GGUF.
+        UnsupportedModelError: it is not a text model.
         LocalspecError: the Hub cannot be reached.
-        Interrupted: ``waits`` ended it.
+        Interrupted: cancelled by ``waits``.
     """
-    return _Planner(name, draft, waits or Waits()).plan()
+    return _Planner(name, draft, waits or WaitNotices()).plan()
 
 
 @dataclass
 class _Planner:
     name: str
     draft: str | None
-    waits: Waits
+    waits: WaitNotices
     notices: list[str] = field(default_factory=list)
 
-    def plan(self) -> Plan:
+    def plan(self) -> PullPlan:
         ref = reference(self.name)
         pair = ref.pair if isinstance(ref, PairRef) else None
         target = self.part("target", _source(self.name, ref))
@@ -86,7 +87,7 @@ class _Planner:
         carried = heads.carries_mtp(target.header)
         if draft is None and self.draft is None and pair is None and not carried:
             suggestion = self.suggest(target)
-        return Plan(
+        return PullPlan(
             name=self.name,
             draft_name=self.draft,
             pair=pair,
@@ -97,7 +98,7 @@ class _Planner:
             suggestion=suggestion,
         )
 
-    def draft_part(self, pair: Pair | None) -> Part | None:
+    def draft_part(self, pair: Pair | None) -> PullPart | None:
         if self.draft == NO_DRAFT:
             return None
         if self.draft is not None:
@@ -109,14 +110,14 @@ class _Planner:
             return None
         return None if pair.draft is None else self.part("draft", pair.draft)
 
-    def note_head(self, target: Part, pair: Pair) -> None:
-        """Say that the head is missing which a file of the catalogue is to carry."""
+    def note_head(self, target: PullPart, pair: Pair) -> None:
+        """Note where a target of the catalogue lacks the head that it should carry."""
         header = target.header
         if pair.drafting == MTP_EMBEDDED and header.shards == 1 and not heads.carries_mtp(header):
             why = heads.mtp_problem(header) or f"{header.name} carries no such layer"
-            self.notices.append(f"{pair.name} is to bring a layer for drafting: {why}")
+            self.notices.append(f"{pair.name} should carry a layer for drafting: {why}")
 
-    def require_match(self, target: Part, draft: Part) -> None:
+    def require_match(self, target: PullPart, draft: PullPart) -> None:
         mismatch = heads.why_incompatible(target.header, draft.header)
         if mismatch is not None:
             raise DraftIncompatibleError(
@@ -124,10 +125,10 @@ class _Planner:
                 "was fetched (--draft none pulls the target alone)"
             )
 
-    def part(self, role: str, source: PairFile | HubRef) -> Part:
+    def part(self, role: str, source: PairFile | HubRef) -> PullPart:
         if isinstance(source, LocalFile):
             header = read_header(source.path)
-            return Part(role, header, None, (), source.path, None)
+            return PullPart(role, header, None, (), source.path, None)
         if isinstance(source, HubFile):
             repo, entry = self.pinned(source)
             branch = None if source.revision else MAIN
@@ -135,13 +136,13 @@ class _Planner:
                 self.note_drift(repo, entry, branch)
             this = HubRef(repo.name, entry.path)
             whole = file_names.choose(this, file_names.candidates(repo.entries, this))
-            return Part(
+            return PullPart(
                 role, header_of(repo, whole.first, self.waits), repo, whole.entries, None, branch
             )
         return self.chosen(role, source)
 
-    def chosen(self, role: str, wanted: HubRef) -> Part:
-        """The model that a user's words mean; names that lie are found out by their headers."""
+    def chosen(self, role: str, wanted: HubRef) -> PullPart:
+        """The model that a reference names; files that are not models are skipped."""
         repo = api.look_up(wanted.repo, wanted.revision, self.waits)
         found = file_names.candidates(repo.entries, wanted)
         asked = wanted.revision or MAIN
@@ -160,10 +161,10 @@ class _Planner:
             else:
                 if branch is not None:
                     self.note_drift(repo, candidate.first, branch)
-                return Part(role, header, repo, candidate.entries, None, branch)
+                return PullPart(role, header, repo, candidate.entries, None, branch)
 
-    def note_drift(self, repo: api.Repo, entry: Entry, branch: str) -> None:
-        """Say that a file was replaced since it was pulled."""
+    def note_drift(self, repo: api.Repo, entry: RepoFile, branch: str) -> None:
+        """Note where a file was replaced on the Hub since it was pulled."""
         before = hf_cache.ref(repo.name, branch)
         if before is None or before == repo.commit:
             return
@@ -175,8 +176,8 @@ class _Planner:
                 "fetched, and the old one stays in the cache (`hf cache prune` drops it)"
             )
 
-    def pinned(self, file: HubFile) -> tuple[api.Repo, Entry]:
-        """A file of the catalogue, which must be the one that the catalogue means."""
+    def pinned(self, file: HubFile) -> tuple[api.Repo, RepoFile]:
+        """A file of the catalogue, checked against its pinned commit and hash."""
         try:
             repo = api.look_up(file.repo, file.revision, self.waits)
         except RevisionGoneError:
@@ -189,7 +190,7 @@ class _Planner:
                     f"{file.repo}:{file.file} unpinned"
                 ) from None
             self.notices.append(
-                f"{file.repo} was rewritten; the same file is taken from it as it is now"
+                f"{file.repo} was rewritten; the same file is taken from its present commit"
             )
             return repo, entry
         entry = repo.entry(file.file)
@@ -201,16 +202,16 @@ class _Planner:
                 f"{file.file} of {file.repo} is no longer the file that models.toml pins (sha256 "
                 f"{(entry.etag)[:12]}…, not {file.sha256[:12]}…); nothing was fetched"
             )
-        alone = len(file_names.shard_names(file.file)) == 1
+        alone = len(shard_names(file.file)) == 1
         if alone and file.n_bytes is not None and entry.size != file.n_bytes:
             self.notices.append(
-                f"{file.file} has {entry.size} bytes, not the {file.n_bytes} that were seen: the "
+                f"{file.file} has {entry.size} bytes, not {file.n_bytes} as before: the "
                 "repository has replaced it"
             )
         return repo, entry
 
-    def suggest(self, target: Part) -> str | None:
-        """A pair of the catalogue whose draft has the vocabulary of this target."""
+    def suggest(self, target: PullPart) -> str | None:
+        """Name of a catalogue pair whose draft has the target's vocabulary; None if none has."""
         tried: set[PairFile] = set()
         for pair in catalog().values():
             file = pair.draft if pair.drafting == DRAFT_MODEL else None
@@ -222,7 +223,7 @@ class _Planner:
             tried.add(file)
             try:
                 part = self.part("draft", file)
-            except LocalspecError:  # a suggestion that cannot be had is none
+            except LocalspecError:  # not available, so not suggested
                 continue
             ours, theirs = HeaderVocabulary(target.header), HeaderVocabulary(part.header)
             if vocabulary_mismatch(ours, theirs) is None:

@@ -1,9 +1,9 @@
-"""A pull in a process of its own, for interfaces: what it says, and the process itself.
+"""A pull in a separate process, for interfaces: its messages, and the process itself.
 
 ``python -m localspec.models.pull.process [--force] NAME [DRAFT]`` writes one JSON object a line:
-`Waiting` where the Hub asks to wait, `Planned`, then `Going` a few times a second, then `Pulled` or
-`Refused`. It stops, and keeps what
-has arrived, when its stdin ends: because somebody closed it, or because whoever started it is gone.
+`PullWaiting` where the Hub asks to wait, `PullPlanned`, then `PullProgress` a few times a second,
+then `PullDone` or `PullFailed`. It stops, and keeps what has arrived, when its stdin ends: the
+interface closed it, or is gone.
 """
 
 from __future__ import annotations
@@ -18,119 +18,121 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from localspec.errors import Interrupted, LocalspecError
-from localspec.models.hub.jobs import Progress
-from localspec.models.hub.waits import Waits, in_words
+from localspec.models.hub.download_jobs import DownloadProgress
+from localspec.models.hub.wait_notices import WaitNotices, wait_text
 
 _FORCE = "--force"
-"""Pulls even what is too big for this machine."""
-_TOLD_EVERY = 0.25
-"""Seconds."""
+"""Flag that pulls even models too big for this machine."""
+_REPORT_EVERY = 0.25
+"""Seconds between reports of the progress."""
 _GRACE = 1.5
-"""Seconds from the wish to stop to the end, whatever hangs."""
+"""Seconds from the end of stdin to a forced exit."""
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
-    """It is decided what to fetch, and it belongs together."""
+class PullPlanned:
+    """The files to fetch are chosen and checked."""
 
     n_bytes: int
     missing: int
-    """Bytes that are not here yet."""
+    """Bytes to fetch."""
     licence: str
     notices: tuple[str, ...]
     suggestion: str | None
-    """Name of a pair whose draft would fit; None if there is none, or one is part of this."""
+    """Name of a pair whose draft would fit; None if the pull has a draft or none fits."""
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
-    """Nothing is decided yet, because the Hub is to be asked again after a while."""
+class PullWaiting:
+    """Planning waits because the Hub asks to wait."""
 
     why: str
-    """With the seconds that are left; empty when it is asked again."""
+    """The reason with the seconds left; empty when the wait is over."""
 
 
 @dataclass(frozen=True, slots=True)
-class Going:
-    """How far it is."""
+class PullProgress:
+    """Progress of the downloads."""
 
     done: int
-    """Bytes that are here."""
+    """Bytes on disk."""
     total: int
     fetched: int
-    """Bytes that came over the line."""
+    """Bytes received."""
     checking: bool
-    """Whether all it does is to check what is here."""
+    """Whether nothing is fetched at the moment, only hashed."""
     pause: str = ""
-    """Why nothing comes, and for how long still; empty while something does."""
+    """Why nothing arrives and for how much longer; empty while bytes arrive."""
 
 
 @dataclass(frozen=True, slots=True)
-class Pulled:
-    """All is here and whole."""
+class PullDone:
+    """All files are complete."""
 
     fetched: int
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """It cannot go on."""
+class PullFailed:
+    """The pull has failed or was stopped."""
 
     line: str
     stopped: bool
-    """Whether somebody wanted it so."""
+    """Whether the user stopped it."""
 
 
-Said = Waiting | Planned | Going | Pulled | Refused
-_KINDS: dict[str, type[Said]] = {t.__name__: t for t in (Waiting, Planned, Going, Pulled, Refused)}
+PullEvent = PullWaiting | PullPlanned | PullProgress | PullDone | PullFailed
+_KINDS: dict[str, type[PullEvent]] = {
+    t.__name__: t for t in (PullWaiting, PullPlanned, PullProgress, PullDone, PullFailed)
+}
 
 
 def arguments(name: str, draft: str | None, *, force: bool) -> list[str]:
-    """What the process is called with."""
+    """Arguments of the process."""
     return [*([_FORCE] if force else []), name, *([draft] if draft is not None else [])]
 
 
-def encode(said: Said) -> bytes:
-    """A line."""
-    facts = {"said": type(said).__name__, **dataclasses.asdict(said)}
+def encode(event: PullEvent) -> bytes:
+    """One line of the protocol."""
+    facts = {"event": type(event).__name__, **dataclasses.asdict(event)}
     return json.dumps(facts).encode() + b"\n"
 
 
-def decode(line: bytes) -> Said:
-    """What a line says.
+def decode(line: bytes) -> PullEvent:
+    """The event of a line.
 
     Raises:
-        LocalspecError: it is none of ours.
+        LocalspecError: the line is not one of this protocol.
     """
     try:
         facts = json.loads(line)
-        kind = _KINDS[facts.pop("said")]
-        if kind is Planned:
+        kind = _KINDS[facts.pop("event")]
+        if kind is PullPlanned:
             facts["notices"] = tuple(facts["notices"])
         return kind(**facts)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         shown = line.decode("utf-8", "replace").strip()
-        raise LocalspecError(f"the pull said something odd: {shown[:200]}") from None
+        raise LocalspecError(f"the pull process wrote an unknown line: {shown[:200]}") from None
 
 
-class _Teller:
-    """Says on stdout how far the files are, not too often."""
+class _Reporter:
+    """Writes events to stdout; progress at most every `_REPORT_EVERY` seconds."""
 
     def __init__(self) -> None:
         self._last = 0.0
 
-    def say(self, said: Said) -> None:
-        sys.stdout.buffer.write(encode(said))
+    def write(self, event: PullEvent) -> None:
+        sys.stdout.buffer.write(encode(event))
         sys.stdout.buffer.flush()
 
-    def __call__(self, files: Sequence[Progress]) -> None:
+    def __call__(self, files: Sequence[DownloadProgress]) -> None:
         now = time.monotonic()
-        if now - self._last < _TOLD_EVERY:
+        if now - self._last < _REPORT_EVERY:
             return
         self._last = now
         busy = {file.state for file in files if file.state != "done"}
-        self.say(
-            Going(
+        self.write(
+            PullProgress(
                 sum(file.done for file in files),
                 sum(file.size for file in files),
                 sum(file.fetched for file in files),
@@ -140,24 +142,24 @@ class _Teller:
         )
 
 
-class _Told(Waits):
-    """Waits that are told to whoever reads."""
+class _ReportedWaits(WaitNotices):
+    """Reports waits to the interface."""
 
-    def __init__(self, teller: _Teller, stop: threading.Event) -> None:
+    def __init__(self, reporter: _Reporter, stop: threading.Event) -> None:
         super().__init__(stop)
-        self._teller = teller
+        self._reporter = reporter
 
     def show(self, why: str, left: float) -> None:
-        """Say it."""
-        self._teller.say(Waiting(in_words(why, left)))
+        """Report a wait."""
+        self._reporter.write(PullWaiting(wait_text(why, left)))
 
     def clear(self) -> None:
-        """Say that it is over."""
-        self._teller.say(Waiting(""))
+        """Report the end of a wait."""
+        self._reporter.write(PullWaiting(""))
 
 
 def _pull(
-    name: str, draft: str | None, teller: _Teller, stop: threading.Event, *, force: bool
+    name: str, draft: str | None, reporter: _Reporter, stop: threading.Event, *, force: bool
 ) -> None:
     from localspec.models.hub.environment import is_offline
     from localspec.models.pull.plan import require_memory, require_room
@@ -166,36 +168,36 @@ def _pull(
 
     if is_offline():
         raise LocalspecError(f"HF_HUB_OFFLINE is set, so {name} cannot be pulled")
-    plan = prepare(name, draft, _Told(teller, stop))
-    planned = Planned(plan.n_bytes, plan.missing, plan.licence, plan.notices, plan.suggestion)
-    teller.say(planned)
+    plan = prepare(name, draft, _ReportedWaits(reporter, stop))
+    planned = PullPlanned(plan.n_bytes, plan.missing, plan.licence, plan.notices, plan.suggestion)
+    reporter.write(planned)
     if not force:
         require_memory(plan)
     require_room(plan)
-    teller.say(Pulled(obtain_all(plan.jobs, teller, stop.is_set).fetched))
+    reporter.write(PullDone(obtain_all(plan.jobs, reporter, stop.is_set).fetched))
 
 
-def _stop_at_end_of_stdin(stop: threading.Event, teller: _Teller) -> None:
-    # Not by sys.stdin: the lock of its buffer, held here, would abort the interpreter at its end.
+def _stop_at_end_of_stdin(stop: threading.Event, reporter: _Reporter) -> None:
+    # Not by sys.stdin: the lock of its buffer, held by this thread, aborts the interpreter at exit.
     while os.read(sys.stdin.fileno(), 1):
         pass
     stop.set()
     time.sleep(_GRACE)
-    # Still here: a question to the Hub hangs. Whatever has arrived is on disk.
+    # Still running: a request to the Hub hangs. What has arrived is on disk.
     error = Interrupted("interrupted")
-    teller.say(Refused(str(error), stopped=True))
+    reporter.write(PullFailed(str(error), stopped=True))
     os._exit(error.exit_code)
 
 
 def main(words: Sequence[str]) -> int:
-    """Pull what the words name; the exit status."""
+    """Pull as the arguments say; returns the exit status."""
     name, *draft = (word for word in words if word != _FORCE)
-    stop, teller = threading.Event(), _Teller()
-    threading.Thread(target=_stop_at_end_of_stdin, args=(stop, teller), daemon=True).start()
+    stop, reporter = threading.Event(), _Reporter()
+    threading.Thread(target=_stop_at_end_of_stdin, args=(stop, reporter), daemon=True).start()
     try:
-        _pull(name, draft[0] if draft else None, teller, stop, force=_FORCE in words)
+        _pull(name, draft[0] if draft else None, reporter, stop, force=_FORCE in words)
     except LocalspecError as error:
-        teller.say(Refused(str(error), isinstance(error, Interrupted)))
+        reporter.write(PullFailed(str(error), isinstance(error, Interrupted)))
         return error.exit_code
     return 0
 

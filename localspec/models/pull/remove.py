@@ -1,4 +1,4 @@
-"""What removing a pair would free, and doing it. Never a file that anything else needs."""
+"""Removes models from the cache, except for files that other models need."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ from localspec.models.hub.links import HubRef
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """Files of the cache that would go, and why others would stay."""
+    """Files of the cache to remove, and why others stay."""
 
     files: tuple[Path, ...]
     partials: tuple[Path, ...]
-    """What interrupted pulls left of them."""
+    """Their partial downloads."""
     freed: int
-    """Bytes; less than the files have where their content is shared."""
+    """Bytes that become free; content that other files share stays."""
     kept: tuple[str, ...]
-    """One line for each file that stays."""
+    """One line about each file that stays."""
     strategy: DeleteCacheStrategy | None
 
     def carry_out(self) -> None:
-        """Remove them.
+        """Remove the files.
 
         Raises:
-            OSError: one cannot be removed.
+            OSError: a file cannot be removed.
         """
         if self.strategy is not None:
             self.strategy.execute()
         for path in self.partials:
             path.unlink(missing_ok=True)
-            hf_cache.spans_file(path).unlink(missing_ok=True)
+            hf_cache.ranges_file(path).unlink(missing_ok=True)
 
 
 def plan_removal(name: str) -> Removal:
-    """What ``name`` stands for in the cache.
+    """The files that ``name`` stands for in the cache.
 
     Raises:
-        UsageError: it names files that localspec did not fetch and will not delete.
-        ModelNotFoundError: no such name, or nothing of it is here.
+        UsageError: ``name`` is a file that localspec did not fetch.
+        ModelNotFoundError: no such name, or nothing of it is in the cache.
     """
     ref = reference(name)
     if isinstance(ref, PairRef):
@@ -72,7 +72,7 @@ def plan_removal(name: str) -> Removal:
 
 
 def _of_pair(pair: Pair) -> tuple[list[Path], list[str]]:
-    """Files of a catalogue pair, and lines about those that another pair here needs."""
+    """Files of a catalogue pair, and lines about those that another installed pair needs."""
     if not any(isinstance(file, HubFile) for file in pair.files):
         raise UsageError(
             f"the files of {pair.name!r} were not pulled: {pair.target.where}; remove them yourself"
@@ -113,7 +113,7 @@ def _of_hub(ref: HubRef) -> list[Path]:
 
 
 def _strategy(paths: list[Path]) -> DeleteCacheStrategy | None:
-    """huggingface_hub knows what else needs the content of these files."""
+    """The deletion by huggingface_hub, which keeps content that other files share."""
     if not paths:
         return None
     cache = scan_cache_dir(hf_cache.cache_folder())

@@ -1,4 +1,4 @@
-"""Several downloads at once, and the check of what is already here."""
+"""Runs several downloads at once, and verifies files that are in the cache."""
 
 from __future__ import annotations
 
@@ -12,77 +12,79 @@ from pathlib import Path
 from localspec.errors import Interrupted
 from localspec.models.catalog.pair import HubFile
 from localspec.models.hub import hf_cache
+from localspec.models.hub.connection_limit import ConnectionLimit
 from localspec.models.hub.download import is_whole, obtain
-from localspec.models.hub.file_names import Entry
-from localspec.models.hub.jobs import Job, Progress
-from localspec.models.hub.lanes import Lanes
+from localspec.models.hub.download_jobs import DownloadJob, DownloadProgress
+from localspec.models.hub.file_names import RepoFile
 
 _AT_ONCE = 4
-"""Files; more connections are for `localspec.models.hub.lanes` to decide."""
+"""Files; `localspec.models.hub.connection_limit` decides about more connections."""
 _TICK = 0.1
 _PATIENCE = 3.0
-"""Seconds for the other files to stop when one has failed."""
+"""Seconds for the other downloads to stop after one has failed."""
 _STOP_PATIENCE = 1.0
-"""The same when the user stops them; what hangs longer is left to end with the program."""
+"""The same after the user stopped them; a hanging thread ends with the program."""
 
-Watch = Callable[[Sequence[Progress]], None]
-"""Called about ten times a second, to show how far things are."""
+Watch = Callable[[Sequence[DownloadProgress]], None]
+"""Called about ten times a second to show the progress."""
 
 
 @dataclass(frozen=True, slots=True)
-class Obtained:
-    """Files that are here now."""
+class Fetched:
+    """The files of a finished pull."""
 
     paths: tuple[Path, ...]
     fetched: int
-    """Bytes that came over the line."""
+    """Bytes received."""
 
 
-def obtain_all(jobs: Sequence[Job], watch: Watch, stopped: Callable[[], bool]) -> Obtained:
-    """Have all files, several at once; paths are in the order of the jobs.
+def obtain_all(jobs: Sequence[DownloadJob], watch: Watch, stopped: Callable[[], bool]) -> Fetched:
+    """Get all files, several at once; paths are in the order of the jobs.
 
     Raises:
-        Interrupted: ``stopped`` said so. What has arrived is kept.
-        LocalspecError: the first that went wrong with any of them.
+        Interrupted: ``stopped`` returned True; what has arrived stays.
+        LocalspecError: the first error of a download.
     """
-    bars = [Progress(job.entry.path.rsplit("/", 1)[-1], job.entry.size) for job in jobs]
+    bars = [DownloadProgress(job.entry.path.rsplit("/", 1)[-1], job.entry.size) for job in jobs]
     found: dict[int, Path] = {}
-    lanes = Lanes()
+    limit = ConnectionLimit()
 
-    def have(index: int, cancel: threading.Event) -> None:
-        found[index] = obtain(jobs[index], bars[index], cancel, lanes)
+    def get(index: int, cancel: threading.Event) -> None:
+        found[index] = obtain(jobs[index], bars[index], cancel, limit)
 
-    _in_threads(len(jobs), have, lambda: watch(bars), stopped)
-    return Obtained(tuple(found[i] for i in range(len(jobs))), sum(bar.fetched for bar in bars))
+    _in_threads(len(jobs), get, lambda: watch(bars), stopped)
+    return Fetched(tuple(found[i] for i in range(len(jobs))), sum(bar.fetched for bar in bars))
 
 
 def is_here(file: HubFile, watch: Watch, stopped: Callable[[], bool]) -> Path | None:
-    """The file in the cache if it and its shards are there and whole, without asking the Hub.
+    """The file in the cache, if it and its shards are there with the right hashes; never connects.
 
     Raises:
-        Interrupted: ``stopped`` said so.
+        Interrupted: ``stopped`` returned True.
     """
     paths = file.paths()
     alone = len(paths) == 1
     entries = [_expected(file, p, first=i == 0, alone=alone) for i, p in enumerate(paths)]
-    bars = [Progress(path.name, entry.size) for path, entry in zip(paths, entries, strict=True)]
+    bars = [
+        DownloadProgress(path.name, entry.size) for path, entry in zip(paths, entries, strict=True)
+    ]
     whole: list[bool] = []
 
-    def look(index: int, cancel: threading.Event) -> None:
-        if hf_cache.is_hash(entries[index].etag):  # else it is not kept under its hash
+    def verify(index: int, cancel: threading.Event) -> None:
+        if hf_cache.is_hash(entries[index].etag):  # else its hash is not known
             whole.append(is_whole(paths[index], entries[index], bars[index], cancel))
         bars[index].state = "done"
 
-    _in_threads(len(paths), look, lambda: watch(bars), stopped)
+    _in_threads(len(paths), verify, lambda: watch(bars), stopped)
     return paths[0] if paths and all(whole) else None
 
 
-def _expected(file: HubFile, path: Path, *, first: bool, alone: bool) -> Entry:
-    """What a cached file must be: the one that is pinned, or what its blob's name says."""
+def _expected(file: HubFile, path: Path, *, first: bool, alone: bool) -> RepoFile:
+    """Size and hash that a cached file must have: the pinned ones, or those by its blob's name."""
     etag = (file.sha256 if first else None) or hf_cache.etag(path)
     known = file.n_bytes if alone and file.revision else None
     size = known if known is not None else path.stat().st_size
-    return Entry(path.name, size, sha256=etag if len(etag) == 64 else None, oid=etag)
+    return RepoFile(path.name, size, sha256=etag if len(etag) == 64 else None, oid=etag)
 
 
 def _in_threads(
@@ -91,14 +93,14 @@ def _in_threads(
     tick: Callable[[], None],
     stopped: Callable[[], bool],
 ) -> None:
-    """Do ``work(0)`` to ``work(count - 1)`` in threads, ticking meanwhile."""
+    """Call ``work(0)`` to ``work(count - 1)`` in threads, and ``tick`` meanwhile."""
     waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
     for index in range(count):
         waiting.put(index)
     cancel, errors = threading.Event(), queue.SimpleQueue[BaseException]()
-    # Daemons: a connection that hangs must not keep the program alive after Ctrl-C.
+    # Daemons: a hanging connection must not keep the program alive after Ctrl-C.
     threads = [
-        threading.Thread(target=_work_off, args=(waiting, work, cancel, errors), daemon=True)
+        threading.Thread(target=_run_queue, args=(waiting, work, cancel, errors), daemon=True)
         for _ in range(min(count, _AT_ONCE))
     ]
     for thread in threads:
@@ -118,13 +120,13 @@ def _in_threads(
         raise errors.get()
 
 
-def _work_off(
+def _run_queue(
     waiting: queue.SimpleQueue[int],
     work: Callable[[int, threading.Event], None],
     cancel: threading.Event,
     errors: queue.SimpleQueue[BaseException],
 ) -> None:
-    """Take one after the other; the first failure ends them all."""
+    """Work through the queue; the first failure cancels all threads."""
     while not cancel.is_set():
         try:
             index = waiting.get_nowait()
@@ -132,6 +134,6 @@ def _work_off(
             return
         try:
             work(index, cancel)
-        except BaseException as error:  # noqa: BLE001 - carried over to the main thread
+        except BaseException as error:  # noqa: BLE001 - raised again in the main thread
             errors.put(error)
             cancel.set()

@@ -1,0 +1,231 @@
+"""The drafters: one table, one row for each.
+
+Options, help texts, the catalogue, the checks of files, loading and the interface read it; none of
+them lists drafters itself. The table is plain data. The code of a row is named by ``module:name``
+and imported when a pair is loaded, so that reading the table needs neither numpy nor llama.cpp.
+
+To add a drafter that copies from text, write a module with an ``open_drafter`` in
+`localspec.drafters.lookup` and add a row here; for a head see docs/drafters.md.
+"""
+
+from __future__ import annotations
+
+import enum
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from localspec.core.plan import Branching
+
+MODEL, TREE, OFF = "model", "tree", "off"
+MTP, EAGLE3, DFLASH, MEDUSA = "mtp", "eagle3", "dflash", "medusa"
+"""Names of rows that other modules treat by themselves."""
+
+
+class Family(enum.Enum):
+    """How a drafter gets at its tokens."""
+
+    LOOKUP = enum.auto()
+    """Copied from text already known; costs next to nothing."""
+    LOOKAHEAD = enum.auto()
+    """Guessed by the target's own passes."""
+    MODEL = enum.auto()
+    """Computed by a draft model."""
+    HEAD = enum.auto()
+    """Computed from the target's hidden states."""
+    NONE = enum.auto()
+    """Plain decoding."""
+
+
+@dataclass(frozen=True, slots=True)
+class TreeShape:
+    """The draft trees of a drafter."""
+
+    leaves: int
+    """Leaves beyond the first that the target's context is made for."""
+    branching: Branching
+    """How a budget is spent on a tree."""
+    always: bool
+    """Whether trees are its usual drafts: it says so where it must draft chains. The others draft
+    trees where the policy chooses the length, or where the user asked for ``tree``."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterSpec:
+    """A drafter: its name, its needs, and the place of its code."""
+
+    name: str
+    """As ``--drafter`` takes it and statistics show it."""
+    family: Family
+    code: str
+    """``module:name`` of the function that opens it, called with `LookupTexts` for LOOKUP and
+    LOOKAHEAD, with `localspec.loading.drafters.opening.Opening` for MODEL and HEAD."""
+    file: str | None = None
+    """Kind of the draft file that it needs, see `localspec.models.compat.heads.kind`."""
+    tree: TreeShape | None = None
+    needs_branching: bool = False
+    """Whether it drafts only for a target whose cache can branch."""
+    experimental: bool = False
+    """Whether it needs llama.cpp's experimental calls for hidden states."""
+    described: str = ""
+    """The draft file in a sentence: "FILE is a ..."."""
+    check: str = ""
+    """``module:name`` of the function that checks a head against a target: called with both
+    headers, it returns why the head cannot draft, or None."""
+    built_in: str = ""
+    """Its name where the target's own file can hold it; "" where no target's does."""
+    pairs: tuple[str, ...] = ()
+    """``drafting`` of a catalogue pair that is drafted for so."""
+    llama_server: str = ""
+    """``--spec-type`` of llama.cpp's server for the same method; "" if it has none."""
+
+    def opener(self) -> Callable[..., Any]:
+        """The function that opens it, imported now."""
+        return _imported(self.code)
+
+    def checker(self) -> Callable[..., str | None] | None:
+        """The function that checks its head, imported now; None where there is nothing to check."""
+        return _imported(self.check) if self.check else None
+
+
+def _imported(code: str) -> Callable[..., Any]:
+    module, _, name = code.partition(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return found
+
+
+_LOOKUP = "localspec.drafters.lookup"
+_OPENERS = "localspec.loading.drafters"
+_COMPAT = "localspec.models.compat"
+
+_HEAD_TREE = TreeShape(leaves=8, branching=Branching(leaves=2, misses=0.76), always=False)
+
+TABLE = (
+    DrafterSpec("suffix", Family.LOOKUP, f"{_LOOKUP}.suffix:open_drafter"),
+    DrafterSpec("ngram", Family.LOOKUP, f"{_LOOKUP}.ngram:open_drafter", pairs=("ngram",)),
+    DrafterSpec(
+        MODEL,
+        Family.MODEL,
+        f"{_OPENERS}.model:open_chain",
+        file=MODEL,
+        described="a model of its own",
+        pairs=("draft-model",),
+        llama_server="draft-simple",
+    ),
+    DrafterSpec(
+        MTP,
+        Family.HEAD,
+        f"{_OPENERS}.mtp:open_drafter",
+        file=MTP,
+        tree=_HEAD_TREE,
+        experimental=True,
+        described="a multi-token prediction layer",
+        check=f"{_COMPAT}.heads:mtp_sidecar_problem",
+        built_in="its own MTP layer",
+        pairs=("mtp-embedded", "mtp-sidecar"),
+        llama_server="draft-mtp",
+    ),
+    DrafterSpec(
+        EAGLE3,
+        Family.HEAD,
+        f"{_OPENERS}.eagle3:open_drafter",
+        file=EAGLE3,
+        tree=_HEAD_TREE,
+        experimental=True,
+        described="an EAGLE-3 head",
+        check=f"{_COMPAT}.heads:eagle3_problem",
+        pairs=("eagle3",),
+        llama_server="draft-eagle3",
+    ),
+    DrafterSpec(
+        DFLASH,
+        Family.HEAD,
+        f"{_OPENERS}.dflash:open_drafter",
+        file=DFLASH,
+        experimental=True,
+        described="a DFlash head",
+        check=f"{_COMPAT}.dflash:problem",
+        pairs=("dflash",),
+        llama_server="draft-dflash",
+    ),
+    DrafterSpec(
+        MEDUSA,
+        Family.HEAD,
+        f"{_OPENERS}.medusa:open_drafter",
+        file=MEDUSA,
+        tree=TreeShape(leaves=8, branching=Branching(), always=True),
+        described="a file of Medusa heads",
+        check=f"{_COMPAT}.heads:medusa_problem",
+        pairs=("medusa",),
+    ),
+    DrafterSpec(
+        TREE,
+        Family.MODEL,
+        f"{_OPENERS}.model:open_tree",
+        file=MODEL,
+        tree=TreeShape(leaves=8, branching=Branching(), always=True),
+    ),
+    DrafterSpec(
+        "lookahead",
+        Family.LOOKAHEAD,
+        f"{_LOOKUP}.lookahead:open_drafter",
+        tree=TreeShape(leaves=15, branching=Branching(leaves=4, least=2), always=True),
+        needs_branching=True,
+    ),
+    DrafterSpec(OFF, Family.NONE, ""),
+)
+"""All drafters; heads in the order of preference where several fit a target."""
+NAMES = tuple(spec.name for spec in TABLE)
+"""Names that ``--drafter`` takes."""
+_BY_NAME = {spec.name: spec for spec in TABLE}
+
+
+def find(name: str | None) -> DrafterSpec | None:
+    """The row of that name, if there is one."""
+    return _BY_NAME.get(name) if name is not None else None
+
+
+def get(name: str) -> DrafterSpec:
+    """The row of that name.
+
+    Raises:
+        KeyError: there is none.
+    """
+    return _BY_NAME[name]
+
+
+def of(*families: Family) -> tuple[DrafterSpec, ...]:
+    """The rows of some families, in the order of the table."""
+    return tuple(spec for spec in TABLE if spec.family in families)
+
+
+def any_of(names: tuple[str, ...], *families: Family) -> bool:
+    """Whether one of these drafters is of one of the families."""
+    return any(get(name).family in families for name in names)
+
+
+def by_file(kind: str | None) -> DrafterSpec | None:
+    """The drafter that a draft file of that kind is made for, if this version has one."""
+    return next((spec for spec in TABLE if kind is not None and spec.file == kind), None)
+
+
+__all__ = [
+    "DFLASH",
+    "EAGLE3",
+    "MEDUSA",
+    "MODEL",
+    "MTP",
+    "NAMES",
+    "OFF",
+    "TABLE",
+    "TREE",
+    "DrafterSpec",
+    "Family",
+    "TreeShape",
+    "any_of",
+    "by_file",
+    "find",
+    "get",
+    "of",
+]

@@ -1,0 +1,43 @@
+"""The record of how the installed llama.cpp was built, and the command that builds it again."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from localspec.core import codec
+
+_BUILD_FILE = "llama-build.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """How scripts/localspec built the library: the step of its ladder, and earlier failures."""
+
+    rung: str
+    failed: dict[str, str]
+    """Earlier steps and their failures."""
+
+
+def rebuild_command() -> str:
+    """The command that builds llama.cpp without the processor's special instructions."""
+    if build() is not None:
+        return "delete .venv and start scripts/localspec"
+    return (
+        f'CMAKE_ARGS="-DGGML_NATIVE=OFF" {sys.executable} -m pip install --no-cache-dir '
+        "--force-reinstall --no-deps --no-binary llama-cpp-python llama-cpp-python==0.3.36"
+    )
+
+
+def build() -> Build | None:
+    """How scripts/localspec built the library; None where pip did."""
+    try:
+        facts = json.loads((Path(sys.prefix) / _BUILD_FILE).read_text(encoding="utf-8"))
+        return codec.decode(Build, facts)
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+__all__ = ["Build", "build", "rebuild_command"]

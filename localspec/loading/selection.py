@@ -1,0 +1,136 @@
+"""Which drafters a pair is to have, and which of them may draft trees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from localspec.core.drafter_registry import OFF, TREE, Family, any_of, get
+from localspec.core.plan import Branching
+from localspec.loading.options import Options
+from localspec.loading.pair_headers import PairHeaders
+
+
+@dataclass(frozen=True, slots=True)
+class Branches:
+    """Room for draft trees in a context."""
+
+    count: int
+    """Sequences beyond the first."""
+    notices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The drafters that the options ask for, of those that the files allow."""
+
+    options: Options
+    headers: PairHeaders
+    names: tuple[str, ...]
+    """In order of preference."""
+
+    @property
+    def off(self) -> bool:
+        """Whether nothing is to draft."""
+        return OFF in self.names
+
+    @property
+    def in_target(self) -> bool:
+        """Whether one of them is a part of the target's own file."""
+        return any(self.headers.in_target(name) for name in self.names)
+
+    @property
+    def has_model(self) -> bool:
+        """Whether one of them needs a draft model."""
+        return any_of(self.names, Family.MODEL)
+
+    @property
+    def has_head(self) -> bool:
+        """Whether one of them is a head."""
+        return any_of(self.names, Family.HEAD)
+
+    @property
+    def has_lookup(self) -> bool:
+        """Whether one of them copies from text."""
+        return any_of(self.names, Family.LOOKUP)
+
+    @property
+    def uses_draft_file(self) -> bool:
+        """Whether one of them needs the draft file."""
+        return self.has_model or any(
+            self._is_head(name) and not self.headers.in_target(name) for name in self.names
+        )
+
+    @property
+    def insists_on_head(self) -> bool:
+        """Whether it is an error if a head cannot draft; else text is drafted from."""
+        return self.options.require_draft or self.options.drafter is not None
+
+    @property
+    def must_fit(self) -> bool:
+        """Whether it is an error if there is no memory for the draft file: for a model that was
+        named, or a head that was insisted on.
+        """
+        if self.headers.kind is not None and self._is_head(self.headers.best(self.options)):
+            return self.insists_on_head
+        return self.options.require_draft or self.options.draft is not None
+
+    def branches(self, model: str, *, can_branch: bool) -> Branches:
+        """Room for trees in a context of the model of that file name, and why there is none where
+        the user asked for trees.
+        """
+        shapes = [get(name).tree for name in self._drafting_trees(self.names)]
+        most = max((shape.leaves for shape in shapes if shape is not None), default=0)
+        asked = any(
+            (shape := get(name).tree) is not None and shape.always
+            for name in (*self.names, *(self.options.drafter or ()))
+        )
+        if most and not can_branch:
+            told = f"{model} keeps a cache that cannot branch: drafting chains, not trees"
+            return Branches(0, (told,) if asked else ())
+        if asked and not most:
+            told = f"this kind of {', '.join(self.names)} head drafts chains, not trees"
+            return Branches(0, (told,))
+        return Branches(most)
+
+    def branching(self, drafters: Iterable[str], branches: int) -> dict[str, Branching]:
+        """How those of ``drafters`` that may draft trees spend a budget, on a target with so many
+        ``branches``.
+
+        A head drafts trees of a length that the user gave only where the user asked for a tree:
+        what a length costs should not be many times more with a head than with a draft model.
+        """
+        if not branches:
+            return {}
+        fixed = self.options.draft_max is not None and TREE not in (self.options.drafter or ())
+        found = {}
+        for name in self._drafting_trees(drafters):
+            shape = get(name).tree
+            if shape is not None and (shape.always or not fixed):
+                found[name] = shape.branching
+        return found
+
+    def _drafting_trees(self, names: Iterable[str]) -> list[str]:
+        return [name for name in names if self.headers.drafts_trees(name)]
+
+    def _is_head(self, name: str) -> bool:
+        return get(name).family is Family.HEAD
+
+
+def select(options: Options, headers: PairHeaders) -> Selection:
+    """The drafters for a pair; ``tree`` stands for the best drafter of the pair that can draft
+    trees.
+    """
+    best = headers.best(options)
+    if options.draft_max == 0:
+        names: tuple[str, ...] = (OFF,)
+    elif options.drafter is None:
+        names = ("suffix", best)
+    else:
+        trees = best if get(best).tree is not None else TREE
+        asked = (trees if name == TREE else name for name in options.drafter)
+        names = tuple(dict.fromkeys(asked))
+    return Selection(options, headers, names)
+
+
+__all__ = ["Branches", "Selection", "select"]

@@ -1,0 +1,76 @@
+"""Values of a download: the file to fetch, its progress, its hash."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from localspec.models.hub.file_names import RepoFile
+from localspec.models.hub.wait_notices import WaitNotices, wait_text
+
+State = Literal["queued", "waiting", "checking", "fetching", "done"]
+
+
+@dataclass(frozen=True, slots=True)
+class DownloadJob:
+    """One file to fetch."""
+
+    repo: str
+    commit: str
+    entry: RepoFile
+    branch: str | None = None
+    """The branch that was asked for; the cache records that it is at this commit."""
+
+    @property
+    def name(self) -> str:
+        """Name of the file, without folders."""
+        return self.entry.path.rsplit("/", 1)[-1]
+
+
+@dataclass(slots=True)
+class DownloadProgress:
+    """Progress of one file; written by the threads that fetch, read by the display."""
+
+    name: str
+    size: int
+    done: int = 0
+    """Bytes on disk."""
+    fetched: int = 0
+    """Bytes received in this pull."""
+    state: State = "queued"
+    pause: str = ""
+    """Why nothing arrives and for how much longer; empty while bytes arrive."""
+
+
+class ShownWaits(WaitNotices):
+    """Shows waits in the progress of a file."""
+
+    def __init__(self, progress: DownloadProgress, cancel: threading.Event) -> None:
+        super().__init__(cancel)
+        self._progress = progress
+
+    def show(self, why: str, left: float) -> None:
+        """Show a wait."""
+        self._progress.pause = wait_text(why, left)
+
+    def clear(self) -> None:
+        """The wait is over."""
+        self._progress.pause = ""
+
+
+class Digest(Protocol):
+    """A hash object of `hashlib`."""
+
+    def update(self, data: bytes, /) -> None: ...
+    def hexdigest(self) -> str: ...
+
+
+def digest_of(entry: RepoFile) -> Digest:
+    """A new hash object: sha256 for a large file, git's blob hash for a small one."""
+    if entry.sha256 is not None:
+        return hashlib.sha256()
+    digest = hashlib.sha1(usedforsecurity=False)
+    digest.update(f"blob {entry.size}\0".encode())
+    return digest

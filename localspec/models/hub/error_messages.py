@@ -1,0 +1,102 @@
+"""Errors for users from failed requests to the Hub, or to the servers it redirects downloads to."""
+
+from __future__ import annotations
+
+from localspec.errors import AccessError, LocalspecError, ModelNotFoundError
+from localspec.models.hub.client import NotAHubError, StatusError, endpoint, token
+from localspec.models.hub.environment import is_true
+
+
+class RevisionGoneError(ModelNotFoundError):
+    """The repository exists, but not the commit, branch or tag."""
+
+
+def hub_error(repo: str, error: Exception, wait: float) -> LocalspecError:
+    """The error to raise for a failed request; ``wait``: seconds that the server asks to wait."""
+    if isinstance(error, NotAHubError):
+        return LocalspecError(
+            f"{endpoint()} does not answer as a Hub does ({error}); check HF_ENDPOINT"
+        )
+    if isinstance(error, StatusError):
+        if error.redirected:
+            return _by_cdn(repo, error)
+        return _by_code(repo, error) or _by_status(repo, error, wait)
+    reason = " ".join(str(error).split())[:200] or type(error).__name__
+    return LocalspecError(
+        f"cannot reach {endpoint()} ({reason}); what is here works with --offline"
+    )
+
+
+def _by_code(repo: str, error: StatusError) -> LocalspecError | None:
+    """The error by the Hub's own error headers; None if they are absent or unknown."""
+    code, message = error.headers.get("X-Error-Code", ""), error.headers.get("X-Error-Message", "")
+    if code == "GatedRepo":
+        return AccessError(f"{repo} is gated{_without_access(repo)}")
+    if message == "Access to this resource is disabled.":
+        return AccessError(f"the Hub has disabled {repo}")
+    if code == "RevisionNotFound":
+        return RevisionGoneError(f"{repo} has no such commit, branch or tag")
+    if code == "EntryNotFound":
+        return ModelNotFoundError(f"{repo} has no such file: {error.path.rsplit('/', 1)[-1]}")
+    bad_token = message.startswith(("Invalid credentials", "Invalid user"))
+    unknown = error.status == 401 and not bad_token  # the Hub hides private repositories so
+    if code == "RepoNotFound" or unknown or (error.status == 404 and not code):
+        hint = "" if token() else f" (if it is private, set HF_TOKEN{_withheld()})"
+        return ModelNotFoundError(f"there is no repository {repo} on {_who()}{hint}")
+    return None
+
+
+def _without_access(repo: str) -> str:
+    page = f"{endpoint()}/{repo}"
+    if token() is None:
+        return (
+            f": accept its terms at {page}, then log in with `hf auth login` or set "
+            f"HF_TOKEN{_withheld()}"
+        )
+    return (
+        f", and your token has no access: accept its terms at {page}, and let the token read "
+        "gated repositories"
+    )
+
+
+def _by_status(repo: str, error: StatusError, wait: float) -> LocalspecError:
+    status = error.status
+    if status in {401, 403}:
+        which = "your token" if token() else "reading without a token"
+        return AccessError(
+            f"the Hub refuses {which} for {repo} ({status}); check HF_TOKEN or `hf auth login`"
+            + _withheld()
+        )
+    if status == 429:
+        when = f" for {wait:.0f} s" if wait else ""
+        return LocalspecError(f"the Hub asks to wait{when} (429); pull again later")
+    if status >= 500:
+        return LocalspecError(f"the Hub has a problem (status {status}); pull again later")
+    return LocalspecError(f"the Hub answers {status} to a request for {repo}")
+
+
+def _by_cdn(repo: str, error: StatusError) -> LocalspecError:
+    """The error for a refusal by the server of a redirect, which never gets the token."""
+    host, status = error.host, error.status
+    where = f"{host}, which the Hub sends downloads of {repo} to,"
+    if status == 429 or status >= 500:
+        return LocalspecError(f"{where} has a problem (status {status}); pull again later")
+    if status == 400:
+        return LocalspecError(
+            f"{where} refuses the request (400), as it does for files that are too large for "
+            "plain downloads; `hf download` may fetch it into the same cache"
+        )
+    return LocalspecError(
+        f"{where} refuses (status {status}); your token is not the reason: a proxy or firewall may "
+        f"block {host}, else pull again later"
+    )
+
+
+def _who() -> str:
+    return "the Hub" if endpoint().endswith("//huggingface.co") else endpoint()
+
+
+def _withheld() -> str:
+    if is_true("HF_HUB_DISABLE_IMPLICIT_TOKEN"):
+        return "; HF_HUB_DISABLE_IMPLICIT_TOKEN withholds your token"
+    return ""

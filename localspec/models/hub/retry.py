@@ -1,0 +1,125 @@
+"""Retries of requests to the Hub: how long to wait, what to show meanwhile, when to give up."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import TypeVar
+
+import httpx2
+
+from localspec.errors import Interrupted
+from localspec.models.hub.client import REQUEST_ERRORS, NotAHubError, StatusError
+from localspec.models.hub.error_messages import hub_error
+from localspec.models.hub.wait_notices import WaitNotices
+
+ATTEMPTS = 8
+"""Attempts in a row without progress before a download fails; two minutes with the waits."""
+_QUESTION_ATTEMPTS = 4
+"""The same for a question, for which a user waits; a failed connection counts twice."""
+_STALE_ATTEMPTS = 3
+"""The same where the server that the Hub redirects to refuses."""
+FIRST_WAIT = 1.0
+"""Seconds before the second attempt; doubled each time, up to half a minute."""
+_LONGEST_OWN_WAIT = 30.0
+_LONGEST_WAIT = 300.0
+"""Seconds; where a server asks for more, the request fails at once."""
+SHOWN_FROM = 2.0
+"""Seconds; shorter waits are not shown."""
+_COUNT = 1.0
+"""Seconds between two steps of a countdown."""
+_EXHAUSTED = re.compile(r";\s*r=0\s*;\s*t=(\d{1,9})")
+"""RateLimit header: no requests remain for ``t`` seconds."""
+_RETRY = frozenset({408, 429, 500, 502, 503, 504})
+_STALE = frozenset({401, 403, 404, 410})
+_Result = TypeVar("_Result")
+
+
+class Retry:
+    """Waits between attempts: longer each time, and at least as long as the server asks."""
+
+    def __init__(self, repo: str, waits: WaitNotices, *, question: bool = False) -> None:
+        self._repo, self._waits, self._question = repo, waits, question
+        self._failed = 0
+
+    def progress(self) -> None:
+        """Bytes arrived: count failures from 0 again."""
+        self._failed = 0
+
+    def wait(self, error: Exception) -> None:
+        """Wait before the next attempt.
+
+        Raises:
+            LocalspecError: a retry cannot help, or the attempts are used up.
+            Interrupted: cancelled.
+        """
+        self._failed += 2 if self._question and isinstance(error, httpx2.ConnectError) else 1
+        asked = requested_wait(error)
+        if self._failed >= self._attempts(error) or asked > _LONGEST_WAIT:
+            raise hub_error(self._repo, error, asked) from None
+        own = min(FIRST_WAIT * 2 ** (self._failed - 1), _LONGEST_OWN_WAIT)
+        self._count_down(_reason(error), max(asked, own))
+
+    def _attempts(self, error: Exception) -> int:
+        most = min(ATTEMPTS, _QUESTION_ATTEMPTS) if self._question else ATTEMPTS
+        if isinstance(error, StatusError):
+            if error.status in _RETRY:
+                return most
+            # A signed address that has expired; the next attempt asks the Hub for a new one.
+            stale = error.redirected and error.status in _STALE
+            return min(most, _STALE_ATTEMPTS) if stale else 1
+        if isinstance(error, httpx2.UnsupportedProtocol):
+            return 1
+        return most if isinstance(error, httpx2.TransportError) else 1
+
+    def _count_down(self, why: str, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            if seconds >= SHOWN_FROM:
+                self._waits.show(why, left)
+            if self._waits.cancel.wait(min(left, _COUNT)):
+                raise Interrupted("interrupted")
+        self._waits.clear()
+
+
+def with_retries(repo: str, attempt: Callable[[], _Result], waits: WaitNotices) -> _Result:
+    """The result of ``attempt``, retried where that may help.
+
+    Raises:
+        LocalspecError, Interrupted: see `Retry.wait`.
+    """
+    retry = Retry(repo, waits, question=True)
+    while True:
+        try:
+            return attempt()
+        except NotAHubError as error:
+            raise hub_error(repo, error, 0.0) from None
+        except REQUEST_ERRORS as error:
+            retry.wait(error)
+
+
+def requested_wait(error: Exception) -> float:
+    """Seconds that the server asks to wait; 0 if it does not ask."""
+    if not isinstance(error, StatusError) or error.status not in _RETRY:
+        return 0.0
+    if spent := _EXHAUSTED.search(error.headers.get("RateLimit", "")):
+        return float(spent[1])
+    text = error.headers.get("Retry-After", "").strip()
+    if re.fullmatch(r"\d{1,9}(\.\d+)?", text, re.ASCII):
+        return float(text)
+    try:
+        return max(0.0, (parsedate_to_datetime(text) - datetime.now(UTC)).total_seconds())
+    except (ValueError, TypeError, OverflowError):
+        return 0.0
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, StatusError):
+        who = error.host if error.redirected else "the Hub"
+        if error.status == 429:
+            return f"{who} asks to wait (429)"
+        return f"{who} has a problem ({error.status})"
+    return "the connection failed"

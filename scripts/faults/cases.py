@@ -1,0 +1,38 @@
+"""The searches whose cases are damaged inputs, each a function of chance and an empty folder that
+returns what is wrong, or None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from faults import commands, engine_answers, messages, model_files, pulls, templates, user_files
+from faults.mutations import Chance
+
+Function = Callable[[Chance, Path], str | None]
+
+CASES: dict[str, Function] = {
+    function.__name__: function
+    for function in (
+        model_files.gguf,
+        model_files.heads,
+        model_files.shards,
+        model_files.header_over_http,
+        model_files.safetensors,
+        model_files.native,
+        user_files.catalogue,
+        user_files.settings,
+        user_files.chat_import,
+        user_files.chat_database,
+        user_files.states,
+        user_files.costs,
+        user_files.attachment,
+        messages.protocol_lines,
+        messages.hub_answer,
+        engine_answers.engine_answers,
+        templates.template,
+        pulls.pulls,
+        commands.commands,
+    )
+}

@@ -1,0 +1,155 @@
+"""What users should know reaches them, whatever happens while a pair is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import gguf_tools
+import head_files
+import pytest
+from conftest import Files
+
+from localspec import Options, Runtime
+from localspec.core.values import Proposal
+from localspec.errors import DraftIncompatibleError, ModelFileError, OutOfMemoryError
+from localspec.llama.context import Context
+from localspec.loading import loader
+from localspec.loading.drafting import Drafters, Drafting, EarlierTexts
+from localspec.loading.options import Options as LoadOptions
+from localspec.loading.pair_headers import read_headers
+from localspec.loading.resources import Parts
+from localspec.loading.selection import select
+from localspec.models.gguf.model_file import ModelFile
+
+
+@pytest.fixture
+def memory_is_refused_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, refusals = Parts.context, [OutOfMemoryError("no room for the context; try less")]
+
+    def context(parts: Parts, *args: Any, **settings: Any) -> Context:
+        if refusals:
+            raise refusals.pop()
+        return made(parts, *args, **settings)
+
+    monkeypatch.setattr(Parts, "context", context)
+
+
+@pytest.mark.usefixtures("memory_is_refused_once")
+def test_a_retry_with_less_memory_keeps_what_there_was_to_say_before(tmp_path: Path) -> None:
+    target = gguf_tools.write_llama(tmp_path / "plain.gguf", layers=4, seed=3, context=8192)
+    head_files.write_eagle(tmp_path / "one.gguf")
+    head_files.write_eagle(tmp_path / "two.gguf")
+    with Runtime.open(Options(str(target), threads=1, draft_max=2)) as runtime:
+        notices = runtime.info.notices
+    assert sum("of the heads" in notice for notice in notices) == 1
+    assert sum("memory was refused (no room for the context)" in n for n in notices) == 1
+    assert len(set(notices)) == len(notices)
+
+
+def test_the_notices_of_the_caller_come_with_those_of_loading(files: Files) -> None:
+    options = LoadOptions(str(files.target), draft="none", drafter=("suffix",), draft_max=2)
+    earlier = EarlierTexts(notices=("the chats cannot be read",))
+    pair = loader.load(options, None, None, earlier=earlier)
+    pair.close()
+    assert "the chats cannot be read" in pair.info.notices
+
+
+# -- drafters, with nothing loaded -----------------------------------------------------------------
+
+Open = Callable[..., Drafting]
+TEXTS = ("newest newest", "older")
+
+
+class NoParts:
+    """Loads nothing: every draft file is damaged."""
+
+    def __init__(self, left_out: str | None) -> None:
+        self.fit = SimpleNamespace(left_out=left_out, draft=None, context=512)
+
+    def model(self, path: Path, *_: object, **__: object) -> None:
+        raise ModelFileError(f"{path.name} is damaged")
+
+
+@pytest.fixture
+def open_drafters(files: Files, tmp_path: Path) -> Open:
+    eagle = head_files.write_eagle(tmp_path / "eagle.gguf", layers=(0, 1, 1))
+
+    def opened(
+        brings: str | None,
+        *,
+        branching: bool = True,
+        left_out: str | None = None,
+        **given: Any,
+    ) -> Drafting:
+        path = {"model": files.draft, "eagle3": eagle}.get(brings or "")
+        target, file = ModelFile(files.target), ModelFile(path) if path else None
+        model = SimpleNamespace(branching=branching, tokenize=lambda text, **_: [*text.encode()])
+        return Drafters(
+            selection=select(LoadOptions(**given), read_headers(target, file)),
+            target_file=target,
+            draft_file=file,
+            target=cast("Context", SimpleNamespace(model=model)),
+            parts=cast("Parts", NoParts(left_out)),
+            favoured=Proposal.COUPLED,
+            earlier=TEXTS,
+        ).open()
+
+    return opened
+
+
+def names(drafting: Drafting) -> list[str]:
+    return [drafter.name for drafter in drafting.drafters]
+
+
+@pytest.mark.parametrize(("drafter", "found"), [(None, ["suffix"]), (("model",), ["suffix"])])
+def test_text_is_drafted_from_where_the_draft_model_is_damaged(
+    open_drafters: Open, drafter: tuple[str, ...] | None, found: list[str]
+) -> None:
+    drafting = open_drafters("model", drafter=drafter)
+    assert names(drafting) == found
+    assert drafting.notices == ("draft.gguf is damaged; drafting from the text instead",)
+    assert drafting.file is None
+
+
+def test_text_replaces_several_drafters_once(open_drafters: Open) -> None:
+    assert names(open_drafters("model", drafter=("model", "tree"))) == ["suffix"]
+
+
+def test_a_damaged_draft_model_that_was_named_is_an_error(open_drafters: Open) -> None:
+    with pytest.raises(ModelFileError, match=r"draft\.gguf is damaged"):
+        open_drafters("model", draft="draft.gguf")
+
+
+def test_without_a_draft_file_there_is_no_notice_and_no_replacement(open_drafters: Open) -> None:
+    assert open_drafters(None, drafter=("model",)) == Drafting()
+    with pytest.raises(DraftIncompatibleError, match="there is no draft model"):
+        open_drafters(None, require_draft=True)
+
+
+def test_text_is_drafted_from_where_there_is_no_memory_for_a_head(open_drafters: Open) -> None:
+    left_out = "the head does not fit"
+    drafting = open_drafters("eagle3", left_out=left_out)
+    assert names(drafting) == ["suffix"]
+    assert drafting.notices == (f"{left_out}; drafting from the text instead",)
+
+
+def test_lookahead_needs_a_cache_that_can_branch(open_drafters: Open) -> None:
+    assert names(open_drafters(None, drafter=("lookahead",))) == ["lookahead"]
+    assert names(open_drafters(None, drafter=("lookahead",), branching=False)) == []
+
+
+def test_earlier_texts_are_drafted_from_the_oldest_first(
+    open_drafters: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from localspec.drafters.lookup import suffix
+
+    seen = []
+    opener = suffix.open_drafter
+    monkeypatch.setattr(suffix, "open_drafter", lambda texts: seen.append(texts) or opener(texts))
+    open_drafters(None, drafter=("suffix",))
+    (texts,) = seen
+    assert texts.earlier == (tuple(b"older"), tuple(b"newest newest"))
+    assert texts.min_match == 1
