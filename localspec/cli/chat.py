@@ -12,7 +12,7 @@ import click
 from localspec.cli.chats import to_resume
 from localspec.cli.containment import contain
 from localspec.cli.flags import (
-    Asked,
+    SharedFlags,
     chosen_preset,
     model_argument,
     model_flags,
@@ -73,7 +73,7 @@ def command(
     return _lines(asked, system, chat)
 
 
-def _lines(asked: Asked, system: str | None, chat: Chat | None) -> int:
+def _lines(asked: SharedFlags, system: str | None, chat: Chat | None) -> int:
     """One line in, one reply out, until the input ends.
 
     The chat is saved where a person types it, or goes on with a saved one; a pipe leaves nothing.
@@ -115,7 +115,7 @@ def draft_of(chat: Chat) -> str | None:
     return draft
 
 
-def _answer_lines(asked: Asked, journal: Journal) -> int:
+def _answer_lines(asked: SharedFlags, journal: Journal) -> int:
     with CtrlC() as ctrl_c:
         from localspec.runtime import Runtime
 

@@ -133,11 +133,11 @@ def say_block(text: str) -> None:
         say(line)
 
 
-def say_over(text: str, width: int) -> None:
-    """Progress: over the line where the cursor stands, if stderr is a terminal; "" clears it."""
+def say_over(text: str) -> None:
+    """Write a line of progress over the present line of stderr, if that is a terminal."""
     if sys.stderr.isatty():
-        start = "\r" + " " * width + "\r" if not text else "\r"
-        click.echo(start + safe_line(text).ljust(width if text else 0), err=True, nl=False)
+        # For click, colour is any escape sequence: without it they would be taken out.
+        click.echo(f"\r{safe_line(text)}\x1b[K", err=True, nl=False, color=True)
 
 
 def draw_over(lines: Sequence[str], height: int) -> None:

@@ -84,22 +84,22 @@ class Countdown(WaitNotices):
     def __init__(self) -> None:
         super().__init__()
         self._live = sys.stderr.isatty()
-        self._width = 0
+        self._shown = False
 
     def show(self, why: str, left: float) -> None:
         """Show how long it still takes."""
         text = wait_text(why, left)
         if self._live:
-            say_over(text, self._width)
-        elif not self._width:
+            say_over(text)
+        elif not self._shown:
             tell(text)
-        self._width = max(self._width, len(text))
+        self._shown = True
 
     def clear(self) -> None:
         """Leave nothing of it on a terminal."""
-        if self._width:
-            say_over("", self._width)
-        self._width = 0
+        if self._shown:
+            say_over("")
+        self._shown = False
 
 
 def _words(file: DownloadProgress) -> str:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import click
 from click.core import ParameterSource
 
+from localspec.config import presets, settings
 from localspec.config.presets import Preset
 from localspec.errors import UsageError
 
 PRESET = "localspec.preset"
 """Key of a click context's ``meta``: the preset that the command was given."""
-_ALSO = {"ctx": "context"}
-"""What errors call a setting, where that is not the name of its flag."""
 
 
 def name_source(error: click.ClickException) -> None:
@@ -22,22 +21,18 @@ def name_source(error: click.ClickException) -> None:
             error.param_hint = place
 
 
-def with_source(error: UsageError) -> UsageError:
+def with_source(error: UsageError, param: click.Parameter | None = None) -> UsageError:
     """The same error, with the variables, files or presets that set what it is about.
 
-    Values that only make sense together are checked after all flags were read; the message then
-    names a setting, not where it was set.
+    Without ``param`` the flags are those whose names the message has: settings that only make sense
+    together are checked after all flags were read.
     """
     context = click.get_current_context(silent=True)
     if context is None:
         return error
-    words = set(str(error).replace("-", "_").split())
-    places = [
-        place
-        for param in context.command.params
-        if words & {param.name, _ALSO.get(param.name, param.name)}
-        if (place := _place(context, param)) is not None
-    ]
+    words = set(str(error).split())
+    params = [p for p in context.command.params if p.name in words] if param is None else [param]
+    places = [place for p in params if (place := _place(context, p)) is not None]
     return UsageError(f"{error} (set by {', '.join(places)})") if places else error
 
 
@@ -47,15 +42,13 @@ def _place(context: click.Context, param: click.Parameter) -> str | None:
     if source is ParameterSource.ENVIRONMENT and isinstance(param.envvar, str):
         return param.envvar
     if source is ParameterSource.DEFAULT:
-        from localspec.config import paths, settings
-
         name = param.name
         preset = context.meta.get(PRESET)
         if isinstance(preset, Preset) and name in preset.values:
-            return f"{name} of the preset {preset.name}"
+            return presets.place(preset.name, name)
         try:
             if name in settings.settings():
-                return f"{name} in {paths.config_dir() / 'config.toml'}"
+                return settings.place(name)
         except UsageError:  # the file is unreadable, which is the error that is reported
             return None
     return None

@@ -33,7 +33,7 @@ class Working:
         if self._live:
             width = shutil.get_terminal_size((80, 24)).columns - 1
             line = f"{stage}{', ' if detail else ''}{detail}"[:width]
-            say_over(line, width)
+            say_over(line)
             activity.line_open(True)
         elif stage != self._stage:
             tell(stage)
@@ -42,5 +42,5 @@ class Working:
     def clear(self) -> None:
         """Make room for lines of output."""
         if self._live:
-            say_over("", shutil.get_terminal_size((80, 24)).columns - 1)
+            say_over("")
             activity.line_open(False)

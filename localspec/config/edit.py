@@ -9,10 +9,10 @@ from typing import Any
 
 from localspec.config import paths
 from localspec.config import settings as config_settings
+from localspec.core.setting_spec import Value
 from localspec.errors import LocalspecError, UsageError
 from localspec.files import whole_file
 
-Value = str | int | float | bool | None
 Place = tuple[str, ...]
 """Names from the top down: ("temperature",) or ("presets", "brief", "system")."""
 

@@ -6,30 +6,23 @@ import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from localspec.config import paths
 from localspec.config import settings as config_settings
-from localspec.config.edit import Place, Value
+from localspec.config.edit import Place
+from localspec.core.setting_spec import Value
+from localspec.core.settings_schema import SETTINGS
 from localspec.errors import UsageError
 
-_TEXT: tuple[tuple[type, ...], str] = (str,), "a text"
-_NUMBER: tuple[tuple[type, ...], str] = (int, float), "a number"
-_WHOLE: tuple[tuple[type, ...], str] = (int,), "a whole number"
-_OR_AUTO: tuple[tuple[type, ...], str] = (int, str), "a whole number or auto"
-KEYS = {
-    **dict.fromkeys(("system", "model", "draft", "verifier", "drafter", "kv_type"), _TEXT),
-    **dict.fromkeys(("temperature", "top_p", "min_p"), _NUMBER),
-    **dict.fromkeys(("repeat_penalty", "presence_penalty", "frequency_penalty"), _NUMBER),
-    **dict.fromkeys(("top_k", "penalty_last_n", "seed", "max_tokens", "ctx", "threads"), _WHOLE),
-    **dict.fromkeys(("draft_max", "gpu_layers", "draft_gpu_layers"), _OR_AUTO),
-}
-"""What a preset may hold: the system prompt, and settings by the names of their flags."""
+KEYS = {spec.name: spec for spec in SETTINGS if spec.in_presets}
+"""The settings that a preset may hold."""
 NAME = re.compile(r"[\w-]{1,40}")
 
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """One table; what it leaves out stays as it is."""
+    """One table; settings that it leaves out stay as they are."""
 
     name: str
     values: Mapping[str, Value]
@@ -40,47 +33,59 @@ class Preset:
         return self.text("system")
 
     def text(self, key: str) -> str | None:
-        """A text of it."""
+        """The value of a setting, if it is a text."""
         value = self.values.get(key)
         return value if isinstance(value, str) else None
 
     @property
     def about(self) -> str:
-        """What it holds, in one line."""
+        """Its settings and system prompt, in one line."""
         settings = [f"{k} {v}" for k, v in self.values.items() if k != "system"]
-        said = " ".join((self.system or "").split())
-        return ", ".join([*settings, *([f'"{said}"'] if said else [])])
+        system = " ".join((self.system or "").split())
+        return ", ".join([*settings, *([f'"{system}"'] if system else [])])
 
 
 def presets() -> dict[str, Preset]:
-    """All of them, in the order of the file.
+    """All presets, in the order of the file.
 
     Raises:
-        UsageError: one is not what it should be; the message names it.
+        UsageError: a setting of a preset is unknown or refused; the message names it.
     """
     tables = config_settings.settings().get("presets", {})
-    where = f"presets in {paths.config_dir() / 'config.toml'}"
     if not isinstance(tables, dict):
-        raise UsageError(f'{where} must be tables, as in [presets.brief] and system = "Be brief."')
+        raise UsageError(
+            f'presets in {_file()} must be tables, as in [presets.brief] and system = "Be brief."'
+        )
     found = {}
     for name, table in tables.items():
         if not isinstance(table, dict):
-            raise UsageError(f"{where}: {name} must be a table, as in [presets.{name}]")
+            raise UsageError(
+                f"presets in {_file()}: {name} must be a table, as in [presets.{name}]"
+            )
         for key, value in table.items():
-            _require(key, value, f"{where}: {name}")
+            _require(name, key, value)
         found[name] = Preset(name, table)
     return found
 
 
-def _require(key: str, value: object, where: str) -> None:
+def _require(preset: str, key: str, value: object) -> None:
     if key not in KEYS:
         close = difflib.get_close_matches(key, KEYS, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(KEYS)}"
-        raise UsageError(f"{where} has an unknown {key!r}; {hint}")
-    types, named = KEYS[key]
-    is_word = isinstance(value, str) and types is _OR_AUTO[0] and value != "auto"
-    if type(value) not in types or is_word:
-        raise UsageError(f"{where}: {key} must be {named}")
+        hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(KEYS)}"
+        raise UsageError(f"preset {preset} in {_file()} has an unknown setting {key!r}; {hint}")
+    try:
+        KEYS[key].check(value)
+    except UsageError as error:
+        raise UsageError(f"{error} (set by {place(preset, key)})") from None
+
+
+def place(preset: str, key: str) -> str:
+    """A setting of a preset, as errors name it."""
+    return f"{key} of preset {preset} in {_file()}"
+
+
+def _file() -> Path:
+    return paths.config_dir() / "config.toml"
 
 
 def called(name: str) -> Preset:
@@ -92,15 +97,15 @@ def called(name: str) -> Preset:
     found = presets()
     if name in found:
         return found[name]
-    there = f"there are {', '.join(found)}" if found else "config.toml has none, as [presets.NAME]"
-    raise UsageError(f"there is no preset {name!r}; {there}")
+    known = f"known are {', '.join(found)}" if found else "config.toml has no [presets.NAME]"
+    raise UsageError(f"no preset called {name!r}; {known}")
 
 
 def to_save(name: str, values: Mapping[str, Value]) -> dict[Place, Value]:
-    """What `localspec.config.edit.save` is to write; None takes a value out.
+    """Changes for `localspec.config.edit.save`; None removes a setting.
 
     Raises:
-        UsageError: a name that a person could not type.
+        UsageError: the name is not made of letters, digits, - and _.
     """
     if not NAME.fullmatch(name):
         raise UsageError(f"{name!r} is no name for a preset; use letters, digits, - and _")

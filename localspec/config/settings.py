@@ -1,4 +1,4 @@
-"""Where things live, and what the person set. ``LOCALSPEC_HOME`` moves everything at once."""
+"""Reading the user's config.toml."""
 
 from __future__ import annotations
 
@@ -8,24 +8,19 @@ import tomllib
 from pathlib import Path
 
 from localspec.config.paths import config_dir
+from localspec.core.settings_schema import SETTINGS
 from localspec.errors import UsageError
 
 _LARGEST_TOML = 1 << 20
-"""Bytes of a file of settings or of pairs."""
+"""Largest size in bytes of config.toml and models.toml."""
 _TABLES = ("keys", "presets")
-KNOWN = (
-    *("model", "draft", "require_draft", "ctx", "verifier", "drafter", "draft_max"),
-    *("gpu_layers", "draft_gpu_layers", "threads", "kv_type", "remember", "offline"),
-    *("temperature", "top_k", "top_p", "min_p"),
-    *("repeat_penalty", "presence_penalty", "frequency_penalty", "penalty_last_n"),
-    *("seed", "max_tokens", "theme", *_TABLES),
-)
+KNOWN = (*(spec.name for spec in SETTINGS if spec.in_config), *_TABLES)
 """Names that config.toml may have at its top level."""
 
 
 @functools.cache
 def settings() -> dict[str, object]:
-    """The person's config.toml: names as the long flags, with underscores.
+    """The user's config.toml: the names of `localspec.core.settings_schema`, and two tables.
 
     Raises:
         UsageError: it is not TOML; the message names the place.
@@ -33,8 +28,13 @@ def settings() -> dict[str, object]:
     return read(config_dir() / "config.toml")
 
 
+def place(name: str) -> str:
+    """A setting of config.toml, as errors name it."""
+    return f"{name} in {config_dir() / 'config.toml'}"
+
+
 def unknown() -> list[str]:
-    """One line for each name of config.toml that nothing reads, with the name that may be meant.
+    """One line for each name of config.toml that is no setting, with the closest one.
 
     Raises:
         UsageError: the file is not TOML; the message names the place.
@@ -49,7 +49,7 @@ def unknown() -> list[str]:
 
 
 def read(path: Path) -> dict[str, object]:
-    """The tables of a TOML file; none where there is no file.
+    """The tables of a TOML file; empty if the file does not exist.
 
     Raises:
         UsageError: it cannot be read, or is not TOML; the message names the place.
@@ -63,10 +63,10 @@ def read(path: Path) -> dict[str, object]:
 
 
 def read_text(path: Path) -> str:
-    """The text of a file that people write by hand.
+    """The text of a TOML file that users write.
 
     Raises:
-        UsageError: it is larger than any of them, or not UTF-8.
+        UsageError: it is larger than 1 MB, or not UTF-8.
         OSError: it cannot be read.
     """
     with path.open("rb") as file:
@@ -83,7 +83,7 @@ def parse_toml(path: Path, text: str) -> dict[str, object]:
     """The tables of a TOML text.
 
     Raises:
-        UsageError: it is none; the message names the place.
+        UsageError: it is not valid TOML; the message names the place.
     """
     try:
         return tomllib.loads(text)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from localspec.core import settings_schema as schema
 from localspec.core.events import Message
 from localspec.core.sampling_params import Sampling
 from localspec.errors import UsageError
@@ -31,8 +32,8 @@ class ReplyRequest:
     """False: plain decoding."""
 
     def __post_init__(self) -> None:
-        if self.max_tokens is not None and self.max_tokens < 1:
-            raise UsageError(f"max_tokens must be at least 1, not {self.max_tokens}")
+        schema.SEED.require(self.seed)
+        schema.MAX_TOKENS.require(self.max_tokens)
         if self.prompt is not None and self.messages:
             raise UsageError("a request has messages or a raw prompt, not both")
 

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import re
 import signal
-import sys
 from asyncio.subprocess import Process
 from pathlib import Path
 
-import localspec
 from localspec.config import paths
 from localspec.engine import protocol
 from localspec.errors import EngineError, LocalspecError
 from localspec.files.private import opener
-from localspec.processes import crash
+from localspec.processes import children, crash
 
 _LOG_BYTES = 1 << 20
 _LOG_TAIL = 1 << 16
 _OURS = re.compile(r"\d{4}-\d\d-\d\d \S+ \d+ [A-Z]+ |  File |Extension modules")
 """Begins a line of the log that is not native code's."""
-_HOME = str(Path(localspec.__file__).resolve().parent.parent)
 
 
 async def spawn(log_path: Path, runtime: str | None) -> Process:
@@ -32,12 +28,8 @@ async def spawn(log_path: Path, runtime: str | None) -> Process:
         EngineError: it could not be started, or there is no place for its log.
     """
     _make_room(log_path)
-    # -P and an explicit path: a folder called localspec in the working directory is not ours.
-    command = [sys.executable, "-P", "-m", "localspec.engine", "--log", str(log_path)]
-    if runtime is not None:
-        command += ["--runtime", runtime]
-    inherited = os.environ.get("PYTHONPATH")
-    path = os.pathsep.join([_HOME, inherited] if inherited else [_HOME])
+    other = () if runtime is None else ("--runtime", runtime)
+    command, environment = children.command("localspec.engine", "--log", str(log_path), *other)
     try:
         with open(log_path, "ab", opener=opener) as log:  # noqa: ASYNC230 - done in a blink
             return await asyncio.create_subprocess_exec(
@@ -45,7 +37,7 @@ async def spawn(log_path: Path, runtime: str | None) -> Process:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
-                env=os.environ | {"PYTHONPATH": path},
+                env=environment,
                 limit=protocol.MAX_LINE,
                 start_new_session=True,  # keys and hang-ups of the terminal are not for it
             )

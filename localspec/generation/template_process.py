@@ -11,26 +11,22 @@ import atexit
 import contextlib
 import functools
 import json
-import os
 import queue
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import psutil
 
-import localspec
 from localspec.errors import Interrupted, LocalspecError
 from localspec.generation.template_child import MEMORY, SECONDS
+from localspec.processes import children
 
 _LOOK_SECONDS = 0.05
 _STARTING_SECONDS = 30.0
 """More for the first answer, on a machine that is busy."""
-_HOME = str(Path(localspec.__file__).resolve().parent.parent)
 
 
 class TooMuchError(Exception):
@@ -83,15 +79,14 @@ class TemplateProcess:
         if self._process is not None and self._process.poll() is None:
             return self._process
         self.close()
-        inherited = os.environ.get("PYTHONPATH")
-        path = os.pathsep.join([_HOME, inherited] if inherited else [_HOME])
+        command, environment = children.command("localspec.generation.template_child")
         try:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "localspec.generation.template_child"],
+                command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                env=os.environ | {"PYTHONPATH": path},
+                env=environment,
                 start_new_session=True,  # Ctrl-C is ours to act on
             )
         except OSError as error:

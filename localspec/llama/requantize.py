@@ -16,7 +16,7 @@ from pathlib import Path
 
 from localspec.errors import Interrupted, LocalspecError
 from localspec.files.new_file import unfinished
-from localspec.processes import crash
+from localspec.processes import children, crash
 
 TYPES = {2: 10, 3: 11, 4: 2}
 """Bits a weight, roughly, to llama.cpp's file types: Q2_K, Q3_K_S, Q4_0."""
@@ -46,8 +46,10 @@ def rewrite(job: Rewriting, cancelled: Callable[[], bool]) -> None:
         raise Interrupted("interrupted; no draft was written")
     partial = unfinished(Path(job.destination))
     asked = asdict(job) | {"destination": str(partial)}
+    command, environment = children.command("localspec.llama.requantize")
     process = subprocess.Popen(
-        [sys.executable, "-m", "localspec.llama.requantize"],
+        command,
+        env=environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

@@ -1,62 +1,45 @@
-"""Options of loading a pair."""
+"""The options that a pair is loaded with."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from localspec.core import drafter_registry
-from localspec.errors import UsageError
+from localspec.core import settings_schema as schema
+from localspec.core.setting_spec import Scope
+from localspec.core.settings_schema import DRAFTERS, MAX_K, VERIFIERS
 
-DRAFTERS = drafter_registry.NAMES
-"""Names that ``--drafter`` takes."""
-VERIFIERS = ("match", "rejection")
-"""Names that ``--verifier`` takes: those of `localspec.verifiers`, which needs numpy."""
-MAX_K = 62
-"""With the pending token a pass has 63 tokens; from 64 on llama.cpp computes attention with another
-kernel, whose logits differ."""
-_MAX_THREADS = 1024
-_MAX_CONTEXT = 1 << 21
+_SPECS = schema.of(Scope.LOAD)
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Load-time choices; None leaves one to localspec."""
+    """Load-time choices; None leaves one to localspec.
 
-    model: str = "demo"
-    draft: str | None = None
-    """Draft model; None: the one of the catalogue; "none": no draft model."""
-    context: int | None = None
-    gpu_layers: int | None = None
-    draft_gpu_layers: int | None = None
-    threads: int | None = None
-    kv_type: str | None = None
-    verifier: str = "match"
+    Ranges, defaults and meanings are those of the rows of `localspec.core.settings_schema`.
+    """
+
+    model: str = schema.MODEL.default
+    draft: str | None = schema.DRAFT.default
+    """None is the one that the catalogue pairs with the model; "none" leaves it out."""
+    context: int | None = schema.CTX.default
+    gpu_layers: int | None = schema.GPU_LAYERS.default
+    draft_gpu_layers: int | None = schema.DRAFT_GPU_LAYERS.default
+    threads: int | None = schema.THREADS.default
+    kv_type: str | None = schema.KV_TYPE.default
+    verifier: str = schema.VERIFIER.default
     drafter: tuple[str, ...] | None = None
-    """Names in order of preference; None: text first, then the best drafter of the pair."""
-    draft_max: int | None = None
-    """K of every round; None: the controller chooses it round by round."""
-    require_draft: bool = False
-    """Fail rather than draft from the text alone where the draft model cannot be used."""
-    remember: bool = False
-    """Draft from the saved chats as well as from the current one."""
-    offline: bool = False
+    """Names in order of preference; None is the default cascade."""
+    draft_max: int | None = schema.DRAFT_MAX.default
+    """K of every round; None lets the policy choose it, round by round."""
+    require_draft: bool = schema.REQUIRE_DRAFT.default
+    """Fail where the draft model cannot be used, rather than draft from the text alone."""
+    remember: bool = schema.REMEMBER.default
+    """Draft from the saved chats too, not only from the running one."""
+    offline: bool = schema.OFFLINE.default
 
     def __post_init__(self) -> None:
-        _within("context", self.context, 16, _MAX_CONTEXT)
-        _within("threads", self.threads, 1, _MAX_THREADS)
-        _within("gpu layers", self.gpu_layers, 0, 1 << 30)
-        _within("draft gpu layers", self.draft_gpu_layers, 0, 1 << 30)
-        _within("draft max", self.draft_max, 0, MAX_K)
-        if self.verifier not in VERIFIERS:
-            known = ", ".join(VERIFIERS)
-            raise UsageError(f"no verifier called {self.verifier!r}; there are: {known}")
-        for name in self.drafter or ():
-            if name not in DRAFTERS:
-                raise UsageError(f"no drafter called {name!r}; there are: {', '.join(DRAFTERS)}")
-        if self.drafter and drafter_registry.OFF in self.drafter and len(self.drafter) > 1:
-            raise UsageError("drafter off cannot be combined with others")
+        for spec in _SPECS:
+            spec.require(getattr(self, spec.python_name))
 
 
-def _within(name: str, value: int | None, low: int, high: int) -> None:
-    if value is not None and not low <= value <= high:
-        raise UsageError(f"{name} must be between {low} and {high}, not {value}")
+__all__ = ["DRAFTERS", "MAX_K", "VERIFIERS", "Options"]

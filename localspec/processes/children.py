@@ -1,4 +1,4 @@
-"""Modules of this package that run in a separate Python process."""
+"""Starting modules of this package in a Python process of their own."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from localspec.errors import LocalspecError
 
 _PATIENCE = 60.0
 """Seconds; a driver that starts up can take several."""
-
-
 _HOME = str(Path(__file__).resolve().parents[2])
+"""The folder that holds this package."""
 
 
 def command(module: str, *arguments: str) -> tuple[list[str], dict[str, str]]:
@@ -29,10 +28,10 @@ def command(module: str, *arguments: str) -> tuple[list[str], dict[str, str]]:
 
 
 def ask(module: str, *arguments: str) -> Any:
-    """The JSON that a module prints. Blocks: call it in a thread.
+    """The JSON that a module prints. Blocks until it ends.
 
     Raises:
-        LocalspecError: it failed; its last line says why.
+        LocalspecError: it failed; the message is the last line of its stderr.
     """
     line, environment = command(module, *arguments)
     try:

@@ -1,4 +1,4 @@
-"""Decode speed: of `run`, of the engine process without an interface, and of the chat."""
+"""Decode speed: of `run`, of the engine process with nobody who shows it, and of the chat."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import click
 import psutil
 
 from interface_cost.terminal import ROOT, measured
-from localspec.cli.flags import Asked, model_flags, sampling_flags, sort_flags
+from localspec.cli.flags import SharedFlags, model_flags, sampling_flags, sort_flags
 
 _THINGS = (
     "dog cat horse cow sheep goat pig hen duck goose bird fish frog fox bear wolf lion tiger "
@@ -39,20 +39,20 @@ def _flags(**_: object) -> None:
     """The flags that a reply is asked with."""
 
 
-def asked(model: str) -> Asked:
+def asked(model: str) -> SharedFlags:
     """The request that `run` would make, from its variables and config.toml."""
     return sort_flags(model, _flags.make_context("bench", list(_FLAGS)).params)
 
 
 def of_run(model: str) -> Sample:
-    """Reply in one process, with its text written to a file."""
+    """In one process, its text going to a file."""
     command = [sys.executable, "-m", "localspec", "run", "-m", model, "--json", *_FLAGS, PROMPT]
     done = subprocess.run(command, capture_output=True, check=True, cwd=ROOT)
     return {"speed": float(json.loads(done.stdout)["stats"]["tokens_per_second"])}
 
 
 def of_engine(model: str) -> Sample:
-    """Reply in the engine process, whose events are read and dropped."""
+    """In the engine process, whose events are read and dropped."""
     return asyncio.run(_of_engine(model))
 
 
@@ -82,7 +82,7 @@ async def _of_engine(model: str) -> Sample:
 
 
 def of_chat(script: Path, model: str) -> Sample:
-    """Reply in the engine process, shown in the interface."""
+    """In the engine process, shown in the interface."""
     found = measured(script, "real", "0", model)
     return {
         "speed": found["tokens_per_second"],
@@ -100,7 +100,7 @@ def cpu(pid: int | None) -> float:
 
 
 def compare(script: Path, model: str, times: int) -> None:
-    """Print the speeds, measured in turn, forwards and backwards, so a drift affects all."""
+    """Print the speeds, measured in turn, there and back, so that a drift meets all alike."""
     ways: dict[str, Callable[[], Sample]] = {
         "`run`": lambda: of_run(model),
         "engine process": lambda: of_engine(model),
@@ -110,9 +110,7 @@ def compare(script: Path, model: str, times: int) -> None:
     for i in range(times):
         for name in ways if i % 2 == 0 else reversed(ways):
             found[name].append(ways[name]())
-    print(
-        "\n| decoding in | tok/s, median | against `run`, median of pairs | each | CPU ms/token |"
-    )
+    print("\n| decoding in | tok/s, median | beside `run`, median of pairs | each | CPU ms/token |")
     print("|---|---|---|---|---|")
     for name, samples in found.items():
         speeds = [sample["speed"] for sample in samples]

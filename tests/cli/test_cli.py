@@ -113,18 +113,18 @@ def test_raw_and_system_and_stop(files: Files, capfd: pytest.CaptureFixture[str]
         (["run", "x", "-t", "nan"], 2, "temperature"),
         (["run", "x", "--top-p", "7"], 2, "top_p"),
         (["run", "x", "--top-k", "-3"], 2, "top_k"),
-        (["run", "x", "-n", "0"], 2, "max-tokens"),
-        (["run", "x", "-n", "-5"], 2, "max-tokens"),
-        (["run", "x", "--ctx", "-1"], 2, "context"),
-        (["run", "x", "--ctx", "99999999999"], 2, "context"),
+        (["run", "x", "-n", "0"], 2, "max_tokens"),
+        (["run", "x", "-n", "-5"], 2, "max_tokens"),
+        (["run", "x", "--ctx", "-1"], 2, "ctx"),
+        (["run", "x", "--ctx", "99999999999"], 2, "ctx"),
         (["run", "x", "--threads", "0"], 2, "threads"),
         (["run", "x", "--verifier", "hope"], 2, "verifier"),
         (["run", "x", "--drafter", "oracle"], 2, "oracle"),
-        (["run", "x", "--draft-max", "1000"], 2, "draft max"),
-        (["run", "x", "--draft-max", "-1"], 2, "auto"),
+        (["run", "x", "--draft-max", "1000"], 2, "draft_max"),
+        (["run", "x", "--draft-max", "-1"], 2, "draft_max"),
         (["run", "x", "--no-such-flag"], 2, "--no-such-flag"),
-        (["run", "x", "--seed", "many"], 2, "--seed"),
-        (["run", "x", "--kv-type", "f7"], 2, "KV type"),
+        (["run", "x", "--seed", "many"], 2, "seed"),
+        (["run", "x", "--kv-type", "f7"], 2, "kv_type"),
         (["run", "x", "-m", "no-such-model"], 3, "no model called"),
         (["run", "x", "-m", "demi"], 3, "demo"),
         (["run", "x", "-m", "/no/such/file.gguf"], 3, "/no/such/file.gguf"),
@@ -250,7 +250,7 @@ def press_ctrl_c() -> None:
         "localspec.loading.loader.resolve",
         "localspec.llama.model.check_file",
         "localspec.llama.context.Context.__init__",
-        "localspec.llama.threads.pass_seconds",
+        "localspec.llama.timing.least_seconds",
         "localspec.generation.prompt.fit",
         "localspec.llama.context.Context.read",
         "localspec.drafters.model.chain.ChainDrafter.propose",
@@ -471,16 +471,18 @@ def test_a_setting_of_the_wrong_type_is_named_with_its_file(
     own.write_text(line)
     assert cli.call(["run", "x"]) == 2
     said = one_line(capfd.readouterr().err)
-    assert said.endswith(f"{line.split(maxsplit=1)[0]} in {own} must be {wanted}")
+    name = line.split(maxsplit=1)[0]
+    assert f"{name} must be {wanted}" in said
+    assert said.endswith(f"(set by {name} in {own})")
 
 
 @pytest.mark.parametrize(
     ("name", "value", "told"),
     [
-        ("LOCALSPEC_TEMPERATURE", "hot", "'hot' is not a valid float"),
+        ("LOCALSPEC_TEMPERATURE", "hot", "temperature must be a number, not 'hot'"),
         ("LOCALSPEC_TOP_P", "7", "top_p must be between"),
-        ("LOCALSPEC_CTX", "-5", "context must be"),
-        ("LOCALSPEC_MAX_TOKENS", "0", "max-tokens must be"),
+        ("LOCALSPEC_CTX", "-5", "ctx must be"),
+        ("LOCALSPEC_MAX_TOKENS", "0", "max_tokens must be"),
     ],
 )
 def test_a_value_from_a_variable_that_cannot_be_meant_is_refused_by_the_variables_name(
@@ -504,7 +506,7 @@ def test_a_value_on_the_command_line_is_refused_without_naming_a_variable(
     assert cli.call(["run", "x", "--top-p", "8"]) == 2
     assert "LOCALSPEC" not in one_line(capfd.readouterr().err)
     assert cli.call(["run", "x", "--top-p", "0.9", "-t", "hot"]) == 2
-    assert "--temperature" in one_line(capfd.readouterr().err)
+    assert one_line(capfd.readouterr().err).endswith("temperature must be a number, not 'hot'")
 
 
 def test_an_unknown_name_in_the_settings_is_told_with_the_one_that_may_be_meant(
@@ -633,9 +635,9 @@ def test_help_tells_what_a_flag_is_where_it_is_not_given(
     config.settings.cache_clear()
     assert cli.call(["run", "--help"]) == 0
     told = " ".join(capsys.readouterr().out.split())
-    assert "the likeliest token. [default: 0.8]" in told
-    assert "0: all. [default: 9]" in told
-    assert "probability. [default: unusable in config.toml]" in told
+    assert "the most probable token. [default: 0.8]" in told
+    assert "0 = off. [default: 9]" in told
+    assert "0 = off. [default: unusable in config.toml]" in told
     config.settings.cache_clear()
 
 
@@ -661,9 +663,17 @@ def test_the_interface_starts_without_numpy() -> None:
 
 def test_options_name_every_verifier() -> None:
     from localspec import verifiers
-    from localspec.loading import options
+    from localspec.core import settings_schema
 
-    assert tuple(verifiers.VERIFIERS) == options.VERIFIERS
+    assert tuple(verifiers.VERIFIERS) == settings_schema.VERIFIERS
+
+
+def test_options_name_every_type_of_kv_cache() -> None:
+    from localspec.core import settings_schema
+    from localspec.llama import limits
+    from localspec.models.gguf import sizes
+
+    assert set(settings_schema.KV_TYPES) == set(limits.KV_TYPES) == set(sizes.KV_BYTES)
 
 
 def test_a_typo_in_a_command_gets_a_hint(capfd: pytest.CaptureFixture[str]) -> None:

@@ -59,6 +59,11 @@ def test_each_character_that_is_made_harmless_is_seen() -> None:
 
 SHOWING = {"echo", "secho", "confirm", "prompt", "echo_via_pager", "progressbar"}
 DOORS = {
+    Path(
+        "localspec/generation/template_child.py"
+    ): "the answer of a child process, which its parent parses",
+    Path("localspec/llama/proof.py"): "the answer of a child process, which its parent parses",
+    Path("localspec/loading/soundness.py"): "a report for scripts/bootstrap.py, which parses it",
     Path("localspec/cli/output.py"): "the door of the command line",
     Path(
         "localspec/models/memory/ask_machine.py"

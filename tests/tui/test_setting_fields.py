@@ -44,7 +44,7 @@ def test_sampling_is_changed_by_name(text, changed):
     "text",
     [
         *("colour 3", "top_k", "top_k many", "top_p 7", "threads few", "verifier guessing"),
-        *("max_tokens 0", "seed -1", "drafter psychic", "draft_max 99", "temperature nan"),
+        *("max_tokens 0", "seed x", "drafter psychic", "draft_max 99", "temperature nan"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(text):
@@ -54,7 +54,7 @@ def test_what_cannot_be_meant_is_refused(text):
 
 def _change(text):
     name, value = setting_fields.read(text)
-    wanted = {name: setting_fields.BY_NAME[name].value(value)}
+    wanted = {name: setting_fields.BY_NAME[name].parse(value)}
     return setting_fields.change(wanted, Settings(Sampling()), Options())
 
 
@@ -67,7 +67,7 @@ def test_settings_as_they_are_change_nothing():
     settings, options = Settings(Sampling(), seed=3), Options(drafter=("suffix",), draft_max=4)
     held = setting_fields.values(settings, options)
     again = {
-        name: setting_fields.BY_NAME[name].value(setting_fields.text_of(v))
+        name: setting_fields.BY_NAME[name].parse(setting_fields.text_of(v))
         for name, v in held.items()
     }
     change = setting_fields.change(again, settings, options)
@@ -203,7 +203,7 @@ async def test_a_preset_is_used_listed_and_saved(chat):
         await c.ask("Hello")
         assert [m.content for m in c.engine.asked[-1]] == ["Be brief.", "Hello"]
         await c.type("/preset nothing")
-        await c.until(lambda: "there is no preset 'nothing'" in c.stats)
+        await c.until(lambda: "no preset called 'nothing'" in c.stats)
         await c.type("/set top_k 4")
         await c.type("/preset save mine")
         await c.until(lambda: "mine" in config_settings.settings().get("presets", {}))

@@ -16,9 +16,9 @@ from textual.worker import Worker
 
 from localspec.config import edit, presets
 from localspec.config import settings as config
-from localspec.config.edit import Value as Saved
 from localspec.config.presets import Preset
 from localspec.core.sampling_params import Sampling
+from localspec.core.setting_spec import Value as Saved
 from localspec.errors import LocalspecError, ModelNotFoundError, UnsupportedModelError
 from localspec.loading.options import Options
 from tui.input import setting_fields
@@ -185,7 +185,7 @@ class ChoosingView(KeepingView):
                     f"{name} is {setting_fields.text_of(held)}: {setting_fields.BY_NAME[name].help}"
                 )
                 return
-            wanted = {name: setting_fields.BY_NAME[name].value(typed)}
+            wanted = {name: setting_fields.BY_NAME[name].parse(typed)}
             change = setting_fields.change(wanted, session.settings, session.options)
         except (setting_fields.SettingError, LocalspecError) as error:
             self.hint(str(error))
@@ -244,14 +244,14 @@ class ChoosingView(KeepingView):
     def _use_preset(self, preset: Preset) -> None:
         session = self.session
         wanted = {
-            name: setting_fields.BY_NAME[name].value(setting_fields.text_of(value))
+            name: setting_fields.BY_NAME[name].parse(setting_fields.text_of(value))
             for name, value in preset.values.items()
             if name in setting_fields.BY_NAME
         }
         change = setting_fields.change(wanted, session.settings, session.options)
         others: dict[str, object] = {}
         for key in _OTHER_OPTIONS & preset.values.keys():
-            value = None if preset.values[key] == setting_fields.AUTO else preset.values[key]
+            value = presets.KEYS[key].check(preset.values[key])
             if session.options is None or getattr(session.options, key) != value:
                 others[key] = value
         if "model" in others and "draft" not in preset.values:

@@ -17,8 +17,8 @@ from textual.suggester import SuggestFromList
 from textual.widgets import Footer, Input, Static
 
 from localspec.config import edit
-from localspec.config.edit import Value
 from localspec.core.sampling_params import Sampling
+from localspec.core.setting_spec import Value
 from localspec.errors import LocalspecError
 from localspec.loading.options import Options
 from tui.input import keymap, setting_fields
@@ -64,7 +64,7 @@ class SettingsScreen(SizedScreen[_Closed], ModalScreen[_Closed]):
             yield Static("\n".join(self._held), markup=False, classes="names")
             with Vertical():
                 for name, value in self._held.items():
-                    choices = BY_NAME[name].choices
+                    choices = setting_fields.suggestions(BY_NAME[name])
                     hints = SuggestFromList(choices) if choices else None
                     text = setting_fields.text_of(value)
                     with self.prevent(Input.Changed):  # each would have all of them checked
@@ -102,7 +102,7 @@ class SettingsScreen(SizedScreen[_Closed], ModalScreen[_Closed]):
         wrong: str | None = None
         for field in self.query(Input).results(Input):
             try:
-                value = wanted[field.name or ""] = BY_NAME[field.name or ""].value(field.value)
+                value = wanted[field.name or ""] = BY_NAME[field.name or ""].parse(field.value)
                 # Alone first, so that the one that is out of range can be marked.
                 setting_fields.change({field.name or "": value}, self._settings, self._options)
             except (SettingError, LocalspecError) as error:

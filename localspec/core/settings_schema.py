@@ -1,0 +1,294 @@
+"""The settings: one row for each, with name, kind, range, default and help text.
+
+Flags, ``LOCALSPEC_*`` variables, config.toml, presets and the settings panel are made from these
+rows, and `Sampling`, `Options` and `ReplyRequest` take their ranges and defaults from them. So a
+value is read and refused in the same way wherever it comes from.
+
+Without numpy: an interface starts sooner that way.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from localspec.core import drafter_registry
+from localspec.core.setting_spec import Kind, Scope, SettingSpec
+
+DRAFTERS = drafter_registry.NAMES
+"""Names that ``--drafter`` takes."""
+VERIFIERS = ("match", "rejection")
+"""Names that ``--verifier`` takes: those of `localspec.verifiers`, which needs numpy."""
+KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
+"""Names that ``--kv-type`` takes: the ggml types that a KV cache can have."""
+MAX_K: Final = 62
+"""With the pending token a pass has 63 tokens; from 64 on llama.cpp computes attention with another
+kernel, whose logits differ."""
+SMALLEST: Final = 1e-6
+"""Logits divided by less than this overflow."""
+_LARGEST: Final = 1 << 30
+
+MODEL = SettingSpec(
+    name="model",
+    kind=Kind.TEXT,
+    scope=Scope.LOAD,
+    default="demo",
+    help="pair of `localspec models`, path to a .gguf file, or user/repo[:QUANT]",
+    metavar="MODEL",
+    flags=("-m",),
+)
+DRAFT: SettingSpec[str | None] = SettingSpec(
+    name="draft",
+    kind=Kind.TEXT,
+    scope=Scope.LOAD,
+    default=None,
+    help="draft model; none = no draft model, auto = the one that belongs to MODEL",
+    auto=True,
+    metavar="MODEL",
+    flags=("-d",),
+)
+REQUIRE_DRAFT = SettingSpec(
+    name="require_draft",
+    kind=Kind.SWITCH,
+    scope=Scope.LOAD,
+    default=False,
+    help="fail if the draft model cannot be used",
+    in_presets=False,
+)
+VERIFIER = SettingSpec(
+    name="verifier",
+    kind=Kind.CHOICE,
+    scope=Scope.LOAD,
+    default="match",
+    help="verification; match = same text, rejection = same distribution",
+    choices=VERIFIERS,
+    metavar="NAME",
+    in_panel=True,
+)
+DRAFTER: SettingSpec[str | None] = SettingSpec(
+    name="drafter",
+    kind=Kind.NAMES,
+    scope=Scope.LOAD,
+    default=None,
+    help="drafters by preference, separated by commas; off = plain decoding",
+    choices=DRAFTERS,
+    alone=drafter_registry.OFF,
+    auto=True,
+    metavar="NAMES",
+    in_panel=True,
+)
+DRAFT_MAX: SettingSpec[int | None] = SettingSpec(
+    name="draft_max",
+    kind=Kind.WHOLE,
+    scope=Scope.LOAD,
+    default=None,
+    help="draft length K; auto = chosen by measurement",
+    low=0,
+    high=MAX_K,
+    auto=True,
+    in_panel=True,
+)
+CTX: SettingSpec[int | None] = SettingSpec(
+    name="ctx",
+    kind=Kind.WHOLE,
+    scope=Scope.LOAD,
+    default=None,
+    help="context size in tokens; auto = up to 8192, as memory allows",
+    low=16,
+    high=1 << 21,
+    auto=True,
+    field="context",
+    in_panel=True,
+)
+GPU_LAYERS: SettingSpec[int | None] = SettingSpec(
+    name="gpu_layers",
+    kind=Kind.WHOLE,
+    scope=Scope.LOAD,
+    default=None,
+    help="layers of the target on the GPU; auto = as many as fit",
+    low=0,
+    high=_LARGEST,
+    auto=True,
+)
+DRAFT_GPU_LAYERS: SettingSpec[int | None] = SettingSpec(
+    name="draft_gpu_layers",
+    kind=Kind.WHOLE,
+    scope=Scope.LOAD,
+    default=None,
+    help="layers of the draft model on the GPU; auto = as many as fit",
+    low=0,
+    high=_LARGEST,
+    auto=True,
+)
+THREADS: SettingSpec[int | None] = SettingSpec(
+    name="threads",
+    kind=Kind.WHOLE,
+    scope=Scope.LOAD,
+    default=None,
+    help="CPU threads; auto = measured",
+    low=1,
+    high=1024,
+    auto=True,
+    in_panel=True,
+)
+KV_TYPE: SettingSpec[str | None] = SettingSpec(
+    name="kv_type",
+    kind=Kind.CHOICE,
+    scope=Scope.LOAD,
+    default=None,
+    help="type of the KV cache; auto = f16, q8_0 if memory is short",
+    choices=KV_TYPES,
+    auto=True,
+    metavar="TYPE",
+)
+REMEMBER = SettingSpec(
+    name="remember",
+    kind=Kind.SWITCH,
+    scope=Scope.LOAD,
+    default=False,
+    help="draft from earlier saved chats too",
+    in_presets=False,
+)
+OFFLINE = SettingSpec(
+    name="offline",
+    kind=Kind.SWITCH,
+    scope=Scope.LOAD,
+    default=False,
+    help="never use the network",
+    in_presets=False,
+)
+TEMPERATURE = SettingSpec(
+    name="temperature",
+    kind=Kind.NUMBER,
+    scope=Scope.SAMPLING,
+    default=0.8,
+    help="randomness of sampling; 0 = always the most probable token",
+    low=0,
+    high=100,
+    smallest=SMALLEST,
+    flags=("-t", "--temp"),
+    in_panel=True,
+)
+TOP_K = SettingSpec(
+    name="top_k",
+    kind=Kind.WHOLE,
+    scope=Scope.SAMPLING,
+    default=40,
+    help="keep the N most probable tokens; 0 = off",
+    low=0,
+    high=_LARGEST,
+    in_panel=True,
+)
+TOP_P = SettingSpec(
+    name="top_p",
+    kind=Kind.NUMBER,
+    scope=Scope.SAMPLING,
+    default=0.95,
+    help="keep the smallest set of tokens whose probability reaches this; 1 = off",
+    low=0,
+    high=1,
+    in_panel=True,
+)
+MIN_P = SettingSpec(
+    name="min_p",
+    kind=Kind.NUMBER,
+    scope=Scope.SAMPLING,
+    default=0.05,
+    help="drop tokens less likely than this fraction of the top token; 0 = off",
+    low=0,
+    high=1,
+    in_panel=True,
+)
+REPEAT_PENALTY = SettingSpec(
+    name="repeat_penalty",
+    kind=Kind.NUMBER,
+    scope=Scope.SAMPLING,
+    default=1.0,
+    help="penalty for repeating recent tokens; 1 = off",
+    low=SMALLEST,
+    high=100,
+    in_panel=True,
+)
+PRESENCE_PENALTY = SettingSpec(
+    name="presence_penalty",
+    kind=Kind.NUMBER,
+    scope=Scope.SAMPLING,
+    default=0.0,
+    help="subtracted once from the logits of recent tokens; 0 = off",
+    low=-100,
+    high=100,
+    in_panel=True,
+)
+FREQUENCY_PENALTY = SettingSpec(
+    name="frequency_penalty",
+    kind=Kind.NUMBER,
+    scope=Scope.SAMPLING,
+    default=0.0,
+    help="subtracted for each recent occurrence of a token; 0 = off",
+    low=-100,
+    high=100,
+    in_panel=True,
+)
+PENALTY_LAST_N = SettingSpec(
+    name="penalty_last_n",
+    kind=Kind.WHOLE,
+    scope=Scope.SAMPLING,
+    default=64,
+    help="how many recent tokens the penalties cover; 0 = none",
+    low=0,
+    high=_LARGEST,
+    in_panel=True,
+)
+SEED: SettingSpec[int | None] = SettingSpec(
+    name="seed",
+    kind=Kind.WHOLE,
+    scope=Scope.REQUEST,
+    default=None,
+    help="same seed, same text; auto = a new one for each reply",
+    low=-(1 << 63),
+    high=(1 << 64) - 1,
+    auto=True,
+    in_panel=True,
+)
+MAX_TOKENS: SettingSpec[int | None] = SettingSpec(
+    name="max_tokens",
+    kind=Kind.WHOLE,
+    scope=Scope.REQUEST,
+    default=None,
+    help="maximum tokens per reply; auto = as many as the context holds",
+    low=1,
+    auto=True,
+    flags=("-n",),
+    in_panel=True,
+)
+SYSTEM: SettingSpec[str | None] = SettingSpec(
+    name="system",
+    kind=Kind.TEXT,
+    scope=Scope.REQUEST,
+    default=None,
+    help="system message",
+    flags=("-s",),
+    in_config=False,
+)
+THEME: SettingSpec[str | None] = SettingSpec(
+    name="theme",
+    kind=Kind.TEXT,
+    scope=Scope.INTERFACE,
+    default=None,
+    help="colour theme of the chat",
+    in_presets=False,
+)
+
+SETTINGS: tuple[SettingSpec[Any], ...] = (
+    *(MODEL, DRAFT, REQUIRE_DRAFT, VERIFIER, DRAFTER, DRAFT_MAX),
+    *(CTX, GPU_LAYERS, DRAFT_GPU_LAYERS, THREADS, KV_TYPE, REMEMBER, OFFLINE),
+    *(TEMPERATURE, TOP_K, TOP_P, MIN_P),
+    *(REPEAT_PENALTY, PRESENCE_PENALTY, FREQUENCY_PENALTY, PENALTY_LAST_N),
+    *(SEED, MAX_TOKENS, SYSTEM, THEME),
+)
+"""In the order of the help text."""
+BY_NAME = {spec.name: spec for spec in SETTINGS}
+
+
+def of(scope: Scope) -> tuple[SettingSpec[Any], ...]:
+    """The settings of a scope."""
+    return tuple(spec for spec in SETTINGS if spec.scope is scope)
