@@ -57,7 +57,7 @@ def _make_room(log_path: Path) -> None:
 
 
 def exit_message(status: int, log: Path, doing: str = "") -> str:
-    """One line about a process that ended with ``status`` while ``doing`` and should not have."""
+    """The message for a process that ended unexpectedly, with ``status``, while ``doing``."""
     at = f" while {doing}" if doing else ""
     if status >= 0:
         return f"the engine stopped{at} (exit status {status}); its log is {log}"
