@@ -1,4 +1,4 @@
-"""Saving a chat as it happens, in a thread of its own: the one who chats never waits for a disk."""
+"""Saves a running chat in a separate thread, so the user never waits for the disk."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Saver:
         tell: Callable[[str], None] | None = None,
         interval: float = INTERVAL,
     ) -> None:
-        """``tell`` is called, from the saver's thread, with lines for the person."""
+        """``tell`` is called, from the saver's thread, with lines for the user."""
         self.tell = tell or _silent
         self._path = path
         self._interval = interval
@@ -160,7 +160,7 @@ class Saver:
         try:
             # A parent's id is smaller than its child's.
             self._opened().put(infos.values(), [messages[key] for key in sorted(messages)])
-        except Exception as error:  # noqa: BLE001 - whatever it is, the chat goes on and says so
+        except Exception as error:  # noqa: BLE001 - whatever it is, the chat continues and reports it
             with self._ready:  # what came in between is newer
                 self._infos = self._saved_infos | infos | self._infos
                 self._messages = self._saved_messages | messages | self._messages

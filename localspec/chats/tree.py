@@ -55,7 +55,7 @@ class Tree:
         return id
 
     def leaves(self) -> list[int]:
-        """The last message of every branch; those of one fork stand together, oldest first."""
+        """The last message of every branch; those of one fork are adjacent, oldest first."""
         found, waiting = [], self._children.get(None, [])[::-1]
         while waiting:
             id = waiting.pop()  # noqa: A001 - as above

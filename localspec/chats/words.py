@@ -1,4 +1,4 @@
-"""From what a person types into a search to what SQLite looks for."""
+"""Converts a search as the user typed it into SQLite's full-text syntax."""
 
 from __future__ import annotations
 

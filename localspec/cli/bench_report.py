@@ -119,7 +119,7 @@ def changes(result: Bench, past: Past | None, threads: int) -> list[str]:
 
 
 def peers(compared: Sequence[Compared]) -> list[str]:
-    """Side by side with other programs; all speeds relative to our plain decoding beside them."""
+    """Table of other programs; all speeds relative to our plain decoding in the same run."""
     if not compared:
         return []
     return ["", PEER_HEAD, *map(peer_row, compared), *PEER_CLOSING]

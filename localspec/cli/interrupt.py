@@ -1,4 +1,4 @@
-"""Ctrl-C: the first ends the reply and keeps it, the second ends the program. SIGTERM likewise."""
+"""Ctrl-C and SIGTERM: the first ends the reply and keeps it, the second ends the program."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from typing import Any, Self
 _early = False
 """Ctrl-C was pressed before a command was ready for it."""
 _terminated = False
-"""SIGTERM was what interrupted."""
+"""The interruption was a SIGTERM."""
 _SAME_S = 0.1
 """Seconds within which a second signal is the first one: sent to the group, and passed on."""
 _INTERRUPTED, _TERMINATED = 130, 143
 
 
 def exit_code(code: int) -> int:
-    """143 instead of 130 where SIGTERM was what interrupted; other codes are kept."""
+    """143 instead of 130 after SIGTERM; other codes unchanged."""
     return _TERMINATED if code == _INTERRUPTED and _terminated else code
 
 
 def watch() -> None:
-    """From the start on: Ctrl-C raises as usual, and is remembered.
+    """Record Ctrl-C from the start on; it raises as usual.
 
-    Raised in the middle of an import, KeyboardInterrupt can be swallowed by whoever is importing;
-    the command then sees it when it asks.
+    An import may swallow a KeyboardInterrupt that is raised inside it; the command then finds the
+    record.
     """
 
     def handle(_signal: int, _frame: FrameType | None) -> None:
@@ -37,7 +37,7 @@ def watch() -> None:
         _early = True
         raise KeyboardInterrupt
 
-    global _early, _terminated  # noqa: PLW0603 - likewise
+    global _early, _terminated  # noqa: PLW0603 - a process has one Ctrl-C
     _early = _terminated = False
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, handle)

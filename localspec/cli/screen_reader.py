@@ -1,8 +1,7 @@
-"""What a person hears of a chat in lines: who speaks, and how a reply went.
+"""Announcements of a chat in lines: who speaks, and how a reply ended.
 
-For screen readers and terminals that cannot place a cursor: whole lines in their order, nothing
-drawn over, no colour. It goes to stderr, so that replies alone stand on stdout; a pipe hears
-nothing.
+For screen readers and terminals that cannot place a cursor: whole lines in order, nothing drawn
+over, no colour. They go to stderr, so stdout has only replies; a pipe gets no announcements.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ _ENDINGS = {"stop": "", "length": ", stopped at the limit", "interrupt": ", stop
 
 
 class Silent:
-    """Says nothing: nobody is there."""
+    """Announces nothing: there is no terminal."""
 
     def welcome(self, so_far: tuple[str, int] | None = None) -> None:
-        """Before the first message; ``so_far`` is title and length of a chat that goes on."""
+        """Before the first message; ``so_far``: title and length of a chat that is continued."""
 
     def asks(self) -> None:
         """A message is waited for."""
@@ -29,7 +28,7 @@ class Silent:
         """No more messages come."""
 
     def obeys(self, line: str, talk: Talk) -> bool:
-        """Whether a line was a command, which has been done now. See `Talk.obey` for errors."""
+        """Do what a line says if it is a command; whether it was. Errors: see `Talk.obey`."""
         del line, talk
         return False
 
@@ -37,41 +36,41 @@ class Silent:
         """A reply begins."""
 
     def answered(self, reply: Reply) -> None:
-        """It has ended."""
+        """The reply has ended."""
 
 
 class Spoken(Silent):
-    """Names who speaks, and says in words how a reply went."""
+    """Names the speaker, and says in words how a reply ended."""
 
     def welcome(self, so_far: tuple[str, int] | None = None) -> None:
-        """How to use it, and where one is."""
+        """Announce how to use the chat, and which chat it is."""
         say("Type a message and press Enter. /help lists commands, /quit leaves.")
         if so_far is not None:
             title, count = so_far
             messages = "1 message" if count == 1 else f"{count} messages"
-            say(f"Going on with {title}, {messages} so far.")
+            say(f"Continuing {title}, {messages} so far.")
 
     def asks(self) -> None:
-        """The person's turn."""
+        """Announce the user's turn."""
         say("You: ", end="")
 
     def leaves(self) -> None:
-        """The line that was begun for the person ends."""
+        """End the line that was begun for the user."""
         say()
 
     def obeys(self, line: str, talk: Talk) -> bool:
-        """Say what the command did."""
-        told = talk.obey(line)
-        for part in told.splitlines() if told is not None else ():
+        """Announce what the command did."""
+        answer = talk.obey(line)
+        for part in answer.splitlines() if answer is not None else ():
             say(part)
-        return told is not None
+        return answer is not None
 
     def answers(self) -> None:
-        """The model's turn."""
+        """Announce the model's turn."""
         say("Model: ", end="")
 
     def answered(self, reply: Reply) -> None:
-        """Its length and speed, and whether drafting happens."""
+        """Announce the length and speed of the reply, and whether drafting is on."""
         stats = reply.stats
         speculation = stats.speculation
         state = "drafting on" if speculation.state == "on" else speculation.state
@@ -84,6 +83,6 @@ class Spoken(Silent):
 
 
 def speaker() -> Silent:
-    """The one for this terminal, or for none."""
-    person = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
-    return Spoken() if person else Silent()
+    """Announcements for this terminal, or none without a terminal."""
+    terminal = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
+    return Spoken() if terminal else Silent()

@@ -1,4 +1,4 @@
-"""Writing into the person's config.toml; comments, order and what we do not know stay."""
+"""Changes values in the user's config.toml; comments, order and unknown names remain."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def save(changes: Mapping[Place, Value]) -> Path:
     """Set values in config.toml, None takes one out; returns the file.
 
     Raises:
-        UsageError: the file is no valid TOML, or holds something else in such a place; it stays
-            as it is.
+        UsageError: the file is not valid TOML, or has something else in such a place; it is left
+            unchanged.
         LocalspecError: it cannot be written.
     """
     path = paths.config_dir() / "config.toml"

@@ -1,4 +1,4 @@
-"""The interface's side of the engine process: start it, ask it, hear of its death.
+"""The interface's side of the engine process: start it, ask it, report its end.
 
 All methods belong to one asyncio loop, never block it, and never print. Reading happens in the
 background; a reply that is not consumed holds back the engine's pipe instead of filling memory.
@@ -34,7 +34,7 @@ from localspec.engine.events import (
     ReplyEvents,
 )
 from localspec.engine.inbox import Inbox
-from localspec.engine.spawn import epitaph, spawn
+from localspec.engine.spawn import exit_message, spawn
 from localspec.errors import EngineError, Interrupted, LocalspecError, UsageError
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class EngineClient:
 
     @property
     def _doing(self) -> str:
-        """What the process does now, as far as it has told."""
+        """The current work of the process, as far as it was reported."""
         if self._loading:
             return f"loading {self._loading}"
         return "answering" if self._replies else ""
@@ -256,7 +256,7 @@ class EngineClient:
         if process.stdin is not None:
             process.stdin.close()
         status = await process.wait()
-        end = broken or EngineError(epitaph(status, self._log, self._doing))
+        end = broken or EngineError(exit_message(status, self._log, self._doing))
         self._opening.put_nowait(Interrupted("loading was stopped") if self._closing else end)
         if not self._closing:
             self._replies_fail(end)
