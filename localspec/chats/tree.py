@@ -49,13 +49,13 @@ class Tree:
         return path
 
     def newest_leaf(self, id: int | None = None) -> int | None:  # noqa: A002 - as above
-        """Where one comes to by always taking the newest branch; None in an empty tree."""
+        """The leaf reached by always taking the newest branch; None in an empty tree."""
         while children := self._children.get(id):
             id = children[-1]  # noqa: A001 - as above
         return id
 
     def leaves(self) -> list[int]:
-        """The last message of every branch; those of one fork stand together, oldest first."""
+        """The last message of every branch; those of one fork are adjacent, oldest first."""
         found, waiting = [], self._children.get(None, [])[::-1]
         while waiting:
             id = waiting.pop()  # noqa: A001 - as above

@@ -1,4 +1,4 @@
-"""From what a person types into a search to what SQLite looks for."""
+"""Search terms of the user as queries for SQLite."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""What a person hears of a chat in lines: who speaks, and how a reply went.
+"""Announcements of a plain chat: whose turn it is, and how a reply ended.
 
 For screen readers and terminals that cannot place a cursor: whole lines in their order, nothing
-drawn over, no colour. It goes to stderr, so that replies alone stand on stdout; a pipe hears
-nothing.
+drawn over, no colour. They go to stderr, so that stdout has the replies only; a pipe gets none.
 """
 
 from __future__ import annotations
@@ -17,61 +16,61 @@ _ENDINGS = {"stop": "", "length": ", stopped at the limit", "interrupt": ", stop
 
 
 class Silent:
-    """Says nothing: nobody is there."""
+    """Announces nothing: there is no terminal."""
 
     def welcome(self, so_far: tuple[str, int] | None = None) -> None:
-        """Before the first message; ``so_far`` is title and length of a chat that goes on."""
+        """Before the first message; ``so_far`` is title and length of a continued chat."""
 
     def asks(self) -> None:
-        """A message is waited for."""
+        """Before a message is read."""
 
     def leaves(self) -> None:
-        """No more messages come."""
+        """After the last message."""
 
     def obeys(self, line: str, talk: Talk) -> bool:
-        """Whether a line was a command, which has been done now. See `Talk.obey` for errors."""
+        """Run a line if it is a command; whether it was one. See `Talk.obey` for errors."""
         del line, talk
         return False
 
     def answers(self) -> None:
-        """A reply begins."""
+        """Before a reply."""
 
     def answered(self, reply: Reply) -> None:
-        """It has ended."""
+        """After a reply."""
 
 
-class Spoken(Silent):
-    """Names who speaks, and says in words how a reply went."""
+class Announcer(Silent):
+    """Announces turns, and the statistics of each reply in words."""
 
     def welcome(self, so_far: tuple[str, int] | None = None) -> None:
-        """How to use it, and where one is."""
+        """How to use the chat, and its title if it is continued."""
         say("Type a message and press Enter. /help lists commands, /quit leaves.")
         if so_far is not None:
             title, count = so_far
             messages = "1 message" if count == 1 else f"{count} messages"
-            say(f"Going on with {title}, {messages} so far.")
+            say(f"Continuing {title}, {messages} so far.")
 
     def asks(self) -> None:
-        """The person's turn."""
+        """The user's turn."""
         say("You: ", end="")
 
     def leaves(self) -> None:
-        """The line that was begun for the person ends."""
+        """End the line of the prompt."""
         say()
 
     def obeys(self, line: str, talk: Talk) -> bool:
-        """Say what the command did."""
-        told = talk.obey(line)
-        for part in told.splitlines() if told is not None else ():
+        """Run a command and announce its answer."""
+        answer = talk.obey(line)
+        for part in answer.splitlines() if answer is not None else ():
             say(part)
-        return told is not None
+        return answer is not None
 
     def answers(self) -> None:
         """The model's turn."""
         say("Model: ", end="")
 
     def answered(self, reply: Reply) -> None:
-        """Its length and speed, and whether drafting happens."""
+        """Announce length, speed and the state of drafting."""
         stats = reply.stats
         speculation = stats.speculation
         state = "drafting on" if speculation.state == "on" else speculation.state
@@ -84,6 +83,6 @@ class Spoken(Silent):
 
 
 def speaker() -> Silent:
-    """The one for this terminal, or for none."""
-    person = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
-    return Spoken() if person else Silent()
+    """The announcer for the standard streams."""
+    terminal = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
+    return Announcer() if terminal else Silent()

@@ -24,7 +24,7 @@ def _home(part: str, default: str) -> Path:
 
 
 def expand(name: str) -> Path:
-    """A path as typed; ``~`` is the person's home, that of an unknown user stays what it is."""
+    """A path as typed; ``~`` is the user's home, that of an unknown user is left as it is."""
     try:
         return Path(name).expanduser()
     except (RuntimeError, ValueError):  # no such user, or a name that no user can have
@@ -32,22 +32,22 @@ def expand(name: str) -> Path:
 
 
 def config_dir() -> Path:
-    """The person's settings and their own models.toml."""
+    """Folder of config.toml and the user's models.toml."""
     return _home("config", platformdirs.user_config_dir(APP, appauthor=False))
 
 
 def data_dir() -> Path:
-    """What must not be lost: chats."""
+    """Folder of the chats."""
     return _home("data", platformdirs.user_data_dir(APP, appauthor=False))
 
 
 def state_dir() -> Path:
-    """Logs."""
+    """Folder of logs and histories."""
     return _home("state", platformdirs.user_state_dir(APP, appauthor=False))
 
 
 def cache_dir() -> Path:
-    """What can be made again."""
+    """Folder of files that can be made again."""
     return _home("cache", platformdirs.user_cache_dir(APP, appauthor=False))
 
 

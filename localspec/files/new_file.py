@@ -34,5 +34,5 @@ def require_free(where: Path, sources: Iterable[Path], *, replace: bool) -> None
 
 
 def unfinished(where: Path) -> Path:
-    """A name beside ``where`` that no other file has, for writing before it is complete."""
+    """An unused name in the folder of ``where``, for the file while it is incomplete."""
     return where.with_name(f".{where.name}.{secrets.token_hex(4)}.part")
