@@ -45,10 +45,10 @@ def main() -> int:
         except KeyboardInterrupt:
             print("stopped; the next run goes on from here")
         finally:
+            for line in runner.summary():
+                print(line)
             for search in searches.values():
                 search.close()
-    for line in runner.summary():
-        print(line)
     return 1 if runner.faults else 0
 
 

@@ -160,7 +160,7 @@ class Saver:
         try:
             # A parent's id is smaller than its child's.
             self._opened().put(infos.values(), [messages[key] for key in sorted(messages)])
-        except Exception as error:  # noqa: BLE001 - whatever it is, the chat goes on and says so
+        except Exception as error:  # noqa: BLE001 - whatever it is, the chat continues and reports it
             with self._ready:  # what came in between is newer
                 self._infos = self._saved_infos | infos | self._infos
                 self._messages = self._saved_messages | messages | self._messages

@@ -1,4 +1,4 @@
-"""Ctrl-C: the first ends the reply and keeps it, the second ends the program. SIGTERM likewise."""
+"""Ctrl-C and SIGTERM: the first ends the reply and keeps it, the second ends the program."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def exit_code(code: int) -> int:
 def watch() -> None:
     """Handle Ctrl-C from the start on: it raises as usual, and is recorded.
 
-    Raised in the middle of an import, KeyboardInterrupt can be swallowed by whoever is importing;
-    the command then sees it when it asks.
+    An import may swallow a KeyboardInterrupt that is raised inside it; the command then finds the
+    record.
     """
 
     def handle(_signal: int, _frame: FrameType | None) -> None:
@@ -37,7 +37,7 @@ def watch() -> None:
         _early = True
         raise KeyboardInterrupt
 
-    global _early, _terminated  # noqa: PLW0603 - likewise
+    global _early, _terminated  # noqa: PLW0603 - a process has one Ctrl-C
     _early = _terminated = False
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, handle)

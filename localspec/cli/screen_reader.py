@@ -66,7 +66,7 @@ class Announcer(Silent):
         return answer is not None
 
     def answers(self) -> None:
-        """The model's turn."""
+        """Announce the model's turn."""
         say("Model: ", end="")
 
     def answered(self, reply: Reply) -> None:

@@ -141,7 +141,7 @@ def _facts(name: str, target: ModelFile, draft: ModelFile | None) -> dict[str, A
         "chat_template": header.template is not None,
         "kind": heads.kind(header),
         "own_head": heads.MTP if heads.carries_mtp(header) else None,
-        "own_head_trouble": heads.mtp_problem(header) if heads.promises_mtp(header) else None,
+        "own_head_trouble": heads.mtp_problem(header) if heads.states_mtp(header) else None,
     }
     if draft is not None:
         other = draft.header

@@ -56,8 +56,8 @@ def _make_room(log_path: Path) -> None:
             log_path.replace(log_path.with_suffix(".log.1"))
 
 
-def epitaph(status: int, log: Path, doing: str = "") -> str:
-    """What to say of a process that ended with ``status`` while ``doing`` and should not have."""
+def exit_message(status: int, log: Path, doing: str = "") -> str:
+    """The message for a process that ended unexpectedly, with ``status``, while ``doing``."""
     at = f" while {doing}" if doing else ""
     if status >= 0:
         return f"the engine stopped{at} (exit status {status}); its log is {log}"

@@ -60,7 +60,7 @@ class Template:
     def render(self, messages: Sequence[Message]) -> str:
         """The prompt that asks for the next assistant turn, or for the rest of one.
 
-        Where the last message is the assistant's, it is taken for unfinished and goes on.
+        A last message of the assistant is taken as unfinished and is continued.
 
         Raises:
             UsageError: the template refuses these messages, or takes too much time or memory.
@@ -126,7 +126,7 @@ class Transcript:
         return self._seen[known] + self._rest(text[len(known) :])
 
     def remember(self, text: str, tokens: list[int]) -> None:
-        """That ``text`` stands for exactly these tokens."""
+        """Record that ``text`` was made of exactly these tokens."""
         self._seen.pop(text, None)
         self._seen[text] = list(tokens)
         if len(self._seen) > _REMEMBERED:
@@ -197,7 +197,9 @@ def _too_long(tokens: int, of_system: int, capacity: int, *, goes_on: bool) -> C
         what = f"the system prompt is too long: with the message it has {size}"
         return ContextError(f"{what}; shorten it, or raise --ctx")
     if goes_on:
-        return ContextError(f"the reply cannot go on: with its question it has {size}; raise --ctx")
+        return ContextError(
+            f"the reply cannot continue: with its question it has {size}; raise --ctx"
+        )
     return ContextError(
         f"the message is too long: with its frame it has {size}; shorten it, or raise --ctx"
     )

@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def _arm(seconds: float) -> None:
-    """End this process in so many seconds, whatever it does then, and though nobody waits."""
+    """End this process after ``seconds``, whatever it is doing; 0 cancels that."""
     if hasattr(signal, "setitimer"):
         signal.setitimer(signal.ITIMER_REAL, seconds)
 

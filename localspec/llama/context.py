@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -14,21 +13,20 @@ from localspec.errors import (
     ContextFullError,
     DecodeError,
     LocalspecError,
-    OutOfMemoryError,
     UsageError,
 )
-from localspec.llama import library
 from localspec.llama.abort import StopFlag
 from localspec.llama.batch import Batch
+from localspec.llama.branches import Branches
 from localspec.llama.devices import backend
 from localspec.llama.library import c_api
 from localspec.llama.limits import KV_TYPES, OUTPUTS, decode_error
 from localspec.llama.logits import LastLogits
+from localspec.llama.make_context import context_params, make_context
 from localspec.llama.model import Model
 from localspec.llama.tree_layout import Tree
 from localspec.processes.activity import doing
 
-_FLASH = re.compile(r"(?:Flash Attention|flash_attn\s+=) (auto|enabled|disabled)")
 _NEVER = c_api.ggml_abort_callback()
 """Lets passes run to their end."""
 
@@ -64,25 +62,19 @@ class Context:
         doing(f"making a context of {n_ctx} tokens for {model.path}")
         self.model = model
         self.stop = stop or StopFlag()
-        params = c_api.llama_context_default_params()
-        # Nodes that are rejected need room for one pass.
-        params.n_ctx = n_ctx * n_seq + (OUTPUTS if branches else 0)
-        params.n_batch = params.n_ubatch = n_batch
-        params.n_seq_max = n_seq + branches
-        params.kv_unified = branches > 0  # branches share the cells of their common beginning
-        params.n_threads = params.n_threads_batch = threads
-        # Without layers there, a full GPU is left alone; prompts would be carried to it otherwise.
-        params.op_offload = model.offloads
-        params.type_k = params.type_v = KV_TYPES[kv_type]
-        params.n_rs_seq = rollback
-        params.n_outputs_max = self._outputs = min(n_batch, OUTPUTS * n_seq)
-        params.no_perf = True
-        params.pooling_type = c_api.LLAMA_POOLING_TYPE_NONE  # states are of tokens
+        params = context_params(
+            model,
+            n_ctx=n_ctx,
+            n_seq=n_seq,
+            branches=branches,
+            rollback=rollback,
+            n_batch=n_batch,
+            threads=threads,
+            kv_type=kv_type,
+        )
+        self._outputs = int(params.n_outputs_max)
         self._adjust(params)
-        with library.listening(alone=False) as lines:
-            self._ptr: Any = _made(model, params, n_ctx)
-        self.flash_attention = _flash_attention(lines)
-        """Whether it is used: "enabled", "disabled", or "" where llama.cpp does not say."""
+        self._ptr, self.flash_attention = make_context(model, params, n_ctx)
         c_api.llama_set_abort_callback(self._ptr, self.stop.callback, self.stop.data)
         self._memory: Any = c_api.llama_get_memory(self._ptr)
         # llama.cpp makes batches smaller and contexts larger than asked for; larger than a model
@@ -90,11 +82,7 @@ class Context:
         self.n_batch = min(n_batch, int(c_api.llama_n_batch(self._ptr)))
         self._batch = Batch(self.n_batch, 1 + branches)
         self._lengths = [0] * n_seq
-        self._shared = [0] * branches
-        """Tokens of sequence 0 that each branch's sequence shares, from the first on; after a tree
-        more than that, until `truncate`."""
-        self._stem_end: int | None = None
-        """Where the tree of the last pass begins, until `truncate`."""
+        self._branches = Branches(self._memory, branches)
         self._revocable: dict[int, int] = {}
         """Tokens of the last pass that a recurrent state could be taken back by, once."""
         self._logits = LastLogits(self._ptr, model.n_vocab)
@@ -154,12 +142,7 @@ class Context:
         if not c_api.llama_memory_seq_rm(self._memory, seq, length, -1):
             raise DecodeError("this model's cache cannot be truncated")
         self._lengths[seq] = length
-        common = length if self._stem_end is None else min(length, self._stem_end)
-        self._stem_end = None
-        for branch, shared in enumerate(self._shared):
-            if shared > common:
-                c_api.llama_memory_seq_rm(self._memory, 1 + branch, common, -1)
-                self._shared[branch] = common
+        self._branches.cut(length)
 
     def _begins(self, seq: int) -> int:
         """First token that all layers still have, which only sliding ones may not."""
@@ -197,7 +180,7 @@ class Context:
     @property
     def branches(self) -> int:
         """Leaves that a tree may have beyond the first."""
-        return len(self._shared)
+        return len(self._branches.shared)
 
     @property
     def outputs(self) -> int:
@@ -280,18 +263,10 @@ class Context:
             raise DecodeError(f"a tree of {n} tokens with {len(tree.leaves)} leaves is too large")
         if base + tree.depth > self.capacity:
             raise ContextFullError("the context is full; start a new chat or raise --ctx")
-        everywhere = [*range(max(1, len(tree.leaves)))]
-        for branch in everywhere[:-1]:
-            self._share(branch, start)
+        self._branches.place(batch, tree, start, m)
         batch.tokens[:m], batch.tokens[m:n] = stem, tree.tokens
         batch.positions[:m], batch.positions[m:n] = np.arange(start, base), base + tree.depths
         batch.outputs[: m - 1], batch.outputs[m - 1 : n] = states, 1
-        for i, seqs in enumerate((*[everywhere] * m, *tree.below)):
-            batch.seqs[i, : len(seqs)] = seqs
-            batch.seq_counts[i] = len(seqs)
-        self._stem_end = base
-        for branch in everywhere[:-1]:
-            self._shared[branch] = start + n
         try:
             self._decode(n, n if states else n - m + 1, states)
         except LocalspecError:
@@ -300,13 +275,6 @@ class Context:
             raise
         self._lengths[0] = start + n  # an upper bound, until it is known what stays
         return self._logits.views([n])[0][m - 1 :] if states else self._logits.views([n - m + 1])[0]
-
-    def _share(self, branch: int, length: int) -> None:
-        """Let a branch's sequence hold the first ``length`` tokens of sequence 0."""
-        shared = self._shared[branch]
-        if shared < length:
-            c_api.llama_memory_seq_cp(self._memory, 0, 1 + branch, shared, length)
-            self._shared[branch] = length
 
     def _undo(self, seqs: Iterable[int]) -> None:
         """Forget what a failed pass may have left behind."""
@@ -344,24 +312,6 @@ class Context:
         Raises:
             AuditError: they differ.
         """
-        for seq, length in enumerate((*self._lengths, *self._shared)):
+        for seq, length in enumerate((*self._lengths, *self._branches.shared)):
             if self.length(seq) != length:
                 raise AuditError(f"KV cache of {self.length(seq)} tokens, {length} in our books")
-
-
-def _flash_attention(lines: Iterable[str]) -> str:
-    """What llama.cpp resolved, by its log of making a context: of "auto" it decides last."""
-    said = [found[1] for line in lines if (found := _FLASH.search(line))]
-    return said[-1] if said and said[-1] != "auto" else ""
-
-
-def _made(model: Model, params: Any, n_ctx: int) -> Any:
-    """The llama_context pointer."""
-    library.errors_since(0)
-    pointer = c_api.llama_init_from_model(model.handle, params)
-    if not pointer:
-        reason = (library.errors_since() or ["no reason given"])[0]
-        raise OutOfMemoryError(
-            f"no context of {n_ctx} tokens for {model.path.name}: {reason}; try a smaller --ctx"
-        )
-    return pointer

@@ -10,7 +10,7 @@ from typing import Any
 
 from localspec.errors import LocalspecError
 from localspec.llama.library import c_api
-from localspec.models.compat.heads import bare_promise
+from localspec.models.compat.heads import corrected_metadata
 from localspec.models.gguf.model_file import ModelFile
 from localspec.processes.activity import doing
 
@@ -39,7 +39,7 @@ def load(path: Path, params: Any) -> Any:
     if found:
         return found
     try:
-        spared = bare_promise(ModelFile(path).header)
+        spared = corrected_metadata(ModelFile(path).header)
     except LocalspecError:  # llama.cpp has said what is wrong with it
         return None
     if not spared:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from localspec.errors import OutOfMemoryError
 from localspec.llama import library
+from localspec.llama.file_errors import check_file, load_error
 from localspec.llama.library import c_api
 from localspec.llama.limits import KV_TYPES, OUTPUTS, ROLLBACK
 from localspec.llama.load_file import load
-from localspec.llama.model import check_file, load_error
 
 _MIB = 1 << 20
 _BUFFER = re.compile(r":\s+(\S+)\s+(model|KV|RS|compute|output) buffer size =\s+([\d.]+) MiB")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,48 +11,15 @@ from typing import Any
 from localspec.errors import (
     Interrupted,
     ModelFileError,
-    ModelNotFoundError,
-    OutOfMemoryError,
     UnsupportedModelError,
 )
 from localspec.llama import library
 from localspec.llama.devices import backend
+from localspec.llama.file_errors import check_file, load_error
 from localspec.llama.library import c_api
 from localspec.llama.load_file import is_extra, load, weight_buffers
 
-_GGUF = b"GGUF"
 _ALL_LAYERS = 999
-
-
-def check_file(path: Path) -> None:
-    """Refuse what cannot be a GGUF before llama.cpp, which may abort on it, sees it.
-
-    Raises:
-        ModelNotFoundError: nothing there.
-        ModelFileError: a directory, empty, unreadable, or not GGUF.
-    """
-    try:
-        if path.is_dir():
-            raise ModelFileError(f"{path} is a directory; give a .gguf file in it")
-        if path.exists() and not path.is_file():  # a pipe would be waited for
-            raise ModelFileError(f"{path} is a pipe or a device; give a .gguf file")
-        with path.open("rb") as file:
-            head = file.read(8)
-    except FileNotFoundError:
-        raise ModelNotFoundError(
-            f"no model file at {path}; `localspec models` lists what is here"
-        ) from None
-    except OSError as error:
-        raise ModelFileError(f"cannot read {path}: {error.strerror}") from None
-    if not head:
-        raise ModelFileError(f"{path} is empty; fetch it again")
-    if head[:4] != _GGUF:
-        raise ModelFileError(
-            f"{path} is not a GGUF file; localspec loads GGUF only (convert it with llama.cpp's "
-            "convert_hf_to_gguf.py, or pull a GGUF repository)"
-        )
-    if len(head) < 8:
-        raise ModelFileError(f"{path} ends in the middle of its header; fetch it again")
 
 
 class Model:
@@ -192,14 +158,6 @@ class Model:
         return any(is_extra(name) for name in self.buffers)
 
     @functools.cached_property
-    def n_embd_kv(self) -> int:
-        """Width of a key (or value) of one token in one layer: KV heads times head size."""
-        arch, heads = self.architecture, int(c_api.llama_model_n_head(self._ptr))
-        head_size = int(c_api.llama_model_n_embd(self._ptr)) // max(1, heads)
-        key = self.metadata.get(f"{arch}.attention.key_length", str(head_size))
-        return int(c_api.llama_model_n_head_kv(self._ptr)) * int(key)
-
-    @functools.cached_property
     def n_bytes(self) -> int:
         """Size of all tensors."""
         return int(c_api.llama_model_size(self._ptr))
@@ -331,34 +289,3 @@ def _text(call: Callable[[Any, int], int]) -> str:
         if n < size:
             return buffer.value.decode("utf-8", "replace")
         size = n + 1
-
-
-_MEMORY = re.compile(
-    r"out of memory|(failed|unable|cannot) (to )?allocate|insufficient memory|bad_alloc|cudaMalloc",
-    re.IGNORECASE,
-)
-_UNKNOWN = re.compile(r"unknown model architecture: '([^']*)'")
-_REASON = re.compile(r"error loading model(?: \w+)?: (.*)")
-_CUT = re.compile(
-    r"not within the file bounds|corrupted or incomplete|failed to read|unexpected", re.IGNORECASE
-)
-
-
-def load_error(path: Path, lines: list[str]) -> ModelFileError | OutOfMemoryError:
-    """The error that llama.cpp's own lines stand for."""
-    text = "\n".join(lines)
-    if _MEMORY.search(text):
-        return OutOfMemoryError(
-            f"{path.name} ({path.stat().st_size / 1e9:.2f} GB) does not fit into memory; choose a "
-            "smaller model, or fewer layers on the GPU with --gpu-layers"
-        )
-    if unknown := _UNKNOWN.search(text):
-        return UnsupportedModelError(
-            f"{path.name} has the architecture {unknown[1]!r}, which this build of llama.cpp "
-            f"(llama-cpp-python {library.version()}) does not know"
-        )
-    if _CUT.search(text):
-        return ModelFileError(f"{path.name} is cut short or damaged; fetch it again")
-    found = _REASON.findall(text)
-    reason = found[0] if found else (lines[0] if lines else "llama.cpp gave no reason")
-    return ModelFileError(f"llama.cpp cannot load {path.name}: {reason}")

@@ -15,8 +15,9 @@ from localspec.llama import library
 from localspec.llama.abort import StopFlag
 from localspec.llama.context import Context
 from localspec.llama.devices import backend, physical_cores
+from localspec.llama.file_errors import check_file
 from localspec.llama.limits import ROLLBACK
-from localspec.llama.model import Model, check_file
+from localspec.llama.model import Model
 from localspec.llama.target import LlamaTarget
 from localspec.llama.threads import Watchdog
 from localspec.loading import policy

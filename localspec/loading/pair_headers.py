@@ -39,7 +39,7 @@ class PairHeaders:
     def unused_layer(self, options: Options) -> str | None:
         """Why the target's own layer for prediction is not used, where a user would expect it."""
         expected = self.best(options) == MODEL and options.draft != NO_DRAFT
-        if not expected or options.drafter or not heads.promises_mtp(self.target):
+        if not expected or options.drafter or not heads.states_mtp(self.target):
             return None
         return heads.mtp_problem(self.target)
 
@@ -67,7 +67,7 @@ class PairHeaders:
         """
         name, spec = self.target.name, get(drafter)
         if self.in_target(drafter):
-            if not heads.promises_mtp(self.target):
+            if not heads.states_mtp(self.target):
                 return f"{name} carries no multi-token prediction layer"
             return heads.mtp_problem(self.target)
         if self.draft is None:

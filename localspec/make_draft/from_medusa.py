@@ -33,7 +33,7 @@ from localspec.errors import (
 from localspec.files.new_file import require_free, unfinished
 from localspec.models.compat import medusa
 from localspec.models.gguf.model_file import ModelFile
-from localspec.models.gguf.safetensors import Stored, read_safetensors
+from localspec.models.gguf.safetensors import SafeTensor, read_safetensors
 from localspec.models.gguf.shards import shards
 from localspec.models.gguf.writer import Tensor, total, write_gguf
 
@@ -52,7 +52,7 @@ _LARGEST = float(np.finfo(np.float16).max)
 _WHOLE = "medusa_lm_head.safetensors"
 """What checkpoints are called in their repositories."""
 
-Heads = list[dict[str, Stored]]
+Heads = list[dict[str, SafeTensor]]
 """Of every head its tensors: ``res.0.weight``, ``res.0.bias``, …, and perhaps ``output.weight``."""
 
 
@@ -150,7 +150,7 @@ def _listed(index: Path) -> list[Path]:
     return [index.parent / file for file in files]
 
 
-def _sorted(stored: Mapping[str, Stored], file: str) -> Heads:
+def _sorted(stored: Mapping[str, SafeTensor], file: str) -> Heads:
     """The tensors by head, under our names; what belongs to no head is left out."""
     theirs = {_usual(name) or name: tensor for name, tensor in stored.items()}
     places = [(int(m[1]), int(m[2])) for m in map(_BLOCK_NAME.match, theirs) if m]
@@ -164,14 +164,16 @@ def _sorted(stored: Mapping[str, Stored], file: str) -> Heads:
     return [_head(theirs, k, blocks, file) for k in range(count)]
 
 
-def _nothing(theirs: Mapping[str, Stored], k: int, j: int) -> Stored:
+def _nothing(theirs: Mapping[str, SafeTensor], k: int, j: int) -> SafeTensor:
     """A bias of zeros."""
     rows = theirs[f"{k}.{j}.linear.weight"].shape[:1]
     zeros = np.zeros(4 * math.prod(rows), np.uint8)
-    return Stored(f"{k}.{j}.linear.bias", "F32", rows, zeros)
+    return SafeTensor(f"{k}.{j}.linear.bias", "F32", rows, zeros)
 
 
-def _head(theirs: Mapping[str, Stored], k: int, blocks: int, file: str) -> dict[str, Stored]:
+def _head(
+    theirs: Mapping[str, SafeTensor], k: int, blocks: int, file: str
+) -> dict[str, SafeTensor]:
     found = {}
     for j in range(blocks):
         for part in ("weight", "bias"):
@@ -183,7 +185,7 @@ def _head(theirs: Mapping[str, Stored], k: int, blocks: int, file: str) -> dict[
     return found if output is None else found | {"output.weight": output}
 
 
-def _blocks(head: Mapping[str, Stored]) -> int:
+def _blocks(head: Mapping[str, SafeTensor]) -> int:
     return sum(name.endswith(".bias") for name in head)
 
 
@@ -207,7 +209,7 @@ def _check(found: Heads, file: str, width: int, n_vocab: int, target: str) -> No
                 raise ModelFileError(f"{name} of head {k} in {file} is {shown}, not {wanted}")
 
 
-def _tensor(name: str, stored: Stored, matrix: int, cancelled: Callable[[], bool]) -> Tensor:
+def _tensor(name: str, stored: SafeTensor, matrix: int, cancelled: Callable[[], bool]) -> Tensor:
     if name.endswith("bias"):
         return Tensor(name, stored.shape, _F32, partial(_parts, stored, _as_f32, cancelled))
     convert = _as_q8_0 if matrix == TYPES["q8_0"] else _as_f16
@@ -215,7 +217,7 @@ def _tensor(name: str, stored: Stored, matrix: int, cancelled: Callable[[], bool
 
 
 def _parts(
-    stored: Stored,
+    stored: SafeTensor,
     convert: Callable[[NDArray[np.float32]], bytes],
     cancelled: Callable[[], bool],
 ) -> Iterator[bytes]:

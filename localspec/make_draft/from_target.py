@@ -20,7 +20,7 @@ from localspec.config import paths
 from localspec.core.logits import Sampling
 from localspec.errors import LocalspecError, UsageError
 from localspec.files.new_file import require_free
-from localspec.llama.model import check_file
+from localspec.llama.file_errors import check_file
 from localspec.llama.requantize import Rewriting, rewrite
 from localspec.loading.options import Options
 from localspec.models.gguf.header import read_header

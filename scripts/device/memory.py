@@ -137,14 +137,14 @@ def _refused(case: Case) -> Row:
 @contextlib.contextmanager
 def _lied(free: int) -> Iterator[None]:
     """Plans made in this block assume ``free`` bytes on every device."""
-    look = fitting.look
+    look = fitting.read_memory
 
     def told() -> Memory:
         memory = look()
         gpus = tuple(replace(g, free=free, total=max(free, g.total)) for g in memory.gpus)
         return replace(memory, gpus=gpus, shared=False, host_free=max(memory.host_free, free))
 
-    with mock.patch.object(fitting, "look", told):
+    with mock.patch.object(fitting, "read_memory", told):
         yield
 
 

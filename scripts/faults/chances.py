@@ -90,7 +90,7 @@ class Chances(Search):
 
 
 def _p_value(case: Case, draws: int, stream: int) -> float:
-    """Of the first tokens of many replies; 0 where one is impossible."""
+    """The p-value of the first tokens of many replies; 0 where one of them is impossible."""
     table = tables.random_table(case.seed, case.v, case.sharpness)
     draft = tables.blend(
         table, tables.random_table(case.seed + 1, case.v, case.sharpness), case.likeness

@@ -15,7 +15,7 @@ CODES = {0, 1, 2, 3, 4, 5, 6, 7, 130}
 _MOST_LINES = 6
 """Notices about settings may come before the line that says why a command failed."""
 _SECONDS = 100
-"""Of the clock that a command may take on a busy machine; of computing, see `limits`."""
+"""Wall-clock seconds that a command may take on a busy machine; `limits` bounds CPU time."""
 
 
 class _Entry:

@@ -29,7 +29,7 @@ class Case:
     seed: int
     writer: str
     moment: float
-    """Of the time that the process takes where nobody kills it."""
+    """Time of the kill, as a fraction of the process's undisturbed duration."""
 
 
 class Kills(Search):
@@ -73,12 +73,19 @@ class Kills(Search):
         writer = self._writers[name]
         self._number += 1
         folder = self._folder / str(self._number)
-        (folder / "home").mkdir(parents=True, mode=0o700)
         try:
-            writer.prepare(folder)
+            shutil.copytree(self._prepared(name), folder)
             return self._killed(name, writer, folder, moment)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+
+    def _prepared(self, name: str) -> Path:
+        """What is there before, made once."""
+        folder = self._folder / name
+        if not folder.exists():
+            (folder / "home").mkdir(parents=True, mode=0o700)
+            self._writers[name].prepare(folder)
+        return folder
 
     def _killed(self, name: str, writer: Writer, folder: Path, moment: float | None) -> str | None:
         start = time.monotonic()

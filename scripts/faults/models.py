@@ -55,7 +55,7 @@ class Step:
     """ask: the next question; again: the same once more; edit: an earlier question changed; resume:
     both programs are started anew, with states from disk, before the next question."""
     words: int
-    """Of the question."""
+    """Words of the question."""
     seed: int
     max_tokens: int
     interrupt: int | None

@@ -28,7 +28,7 @@ from localspec.policy import Plain, Policy
 from localspec.testing import StopAt, Table, TableModel, TableTarget
 from localspec.verifiers import Match
 
-KINDS = ("chain", "tree", "head tree", "foreseeing", "ngram", "suffix", "lookahead")
+KINDS = ("chain", "tree", "head tree", "forward-only", "ngram", "suffix", "lookahead")
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Case:
     v: int
     sharpness: float
     likeness: float
-    """Of the draft: 0 is the target, 1 another table."""
+    """Distance of the draft from the target: 0 is the target, 1 another table."""
     drafters: tuple[str, ...]
     sampling: Sampling
     nodes: int
@@ -54,8 +54,8 @@ def drafter_of(kind: str, table: Table, favoured: Proposal) -> Drafter:
     """A drafter of that kind, from a table where it needs a model."""
     if kind == "chain":
         return ChainDrafter(TableModel(table), favoured)
-    if kind == "foreseeing":
-        return ForwardOnlyDrafter(TableModel(table), favoured, "foreseeing")
+    if kind == "forward-only":
+        return ForwardOnlyDrafter(TableModel(table), favoured, "forward-only")
     if kind == "tree":
         return tables.branching(table, favoured)
     if kind == "head tree":

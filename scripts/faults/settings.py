@@ -55,7 +55,7 @@ def simpler(s: Sampling) -> list[Sampling]:
 
 
 class Chance:
-    """A policy of random budgets: chains and trees, looks, and rounds without a draft."""
+    """A policy of random budgets: chains and trees, probes, and rounds without a draft."""
 
     costs = None
 

@@ -171,9 +171,9 @@ class Soak(Search):
 
     def _switch(self, terminal: Terminal, rng: random.Random) -> None:
         name = rng.choice(("demo", str(self._home / "other-target.gguf")))
-        before = terminal.engine()
+        before, mark = terminal.engine(), terminal.mark()
         terminal.type(f"/model {name}\r")
-        self._engine(terminal, before)
+        self._engine(terminal, before, mark)
 
     def _restart(self, terminal: Terminal, rng: random.Random) -> None:
         del rng
@@ -181,18 +181,22 @@ class Soak(Search):
         if before is not None:
             before.kill()
             terminal.wait(mark, "SIGKILL")
+            mark = terminal.mark()
             terminal.type("\x12")  # Ctrl+R
-            self._engine(terminal, before)
+            self._engine(terminal, before, mark)
 
-    def _engine(self, terminal: Terminal, before: psutil.Process | None) -> None:
-        """Wait until another engine than before is there and has loaded its model."""
+    def _engine(self, terminal: Terminal, before: psutil.Process | None, mark: int) -> None:
+        """Wait until another engine than before is there and has loaded its model: Esc would end
+        the loading instead of a reply.
+        """
         end = time.monotonic() + 30
         while time.monotonic() < end:
             found = terminal.engine()
             if found is not None and found != before:
                 break
             terminal.read(0.1)
-        terminal.read(1.5)
+        terminal.wait(mark, _READY)
+        terminal.read(0.5)
 
     def _pull(self, terminal: Terminal, rng: random.Random) -> None:
         assert self._hub is not None

@@ -36,11 +36,11 @@ def test_a_new_chat_forgets_what_was_said_and_keeps_the_system_prompt(talk: Talk
 
 def test_a_chat_that_goes_on_is_named(talk: Talk, capsys: pytest.CaptureFixture[str]) -> None:
     Spoken().welcome(talk.journal.so_far)
-    assert "Going on" not in capsys.readouterr().err
+    assert "Continuing" not in capsys.readouterr().err
     talk.journal.begin("Hello")
     talk.journal.grow("Hi.")
     Spoken().welcome(talk.journal.so_far)
-    assert "Going on with Hello, 2 messages so far." in capsys.readouterr().err
+    assert "Continuing Hello, 2 messages so far." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("line", ["hello", " /help", "/usr/bin/env is what?", "/", "/no_think x"])

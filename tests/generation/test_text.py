@@ -125,7 +125,7 @@ def test_a_system_prompt_too_long_is_not_called_a_message_that_is() -> None:
 
 
 def test_a_reply_that_cannot_go_on_is_not_called_a_message_that_is_too_long() -> None:
-    with pytest.raises(ContextError, match="the reply cannot go on: with its question it has"):
+    with pytest.raises(ContextError, match="the reply cannot continue: with its question it has"):
         fit([words(5), words(60, "assistant")], TEMPLATE, WORDS.encode, 50, 10)
 
 

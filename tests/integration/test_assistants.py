@@ -296,7 +296,7 @@ def test_assistants_of_another_target_are_refused_by_numbers(folder: Path, tmp_p
 
     assert trouble() == ""
     assert "hidden size of 96, and target.gguf has 64" in trouble(target_width=96)
-    assert "reads 1 key heads of 64 from a layer, and target.gguf keeps 1 key heads of 32" in (
+    assert "reads 1 key heads of 64 from a layer, and target.gguf caches 1 key heads of 32" in (
         trouble(key_length=64)
     )
     assert "2 key heads of 32" in trouble(heads_kv=2)

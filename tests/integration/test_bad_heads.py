@@ -112,8 +112,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 ABORTING: dict[str, tuple[str, str, dict[str, object], dict[str, Change], str]] = {
-    "no layers": ("dense", "eagle", {"eagle3.block_count": 0}, {}, "promises 0 layers"),
-    "many layers": ("dense", "eagle", {"eagle3.block_count": 600}, {}, "promises 600 layers"),
+    "no layers": ("dense", "eagle", {"eagle3.block_count": 0}, {}, "states 0 layers"),
+    "many layers": ("dense", "eagle", {"eagle3.block_count": 600}, {}, "states 600 layers"),
     "unknown layers": (
         "dense",
         "dflash",
@@ -140,9 +140,15 @@ ABORTING: dict[str, tuple[str, str, dict[str, object], dict[str, Change], str]] 
         *("dense", "eagle", {"eagle3.embedding_length_out": 32}, {}),
         "another width than the 64",
     ),
-    "odd turns": ("dense", "eagle", {"eagle3.rope.dimension_count": 31}, {}, "turns 31 numbers"),
+    "odd turns": (
+        "dense",
+        "eagle",
+        {"eagle3.rope.dimension_count": 31},
+        {},
+        "rotates 31 dimensions",
+    ),
     "wide turns": ("dense", "dflash", {"dflash.rope.dimension_count": 64}, {}, "that have 32"),
-    "no turns": ("dense", "eagle", {"eagle3.rope.dimension_count": 0}, {}, "turns 0 numbers"),
+    "no turns": ("dense", "eagle", {"eagle3.rope.dimension_count": 0}, {}, "rotates 0 dimensions"),
     "norms of 16 bits": ("dense", "eagle", {}, {"output_norm.weight": halved}, "must be F32"),
     "a word beyond the vocabulary": ("dense", "few", {}, {"d2t": to(0, 999)}, "tokens 4 to 999"),
     "a negative word": ("dense", "few", {}, {"d2t": to(0, -5)}, "tokens -5 to 119"),
@@ -188,7 +194,7 @@ ABORTING: dict[str, tuple[str, str, dict[str, object], dict[str, Change], str]] 
         "assistant",
         {"gemma4-assistant.attention.value_length": 16},
         {},
-        "values of 16 from a layer, and target.gguf keeps 1 key heads of 32",
+        "values of 16 from a layer, and target.gguf caches 1 key heads of 32",
     ),
 }
 
@@ -220,7 +226,7 @@ def test_a_layer_for_prediction_that_is_not_whole_is_left_alone(
 ) -> None:
     hy = made / "carrying" / "hy.gguf"
     path = altered(hy, tmp_path / "hy.gguf", tensors={name: gone})
-    assert f"{name} is not in it" in (heads.mtp_problem(ModelFile(path).header) or "")
+    assert f"lacks {name}" in (heads.mtp_problem(ModelFile(path).header) or "")
 
 
 def test_a_layer_for_prediction_with_norms_of_16_bits_is_left_alone(
@@ -251,7 +257,7 @@ def test_a_hybrid_target_whose_layer_was_left_out_runs_without_it(tmp_path: Path
     for path in (bare, whole):
         with Runtime.open(Options(str(path), draft_max=3)) as runtime:
             replies.append(last(runtime.reply(HELLO, sampling=GREEDY, max_tokens=8)).tokens)
-            notices = [n for n in runtime.info.notices if "promises an MTP layer" in n]
+            notices = [n for n in runtime.info.notices if "states an MTP layer" in n]
             assert bool(notices) == (path == bare)
     assert replies[0] == replies[1]
 
@@ -264,7 +270,7 @@ def test_more_layers_for_prediction_than_layers_are_damage(
         source = made / "carrying" / f"{name}.gguf"
         key = f"{arch}.nextn_predict_layers"
         path = altered(source, tmp_path / f"{name}.gguf", keys={key: count})
-        with pytest.raises(ModelFileError, match=f"promises {count} layers for prediction"):
+        with pytest.raises(ModelFileError, match=rf"states {count} of \d+ layers for prediction"):
             Runtime.open(Options(str(path)))
 
 
@@ -381,7 +387,7 @@ def test_a_head_is_shown_as_one(
     assert "draft  " not in said  # not what lies beside it
     promised = head_files.write_mtp(tmp_path / "promised.gguf", block=False)
     assert cli.call(["show", str(promised)]) == 0
-    assert "promises an MTP layer, and blk.2.nextn.eh_proj.weight" in capsys.readouterr().out
+    assert "states an MTP layer" in capsys.readouterr().out
 
 
 def test_the_layer_of_the_target_drafts_though_another_head_is_named(made: Path) -> None:
@@ -443,7 +449,7 @@ def test_a_head_that_no_memory_could_hold_is_planned_without(made: Path, tmp_pat
     vast = altered(made / "heads" / "eagle.gguf", tmp_path / "head.gguf", keys={key: 2**31 - 1})
     for draft in (None, str(vast)):
         with Runtime.open(Options(str(target), draft, draft_max=3)) as runtime:
-            assert any("does not fit beside" in notice for notice in runtime.info.notices)
+            assert any("does not fit next to" in notice for notice in runtime.info.notices)
     with pytest.raises(OutOfMemoryError):
         Runtime.open(Options(str(target), str(vast), require_draft=True))
 

@@ -414,8 +414,8 @@ def test_heads_of_another_target_are_refused_by_numbers(
 def test_a_layer_that_is_only_promised_is_named_and_the_text_drafts(tmp_path: Path) -> None:
     path = head_files.write_mtp(tmp_path / "promised.gguf", block=False)
     header = ModelFile(path).header
-    assert heads.promises_mtp(header)
-    assert "blk.2.nextn.eh_proj.weight is not in it" in (heads.mtp_problem(header) or "")
+    assert heads.states_mtp(header)
+    assert "lacks blk.2.nextn.eh_proj.weight" in (heads.mtp_problem(header) or "")
     with pytest.raises(DraftIncompatibleError, match="nextn"):
         Runtime.open(Options(str(path), drafter=("mtp",)))
     with Runtime.open(Options(str(path), draft_max=3)) as runtime:

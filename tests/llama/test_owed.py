@@ -199,7 +199,7 @@ def test_the_audit_sees_owed_tokens_without_bound(stack: Stack) -> None:
 def test_the_audit_sees_a_branch_that_was_left_behind(branching: Stack) -> None:
     side_path(branching, 3)
     branching.target.audit(0)
-    branching.context._shared[0] = 10
+    branching.context._branches.shared[0] = 10
     with pytest.raises(AuditError, match="10 in our books"):
         branching.target.audit(0)
 

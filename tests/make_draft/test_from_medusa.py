@@ -273,8 +273,8 @@ BAD: dict[str, tuple[Callable[[Path], Path], type[LocalspecError], str]] = {
     ),
     "a zipped pickle": (lambda p: _bytes(p, b"PK\x03\x04" + bytes(99)), ModelFileError, "pickle"),
     "nothing": (lambda p: p, ModelNotFoundError, "no checkpoint"),
-    "an empty file": (lambda p: _bytes(p, b""), ModelFileError, "no safetensors"),
-    "a lying length": (lambda p: _bytes(p, b"\xff" * 64), ModelFileError, "no safetensors"),
+    "an empty file": (lambda p: _bytes(p, b""), ModelFileError, "not a safetensors"),
+    "a lying length": (lambda p: _bytes(p, b"\xff" * 64), ModelFileError, "not a safetensors"),
     "no JSON": (
         lambda p: _bytes(p, struct.pack("<Q", 4) + b"{,}}" + bytes(9)),
         ModelFileError,
@@ -291,7 +291,7 @@ BAD: dict[str, tuple[Callable[[Path], Path], type[LocalspecError], str]] = {
     "a wrong size": (
         lambda p: raw_file(p, _entry([0, 8], [3]), bytes(8)),
         ModelFileError,
-        "the bytes of its shape",
+        "do not match its shape",
     ),
     "other types": (
         lambda p: raw_file(p, _entry([0, 8], [2], "F8_E4M3"), bytes(8)),

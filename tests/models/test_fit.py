@@ -172,7 +172,7 @@ def test_devices_become_memory(
     monkeypatch.setattr(devices, "devices", lambda: listed)
     monkeypatch.setattr(devices, "backend", lambda: "some")
     monkeypatch.setattr(memories, "host_only", lambda: Memory((), 7 * GB, 9 * GB))
-    seen = memories.look()
+    seen = memories.read_memory()
     assert [gpu.free for gpu in seen.gpus] == [n * GB for n in free]
     assert (seen.shared, seen.host_free) == (shared, 7 * GB)
 
@@ -188,7 +188,7 @@ def test_a_dry_run_on_a_gpu_corrects_its_compute_buffers(
         return Buffers(kv, {"CUDA0": 800_000_000, "CUDA_Host": 70_000_000}, 0, {})
 
     monkeypatch.setattr("localspec.llama.memory_estimate.dry_run", fake)
-    monkeypatch.setattr(fitting, "look", lambda: machine(24))
+    monkeypatch.setattr(fitting, "read_memory", lambda: machine(24))
     fit = fit_files(ModelFile(shapes["large"]), None, Wishes())
     assert asked == [65]
     assert fit.target.gpu_compute == pytest.approx(800_000_000, rel=0.01)
@@ -199,7 +199,7 @@ def test_a_cache_that_the_gpu_does_not_take_in_one_piece_stays_on_the_host(
 ) -> None:
     """llama.cpp would abort the process, already in a dry run."""
     monkeypatch.setattr(devices, "computes_with", lambda n_bytes: n_bytes < 128 << 20)
-    monkeypatch.setattr(fitting, "look", lambda: machine(24))
+    monkeypatch.setattr(fitting, "read_memory", lambda: machine(24))
     fit = fit_files(ModelFile(shapes["other"]), None, Wishes(context=1 << 20))
     assert fit.target.gpu_layers == 0
     assert "in one piece" in fit.notes[-1]
@@ -292,7 +292,7 @@ def test_without_a_gpu_the_host_decides(sized: dict[str, Sizes]) -> None:
     alone = plan(sized["medium"], sized["small"], machine(host=5.3))
     assert alone.draft is None
     assert alone.left_out is not None
-    assert "does not fit beside medium.gguf" in alone.left_out
+    assert "does not fit next to medium.gguf" in alone.left_out
     with pytest.raises(OutOfMemoryError, match=r"medium\.gguf.*4\.6 GB.*3\.2 GB.*free"):
         plan(sized["medium"], sized["small"], machine(host=3))
 
@@ -479,7 +479,7 @@ def test_a_larger_pair_takes_what_was_planned(tmp_path: Path, kv_type: str, cont
 def test_a_tight_machine_asks_llama_cpp(
     shapes: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fitting, "look", lambda: machine(host=7.2))
+    monkeypatch.setattr(fitting, "read_memory", lambda: machine(host=7.2))
     fit = fit_files(ModelFile(shapes["medium"]), ModelFile(shapes["small"]), Wishes())
     assert fit.target.sizes.compute_factor != 1.0
     found = dry_run(
@@ -498,7 +498,7 @@ def test_uncertain_kinds_are_settled_by_a_dry_run(
     path = gguf_shapes.write_shape(
         tmp_path / "w.gguf", OTHER, extra={"attention.sliding_window": 1024}
     )
-    monkeypatch.setattr(fitting, "look", lambda: machine(host=30))
+    monkeypatch.setattr(fitting, "read_memory", lambda: machine(host=30))
     fit = fit_files(ModelFile(path), None, Wishes())
     assert fit.notes == ()
     assert fit_files(ModelFile(path), None, Wishes(threads=2)).threads == 2
@@ -569,7 +569,7 @@ def test_a_draft_without_room_leaves_ngrams(
     room = sizes_of(ModelFile(files.target).header)
     planned = place(room, "target", gpu_layers=0, n_ctx=512, kv_type="f16", free=[])
     here = replace(machine(), host_free=int(planned.host * 1.2))
-    monkeypatch.setattr(fitting, "look", lambda: here)
+    monkeypatch.setattr(fitting, "read_memory", lambda: here)
     own = tmp_path / "home" / "config" / "models.toml"
     own.parent.mkdir(parents=True)
     own.write_text(
@@ -578,7 +578,7 @@ def test_a_draft_without_room_leaves_ngrams(
     with Runtime.open(Options(model="mine", context=512, kv_type="f16", draft_max=2)) as runtime:
         assert runtime.info.draft is None
         assert any(
-            "does not fit beside" in n and "from the text" in n for n in runtime.info.notices
+            "does not fit next to" in n and "from the text" in n for n in runtime.info.notices
         )
 
 
@@ -588,7 +588,7 @@ def test_refused_layers_are_fewer_the_second_time(
     from localspec.loading import resources
 
     tiny = Memory((Gpu("CUDA0", "a card", 30_000_000, 10**9),), 60 * GB, 70 * GB)
-    monkeypatch.setattr(fitting, "look", lambda: tiny)
+    monkeypatch.setattr(fitting, "read_memory", lambda: tiny)
     real, asked = resources.Model, []
 
     def model(path, *, gpu_layers, **rest):

@@ -137,7 +137,7 @@ def test_a_cut_header_is_a_typed_error(files: Files, cut: int) -> None:
     raw = files.target.read_bytes()[:cut]
     with pytest.raises(ModelFileError):
         parse_header(lambda a, b: raw[a:b], len(raw))
-    with pytest.raises(ModelFileError):  # the size promises more than comes
+    with pytest.raises(ModelFileError):  # the size states more than arrives
         parse_header(lambda a, b: raw[a:b], 400_000)
 
 
@@ -146,7 +146,7 @@ def test_a_count_of_layers_that_nothing_could_hold_is_damage(files: Files) -> No
     key = b"llama.block_count"
     at = raw.index(key) + len(key) + 4
     raw = raw[:at] + b"\xff" * 4 + raw[at + 4 :]
-    with pytest.raises(ModelFileError, match="promises 4294967295 layers"):
+    with pytest.raises(ModelFileError, match="states 4294967295 layers"):
         parse_header(lambda a, b: raw[a:b], len(raw))
 
 
@@ -177,7 +177,7 @@ def test_no_text_and_no_array_of_a_header_takes_more_than_its_budget(
 ) -> None:
     path = tmp_path / "hostile.gguf"
     path.write_bytes(_opening(b"general.name", kind, count))
-    os.truncate(path, 13 << 30)  # sparse: the bytes that it promises are there
+    os.truncate(path, 13 << 30)  # sparse: the bytes that it states are there
     asked = []
     with path.open("rb") as file:
 
@@ -204,7 +204,7 @@ def test_many_small_texts_end_at_the_budget_of_the_header() -> None:
 def test_a_count_of_tensors_or_entries_beyond_any_model_is_damage(place: int) -> None:
     raw = bytearray(b"GGUF" + struct.pack("<IQQ", 3, 0, 0))
     raw[place : place + 8] = struct.pack("<Q", 1 << 18)
-    with pytest.raises(ModelFileError, match="promises 262144 entries"):
+    with pytest.raises(ModelFileError, match="states 262144 entries"):
         parse_header(lambda a, b: bytes(raw[a:b]).ljust(b - a, b"\0"), 1 << 33)
 
 

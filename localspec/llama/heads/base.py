@@ -189,7 +189,7 @@ class Head(Context):
         if base + self._limbs.depth >= self.capacity:
             raise ContextFullError("the head's context is full")
         for branch in range(n - 1):
-            self._share(branch, base)
+            self._branches.share(branch, base)
         batch.tokens[:n], batch.states[:n] = tokens, states
         batch.positions[:n] = base + self._limbs.depth
         batch.seqs[:n, 0], batch.seq_counts[:n] = self._limbs.sprout(base, above), 1

@@ -55,17 +55,19 @@ def check_words(head: ModelFile, vocabulary: int) -> None:
     Raises:
         ModelFileError: one is not, or is listed twice.
     """
-    words = mapped(head, {heads.WORDS}).get(heads.WORDS)
+    words = mapped(head, {heads.VOCABULARY_MAP}).get(heads.VOCABULARY_MAP)
     if words is None:
         return
     ids = words.data.view("<i8")
     if len(ids) and not 0 <= ids.min() <= ids.max() < vocabulary:
         raise ModelFileError(
-            f"{head.name} is damaged: its {heads.WORDS} names tokens {ids.min()} to {ids.max()}, "
-            f"and there are {vocabulary}"
+            f"{head.name} is damaged: its {heads.VOCABULARY_MAP} names tokens {ids.min()} to "
+            f"{ids.max()}, and there are {vocabulary}"
         )
     if len(np.unique(ids)) != len(ids):
-        raise ModelFileError(f"{head.name} is damaged: its {heads.WORDS} names a token twice")
+        raise ModelFileError(
+            f"{head.name} is damaged: its {heads.VOCABULARY_MAP} names a token twice"
+        )
 
 
 __all__ = ["check_width", "check_words", "head_drafter", "shared_vocabulary"]

@@ -9,7 +9,7 @@ from localspec.errors import DraftIncompatibleError, Interrupted, LocalspecError
 from localspec.llama.model import Model
 from localspec.loading.resources import Parts
 from localspec.loading.selection import Selection
-from localspec.models.compat.token_map import Translation, too_little, translate
+from localspec.models.compat.token_map import TokenMap, too_little, translate
 from localspec.models.compat.vocabularies import vocabulary_mismatch
 from localspec.models.gguf.model_file import ModelFile
 
@@ -19,7 +19,7 @@ class DraftFile:
     """A draft model that is loaded."""
 
     model: Model
-    translation: Translation | None = None
+    translation: TokenMap | None = None
     """Between its vocabulary and the target's; None where they are one."""
     notices: tuple[str, ...] = ()
 

@@ -1,1 +1,1 @@
-"""Checks whether a drafter belongs to a target, from their headers."""
+"""Checks by their headers whether a draft model or a head can draft for a target."""

@@ -1,20 +1,18 @@
-"""What heads of EAGLE-3 and DFlash lack and take from their target, and their own words.
+"""Tensors that EAGLE-3 and DFlash heads borrow from their target, and reduced vocabularies.
 
-llama.cpp puts the target's matrices into the head's graph without comparing sizes.
+llama.cpp uses the target's matrices in the head's graph without comparing sizes.
 """
 
 from __future__ import annotations
 
-from localspec.models.compat.sanity import WORDS
+from localspec.models.compat.sanity import VOCABULARY_MAP
 from localspec.models.gguf.ggml_types import type_name
 from localspec.models.gguf.header import Header
 
 
 def borrowing_problem(head: Header, target: Header) -> str | None:
-    """Whether embeddings and output matrix, its own or the target's, are not as a head needs
-    them.
-    """
-    return _embeddings(head, target) or _output(head, target) or _words(head)
+    """Why embeddings or output matrix, the head's own or the target's, have the wrong size."""
+    return _embeddings(head, target) or _output(head, target) or _reduced_vocabulary(head)
 
 
 def _embeddings(head: Header, target: Header) -> str | None:
@@ -37,21 +35,21 @@ def _output(head: Header, target: Header) -> str | None:
     return wide
 
 
-def _words(head: Header) -> str | None:
-    """Whether the words of a reduced vocabulary are not those that it has logits for."""
-    words = next((tensor for tensor in head.tensors if tensor.name == WORDS), None)
-    if words is None:
+def _reduced_vocabulary(head: Header) -> str | None:
+    """Why the token map of a reduced vocabulary does not match the head's logits."""
+    token_map = next((tensor for tensor in head.tensors if tensor.name == VOCABULARY_MAP), None)
+    if token_map is None:
         return None
     logits = _rows(head, "output.weight")
     if logits is None:
-        return f"it has {WORDS} for a vocabulary of its own, and lacks output.weight"
-    if type_name(words.ggml_type) != "I64" or words.shape != (logits,):
-        return f"it has logits for {logits} tokens, and {WORDS} does not name so many"
+        return f"it has {VOCABULARY_MAP} for a vocabulary of its own, and lacks output.weight"
+    if type_name(token_map.ggml_type) != "I64" or token_map.shape != (logits,):
+        return f"it has logits for {logits} tokens, and {VOCABULARY_MAP} has another length"
     return None
 
 
 def _rows(head: Header, name: str) -> int | None:
-    """Tokens that a matrix of a head is for; None if it has none."""
+    """Tokens in a matrix of a head; None if the head lacks it."""
     shape = next((tensor.shape for tensor in head.tensors if tensor.name == name), None)
     return None if shape is None else shape[-1]
 

@@ -1,15 +1,15 @@
-"""DFlash heads, by their headers."""
+"""Checks of DFlash heads by their headers."""
 
 from __future__ import annotations
 
 from localspec.models.compat.borrowed_tensors import borrowing_problem
 from localspec.models.compat.reasons import missing, other_size, target_layers, unpublished
-from localspec.models.compat.sanity import unsound
+from localspec.models.compat.sanity import invalid_head
 from localspec.models.gguf.header import Header
 
 ARCHITECTURE = "dflash"
 _MOST = 64
-"""Rows of logits of one pass."""
+"""Rows of logits of one pass at most."""
 _TENSORS = ("fc", "enc.output_norm", "output_norm")
 _BLOCK = (
     *("attn_norm", "attn_q", "attn_k", "attn_output", "attn_q_norm", "attn_k_norm"),
@@ -19,12 +19,12 @@ _OTHER_KINDS = {
     "markov_w1.weight": "a DSpark head, whose tokens depend on each other",
     "selector_hidden.weight": "a DFlash 2 head, whose tokens are chosen by a lattice",
 }
-"""Tensors that make another kind of it."""
+"""Tensors that only other kinds of DFlash heads have."""
 
 
 def problem(head: Header, target: Header) -> str | None:
     """Why a head cannot draft for a target; None if it can."""
-    damage = unsound(head)
+    damage = invalid_head(head)
     if damage is not None:
         return damage
     named = {tensor.name for tensor in head.tensors}
@@ -47,9 +47,9 @@ def problem(head: Header, target: Header) -> str | None:
 def _block_problem(head: Header, target: Header) -> str | None:
     block, mask = head.of_model("block_size") or 0, head.integer("tokenizer.ggml.mask_token_id")
     if not 2 <= block <= _MOST:
-        return f"it states blocks of {block} tokens; 2 to {_MOST} can be"
+        return f"it states blocks of {block} tokens; 2 to {_MOST} are possible"
     if mask is None or not 0 <= mask < target.n_vocab:
-        return f"its mask is the token {mask}, and {target.name} has {target.n_vocab}"
+        return f"its mask is token {mask}, and {target.name} has {target.n_vocab} tokens"
     parts = [*_TENSORS, *(f"blk.{i}.{part}" for i in range(head.n_layer) for part in _BLOCK)]
     return missing(head, [f"{part}.weight" for part in parts])
 

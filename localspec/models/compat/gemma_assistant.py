@@ -1,6 +1,6 @@
-"""Gemma 4's assistants, by their headers.
+"""Checks of Gemma 4's assistants by their headers.
 
-llama.cpp lays their attention heads over keys and values of the target without comparing sizes.
+llama.cpp lets their attention read the target's keys and values without comparing sizes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BLOCK = (
 
 
 def problem(head: Header, target: Header) -> str | None:
-    """Why it cannot draft for a target; None if it can."""
+    """Why an assistant cannot draft for a target; None if it can."""
     if target.architecture != _TARGET:
         return f"it belongs to a model of {_TARGET}, not of {target.architecture}"
     size, layers = head.of_model("embedding_length_out"), head.n_layer
@@ -37,28 +37,30 @@ def problem(head: Header, target: Header) -> str | None:
 
 
 def _cells_problem(head: Header, target: Header) -> str | None:
-    """Whether a head would see something else in the target's cache than is there.
+    """Why a head cannot read the target's KV cache; None if it can.
 
-    Its sliding layers read what the last layer but one keeps, the others what the last one keeps.
+    Its sliding layers read the cache of the last layer but one, its other layers that of the last.
     """
     ours, theirs = _sliding(head), _sliding(target)
     if len(ours) != head.n_layer or theirs[-2:] != (True, False):
         return "it does not say which of its layers slide as the last two of its target do"
     for slides in sorted({*ours}):
-        mine, kept = _cell(head, ours.index(slides)), _cell(target, -2 if slides else -1)
-        if mine != kept:
-            return f"it reads {_shown(mine)} from a layer, and {target.name} keeps {_shown(kept)}"
+        mine, cached = _cell(head, ours.index(slides)), _cell(target, -2 if slides else -1)
+        if mine != cached:
+            return (
+                f"it reads {_shown(mine)} from a layer, and {target.name} caches {_shown(cached)}"
+            )
     return None
 
 
 def _sliding(header: Header) -> tuple[bool, ...]:
-    """Which layers attend to a window only; empty where the header does not say so by layer."""
+    """Which layers use sliding-window attention; empty where the header does not list them."""
     value = header.metadata.get(f"{header.architecture}.attention.sliding_window_pattern")
     return tuple(bool(v) for v in value) if isinstance(value, tuple) else ()
 
 
 def _cell(header: Header, layer: int) -> tuple[int, int, int]:
-    """Heads of a layer, the width of their keys, and of their values."""
+    """Number of key heads of a layer, width of their keys, width of their values."""
     keys, values = header.key_length, header.value_length
     if _sliding(header)[layer]:
         keys = header.of_model("attention.key_length_swa") or keys

@@ -1,8 +1,8 @@
-"""Heads that draft: which a file holds, and what keeps one from serving a target.
+"""Drafting heads: the kind of a file, and why a head cannot draft for a target.
 
-All is read from GGUF headers, before llama.cpp sees the files: several wrong uses of a head abort
-the process instead of failing (a missing layer, a layer that the architecture does not publish).
-The lists name what the pinned llama.cpp can do (its src/models, src/llama-arch.cpp).
+All checks read GGUF headers, before llama.cpp opens the files: several wrong uses of a head abort
+the process instead of failing (a missing layer, a layer whose input the architecture does not
+publish). The lists name what the pinned llama.cpp can do (its src/models, src/llama-arch.cpp).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from localspec.errors import UnsupportedModelError
 from localspec.models.compat import gemma_assistant, medusa
 from localspec.models.compat.borrowed_tensors import borrowing_problem
 from localspec.models.compat.reasons import missing, other_size, target_layers, unpublished
-from localspec.models.compat.sanity import WORDS, cut_short, uncomputable, unsound
+from localspec.models.compat.sanity import VOCABULARY_MAP, cut_short, invalid_head, unsupported_type
 from localspec.models.compat.vocabularies import ids_mismatch
 from localspec.models.gguf.header import Header
 from localspec.models.gguf.vocabulary import HeaderVocabulary
@@ -30,17 +30,17 @@ _MTP_GRAPHS = frozenset(
         *("qwen3next", "step35"),
     }
 )
-"""Architectures with a graph for a layer of multi-token prediction."""
+"""Architectures whose graph has a layer for multi-token prediction."""
 _CHAINED = frozenset({"hy_v3", "mimo2", "step35"})
-"""Those whose graph has a layer for each of several tokens; elsewhere more than one aborts."""
-_BESIDES: dict[str, tuple[str, ...]] = {
+"""Architectures whose graph has a layer for each of several tokens; others abort on several."""
+_MORE_TENSORS: dict[str, tuple[str, ...]] = {
     "deepseek2": ("ffn_gate_inp", "attn_q_a"),
     "deepseek32": ("ffn_gate_inp",),
     "glm-dsa": ("ffn_gate_inp",),
     "glm4moe": ("ffn_gate_inp",),
     "mimo2": ("attn_qkv", "ffn_gate", "ffn_up", "ffn_down"),
 }
-"""What these layers must have besides: the graphs know experts only, or no experts."""
+"""Further tensors that these layers must have: the graphs require experts, or forbid them."""
 _MLA = ("attention.key_length_mla", "attention.value_length_mla")
 _EAGLE_LAYERS = 3
 _EAGLE_TENSORS = (
@@ -50,31 +50,29 @@ _EAGLE_TENSORS = (
     *("blk.0.ffn_up.weight", "blk.0.ffn_down.weight"),
 )
 _FOREIGN = {
-    "dflash-draft": "a DFlash head of another program's",
-    "qwen35-dflash-draft": "a DFlash head of another program's",
+    "dflash-draft": "a DFlash head of another program",
+    "qwen35-dflash-draft": "a DFlash head of another program",
     "dspark": "a DSpark head",
 }
 
 
 def kind(header: Header) -> str:
-    """What a file can draft as: one of the kinds above, or, for heads that are not supported, its
-    architecture.
-    """
+    """Kind of a draft file: one of the kinds above, or the architecture of an unsupported head."""
     arch = header.architecture
     if shares_cache(header):
         return MTP
     if arch in _ARCHITECTURES or arch in _FOREIGN or arch.endswith("-assistant"):
         return arch
-    if promises_mtp(header) and not _has_trunk(header):
+    if states_mtp(header) and not _has_trunk(header):
         return MTP
     return MODEL
 
 
 def require_model(header: Header) -> None:
-    """See that a file is no head, which loaded as a model may abort the process.
+    """Check that a file is not a head; a head that is loaded as a model may abort the process.
 
     Raises:
-        UnsupportedModelError: it is.
+        UnsupportedModelError: it is a head.
     """
     if kind(header) != MODEL:
         raise UnsupportedModelError(
@@ -84,57 +82,60 @@ def require_model(header: Header) -> None:
 
 
 def shares_cache(header: Header) -> bool:
-    """Whether a head attends to the target's KV cache instead of one of its own."""
+    """Whether a head reads the target's KV cache instead of its own."""
     return header.architecture == gemma_assistant.ARCHITECTURE
 
 
-def promises_mtp(header: Header) -> bool:
-    """Whether the header says that layers for multi-token prediction follow the model's own."""
+def states_mtp(header: Header) -> bool:
+    """Whether the header states layers for multi-token prediction."""
     return next_layers(header) > 0 and not header.architecture.endswith("-assistant")
 
 
 def carries_mtp(header: Header) -> bool:
-    """Whether a target brings a layer for multi-token prediction that can be used."""
-    return promises_mtp(header) and mtp_problem(header) is None
+    """Whether a target has a usable layer for multi-token prediction."""
+    return states_mtp(header) and mtp_problem(header) is None
 
 
 def mtp_problem(header: Header) -> str | None:
-    """Why the layer for multi-token prediction that a header promises cannot be used."""
+    """Why the stated layer for multi-token prediction cannot be used; None if it can."""
     arch, name = header.architecture, header.name
     if arch not in _MTP_GRAPHS:
         return f"this llama.cpp cannot run the MTP layer of {name} ({arch})"
     layers = next_layers(header)
     if layers != 1 and arch not in _CHAINED:
         return f"{name} has {layers} MTP layers, and this llama.cpp runs a single one of {arch}"
-    parts = (*("nextn.eh_proj", "nextn.enorm", "nextn.hnorm", "attn_norm"), *_BESIDES.get(arch, ()))
+    parts = (
+        *("nextn.eh_proj", "nextn.enorm", "nextn.hnorm", "attn_norm"),
+        *_MORE_TENSORS.get(arch, ()),
+    )
     blocks = range(header.n_layer - layers, header.n_layer)
     wanted = [f"blk.{block}.{part}.weight" for block in blocks for part in parts]
     named = {tensor.name for tensor in header.tensors}
-    for block in blocks:  # a dense part is taken for whole if it begins
+    for block in blocks:  # one tensor of a dense part requires the others
         dense = [f"blk.{block}.{part}.weight" for part in ("ffn_up", "ffn_down")]
         if named & {f"blk.{block}.ffn_gate.weight", *dense}:
             wanted += dense
     missing = [n for n in wanted if n not in named]
     if missing:
         what = "an MTP layer" if layers == 1 else f"{layers} MTP layers"
-        return f"{name} promises {what}, and {missing[0]} is not in it"
+        return f"{name} states {what}, and lacks {missing[0]}"
     if arch == "deepseek2" and not all(header.of_model(key) for key in _MLA):
         return f"this llama.cpp cannot run the MTP layer of {name}: it states no {_MLA[0]}"
     scaled = header.metadata.get(f"{arch}.attention.temperature_scale")
     if arch == "deepseek2" and scaled:
         return f"this llama.cpp cannot run the MTP layer of {name}: it scales attention"
     theirs = tuple(f"blk.{block}." for block in blocks)
-    wrong = uncomputable(t for t in header.tensors if t.name.startswith(theirs))
+    wrong = unsupported_type(t for t in header.tensors if t.name.startswith(theirs))
     return None if wrong is None else f"the MTP layer of {name} cannot run: {wrong}"
 
 
-def bare_promise(header: Header) -> dict[str, int]:
-    """Corrected metadata of a header that promises layers for multi-token prediction where the file
-    has no tensor of them; empty where nothing is to be corrected.
+def corrected_metadata(header: Header) -> dict[str, int]:
+    """Corrected metadata where a header states layers for multi-token prediction, and the file has
+    no tensor of them; empty where nothing is wrong.
     """
     layers, ahead = header.n_layer, next_layers(header)
     theirs = tuple(f"blk.{block}." for block in range(layers - ahead, layers))
-    if not promises_mtp(header) or any(t.name.startswith(theirs) for t in header.tensors):
+    if not states_mtp(header) or any(t.name.startswith(theirs) for t in header.tensors):
         return {}
     arch = header.architecture
     return {f"{arch}.nextn_predict_layers": 0, f"{arch}.block_count": layers - ahead}
@@ -153,16 +154,18 @@ def head_problem(head: Header, target: Header) -> str | None:
 
 
 def why_incompatible(target: Header, draft: Header) -> str | None:
-    """Why a file, model or head, cannot draft for a target; None if it can."""
+    """Why a draft model or head cannot draft for a target; None if it can."""
     if kind(draft) != MODEL:
         return cut_short(draft) or head_problem(draft, target)
-    from localspec.models.compat import token_map  # it needs numpy, lists of models do not
+    from localspec.models.compat import (
+        token_map,  # imports numpy, which lists of models do not need
+    )
 
     return token_map.why_incompatible(HeaderVocabulary(target), HeaderVocabulary(draft))
 
 
 def state_width(target: Header) -> int:
-    """Numbers of a state that layers for multi-token prediction continue from: the residual stream,
+    """Width of the hidden state that layers for multi-token prediction read: the residual stream,
     or all streams of a model with hyper-connections.
     """
     stated = target.of_model("embedding_length_out")
@@ -170,7 +173,7 @@ def state_width(target: Header) -> int:
 
 
 def next_layers(header: Header) -> int:
-    """Layers for multi-token prediction."""
+    """Number of layers for multi-token prediction."""
     return header.of_model("nextn_predict_layers") or 0
 
 
@@ -187,7 +190,7 @@ def _has_trunk(header: Header) -> bool:
 
 def eagle3_problem(head: Header, target: Header) -> str | None:
     """Why an EAGLE-3 head cannot draft for a target; None if it can."""
-    return unsound(head) or _eagle3_problem(head, target)
+    return invalid_head(head) or _eagle3_problem(head, target)
 
 
 def _eagle3_problem(head: Header, target: Header) -> str | None:
@@ -205,7 +208,7 @@ def _eagle3_problem(head: Header, target: Header) -> str | None:
     if size != target.n_embd:
         return other_size(size, target)
     if head.of_model("embedding_length_out") not in {None, 0, head.n_embd}:
-        return f"its states are of another width than the {head.n_embd} that it goes on from"
+        return f"its states are of another width than the {head.n_embd} that it continues from"
     lacking = missing(head, _EAGLE_TENSORS)
     return lacking or borrowing_problem(head, target)
 
@@ -213,7 +216,7 @@ def _eagle3_problem(head: Header, target: Header) -> str | None:
 def mtp_sidecar_problem(head: Header, target: Header) -> str | None:
     """Why a file of multi-token prediction cannot draft for a target; None if it can."""
     if shares_cache(head):
-        return unsound(head) or gemma_assistant.problem(head, target)
+        return invalid_head(head) or gemma_assistant.problem(head, target)
     if head.architecture != target.architecture:
         return f"it belongs to a model of {head.architecture}, not of {target.architecture}"
     if head.n_embd != target.n_embd:
@@ -221,7 +224,7 @@ def mtp_sidecar_problem(head: Header, target: Header) -> str | None:
     made_for, layers = (header.n_layer - next_layers(header) for header in (head, target))
     if made_for != layers:
         return f"it was made for a model of {made_for} layers, and {target.name} has {layers}"
-    return mtp_problem(head) or uncomputable(head.tensors)
+    return mtp_problem(head) or unsupported_type(head.tensors)
 
 
 def medusa_problem(head: Header, target: Header) -> str | None:
@@ -232,8 +235,9 @@ def medusa_problem(head: Header, target: Header) -> str | None:
 
 
 def _vocabulary_problem(head: Header, target: Header) -> str | None:
-    """Heads are made for one target: where they have a vocabulary, it must be that. How a text
-    begins and ends is the target's business, and files of one family do differ there.
+    """Why the vocabulary of a head, if it has one, is not the target's; None if it is.
+
+    bos and eos are not compared: only the target uses them, and files of a family differ in them.
     """
     if not head.tokens:
         return None
@@ -247,10 +251,10 @@ __all__ = [
     "MEDUSA",
     "MODEL",
     "MTP",
-    "WORDS",
-    "bare_promise",
+    "VOCABULARY_MAP",
     "carries_mtp",
     "chains_only",
+    "corrected_metadata",
     "eagle3_problem",
     "head_problem",
     "kind",
@@ -258,10 +262,10 @@ __all__ = [
     "mtp_problem",
     "mtp_sidecar_problem",
     "next_layers",
-    "promises_mtp",
     "require_model",
     "shares_cache",
     "state_width",
+    "states_mtp",
     "target_layers",
     "why_incompatible",
 ]

@@ -1,4 +1,4 @@
-"""Files of Medusa heads, by their headers: a GGUF of our own, which llama.cpp never sees."""
+"""Checks of Medusa heads by their headers. Their GGUF format is ours; llama.cpp never opens it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ADDED = frozenset({"F32"})
 
 
 def shape(head: Header) -> tuple[int, int]:
-    """Heads of a file, and residual blocks of each."""
+    """Number of heads in a file, and number of residual blocks of each."""
     return head.of_model("heads") or 0, head.of_model("blocks") or 1
 
 
@@ -24,23 +24,23 @@ def matrix(k: int, j: int) -> str:
 
 
 def bias(k: int, j: int) -> str:
-    """Name of its bias."""
+    """Name of the bias of a head's j-th residual block."""
     return f"medusa.{k}.res.{j}.bias"
 
 
 def output(k: int) -> str:
-    """Name of a head's own output matrix, which it need not have."""
+    """Name of a head's own output matrix, which is optional."""
     return f"medusa.{k}.output.weight"
 
 
 def borrowed(target: Header) -> str:
-    """Name of the tensor that a target makes logits with: its own, or its embeddings again."""
+    """Name of a target's output matrix, which may be its embeddings."""
     named = {tensor.name for tensor in target.tensors}
     return "output.weight" if "output.weight" in named else "token_embd.weight"
 
 
 def sizes(head: Header, target: Header) -> Sizes:
-    """What heads take beside a target; where they use its output matrix, they have a copy of it."""
+    """Sizes of heads; where they use the target's output matrix, they have a copy of it."""
     count, _ = shape(head)
     named = {tensor.name for tensor in head.tensors}
     weights = head.weight_bytes
@@ -65,10 +65,10 @@ def sizes(head: Header, target: Header) -> Sizes:
 
 
 def problem(head: Header, target: Header) -> str | None:
-    """Why heads of the right width cannot draft for a target; None if they can."""
+    """Why heads of the target's width cannot draft for it; None if they can."""
     count, blocks = shape(head)
     if not 1 <= count <= MOST_HEADS or not 1 <= blocks <= MOST_BLOCKS:
-        return f"it states {count} heads of {blocks} blocks, which cannot be"
+        return f"it states {count} heads of {blocks} blocks, which is not possible"
     stated = head.of_model("vocab_size")
     if stated != target.n_vocab:
         return f"it was made for {stated} tokens, and {target.name} has {target.n_vocab}"
@@ -79,17 +79,17 @@ def _problems(head: Header, target: Header, count: int, blocks: int) -> Iterator
     width, named = target.n_embd, {tensor.name: tensor for tensor in head.tensors}
     for k in range(count):
         for j in range(blocks):
-            yield from _wrong(named, matrix(k, j), (width, width), MULTIPLIED)
-            yield from _wrong(named, bias(k, j), (width,), _ADDED)
+            yield from _mismatches(named, matrix(k, j), (width, width), MULTIPLIED)
+            yield from _mismatches(named, bias(k, j), (width,), _ADDED)
         if output(k) in named:
-            yield from _wrong(named, output(k), (width, target.n_vocab), MULTIPLIED)
+            yield from _mismatches(named, output(k), (width, target.n_vocab), MULTIPLIED)
     if not all(output(k) in named for k in range(count)):
         theirs = {tensor.name: tensor for tensor in target.tensors}
-        for found in _wrong(theirs, borrowed(target), (width, target.n_vocab), MULTIPLIED):
-            yield f"it uses the output matrix of {target.name}, and of that {found}"
+        for found in _mismatches(theirs, borrowed(target), (width, target.n_vocab), MULTIPLIED):
+            yield f"it uses the output matrix of {target.name}: {found}"
 
 
-def _wrong(
+def _mismatches(
     named: dict[str, TensorInfo], name: str, wanted: tuple[int, ...], types: frozenset[str]
 ) -> Iterator[str]:
     tensor = named.get(name)

@@ -1,4 +1,4 @@
-"""Heads that llama.cpp would abort on: what it takes for granted about a file, looked at before."""
+"""Checks of what llama.cpp assumes about head files and aborts on otherwise."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from collections.abc import Iterable
 from localspec.models.gguf.ggml_types import MULTIPLIED, type_name
 from localspec.models.gguf.header import Header, TensorInfo
 
-WORDS = "d2t"
-"""Tensor of the target's ids that a head with a reduced vocabulary guesses among."""
+VOCABULARY_MAP = "d2t"
+"""Tensor of a head with a reduced vocabulary: the target's id of each of its tokens."""
 
 
-def unsound(head: Header) -> str | None:
-    """Why a head cannot be what it says, whatever its target is; None if nothing speaks against."""
+def invalid_head(head: Header) -> str | None:
+    """Why a head is invalid for any target; None if it is valid."""
     if not head.n_layer:
         return "it does not state how many layers it has"
-    turned = head.of_model("rope.dimension_count")
-    if turned is not None and (turned < 2 or turned % 2 or turned > head.key_length):
-        return f"it turns {turned} numbers of keys that have {head.key_length}"
-    return uncomputable(head.tensors)
+    rotated = head.of_model("rope.dimension_count")
+    if rotated is not None and (rotated < 2 or rotated % 2 or rotated > head.key_length):
+        return f"it rotates {rotated} dimensions of keys that have {head.key_length}"
+    return unsupported_type(head.tensors)
 
 
-def uncomputable(tensors: Iterable[TensorInfo]) -> str | None:
-    """The first norm or bias that is not F32, as llama.cpp's processor code wants it, or matrix of
-    a type that is not multiplied by.
+def unsupported_type(tensors: Iterable[TensorInfo]) -> str | None:
+    """Why llama.cpp cannot compute with a tensor: its CPU code needs norms and biases in F32, and
+    matrices of a type with matrix products. None if it can compute with all.
     """
     for tensor in tensors:
         found = type_name(tensor.ggml_type)
-        if tensor.name == WORDS:  # looked at where its length is
+        if tensor.name == VOCABULARY_MAP:  # checked together with its length
             continue
         if len(tensor.shape) == 1 and found != "F32":
             return f"{tensor.name} is {found}; it must be F32"
@@ -37,10 +37,10 @@ def uncomputable(tensors: Iterable[TensorInfo]) -> str | None:
 
 
 def cut_short(header: Header) -> str | None:
-    """That a file ends before its tensors do; None if not, or if it is one of several."""
+    """That a file ends before its tensors do; None if it does not, or if it is a shard."""
     if header.shards > 1 or header.size >= header.end:
         return None
     return f"{header.name} is cut short: {header.size} of {header.end} bytes; fetch it again"
 
 
-__all__ = ["WORDS", "cut_short", "uncomputable", "unsound"]
+__all__ = ["VOCABULARY_MAP", "cut_short", "invalid_head", "unsupported_type"]

@@ -1,6 +1,6 @@
-"""Drafting across vocabularies: which tokens of a target and a draft stand for the same bytes.
+"""Maps tokens between vocabularies by their bytes, for drafting across vocabularies.
 
-It needs only what a file's header says, so `pull` and `show` know what `run` will do.
+It needs headers only, so `pull` and `show` know what `run` will do.
 """
 
 from __future__ import annotations
@@ -14,16 +14,14 @@ from localspec.core.values import Ids
 from localspec.models.compat.vocabularies import Vocabulary, vocabulary_mismatch
 
 ENOUGH = 0.9
-"""Of the smaller vocabulary: with less in common a draft seldom says what the target would."""
+"""Share of the smaller vocabulary that must be common; below it drafts are seldom accepted."""
 _SPM, _BPE = 1, 2
 _SPACE = "\u2581"
 
 
 @functools.cache
 def _bytes_of_characters() -> dict[str, int]:
-    """GPT-2's spelling of bytes: those that print stand for themselves, the others for characters
-    from 256 on.
-    """
+    """GPT-2's characters for bytes: printable bytes are themselves, the others start at 256."""
     printing = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [b for b in range(256) if b not in printing]
     return {chr(b): b for b in printing} | {chr(256 + i): b for i, b in enumerate(others)}
@@ -40,7 +38,7 @@ def _byte_token(vocab_type: int, text: bytes) -> int | None:
 
 
 def meaning(vocab_type: int, text: bytes) -> bytes:
-    """The bytes that a vocabulary's entry stands for; a control token stands for its name."""
+    """The bytes that a token stands for; a control token stands for its name."""
     byte = _byte_token(vocab_type, text)
     if byte is not None:
         return bytes([byte])
@@ -58,28 +56,28 @@ def meaning(vocab_type: int, text: bytes) -> bytes:
 
 
 @dataclass(frozen=True)
-class Translation:
-    """Tokens of two vocabularies that mean the same, and how the draft reads all the others."""
+class TokenMap:
+    """Tokens that stand for the same bytes in two vocabularies, and the spelling of all others."""
 
     targets: Ids
     """(n,) ids in the target's vocabulary."""
     drafts: Ids
-    """(n,) ids of the same meaning in the draft's."""
+    """(n,) the ids of the same tokens in the draft's vocabulary."""
     shared: float
-    """Of the distinct tokens of the smaller vocabulary."""
+    """Share of the distinct tokens of the smaller vocabulary that both have."""
     start: tuple[int, ...]
-    """What the draft reads before any text."""
+    """Draft ids that the draft reads before any text."""
     _direct: dict[int, int]
     _meanings: tuple[bytes, ...]
-    """(V,) of the target."""
+    """(V,) bytes of the target's tokens."""
     _pieces: dict[bytes, int]
-    """Draft ids by what they mean."""
+    """Draft ids by their bytes."""
     _filler: int
     _read: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def n_target(self) -> int:
-        """Ids of the target's vocabulary."""
+        """Size of the target's vocabulary."""
         return len(self._meanings)
 
     @functools.cached_property
@@ -87,10 +85,9 @@ class Translation:
         return max(map(len, self._pieces), default=1)
 
     def read(self, token: int) -> tuple[int, ...]:
-        """A token of the target as the draft reads it: at least one token of its own.
+        """A target token as draft tokens, at least one.
 
-        Where there is no such token in the draft's vocabulary, its bytes are spelled with the
-        longest ones that there are.
+        Where the draft has no such token, its bytes are spelled with the longest tokens that match.
         """
         known = self._read.get(token)
         if known is None:
@@ -114,8 +111,8 @@ class Translation:
         return tuple(found) or (self._filler,)
 
 
-def translate(target: Vocabulary, draft: Vocabulary) -> Translation:
-    """What both vocabularies have; where several tokens mean the same, the first counts."""
+def translate(target: Vocabulary, draft: Vocabulary) -> TokenMap:
+    """The map between two vocabularies; of several tokens with the same bytes, the first counts."""
     texts = [target.token_text(i) for i in range(target.n_vocab)]
     meanings = tuple(meaning(target.vocab_type, text) for text in texts)
     ours = _by_meaning(target)
@@ -124,14 +121,14 @@ def translate(target: Vocabulary, draft: Vocabulary) -> Translation:
     share = len(common) / max(1, min(len(ours), len(theirs)))
     direct = {i: theirs[m] for i, m in enumerate(meanings) if m in theirs}
     used = set(common.values())
-    for name in ("eos", "eot", "bos"):  # they mean the same under whatever name
+    for name in ("eos", "eot", "bos"):  # the same meaning under any name
         i, j = target.special_ids[name], draft.special_ids[name]
         if i >= 0 and j >= 0 and i not in direct and j not in used:
             common[i] = direct[i] = j
             used.add(j)
     ids = sorted(common)
     bos, eos = draft.special_ids["bos"], draft.special_ids["eos"]
-    return Translation(
+    return TokenMap(
         targets=np.array(ids, np.int32),
         drafts=np.array([common[i] for i in ids], np.int32),
         shared=share,
@@ -144,7 +141,7 @@ def translate(target: Vocabulary, draft: Vocabulary) -> Translation:
 
 
 def _by_meaning(vocabulary: Vocabulary) -> dict[bytes, int]:
-    """Ids by meaning: the first of each, and tokens that stand for a single byte last of all."""
+    """Ids by bytes, the first of each; single-byte tokens only where no other token fits."""
     kind = vocabulary.vocab_type
     found: dict[bytes, int] = {}
     single: dict[bytes, int] = {}
@@ -156,13 +153,13 @@ def _by_meaning(vocabulary: Vocabulary) -> dict[bytes, int]:
 
 
 def why_incompatible(target: Vocabulary, draft: Vocabulary) -> str | None:
-    """Why the draft cannot draft for the target, not even across vocabularies; None if it can."""
+    """Why a model cannot draft for the target, even across vocabularies; None if it can."""
     mismatch = vocabulary_mismatch(target, draft)
     return None if mismatch is None else too_little(translate(target, draft), mismatch)
 
 
-def too_little(common: Translation, mismatch: str) -> str | None:
-    """Why drafting across these vocabularies is of no use; None where it is."""
+def too_little(common: TokenMap, mismatch: str) -> str | None:
+    """Why drafting across these vocabularies is useless; None where it is useful."""
     if common.shared >= ENOUGH:
         return None
     return (
@@ -171,4 +168,4 @@ def too_little(common: Translation, mismatch: str) -> str | None:
     )
 
 
-__all__ = ["ENOUGH", "Translation", "meaning", "too_little", "translate", "why_incompatible"]
+__all__ = ["ENOUGH", "TokenMap", "meaning", "too_little", "translate", "why_incompatible"]

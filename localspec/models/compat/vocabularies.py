@@ -1,15 +1,15 @@
-"""Whether a draft model speaks the target's vocabulary."""
+"""Checks whether a draft model has the target's vocabulary."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
 MAX_SIZE_DIFFERENCE = 128
-"""Vocabularies of one family are padded to different multiples; llama.cpp allows as much."""
+"""Entries; vocabularies of a family are padded to different multiples. llama.cpp's limit."""
 
 
 class Vocabulary(Protocol):
-    """What the check needs to know of a model."""
+    """A vocabulary, as the checks read it."""
 
     @property
     def vocab_type(self) -> int: ...
@@ -23,7 +23,7 @@ class Vocabulary(Protocol):
 
 
 def ids_mismatch(target: Vocabulary, draft: Vocabulary) -> str | None:
-    """Why the draft's ids do not stand for what the target's do; None if they do.
+    """Why the draft's ids do not stand for the same tokens as the target's; None if they do.
 
     Type, size (padding apart) and the text of every shared id must be equal.
     """
@@ -46,17 +46,17 @@ def ids_mismatch(target: Vocabulary, draft: Vocabulary) -> str | None:
 
 
 def vocabulary_mismatch(target: Vocabulary, draft: Vocabulary) -> str | None:
-    """Why a model does not read texts as the target does; None if it does.
+    """Why a model does not tokenize texts as the target does; None if it does.
 
-    Beside the ids, bos and eos must be equal.
+    bos and eos must be equal too.
     """
     mismatch = ids_mismatch(target, draft)
     if mismatch is not None:
         return mismatch
     if target.adds_bos != draft.adds_bos:
         return "one of them starts every text with bos, the other does not"
-    # A bos that neither adds is often left out of one header; eot is a guess of llama.cpp's where
-    # the header has none, by the order of a hash table, and means nothing more.
+    # A bos that neither adds is often missing in one header. eot is not compared: where a header
+    # states none, llama.cpp picks one by the order of a hash table.
     for name in ("bos", "eos") if target.adds_bos else ("eos",):
         ours, theirs = target.special_ids[name], draft.special_ids[name]
         if ours != theirs:

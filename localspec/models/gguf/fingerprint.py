@@ -1,4 +1,4 @@
-"""Telling model files apart without reading gigabytes."""
+"""Fingerprints of model files, without reading gigabytes."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _SAMPLES = 64
 def fingerprint(path: Path) -> str:
     """Hash of the size, the first megabyte and 64 samples of the rest of each file of a model.
 
-    The header says what a model is, the samples tell fine-tunes of it apart. Of a split model the
-    first file may hold metadata alone. Not for security: a file can be changed between the samples.
+    The header identifies the model, the samples distinguish its fine-tunes. All shards count, since
+    the first may hold metadata alone. Not for security: bytes between the samples are not covered.
 
     Raises:
         OSError: one of the files cannot be read.
     """
-    files = [_of_file(file) for file in shards(path)]
+    files = [_file_hash(file) for file in shards(path)]
     return files[0] if len(files) == 1 else hashlib.sha256("".join(files).encode()).hexdigest()[:32]
 
 
-def _of_file(path: Path) -> str:
+def _file_hash(path: Path) -> str:
     size = path.stat().st_size
     digest = hashlib.sha256(str(size).encode())
     with path.open("rb") as file:

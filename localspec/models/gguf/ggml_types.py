@@ -1,7 +1,7 @@
-"""How many bytes a tensor of each ggml type takes.
+"""Block sizes of the ggml types.
 
-A table of our own: the ``gguf`` package knows the same, and brings half a dozen others with it.
-A test compares it with what llama.cpp says.
+The ``gguf`` package has the same table, but many dependencies; a test compares this table with
+llama.cpp.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ BLOCKS: dict[int, tuple[str, int, int]] = {
     41: ("Q1_0", 128, 18),
     42: ("Q2_0", 64, 18),
 }
-"""ggml type: its name, weights in a block, bytes in a block."""
+"""By ggml type: its name, weights in a block, bytes in a block."""
 
 MULTIPLIED = frozenset(name for name, _, _ in BLOCKS.values()) - frozenset(
     {"I8", "I16", "I32", "I64", "F64", "Q8_1", "Q8_K"}
 )
-"""Types of matrices that ggml multiplies by."""
+"""Names of the types that matrices of a matrix product can have in ggml."""
 
 
 def type_name(ggml_type: int) -> str:
-    """``Q4_K`` for 12; ``type 99`` for one that we do not know."""
+    """Name of a type: ``Q4_K`` for 12; ``type 99`` for an unknown one."""
     return BLOCKS[ggml_type][0] if ggml_type in BLOCKS else f"type {ggml_type}"
 
 
 def tensor_bytes(ggml_type: int, shape: tuple[int, ...]) -> int | None:
-    """Bytes of a tensor, blocks running along the first dimension; None for an unknown type."""
+    """Bytes of a tensor, whose blocks lie along the first dimension; None for an unknown type."""
     if ggml_type not in BLOCKS:
         return None
     _, block, size = BLOCKS[ggml_type]

@@ -1,11 +1,11 @@
-"""The header of a GGUF: what a model is, without its weights.
+"""The header of a GGUF file: metadata, vocabulary and tensor list, without the weights.
 
-Read from a file, or through any function that returns a range of bytes: the first few megabytes of
-a file on the Hub tell whether a pair matches and fits, before gigabytes flow.
+It is read from a file, or through any function that returns a range of bytes: the first megabytes
+of a file on the Hub tell whether a pair matches and fits, before it is downloaded.
 
-A header comes from strangers. Every count and length in it is checked against the bytes that are
-there, and against what any model needs (`localspec.models.gguf.source`): a damaged or hostile one
-ends in a ModelFileError, within bounded memory.
+Headers are not trusted. Every count and length is checked against the size of the file and against
+what any model needs (`localspec.models.gguf.source`): a damaged or hostile header ends in a
+ModelFileError, within bounded memory.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _SCALINGS = frozenset({"none", "linear", "yarn", "longrope"})
 _MOST_EXPERTS = 1024
 """LLAMA_MAX_EXPERTS."""
 _MOST_TENSORS, _MOST_ENTRIES = 1 << 17, 1 << 16
-"""Of one file; the largest known have about 3000 tensors and 60 entries."""
+"""Limits of one file; the largest known have about 3000 tensors and 60 entries."""
 _EPSILONS = ("attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon")
 
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """Where a tensor is and what it takes."""
+    """Place, shape and type of a tensor."""
 
     name: str
     shape: tuple[int, ...]
@@ -47,7 +47,7 @@ class TensorInfo:
     ggml_type: int
     n_bytes: int
     offset: int
-    """From the start of the tensor data, which is `Header.data_offset`."""
+    """Bytes from `Header.data_offset`, the start of the tensor data."""
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,10 @@ class Header:
     """Key-values and tensor list of one GGUF file."""
 
     name: str
-    """Of the file, for messages."""
+    """Name of the file, for messages."""
     version: int
     metadata: Mapping[str, object]
-    """Texts are str, arrays tuples; texts in arrays stay bytes: a vocabulary's may be no UTF-8."""
+    """Texts are str, arrays tuples; texts in arrays stay bytes, since tokens need not be UTF-8."""
     tensors: tuple[TensorInfo, ...]
     data_offset: int
     """Bytes before the tensor data."""
@@ -71,24 +71,24 @@ class Header:
         return self.text("general.architecture") or "unknown"
 
     def text(self, key: str) -> str | None:
-        """A text of the metadata; None if there is none."""
+        """A text of the metadata; None if it is missing."""
         value = self.metadata.get(key)
         return value if isinstance(value, str) else None
 
     def integer(self, key: str) -> int | None:
-        """A whole number of the metadata; of an array of them (one a layer) the largest."""
+        """An integer of the metadata; the largest of an array (one per layer); None if missing."""
         value = self.metadata.get(key)
         if isinstance(value, tuple) and value and all(isinstance(v, int) for v in value):
             value = max(value)
         return int(value) if isinstance(value, int) and not isinstance(value, bool) else None
 
     def of_model(self, key: str) -> int | None:
-        """A whole number of this architecture: ``of_model("block_count")``."""
+        """An integer under the architecture's prefix: ``of_model("block_count")``."""
         return self.integer(f"{self.architecture}.{key}")
 
     @property
     def context(self) -> int:
-        """Tokens that the model was trained to see at once; 0 if not stated."""
+        """Context length of the training, in tokens; 0 if not stated."""
         return self.of_model("context_length") or 0
 
     @property
@@ -103,16 +103,16 @@ class Header:
 
     @property
     def n_head(self) -> int:
-        """Attention heads, of the layer that has most; 0 if not stated."""
+        """Attention heads of the layer with the most; 0 if not stated."""
         return self.of_model("attention.head_count") or 0
 
     @property
     def n_head_kv(self) -> int:
-        """Key and value heads, of the layer that has most."""
+        """Key and value heads of the layer with the most."""
         return self.of_model("attention.head_count_kv") or self.n_head
 
     def heads_kv(self) -> tuple[int, ...]:
-        """Key and value heads of every layer; 0 for a layer that keeps no KV."""
+        """Key and value heads of every layer; 0 for a layer without a KV cache."""
         value = self.metadata.get(f"{self.architecture}.attention.head_count_kv")
         if isinstance(value, tuple) and len(value) == self.n_layer:
             return tuple(int(v) for v in value)
@@ -130,7 +130,7 @@ class Header:
 
     @property
     def template(self) -> str | None:
-        """The Jinja chat template in the file."""
+        """The Jinja chat template; None if the file has none."""
         return self.text("tokenizer.chat_template")
 
     @property
@@ -157,14 +157,14 @@ class Header:
 
     @property
     def end(self) -> int:
-        """Bytes that the file must have to be whole."""
-        if not self.tensors:  # then there is no padding before them either
+        """Bytes that the complete file has."""
+        if not self.tensors:  # then there is no padding before them
             return min(self.data_offset, self.size)
         return self.data_offset + max(t.offset + t.n_bytes for t in self.tensors)
 
     @property
     def shards(self) -> int:
-        """Files that the model is split into; only the first holds the vocabulary."""
+        """Files of the model; only the first holds the vocabulary."""
         return self.integer("split.count") or 1
 
 
@@ -172,7 +172,7 @@ def read_header(path: Path) -> Header:
     """The header of a local file.
 
     Raises:
-        ModelNotFoundError: nothing there.
+        ModelNotFoundError: there is no such file.
         ModelFileError: not a GGUF, cut short, damaged, or unreadable.
     """
     with _opened(path) as (fetch, size):
@@ -180,7 +180,7 @@ def read_header(path: Path) -> Header:
 
 
 def read_opening(path: Path) -> Mapping[str, object]:
-    """The metadata of a local file up to its vocabulary; empty where there is none to be read."""
+    """The metadata of a local file before its vocabulary; empty if the file cannot be read."""
     metadata: dict[str, object] = {}
     with contextlib.suppress(ModelFileError, ModelNotFoundError), _opened(path) as (fetch, size):
         source = Source(fetch, size, path.name)
@@ -213,11 +213,11 @@ def _opened(path: Path) -> Iterator[tuple[Fetch, int]]:
 
 
 def parse_header(fetch: Fetch, size: int, name: str = "the file") -> Header:
-    """The header of a file of ``size`` bytes, fetching no more of it than needed.
+    """The header of a file of ``size`` bytes; fetches no more of it than needed.
 
     Raises:
-        ModelFileError: not a GGUF, cut short or damaged; ``name`` stands in the message.
-        LocalspecError: whatever ``fetch`` raises.
+        ModelFileError: not a GGUF, cut short or damaged; the message has ``name``.
+        LocalspecError: an error of ``fetch``.
     """
     source = Source(fetch, size, name)
     version, n_tensors, n_pairs = _counts(source, size, name)
@@ -227,7 +227,7 @@ def parse_header(fetch: Fetch, size: int, name: str = "the file") -> Header:
         metadata[key] = source.value(source.number("I"))
     alignment = metadata.get("general.alignment", _ALIGNMENT)
     if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
-        raise source.damaged("its alignment is no power of two")
+        raise source.damaged("its alignment is not a power of two")
     raw = [source.tensor() for _ in range(n_tensors)]
     data_offset = -(-source.position // alignment) * alignment
     header = Header(
@@ -238,19 +238,19 @@ def parse_header(fetch: Fetch, size: int, name: str = "the file") -> Header:
         data_offset=data_offset,
         size=size,
     )
-    doubt = _doubt(header)
-    if doubt is not None:
-        raise source.damaged(doubt)
+    invalid = _invalid_value(header)
+    if invalid is not None:
+        raise source.damaged(invalid)
     return header
 
 
-def _doubt(header: Header) -> str | None:
-    """What no model states: llama.cpp aborts on it, and plans need not doubt it then."""
+def _invalid_value(header: Header) -> str | None:
+    """The first value that no model has; llama.cpp aborts on these. None if all are plausible."""
     layers, ahead = header.of_model("block_count"), header.of_model("nextn_predict_layers") or 0
     if layers is not None and not 1 <= layers <= MOST_LAYERS:
-        return f"it promises {layers} layers"
+        return f"it states {layers} layers"
     if layers is not None and not 0 <= ahead <= layers:
-        return f"it promises {ahead} layers for prediction of {layers}"
+        return f"it states {ahead} of {layers} layers for prediction"
     for key in _EPSILONS:
         value = header.metadata.get(f"{header.architecture}.{key}")
         if isinstance(value, float) and not 0 <= value < math.inf:
@@ -258,10 +258,10 @@ def _doubt(header: Header) -> str | None:
     scaling = header.text(f"{header.architecture}.rope.scaling.type")
     if scaling is not None and scaling not in _SCALINGS:
         return f"its rope.scaling.type is {scaling!r}"
-    return _expert_doubt(header) or vocabulary_damage(header.metadata)
+    return _invalid_experts(header) or vocabulary_damage(header.metadata)
 
 
-def _expert_doubt(header: Header) -> str | None:
+def _invalid_experts(header: Header) -> str | None:
     count = header.of_model("expert_count") or 0
     used = header.of_model("expert_used_count") or 0
     if not 0 <= used <= count <= _MOST_EXPERTS or (count and not used):
@@ -270,7 +270,7 @@ def _expert_doubt(header: Header) -> str | None:
 
 
 def _counts(source: Source, size: int, name: str) -> tuple[int, int, int]:
-    """Version, tensors, and entries of the metadata."""
+    """Version, number of tensors, number of metadata entries."""
     if size < 4 or source.take(4) != _MAGIC:
         raise ModelFileError(f"{name} is not a GGUF file")
     version = source.number("I")
@@ -280,7 +280,7 @@ def _counts(source: Source, size: int, name: str) -> tuple[int, int, int]:
 
 
 def _sized(raw: list[RawTensor], available: int, source: Source) -> tuple[TensorInfo, ...]:
-    """Tensors with their bytes; one of an unknown type reaches to the next."""
+    """Tensors with their sizes; a tensor of an unknown type reaches to the next one."""
     ends = sorted({*(offset for *_, offset in raw), max(0, available)})
     following = dict(itertools.pairwise(ends))
     found = []

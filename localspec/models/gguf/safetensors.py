@@ -1,7 +1,7 @@
-"""Tensors of a safetensors file: eight bytes of length, a JSON header, and the numbers.
+"""Reads safetensors files: eight bytes of length, a JSON header, and the numbers.
 
-A file comes from strangers: every length and place in it is checked against the bytes that are
-there. Pickles, which PyTorch wrote before, can run code when they are read; they are refused.
+Files are not trusted: every length and offset is checked against the size of the file. PyTorch's
+pickles can run code when they are read; they are refused.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 from localspec.errors import ModelFileError, ModelNotFoundError
 
 _LONGEST = 100_000_000
-"""Bytes of a header, as the format's own library allows."""
+"""Bytes of a header; the limit of the format's own library."""
 _PICKLES = (b"PK\x03\x04", b"\x80")
 _BYTES = {"F32": 4, "F16": 2, "BF16": 2}
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """A tensor in a file."""
+class SafeTensor:
+    """A tensor in a safetensors file."""
 
     name: str
     dtype: str
@@ -34,10 +34,10 @@ class Stored:
     shape: tuple[int, ...]
     """Slowest dimension first."""
     data: NDArray[np.uint8]
-    """Its bytes, mapped from the file."""
+    """The tensor's bytes, mapped from the file."""
 
     def rows(self, begin: int, end: int) -> NDArray[np.float32]:
-        """Float32 of a part of its first dimension."""
+        """(end - begin, ...) float32: a part of its first dimension."""
         stride = len(self.data) // self.shape[0]
         part = self.data[begin * stride : end * stride]
         shape = (end - begin, *self.shape[1:])
@@ -49,12 +49,12 @@ class Stored:
 
 def read_safetensors(
     path: Path, wanted: Callable[[str], bool] = lambda _: True
-) -> Mapping[str, Stored]:
-    """The tensors of a file, by name; of a whole model's only those ``wanted``.
+) -> Mapping[str, SafeTensor]:
+    """The tensors of a file by name, filtered by ``wanted``.
 
     Raises:
-        ModelNotFoundError: nothing there.
-        ModelFileError: another kind of file, damaged, cut short, or of other types.
+        ModelNotFoundError: there is no such file.
+        ModelFileError: not a safetensors file, damaged, cut short, or of an unsupported type.
     """
     try:
         size = path.stat().st_size
@@ -67,7 +67,7 @@ def read_safetensors(
                 )
             length = int.from_bytes(start, "little")
             if len(start) < 8 or length > min(_LONGEST, size - 8):
-                raise ModelFileError(f"{path.name} is no safetensors file")
+                raise ModelFileError(f"{path.name} is not a safetensors file")
             header = _parsed(file.read(length), path.name)
     except FileNotFoundError:
         raise ModelNotFoundError(f"no checkpoint at {path}") from None
@@ -89,11 +89,11 @@ def _parsed(text: bytes, name: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         header = None
     if not isinstance(header, dict):
-        raise ModelFileError(f"{name} is no safetensors file: its header is not JSON")
+        raise ModelFileError(f"{name} is not a safetensors file: its header is not JSON")
     return header
 
 
-def _stored(file: str, name: str, entry: Any, content: NDArray[np.uint8]) -> Stored:
+def _stored(file: str, name: str, entry: Any, content: NDArray[np.uint8]) -> SafeTensor:
     try:
         dtype, shape = entry["dtype"], tuple(entry["shape"])
         begin, end = entry["data_offsets"]
@@ -105,10 +105,10 @@ def _stored(file: str, name: str, entry: Any, content: NDArray[np.uint8]) -> Sto
     if dtype not in _BYTES:
         raise ModelFileError(f"{name} in {file} is {dtype}; {', '.join(_BYTES)} can be read")
     if not begin <= end <= len(content):
-        raise ModelFileError(f"{file} is cut short: {name} ends behind its end; fetch it again")
+        raise ModelFileError(f"{file} is cut short: {name} lies past its end; fetch it again")
     if end - begin != math.prod(shape) * _BYTES[dtype] or end == begin:
-        raise ModelFileError(f"{file} is damaged: {name} has not the bytes of its shape")
-    return Stored(name, dtype, shape, content[begin:end])
+        raise ModelFileError(f"{file} is damaged: the bytes of {name} do not match its shape")
+    return SafeTensor(name, dtype, shape, content[begin:end])
 
 
-__all__ = ["Stored", "read_safetensors"]
+__all__ = ["SafeTensor", "read_safetensors"]

@@ -1,4 +1,4 @@
-"""What a model takes: weights by layer, KV cache by token, compute buffers. All in bytes."""
+"""Memory needs of a model: weights by layer, KV cache by token, compute buffers. All in bytes."""
 
 from __future__ import annotations
 
@@ -18,58 +18,59 @@ KV_BYTES = {
     "q4_1": 20 / 32,
     "q4_0": 18 / 32,
 }
-"""Of one value of a KV cache."""
+"""Bytes of one value of a KV cache, by type."""
 _UNQUANTIZED = frozenset({"f32", "f16", "bf16"})
 _KV_PAD = 256
 """llama.cpp rounds a context up to a multiple of this."""
 _QUANT_BLOCK = 32
 _F32 = 4
 _SLACK = 1.05
-"""llama.cpp's allocator leaves gaps: 0 to 8 % above the largest moment of its graph."""
+"""llama.cpp's allocator leaves gaps: buffers are 0 to 8 % larger than the graph's peak."""
 OUTPUTS = 63
-"""Rows of logits that a pass may have, as `localspec.llama.context` asks for."""
+"""Rows of logits of one pass at most, as requested by `localspec.llama.context`."""
 _OUTPUT_ROWS = 16
-"""Rows of logits that the host keeps after the widest pass measured at the start."""
+"""Rows of logits that the host stores after the widest pass of the measurements at load."""
 _LAYER = re.compile(r"^blk\.(\d+)\.")
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """A model's appetite, before anything is loaded."""
+    """Memory needs of a model, before anything is loaded."""
 
     name: str
-    """Of its file."""
+    """Name of its file."""
     layers: tuple[int, ...]
-    """Weights of each transformer layer."""
+    """Bytes of the weights of each transformer layer."""
     inputs: int
-    """Weights that stay on the host: the embedding, and what belongs to no layer."""
+    """Bytes of weights that stay on the host: the embedding, and tensors outside layers."""
     outputs: int
-    """Weights of the output layer, which a GPU gets first; with a tied embedding, its copy."""
+    """Bytes of the output layer, which a GPU gets first; with a tied embedding, of its copy."""
     tied: bool
-    """The output layer is the embedding; the copy exists only where a GPU has the output."""
+    """Whether the output layer is the embedding; a copy exists only where a GPU has the output."""
     largest: int
-    """The largest tensor of a layer: prompts carry it to a GPU from the host."""
+    """Bytes of the largest tensor of a layer, which is copied to a GPU while a prompt is read."""
     kv_width: tuple[int, ...]
-    """Values that each layer keeps of one token, keys and values together."""
+    """Values that each layer caches per token, keys and values together."""
     state: tuple[int, ...]
-    """Recurrent state of each layer, whatever the context."""
+    """Bytes of the recurrent state of each layer, independent of the context."""
     n_vocab: int
     width: int
     activations: int
-    """Values of one token at the widest place of a layer."""
+    """Values of one token at the widest point of a layer."""
     context: int
-    """Tokens it was trained to see at once; 0 if not stated."""
+    """Context length of the training, in tokens; 0 if not stated."""
     head_size: int
-    """Of a key and of a value, or what divides both: a quantized cache needs blocks of 32."""
+    """Greatest common divisor of key and value width; a quantized cache needs blocks of 32."""
     doubts: tuple[str, ...] = ()
-    """Why KV and compute may be less than stated; a dry run settles it."""
+    """Why KV cache and compute buffers may be smaller than estimated; a dry run settles it."""
     kv_factor: float = 1.0
-    """What a dry run found, over what was computed."""
+    """KV cache of a dry run, divided by the estimate."""
     compute_factor: float = 1.0
+    """Compute buffers of a dry run, divided by the estimate."""
 
     @property
     def n_layer(self) -> int:
-        """Transformer layers; llama.cpp counts the output as one more."""
+        """Transformer layers, without the output, which llama.cpp counts as one more."""
         return len(self.layers)
 
     @property
@@ -78,30 +79,30 @@ class Sizes:
         return sum(self.layers) + self.inputs + (0 if self.tied else self.outputs)
 
     def takes(self, kv_type: str) -> bool:
-        """Whether llama.cpp can hold this model's KV cache in that type."""
+        """Whether this model's KV cache can have that type."""
         return kv_type in _UNQUANTIZED or self.head_size % _QUANT_BLOCK == 0
 
     def kv(self, layer: int, n_ctx: int, kv_type: str) -> int:
-        """KV cache of one layer for ``n_ctx`` tokens."""
+        """Bytes of the KV cache of one layer for ``n_ctx`` tokens."""
         cells = -(-n_ctx // _KV_PAD) * _KV_PAD
         cache = self.kv_width[layer] * cells * KV_BYTES[kv_type]
         return int((cache + self.state[layer]) * self.kv_factor)
 
     def kv_all(self, n_ctx: int, kv_type: str) -> int:
-        """KV cache of all layers."""
+        """Bytes of the KV cache of all layers."""
         return sum(self.kv(i, n_ctx, kv_type) for i in range(self.n_layer))
 
     def compute(self, n_ctx: int, n_batch: int) -> int:
-        """Compute buffers of a device that has layers and the output.
+        """Bytes of the compute buffers of a device that has layers and the output.
 
-        The graph is widest at the logits, or in a layer, with the attention mask.
+        The graph is widest either at the logits or in a layer, with the attention mask.
         """
         rows = min(n_ctx, n_batch)
         logits = _F32 * (min(rows, OUTPUTS) * self.n_vocab + rows * 2 * self.width)
         return int(max(logits, self._layer_compute(rows, n_ctx)) * _SLACK * self.compute_factor)
 
-    def compute_beside(self, n_ctx: int, n_batch: int) -> int:
-        """Compute buffers of the host when a GPU has the output, and perhaps all layers."""
+    def host_compute(self, n_ctx: int, n_batch: int) -> int:
+        """Bytes of the host's compute buffers where a GPU has the output, perhaps all layers."""
         return int(self._layer_compute(min(n_ctx, n_batch), n_ctx) * _SLACK * self.compute_factor)
 
     def _layer_compute(self, rows: int, n_ctx: int) -> int:
@@ -109,11 +110,11 @@ class Sizes:
 
     @property
     def rows(self) -> int:
-        """Logits kept on the host."""
+        """Bytes of the logits on the host."""
         return _OUTPUT_ROWS * self.n_vocab * _F32
 
     def corrected(self, kv: float, compute: float) -> Sizes:
-        """The same after a dry run: what it found over what was computed."""
+        """These sizes corrected by a dry run: its KV cache and buffers over the estimates."""
         return replace(
             self,
             kv_factor=self.kv_factor * kv,
@@ -138,9 +139,9 @@ def sizes_of(header: Header) -> Sizes:
             if tensor.name == "token_embd.weight":
                 embedding = tensor.n_bytes
     tied = all(tensor.name != "output.weight" for tensor in header.tensors)
-    kv_width, state, doubts = _kept(header)
+    kv_width, state, doubts = _cached(header)
     ahead = header.of_model("nextn_predict_layers") or 0
-    if 0 < ahead < n_layer and not any(layers[:-ahead]):  # layers for prediction alone
+    if 0 < ahead < n_layer and not any(layers[:-ahead]):  # a sidecar of layers for prediction
         kv_width, state, doubts = (
             (*(0,) * (n_layer - ahead), *kv_width[-ahead:]),
             (0,) * n_layer,
@@ -164,13 +165,13 @@ def sizes_of(header: Header) -> Sizes:
     )
 
 
-def _kept(header: Header) -> tuple[tuple[int, ...], tuple[int, ...], tuple[str, ...]]:
-    """What each layer keeps: values by token, bytes of state; and what makes that uncertain."""
+def _cached(header: Header) -> tuple[tuple[int, ...], tuple[int, ...], tuple[str, ...]]:
+    """Values per token and bytes of state that each layer caches, and why these are uncertain."""
     doubts: list[str] = []
-    if header.architecture.endswith("-assistant"):  # it reads what the target keeps
+    if header.architecture.endswith("-assistant"):  # it reads the target's cache
         return (0,) * header.n_layer, (0,) * header.n_layer, ()
     if header.of_model("attention.sliding_window"):
-        # llama.cpp keeps the whole context for sliding layers too, so that drafts can be undone.
+        # llama.cpp stores the whole context for sliding layers too, so that drafts can be undone.
         doubts.append("sliding-window layers are counted with the whole context")
     if header.of_model("attention.kv_lora_rank"):
         doubts.append("latent attention (MLA) is counted with keys and values")
@@ -187,7 +188,7 @@ def _kept(header: Header) -> tuple[tuple[int, ...], tuple[int, ...], tuple[str, 
 
 
 def _activations(header: Header) -> int:
-    """Values of one token alive at once in a layer, as seen in llama.cpp's graphs."""
+    """Values of one token that exist at the same time in a layer, by llama.cpp's graphs."""
     width = header.n_embd
     attention = 3 * width + 2 * header.n_head * header.key_length
     dense = 3 * (header.of_model("feed_forward_length") or 0) + 4 * width

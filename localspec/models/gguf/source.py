@@ -1,7 +1,7 @@
-"""A GGUF's bytes, read front to back and fetched in growing chunks.
+"""Reads the bytes of a GGUF header front to back, fetched in growing chunks.
 
-Budgets bound what a header may take, since it is read before anything about it is trusted: bytes in
-all, bytes of one text, values in all. They are several times what the largest known models have.
+Limits bound what a header may take, since it is not trusted: its bytes, the bytes of one text, the
+number of values. They are several times what the largest known models have.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _MAX_KEY = 65535
 LARGEST_HEADER = 64 << 20
 """Bytes; a vocabulary of 262,144 tokens with its merges takes 12 MB."""
 LARGEST_TEXT = 4 << 20
-"""Bytes of one text, as a chat template."""
+"""Bytes of one text, such as a chat template."""
 MOST_VALUES = 4 << 20
-"""Entries of all arrays together; that vocabulary has 1.3 million."""
+"""Entries of all arrays together; that vocabulary has 1.3 million with its merges."""
 _FIRST_CHUNK, _LARGEST_CHUNK = 1 << 18, 1 << 22
-"""A header without a vocabulary fits into the first; one with is 2 to 12 MB."""
+"""A header without a vocabulary fits into the first chunk; one with it has 2 to 12 MB."""
 
 RawTensor = tuple[str, tuple[int, ...], int, int]
 """Name, shape, ggml type, offset."""
 
 
 class Source:
-    """Bytes read front to back, fetched in growing chunks."""
+    """A reader of the values of a header, in the order of the file."""
 
     def __init__(self, fetch: Fetch, size: int, name: str) -> None:
         self.position = 0
@@ -46,7 +46,7 @@ class Source:
         self._left = MOST_VALUES
 
     def damaged(self, why: str) -> ModelFileError:
-        """What to raise."""
+        """The error for a damaged header."""
         return ModelFileError(f"{self._name} is cut short or damaged: {why}; fetch it again")
 
     def take(self, n: int) -> bytes:
@@ -56,7 +56,7 @@ class Source:
         return self._buffer[at : at + n]
 
     def _ready(self, n: int) -> int:
-        """Have the next ``n`` bytes in the buffer, and say where in it they start."""
+        """Buffer the next ``n`` bytes; returns where in the buffer they start."""
         at = self.position - self._start
         if at + n <= len(self._buffer):
             return at
@@ -76,17 +76,19 @@ class Source:
         return 0
 
     def number(self, code: str) -> int:
-        """A little-endian whole number."""
+        """A little-endian integer."""
         value: int = struct.unpack("<" + code, self.take(struct.calcsize(code)))[0]
         return value
 
     def count(self, least: int, most: int = LARGEST_HEADER) -> int:
-        """A 64-bit count of things of at least ``least`` bytes, which must be there, and of which
-        no model has more than ``most``.
+        """A 64-bit count of items of at least ``least`` bytes each, at most ``most`` of them.
+
+        Raises:
+            ModelFileError: the file is too small for so many items, or there are too many.
         """
         n = self.number("Q")
         if n > most or n * least > self._size - self.position:
-            raise self.damaged(f"it promises {n} entries")
+            raise self.damaged(f"it states {n} entries")
         return n
 
     def _text(self) -> bytes:
@@ -105,7 +107,7 @@ class Source:
         return n
 
     def key(self) -> str:
-        """A short text."""
+        """A key or a tensor name."""
         n = self.count(1)
         if n > _MAX_KEY:
             raise self.damaged(f"it has a name of {n} bytes")
@@ -126,7 +128,7 @@ class Source:
         kind = self.number("I")
         if kind == _STRING:
             return tuple([self._text() for _ in range(self._values(8))])
-        if kind not in _SCALARS:  # arrays of arrays are in the format, and in no file
+        if kind not in _SCALARS:  # arrays of arrays exist in the format, but in no file
             raise self.damaged(f"it holds an array of an unknown type ({kind})")
         n = self._values(_width(kind))
         return struct.unpack(f"<{n}{_SCALARS[kind]}", self.take(n * _width(kind)))

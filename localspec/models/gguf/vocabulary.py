@@ -1,7 +1,7 @@
-"""The vocabulary in a GGUF header, as `vocabulary_mismatch` wants to see it.
+"""The vocabulary in a GGUF header, in the form that `vocabulary_mismatch` compares.
 
-Where a header leaves something out, llama.cpp has a default; the same ones are used here, so the
-check before a download says what the check at load would.
+Missing values have the same defaults as in llama.cpp, so that the check before a download gives the
+same result as the check at load.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _BPE_WITH_BOS = frozenset(
         *("lfm2", "tekken", "chameleon"),
     }
 )
-"""Pre-tokenizers that start a text with bos although the header does not say so."""
+"""Pre-tokenizers that start a text with bos where the header does not say so."""
 _ENDS_OF_TURN = (
     *(b"<|eot_id|>", b"<|im_end|>", b"<|end|>", b"<end_of_turn>", b"<|endoftext|>"),
     *(b"<|end_of_text|>", b"< EOT >", b"_<EOT>", "<｜end▁of▁sentence｜>".encode()),
     *(b"<end_of_utterance>", b"<turn|>"),
 )
-"""Texts by which llama.cpp knows the end of a turn that the header does not name."""
+"""Texts by which llama.cpp finds the end-of-turn token where the header does not name it."""
 _NOT_ALONE = frozenset(
     {
         *("clip", "dflash-draft", "qwen35-dflash-draft", "dspark"),
@@ -48,7 +48,7 @@ class HeaderVocabulary:
 
     @property
     def vocab_type(self) -> int:
-        """LLAMA_VOCAB_TYPE_*; -1 for a kind that we do not know."""
+        """LLAMA_VOCAB_TYPE_*; -1 for an unknown kind."""
         return _KINDS.get(self.header.text("tokenizer.ggml.model") or "", -1)
 
     @property
@@ -58,7 +58,7 @@ class HeaderVocabulary:
 
     @functools.cached_property
     def special_ids(self) -> dict[str, int]:
-        """bos, eos, eot; -1 where there is none."""
+        """Ids of bos, eos and eot; -1 for a missing one."""
         defaults = _DEFAULT_IDS.get(self.vocab_type, {})
         found = {}
         for name in ("bos", "eos", "eot"):
@@ -75,7 +75,7 @@ class HeaderVocabulary:
 
     @property
     def adds_bos(self) -> bool:
-        """Whether a text is to be preceded by bos."""
+        """Whether a text starts with bos."""
         stated = self.header.metadata.get("tokenizer.ggml.add_bos_token")
         if isinstance(stated, bool):
             return stated
@@ -89,15 +89,15 @@ class HeaderVocabulary:
 
 
 def require_text_model(header: Header) -> None:
-    """Refuse a file that is whole, but no language model to chat with.
+    """Check that a valid file is a language model that can chat.
 
     Raises:
-        UnsupportedModelError: no vocabulary, an embedding model, or one with an encoder.
+        UnsupportedModelError: it is a part of a model, an embedding model, or has no vocabulary.
     """
     name, arch = header.name, header.architecture
     if arch in _NOT_ALONE or arch.endswith("-assistant") or header.text("general.type") in _PARTS:
         raise UnsupportedModelError(
-            f"{name} is a part of a model ({arch}), as a head or a projector; it cannot run alone"
+            f"{name} is a part of a model ({arch}), a head or a projector; it cannot run alone"
         )
     causal = header.metadata.get(f"{arch}.attention.causal", True)
     pooling = header.integer(f"{arch}.pooling_type") or 0
@@ -114,7 +114,7 @@ def require_text_model(header: Header) -> None:
 
 
 def end_tokens(header: Header) -> list[bytes]:
-    """Texts of the tokens that end a reply, as far as the header tells."""
+    """Texts of the tokens that end a reply, by the header."""
     ids = HeaderVocabulary(header).special_ids
     found = {ids[name] for name in ("eos", "eot") if ids[name] >= 0}
     known = {text: i for i, text in enumerate(header.tokens)}

@@ -1,4 +1,4 @@
-"""Vocabularies on which llama.cpp ends the whole process, recognised in the header before it."""
+"""Recognises vocabularies on which llama.cpp aborts the process."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ from collections.abc import Mapping, Sequence
 
 _TEXTS, _KINDS = "tokenizer.ggml.tokens", "tokenizer.ggml.token_type"
 _BYTE = 6
-"""LLAMA_TOKEN_TYPE_BYTE: its text is ``<0x0A>``, and llama.cpp reads the two digits."""
+"""LLAMA_TOKEN_TYPE_BYTE: its text is like ``<0x0A>``, and llama.cpp reads the two digits."""
 _BYTE_TEXT = 3
 _DEFAULTS = {"llama": (1, 2), "gpt2": (11, 11), "gemma4": (11, 11)}
 """``tokenizer.ggml.model`` to the ids of bos and eos that llama.cpp takes where none is stated."""
 
 
 def vocabulary_damage(metadata: Mapping[str, object]) -> str | None:
-    """What speaks against the vocabulary in a header; None where nothing does, or there is none."""
+    """Why the vocabulary in a header is invalid; None if it is valid or missing."""
     texts = metadata.get(_TEXTS)
     if not isinstance(texts, tuple) or not all(isinstance(text, bytes) for text in texts):
         return None  # llama.cpp refuses it without an abort
     if not texts:
         return None
     return (
-        _doubled(texts)
-        or _no_byte(texts, metadata.get(_KINDS))
-        or _unspelled(metadata, texts)
-        or _no_marker(metadata, len(texts))
+        _duplicate(texts)
+        or _invalid_byte_token(texts, metadata.get(_KINDS))
+        or _missing_byte(metadata, texts)
+        or _missing_special_token(metadata, len(texts))
     )
 
 
-def _doubled(texts: Sequence[bytes]) -> str | None:
-    """Two entries of the same text, as llama.cpp reads them: up to the first zero byte."""
+def _duplicate(texts: Sequence[bytes]) -> str | None:
+    """Two entries with the same text up to the first zero byte, where llama.cpp stops reading."""
     if len(set(texts)) == len(texts) and not any(b"\0" in text or not text for text in texts):
         return None
     seen: dict[bytes, int] = {}
@@ -40,7 +40,7 @@ def _doubled(texts: Sequence[bytes]) -> str | None:
     return None
 
 
-def _no_byte(texts: Sequence[bytes], kinds: object) -> str | None:
+def _invalid_byte_token(texts: Sequence[bytes], kinds: object) -> str | None:
     if not isinstance(kinds, tuple) or _BYTE not in kinds:
         return None
     for token, (text, kind) in enumerate(zip(texts, kinds, strict=False)):
@@ -49,8 +49,8 @@ def _no_byte(texts: Sequence[bytes], kinds: object) -> str | None:
     return None
 
 
-def _unspelled(metadata: Mapping[str, object], texts: Sequence[bytes]) -> str | None:
-    """A byte that a SentencePiece vocabulary has no token for: any text may hold it."""
+def _missing_byte(metadata: Mapping[str, object], texts: Sequence[bytes]) -> str | None:
+    """A byte without a token in a SentencePiece vocabulary; any text may contain it."""
     if metadata.get("tokenizer.ggml.model") != "llama":
         return None
     known = set(texts)
@@ -60,8 +60,8 @@ def _unspelled(metadata: Mapping[str, object], texts: Sequence[bytes]) -> str | 
     return None
 
 
-def _no_marker(metadata: Mapping[str, object], n: int) -> str | None:
-    """A text is to begin with bos, or to end with eos, and there is no such token."""
+def _missing_special_token(metadata: Mapping[str, object], n: int) -> str | None:
+    """bos or eos is to be added to texts, and does not exist."""
     model = metadata.get("tokenizer.ggml.model")
     defaults = _DEFAULTS.get(model if isinstance(model, str) else "")
     if defaults is None:

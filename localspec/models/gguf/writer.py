@@ -1,4 +1,4 @@
-"""Writing a GGUF (version 3) whose tensors come in parts, so that none need be in memory whole."""
+"""Writes a GGUF file (version 3) whose tensors come in parts, so that none must fit into memory."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ _UINT32, _FLOAT32, _STRING = 4, 6, 8
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A tensor to be written."""
+    """A tensor to write."""
 
     name: str
     shape: tuple[int, ...]
     """Fastest dimension first."""
     ggml_type: int
     parts: Callable[[], Iterator[bytes]]
-    """Its bytes, one after the other."""
+    """Iterates over its bytes, in order."""
 
     @property
     def n_bytes(self) -> int:
-        """Of all parts."""
+        """Bytes of all parts."""
         size = tensor_bytes(self.ggml_type, self.shape)
-        assert size is not None  # a type of ours
+        assert size is not None  # a known type
         return size
 
 
 def total(tensors: Sequence[Tensor]) -> int:
-    """Bytes of their data in a file."""
+    """Bytes of the data of tensors in a file, with padding."""
     return sum(_padded(tensor.n_bytes) for tensor in tensors)
 
 
 def write_gguf(
     file: BinaryIO, metadata: Mapping[str, str | int | float], tensors: Sequence[Tensor]
 ) -> None:
-    """Write it to a file that is open and empty; numbers are kept as uint32 and float32.
+    """Write a GGUF to an open, empty file; numbers are stored as uint32 and float32.
 
     Raises:
-        OSError: the disk is full, say.
+        OSError: the file cannot be written.
     """
     header = bytearray(b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(metadata)))
     for key, value in metadata.items():

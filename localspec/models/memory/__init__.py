@@ -1,1 +1,1 @@
-"""Memory of this machine, and what of a pair fits into it."""
+"""Memory of this machine, and how a pair fits into it."""

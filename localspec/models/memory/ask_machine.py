@@ -1,7 +1,7 @@
-"""Questions that are answered in a process of their own.
+"""Reads the memory of this machine in a separate process.
 
-An interface asks them so: what llama.cpp and numpy bring with them, and a graphics driver above
-all, stays out of its process, and its loop waits for nothing.
+So llama.cpp, numpy and above all a graphics driver stay out of an interface's process, and its
+event loop is not blocked.
 
 ``python -m localspec.models.memory.ask_machine memory`` prints what memory there is, as JSON.
 """
@@ -13,20 +13,20 @@ import json
 import sys
 
 from localspec.errors import LocalspecError
-from localspec.models.memory.machine import Gpu, Memory, host_only, look
+from localspec.models.memory.machine import Gpu, Memory, host_only, read_memory
 from localspec.processes.children import ask
 
 
 def memory() -> Memory:
-    """What memory there is; the host's alone where llama.cpp cannot be asked. Waits."""
+    """The memory of this machine; only the host's where llama.cpp cannot be loaded. Blocks."""
     try:
         found = ask(__name__, "memory")
         return Memory(**{**found, "gpus": tuple(Gpu(**gpu) for gpu in found["gpus"])})
-    except (LocalspecError, TypeError, KeyError):  # `doctor` says what is wrong with it
+    except (LocalspecError, TypeError, KeyError):  # `doctor` reports the reason
         return host_only()
 
 
 if __name__ == "__main__":
     if sys.argv[1:] != ["memory"]:
-        sys.exit("say: memory")
-    sys.stdout.write(json.dumps(dataclasses.asdict(look())))
+        sys.exit("usage: ask_machine memory")
+    sys.stdout.write(json.dumps(dataclasses.asdict(read_memory())))

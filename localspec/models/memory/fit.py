@@ -1,4 +1,4 @@
-"""Whether a pair fits into this machine's memory: at a glance, and from its files."""
+"""How a pair fits into this machine's memory: an estimate by sizes, and a plan by its files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from localspec.models.compat.heads import MEDUSA, MODEL, kind
 from localspec.models.gguf.model_file import ModelFile
 from localspec.models.gguf.sizes import Sizes, sizes_of
 from localspec.models.memory.layers import BATCH, place
-from localspec.models.memory.machine import Memory, free_cores, host_only, look
+from localspec.models.memory.machine import Memory, free_cores, host_only, read_memory
 from localspec.models.memory.planner import (
     CPU_ONLY,
     FITS,
@@ -27,23 +27,23 @@ from localspec.models.memory.planner import (
 
 TOO_BIG = "too big"
 _PARTLY_FROM = 0.15
-"""Of the weights; less than that on a GPU is not worth its copies."""
+"""Share of the weights; with less of them on a GPU its copies cost more than it gains."""
 _RUNTIME_BYTES = 400_000_000
-"""KV cache and compute buffers of a model of billions of weights, at the usual context."""
+"""Bytes of KV cache and compute buffers of a model with billions of weights."""
 _CHEAP_VOCABULARY = 20_000
-"""A dry run reads the vocabulary; below this many entries that takes milliseconds."""
+"""Entries of a vocabulary that a dry run reads in milliseconds."""
 
 
 def quick_verdict(target_bytes: int, draft_bytes: int = 0) -> str:
-    """How a pair of such files would run here: one of the four words above.
+    """How a pair with files of these sizes would run here: FITS, PARTLY, CPU_ONLY or TOO_BIG.
 
-    An estimate from file sizes alone, for lists; `plan` reads the files.
+    An estimate for lists; `fit_files` reads the files.
     """
     return verdict(_memory_now(), target_bytes, draft_bytes)
 
 
 def verdict(memory: Memory, target_bytes: int, draft_bytes: int = 0) -> str:
-    """The same for a given machine."""
+    """As `quick_verdict`, for a given machine."""
     weights = target_bytes + draft_bytes
     needed = sum(n + n // 12 + min(n, _RUNTIME_BYTES) for n in (target_bytes, draft_bytes))
     if memory.gpu_usable >= needed:
@@ -56,11 +56,11 @@ def verdict(memory: Memory, target_bytes: int, draft_bytes: int = 0) -> str:
 
 @functools.cache
 def _memory_now() -> Memory:
-    """One look a process: a list of many pairs should not ask the driver for each."""
+    """The memory at the first call: a list of many pairs asks the driver only once."""
     try:
-        return look()
+        return read_memory()
     except (ImportError, OSError, RuntimeError):
-        # Lists work beside a library that does not load; `doctor` says what is wrong with it.
+        # Lists work even if the library does not load; `doctor` reports the reason.
         return host_only()
 
 
@@ -69,31 +69,30 @@ def fit_files(
 ) -> Fit:
     """The best placement of local files here; see `plan`.
 
-    A draft that is not there, damaged or of an unknown kind is left out: loading it says what is
-    wrong with it.
-    Where it is tight, uncertain or cheap, and with ``measure`` always, llama.cpp is asked by a dry
-    run what it would allocate, and the plan is made again with that.
+    A draft that is missing, damaged or of an unknown kind is left out; loading it reports why.
+    Where memory is tight, estimates are uncertain or a dry run is cheap, and always with
+    ``measure``, a dry run of llama.cpp finds what it would allocate, and the plan is made again.
 
     Raises:
-        ModelNotFoundError, ModelFileError: the target is not there or damaged.
+        ModelNotFoundError, ModelFileError: the target is missing or damaged.
         OutOfMemoryError: nothing fits; with the numbers.
     """
-    memory = look()
+    memory = read_memory()
     files, pair = [target], [sizes_of(target.header)]
     if draft is not None:
         with contextlib.suppress(ModelNotFoundError, ModelFileError):
             pair.append(_draft_sizes(draft, target))
             files.append(draft)
 
-    doubtful = any(sizes.doubts for sizes in pair)
+    uncertain = any(sizes.doubts for sizes in pair)
     fit: Fit | None = None
     try:
         fit = _planned(pair, memory, wishes)
     except OutOfMemoryError:
-        if not doubtful:
+        if not uncertain:
             raise
     cheap = all(sizes.n_vocab < _CHEAP_VOCABULARY for sizes in pair)
-    if fit is None or measure or doubtful or cheap or fit.tight:
+    if fit is None or measure or uncertain or cheap or fit.tight:
         context = fit.context if fit else wishes.context or usual_context(pair[0])
         kv_type = fit.target.kv_type if fit else wishes.kv_type or "f16"
         layers = [share.gpu_layers for share in fit.shares] if fit else []
@@ -113,7 +112,7 @@ def fit_files(
 
 
 def _planned(pair: Sequence[Sizes], memory: Memory, wishes: Wishes) -> Fit:
-    """The plan of target and draft; without GPUs where they cannot have its KV cache."""
+    """The plan of target and draft; without GPUs where these cannot hold its KV cache."""
     target, draft = pair[0], pair[1] if len(pair) > 1 else None
     fit = plan(target, draft, memory, wishes)
     too_long = _too_long(fit)
@@ -124,14 +123,14 @@ def _planned(pair: Sequence[Sizes], memory: Memory, wishes: Wishes) -> Fit:
 
 
 def _too_long(fit: Fit) -> str | None:
-    """Why no GPU can have this KV cache, however much memory it has; None if it can.
+    """Why no GPU can hold this KV cache, whatever its memory; None if one can.
 
     Raises:
-        OutOfMemoryError: so it is, and GPU layers were asked for.
+        OutOfMemoryError: no GPU can, and GPU layers were requested.
     """
     from localspec.llama.devices import computes_with
 
-    # Keys and values of a layer are a tensor each.
+    # Keys and values of a layer are one tensor each.
     tensors = [
         share.sizes.kv(i, fit.context, share.kv_type) // 2
         for share in fit.shares
@@ -139,7 +138,7 @@ def _too_long(fit: Fit) -> str | None:
         for i in range(share.sizes.n_layer)
     ]
     largest = max(tensors, default=0)
-    largest += largest // 16  # cells are rounded up, and a draft tree has some of its own
+    largest += largest // 16  # cells are rounded up, and draft trees need some
     if largest == 0 or computes_with(largest):
         return None
     gpu = fit.memory.gpus[0].name
@@ -161,22 +160,22 @@ def _draft_sizes(draft: ModelFile, target: ModelFile) -> Sizes:
 def _measured(
     sizes: Sizes, file: ModelFile, gpu_layers: int, n_ctx: int, kv_type: str, memory: Memory
 ) -> Sizes:
-    """The sizes corrected by what a dry run says."""
+    """The sizes corrected by a dry run."""
     from localspec.llama.memory_estimate import dry_run
 
     free = [gpu.free for gpu in memory.gpus]
-    books = place(sizes, "", gpu_layers=gpu_layers, n_ctx=n_ctx, kv_type=kv_type, free=free)
+    estimate = place(sizes, "", gpu_layers=gpu_layers, n_ctx=n_ctx, kv_type=kv_type, free=free)
     found = dry_run(file.path, gpu_layers=gpu_layers, n_ctx=n_ctx, n_batch=BATCH, kv_type=kv_type)
     on_gpu = sum(n for name, n in found.compute.items() if _is_gpu(name))
-    if books.gpu_compute and on_gpu:
-        compute = on_gpu / books.gpu_compute
+    if estimate.gpu_compute and on_gpu:
+        compute = on_gpu / estimate.gpu_compute
     else:
-        compute = sum(found.compute.values()) / books.compute
-    return sizes.corrected(found.kv / books.kv if books.kv else 1.0, compute)
+        compute = sum(found.compute.values()) / estimate.compute
+    return sizes.corrected(found.kv / estimate.kv if estimate.kv else 1.0, compute)
 
 
 def _is_gpu(buffers: str) -> bool:
-    """Whether these are on a GPU: CUDA0 and MTL0 are, CPU and CUDA_Host are the host's."""
+    """Whether buffers of that name are on a GPU: CUDA0 and MTL0 are, CPU and CUDA_Host are not."""
     return not buffers.startswith("CPU") and not buffers.endswith("_Host")
 
 

@@ -1,4 +1,4 @@
-"""Where a model's bytes go for a number of GPU layers, as llama.cpp places them."""
+"""Memory of each device for a number of GPU layers, as llama.cpp places a model."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ from localspec.models.gguf.sizes import Sizes
 from localspec.models.memory.machine import Memory
 
 BATCH = 512
-"""Tokens of a prompt in one pass; the compute buffers are made for it."""
+"""Prompt tokens in one pass, which determine the size of the compute buffers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one model takes, in bytes."""
+    """Memory that one model takes, in bytes."""
 
     role: str
-    """target or draft."""
+    """``target`` or ``draft``."""
     sizes: Sizes
     gpu_layers: int
     n_layers: int
-    """Layers that a GPU could take: the transformer's and the output."""
+    """Layers that can be on a GPU: those of the transformer, and the output."""
     kv_type: str
     weights: int
     kv: int
     compute: int
     gpu_compute: int
-    """The part of it that is on GPUs."""
+    """The part of `compute` on GPUs."""
     gpus: tuple[int, ...]
-    """Everything on each GPU."""
+    """Total of each GPU."""
     host: int
-    """Everything in the host's memory."""
+    """Total of the host."""
 
     @property
     def name(self) -> str:
-        """Of the model's file."""
+        """Name of the model's file."""
         return self.sizes.name
 
     @property
     def total(self) -> int:
-        """Everywhere."""
+        """Bytes on all devices."""
         return sum(self.gpus) + self.host
 
 
@@ -55,10 +55,10 @@ def place(
     kv_type: str,
     free: Sequence[int],
 ) -> Share:
-    """What ``gpu_layers`` layers put on GPUs with so many free bytes, and what stays on the host.
+    """Memory on GPUs and host with ``gpu_layers`` layers on GPUs that have ``free`` bytes each.
 
-    llama.cpp offloads from the end: first the output, then the last layers; it divides them over
-    several GPUs by their free memory.
+    llama.cpp offloads from the end: first the output, then the last layers. It divides them over
+    several GPUs in proportion to their free memory.
     """
     last = sizes.n_layer  # the output counts as the layer after the last
     count = min(gpu_layers, last + 1) if free else 0
@@ -69,12 +69,12 @@ def place(
         host_weights += 0 if sizes.tied else sizes.outputs
         host_compute = sizes.compute(n_ctx, BATCH)
     else:
-        host_compute = sizes.compute_beside(n_ctx, BATCH)
+        host_compute = sizes.host_compute(n_ctx, BATCH)
     gpus = [0] * len(free)
     gpu_weights = gpu_kv = gpu_compute = 0
     for layer, gpu in zip(range(start, last + 1), _split(count, free), strict=True):
         if gpus[gpu] == 0:
-            # Prompts carry host layers to the GPU, a tensor at a time and the next beside it.
+            # While a prompt is read, host layers are copied to the GPU, two tensors at a time.
             taken = sizes.compute(n_ctx, BATCH) + (2 * sizes.largest if start > 0 else 0)
             gpus[gpu] += taken
             gpu_compute += taken
@@ -99,7 +99,7 @@ def place(
 
 
 def _split(count: int, free: Sequence[int]) -> list[int]:
-    """The GPU of each of ``count`` layers, in order."""
+    """Index of the GPU of each of ``count`` layers, in order."""
     whole = sum(free) or 1
     bounds = [part / whole for part in itertools.accumulate(free)]
     return [min(bisect.bisect_right(bounds, i / count), len(free) - 1) for i in range(count)]
@@ -111,17 +111,17 @@ def on_gpus(memory: Memory, shares: Sequence[Share]) -> list[int]:
 
 
 def gpus_hold(memory: Memory, shares: Sequence[Share]) -> bool:
-    """Whether every GPU has room for its part."""
+    """Whether every GPU has room for its share."""
     sums = on_gpus(memory, shares)
     return all(n <= gpu.usable for n, gpu in zip(sums, memory.gpus, strict=True))
 
 
 def host_holds(memory: Memory, shares: Sequence[Share]) -> bool:
-    """Whether the host has room for its part, and for the GPUs' where memory is shared."""
+    """Whether the host has room for its share, and for the GPUs' shares where memory is shared."""
     host = sum(share.host for share in shares)
     return host + (sum(on_gpus(memory, shares)) if memory.shared else 0) <= memory.host_usable
 
 
 def within(memory: Memory, shares: Sequence[Share]) -> bool:
-    """Whether all of it fits into what may be used."""
+    """Whether all shares fit into the usable memory."""
     return gpus_hold(memory, shares) and host_holds(memory, shares)

@@ -1,4 +1,4 @@
-"""What memory this machine has to spare: its GPUs' and the host's."""
+"""Free memory of this machine: of its GPUs and of the host."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import psutil
 
 MIB = 1 << 20
 _GPU_MARGIN = 768 * MIB
-"""Kept free on a GPU: its driver, libraries and the screen take more after we have looked."""
+"""Bytes that stay free on a GPU for its driver, libraries and the screen."""
 _HOST_MARGIN = 512 * MIB
-_LOOK_S = 0.05
+_SAMPLE_S = 0.05
 _CGROUP = Path("/sys/fs/cgroup")
 
 
@@ -26,39 +26,39 @@ class Gpu:
     total: int
     """Bytes."""
     cap: int | None = None
-    """No more than this may be planned with, after more was refused."""
+    """Upper limit of `usable`, after a larger allocation was refused."""
 
     @property
     def usable(self) -> int:
-        """Bytes that may be planned with: what is free less a margin, smaller on small cards."""
+        """Bytes to plan with: the free ones less a margin, which is smaller on small cards."""
         usable = max(0, self.free - min(_GPU_MARGIN, self.free // 8))
         return usable if self.cap is None else min(usable, self.cap)
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What is free now, in bytes."""
+    """Free memory, in bytes."""
 
     gpus: tuple[Gpu, ...]
     host_free: int
-    """What the system says can be had without swapping, not what nobody uses."""
+    """Bytes available without swapping, including caches that the system can drop."""
     host_total: int
     shared: bool = False
-    """GPU and host draw from the same memory: Apple silicon, integrated GPUs."""
+    """Whether GPU and host share one memory: Apple silicon, integrated GPUs."""
 
     @property
     def host_usable(self) -> int:
-        """Bytes of host memory that may be planned with."""
+        """Bytes of host memory to plan with."""
         return max(0, self.host_free - min(_HOST_MARGIN, self.host_free // 16))
 
     @property
     def gpu_usable(self) -> int:
-        """Bytes over all GPUs that may be planned with."""
+        """Bytes on all GPUs together to plan with."""
         return sum(gpu.usable for gpu in self.gpus)
 
 
 def host_only() -> Memory:
-    """The host's memory, for a build without a GPU or with a library that cannot be loaded."""
+    """The host's memory alone: for a build without GPU, or where llama.cpp cannot be loaded."""
     memory = psutil.virtual_memory()
     available, total = int(memory.available), int(memory.total)
     allowed = _container_room()
@@ -66,9 +66,9 @@ def host_only() -> Memory:
 
 
 def _container_room() -> list[int]:
-    """Bytes that a container's limit (cgroup v2) leaves; empty without one.
+    """Bytes left under a container's limit (cgroup v2); empty without a limit.
 
-    The system ends a process that passes it, however much the machine has.
+    The system kills a process that exceeds it, whatever the machine has.
     """
     try:
         limit = (_CGROUP / "memory.max").read_text(encoding="ascii").strip()
@@ -84,15 +84,15 @@ def _container_room() -> list[int]:
 
 
 def free_cores(cores: int) -> int:
-    """How many of so many physical cores other programs leave alone; at least half of them."""
-    percent = float(psutil.cpu_percent(interval=_LOOK_S))
+    """How many of ``cores`` physical cores other programs leave idle; at least half of them."""
+    percent = float(psutil.cpu_percent(interval=_SAMPLE_S))
     logical = int(psutil.cpu_count() or cores)
     busy = round(percent / 100 * logical)
     return max((cores + 1) // 2, cores - busy)
 
 
-def look() -> Memory:
-    """Ask llama.cpp for its devices and the system for its memory.
+def read_memory() -> Memory:
+    """The memory by llama.cpp's devices and the system.
 
     Raises:
         ImportError, OSError, RuntimeError: llama.cpp cannot be loaded.
@@ -103,9 +103,9 @@ def look() -> Memory:
     if backend() == "cpu":
         return host
     found = [d for d in devices() if d.kind in {"gpu", "igpu"}]
-    # llama.cpp leaves integrated GPUs alone where there is a real one.
+    # llama.cpp ignores integrated GPUs where there is a discrete one.
     chosen = [d for d in found if d.kind == "gpu"] or found
-    silent = all(d.total == 0 for d in chosen)  # some drivers of integrated GPUs do not tell
+    silent = all(d.total == 0 for d in chosen)  # some drivers of integrated GPUs report none
     apple = all(d.name.lower().startswith(("mtl", "metal")) for d in chosen)
     return Memory(
         gpus=tuple(

@@ -1,4 +1,4 @@
-"""How a pair is placed on a machine: GPU layers of both models, context, KV type, threads."""
+"""Plans how a pair is placed on a machine: GPU layers, context, KV type, threads."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from localspec.models.memory.machine import Memory
 
 FITS, PARTLY, CPU_ONLY = "fits on GPU", "partly on GPU", "CPU only"
 DEFAULT_CONTEXT = 8192
-"""Tokens of context unless asked for more: a KV cache costs memory from the start."""
+"""Tokens of context by default: a KV cache takes its memory from the start."""
 _SMALLEST_CONTEXT = 2048
-"""Less than this is not chosen for anybody; it can be asked for."""
+"""Tokens; a smaller context is used only on request."""
 _ROOM_TO_CHAT = 4096
-"""A context that one gives up for having all layers on a GPU is not smaller than this."""
+"""Tokens; the context is not reduced below this to get all layers on a GPU."""
 _STEP = 0.8
-"""After a refused allocation, a GPU is planned with this much of what was to be on it."""
+"""After a refused allocation, a GPU is planned with this share of the bytes planned before."""
 _ROOMY = 0.7
-"""Of what is free; a plan within it would not change for an error of some per cent."""
+"""Share of the free memory; a plan within it tolerates estimates a few per cent too small."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What the person fixed; None leaves it to us."""
+    """Settings that the user fixed; None leaves a setting to the planner."""
 
     context: int | None = None
     gpu_layers: int | None = None
@@ -60,9 +60,9 @@ class Fit:
     memory: Memory
     wishes: Wishes
     notes: tuple[str, ...] = ()
-    """What was given up to make it fit, and what is uncertain."""
+    """What was reduced to make it fit, and which estimates are uncertain."""
     left_out: str | None = None
-    """Why the draft has no place."""
+    """Why the draft is left out; None if it is not."""
 
     @property
     def shares(self) -> tuple[Share, ...]:
@@ -71,14 +71,14 @@ class Fit:
 
     @property
     def verdict(self) -> str:
-        """fits on GPU, partly on GPU, or CPU only."""
+        """FITS, PARTLY or CPU_ONLY."""
         if all(s.gpu_layers == s.n_layers for s in self.shares):
             return FITS
         return PARTLY if any(s.gpu_layers for s in self.shares) else CPU_ONLY
 
     @property
     def tight(self) -> bool:
-        """Whether an error of a few per cent would change what fits."""
+        """Whether an error of a few per cent could change what fits."""
         roomy = replace(
             self.memory,
             host_free=int(self.memory.host_free * _ROOMY),
@@ -91,8 +91,8 @@ def plan(target: Sizes, draft: Sizes | None, memory: Memory, wishes: Wishes | No
     """The best placement of a pair: all on GPUs if a smaller context allows it, else what fits.
 
     Raises:
-        OutOfMemoryError: nothing fits that the person left open; with the numbers.
-        UsageError: the target cannot have the KV type that was asked for.
+        OutOfMemoryError: nothing fits within the user's settings; with the numbers.
+        UsageError: the target cannot have the requested KV type.
     """
     asked = wishes or Wishes()
     if asked.kv_type is not None and not target.takes(asked.kv_type):
@@ -104,14 +104,14 @@ def plan(target: Sizes, draft: Sizes | None, memory: Memory, wishes: Wishes | No
     if fit is None and draft is not None and not asked.require_draft:
         fit = _plan(target, None, memory, asked)
         if fit is not None:
-            fit = replace(fit, left_out=f"{draft.name} does not fit beside {target.name}")
+            fit = replace(fit, left_out=f"{draft.name} does not fit next to {target.name}")
     if fit is None:
         raise OutOfMemoryError(_refusal(target, draft, memory, asked))
     return fit
 
 
 def _plan(target: Sizes, draft: Sizes | None, memory: Memory, asked: Wishes) -> Fit | None:
-    """The best of all choices: wholly on GPUs, else the first within the books, else the first."""
+    """The best choice: all on GPUs, else the first that fits by the estimates, else the first."""
     best: tuple[int, Fit] | None = None
     for context, kv_type in _choices(target, draft, asked):
         fit = _placed(target, draft, memory, asked, context, kv_type)
@@ -127,7 +127,7 @@ def _plan(target: Sizes, draft: Sizes | None, memory: Memory, asked: Wishes) -> 
 
 
 def usual_context(target: Sizes) -> int:
-    """Tokens of context when nobody asked and there is room."""
+    """Tokens of context by default, where there is room."""
     return min(target.context or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
 
 
@@ -176,7 +176,7 @@ def _placed(
         fit = pair(layers, draft_layers)
         if within(memory, fit.shares):
             return fit
-    if asked.gpu_layers is not None:  # then theirs is the last word on what a GPU takes
+    if asked.gpu_layers is not None:  # the user's number overrides the estimate of what a GPU holds
         fit = pair(asked.gpu_layers, draft_choices[-1])
         if host_holds(memory, fit.shares):
             return fit
@@ -184,7 +184,7 @@ def _placed(
 
 
 def _draft_choices(draft: Sizes | None, memory: Memory, asked: Wishes) -> list[int]:
-    """GPU layers of the draft. It runs several times a round: all of it on a GPU, or none."""
+    """GPU layers of the draft: all or none, since it runs several times a round."""
     if draft is None or not memory.gpus:
         return [0]
     if asked.draft_gpu_layers is not None:
@@ -193,7 +193,7 @@ def _draft_choices(draft: Sizes | None, memory: Memory, asked: Wishes) -> list[i
 
 
 def _most(high: int, fits: Callable[[int], bool]) -> int:
-    """The largest number up to ``high`` that fits, found by halving; 0 if none."""
+    """The largest number up to ``high`` that fits, by bisection; 0 if none does."""
     if fits(high):
         return high
     low = 0
@@ -204,7 +204,7 @@ def _most(high: int, fits: Callable[[int], bool]) -> int:
 
 
 def draft_kv_type(draft: Sizes | None, kv_type: str) -> str:
-    """The draft's: below q8_0 a cache costs more acceptance than it saves memory."""
+    """KV type of the draft: below q8_0 a cache costs more acceptance than it saves memory."""
     wanted = kv_type if KV_BYTES.get(kv_type, 0) >= KV_BYTES["q8_0"] else "q8_0"
     return wanted if draft is None or draft.takes(wanted) else "f16"
 
@@ -214,12 +214,12 @@ def _explained(fit: Fit, target: Sizes, draft: Sizes | None, asked: Wishes) -> F
     if asked.context is None and fit.context < usual:
         fit = _noted(fit, f"the context is {fit.context} tokens instead of {usual}, to fit")
     if asked.kv_type is None and fit.target.kv_type != "f16":
-        fit = _noted(fit, f"the KV cache is kept as {fit.target.kv_type} instead of f16, to fit")
+        fit = _noted(fit, f"the KV cache is {fit.target.kv_type} instead of f16, to fit")
     if waiting := _left_on_host(fit):
         text = f"the GPU has room for {' and '.join(waiting)}; the rest is computed on the CPU"
         fit = _noted(fit, text)
     if not within(fit.memory, fit.shares):
-        fit = _noted(fit, "these GPU layers were asked for; by our books they do not fit")
+        fit = _noted(fit, "these GPU layers were requested; by the estimates they do not fit")
     for sizes in (target, draft):
         for doubt in sizes.doubts if sizes else ():
             fit = _noted(fit, f"{sizes.name}: {doubt}" if sizes else doubt)
@@ -227,7 +227,7 @@ def _explained(fit: Fit, target: Sizes, draft: Sizes | None, asked: Wishes) -> F
 
 
 def _left_on_host(fit: Fit) -> list[str]:
-    """Each model that is not wholly on the GPUs, though the user did not ask for that."""
+    """Text about each model that is not all on the GPUs although the user set no GPU layers."""
     if not fit.memory.gpus:
         return []
     asked = (fit.wishes.gpu_layers, fit.wishes.draft_gpu_layers)
@@ -262,7 +262,7 @@ def _gb(n: int) -> str:
 
 
 def step_down(fit: Fit) -> Fit | None:
-    """A smaller plan after an allocation was refused; None if the person left nothing open.
+    """A smaller plan after an allocation was refused; None if the user fixed everything.
 
     Raises:
         OutOfMemoryError: nothing smaller fits.

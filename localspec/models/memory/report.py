@@ -1,4 +1,4 @@
-"""A fit as a table, for people and as JSON."""
+"""A fit as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TITLES = ("", "GPU layers", "weights", "KV cache", "compute", "on GPU", "on hos
 
 
 def table(fit: Fit) -> list[str]:
-    """Lines of at most 80 columns: what each model takes where, what is free, what was chosen."""
+    """Lines of at most 80 columns: memory of each model by device, free memory, and settings."""
     rows = [_TITLES, *(_row(share) for share in fit.shares)]
     gpu = sum(g.free for g in fit.memory.gpus)
     free = ("free", "", "", "", "", size_text(gpu) if gpu else "-", size_text(fit.memory.host_free))
@@ -28,7 +28,7 @@ def table(fit: Fit) -> list[str]:
 
 
 def needs(fit: Fit) -> str:
-    """One line: what was planned against what is free."""
+    """One line: the planned and the free memory."""
     gpu = sum(sum(share.gpus) for share in fit.shares)
     host = sum(share.host for share in fit.shares)
     text = f"{fit.context} tokens of context, {fit.target.kv_type} KV cache, "
@@ -40,7 +40,7 @@ def needs(fit: Fit) -> str:
 
 
 def describe(fit: Fit) -> dict[str, Any]:
-    """The same as JSON; all sizes in bytes."""
+    """The fit as JSON; all sizes in bytes."""
     return {
         "verdict": fit.verdict,
         "context": fit.context,
@@ -89,7 +89,7 @@ def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
 
 
 def size_text(n: int) -> str:
-    """Bytes for people: 4.61 GB, 5.7 MB, 12 kB."""
+    """Bytes as text: 4.61 GB, 5.7 MB, 12 kB."""
     if n >= 1e8:
         return f"{n / 1e9:.2f} GB"
     return f"{n / 1e6:.1f} MB" if n >= 1e5 else f"{n / 1e3:.0f} kB"

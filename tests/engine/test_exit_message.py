@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from localspec.engine.spawn import epitaph
+from localspec.engine.spawn import exit_message
 from localspec.processes import crash
 
 STACK = """Fatal Python error: Aborted
@@ -20,7 +20,7 @@ OURS = "2026-01-02 03:04:05,678 4711 INFO localspec.engine: opened"
 def test_an_abort_is_told_in_llama_cpps_own_words(tmp_path: Path) -> None:
     log = tmp_path / "engine.log"
     log.write_text(f"{OURS}\n/ggml.c:12: GGML_ASSERT(x\x1b > 0) failed\n{STACK}")
-    said = epitaph(-signal.SIGABRT, log, "loading a.gguf")
+    said = exit_message(-signal.SIGABRT, log, "loading a.gguf")
     assert said.startswith("the engine stopped while loading a.gguf (signal 6, SIGABRT): /ggml.c")
     assert r"GGML_ASSERT(x\x1b > 0) failed; its log is" in said
 
@@ -28,10 +28,10 @@ def test_an_abort_is_told_in_llama_cpps_own_words(tmp_path: Path) -> None:
 def test_our_own_log_and_an_earlier_crash_are_not_taken_for_its_words(tmp_path: Path) -> None:
     log = tmp_path / "engine.log"
     log.write_text(f"/ggml.c:12: GGML_ASSERT(x > 0) failed\n{STACK}{OURS}\n{STACK}")
-    assert "GGML" not in epitaph(-signal.SIGABRT, log)
-    assert "INFO" not in epitaph(-signal.SIGABRT, log)
+    assert "GGML" not in exit_message(-signal.SIGABRT, log)
+    assert "INFO" not in exit_message(-signal.SIGABRT, log)
     log.write_text(f"{OURS}\na warning of a driver\n{STACK}")
-    assert "driver" not in epitaph(-signal.SIGSEGV, log), "a fault comes without a message"
+    assert "driver" not in exit_message(-signal.SIGSEGV, log), "a fault comes without a message"
 
 
 def test_the_last_words_are_those_before_the_stack_of_python() -> None:
