@@ -149,7 +149,7 @@ def test_an_export_can_be_imported_and_comes_out_the_same(
 
 
 def test_what_cannot_be_meant_is_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert "or --all" in fails(capsys, "export")[1]
+    assert "pass --all" in fails(capsys, "export")[1]
     assert "no chat yet" in fails(capsys, "show", "last")[1]
     assert "no chat 'zz'" in fails(capsys, "rename", "zz", "x")[1]
     assert "at least one letter" in fails(capsys, "rename", "zz", " ")[1]
