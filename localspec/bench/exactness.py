@@ -3,7 +3,7 @@
 Every prompt is answered with and without drafting under the same seed. For equal logits the two
 are equal token for token. Logits of a pass over one token and of a pass over several differ in
 the last bits on most backends, so a divergence is examined: at the first differing token, how
-far apart were the two in the target's own scores? Only a gap that the measured difference
+large was their difference in the target's own scores? Only a gap that the measured difference
 between such passes can bridge is a near-tie; any other is a failure.
 
 What is drafted is all that a chat may draft, see `localspec.policy.exercise`, and the difference is
@@ -51,7 +51,7 @@ class Divergence:
     drafted: int
     """Token ids."""
     gap: float
-    """How far apart the two are in the target's logits: twice what every logit must be able to
+    """The difference of the two in the target's logits: twice what every logit must be able to
     move for the other one to be chosen, in units of logits."""
     near_tie: bool
 
@@ -131,7 +131,7 @@ class Comparing:
         max_tokens: int,
         seed: int,
     ) -> None:
-        """Nothing is compared yet."""
+        """Compare nothing yet; see `steps`."""
         self._lab = Lab(runtime)
         self._prompts = prompts
         self._sampling = sampling
@@ -157,7 +157,7 @@ class Comparing:
                 yield found
 
     def so_far(self) -> Verification:
-        """What all steps until now have found; divergences are judged by all noise seen."""
+        """The result of all steps until now; divergences are judged by all noise seen."""
         worst = max(self._noise, default=0.0)
         typical = statistics.median(self._noise) if self._noise else 0.0
         comparisons = tuple(c.judged(worst) for c in self._comparisons if c.replies)
@@ -259,7 +259,7 @@ class Scorer:
     def examine(
         self, prompt: str, plain: Reply, drafted: Reply, sampling: Sampling, noise: float
     ) -> Divergence:
-        """How close the call was where two replies part."""
+        """The gap between the two tokens where two replies differ first."""
         pairs = zip(plain.tokens, drafted.tokens, strict=False)
         at = next((i for i, (a, b) in enumerate(pairs) if a != b), None)
         if at is None:  # one goes on where the other ends, after the same tokens: never a near-tie

@@ -25,7 +25,7 @@ def command(name: str, *, yes: bool) -> int:
     removal = plan_removal(name)
     for path in (*removal.files, *removal.partials):
         say(f"{path}  {size(path.stat().st_size)}")
-    for line in removal.kept:
+    for line in removal.staying:
         say(line)
     if not yes:
         if not sys.stdin.isatty():

@@ -68,7 +68,7 @@ def hub(hf_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
 @pytest.fixture
 def pair(hub: Hub, models: Models) -> tuple[Repo, Repo]:
-    """``tiny`` in the person's own catalogue, pinned as the shipped ones are."""
+    """``tiny`` in the user's own catalogue, pinned as the shipped ones are."""
     target = hub.repo(TARGET, {TARGET_FILE: models.target, "README.md": b"# tiny"})
     draft = hub.repo(DRAFT, {DRAFT_FILE: models.draft})
     own_catalogue(

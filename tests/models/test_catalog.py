@@ -1,4 +1,4 @@
-"""models.toml: what is shipped, what a person adds, and lines for what is wrong."""
+"""models.toml: what is shipped, what a user adds, and lines for what is wrong."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_show_tells_what_a_pair_is_before_it_is_here(capfd: pytest.CaptureFixtur
         assert all(len(line) <= 80 for line in out.splitlines() if " : " not in line), out
 
 
-def test_a_person_overrides_single_fields() -> None:
+def test_a_user_overrides_single_fields() -> None:
     own_catalogue('[qwen3-8b]\nabout = "mine"\ndraft_length = 2\n')
     pair = catalog()["qwen3-8b"]
     assert (pair.about, pair.draft_length) == ("mine", 2)

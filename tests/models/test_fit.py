@@ -305,7 +305,7 @@ def test_shared_memory_is_counted_once(sized: dict[str, Sizes]) -> None:
         plan(sized["large"], None, machine(12, host=16, shared=True))
 
 
-def test_what_the_person_fixed_stays(sized: dict[str, Sizes]) -> None:
+def test_what_the_user_fixed_stays(sized: dict[str, Sizes]) -> None:
     asked = Wishes(context=32_768, gpu_layers=10, draft_gpu_layers=0, kv_type="q4_0", threads=3)
     fit = plan(sized["medium"], sized["small"], machine(24), asked)
     assert (fit.context, fit.threads, fit.target.gpu_layers) == (32_768, 3, 10)
@@ -314,7 +314,7 @@ def test_what_the_person_fixed_stays(sized: dict[str, Sizes]) -> None:
     assert (fit.draft.gpu_layers, fit.draft.kv_type) == (0, "q8_0")
     over = plan(sized["large"], sized["small"], machine(8), Wishes(gpu_layers=999))
     assert over.target.gpu_layers == 65
-    assert any("asked for" in note for note in over.notes)
+    assert any("were requested" in note for note in over.notes)
     with pytest.raises(OutOfMemoryError, match="40000 tokens"):
         plan(sized["medium"], None, machine(host=6), Wishes(context=40_000))
     with pytest.raises(OutOfMemoryError, match="for its draft"):

@@ -301,7 +301,7 @@ HEADED = "org/Headed-GGUF"
 
 
 def headed(hub: Hub, folder: Path, drafting: str, **files: bytes) -> None:
-    """``headed`` in the person's own catalogue, of such files."""
+    """``headed`` in the user's own catalogue, of such files."""
     names = {f"{name}.gguf": data for name, data in files.items()}
     hub.repo(HEADED, names)
     draft = "" if len(names) == 1 else f'draft = {{ repo = "{HEADED}", file = "head.gguf" }}\n'

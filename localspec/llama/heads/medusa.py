@@ -1,4 +1,4 @@
-"""Medusa's heads (Cai et al. 2024, section 2.1.1), computed by ggml beside the target.
+"""Medusa's heads (Cai et al. 2024, section 2.1.1), computed by ggml next to the target.
 
 Each head is one or more residual blocks on the target's final hidden state x,
 y = x + silu(W x + b), and an output matrix H: logits = H y. Head k, from 0, guesses the token k + 2
@@ -78,7 +78,7 @@ class Reckoned:
 
 @dataclass(frozen=True, slots=True)
 class _Graph:
-    """A computation for so many states and heads, and where its numbers are."""
+    """A graph for a number of states and heads, and where its inputs and outputs are."""
 
     context: Any
     graph: Any
@@ -130,7 +130,7 @@ class Computed:
 
     @property
     def device(self) -> str:
-        """As ggml calls it."""
+        """The callback of ggml."""
         return str(self._ggml.backend_dev_name(self._device).decode("utf-8", "replace"))
 
     def guess(self, states: Rows, heads: int) -> Logits:
@@ -229,8 +229,8 @@ class Computed:
         results = []
         for output, group in _runs(made_of.outputs[:heads]):
             hidden = [self._hidden(context, states, k) for k in group]
-            beside = functools.reduce(lambda a, b: ggml.concat(context, a, b, 1), hidden)
-            result = ggml.mul_mat(context, self._tensors[output.name], beside)
+            joined = functools.reduce(lambda a, b: ggml.concat(context, a, b, 1), hidden)
+            result = ggml.mul_mat(context, self._tensors[output.name], joined)
             ggml.set_output(result)
             results.append(result)
         graph = ggml.new_graph(context)

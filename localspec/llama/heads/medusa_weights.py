@@ -11,16 +11,16 @@ from localspec.models.gguf.model_file import ModelFile
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What the heads are made of."""
+    """The weights of the heads."""
 
     blocks: tuple[tuple[tuple[Weight, Weight], ...], ...]
-    """Of every head: matrix and bias of each of its residual blocks."""
+    """For every head, matrix and bias of each of its residual blocks."""
     outputs: tuple[Weight, ...]
     """H of every head; one and the same object where heads share it."""
 
     @property
     def width(self) -> int:
-        """Of a hidden state."""
+        """Width of a hidden state."""
         return self.outputs[0].shape[0]
 
     @property
@@ -36,7 +36,7 @@ class Parts:
 
 
 def parts(head: ModelFile, target: ModelFile) -> Parts:
-    """Of a file that was checked for this target, see `localspec.models.compat.heads`.
+    """The weights in a file that was checked for this target, see `localspec.models.compat.heads`.
 
     Raises:
         ModelNotFoundError, ModelFileError: a file is not there, damaged or cut short.

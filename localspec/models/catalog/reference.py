@@ -77,7 +77,7 @@ def on_hub(ref: ModelRef) -> HubRef | None:
 
 
 def require_on_hub(name: str, ref: ModelRef) -> HubRef:
-    """As `on_hub`, for commands that can only use the Hub.
+    """The result of `on_hub`, for commands that can only use the Hub.
 
     Raises:
         ModelNotFoundError: the reference names no Hub model.

@@ -43,7 +43,7 @@ def quick_verdict(target_bytes: int, draft_bytes: int = 0) -> str:
 
 
 def verdict(memory: Memory, target_bytes: int, draft_bytes: int = 0) -> str:
-    """As `quick_verdict`, for a given machine."""
+    """The result of `quick_verdict` on a given machine."""
     weights = target_bytes + draft_bytes
     needed = sum(n + n // 12 + min(n, _RUNTIME_BYTES) for n in (target_bytes, draft_bytes))
     if memory.gpu_usable >= needed:

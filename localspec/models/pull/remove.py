@@ -24,7 +24,7 @@ class Removal:
     """Their partial downloads."""
     freed: int
     """Bytes that become free; content that other files share stays."""
-    kept: tuple[str, ...]
+    staying: tuple[str, ...]
     """One line about each file that stays."""
     strategy: DeleteCacheStrategy | None
 
@@ -50,15 +50,15 @@ def plan_removal(name: str) -> Removal:
     """
     ref = reference(name)
     if isinstance(ref, PairRef):
-        (paths, kept), partials = _of_pair(ref.pair), _partials_of_pair(ref.pair)
+        (paths, staying), partials = _of_pair(ref.pair), _partials_of_pair(ref.pair)
     else:
         if isinstance(ref, LocalRef) and ref.path.is_file():
             raise UsageError(f"{name} is a file of yours; remove it yourself")
         hub = require_on_hub(name, ref)
-        paths, kept = _of_hub(hub), []
+        paths, staying = _of_hub(hub), []
         partials = [] if hub.tag or hub.revision else hf_cache.partials(hub.repo)
     if not paths and not partials:
-        why = f" ({'; '.join(kept)})" if kept else ""
+        why = f" ({'; '.join(staying)})" if staying else ""
         raise ModelNotFoundError(f"nothing of {name!r} is here to remove{why}")
     strategy = _strategy(paths)
     return Removal(
@@ -66,7 +66,7 @@ def plan_removal(name: str) -> Removal:
         partials=tuple(partials),
         freed=(strategy.expected_freed_size if strategy else 0)
         + sum(p.stat().st_size for p in partials),
-        kept=tuple(kept),
+        staying=tuple(staying),
         strategy=strategy,
     )
 
@@ -79,16 +79,16 @@ def _of_pair(pair: Pair) -> tuple[list[Path], list[str]]:
         )
     others = [p for p in catalog().values() if p.name != pair.name]
     paths: list[Path] = []
-    kept: list[str] = []
+    staying: list[str] = []
     for file in pair.files:
         if not isinstance(file, HubFile) or file.found() is None:
             continue
         users = [p.name for p in others if file in p.files and p.target.found() is not None]
         if users:
-            kept.append(f"{file.file} stays: {', '.join(users)} needs it")
+            staying.append(f"{file.file} stays: {', '.join(users)} needs it")
         else:
             paths += file.paths()
-    return paths, kept
+    return paths, staying
 
 
 def _partials_of_pair(pair: Pair) -> list[Path]:
