@@ -1,4 +1,4 @@
-"""What ``bench`` prints while it measures: rows of a table as they are done, or JSON at the end."""
+"""The output of ``bench`` while it measures: rows as they are measured, or JSON at the end."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ if TYPE_CHECKING:
 
 
 class Rows(Protocol):
-    """Shows a benchmark as it grows."""
+    """Prints a benchmark while it runs."""
 
     def grown(self, so_far: Bench) -> None:
-        """Show rows that were not there before; there should be more of them."""
+        """Print new rows; more are to come."""
         ...
 
     def done(self, result: Bench, past: Past | None) -> None:
-        """Show what follows from all rows."""
+        """Print the conclusion from all rows."""
         ...
 
     def compared(self, rows: Sequence[Compared]) -> None:
-        """Show the peers' rows that were not there before."""
+        """Print new rows of peers."""
         ...
 
     def end(self) -> None:
-        """Everything was measured."""
+        """Print what follows the last row."""
         ...
 
 
 class TextRows:
-    """A table that grows."""
+    """Prints a table row by row."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class TextRows:
         history: bool,
         threads: int,
     ) -> None:
-        """``expected`` rows in all."""
+        """``expected`` is the number of rows in all."""
         self._unfinished, self._working = unfinished, working
         self._expected, self._threads = expected, threads
         self._details, self._history = details, history
@@ -98,10 +98,10 @@ class TextRows:
 
 
 class JsonRows:
-    """One JSON object."""
+    """Prints one JSON object at the end."""
 
     def __init__(self, unfinished: Unfinished, working: Working, info: ModelInfo) -> None:
-        """Nothing is measured yet."""
+        """``info`` describes the model in the object."""
         self._unfinished, self._working, self._info = unfinished, working, info
         self._result: Bench | None = None
         self._past: Past | None = None
