@@ -24,7 +24,7 @@ from localspec.cli.working import Working
 from localspec.errors import UsageError
 
 if TYPE_CHECKING:
-    from localspec.bench.exactness import Comparing, Comparison, Divergence, Verification
+    from localspec.bench.exactness import Comparing, Divergence, SettingComparison, Verification
     from localspec.core.events import ModelInfo
 
 _TEMPERATURES = (0.0, 0.7, 1.0)
@@ -167,7 +167,7 @@ def _text(lines: Sequence[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _row(c: Comparison) -> list[str]:
+def _row(c: SettingComparison) -> list[str]:
     """One temperature, and what differed there."""
     per_round = c.tokens / c.rounds if c.rounds else 0.0
     compared = f"{c.identical} of {c.replies} replies identical"
