@@ -1,4 +1,4 @@
-"""A chat of one branch as it is held line by line, saved if there is a saver."""
+"""A chat of one branch, saved while it goes on if there is a saver."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from localspec.core.events import Message, Reply
 
 
 class Journal:
-    """What was said so far, for the model and for the disk."""
+    """The messages of a chat, for the model and for the disk."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class Journal:
         ``model`` and ``draft`` are names that mean the same in every folder.
         """
         self._saver = saver
-        self._said = [] if resumed is None else branch(resumed)
+        self._messages = [] if resumed is None else branch(resumed)
         info = started() if resumed is None else resumed.info
         self._info = dataclasses.replace(
             info,
@@ -50,47 +50,49 @@ class Journal:
 
     @property
     def so_far(self) -> tuple[str, int] | None:
-        """Title and number of messages of what is gone on with; None of a new chat."""
-        return (self._info.title, len(self._said)) if self._said else None
+        """Title and number of messages of a continued chat; None for a new one."""
+        return (self._info.title, len(self._messages)) if self._messages else None
 
     def renew(self) -> None:
-        """Begin another chat, with the same system prompt; what was said is kept where it is."""
-        self._said = []
+        """Begin another chat with the same system prompt; the saved one is not changed."""
+        self._messages = []
         self._info = started(self._info.system, self._info.model, self._info.draft)
 
     def messages(self, question: str) -> list[Message]:
-        """What the model is asked, with a new question at the end."""
+        """The messages for the model, with a new question at the end."""
         system = [Message("system", self._info.system)] if self._info.system else []
-        said = [Message(m.role, m.text) for m in self._said if m.text]
-        return [*system, *said, Message("user", question)]
+        earlier = [Message(m.role, m.text) for m in self._messages if m.text]
+        return [*system, *earlier, Message("user", question)]
 
     def begin(self, question: str) -> None:
-        """The question is being answered."""
-        if not self._said and not self._info.named:
+        """Add a question and an empty reply."""
+        if not self._messages and not self._info.named:
             self._info = dataclasses.replace(self._info, title=title_of(question))
         asked = self._next("user", question)
-        self._said.append(asked)
-        self._said.append(self._next("assistant", ""))
-        self._save(*self._said[-2:])
+        self._messages.append(asked)
+        self._messages.append(self._next("assistant", ""))
+        self._save(*self._messages[-2:])
         if self._saver is not None:
-            self._saver.follow(lambda: (self._info.id, self._said[-1]))
+            self._saver.follow(lambda: (self._info.id, self._messages[-1]))
 
     def grow(self, text: str) -> None:
-        """More of the reply."""
-        self._said[-1] = dataclasses.replace(self._said[-1], text=self._said[-1].text + text)
+        """Append to the reply."""
+        self._messages[-1] = dataclasses.replace(
+            self._messages[-1], text=self._messages[-1].text + text
+        )
 
     def end(self, reply: Reply) -> None:
-        """The whole reply."""
+        """Complete the reply."""
         details = {"seed": reply.seed, "stats": codec.encode(reply.stats), **self._by()}
-        self._said[-1] = dataclasses.replace(
-            self._said[-1], text=reply.text, end=reply.finish_reason, details=details
+        self._messages[-1] = dataclasses.replace(
+            self._messages[-1], text=reply.text, end=reply.finish_reason, details=details
         )
         if self._saver is not None:
             self._saver.follow(None)
-        self._save(self._said[-1])
+        self._save(self._messages[-1])
 
     def _next(self, role: Any, text: str) -> ChatMessage:
-        parent = self._said[-1].id if self._said else None
+        parent = self._messages[-1].id if self._messages else None
         details = self._by() if role == "assistant" else None
         return ChatMessage(new_message_id(parent), parent, role, text, time.time(), details=details)
 
@@ -99,6 +101,8 @@ class Journal:
         return {} if self._info.model is None else {MODEL: self._info.model}
 
     def _save(self, *messages: ChatMessage) -> None:
-        self._info = dataclasses.replace(self._info, leaf=self._said[-1].id, updated=time.time())
+        self._info = dataclasses.replace(
+            self._info, leaf=self._messages[-1].id, updated=time.time()
+        )
         if self._saver is not None:
             self._saver.save(self._info, *messages)
