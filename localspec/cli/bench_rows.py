@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from localspec.cli import bench_report
-from localspec.cli.output import json_line, write
+from localspec.cli.output import in_lines, json_line, write
 
 if TYPE_CHECKING:
     from localspec.bench.history import Past
@@ -65,7 +65,7 @@ class TextRows:
             self._print([*head, *map(bench_report.row, rows)])
         self._rows += len(rows)
         count = f"incomplete: {self._rows} of {self._expected} rows"
-        self._unfinished.hold(_text([count, *bench_report.closing(so_far)]))
+        self._unfinished.hold(in_lines([count, *bench_report.closing(so_far)]))
 
     def done(self, result: Bench, past: Past | None) -> None:
         """See `Rows`."""
@@ -83,18 +83,18 @@ class TextRows:
         head = [] if self._peers else ["", bench_report.PEER_HEAD]
         self._print([*head, *map(bench_report.peer_row, rows[self._peers :])])
         self._peers = len(rows)
-        self._unfinished.hold(_text(["incomplete: not all rows of peers", *_CLOSING]))
+        self._unfinished.hold(in_lines(["incomplete: not all rows of peers", *_CLOSING]))
 
     def end(self) -> None:
         """See `Rows`."""
         self._working.clear()
         self._unfinished.hold("")
         if self._peers:
-            write(_text(_CLOSING))
+            write(in_lines(_CLOSING))
 
     def _print(self, lines: Sequence[str]) -> None:
         self._working.clear()
-        write(_text(lines))
+        write(in_lines(lines))
 
 
 class JsonRows:
@@ -138,7 +138,3 @@ class JsonRows:
 
 
 _CLOSING = bench_report.PEER_CLOSING
-
-
-def _text(lines: Sequence[str]) -> str:
-    return "".join(f"{line}\n" for line in lines)

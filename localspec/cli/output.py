@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
@@ -114,6 +114,11 @@ def json_line(value: Any) -> str:
     """The line that `write_json` writes; a terminal finds no escape sequence in it."""
     unicode = (sys.stdout.encoding or "utf-8").lower().startswith("utf")
     return escape_json(json.dumps(value, ensure_ascii=not unicode, allow_nan=False)) + "\n"
+
+
+def in_lines(lines: Iterable[str]) -> str:
+    """The lines as one text, each with a line end."""
+    return "".join(f"{line}\n" for line in lines)
 
 
 def tell(message: str) -> None:

@@ -59,7 +59,7 @@ def _pull(
     name: str, draft: str | None, say: _Sayer, *, dry_run: bool, force: bool
 ) -> dict[str, Any]:
     """Ask the Hub, check, fetch; returns what --json prints."""
-    from localspec.models.pull.plan import require_memory, require_room
+    from localspec.models.pull.plan import require_space
     from localspec.models.pull.planner import prepare
 
     waits = Countdown()
@@ -71,9 +71,7 @@ def _pull(
     if dry_run:
         say("nothing was fetched (--dry-run)")
         return _report(plan, None)
-    if not force:
-        require_memory(plan)
-    require_room(plan)
+    require_space(plan, force=force)
     obtained = _fetch(plan)
     if obtained.fetched == 0:
         say(f"{name} is here and whole; nothing was fetched")

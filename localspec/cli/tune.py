@@ -10,7 +10,7 @@ import click
 from localspec.cli.containment import Unfinished, contain
 from localspec.cli.flags import model_argument, model_flags, sort_flags
 from localspec.cli.interrupt import CtrlC
-from localspec.cli.output import json_line, tell, write
+from localspec.cli.output import in_lines, json_line, tell, write
 from localspec.cli.working import UNFINISHED, Working
 from localspec.errors import Interrupted, UsageError
 
@@ -65,8 +65,7 @@ def command(model: str | None, *, as_json: bool, **flags: Any) -> int:
         found = _found(threads, kernels, costs.curve(), costs.drafts(), chosen, complete=True)
         write(json_line(found))
         return 0
-    for line in (f"kernels: {kernels}", *_lines(costs, chosen, threads)):
-        write(line + "\n")
+    write(in_lines([f"kernels: {kernels}", *_lines(costs, chosen, threads)]))
     return 0
 
 
@@ -97,8 +96,7 @@ class _Passes:
         if self._as_json:
             text = json_line(_found(self._threads, self._kernels, curve, {}, [], complete=False))
         else:
-            lines = [*_curve_lines(curve, curve.get(1), self._threads), _INCOMPLETE]
-            text = "".join(f"{line}\n" for line in lines)
+            text = in_lines([*_curve_lines(curve, curve.get(1), self._threads), _INCOMPLETE])
         self._unfinished.hold(text)
         self._working.tell("measuring passes", f"{len(curve)} widths so far")
 

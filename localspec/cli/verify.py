@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from localspec.cli.flags import model_argument, model_flags, sampling_flags, sor
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.output import (
     decode,
+    in_lines,
     json_line,
     read_within,
     tell,
@@ -24,7 +24,7 @@ from localspec.cli.working import Working
 from localspec.errors import UsageError
 
 if TYPE_CHECKING:
-    from localspec.bench.exactness import Comparing, Comparison, Divergence, Verification
+    from localspec.bench.exactness import Comparing, Divergence, SettingComparison, Verification
     from localspec.core.events import ModelInfo
 
 _TEMPERATURES = (0.0, 0.7, 1.0)
@@ -111,18 +111,18 @@ def _compare(
             if as_json:
                 unfinished.hold(json_line(report(result, complete=False) | {"model": facts}))
             elif 0 < row.replies < prompts:
-                unfinished.hold(_text([*_row(row), *_incomplete(result)]))
+                unfinished.hold(in_lines([*_row(row), *_incomplete(result)]))
             elif row.replies:
                 working.clear()
-                write(_text(_row(row)))
-                unfinished.hold(_text(_incomplete(result)))
+                write(in_lines(_row(row)))
+                unfinished.hold(in_lines(_incomplete(result)))
             stage = f"comparing at temperature {row.temperature:g}"
             working.tell(stage, f"{row.replies} of {prompts} prompts")
         result = comparing.so_far()
         working.clear()
         unfinished.hold("")
     closing = [*_closing(result), f"kernels of the target: {info.kernels}"]
-    write(json_line(report(result) | {"model": facts}) if as_json else _text(closing))
+    write(json_line(report(result) | {"model": facts}) if as_json else in_lines(closing))
     return result
 
 
@@ -163,11 +163,7 @@ def _divergence(d: Divergence) -> dict[str, Any]:
     return dataclasses.asdict(d) | {"gap": d.gap if math.isfinite(d.gap) else None}
 
 
-def _text(lines: Sequence[str]) -> str:
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _row(c: Comparison) -> list[str]:
+def _row(c: SettingComparison) -> list[str]:
     """Lines about one temperature and its divergences."""
     per_round = c.tokens / c.rounds if c.rounds else 0.0
     compared = f"{c.identical} of {c.replies} replies identical"
