@@ -35,9 +35,9 @@ def test_what_is_said_arrives_as_it_was(said):
     assert pulling.decode(pulling.encode(said)) == said
 
 
-@pytest.mark.parametrize("line", [b"", b"{}", b"[]", b'{"said": "PullDone", "x": 1}', b"Traceback"])
+@pytest.mark.parametrize("line", [b"", b"{}", b"[]", b'{"event": "PullDone", "x": 1}', b"Traceback"])
 def test_anything_else_is_an_error_with_a_line(line):
-    with pytest.raises(Exception, match="odd"):
+    with pytest.raises(Exception, match="an unknown line"):
         pulling.decode(line)
 
 
@@ -138,11 +138,11 @@ async def test_what_is_too_big_is_pulled_only_by_someone_who_insists(hub, pair, 
     monkeypatch.setattr(fit, "quick_verdict", lambda *_: fit.TOO_BIG)
     monkeypatch.setattr(planner, "quick_verdict", lambda *_: fit.TOO_BIG)
     said, stop = [], threading.Event()
-    monkeypatch.setattr(pulling._Teller, "say", lambda _, what: said.append(what))
+    monkeypatch.setattr(pulling._Reporter, "write", lambda _, what: said.append(what))
     with pytest.raises(OutOfMemoryError, match="too big"):
-        pulling._pull("tiny", None, pulling._Teller(), stop, force=False)
+        pulling._pull("tiny", None, pulling._Reporter(), stop, force=False)
     assert isinstance(said[-1], PullPlanned)
-    pulling._pull("tiny", None, pulling._Teller(), stop, force=True)
+    pulling._pull("tiny", None, pulling._Reporter(), stop, force=True)
     assert isinstance(said[-1], PullDone)
     assert pulling.arguments("x", None, force=True) == ["--force", "x"]
 
