@@ -3,7 +3,7 @@
 ::
 
     LocalspecError                 1
-    ├── UsageError                 2   a parameter, prompt or flag that cannot be meant
+    ├── UsageError                 2   a parameter, prompt or flag that is refused
     │   ├── ContextError           2   a prompt larger than the context, with the numbers
     │   └── NothingAllowedError    2   a logit bias that forbids every token
     ├── ModelNotFoundError         3   no such name or file, or not there offline
@@ -20,7 +20,7 @@
     ├── AuditError                 1   our own bookkeeping disagrees: a bug in localspec
     ├── UnsoundBuildError          1   llama.cpp, as it was built, computes wrongly or crashes here
     ├── EngineError                1   the engine process died or broke the protocol
-    ├── PeerError                  1   another program, to be compared with, does not answer
+    ├── PeerError                  1   a program to compare with does not start or answer
     ├── ChatsError                 1   chats cannot be saved or found: locked, disk full, no such id
     │   └── ChatsFileError         7   the file of chats is damaged, or of a newer localspec
     └── Interrupted              130   stopped by the user; emitted text is kept
@@ -38,7 +38,7 @@ class LocalspecError(Exception):
 
 
 class UsageError(LocalspecError):
-    """A parameter, prompt or flag that cannot be meant."""
+    """A parameter, prompt or flag that is refused."""
 
     exit_code = 2
 

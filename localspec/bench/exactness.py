@@ -3,7 +3,7 @@
 Every prompt is answered with and without drafting under the same seed. For equal logits the two
 are equal token for token. Logits of a pass over one token and of a pass over several differ in
 the last bits on most backends, so a divergence is examined: at the first differing token, how
-far apart were the two in the target's own scores? Only a gap that the measured difference
+large was their difference in the target's own scores? Only a gap that the measured difference
 between such passes can bridge is a near-tie; any other is a failure.
 
 What is drafted is all that a chat may draft, see `localspec.policy.exercise`, and the difference is
@@ -51,13 +51,13 @@ class Divergence:
     drafted: int
     """Token ids."""
     gap: float
-    """How far apart the two are in the target's logits: twice what every logit must be able to
+    """The difference of the two in the target's logits: twice what every logit must be able to
     move for the other one to be chosen, in units of logits."""
     near_tie: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class SettingComparison:
     """One sampling setting over all prompts."""
 
     temperature: float
@@ -74,7 +74,7 @@ class Comparison:
         """accepted / verified."""
         return self.accepted / self.verified if self.verified else 0.0
 
-    def judged(self, noise: float) -> Comparison:
+    def judged(self, noise: float) -> SettingComparison:
         """The same with each divergence judged by this batch noise."""
         judged = tuple(
             dataclasses.replace(d, near_tie=d.gap <= _SAFETY * noise) for d in self.divergences
@@ -90,7 +90,7 @@ class Verification:
     """Largest difference of a logit between passes of one and of several tokens, seen here."""
     typical_noise: float
     """Median over positions of the largest difference."""
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[SettingComparison, ...]
     widths: dict[int, int]
     """Passes of all replies, plain ones too, by their tokens."""
 
@@ -131,7 +131,7 @@ class Comparing:
         max_tokens: int,
         seed: int,
     ) -> None:
-        """Nothing is compared yet."""
+        """Compare nothing yet; see `steps`."""
         self._lab = Lab(runtime)
         self._prompts = prompts
         self._sampling = sampling
@@ -140,16 +140,16 @@ class Comparing:
         self._scorer = Scorer(runtime)
         self._noise: list[float] = []
         self._widths: Counter[int] = Counter()
-        self._comparisons: list[Comparison] = []
+        self._comparisons: list[SettingComparison] = []
 
-    def steps(self) -> Iterator[Comparison]:
+    def steps(self) -> Iterator[SettingComparison]:
         """Compare; the comparison at the current setting before its first prompt and after each.
 
         Raises:
             LocalspecError: a reply failed.
         """
         for setting in self._sampling:
-            self._comparisons.append(Comparison(setting.temperature, 0, 0, 0, 0, 0, 0, ()))
+            self._comparisons.append(SettingComparison(setting.temperature, 0, 0, 0, 0, 0, 0, ()))
             yield self._comparisons[-1]
             for i, prompt in enumerate(self._prompts):
                 found = self._compared(self._comparisons[-1], setting, prompt, self._seed + i)
@@ -157,15 +157,15 @@ class Comparing:
                 yield found
 
     def so_far(self) -> Verification:
-        """What all steps until now have found; divergences are judged by all noise seen."""
+        """The result of all steps until now; divergences are judged by all noise seen."""
         worst = max(self._noise, default=0.0)
         typical = statistics.median(self._noise) if self._noise else 0.0
         comparisons = tuple(c.judged(worst) for c in self._comparisons if c.replies)
         return Verification(worst, typical, comparisons, dict(sorted(self._widths.items())))
 
     def _compared(
-        self, before: Comparison, setting: Sampling, prompt: str, seed: int
-    ) -> Comparison:
+        self, before: SettingComparison, setting: Sampling, prompt: str, seed: int
+    ) -> SettingComparison:
         """One prompt more."""
         lab, most = self._lab, self._max_tokens
         passes = lab.borrow().target.widths
@@ -180,7 +180,7 @@ class Comparing:
             worst = max(self._noise, default=0.0)
             found = self._scorer.examine(prompt, plain, drafted, setting, worst)
             divergences = (*divergences, found)
-        return Comparison(
+        return SettingComparison(
             temperature=setting.temperature,
             replies=before.replies + 1,
             identical=before.replies + 1 - len(divergences),
@@ -259,7 +259,7 @@ class Scorer:
     def examine(
         self, prompt: str, plain: Reply, drafted: Reply, sampling: Sampling, noise: float
     ) -> Divergence:
-        """How close the call was where two replies part."""
+        """The gap between the two tokens where two replies differ first."""
         pairs = zip(plain.tokens, drafted.tokens, strict=False)
         at = next((i for i, (a, b) in enumerate(pairs) if a != b), None)
         if at is None:  # one goes on where the other ends, after the same tokens: never a near-tie

@@ -68,13 +68,13 @@ class Bench:
 
     results: tuple[Measured, ...]
     spread: float
-    """Of plain speeds over repeated runs of one prompt: (largest - smallest) / median."""
+    """Spread of plain speeds over repeated runs of one prompt: (largest - smallest) / median."""
     curve: Mapping[int, float]
     """Seconds of a target pass by width."""
     draft_costs: Mapping[str, float]
     """Seconds a token, by drafter."""
     notices: tuple[str, ...] = ()
-    """What happened meanwhile: threads that gave way to another program, say."""
+    """Notices meanwhile, such as of threads that gave way to another program."""
 
     @property
     def noisy(self) -> bool:
@@ -144,7 +144,7 @@ def bench(
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What is about to be measured."""
+    """The prompt that is measured next."""
 
     workload: str
     temperature: float
@@ -169,7 +169,7 @@ class Measuring:
         *,
         max_tokens: int,
     ) -> None:
-        """Nothing is measured yet."""
+        """Measure nothing yet; see `steps`."""
         self._runtime = runtime
         self._lab = Lab(runtime)
         self._workloads = workloads
@@ -199,7 +199,7 @@ class Measuring:
                 self.rows.append(_measured(workload, temperature, pairs, curve, drafts))
 
     def so_far(self) -> Bench:
-        """What is done."""
+        """The result of all steps until now."""
         costs = self._lab.costs()
         return Bench(
             tuple(self.rows),

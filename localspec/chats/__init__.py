@@ -1,4 +1,4 @@
-"""Conversations that last: a tree of messages for each chat, in one SQLite file.
+"""Saved conversations: a tree of messages for each chat, in one SQLite file.
 
-`store` reads and writes, `saver` does so behind a running chat, `transfer` exports and imports.
+`store` reads and writes, `saver` saves a running chat, `transfer` exports and imports.
 """

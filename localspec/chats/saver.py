@@ -1,4 +1,4 @@
-"""Saves a running chat in a separate thread, so the user never waits for the disk."""
+"""Saving a chat while it goes on, in a separate thread: the user never waits for the disk."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ T = TypeVar("T")
 
 
 def _silent(line: str) -> None:
-    """Nobody listens yet."""
+    """Used until a listener is set."""
 
 
 class Saver:
-    """Keeps what is not saved yet, and saves it; where it cannot, says so once and tries again.
+    """Saves chats in the background; a failure is reported once, and the saving is retried.
 
     Everything may be called from any thread and returns at once, `close` excepted.
     """
@@ -47,7 +47,7 @@ class Saver:
         self._messages: dict[int, tuple[str, ChatMessage]] = {}
         self._saved_infos: dict[str, ChatInfo] = {}
         self._saved_messages: dict[int, tuple[str, ChatMessage]] = {}
-        """What was saved; after a failure all of it once more, the file may be another one then."""
+        """Saved already; saved again after a failure, since the file may be another one then."""
         self._growing: Callable[[], tuple[str, ChatMessage]] | None = None
         self._grown: tuple[str, ChatMessage] | None = None
         self._calls: list[Callable[[], None]] = []
@@ -58,7 +58,7 @@ class Saver:
 
     @property
     def failing(self) -> str | None:
-        """Why what was said last is not saved; None while all is well."""
+        """Why the last messages are not saved; None if they are."""
         return self._failing
 
     def save(self, info: ChatInfo, *messages: ChatMessage) -> None:
@@ -70,7 +70,7 @@ class Saver:
             self._ready.notify()
 
     def follow(self, growing: Callable[[], tuple[str, ChatMessage]] | None) -> None:
-        """Save every moment what the function returns, until another one or None is given.
+        """Save what the function returns at each interval, until another one or None is given.
 
         It is called from the saver's thread. Its message must have been saved before.
         """
@@ -79,7 +79,7 @@ class Saver:
             self._ready.notify()
 
     def call(self, function: Callable[[ChatStore], T]) -> Future[T]:
-        """What ``function`` makes of the store, after all that waits has been saved.
+        """Call ``function`` with the store, after all pending messages have been saved.
 
         The future raises ChatsError where the store cannot be used.
         """
@@ -90,7 +90,7 @@ class Saver:
                 return
             try:
                 future.set_result(function(self._opened()))
-            except BaseException as error:  # noqa: BLE001 - it belongs to the one who waits
+            except BaseException as error:  # noqa: BLE001 - it belongs to the caller
                 future.set_exception(error)
 
         with self._ready:
@@ -102,7 +102,7 @@ class Saver:
         return future
 
     def close(self, timeout: float = 10.0) -> str | None:
-        """Save what waits and end; why something is not saved, or None."""
+        """Save what is pending and end; why something is not saved, or None."""
         with self._ready:
             self._closed = True
             self._ready.notify()
@@ -144,7 +144,7 @@ class Saver:
         return max(0.0, next_save - time.monotonic()) if self._waits() else None
 
     def _flush(self) -> bool:
-        """Save all that waits; whether that worked."""
+        """Save all that is pending; whether that worked."""
         with self._ready:
             infos, messages = self._infos, self._messages
             growing = self._growing

@@ -49,7 +49,7 @@ class Tree:
         return path
 
     def newest_leaf(self, id: int | None = None) -> int | None:  # noqa: A002 - as above
-        """Where one comes to by always taking the newest branch; None in an empty tree."""
+        """The leaf reached by always taking the newest branch; None in an empty tree."""
         while children := self._children.get(id):
             id = children[-1]  # noqa: A001 - as above
         return id

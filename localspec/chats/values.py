@@ -1,4 +1,4 @@
-"""What is kept of a chat."""
+"""Saved chats and their messages."""
 
 from __future__ import annotations
 
@@ -13,6 +13,12 @@ from typing import Any, Literal
 from localspec.core.safe_text import JOINERS
 
 End = Literal["stop", "length", "interrupt", "failed"]
+ENDINGS: Mapping[str, str] = {
+    "length": "stopped at the limit",
+    "interrupt": "stopped by you",
+    "failed": "cut short",
+}
+"""How a reply ended, in words for the user; a reply that ended by itself has none."""
 _TITLE = 60
 """Characters of a title made from a message."""
 _RANDOM_BITS = 10
@@ -34,13 +40,13 @@ class ChatMessage:
     created: float
     """Seconds since 1970."""
     end: End | None = None
-    """How a reply ended; None for the person's messages, and where the writer was killed."""
+    """How a reply ended; None for the user's messages, and where the writer was killed."""
     details: Mapping[str, Any] | None = None
-    """Whatever the writer wants to find again, as JSON values."""
+    """Further properties of the message, as JSON values."""
 
     @property
     def model(self) -> str | None:
-        """The model that wrote a reply, as it was asked for; None where that was not kept."""
+        """The model that wrote a reply, as the user named it; None where that was not saved."""
         model = (self.details or {}).get(MODEL)
         return model if isinstance(model, str) else None
 
@@ -52,18 +58,18 @@ class ChatInfo:
     id: str
     title: str
     named: bool
-    """Whether a person chose the title."""
+    """Whether the user chose the title."""
     system: str | None
     model: str | None
-    """As it was asked for last."""
+    """As the user named it last."""
     leaf: int | None
-    """The last message of the branch that was looked at last."""
+    """The last message of the branch viewed last."""
     created: float
     updated: float
     deleted: float | None = None
     """When it was removed; it can be restored until it is purged."""
     draft: str | None = None
-    """What was named to draft for the model; None: whatever belongs to it."""
+    """The draft as the user named it; None: the one that belongs to the model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +90,7 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A message that was searched for."""
+    """A message found by a search."""
 
     info: ChatInfo
     message: int
@@ -123,7 +129,7 @@ def new_message_id(parent: int | None = None) -> int:
 
 
 def new_chat_id() -> str:
-    """Ten letters and digits, of which a person types the first few."""
+    """Ten letters and digits; users type the first few."""
     return secrets.token_hex(5)
 
 

@@ -1,4 +1,4 @@
-"""Converts a search as the user typed it into SQLite's full-text syntax."""
+"""Search terms of the user as queries for SQLite."""
 
 from __future__ import annotations
 

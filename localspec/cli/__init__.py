@@ -2,7 +2,7 @@
 
 Exit codes: 0 ok, 1 failed, 2 usage, 3 model not found or not there offline, 4 access, 5 does not
 fit in memory, 6 draft incompatible and one required, 7 file damaged, 130 interrupted, 143 ended by
-SIGTERM. A crash of llama.cpp is 1. A reader that closes the pipe early has what it wanted: 0.
+SIGTERM. A crash of llama.cpp is 1. If the reader of a pipe closes it early, the exit code is 0.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from localspec.files.private import without_secrets
 from localspec.processes import activity
 
 COMMANDS = {
-    "chat": "Talk to a model in the terminal.",
+    "chat": "Chat with a model in the terminal.",
     "chats": "List, search, export and remove chats.",
-    "run": "One reply, streamed to stdout.",
-    "pull": "Fetch a pair from the Hugging Face Hub.",
-    "models": "List the pairs of the catalogue.",
-    "show": "What is known of one model or pair.",
-    "rm": "Remove a pair's files.",
-    "verify": "Test on this machine that drafting changes nothing.",
-    "bench": "Measure what drafting gains on this machine.",
-    "make-draft": "A draft made of the model itself: fewer bits, or fewer layers.",
-    "tune": "Measure what passes of each width cost on this machine.",
-    "doctor": "Check the installation, one fix for each problem.",
+    "run": "Answer one prompt; the reply is streamed to stdout.",
+    "pull": "Download a model and its draft from the Hugging Face Hub.",
+    "models": "List the models of the catalogue and of the cache.",
+    "show": "Show the files and properties of a model or pair.",
+    "rm": "Delete the files of a model or pair.",
+    "verify": "Check on this machine that drafting does not change the output.",
+    "bench": "Measure the speed-up of drafting on this machine.",
+    "make-draft": "Make a draft model from a model: fewer bits or fewer layers.",
+    "tune": "Measure the cost of passes of each width on this machine.",
+    "doctor": "Check the installation and suggest a fix for each problem.",
 }
 
 
@@ -42,7 +42,7 @@ class _Lazy(click.Group):
     """Imports a command's module only when that command is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order of the table, which is the order a newcomer needs them in."""
+        """The commands in the order of the table, which is the order a newcomer needs them in."""
         del ctx
         return list(COMMANDS)
 
@@ -56,7 +56,7 @@ class _Lazy(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The table, without importing anything."""
+        """Print the table without importing the commands."""
         del ctx
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
@@ -78,9 +78,7 @@ class _Lazy(click.Group):
 @click.command(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="localspec")
 def cli() -> None:
-    """Answers of a local language model, sooner and unchanged: a small model drafts, the large one
-    decides.
-    """
+    """Run local language models faster with speculative decoding. The output is unchanged."""
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -91,7 +89,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def _open_closed_streams() -> None:
-    """A standard stream that the caller closed is the null device.
+    """Open the null device in place of each standard stream that the caller closed.
 
     Opened in this order they get descriptors 0, 1 and 2, which no other file must have.
     """
@@ -101,9 +99,9 @@ def _open_closed_streams() -> None:
 
 
 def call(argv: list[str] | None = None, *, program: bool = False) -> int:  # noqa: PLR0911 - one exit code a cause
-    """Run a command and return its exit code; whatever goes wrong becomes one line on stderr.
+    """Run a command and return its exit code; every error becomes one line on stderr.
 
-    As a ``program``, where the process is ours, commands that use llama.cpp run in a child of it;
+    With ``program``, commands that use llama.cpp run in a child process;
     see `localspec.cli.containment`.
     """
     try:
@@ -157,6 +155,6 @@ def _fail(message: str, code: int) -> int:
         if newline:
             say()
         tell(without_secrets(message))
-    except OSError:  # nobody hears it; the code still counts
+    except OSError:  # stderr is closed; the exit code still counts
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
     return code

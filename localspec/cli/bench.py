@@ -34,17 +34,33 @@ _PEER_LENGTH = 3
 
 @click.command("bench")
 @model_argument
-@click.option("--workload", "names", multiple=True, metavar="NAME", help="Only this; repeatable.")
-@click.option("--details", is_flag=True, help="Acceptance by position, lengths, formula.")
-@click.option("--history", is_flag=True, help="Compare with the last run of the same setting.")
-@click.option("--plot", type=Path, metavar="FILE", help="A picture; needs matplotlib.")
 @click.option(
-    "--against", "peers", multiple=True, metavar="NAME[=PATH]", help="Measure a peer too."
+    "--workload",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="Run only this workload; may be repeated.",
 )
 @click.option(
-    "--against-k", "lengths", type=click.IntRange(1, 64), multiple=True, help="Its draft lengths."
+    "--details", is_flag=True, help="Also print acceptance by position and draft lengths."
 )
-@click.option("--json", "as_json", is_flag=True, help="A JSON object instead of a table.")
+@click.option("--history", is_flag=True, help="Compare with the last run of the same settings.")
+@click.option("--plot", type=Path, metavar="FILE", help="Write a plot; needs matplotlib.")
+@click.option(
+    "--against",
+    "peers",
+    multiple=True,
+    metavar="NAME[=PATH]",
+    help="Measure another program too; may be repeated.",
+)
+@click.option(
+    "--against-k",
+    "lengths",
+    type=click.IntRange(1, 64),
+    multiple=True,
+    help="Draft lengths of that program; may be repeated.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object instead of a table.")
 @model_flags
 @sampling_flags
 def command(
@@ -59,12 +75,13 @@ def command(
     as_json: bool,
     **flags: Any,
 ) -> int:
-    """Measure what drafting gains on this machine, per kind of work, at temperatures 0 and 1 or -t.
+    """Measure the speed-up of drafting on this machine for several workloads.
 
-    Ratios are medians over prompts, plain and drafted runs alternating in one process. Draft
-    lengths are those that pay, unless --draft-max gives one.
+    Temperatures are 0 and 1, or the one of -t. Ratios are medians over prompts; plain and drafted
+    runs alternate in one process. Draft lengths are chosen by measurement unless --draft-max is
+    given.
 
-    Peers (--against, repeatable) are llama-cpp-python, llama-server=PATH and
+    Programs for --against are llama-cpp-python, llama-server=PATH and
     llama-speculative-simple=PATH.
     """
     contain()
@@ -79,7 +96,7 @@ def command(
     chosen = _chosen(names)
     if plot is not None:
         bench_report.require_matplotlib()
-    bench_against.modes(peers, lengths, "model")  # a typo is told before the model is loaded
+    bench_against.modes(peers, lengths, "model")  # report a typo before the model is loaded
     temperatures = (asked.sampling.temperature,) if _given("temperature") else _TEMPERATURES
     max_tokens = asked.max_tokens or _MAX_TOKENS
     with CtrlC() as ctrl_c, Runtime.open(options, cancelled=lambda: ctrl_c.pressed) as runtime:
@@ -148,7 +165,7 @@ def _setting(runtime: Runtime) -> Setting:
 
 
 def _past(options: Options, info: ModelInfo, max_tokens: int, result: Bench) -> Past | None:
-    """The last run of this setting; this one is added to the book."""
+    """The last run of these settings; the present one is added to the history."""
     from localspec.bench import history as bench_history
     from localspec.config import paths
 

@@ -1,4 +1,4 @@
-"""What ``bench --against`` names, as ways to run a peer."""
+"""The programs of ``bench --against``."""
 
 from __future__ import annotations
 

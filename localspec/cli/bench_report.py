@@ -1,4 +1,4 @@
-"""What `localspec bench` says: a table, details, JSON, a picture."""
+"""The output of `localspec bench`: a table, details, JSON, a plot."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def report(
 
 
 def table(result: Bench) -> list[str]:
-    """One line a workload, at most 80 columns, and what to make of it."""
+    """One line for each workload, at most 80 columns, and the conclusion."""
     return [HEAD, *(row(m) for m in result.results), *closing(result)]
 
 
 def closing(result: Bench) -> list[str]:
-    """What to make of the rows above."""
+    """The conclusion from the rows."""
     if result.mean_ratio is None:
         return ["nothing was measured"]
     lines = [
@@ -85,7 +85,7 @@ def row(m: Measured) -> str:
 
 
 def details(result: Bench) -> list[str]:
-    """What the table has no room for, four lines a workload."""
+    """Further figures, four lines for each workload."""
     lines = []
     for m in result.results:
         positions = " ".join(f"{a:.0%}" for a in m.per_position) or "none judged"
@@ -102,7 +102,7 @@ def details(result: Bench) -> list[str]:
 
 
 def changes(result: Bench, past: Past | None, threads: int) -> list[str]:
-    """Against the last run, one line a workload that both have."""
+    """Comparison with the last run, one line for each workload that both have."""
     if past is None:
         return ["no earlier run"]
     other = f", on {past.threads} threads (now {threads})"
@@ -119,7 +119,7 @@ def changes(result: Bench, past: Past | None, threads: int) -> list[str]:
 
 
 def peers(compared: Sequence[Compared]) -> list[str]:
-    """Table of other programs; all speeds relative to our plain decoding in the same run."""
+    """Comparison with other programs; speeds are relative to our plain decoding next to them."""
     if not compared:
         return []
     return ["", PEER_HEAD, *map(peer_row, compared), *PEER_CLOSING]

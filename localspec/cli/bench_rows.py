@@ -1,4 +1,4 @@
-"""What ``bench`` prints while it measures: rows of a table as they are done, or JSON at the end."""
+"""The output of ``bench`` while it measures: rows as they are measured, or JSON at the end."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from localspec.cli import bench_report
-from localspec.cli.output import json_line, write
+from localspec.cli.output import in_lines, json_line, write
 
 if TYPE_CHECKING:
     from localspec.bench.history import Past
@@ -18,27 +18,27 @@ if TYPE_CHECKING:
 
 
 class Rows(Protocol):
-    """Shows a benchmark as it grows."""
+    """Prints a benchmark while it runs."""
 
     def grown(self, so_far: Bench) -> None:
-        """Show rows that were not there before; there should be more of them."""
+        """Print new rows; more are to come."""
         ...
 
     def done(self, result: Bench, past: Past | None) -> None:
-        """Show what follows from all rows."""
+        """Print the conclusion from all rows."""
         ...
 
     def compared(self, rows: Sequence[Compared]) -> None:
-        """Show the peers' rows that were not there before."""
+        """Print new rows of peers."""
         ...
 
     def end(self) -> None:
-        """Everything was measured."""
+        """Print what follows the last row."""
         ...
 
 
 class TextRows:
-    """A table that grows."""
+    """Prints a table row by row."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class TextRows:
         history: bool,
         threads: int,
     ) -> None:
-        """``expected`` rows in all."""
+        """``expected`` is the number of rows in all."""
         self._unfinished, self._working = unfinished, working
         self._expected, self._threads = expected, threads
         self._details, self._history = details, history
@@ -65,7 +65,7 @@ class TextRows:
             self._print([*head, *map(bench_report.row, rows)])
         self._rows += len(rows)
         count = f"incomplete: {self._rows} of {self._expected} rows"
-        self._unfinished.hold(_text([count, *bench_report.closing(so_far)]))
+        self._unfinished.hold(in_lines([count, *bench_report.closing(so_far)]))
 
     def done(self, result: Bench, past: Past | None) -> None:
         """See `Rows`."""
@@ -83,25 +83,25 @@ class TextRows:
         head = [] if self._peers else ["", bench_report.PEER_HEAD]
         self._print([*head, *map(bench_report.peer_row, rows[self._peers :])])
         self._peers = len(rows)
-        self._unfinished.hold(_text(["incomplete: not all rows of peers", *_CLOSING]))
+        self._unfinished.hold(in_lines(["incomplete: not all rows of peers", *_CLOSING]))
 
     def end(self) -> None:
         """See `Rows`."""
         self._working.clear()
         self._unfinished.hold("")
         if self._peers:
-            write(_text(_CLOSING))
+            write(in_lines(_CLOSING))
 
     def _print(self, lines: Sequence[str]) -> None:
         self._working.clear()
-        write(_text(lines))
+        write(in_lines(lines))
 
 
 class JsonRows:
-    """One JSON object."""
+    """Prints one JSON object at the end."""
 
     def __init__(self, unfinished: Unfinished, working: Working, info: ModelInfo) -> None:
-        """Nothing is measured yet."""
+        """``info`` describes the model in the object."""
         self._unfinished, self._working, self._info = unfinished, working, info
         self._result: Bench | None = None
         self._past: Past | None = None
@@ -138,7 +138,3 @@ class JsonRows:
 
 
 _CLOSING = bench_report.PEER_CLOSING
-
-
-def _text(lines: Sequence[str]) -> str:
-    return "".join(f"{line}\n" for line in lines)

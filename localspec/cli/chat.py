@@ -18,12 +18,14 @@ from localspec.cli.flags import (
     model_flags,
     preset_flag,
     sampling_flags,
+    setting_option,
     sort_flags,
 )
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.line_commands import Leaving, Talk
 from localspec.cli.output import LARGEST_TEXT, decode, tell, write
 from localspec.cli.screen_reader import Silent, speaker
+from localspec.core import settings_schema as schema
 from localspec.core.events import Finished, Notice, ReplyEvent, Token
 from localspec.errors import LocalspecError, ModelNotFoundError, UsageError
 
@@ -32,15 +34,19 @@ if TYPE_CHECKING:
     from localspec.chats.values import Chat
 
 _INTERFACE = "tui.app"
-"""The interface stands on top of the core; the core only knows where the door is."""
+"""Imported by name: localspec must not import tui."""
 
 
 @click.command("chat")
 @model_argument
-@click.option("-s", "--system", metavar="TEXT", help="System message.")
-@click.option("-c", "--continue", "last", is_flag=True, help="Go on with the last chat.")
-@click.option("--resume", metavar="ID", help="Go on with a chat; `localspec chats` lists them.")
-@click.option("--plain", is_flag=True, help="Lines in, replies out: for screen readers.")
+@setting_option(schema.SYSTEM, sources=False)
+@click.option("-c", "--continue", "last", is_flag=True, help="Continue the last chat.")
+@click.option("--resume", metavar="ID", help="Continue this chat; `localspec chats` lists them.")
+@click.option(
+    "--plain",
+    is_flag=True,
+    help="Plain lines instead of the full-screen interface, for screen readers.",
+)
 @preset_flag
 @model_flags
 @sampling_flags
@@ -53,7 +59,7 @@ def command(
     plain: bool,
     **flags: Any,
 ) -> int:
-    """Talk to MODEL (default: the embedded demo pair, or what a resumed chat was held with)."""
+    """Chat with MODEL (default: the embedded demo pair, or the model of the resumed chat)."""
     chat = to_resume(resume, last=last)
     if chat is not None and model is None:
         model = chat.info.model
@@ -76,7 +82,7 @@ def command(
 def _lines(asked: SharedFlags, system: str | None, chat: Chat | None) -> int:
     """One line in, one reply out, until the input ends.
 
-    The chat is saved where a person types it, or goes on with a saved one; a pipe leaves nothing.
+    The chat is saved if stdin is a terminal or a saved chat is continued.
     """
     from localspec.chats.journal import Journal
     from localspec.chats.saver import Saver
@@ -100,7 +106,7 @@ def _lines(asked: SharedFlags, system: str | None, chat: Chat | None) -> int:
 
 
 def draft_of(chat: Chat) -> str | None:
-    """What was named to draft when the chat was held, if it is still there."""
+    """The draft that the chat was last used with, if its file still exists."""
     from localspec.models.catalog.resolve import NO_DRAFT, draft_file
 
     draft = chat.info.draft
@@ -110,7 +116,7 @@ def draft_of(chat: Chat) -> str | None:
             if not file.path.exists():
                 raise ModelNotFoundError(f"{file.path} is missing")
         except LocalspecError as error:
-            tell(f"this chat goes on without the draft that it had: {error}")
+            tell(f"this chat continues without its draft: {error}")
             return None
     return draft
 
@@ -127,12 +133,12 @@ def _answer_lines(asked: SharedFlags, journal: Journal) -> int:
             voice.welcome(journal.so_far)
             talk = Talk(journal, asked.sampling, asked.seed)
             for number, line in enumerate(_input_lines(ctrl_c, voice), 1):
-                said = decode(line, f"line {number} of stdin").rstrip("\r\n")
-                text = said.strip()
+                typed = decode(line, f"line {number} of stdin").rstrip("\r\n")
+                text = typed.strip()
                 if not text:
                     continue
                 try:
-                    if voice.obeys(said, talk):
+                    if voice.obeys(typed, talk):
                         continue
                     events = runtime.reply(
                         journal.messages(text),
@@ -171,7 +177,7 @@ def _stream(events: Iterator[ReplyEvent], question: str, journal: Journal, voice
 
 
 def _input_lines(ctrl_c: CtrlC, voice: Silent) -> Iterator[bytes]:
-    """Lines of stdin; while one is waited for, there is no reply to end, and Ctrl-C raises."""
+    """Lines of stdin; Ctrl-C raises while it waits, since there is no reply to end."""
     while True:
         voice.asks()
         try:

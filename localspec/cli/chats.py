@@ -1,4 +1,4 @@
-"""``localspec chats``: the chats that are kept."""
+"""``localspec chats``: the saved chats."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ def _store() -> ChatStore:
     return ChatStore()
 
 
-_REMOVED = click.option("--removed", is_flag=True, help="Those that `rm` took off the list.")
-_JSON = click.option("--json", "as_json", is_flag=True, help="A JSON array instead of a table.")
+_REMOVED = click.option("--removed", is_flag=True, help="List removed chats instead.")
+_JSON = click.option(
+    "--json", "as_json", is_flag=True, help="Print a JSON array instead of a table."
+)
 
 
 @click.group("chats", invoke_without_command=True)
@@ -35,8 +37,8 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="A JSON array inste
 def command(context: click.Context, *, removed: bool, as_json: bool) -> None:
     """List, search, show, export, import, rename or remove chats.
 
-    Without a subcommand: the list. A chat is named by its id, or as much of its beginning as no
-    other has; `last` is the one used last.
+    Without a subcommand, the chats are listed. A chat is named by its id or a unique beginning of
+    it; `last` is the chat used last.
     """
     if context.invoked_subcommand is None:
         context.invoke(list_chats, removed=removed, as_json=as_json)
@@ -49,7 +51,7 @@ def command(context: click.Context, *, removed: bool, as_json: bool) -> None:
 @_REMOVED
 @_JSON
 def list_chats(*, removed: bool, as_json: bool) -> None:
-    """All chats, the one used last first."""
+    """List all chats, the most recent first."""
     from localspec.chats.values import date_of
 
     with _store() as store:
@@ -67,12 +69,20 @@ def list_chats(*, removed: bool, as_json: bool) -> None:
 
 @command.command(short_help="Find messages.")
 @click.argument("query")
-@click.option("-n", "--limit", type=click.IntRange(1), default=20, show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="A JSON array instead of lines.")
+@click.option(
+    "-n",
+    "--limit",
+    type=click.IntRange(1),
+    default=20,
+    show_default=True,
+    metavar="N",
+    help="Most messages to list.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON array instead of lines.")
 def search(query: str, limit: int, *, as_json: bool) -> int:
-    """Messages that hold all words of QUERY; the last one may be a beginning.
+    """Find messages with all words of QUERY; the last word may be incomplete.
 
-    "Words in quotes" must follow each other. Exit code 1 if there are none.
+    "Words in quotes" must follow each other. The exit code is 1 if nothing is found.
     """
     with _store() as store:
         hits = store.search(query, limit)
@@ -94,7 +104,7 @@ def search(query: str, limit: int, *, as_json: bool) -> int:
 @command.command(short_help="Print a chat as Markdown.")
 @click.argument("chat", default="last")
 def show(chat: str) -> None:
-    """Print CHAT as Markdown: the branch looked at last."""
+    """Print CHAT as Markdown: the branch viewed last."""
     from localspec.chats.transfer import to_markdown
 
     write(to_markdown(_load(chat)))
@@ -102,25 +112,25 @@ def show(chat: str) -> None:
 
 @command.command(short_help="Write chats as JSON or Markdown.")
 @click.argument("chats", nargs=-1)
-@click.option("-a", "--all", "everything", is_flag=True, help="All chats.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="A new file.")
+@click.option("-a", "--all", "everything", is_flag=True, help="Export all chats.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this new file.")
 @click.option(
     "--format",
     "form",
     type=click.Choice(["markdown", "json"]),
-    help="Default: by the ending of the file, else json.",
+    help="Output format; default: by the file name, else json.",
 )
 def export(
     chats: tuple[str, ...], output: Path | None, form: str | None, *, everything: bool
 ) -> None:
-    """Write CHATS as JSON (all of them, to import) or Markdown (to read).
+    """Write CHATS as JSON (all branches, can be imported) or Markdown (to read).
 
-    To standard output, or to a new file with -o.
+    The output goes to stdout, or to a new file with -o.
     """
     from localspec.chats import transfer
 
     if bool(chats) == everything:
-        raise UsageError("say which chats to export, or --all")
+        raise UsageError("name the chats to export, or pass --all")
     with _store() as store:
         infos = [x.info for x in store.listed()] if everything else [_find(store, c) for c in chats]
         found = [store.load(info.id) for info in infos]
@@ -140,9 +150,9 @@ def export(
 @command.command("import", short_help="Add the chats of a JSON file.")
 @click.argument("file")
 def import_chats(file: str) -> None:
-    """Add the chats of FILE, written by `export` as JSON; - reads standard input.
+    """Add the chats of FILE, written by `export` as JSON; - reads stdin.
 
-    They get new ids, so nothing that is there is changed.
+    They get new ids; existing chats are not changed.
     """
     from localspec.chats.transfer import from_json, read, read_file
 
@@ -177,15 +187,15 @@ def rename(chat: str, title: str) -> None:
 
 @command.command()
 @click.argument("chats", nargs=-1, required=True)
-@click.option("--for-good", is_flag=True, help="Erase at once; nothing brings them back.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask before erasing.")
+@click.option("--for-good", is_flag=True, help="Erase for good; this cannot be undone.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 def rm(chats: tuple[str, ...], *, for_good: bool, yes: bool) -> int:
-    """Remove CHATS; for 30 days `restore` brings them back."""
+    """Delete CHATS (recoverable for 30 days with `restore`)."""
     with _store() as store:
         infos = [_find(store, chat, either=for_good) for chat in chats]
         if for_good and not yes:
             if not sys.stdin.isatty():
-                raise UsageError("erasing asks first; say it with --yes")
+                raise UsageError("refusing to erase without confirmation; pass --yes")
             titles = ", ".join(f"'{info.title}'" for info in infos)
             if not confirm(f"erase {titles}?"):
                 say("nothing was erased")
@@ -202,14 +212,14 @@ def rm(chats: tuple[str, ...], *, for_good: bool, yes: bool) -> int:
 @command.command()
 @click.argument("chats", nargs=-1, required=True)
 def restore(chats: tuple[str, ...]) -> None:
-    """Bring removed CHATS back; `list --removed` shows them."""
+    """Restore removed CHATS; `list --removed` shows them."""
     with _store() as store:
         for info in [store.find(chat, removed=True) for chat in chats]:
             store.restore(info.id)
 
 
 def _find(store: ChatStore, name: str, *, either: bool = False) -> ChatInfo:
-    """The chat that is meant; with ``either`` also one that was removed."""
+    """The chat of that name; with ``either``, removed chats count too."""
     if name == "last":
         return store.last()
     try:
@@ -226,7 +236,7 @@ def _load(name: str) -> Chat:
 
 
 def to_resume(name: str | None, *, last: bool) -> Chat | None:
-    """The chat that `chat -c` or `chat --resume` means; None for a new one.
+    """The chat of `chat -c` or `chat --resume`; None for a new one.
 
     Raises:
         UsageError: both were given.

@@ -1,10 +1,10 @@
-"""A supervising parent process, so that no crash of llama.cpp ends a command without a sentence.
+"""A supervising parent process, which reports a crash of llama.cpp in one line.
 
 `contain` forks before numpy and llama.cpp are imported, which costs some milliseconds (9 to
-20 measured on a busy machine). The child goes on with the command. The parent only waits: it passes
-signals on, keeps the end of what native code writes to stderr, and says in one line how the child
-died, where it did. Shared memory holds what the child was doing, and what it has measured but not
-printed.
+20 measured on a busy machine). The child runs the command. The parent only waits: it passes
+signals on, keeps the end of what native code writes to stderr, and reports in one line how the
+child died, if it did. Shared memory has the last step of the child, and measurements that it has
+not printed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _SET_DEATH_SIGNAL = 1
 """prctl's PR_SET_PDEATHSIG."""
 _record: Record | None = None
-"""What this process shares with the parent that supervises it, if one does."""
+"""The memory shared with the supervising parent, if there is one."""
 
 
 def contained() -> bool:
@@ -37,10 +37,10 @@ def contained() -> bool:
 
 
 def contain() -> None:
-    """Go on in a child process; the parent ends with the child's exit code, or 1 if it crashed.
+    """Continue in a child process; the parent ends with the child's exit code, or 1 if it crashed.
 
-    Nothing happens in a command that other code has called, nor on macOS, whose frameworks do not
-    survive a fork, nor where there is no fork.
+    Does nothing in a command that other code has called, on macOS, whose frameworks do not survive
+    a fork, and where there is no fork.
     """
     if not contained() or sys.platform != "linux" or _record is not None:
         return
@@ -80,7 +80,7 @@ def _die_with(parent: int) -> None:
 
 
 def _divert(native: int) -> None:
-    """Native code writes its stderr to the parent; our own messages go where they went."""
+    """Redirect stderr of native code to the parent; our own messages keep their stderr."""
     ours = os.dup(2)
     encoding, errors = sys.stderr.encoding, sys.stderr.errors
     raw = io.FileIO(ours, "w")
@@ -93,23 +93,23 @@ def _divert(native: int) -> None:
 
 
 class Unfinished(contextlib.AbstractContextManager["Unfinished"]):
-    """Text for stdout that is due if the command ends before its time: what was measured so far.
+    """Text for stdout in case the command ends early: what was measured so far.
 
-    It is printed where the block ends with an error or an interruption, and by the supervising
-    parent where this process crashes.
+    It is printed if the block ends with an error or an interruption, and by the supervising parent
+    if this process crashes.
     """
 
     def __init__(self) -> None:
         self._text = ""
 
     def hold(self, text: str) -> None:
-        """From now on this is due instead."""
+        """Replace the text."""
         self._text = text
         if _record is not None:
             _record.hold(text.encode("utf-8", "replace"))
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Print it if it is due."""
+        """Print the text after an error or an interruption."""
         from localspec.cli.output import write
         from localspec.errors import LocalspecError
 

@@ -1,4 +1,4 @@
-"""``localspec doctor``: what is right, what is wrong, and one fix for each problem."""
+"""``localspec doctor``: check the installation, with one fix for each problem."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from localspec.cli.containment import contained
+from localspec.cli.flags import setting_option
 from localspec.cli.output import write_json, write_line
+from localspec.core import settings_schema as schema
 
 if TYPE_CHECKING:
     from localspec.doctor import Finding
@@ -18,8 +20,8 @@ _INDENT = " " * 12
 
 
 @click.command("doctor")
-@click.option("--offline", is_flag=True, help="Never connect to anything.")
-@click.option("--json", "as_json", is_flag=True, help="A JSON object instead of text.")
+@setting_option(schema.OFFLINE, sources=False)
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object instead of text.")
 def command(*, offline: bool, as_json: bool) -> int:
     """Check Python, llama.cpp, devices, memory, folders, the Hub and the embedded pair."""
     from localspec.doctor import InProcessExaminer, SeparateExaminer, diagnose

@@ -12,21 +12,21 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 _early = False
-"""Ctrl-C was pressed before a command was ready for it."""
+"""Whether Ctrl-C was pressed before a command was ready for it."""
 _terminated = False
-"""The interruption was a SIGTERM."""
+"""Whether SIGTERM was the interruption."""
 _SAME_S = 0.1
 """Seconds within which a second signal is the first one: sent to the group, and passed on."""
 _INTERRUPTED, _TERMINATED = 130, 143
 
 
 def exit_code(code: int) -> int:
-    """143 instead of 130 after SIGTERM; other codes unchanged."""
+    """143 instead of 130 if SIGTERM was the interruption; other codes stay."""
     return _TERMINATED if code == _INTERRUPTED and _terminated else code
 
 
 def watch() -> None:
-    """Record Ctrl-C from the start on; it raises as usual.
+    """Handle Ctrl-C from the start on: it raises as usual, and is recorded.
 
     An import may swallow a KeyboardInterrupt that is raised inside it; the command then finds the
     record.
@@ -70,7 +70,7 @@ class CtrlC:
 
     @contextlib.contextmanager
     def raising(self) -> Iterator[None]:
-        """Around a wait that only an exception can end: Ctrl-C raises KeyboardInterrupt."""
+        """Let Ctrl-C raise KeyboardInterrupt, for a wait that only an exception can end."""
         self._raises = True
         try:
             if self.pressed:
@@ -80,7 +80,7 @@ class CtrlC:
             self._raises = False
 
     def __enter__(self) -> Self:
-        """Take both over."""
+        """Install the handlers."""
         for number in (signal.SIGINT, signal.SIGTERM):
             self._previous[number] = signal.signal(number, self._handle)
         return self
@@ -91,6 +91,6 @@ class CtrlC:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Give them back."""
+        """Restore the previous handlers."""
         for number, handler in self._previous.items():
             signal.signal(number, handler)

@@ -1,4 +1,4 @@
-"""Commands of a chat in lines, on a terminal; a pipe has none."""
+"""The commands of a plain chat in a terminal; a pipe has none."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from localspec.errors import UsageError
 _SHAPE = re.compile(r"/([a-z]+)(?:\s+(.*))?$")
 _HELP = """\
 /help          these commands
-/new           begin another chat; this one stays saved
-/system TEXT   set the system prompt; none removes it, without TEXT shows it
+/new           begin another chat; this one is saved
+/system TEXT   set the system prompt; none removes it, no TEXT shows it
 /temp X        sampling temperature; 0 is greedy
 /seed N        fixed seed; without N, a new one each time
 /quit          leave
@@ -22,22 +22,22 @@ A space before the slash sends such a line to the model."""
 
 
 class Leaving(Exception):  # noqa: N818 - nothing went wrong
-    """The user wants to leave."""
+    """The user ends the chat."""
 
 
 @dataclass(slots=True)
 class Talk:
-    """The settings of the next reply."""
+    """Chat and settings of the next reply."""
 
     journal: Journal
     sampling: Sampling
     seed: int | None
 
     def obey(self, line: str) -> str | None:
-        """Do the command in ``line`` and return its answer; None: it is a message to the model.
+        """Run the command in ``line`` and return its answer; None if it is a message to the model.
 
         Raises:
-            Leaving: the command is to leave.
+            Leaving: the command ends the chat.
             UsageError: there is no such command, or not with that argument.
         """
         found = _SHAPE.match(line)
@@ -63,8 +63,8 @@ class Talk:
     def _system(self, text: str) -> str:
         if text:
             self.journal.system = None if text == "none" else text
-        held = self.journal.system
-        return "no system prompt" if held is None else f"system prompt: {held}"
+        system = self.journal.system
+        return "no system prompt" if system is None else f"system prompt: {system}"
 
     def _temperature(self, text: str) -> str:
         try:

@@ -1,4 +1,4 @@
-"""``localspec make-draft``: a draft for a model that has none, made of the model itself."""
+"""``localspec make-draft``: make a draft model from the model itself."""
 
 from __future__ import annotations
 
@@ -21,14 +21,22 @@ if TYPE_CHECKING:
 
 @click.command("make-draft")
 @click.argument("model")
-@click.option("--bits", type=click.IntRange(2, 4), help="Weights of about so many bits: 2, 3, 4.")
-@click.option("--layers", metavar="LIST", help="Keep only these, as 0-7 or 0,2,4-6.")
-@click.option("--search", is_flag=True, help="Measure which layers pay, and keep those.")
+@click.option("--bits", type=click.IntRange(2, 4), help="Bits of each weight, roughly: 2, 3 or 4.")
+@click.option("--layers", metavar="LIST", help="Keep only these layers, as 0-7 or 0,2,4-6.")
+@click.option("--search", is_flag=True, help="Find the layers worth keeping by measurement.")
 @click.option(
-    "--medusa", type=Path, metavar="FILE", help="Write this checkpoint's Medusa heads instead."
+    "--medusa",
+    type=Path,
+    metavar="FILE",
+    help="Convert the Medusa heads of this checkpoint instead.",
 )
-@click.option("--type", "kind", type=click.Choice(["q8_0", "f16"]), help="Of Medusa heads: q8_0.")
-@click.option("-o", "--output", type=Path, metavar="FILE", help="Where to write it.")
+@click.option(
+    "--type",
+    "kind",
+    type=click.Choice(["q8_0", "f16"]),
+    help="Type of the Medusa heads; default q8_0.",
+)
+@click.option("-o", "--output", type=Path, metavar="FILE", help="The file to write.")
 @click.option("--force", is_flag=True, help="Overwrite an existing file.")
 def command(
     model: str,
@@ -41,13 +49,13 @@ def command(
     output: Path | None,
     force: bool,
 ) -> int:
-    """Make a draft of MODEL's own weights: fewer bits, or fewer of its layers.
+    """Make a draft model from MODEL: with fewer bits, or with fewer of its layers.
 
-    It speaks the target's vocabulary by nature. How much of it stands depends on the model; the
-    controller drafts with it where that pays, and `localspec bench` shows what it gives.
+    It has the vocabulary of the target. The acceptance rate depends on the model; the controller
+    uses the draft only where it is faster, and `localspec bench` measures the speed-up.
 
-    With --medusa, the draft is the Medusa heads that somebody trained for MODEL, from a checkpoint
-    in safetensors.
+    With --medusa, the draft is a set of Medusa heads trained for MODEL, from a safetensors
+    checkpoint.
     """
     contain()
     from localspec.models.catalog.resolve import resolve
@@ -67,7 +75,7 @@ def command(
     else:
         where = _of_heads(source, medusa, kind or "q8_0", output, force=force)
     if where is None:
-        write_line("no set of its layers pays as a draft on this machine")
+        write_line("no set of its layers is faster as a draft on this machine")
         return 1
     taken = size(where.stat().st_size)
     use = shlex.join(["localspec", "chat", model, "-d", str(where)])

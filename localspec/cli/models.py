@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 @click.command("models")
-@click.option("--json", "as_json", is_flag=True, help="A JSON array instead of a table.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON array instead of a table.")
 def command(*, as_json: bool) -> None:
-    """List the pairs of the catalogue: size, how they run here, whether they are here.
+    """List the pairs of the catalogue with size, fit and whether they are downloaded.
 
-    FIT is GPU (all of it fits there), GPU+CPU, CPU only, or too big for this machine. Other models
-    of the Hugging Face cache follow.
+    FIT is GPU (all layers fit there), GPU+CPU, CPU only, or too big for this machine. Other models
+    in the Hugging Face cache follow.
     """
     from localspec.models.catalog.inventory import uncatalogued
 

@@ -1,6 +1,6 @@
 """Reading prompts and writing replies on a plain terminal or a pipe.
 
-All that the command line shows is shown by the functions of this module, which lead through
+All output of the command line goes through the functions of this module, and so through
 `localspec.core.safe_text`; a test forbids any other way.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
@@ -26,7 +26,7 @@ LARGEST_TEXT = 16 << 20
 
 
 class ReaderGoneError(Exception):
-    """Whoever read stdout has seen enough.
+    """The reader of stdout closed the pipe.
 
     Not a BrokenPipeError: click would make an exit of it before we see it.
     """
@@ -69,10 +69,10 @@ def decode(raw: bytes, place: str) -> str:
 
 
 def require_text(text: str) -> str:
-    """The prompt, if it is one.
+    """Check a prompt and return it.
 
     Raises:
-        UsageError: nothing but space, or bytes that were not UTF-8.
+        UsageError: it is empty, or had bytes that are not UTF-8.
     """
     if any("\ud800" <= c <= "\udfff" for c in text):
         raise UsageError("the prompt is not valid UTF-8; convert it, for example with iconv")
@@ -82,10 +82,10 @@ def require_text(text: str) -> str:
 
 
 def write(text: str) -> None:
-    """To stdout, at once; what a narrow encoding lacks is replaced.
+    """Write to stdout and flush; characters that the encoding lacks are replaced.
 
-    A model may emit anything, and files may hold anything: a terminal gets the text through
-    `safe_text`. A pipe gets it as it is.
+    Models and files may contain control characters: a terminal gets the text through `safe_text`,
+    a pipe gets it unchanged.
     """
     if not text:
         return
@@ -116,19 +116,24 @@ def json_line(value: Any) -> str:
     return escape_json(json.dumps(value, ensure_ascii=not unicode, allow_nan=False)) + "\n"
 
 
+def in_lines(lines: Iterable[str]) -> str:
+    """The lines as one text, each with a line end."""
+    return "".join(f"{line}\n" for line in lines)
+
+
 def tell(message: str) -> None:
-    """A message of localspec, one line on stderr."""
+    """Print a message of localspec, one line on stderr."""
     say(f"localspec: {message}")
 
 
 def say(text: str = "", *, end: str = "\n", dim: bool = False) -> None:
-    """A line for the user on stderr, which may be a terminal or a log."""
+    """Print a line on stderr."""
     line = safe_line(text)
     click.echo((click.style(line, dim=True) if dim else line) + end, err=True, nl=False)
 
 
 def say_block(text: str) -> None:
-    """Several lines for the user on stderr."""
+    """Print several lines on stderr."""
     for line in text.splitlines():
         say(line)
 

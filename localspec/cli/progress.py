@@ -1,4 +1,4 @@
-"""How far downloads are: a bar a file on a terminal, a plain line a file elsewhere."""
+"""Progress of downloads: a bar for each file on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Bars:
             self._tell(files)
 
     def _tell(self, files: Sequence[DownloadProgress]) -> None:
-        """A line when something begins, and one when it is done; nothing in between."""
+        """Print a line when a file begins and one when it is done."""
         for index, file in enumerate(files):
             reason = file.pause.partition(";")[0]
             if reason and (index, reason) not in self._told:
@@ -67,7 +67,7 @@ class Bars:
         return f"{name:<34} {bar} {share:>4.0%} {self._rest(index, file)}"
 
     def _rest(self, index: int, file: DownloadProgress) -> str:
-        """Rate and time left, or what else is going on."""
+        """Rate and time left, or the state of the file."""
         if file.pause:
             return file.pause
         if file.state != "fetching":
@@ -96,7 +96,7 @@ class Countdown(WaitNotices):
         self._shown = True
 
     def clear(self) -> None:
-        """Leave nothing of it on a terminal."""
+        """Clear the line on a terminal."""
         if self._shown:
             say_over("")
         self._shown = False

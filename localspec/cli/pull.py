@@ -1,4 +1,4 @@
-"""``localspec pull``: a pair from the Hub, checked before the gigabytes flow."""
+"""``localspec pull``: download a pair from the Hub, checked before the download starts."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from localspec.cli.flags import setting_option
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.models import labelled
 from localspec.cli.output import confirm, tell, write_json, write_line
 from localspec.cli.progress import Bars, Countdown
+from localspec.core import settings_schema as schema
 from localspec.core.units import size
 from localspec.errors import Interrupted, ModelFileError, ModelNotFoundError
 
@@ -22,15 +24,17 @@ if TYPE_CHECKING:
 
 @click.command("pull")
 @click.argument("name")
-@click.option("-d", "--draft", metavar="MODEL", help="Draft model, or none.")
-@click.option("--dry-run", is_flag=True, help="Only look and check; fetch nothing.")
-@click.option("--force", is_flag=True, help="Pull even what is too big for this machine.")
-@click.option("--offline", is_flag=True, envvar="LOCALSPEC_OFFLINE", help="Never connect.")
-@click.option("--json", "as_json", is_flag=True, help="A JSON object instead of text.")
+@setting_option(schema.DRAFT, sources=False)
+@click.option("--dry-run", is_flag=True, help="Check everything, download nothing.")
+@click.option(
+    "--force", is_flag=True, help="Download even if the model is too big for this machine."
+)
+@setting_option(schema.OFFLINE, sources=False, envvar=schema.OFFLINE.variable)
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object instead of text.")
 def command(
     name: str, draft: str | None, *, dry_run: bool, force: bool, offline: bool, as_json: bool
 ) -> None:
-    """Fetch NAME and what drafts for it, so that everything works offline afterwards.
+    """Download NAME and its draft, so that both work offline afterwards.
 
     NAME is a pair of `localspec models`, user/repo, user/repo:QUANT, user/repo@REVISION,
     user/repo/FILE.gguf, or a link copied from the Hub. An interrupted pull continues where it
@@ -55,7 +59,7 @@ def _pull(
     name: str, draft: str | None, say: _Sayer, *, dry_run: bool, force: bool
 ) -> dict[str, Any]:
     """Ask the Hub, check, fetch; returns what --json prints."""
-    from localspec.models.pull.plan import require_memory, require_room
+    from localspec.models.pull.plan import require_space
     from localspec.models.pull.planner import prepare
 
     waits = Countdown()
@@ -67,9 +71,7 @@ def _pull(
     if dry_run:
         say("nothing was fetched (--dry-run)")
         return _report(plan, None)
-    if not force:
-        require_memory(plan)
-    require_room(plan)
+    require_space(plan, force=force)
     obtained = _fetch(plan)
     if obtained.fetched == 0:
         say(f"{name} is here and whole; nothing was fetched")
@@ -79,7 +81,7 @@ def _pull(
 
 
 class _Sayer:
-    """Lines for people, unless a program reads."""
+    """Writes lines to stdout, unless --json is given."""
 
     def __init__(self, *, silent: bool) -> None:
         self.silent = silent
@@ -90,9 +92,9 @@ class _Sayer:
 
 
 def _already_here(name: str, draft: str | None, *, offline: bool) -> dict[str, Any] | None:
-    """Where the files are, if all are here and whole; asks nobody.
+    """Paths of the files if all are here and complete; does not use the network.
 
-    Only pinned files are known to be the right ones without asking; offline, what is here counts.
+    Only pinned files can be checked without the Hub; offline, any file that is here counts.
 
     Raises:
         ModelNotFoundError: offline, and something is missing.

@@ -1,4 +1,4 @@
-"""``localspec rm``: free the disk of what a pair's files take."""
+"""``localspec rm``: delete the files of a model or pair."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from localspec.errors import LocalspecError, UsageError
 
 @click.command("rm")
 @click.argument("name")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 def command(name: str, *, yes: bool) -> int:
     """Remove the files of NAME from the Hugging Face cache.
 
-    Shows what it frees and asks. Files that another pair here needs stay, and so does content that
-    other revisions share.
+    Lists the files and asks first. Files that another downloaded pair needs are kept, and so is
+    content that other revisions share.
     """
     from localspec.models.pull.remove import plan_removal
 
@@ -29,7 +29,9 @@ def command(name: str, *, yes: bool) -> int:
         say(line)
     if not yes:
         if not sys.stdin.isatty():
-            raise UsageError(f"rm asks before it removes; say it with --yes: rm {name} --yes")
+            raise UsageError(
+                f"refusing to remove without confirmation; pass --yes: rm {name} --yes"
+            )
         if not confirm(f"remove these and free {size(removal.freed)}?"):
             say("nothing was removed")
             return 1

@@ -11,9 +11,17 @@ from typing import Any
 import click
 
 from localspec.cli.containment import contain
-from localspec.cli.flags import chosen_preset, model_flags, preset_flag, sampling_flags, sort_flags
+from localspec.cli.flags import (
+    chosen_preset,
+    model_flags,
+    preset_flag,
+    sampling_flags,
+    setting_option,
+    sort_flags,
+)
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.output import read_stdin, require_text, say, summary, tell, write, write_json
+from localspec.core import settings_schema as schema
 from localspec.core.events import Finished, Message, ModelInfo, Notice, Reply, ReplyEvent, Token
 from localspec.core.reply_request import ReplyRequest
 from localspec.errors import UsageError
@@ -21,13 +29,17 @@ from localspec.errors import UsageError
 
 @click.command("run", context_settings={"ignore_unknown_options": False})
 @click.argument("prompts", nargs=-1, metavar="[PROMPT]")
-@click.option("-m", "--model", metavar="MODEL", help="Name, path to a .gguf, or user/repo[:QUANT].")
-@click.option("-s", "--system", metavar="TEXT", help="System message.")
-@click.option("--stop", multiple=True, metavar="TEXT", help="End the reply before this text.")
-@click.option("--raw", is_flag=True, help="Continue the prompt itself, without a chat template.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
+@setting_option(schema.MODEL, sources=False)
+@setting_option(schema.SYSTEM, sources=False)
 @click.option(
-    "--stats", is_flag=True, help="A line of figures on stderr even if it is no terminal."
+    "--stop", multiple=True, metavar="TEXT", help="End the reply before this text; may be repeated."
+)
+@click.option(
+    "--raw", is_flag=True, help="Continue the prompt as plain text, without the chat template."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+@click.option(
+    "--stats", is_flag=True, help="Print statistics on stderr even if it is not a terminal."
 )
 @preset_flag
 @model_flags
@@ -43,7 +55,7 @@ def command(
     stats: bool,
     **flags: Any,
 ) -> int:
-    """Reply to PROMPT once. A dash, or no PROMPT and a pipe, reads it from stdin."""
+    """Answer PROMPT once. With -, or a pipe and no PROMPT, the prompt is read from stdin."""
     prompt = _only(prompts)
     contain()
     if prompt is None and sys.stdin.isatty():

@@ -1,7 +1,7 @@
-"""Announcements of a chat in lines: who speaks, and how a reply ended.
+"""Announcements of a plain chat: whose turn it is, and how a reply ended.
 
-For screen readers and terminals that cannot place a cursor: whole lines in order, nothing drawn
-over, no colour. They go to stderr, so stdout has only replies; a pipe gets no announcements.
+For screen readers and terminals that cannot place a cursor: whole lines in their order, nothing
+drawn over, no colour. They go to stderr, so that stdout has the replies only; a pipe gets none.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ class Silent:
     """Announces nothing: there is no terminal."""
 
     def welcome(self, so_far: tuple[str, int] | None = None) -> None:
-        """Before the first message; ``so_far``: title and length of a chat that is continued."""
+        """Before the first message; ``so_far`` is title and length of a continued chat."""
 
     def asks(self) -> None:
-        """A message is waited for."""
+        """Before a message is read."""
 
     def leaves(self) -> None:
-        """No more messages come."""
+        """After the last message."""
 
     def obeys(self, line: str, talk: Talk) -> bool:
-        """Do what a line says if it is a command; whether it was. Errors: see `Talk.obey`."""
+        """Run a line if it is a command; whether it was one. See `Talk.obey` for errors."""
         del line, talk
         return False
 
     def answers(self) -> None:
-        """A reply begins."""
+        """Before a reply."""
 
     def answered(self, reply: Reply) -> None:
-        """The reply has ended."""
+        """After a reply."""
 
 
-class Spoken(Silent):
-    """Names the speaker, and says in words how a reply ended."""
+class Announcer(Silent):
+    """Announces turns, and the statistics of each reply in words."""
 
     def welcome(self, so_far: tuple[str, int] | None = None) -> None:
-        """Announce how to use the chat, and which chat it is."""
+        """How to use the chat, and its title if it is continued."""
         say("Type a message and press Enter. /help lists commands, /quit leaves.")
         if so_far is not None:
             title, count = so_far
@@ -51,15 +51,15 @@ class Spoken(Silent):
             say(f"Continuing {title}, {messages} so far.")
 
     def asks(self) -> None:
-        """Announce the user's turn."""
+        """The user's turn."""
         say("You: ", end="")
 
     def leaves(self) -> None:
-        """End the line that was begun for the user."""
+        """End the line of the prompt."""
         say()
 
     def obeys(self, line: str, talk: Talk) -> bool:
-        """Announce what the command did."""
+        """Run a command and announce its answer."""
         answer = talk.obey(line)
         for part in answer.splitlines() if answer is not None else ():
             say(part)
@@ -70,7 +70,7 @@ class Spoken(Silent):
         say("Model: ", end="")
 
     def answered(self, reply: Reply) -> None:
-        """Announce the length and speed of the reply, and whether drafting is on."""
+        """Announce length, speed and the state of drafting."""
         stats = reply.stats
         speculation = stats.speculation
         state = "drafting on" if speculation.state == "on" else speculation.state
@@ -83,6 +83,6 @@ class Spoken(Silent):
 
 
 def speaker() -> Silent:
-    """Announcements for this terminal, or none without a terminal."""
+    """The announcer for the standard streams."""
     terminal = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
-    return Spoken() if terminal else Silent()
+    return Announcer() if terminal else Silent()

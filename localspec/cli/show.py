@@ -1,4 +1,4 @@
-"""``localspec show``: what is known of one model or pair, here or only in the catalogue."""
+"""``localspec show``: files and properties of a model or pair, local or only in the catalogue."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from localspec.cli.containment import contain
+from localspec.cli.flags import setting_option
 from localspec.cli.models import describe, labelled
 from localspec.cli.output import write_json, write_line
+from localspec.core import settings_schema as schema
 from localspec.core.units import size
 from localspec.errors import LocalspecError, ModelNotFoundError
 
@@ -21,13 +23,13 @@ if TYPE_CHECKING:
 
 @click.command("show")
 @click.argument("name")
-@click.option("-d", "--draft", metavar="MODEL", help="Draft model, or none.")
-@click.option("--offline", is_flag=True, envvar="LOCALSPEC_OFFLINE", help="Never connect.")
-@click.option("--json", "as_json", is_flag=True, help="A JSON object instead of text.")
+@setting_option(schema.DRAFT, sources=False)
+@setting_option(schema.OFFLINE, sources=False, envvar=schema.OFFLINE.variable)
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object instead of text.")
 def command(name: str, draft: str | None, *, offline: bool, as_json: bool) -> None:
-    """Show the files behind NAME, what they hold, and whether they make a pair.
+    """Show the files of NAME, their properties, and whether target and draft fit together.
 
-    Of a repository on the Hub that is not here: what there is to choose from.
+    For a repository on the Hub that is not on this machine: the models in it.
     """
     contain()
     from localspec.models.catalog.reference import PairRef, reference
@@ -110,7 +112,7 @@ def _hub_lines(facts: dict[str, Any]) -> list[str]:
 
 
 def _placement(facts: dict[str, Any], target: ModelFile, draft: ModelFile | None) -> list[str]:
-    """How the pair would be placed on this machine; into ``facts`` too."""
+    """Lines about the placement on this machine; also stored in ``facts``."""
     from localspec.models.memory import report
     from localspec.models.memory.fit import fit_files
     from localspec.models.memory.planner import Wishes
@@ -125,7 +127,7 @@ def _placement(facts: dict[str, Any], target: ModelFile, draft: ModelFile | None
 
 
 def _facts(name: str, target: ModelFile, draft: ModelFile | None) -> dict[str, Any]:
-    """What the headers of files that are here say."""
+    """Properties from the headers of local files."""
     from localspec.models.compat import heads
     from localspec.models.compat.vocabularies import vocabulary_mismatch
     from localspec.models.gguf.vocabulary import HeaderVocabulary, end_tokens
@@ -206,7 +208,7 @@ def _lines(facts: dict[str, Any], pair: Pair | None) -> list[str]:
 
 
 def _head_lines(facts: dict[str, Any]) -> list[str]:
-    """Of a file that is no model, but drafts for one."""
+    """Lines about a file that only drafts for a model."""
     file = facts["target"]
     return [
         facts["name"],
@@ -233,8 +235,8 @@ def _file_lines(role: str, facts: dict[str, Any] | None) -> list[str]:
         f"{role:<9} {facts['path']}",
         f"          {facts['description']}, {size(facts['bytes'])}",
         (
-            f"          {facts['parameters'] / 1e6:.1f} M weights, {facts['layers']} layers, "
-            f"{facts['vocabulary']} tokens, context {facts['context']}"
+            f"          {facts['parameters'] / 1e6:.1f} M parameters, {facts['layers']} layers, "
+            f"vocabulary {facts['vocabulary']}, context {facts['context']}"
         ),
     ]
 

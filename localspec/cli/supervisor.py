@@ -19,9 +19,9 @@ from localspec.processes import activity, crash
 WATCHED = {signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
 """Taken one by one in the parent. SIGTSTP is not among them: a terminal stops both processes."""
 _OURS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE}
-"""Signals that end a process because somebody wants it so; any other death is a crash."""
+"""Signals that end a process on request; any other death is a crash."""
 _SLOT = 1 << 20
-"""Bytes of held text at most."""
+"""Most bytes of pending text."""
 _TAIL = 1 << 16
 """Bytes of native text that are kept of one process."""
 _LOG_BYTES = 1 << 20
@@ -35,7 +35,7 @@ class Record:
     """Memory that parent and child share. Pages that nobody touches take no memory."""
 
     def __init__(self) -> None:
-        """Make it, before the fork."""
+        """To be called before the fork."""
         self._memory = mmap.mmap(-1, activity.SIZE + 1 + 2 * (8 + _SLOT))
 
     def share(self) -> None:
@@ -143,7 +143,7 @@ def _end_by(number: int) -> None:
 
 
 def _print(descriptor: int, data: bytes) -> None:
-    """All of it, unless nobody reads any more."""
+    """Write all of it, unless the reader is gone."""
     with contextlib.suppress(OSError):
         while data:
             data = data[os.write(descriptor, data) :]

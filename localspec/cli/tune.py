@@ -1,4 +1,4 @@
-"""``localspec tune``: measure what passes cost on this machine, and what follows from it."""
+"""``localspec tune``: measure the cost of passes on this machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 from localspec.cli.containment import Unfinished, contain
 from localspec.cli.flags import model_argument, model_flags, sort_flags
 from localspec.cli.interrupt import CtrlC
-from localspec.cli.output import json_line, tell, write
+from localspec.cli.output import in_lines, json_line, tell, write
 from localspec.cli.working import UNFINISHED, Working
 from localspec.errors import Interrupted, UsageError
 
@@ -23,12 +23,12 @@ _ACCEPTANCES = (0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
 
 @click.command("tune")
 @model_argument
-@click.option("--json", "as_json", is_flag=True, help="A JSON object instead of a table.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object instead of a table.")
 @model_flags
 def command(model: str | None, *, as_json: bool, **flags: Any) -> int:
-    """Measure what passes of each width cost with this model, and keep it for the controller.
+    """Measure the cost of passes of each width with this model, and save it for the controller.
 
-    The first use of a pair does the same by itself; this does it again and shows what it found.
+    The first use of a pair does this by itself; `tune` repeats it and prints the result.
     """
     contain()
     from localspec.bench.lab import Lab
@@ -36,7 +36,7 @@ def command(model: str | None, *, as_json: bool, **flags: Any) -> int:
 
     options = sort_flags(model, flags).options
     if options.draft_max is not None:
-        raise UsageError("tune finds out which draft lengths pay; leave --draft-max out")
+        raise UsageError("tune finds the best draft lengths; leave --draft-max out")
     with (
         CtrlC() as ctrl_c,
         Runtime.open(options, cancelled=lambda: ctrl_c.pressed, anew=True) as runtime,
@@ -65,13 +65,12 @@ def command(model: str | None, *, as_json: bool, **flags: Any) -> int:
         found = _found(threads, kernels, costs.curve(), costs.drafts(), chosen, complete=True)
         write(json_line(found))
         return 0
-    for line in (f"kernels: {kernels}", *_lines(costs, chosen, threads)):
-        write(line + "\n")
+    write(in_lines([f"kernels: {kernels}", *_lines(costs, chosen, threads)]))
     return 0
 
 
 class _Passes:
-    """Holds the least time of each width that was measured so far."""
+    """Records the least time of each width measured so far."""
 
     def __init__(
         self,
@@ -97,8 +96,7 @@ class _Passes:
         if self._as_json:
             text = json_line(_found(self._threads, self._kernels, curve, {}, [], complete=False))
         else:
-            lines = [*_curve_lines(curve, curve.get(1), self._threads), _INCOMPLETE]
-            text = "".join(f"{line}\n" for line in lines)
+            text = in_lines([*_curve_lines(curve, curve.get(1), self._threads), _INCOMPLETE])
         self._unfinished.hold(text)
         self._working.tell("measuring passes", f"{len(curve)} widths so far")
 
@@ -124,7 +122,7 @@ def _found(
 
 
 def _chosen(costs: Costs) -> list[dict[str, float]]:
-    """What the best draft length for all rounds would be, by acceptance."""
+    """The best draft length for all rounds, by acceptance."""
     from localspec.policy.theory import best_fixed
 
     cost = max(costs.drafts().values(), default=0.0)
@@ -142,7 +140,7 @@ def _lines(costs: Costs, chosen: list[dict[str, float]], threads: int) -> list[s
     for source, seconds in costs.drafts().items():
         lines.append(
             f"a token drafted by {source}: {1000 * seconds:.2f} ms, "
-            f"{seconds / one:.1%} of a plain one"
+            f"{seconds / one:.1%} of a plain token"
         )
     lines.append("best draft length, if it were the same in all rounds:")
     lines.append("  ACCEPTANCE   K  × PLAIN")
@@ -156,7 +154,7 @@ def _lines(costs: Costs, chosen: list[dict[str, float]], threads: int) -> list[s
 
 
 def _curve_lines(curve: Mapping[int, float], one: float | None, threads: int) -> list[str]:
-    """Seconds by width; ``one`` is what one token takes, if that is known."""
+    """Lines of seconds by width; ``one`` is the seconds of one token, None if unknown."""
     lines = [f"passes of the target on {threads} thread{'s' if threads > 1 else ''}:"]
     lines.append("  TOKENS       MS  × ONE  MS/TOKEN")
     for n, s in curve.items():

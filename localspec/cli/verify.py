@@ -1,10 +1,9 @@
-"""``localspec verify``: proof on this machine that drafting changes nothing."""
+"""``localspec verify``: check on this machine that drafting does not change the output."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from localspec.cli.flags import model_argument, model_flags, sampling_flags, sor
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.output import (
     decode,
+    in_lines,
     json_line,
     read_within,
     tell,
@@ -24,7 +24,7 @@ from localspec.cli.working import Working
 from localspec.errors import UsageError
 
 if TYPE_CHECKING:
-    from localspec.bench.exactness import Comparing, Comparison, Divergence, Verification
+    from localspec.bench.exactness import Comparing, Divergence, SettingComparison, Verification
     from localspec.core.events import ModelInfo
 
 _TEMPERATURES = (0.0, 0.7, 1.0)
@@ -34,9 +34,9 @@ _NOT_EXACT = "NOT EXACT: please report this with the output of `localspec doctor
 
 @click.command("verify")
 @model_argument
-@click.option("--prompts", metavar="FILE", help="One prompt a line instead of the built-in ones.")
-@click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the first N prompts.")
-@click.option("--json", "as_json", is_flag=True, help="A JSON object instead of text.")
+@click.option("--prompts", metavar="FILE", help="Read prompts from FILE, one on each line.")
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="Use only the first N prompts.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object instead of text.")
 @model_flags
 @sampling_flags
 def command(
@@ -47,11 +47,11 @@ def command(
     as_json: bool,
     **flags: Any,
 ) -> int:
-    """Answer many prompts with and without drafting, same seed, and compare token for token.
+    """Answer prompts with and without drafting, with the same seed, and compare token for token.
 
-    At temperatures 0, 0.7 and 1, or only at -t; with drafts of every length and shape that a chat
-    may choose, or of --draft-max tokens. Exit code 1 if a difference is more than a near-tie of the
-    target's own arithmetic.
+    Temperatures are 0, 0.7 and 1, or the one of -t. Drafts have every length and shape that a chat
+    may choose, or --draft-max tokens. The exit code is 1 if a divergence is not a near-tie of the
+    target's logits.
     """
     contain()
     from localspec.bench.exactness import Comparing
@@ -91,8 +91,8 @@ def command(
 def _compare(
     comparing: Comparing, prompts: int, info: ModelInfo, working: Working, *, as_json: bool
 ) -> Verification:
-    """Print rows as they are done, or a JSON object at the end; all of it that there is where it
-    ends before its time.
+    """Print rows as they are measured, or a JSON object at the end; if it ends early, what was
+    measured.
     """
     facts = {
         "target": info.target,
@@ -111,18 +111,18 @@ def _compare(
             if as_json:
                 unfinished.hold(json_line(report(result, complete=False) | {"model": facts}))
             elif 0 < row.replies < prompts:
-                unfinished.hold(_text([*_row(row), *_incomplete(result)]))
+                unfinished.hold(in_lines([*_row(row), *_incomplete(result)]))
             elif row.replies:
                 working.clear()
-                write(_text(_row(row)))
-                unfinished.hold(_text(_incomplete(result)))
+                write(in_lines(_row(row)))
+                unfinished.hold(in_lines(_incomplete(result)))
             stage = f"comparing at temperature {row.temperature:g}"
             working.tell(stage, f"{row.replies} of {prompts} prompts")
         result = comparing.so_far()
         working.clear()
         unfinished.hold("")
     closing = [*_closing(result), f"kernels of the target: {info.kernels}"]
-    write(json_line(report(result) | {"model": facts}) if as_json else _text(closing))
+    write(json_line(report(result) | {"model": facts}) if as_json else in_lines(closing))
     return result
 
 
@@ -163,12 +163,8 @@ def _divergence(d: Divergence) -> dict[str, Any]:
     return dataclasses.asdict(d) | {"gap": d.gap if math.isfinite(d.gap) else None}
 
 
-def _text(lines: Sequence[str]) -> str:
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _row(c: Comparison) -> list[str]:
-    """One temperature, and what differed there."""
+def _row(c: SettingComparison) -> list[str]:
+    """Lines about one temperature and its divergences."""
     per_round = c.tokens / c.rounds if c.rounds else 0.0
     compared = f"{c.identical} of {c.replies} replies identical"
     figures = f"acceptance {c.acceptance:.0%}, {per_round:.1f} tokens per round"
@@ -183,25 +179,27 @@ def _row(c: Comparison) -> list[str]:
 
 
 def _incomplete(result: Verification) -> list[str]:
-    """What to make of the rows above where there should be more of them."""
+    """The conclusion from an incomplete set of rows."""
     total = sum(c.replies for c in result.comparisons)
-    apart = sum(len(c.divergences) for c in result.comparisons)
-    lines = [f"incomplete: {total} replies compared, {total - apart} identical"]
+    diverged = sum(len(c.divergences) for c in result.comparisons)
+    lines = [f"incomplete: {total} replies compared, {total - diverged} identical"]
     return lines if result.exact else [*lines, _NOT_EXACT]
 
 
 def _closing(result: Verification) -> list[str]:
-    """What to make of the rows above."""
+    """The conclusion from all rows."""
     noise = f"{result.batch_noise:.2g} here (typically {result.typical_noise:.2g})"
     widest = max(result.widths, default=1)
     passes = f"passes over one and over several tokens (up to {widest})"
     lines = [f"logits of {passes} differ by up to {noise}"]
     total = sum(c.replies for c in result.comparisons)
-    apart = sum(len(c.divergences) for c in result.comparisons)
-    if apart == 0:
+    diverged = sum(len(c.divergences) for c in result.comparisons)
+    if diverged == 0:
         lines.append(f"exact: all {total} replies identical")
     elif result.exact:
-        lines.append(f"exact up to near-ties: {apart} of {total} replies ({apart / total:.1%})")
+        lines.append(
+            f"exact up to near-ties: {diverged} of {total} replies ({diverged / total:.1%})"
+        )
     else:
         lines.append(_NOT_EXACT)
     return lines

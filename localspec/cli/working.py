@@ -1,4 +1,4 @@
-"""What a command that measures for minutes is doing now, on stderr."""
+"""Progress on stderr of commands that measure for minutes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Working:
         self._stage = stage
 
     def clear(self) -> None:
-        """Make room for lines of output."""
+        """Clear the line, before output."""
         if self._live:
             say_over("")
             activity.line_open(False)

@@ -1,4 +1,4 @@
-"""Changes values in the user's config.toml; comments, order and unknown names remain."""
+"""Editing the user's config.toml; comments, order and unknown names stay."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Place = tuple[str, ...]
 
 
 def save(changes: Mapping[Place, Value]) -> Path:
-    """Set values in config.toml, None takes one out; returns the file.
+    """Set values in config.toml, None removes one; returns the file.
 
     Raises:
-        UsageError: the file is not valid TOML, or has something else in such a place; it is left
-            unchanged.
+        UsageError: the file is not valid TOML, or a table is needed where it has a value; it is
+            not changed.
         LocalspecError: it cannot be written.
     """
     path = paths.config_dir() / "config.toml"
@@ -30,7 +30,7 @@ def save(changes: Mapping[Place, Value]) -> Path:
     wanted = _with(settings, changes)
     text = config_settings.read_text(path) if path.is_file() else ""
     new = _edited(text, changes, path)
-    # An editor of files that people write by hand is not trusted blindly.
+    # The file is written by hand: check that the edit gives what was asked for.
     if tomllib.loads(new) != wanted:
         raise UsageError(f"{path} is laid out in a way that cannot be edited here; edit it by hand")
     paths.make(path.parent)
@@ -64,7 +64,7 @@ def _edited(text: str, changes: Mapping[Place, Value], path: Path) -> str:
 
 
 def _with(settings: Mapping[str, object], changes: Mapping[Place, Value]) -> dict[str, object]:
-    """What the file must hold afterwards."""
+    """The expected content after the edit."""
     found: dict[str, object] = dict(settings)
     for (first, *rest), value in changes.items():
         if rest:
@@ -81,7 +81,7 @@ def _with(settings: Mapping[str, object], changes: Mapping[Place, Value]) -> dic
 
 
 def _replace(path: Path, text: str) -> None:
-    """In one step, and through a link: settings are often links into a folder of dotfiles."""
+    """Replace the file in one step, through links: settings are often linked from dotfiles."""
     target = path.resolve()
     try:
         mode = target.stat().st_mode & 0o777 if target.exists() else 0o600

@@ -24,7 +24,7 @@ def _home(part: str, default: str) -> Path:
 
 
 def expand(name: str) -> Path:
-    """A path as typed; ``~`` is the user's home; that of an unknown user is left as typed."""
+    """A path as typed; ``~`` is the user's home, that of an unknown user is left as it is."""
     try:
         return Path(name).expanduser()
     except (RuntimeError, ValueError):  # no such user, or a name that no user can have
@@ -32,22 +32,22 @@ def expand(name: str) -> Path:
 
 
 def config_dir() -> Path:
-    """The folder of the user's settings and models.toml."""
+    """Folder of config.toml and the user's models.toml."""
     return _home("config", platformdirs.user_config_dir(APP, appauthor=False))
 
 
 def data_dir() -> Path:
-    """The folder of data that cannot be made again: chats."""
+    """Folder of the chats."""
     return _home("data", platformdirs.user_data_dir(APP, appauthor=False))
 
 
 def state_dir() -> Path:
-    """The folder of logs."""
+    """Folder of logs and histories."""
     return _home("state", platformdirs.user_state_dir(APP, appauthor=False))
 
 
 def cache_dir() -> Path:
-    """The folder of data that can be made again."""
+    """Folder of files that can be made again."""
     return _home("cache", platformdirs.user_cache_dir(APP, appauthor=False))
 
 

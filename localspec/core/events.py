@@ -1,4 +1,4 @@
-"""What a reply looks like from outside: small frozen events, the last one `Finished`."""
+"""Events of a reply: small frozen values, the last one `Finished`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 from localspec.core.origin import Origin
 
 FinishReason = Literal["stop", "length", "interrupt"]
-"""The model or a stop string ended it; a limit did; the person did."""
+"""The model or a stop string ended it; a limit did; the user did."""
 SpeculationState = Literal["on", "parked", "off"]
 """Drafting; plain decoding because that is faster now; cannot draft."""
 
@@ -82,7 +82,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something the person should know, in one line."""
+    """Something the user should know, in one line."""
 
     text: str
 
@@ -99,7 +99,7 @@ class DrafterStats:
 
 QUICKEST_PLAIN = 400.0
 """Tokens per second of plain decoding up to which a factor of speeds is given. Of quicker models a
-pass lasts no longer than what surrounds it, so that a factor would tell of the machine's noise."""
+pass takes no longer than the work around it, so that a factor would measure the machine's noise."""
 
 
 def times_plain(speed: float, plain: float | None) -> float | None:
@@ -121,15 +121,15 @@ class Stats:
     verified: int
     accepted: int
     per_position: tuple[float, ...]
-    """Acceptance of the i-th drafted token of a chain, given that it was judged."""
+    """Acceptance of the i-th drafted token of a chain, given that it was verified."""
     by_drafter: dict[str, DrafterStats]
     prompt_seconds: float
     decode_seconds: float
     draft_seconds: float
     verify_seconds: float
     plain_tokens_per_second: float | None
-    """What plain decoding would reach: from the measured seconds of a pass over one token, and what
-    each token of this reply took beside passes and drafts. None where neither is known."""
+    """Estimated speed of plain decoding: from the measured seconds of a pass over one token, and
+    the time per token of this reply outside passes and drafts. None where neither is known."""
     speculation: Speculation
 
     @property
@@ -175,7 +175,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A token that could stand in one place."""
+    """A candidate token for one position."""
 
     token: int
     text: str
@@ -189,14 +189,14 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """One place of a reply, computed again. Logits may differ from then in their last bits."""
+    """One position of a reply, computed again. Logits may differ in their last bits."""
 
     chosen: Candidate
-    """What stands there."""
+    """The token of the reply."""
     candidates: tuple[Candidate, ...]
     """The likeliest, best first."""
     gap: float | None
-    """How far the chosen token and the rival asked about are apart for the target's choice, in
+    """Distance between the chosen token and the rival for the target's choice, in
     logits; infinite beyond 32, None where no rival was named."""
 
 
@@ -216,7 +216,7 @@ class ModelInfo:
     context: int
     """Tokens that fit."""
     name: str
-    """As the person asked for it."""
+    """As the user named it."""
     target_bytes: int
     draft_bytes: int
     threads: int

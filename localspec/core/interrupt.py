@@ -1,4 +1,4 @@
-"""How a request is told to end, before it runs or in the middle of a pass."""
+"""Ends a request, before it runs or in the middle of a pass."""
 
 from __future__ import annotations
 

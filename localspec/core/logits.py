@@ -39,17 +39,17 @@ class LogitsProcessor:
 
     @property
     def lookback(self) -> int:
-        """How many tokens before a row it reads; 0 if none."""
+        """The number of tokens before a row that it reads; 0 if none."""
         return self.sampling.penalty_last_n if self.sampling.penalises else 0
 
     def __call__(self, row: Logits, before: Sequence[int]) -> Distribution:
-        """The distribution that ``row`` (V,) stands for after the tokens ``before``.
+        """The distribution of the next token by ``row`` (V,), after the tokens ``before``.
 
-        ``before`` need only hold the last ``lookback`` tokens. The row is not changed.
+        ``before`` needs only the last ``lookback`` tokens. The row is not changed.
 
         Raises:
-            NothingAllowedError: the bias forbids every token that the row knows.
-            NotNumbersError: the row holds no numbers.
+            NothingAllowedError: the bias forbids every token of the row.
+            NotNumbersError: the row contains NaN.
         """
         try:
             return self._distribution(row, before)
@@ -64,8 +64,8 @@ class LogitsProcessor:
         s = self.sampling
         if len(self._bias_ids) or s.penalises:
             row = row.copy()
-            known = self._bias_ids < len(row)  # a draft's vocabulary may be padded less
-            np.add.at(row, self._bias_ids[known], self._bias_values[known])
+            present = self._bias_ids < len(row)  # a draft's vocabulary may be padded less
+            np.add.at(row, self._bias_ids[present], self._bias_values[present])
             if s.penalises:
                 _penalise(row, before[-s.penalty_last_n :], s)
         if s.temperature == 0 or s.top_k == 1:
@@ -113,7 +113,7 @@ def _best(row: Logits, k: int) -> Ids:
     """Ids of the k largest logits, ascending; ties go to the smaller id.
 
     Exact without a pass of selection over the whole row: the k columns with the largest maxima
-    of a (64, V / 64) view hold the k largest entries.
+    of a (64, V / 64) view contain the k largest entries.
     """
     v = len(row)
     width = v // _COLUMNS_PER_BLOCK

@@ -15,15 +15,15 @@ from localspec.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class ReplyRequest:
-    """What a reply is asked with: a conversation or a raw prompt, and how to sample."""
+    """A conversation or a raw prompt, and how to sample the reply."""
 
     messages: tuple[Message, ...] = ()
-    """The whole conversation; what the KV cache holds of it is not read again."""
+    """The whole conversation; the part in the KV cache is not read again."""
     prompt: str | None = None
     """A text to continue without a chat template, instead of messages."""
     sampling: Sampling = Sampling()  # noqa: RUF009 - frozen
     seed: int | None = None
-    """Of the noise; None: one is drawn and reported with the reply."""
+    """Seed of the noise; None: one is drawn and reported with the reply."""
     max_tokens: int | None = None
     """Most tokens to emit; None: as many as the context has room for."""
     stop: tuple[str, ...] = ()

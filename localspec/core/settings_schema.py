@@ -266,6 +266,7 @@ SYSTEM: SettingSpec[str | None] = SettingSpec(
     scope=Scope.REQUEST,
     default=None,
     help="system message",
+    metavar="TEXT",
     flags=("-s",),
     in_config=False,
 )
@@ -275,6 +276,7 @@ THEME: SettingSpec[str | None] = SettingSpec(
     scope=Scope.INTERFACE,
     default=None,
     help="colour theme of the chat",
+    metavar="NAME",
     in_presets=False,
 )
 

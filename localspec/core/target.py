@@ -31,7 +31,7 @@ class Target(Protocol):
 
     @property
     def capacity(self) -> int:
-        """Tokens that the KV cache holds for one sequence."""
+        """Tokens that fit into the KV cache for one sequence."""
         ...
 
     @property

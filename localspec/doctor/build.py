@@ -1,4 +1,4 @@
-"""How llama.cpp was built, and whether it computes right on this processor."""
+"""The build of llama.cpp, and whether it computes correctly on this processor."""
 
 from __future__ import annotations
 

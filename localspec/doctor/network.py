@@ -22,7 +22,7 @@ _VARIABLES = ("LOCALSPEC_OFFLINE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 
 
 def forbidden_by(*, offline: bool) -> str | None:
-    """What forbids connections: the flag, a variable, or the user's settings."""
+    """The setting that forbids connections: the flag, a variable, or the user's settings."""
     if offline:
         return "--offline"
     for name in _VARIABLES:

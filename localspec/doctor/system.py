@@ -24,7 +24,7 @@ _PACKAGES = (
 )
 _PYTHON = (3, 11)
 _COLUMNS, _ROWS = 80, 24
-"""What the chat is made for at least."""
+"""Smallest terminal that the chat is made for: columns and rows."""
 
 
 def check() -> Iterator[Finding]:

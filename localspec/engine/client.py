@@ -1,4 +1,4 @@
-"""The interface's side of the engine process: start it, ask it, hear of its death.
+"""The interface's side of the engine process: start it, ask it, report its end.
 
 All methods belong to one asyncio loop, never block it, and never print. Reading happens in the
 background; a reply that is not consumed holds back the engine's pipe instead of filling memory.
@@ -78,7 +78,7 @@ class EngineClient:
 
     @property
     def _doing(self) -> str:
-        """What the process does now, as far as it has told."""
+        """The current work of the process, as far as it was reported."""
         if self._loading:
             return f"loading {self._loading}"
         return "answering" if self._replies else ""

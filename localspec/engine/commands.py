@@ -1,4 +1,4 @@
-"""What the interface asks of the engine; `localspec.engine.protocol` tells what each means."""
+"""Commands to the engine; `localspec.engine.protocol` says what each means."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ReplyCommand:
 
 @dataclass(frozen=True, slots=True)
 class ExamineCommand:
-    """Look at one place of a reply again."""
+    """Ask for the probabilities at one place of a reply."""
 
     type: ClassVar[str] = "examine"
     id: int

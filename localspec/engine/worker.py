@@ -1,4 +1,4 @@
-"""Executes commands in the engine process: the main thread decodes, the reader takes commands."""
+"""Executes commands in the engine process: the main thread decodes, a second one takes commands."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _LOADING_INTERVAL = 0.05
 
 
 class EngineRuntime(Protocol):
-    """What the engine needs of localspec.runtime.Runtime."""
+    """The part of `localspec.runtime.Runtime` that the engine uses."""
 
     @property
     def info(self) -> ModelInfo: ...
@@ -66,7 +66,7 @@ Factory = Callable[
 """Opens a runtime: (options, on_event, cancelled) -> runtime."""
 
 
-class Engine:
+class EngineWorker:
     """Executes commands one after another; interrupts and the end of input jump the line."""
 
     def __init__(self, outbox: Outbox, factory: Factory, log_path: Path) -> None:
@@ -160,7 +160,7 @@ class Engine:
             log.info("%s: %s", type(error).__name__, error)
             self._outbox.send(FailedEvent.of(id, error))
         except Exception as error:
-            # Whatever it was, the next command may well work, and the person must hear of it.
+            # Whatever it was, the next command may well work, and the user must hear of it.
             log.exception("command failed")
             line = f"internal error, {type(error).__name__}: {error}; see {self._log_path}"
             self._outbox.send(FailedEvent.of(id, EngineError(" ".join(line.split()))))

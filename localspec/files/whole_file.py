@@ -1,7 +1,7 @@
 """Files that are whole or absent, and that only their owner can read, from their first byte on.
 
-What is written goes into a new file beside its place, is brought to the disk, and takes the place
-in one step. A failure leaves what was there, and nothing else.
+The content goes into a new file in the same folder, is synced to the disk, and replaces the old
+file in one step. A failure leaves the old file and nothing else.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class TextStream:
         return self._release(final=False)
 
     def finish(self) -> str:
-        """What was held back, once nothing can follow."""
+        """Text held back so far, once no token follows."""
         self._held += self._decoder.decode(b"", final=True)
         return self._release(final=True)
 

@@ -26,8 +26,8 @@ class Batch:
         tokens: bool = True,
         dimensions: int = 1,
     ) -> None:
-        """With ``states``, each token comes with a hidden state of so many numbers, or is nothing
-        but one where there are no ``tokens``; llama.cpp then wants positions of all ``dimensions``,
+        """With ``states``, each token has a hidden state of ``states`` numbers, and with no
+        ``tokens`` it is nothing else; llama.cpp then wants positions of all ``dimensions``,
         one after the other.
         """
         self.capacity = capacity
@@ -37,7 +37,7 @@ class Batch:
         self.outputs = np.zeros(capacity, np.int8)
         self.seqs = np.zeros((capacity, width), np.int32)
         self.seq_counts = np.ones(capacity, np.int32)
-        """Of the sequences in a row of ``seqs``, those that count."""
+        """How many of the sequences in a row of ``seqs`` count."""
         row_size = np.uint64(self.seqs.itemsize * width)
         self._seq_pointers = (
             self.seqs.ctypes.data + np.arange(capacity, dtype=np.uint64) * row_size

@@ -17,7 +17,7 @@ from localspec.errors import (
 )
 from localspec.llama.abort import StopFlag
 from localspec.llama.batch import Batch
-from localspec.llama.branches import Branches
+from localspec.llama.branches import BranchSequences
 from localspec.llama.devices import backend
 from localspec.llama.library import c_api
 from localspec.llama.limits import KV_TYPES, OUTPUTS, decode_error
@@ -49,8 +49,8 @@ class Context:
     ) -> None:
         """``n_ctx`` tokens for each of ``n_seq`` sequences; ``stop`` aborts a running pass.
 
-        With ``branches``, sequence 0 can be extended by trees of so many leaves beyond the first;
-        ``n_seq`` is then 1. With ``rollback``, a recurrent state can be taken back by as many
+        With ``branches``, sequence 0 can be extended by trees of that many leaves beyond the first;
+        ``n_seq`` is then 1. With ``rollback``, a recurrent state can be taken back by that many
         tokens, if llama.cpp can do that for the architecture.
 
         Raises:
@@ -82,7 +82,7 @@ class Context:
         self.n_batch = min(n_batch, int(c_api.llama_n_batch(self._ptr)))
         self._batch = Batch(self.n_batch, 1 + branches)
         self._lengths = [0] * n_seq
-        self._branches = Branches(self._memory, branches)
+        self._branches = BranchSequences(self._memory, branches)
         self._revocable: dict[int, int] = {}
         """Tokens of the last pass that a recurrent state could be taken back by, once."""
         self._logits = LastLogits(self._ptr, model.n_vocab)
@@ -98,7 +98,7 @@ class Context:
             self.rollback = int(c_api.llama_n_rs_seq(self._ptr))
 
     def _adjust(self, params: Any) -> None:
-        """For contexts of another kind."""
+        """Change the parameters, for contexts of another kind."""
 
     @property
     def handle(self) -> Any:
@@ -302,7 +302,7 @@ class Context:
                 on_progress(at + len(part))
 
     def adopt(self, seq: int) -> None:
-        """Take note of how long a sequence has become by other ways than passes."""
+        """Update the length of a sequence that changed by other ways than a pass."""
         self._lengths[seq] = self.length(seq)
         self._revocable.pop(seq, None)  # the states before are those of another pass
 
@@ -314,4 +314,4 @@ class Context:
         """
         for seq, length in enumerate((*self._lengths, *self._branches.shared)):
             if self.length(seq) != length:
-                raise AuditError(f"KV cache of {self.length(seq)} tokens, {length} in our books")
+                raise AuditError(f"KV cache of {self.length(seq)} tokens, expected {length}")

@@ -1,4 +1,4 @@
-"""What this build of llama.cpp can compute on."""
+"""Devices that this build of llama.cpp can compute on."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def devices() -> list[Device]:
 
 
 def computes_with(n_bytes: int) -> bool:
-    """Whether the GPU computes with tensors of so many bytes; some have a limit.
+    """Whether the GPU computes with tensors of that size; some have a limit.
 
     llama.cpp aborts the process where one that it has placed there is larger.
     """
@@ -90,7 +90,7 @@ def computes_with(n_bytes: int) -> bool:
 
 
 def backend() -> str:
-    """What the build offloads to: cuda, metal, vulkan, another's name, or cpu."""
+    """The back end that the build offloads to: cuda, metal, vulkan, another's name, or cpu."""
     library.start()
     if not c_api.llama_supports_gpu_offload():
         return "cpu"

@@ -57,7 +57,7 @@ def check_file(path: Path) -> None:
 
 
 def load_error(path: Path, lines: list[str]) -> ModelFileError | OutOfMemoryError:
-    """The error that llama.cpp's own lines stand for."""
+    """The error that the lines of llama.cpp's log mean."""
     text = "\n".join(lines)
     if _MEMORY.search(text):
         return OutOfMemoryError(

@@ -126,7 +126,7 @@ def listening(*, alone: bool = True) -> Iterator[list[str]]:
 
 
 def version() -> str:
-    """Of llama-cpp-python, which pins llama.cpp."""
+    """Version of llama-cpp-python, which pins llama.cpp."""
     return str(llama_cpp.__version__)
 
 

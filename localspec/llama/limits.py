@@ -1,4 +1,4 @@
-"""What a context may be asked for, and what its refusals mean."""
+"""Limits of a context, and the errors that its return codes mean."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SUCCESS, _NO_SLOT, _ABORTED, _BAD_BATCH = 0, 1, 2, -1
 
 
 def decode_error(code: int) -> LocalspecError | None:
-    """The exception that a return code of llama_decode stands for; None for success."""
+    """The exception for a return code of llama_decode; None for success."""
     if code == _SUCCESS:
         return None
     if code == _NO_SLOT:

@@ -40,7 +40,7 @@ def load(path: Path, params: Any) -> Any:
         return found
     try:
         spared = corrected_metadata(ModelFile(path).header)
-    except LocalspecError:  # llama.cpp has said what is wrong with it
+    except LocalspecError:  # llama.cpp has logged what is wrong with it
         return None
     if not spared:
         return None

@@ -12,7 +12,7 @@ from localspec.core.values import Logits
 from localspec.llama.library import c_api
 
 _PLACES = 256
-"""Arrays remembered; llama.cpp moves its buffer now and then."""
+"""Most arrays that are cached; llama.cpp moves its buffer now and then."""
 
 
 class LastLogits:
@@ -26,7 +26,7 @@ class LastLogits:
         """By address and rows: looking up is cheaper than making one."""
 
     def views(self, counts: Sequence[int]) -> list[Logits]:
-        """The rows of the pass in order, as (count, V) views of so many rows each."""
+        """The rows of the pass in order, as (count, V) views, one for each count."""
         total = sum(counts)
         if total == 0:
             return [np.empty((0, self._n_vocab), np.float32) for _ in counts]

@@ -63,7 +63,7 @@ def make_context(model: Model, params: Any, n_ctx: int) -> tuple[Any, str]:
 
 
 def _flash_attention(lines: Iterable[str]) -> str:
-    """What llama.cpp resolved, by its log of making a context: of "auto" it decides last."""
+    """The use of flash attention by llama.cpp's log; "auto" is resolved in the last line."""
     found = [match[1] for line in lines if (match := _FLASH.search(line))]
     return found[-1] if found and found[-1] != "auto" else ""
 

@@ -21,7 +21,7 @@ _CACHE = re.compile(r": size =\s+([\d.]+) MiB \(.*(?:cells|seqs)")
 
 @dataclass(frozen=True, slots=True)
 class Buffers:
-    """What llama.cpp says it allocates, in bytes."""
+    """Bytes that llama.cpp reports to allocate."""
 
     kv: int
     """KV cache and recurrent states, all devices."""

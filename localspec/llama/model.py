@@ -45,7 +45,7 @@ class Model:
 
         Raises:
             ModelNotFoundError, ModelFileError, UnsupportedModelError, OutOfMemoryError
-            Interrupted: ``cancelled`` said so.
+            Interrupted: ``cancelled`` returned true.
         """
         check_file(path)
         library.start()

@@ -18,7 +18,7 @@ from localspec.models.gguf.model_file import ModelFile
 
 _Q4_0, _Q4_K = 2, 12
 _BASE = 10000.0
-"""Of rotary positions, where the file names none."""
+"""Base of rotary positions where the file names none."""
 
 
 def logits(path: Path, tokens: Tokens) -> Matrix:

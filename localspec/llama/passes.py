@@ -26,7 +26,7 @@ _TEXT = (
 _STRIDE = 7919
 """Prime, so that steps of it visit all of a vocabulary before any token comes again."""
 _LONG_S = 0.05
-"""Seconds of a pass on the processor beside which building its graph is nothing."""
+"""Seconds of a pass on the processor from which on the time to build its graph does not matter."""
 _DISTINCT = 199
 """Tokens that passes are made of; prime, so that each pass has others than the one before."""
 _RUN_ON_DEVICE = 3
@@ -34,7 +34,7 @@ _RUN_ON_DEVICE = 3
 
 
 def ordinary_tokens(model: Model, n: int) -> list[int]:
-    """``n`` tokens that stand for text, all distinct where the vocabulary has so many.
+    """``n`` tokens that have a text, all distinct where the vocabulary has ``n`` of them.
 
     Those of a short English text come first, then others from all over the vocabulary.
     """
@@ -46,7 +46,7 @@ def ordinary_tokens(model: Model, n: int) -> list[int]:
     for token in itertools.chain(text, (i * step % known for i in range(1, known + 1))):
         if len(found) == n:
             break
-        if not spelled or model.piece(token):  # a control token stands for no text
+        if not spelled or model.piece(token):  # a control token has no text
             found[token] = None
     tokens = list(found) or [0]
     return [tokens[i % len(tokens)] for i in range(n)]
@@ -70,7 +70,7 @@ class Passes:
         """Widths that had their first pass."""
         self._on_device = context.model.gpu_layers > 0
         self._long: set[int] = set()
-        """Widths that take so long that building a graph is nothing beside them."""
+        """Widths that take so long that the time to build a graph does not matter."""
 
     def seconds(self, width: int) -> float:
         """Seconds of a pass over ``width`` tokens.

@@ -55,7 +55,7 @@ class Stock:
         llama = self._llama
         llama.reset()
         llama.set_seed(seed)
-        said: list[int] = []
+        emitted: list[int] = []
         self._rounds = 0
         began = 0.0
         for token in llama.generate(
@@ -66,18 +66,18 @@ class Stock:
             temp=sampling.temperature,
         ):
             now = time.perf_counter()
-            if not said:
+            if not emitted:
                 began, self._rounds = now, 0  # the first token belongs to the prompt
-            said.append(token)
-            if token in ends or len(said) >= max_tokens:
+            emitted.append(token)
+            if token in ends or len(emitted) >= max_tokens:
                 break
         seconds = time.perf_counter() - began
-        decoded = max(1, len(said) - 1)
+        decoded = max(1, len(emitted) - 1)
         rounds = decoded / max(1, self._rounds) if self._lookup else None
-        return said, decoded / max(seconds, 1e-9), rounds
+        return emitted, decoded / max(seconds, 1e-9), rounds
 
     def text(self, tokens: Sequence[int]) -> str:
-        """Of the tokens."""
+        """The text of the tokens."""
         return bytes(self._llama.detokenize(list(tokens))).decode("utf-8", "replace")
 
     def close(self) -> None:

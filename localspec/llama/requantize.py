@@ -1,4 +1,4 @@
-"""Writing a model anew with llama.cpp: other weights' types, fewer layers.
+"""Rewrites a model with llama.cpp: other types of weights, fewer layers.
 
 llama.cpp does this in one call that can be neither watched nor stopped, so it is run in a process
 of its own: ``python -m localspec.llama.requantize`` with a JSON object on stdin.
@@ -25,21 +25,21 @@ _LOOK_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Rewriting:
-    """What to write."""
+    """A model to write."""
 
     source: str
     destination: str
     bits: int | None
-    """Of `TYPES`; None copies the weights as they are."""
+    """One of `TYPES`; None copies the weights as they are."""
     drop: tuple[int, ...]
     """Layers to leave out."""
 
 
 def rewrite(job: Rewriting, cancelled: Callable[[], bool]) -> None:
-    """Write ``job.destination``; an incomplete file never stands there.
+    """Write ``job.destination``; an incomplete file is never there.
 
     Raises:
-        Interrupted: ``cancelled`` said so; nothing is left.
+        Interrupted: ``cancelled`` returned true; nothing is left.
         LocalspecError: llama.cpp cannot write it; with its own words.
     """
     if cancelled():
@@ -58,11 +58,11 @@ def rewrite(job: Rewriting, cancelled: Callable[[], bool]) -> None:
         errors="replace",
     )
     try:
-        said = _watched(process, json.dumps(asked), cancelled)
+        output = _watched(process, json.dumps(asked), cancelled)
         if process.returncode:
-            reason = (said.strip().splitlines() or ["it ended without a word"])[-1]
+            reason = (output.strip().splitlines() or ["it ended without a word"])[-1]
             if process.returncode < 0:
-                reason = crash.explain(-process.returncode, "", said)
+                reason = crash.explain(-process.returncode, "", output)
             raise LocalspecError(f"llama.cpp cannot write {job.destination}: {reason}")
         partial.replace(job.destination)
     finally:
@@ -76,13 +76,13 @@ def _watched(process: subprocess.Popen[str], asked: str, cancelled: Callable[[],
     given: str | None = asked
     while True:
         try:
-            _, said = process.communicate(given, timeout=_LOOK_S)
+            _, output = process.communicate(given, timeout=_LOOK_S)
         except subprocess.TimeoutExpired:
             given = None
             if cancelled():
                 raise Interrupted("interrupted; no draft was written") from None
         else:
-            return said
+            return output
 
 
 def write(source: str, destination: str, bits: int | None, drop: Sequence[int]) -> int:
@@ -103,7 +103,7 @@ def write(source: str, destination: str, bits: int | None, drop: Sequence[int]) 
 
 
 def main() -> None:
-    """What runs in the process of its own."""
+    """Main function of the process that rewrites."""
     from localspec.llama.library import errors_since
 
     asked = json.load(sys.stdin)

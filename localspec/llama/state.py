@@ -1,4 +1,4 @@
-"""A sequence's state as bytes: to be kept, and put back."""
+"""A sequence's state as bytes: saved and restored."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _RECURRENT = c_api.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What a recurrent state was."""
+    """A recurrent state before a pass."""
 
     length: int
     """Tokens of the sequence."""

@@ -14,18 +14,19 @@ from localspec.llama.heads.hidden_states import Features
 from localspec.llama.limits import OUTPUTS
 from localspec.llama.tree_layout import Tree, tree_of
 
-_OWED = 16
-"""Most owed tokens that are read beside a draft: every rejected draft of a recurrent model adds to
-them, and every pass would be dearer."""
+_MAX_UNREAD = 16
+"""Most unread tokens that are read in the pass of a draft: every rejected draft of a recurrent
+model adds to them, and every pass would take longer."""
 
 
 class LlamaTarget:
     """A `Target`: the only owner of the target's KV cache.
 
-    Attention sums in the order of the cache's cells, so tokens that lie in another order than they
-    were said change the last bits of every logit after them. What was accepted from a side branch
-    of a tree lies so; it is forgotten and *owed*: read anew, in order, in front of the next draft.
-    So is what is kept of a pass that a recurrent state was taken back behind.
+    Attention sums in the order of the cache's cells, so tokens in cells of another order change the
+    last bits of every logit after them. Tokens accepted from a side branch of a tree are in such
+    cells; they are removed from the cache and *unread*: accepted, and to be read again, in order,
+    in front of the next draft. So are the accepted tokens of a pass before which a recurrent state
+    was restored.
     """
 
     def __init__(self, context: Context, features: Features | None = None) -> None:
@@ -34,16 +35,16 @@ class LlamaTarget:
         self._features = features
         if features is not None:
             features.tap.open(context.handle)
-        self._held: dict[int, int] = {}
-        """Tokens that the context holds of each sequence by our own account."""
+        self._cached: dict[int, int] = {}
+        """Tokens of each sequence in the cache, by our own account."""
         self._base: dict[int, int] = {}
         """Place of the pending token in the last pass."""
         self._scored: dict[int, Work] = {}
         """Trees that are not decided yet."""
         self._reversible: dict[int, tuple[saved.Snapshot, list[int]]] = {}
         """Recurrent states before the last pass, and what it read."""
-        self._owed: dict[int, list[int]] = {}
-        """Tokens that are kept and to be read in front of the next pass."""
+        self._unread: dict[int, list[int]] = {}
+        """Accepted tokens that are to be read in front of the next pass."""
         self.widths: Counter[int] = Counter()
         """Passes that decoded, by their tokens: they need not be as wide as the drafts."""
 
@@ -62,13 +63,13 @@ class LlamaTarget:
     ) -> None:
         """Append a prompt (less its last token, which is to be pending).
 
-        What is owed is read in a pass of its own: the passes over a prompt are then as wide as
+        What is unread is read in a pass of its own: the passes over a prompt are then as wide as
         those of plain decoding, and llama.cpp computes them with the same kernels.
         """
-        owed, self._owed[seq] = self._owed.get(seq, []), []
-        if owed:
-            self.widths[len(owed)] += 1
-            self._append(seq, owed, None)
+        unread, self._unread[seq] = self._unread.get(seq, []), []
+        if unread:
+            self.widths[len(unread)] += 1
+            self._append(seq, unread, None)
         if tokens:
             self._append(seq, tokens, on_progress)
 
@@ -81,7 +82,7 @@ class LlamaTarget:
                 rows = self._features.tap.rows(self._context.handle, so_far - done)
                 self._features.put(seq, start + done, rows)
             done = so_far
-            self._held[seq] = start + so_far
+            self._cached[seq] = start + so_far
             if on_progress is not None:
                 on_progress(so_far)
 
@@ -97,9 +98,9 @@ class LlamaTarget:
         """
         for seq in seqs:
             length = self._context.length(seq)
-            if length < self._held.get(seq, 0):
-                self._held[seq] = length
-                self._owed.pop(seq, None)
+            if length < self._cached.get(seq, 0):
+                self._cached[seq] = length
+                self._unread.pop(seq, None)
                 self._reversible.pop(seq, None)
                 if self._features is not None:
                     self._features.cut(seq, length)
@@ -112,10 +113,10 @@ class LlamaTarget:
             DecodeError: a tree that this context has no room for.
         """
         for w in work:
-            owed = len(self._owed.get(w.seq, ()))
-            if owed > _OWED or (owed and owed + 1 + len(w.draft) > OUTPUTS):
+            unread = len(self._unread.get(w.seq, ()))
+            if unread > _MAX_UNREAD or (unread and unread + 1 + len(w.draft) > OUTPUTS):
                 self.read(w.seq, ())
-        stems = [[*self._owed.get(w.seq, ()), w.pending] for w in work]
+        stems = [[*self._unread.get(w.seq, ()), w.pending] for w in work]
         starts = [self._context.length(w.seq) for w in work]
         bases = [self.length(w.seq) for w in work]
         self._reversible = {
@@ -135,8 +136,8 @@ class LlamaTarget:
             self._scored[broad.seq] = broad
         for w, base, width in zip(work, bases, widths, strict=True):
             self._base[w.seq] = base
-            self._owed[w.seq] = []
-            self._held[w.seq] = self._context.length(w.seq)
+            self._unread[w.seq] = []
+            self._cached[w.seq] = self._context.length(w.seq)
             self.widths[width] += 1
         self._take_states([w.seq for w in work], starts, widths, states)
         return [Scores(logits) for logits in rows]
@@ -199,7 +200,7 @@ class LlamaTarget:
         in_place = len(path)
         if scored is not None:
             in_place = next((i for i, node in enumerate(path) if node != i), len(path))
-            self._owed[seq] = [int(scored.draft.tokens[node]) for node in path[in_place:]]
+            self._unread[seq] = [int(scored.draft.tokens[node]) for node in path[in_place:]]
         self._shorten(seq, self._base[seq] + 1 + in_place)
         if self._features is not None:
             self._features.select(seq, self._base[seq] + 1, path)
@@ -208,7 +209,7 @@ class LlamaTarget:
         """Forget the rejected tokens of the last pass.
 
         A recurrent state that cannot be taken back so far goes back to where it was before the
-        pass; what is kept of that is read anew in front of the next one.
+        pass; what is kept of that is read again in front of the next one.
         """
         snapshot, read = self._reversible.pop(seq, (None, []))
         rejected = self._context.length(seq) - length
@@ -216,9 +217,9 @@ class LlamaTarget:
             self._context.truncate(seq, length)
         else:
             saved.revert(self._context, seq, snapshot)
-            self._owed[seq] = read[: length - snapshot.length]
+            self._unread[seq] = read[: length - snapshot.length]
             length = snapshot.length
-        self._held[seq] = length
+        self._cached[seq] = length
 
     def truncate(self, seq: int, length: int) -> None:
         """Keep the first ``length`` tokens of the sequence, for the next turn's prefix.
@@ -229,32 +230,32 @@ class LlamaTarget:
         self._reversible.pop(seq, None)
         if self._scored.pop(seq, None) is not None:  # scored, and never decided
             self._context.truncate(seq, self._base[seq] + 1)
-        held = self._context.length(seq)
-        self._owed[seq] = self._owed.get(seq, [])[: max(0, length - held)]
+        cached = self._context.length(seq)
+        self._unread[seq] = self._unread.get(seq, [])[: max(0, length - cached)]
         self._context.truncate(seq, length)
-        self._held[seq] = min(held, length)
+        self._cached[seq] = min(cached, length)
         if self._features is not None:
             self._features.cut(seq, length)
 
     def length(self, seq: int) -> int:
-        """Tokens of the sequence, as llama.cpp itself has it, and those to be read anew."""
-        return self._context.length(seq) + len(self._owed.get(seq, ()))
+        """Tokens of the sequence, as llama.cpp itself has it, and those to be read again."""
+        return self._context.length(seq) + len(self._unread.get(seq, ()))
 
     def audit(self, seq: int) -> None:
-        """Compare what the context holds with our own account of it, and bound what is owed.
+        """Compare what the context holds with our own account of it, and bound what is unread.
 
         Raises:
-            AuditError: they differ, or more is owed than one pass leaves.
+            AuditError: they differ, or more is unread than one pass leaves.
         """
         self._context.audit()
-        held, owed = self._context.length(seq), len(self._owed.get(seq, ()))
-        if held != self._held.get(seq, 0):
-            raise AuditError(f"KV cache of {held} tokens; expected {self._held.get(seq, 0)}")
-        if owed >= OUTPUTS:
-            raise AuditError(f"{owed} tokens are to be read anew; at most {OUTPUTS - 1} may be")
+        cached, unread = self._context.length(seq), len(self._unread.get(seq, ()))
+        if cached != self._cached.get(seq, 0):
+            raise AuditError(f"KV cache of {cached} tokens; expected {self._cached.get(seq, 0)}")
+        if unread >= OUTPUTS:
+            raise AuditError(f"{unread} tokens are to be read again; at most {OUTPUTS - 1} may be")
 
     def can_cut(self, saved_length: int, length: int) -> bool:
-        """Whether a restored state of so many tokens can be truncated to ``length``."""
+        """Whether a restored state of ``saved_length`` tokens can be truncated to ``length``."""
         return self._context.can_cut(saved_length, length)
 
     def state(self, seq: int) -> memoryview:
@@ -275,4 +276,4 @@ class LlamaTarget:
         """
         self.truncate(seq, 0)
         saved.restore(self._context, seq, state)
-        self._held[seq] = self._context.length(seq)
+        self._cached[seq] = self._context.length(seq)

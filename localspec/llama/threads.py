@@ -14,8 +14,8 @@ from localspec.llama.timing import _MUST_GAIN, _SMALL, pass_seconds
 def choose_threads(context: Context) -> int:
     """Set and return the fewest threads that are about as fast as any for one-token passes.
 
-    Small models lose more at the barriers between threads than they gain; and beside a busy
-    neighbour a spinning barrier can cost a hundred times the work. So more threads must earn
+    Small models lose more at the barriers between threads than they gain; and next to a busy
+    program a spinning barrier can cost a hundred times the work. So more threads must earn
     their place. Large models are not made to crawl on one thread to find that out.
     """
     cores = physical_cores()

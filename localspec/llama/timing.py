@@ -23,7 +23,7 @@ _WIDTHS = (1, 4, 8, 2, 16, 5, 3, 6, 12, 9, 32, 7, 10, 24, 14)
 _LONG_WIDTHS = (1, 4, 8)
 _TURNS = 4
 _FIRST_TURN = 0.6
-"""Of the time; then those seen already are seen again."""
+"""Share of the budget for first visits; the rest repeats widths that were visited."""
 _DRAFT_S = 0.2
 """For measuring a drafter's passes."""
 _SMALL = 300_000_000
@@ -61,7 +61,7 @@ def sweep_long(
     there is no room for it, or where what was read cannot be forgotten in parts.
 
     ``near`` is what `sweep` found. Attention over a long context costs several tokens more than one
-    where their rows are computed apart, and where a quantized cache is converted for them.
+    where their rows are computed separately, and where a quantized cache is converted for them.
     """
     widest = max(near)
     soonest = near[widest] / widest / _FASTER_READ * LONG
@@ -174,7 +174,7 @@ def pass_seconds(context: Context, width: int, tries: int = 5, budget_s: float =
 
 
 class Timed(Protocol):
-    """What a drafter computes with, as far as its price goes."""
+    """A drafter that computes, and what a drafted token costs it."""
 
     @property
     def path(self) -> Path:

@@ -41,23 +41,23 @@ TYPES = {"f16": 1, "q8_0": 8}
 """ggml types that matrices can be written as."""
 _F32, _BLOCK = 0, 32
 _ROWS = 1024
-"""Of a matrix, converted at once."""
+"""Rows of a matrix that are converted at once."""
 _PREFIX = re.compile(r"^((?:[a-z]\w*\.)*medusa_heads?\.|module\.)")
-"""What wrappers for training put before the names, as ``module.`` and ``base_model.model.``."""
+"""Prefixes that wrappers for training put before names: ``module.`` and ``base_model.model.``."""
 _OURS = re.compile(r"^(\d{1,4})\.(\d{1,4})\.(linear\.weight|linear\.bias|weight)$")
 _VLLM = re.compile(r"^blocks\.(\d{1,4})\.layers\.(\d{1,4})\.(weight|bias)$")
 _VLLM_OUTPUT = re.compile(r"^lm_heads\.(\d{1,4})\.weight$")
 _BLOCK_NAME = re.compile(r"^(\d{1,4})\.(\d{1,4})\.linear\.weight$")
 _LARGEST = float(np.finfo(np.float16).max)
 _WHOLE = "medusa_lm_head.safetensors"
-"""What checkpoints are called in their repositories."""
+"""Names of checkpoints in their repositories."""
 
 Heads = list[dict[str, SafeTensor]]
-"""Of every head its tensors: ``res.0.weight``, ``res.0.bias``, …, and perhaps ``output.weight``."""
+"""The tensors of every head: ``res.0.weight``, ``res.0.bias``, …, and perhaps ``output.weight``."""
 
 
 def destination(target: Path) -> Path:
-    """Where such a draft is kept unless the person says otherwise."""
+    """Default path of such a draft."""
     folder = paths.make(paths.data_dir()) / "drafts"
     folder.mkdir(mode=0o700, exist_ok=True)
     return folder / f"{target.stem}.medusa.gguf"
@@ -74,7 +74,7 @@ def make(
 ) -> None:
     """Write the heads of a checkpoint, in a file or in a folder; ``kind`` is one of `TYPES`.
 
-    An incomplete file never stands at ``where``; ``replace`` allows an existing file to be
+    There is never an incomplete file at ``where``; ``replace`` allows an existing file to be
     overwritten.
 
     Raises:
@@ -111,7 +111,7 @@ def make(
 
 
 def _usual(name: str) -> str | None:
-    """What a tensor of a head is called as a rule; None for other tensors."""
+    """The usual name of a tensor of a head; None for other tensors."""
     bare = _PREFIX.sub("", name)
     if _OURS.match(bare) or _VLLM_OUTPUT.match(bare):
         return bare
@@ -120,7 +120,7 @@ def _usual(name: str) -> str | None:
 
 
 def _files(checkpoint: Path) -> tuple[Path, list[Path]]:
-    """What to call a checkpoint, and the files with its heads, where a folder is named."""
+    """The name of a checkpoint in a folder, and the files with its heads."""
     if not checkpoint.is_dir():
         return checkpoint, [checkpoint]
     inside = sorted(checkpoint.glob("*.safetensors"))

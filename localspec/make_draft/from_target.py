@@ -2,7 +2,7 @@
 
 Zhang et al. 2024, "Draft & Verify": skip layers of the target; Elhoushi et al. 2024, "LayerSkip":
 leave after the first ones. Both use the target's own head and vocabulary, so nothing has to be
-trained or found; how much of it stands depends on how the target was trained, and is measured.
+trained or found; its acceptance depends on how the target was trained, and is measured.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def layer_count(model: Path) -> int:
 
 
 def destination(model: Path, bits: int | None, layers: Sequence[int] | None) -> Path:
-    """Where such a draft is kept unless the person says otherwise."""
+    """Default path of such a draft."""
     what = [] if bits is None else [f"q{bits}"]
     if layers is not None:
         what.append("layers-" + "-".join(map(str, layers)))

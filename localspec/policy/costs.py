@@ -153,12 +153,12 @@ class Costs:
     def drafted(self, source: str, tokens: int, seconds: float) -> None:
         """Record a draft of ``tokens`` tokens."""
         each = seconds / tokens
-        known = self._drafts.get(source)
-        if known is None or known <= 0:
+        before = self._drafts.get(source)
+        if before is None or before <= 0:
             self._drafts[source] = each
         else:
-            surprise = self._clamped(math.log(max(each, 1e-9) / known))
-            self._drafts[source] = known * math.exp(self.tuning.offset_weight * surprise)
+            surprise = self._clamped(math.log(max(each, 1e-9) / before))
+            self._drafts[source] = before * math.exp(self.tuning.offset_weight * surprise)
 
     # -- saving --------------------------------------------------------------------------------
 

@@ -49,7 +49,7 @@ def explain(number: int, doing: str, native: str = "") -> str:
 
 
 def advice(number: int, doing: str) -> str:
-    """What the user can try."""
+    """Advice for the user."""
     if number == signal.SIGKILL:
         return "if memory ran out, try a smaller model or a smaller --ctx"
     if number == signal.SIGILL:

@@ -1,4 +1,4 @@
-"""Verification: which drafted tokens stand, and the target's own token after them."""
+"""Verification: which drafted tokens are accepted, and the target's own token after them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Verifier(Protocol):
 
     @property
     def name(self) -> str:
-        """As on the command line."""
+        """Its name on the command line."""
         ...
 
     @property

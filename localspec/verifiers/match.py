@@ -1,4 +1,4 @@
-"""Exact match: the target chooses as if it were alone; a drafted token stands if it is that."""
+"""Exact match: the target chooses without the draft; a drafted token equal to it is accepted."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Match:
         position: int,
         ends: Container[int] = (),
     ) -> Verdict:
-        """Walk down to the child that holds the target's choice, for as long as there is one."""
+        """Walk down to the child that holds the target's choice, while there is one."""
         node, verified = ROOT, 0
         path: list[int] = []
         while True:

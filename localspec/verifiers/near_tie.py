@@ -1,4 +1,4 @@
-"""How close the choice of a token was, in units of logits."""
+"""The distance of a token from being chosen, in units of logits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Choice:
         return self._noise.draw(p, len(self._before), Stream.SAMPLE)
 
     def distance(self, row: Logits, token: int) -> float:
-        """How much every logit must be able to move for ``token`` to be chosen; 0 if it is.
+        """The distance by which every logit must move for ``token`` to be chosen; 0 if it is.
 
         Two moves are tried, since the borders of top-k, top-p and min-p may have to let the token
         in or to shut its rivals out: all others down, or only those that score above it. Found to
@@ -47,7 +47,7 @@ class Choice:
         return np.inf
 
     def _scores(self, row: Logits) -> Probs:
-        """(V,) what the choice maximises, were nothing cut off."""
+        """(V,) what the choice maximises, before top-k, top-p and min-p."""
         if self._greedy:
             return row.astype(np.float64)
         p = self._whole(row, self._before)

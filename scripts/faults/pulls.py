@@ -113,11 +113,11 @@ _ANSWER = b"""{"_id": "1", "id": "org/One-GGUF", "modelId": "org/One-GGUF", "sha
 def pulls(chance: Chance, folder: Path) -> str | None:
     """One pull from a Hub that misbehaves, and one from the same when it is well."""
     from faults.model_files import small_gguf
-    from localspec.models.hub import client, patience
+    from localspec.models.hub import client, retry
 
     fresh(folder)
-    patience.FIRST_WAIT = 0.01  # type: ignore[misc]
-    patience._LONGEST_WAIT = 0.3  # noqa: SLF001
+    retry.FIRST_WAIT = 0.01  # type: ignore[misc]
+    retry._LONGEST_WAIT = 0.3  # noqa: SLF001
     client.READ_TIMEOUT = 2.0  # type: ignore[misc]
     data = small_gguf()
     hub = Hub()

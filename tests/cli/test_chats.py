@@ -149,7 +149,7 @@ def test_an_export_can_be_imported_and_comes_out_the_same(
 
 
 def test_what_cannot_be_meant_is_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert "or --all" in fails(capsys, "export")[1]
+    assert "pass --all" in fails(capsys, "export")[1]
     assert "no chat yet" in fails(capsys, "show", "last")[1]
     assert "no chat 'zz'" in fails(capsys, "rename", "zz", "x")[1]
     assert "at least one letter" in fails(capsys, "rename", "zz", " ")[1]
@@ -216,7 +216,7 @@ def test_a_chat_is_resumed_line_by_line_and_goes_on(
 def test_a_draft_that_is_gone_stops_no_chat(capsys: pytest.CaptureFixture[str]) -> None:
     held = started(model="demo", draft="/gone/draft.gguf")
     assert draft_of(Chat(held)) is None
-    assert "goes on without the draft that it had" in capsys.readouterr().err
+    assert "continues without its draft" in capsys.readouterr().err
     assert draft_of(Chat(replace(held, draft="none"))) == "none"
     assert draft_of(Chat(replace(held, draft=None))) is None
     assert capsys.readouterr().err == ""

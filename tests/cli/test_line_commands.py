@@ -6,7 +6,7 @@ import pytest
 
 from localspec.chats.journal import Journal
 from localspec.cli.line_commands import Leaving, Talk
-from localspec.cli.screen_reader import Spoken
+from localspec.cli.screen_reader import Announcer
 from localspec.core.sampling_params import Sampling
 from localspec.errors import UsageError
 
@@ -35,11 +35,11 @@ def test_a_new_chat_forgets_what_was_said_and_keeps_the_system_prompt(talk: Talk
 
 
 def test_a_chat_that_goes_on_is_named(talk: Talk, capsys: pytest.CaptureFixture[str]) -> None:
-    Spoken().welcome(talk.journal.so_far)
+    Announcer().welcome(talk.journal.so_far)
     assert "Continuing" not in capsys.readouterr().err
     talk.journal.begin("Hello")
     talk.journal.grow("Hi.")
-    Spoken().welcome(talk.journal.so_far)
+    Announcer().welcome(talk.journal.so_far)
     assert "Continuing Hello, 2 messages so far." in capsys.readouterr().err
 
 

@@ -18,7 +18,7 @@ from localspec.core.plan import Budget
 from localspec.core.values import Proposal
 from localspec.drafters.base import Ask, Committed
 from localspec.drafters.lookup.suffix import Suffix
-from localspec.drafters.lookup.suffix_index import SIZES, Match, SuffixIndex
+from localspec.drafters.lookup.suffix_index import SIZES, Occurrence, SuffixIndex
 
 TEXTS = st.lists(st.integers(0, 2), max_size=60)
 
@@ -41,7 +41,7 @@ def test_every_place_is_found_with_its_real_length(text: list[int]) -> None:
     suffixes.follow(text)
     found = suffixes.matches(most=1000)
     lengths = {end: agreement(text, end, suffixes.longest) for end in range(1, len(text))}
-    expected = {Match(end, n) for end, n in lengths.items() if n >= min(SIZES)}
+    expected = {Occurrence(end, n) for end, n in lengths.items() if n >= min(SIZES)}
     assert set(found) == expected
     assert len(found) == len(set(found))
 

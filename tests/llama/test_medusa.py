@@ -103,7 +103,7 @@ def test_the_states_are_those_that_the_output_matrix_is_applied_to(target_file: 
     model.close()
 
 
-def test_what_is_owed_beside_the_widest_draft_is_read_before_it(target_file: Path) -> None:
+def test_what_is_unread_beside_the_widest_draft_is_read_before_it(target_file: Path) -> None:
     """Else the pass would have rows without states, and be wide enough for another kernel."""
     model = Model(target_file)
     context = Context(model, n_ctx=256, threads=1)
@@ -113,7 +113,7 @@ def test_what_is_owed_beside_the_widest_draft_is_read_before_it(target_file: Pat
     target.score([Work(0, 7, no_draft("x"))])
     target.keep(0, [])
     assert features.span(0) == (4, 5)
-    target._owed[0] = [8, 9]
+    target._unread[0] = [8, 9]
     draft = chain_of([10] * (OUTPUTS - 1))
     (scores,) = target.score([Work(0, 10, draft)])
     assert scores.logits.shape[0] == OUTPUTS

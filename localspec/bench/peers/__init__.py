@@ -49,7 +49,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """What a peer answered."""
+    """A peer's answer."""
 
     text: str
     speed: float
@@ -75,7 +75,7 @@ class Mode:
     """A way to run a peer."""
 
     name: str
-    """As in the report: the program and what it drafts with."""
+    """Name in the report: the program and what it drafts with."""
     start: Callable[[Setting], AbstractContextManager[Peer]]
     """Running it is paid for only while it is measured."""
 

@@ -19,7 +19,7 @@ class Filler(Protocol):
 
     @property
     def capacity(self) -> int:
-        """Tokens that one sequence may hold."""
+        """Tokens that fit for one sequence."""
         ...
 
     def inject(self, seq: int, position: int, features: StateRows) -> None:
@@ -37,7 +37,7 @@ class Filler(Protocol):
 
 @dataclass(slots=True)
 class _BlockTokens(HeadTokens):
-    """What is known of one sequence."""
+    """The state of one sequence."""
 
     read: int = 0
     """The target's tokens up to here have their states in the cache."""
@@ -55,15 +55,15 @@ class BlockModel:
     """
 
     def __init__(self, filler: Filler, states: HiddenStates, vocabulary: int) -> None:
-        """``vocabulary`` are the ids that the head can read and the target knows."""
+        """``vocabulary`` is the number of ids that both the head and the target have."""
         self._filler = filler
         self._states = states
         self.vocabulary = vocabulary
-        self._held: dict[int, _BlockTokens] = {}
+        self._sequences: dict[int, _BlockTokens] = {}
 
     @property
     def capacity(self) -> int:
-        """Tokens that one sequence may hold."""
+        """Tokens that fit for one sequence."""
         return self._filler.capacity
 
     def extend(self, work: Sequence[tuple[int, Sequence[int], int]]) -> list[Logits]:
@@ -78,57 +78,57 @@ class BlockModel:
 
     def truncate(self, seq: int, length: int) -> None:
         """Keep the first ``length`` tokens of the sequence."""
-        held = self._held.get(seq)
-        if held is None or length >= len(held.tokens):
+        cached = self._sequences.get(seq)
+        if cached is None or length >= len(cached.tokens):
             return
-        del held.tokens[length:]
-        if length <= held.base:
-            held.block = None
-        if length < held.read:
+        del cached.tokens[length:]
+        if length <= cached.base:
+            cached.block = None
+        if length < cached.read:
             self._filler.truncate(seq, length)
-            held.read = length
+            cached.read = length
 
     def _one(self, seq: int, new: Sequence[int], rows: int) -> Logits:
-        held = self._held.setdefault(seq, _BlockTokens())
-        with held.appended(new, self.capacity):
-            return self._rows(seq, held, rows)
+        cached = self._sequences.setdefault(seq, _BlockTokens())
+        with cached.appended(new, self.capacity):
+            return self._rows(seq, cached, rows)
 
-    def _rows(self, seq: int, held: _BlockTokens, rows: int) -> Logits:
-        tokens = held.tokens
-        end = self._read(seq, held, len(tokens))
+    def _rows(self, seq: int, cached: _BlockTokens, rows: int) -> Logits:
+        tokens = cached.tokens
+        end = self._read(seq, cached, len(tokens))
         if not rows:
             return np.empty((0, self.vocabulary), np.float32)
         begin = len(tokens) - rows - end
-        if begin < 0 or held.read != end:
+        if begin < 0 or cached.read != end:
             raise UnreadyError("the target's states are not at hand")
-        if held.block is None or held.base != end:
+        if cached.block is None or cached.base != end:
             block = self._filler.fill(seq, end, tokens[end])
             # Views are overwritten by the pass for another sequence.
-            held.base, held.block = end, block if len(self._held) == 1 else block.copy()
-        if begin + rows > len(held.block):
+            cached.base, cached.block = end, block if len(self._sequences) == 1 else block.copy()
+        if begin + rows > len(cached.block):
             raise UnreadyError("the block ends before that token")
-        return held.block[begin : begin + rows, : self.vocabulary]
+        return cached.block[begin : begin + rows, : self.vocabulary]
 
-    def _read(self, seq: int, held: _BlockTokens, length: int) -> int:
+    def _read(self, seq: int, cached: _BlockTokens, length: int) -> int:
         """Have the states of what the target has read in the cache; how many tokens that is."""
         first, end = self._states.span(seq)
         end = min(end, length)
         if first >= end:  # none at hand
             return end
-        if held.read < first:  # what came before is gone
+        if cached.read < first:  # earlier states are no longer stored
             self._filler.truncate(seq, 0)
-            held.read = first
-        elif held.read > end:
+            cached.read = first
+        elif cached.read > end:
             self._filler.truncate(seq, end)
-            held.read = end
-        if held.read < end:
-            held.block = None  # the pass overwrites it
+            cached.read = end
+        if cached.read < end:
+            cached.block = None  # the pass overwrites it
             try:
-                self._filler.inject(seq, held.read, self._states.rows(seq, held.read, end))
+                self._filler.inject(seq, cached.read, self._states.rows(seq, cached.read, end))
             except BaseException:
-                self._filler.truncate(seq, held.read)
+                self._filler.truncate(seq, cached.read)
                 raise
-            held.read = end
+            cached.read = end
         return end
 
 

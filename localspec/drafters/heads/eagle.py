@@ -86,20 +86,20 @@ class HeadModel:
 
     Drafted tokens are read with the head's own guess of the target's states. Once the target has
     read them too, they are read again with the right ones (Li et al. 2024, "EAGLE", section 3.1).
-    Where the states of older tokens are gone, its cache begins later: it then knows less of the
-    conversation, and drafts worse, never wrongly.
+    Where the states of older tokens are gone, its cache begins later: it then sees less of the
+    conversation, and fewer of its drafts are accepted.
     """
 
     def __init__(self, reader: PairReader, states: HiddenStates, vocabulary: int) -> None:
-        """``vocabulary`` are the ids that the head can read and the target knows."""
+        """``vocabulary`` is the number of ids that both the head and the target have."""
         self._reader = reader
         self._states = states
         self.vocabulary = vocabulary
-        self._held: dict[int, _PairTokens] = {}
+        self._sequences: dict[int, _PairTokens] = {}
 
     @property
     def capacity(self) -> int:
-        """Tokens that one sequence may hold."""
+        """Tokens that fit for one sequence."""
         return self._reader.capacity
 
     @property
@@ -121,50 +121,50 @@ class HeadModel:
 
     def truncate(self, seq: int, length: int) -> None:
         """Keep the first ``length`` tokens of the sequence."""
-        held = self._held.get(seq)
-        if held is None or length >= len(held.tokens):
+        cached = self._sequences.get(seq)
+        if cached is None or length >= len(cached.tokens):
             return
-        del held.tokens[length:]
-        self._forget(seq, held, length)
+        del cached.tokens[length:]
+        self._forget(seq, cached, length)
 
     # -- reading -------------------------------------------------------------------------------
 
     def _one(self, seq: int, new: Sequence[int], rows: int) -> Logits:
-        held = self._held.setdefault(seq, _PairTokens())
-        length = len(held.tokens)
-        with held.appended(new, self.capacity):
+        cached = self._sequences.setdefault(seq, _PairTokens())
+        length = len(cached.tokens)
+        with cached.appended(new, self.capacity):
             try:
-                logits = self._read(seq, held, rows)
+                logits = self._read(seq, cached, rows)
             except BaseException:
-                self._forget(seq, held, length)
+                self._forget(seq, cached, length)
                 raise
         return logits[:, : self.vocabulary]
 
-    def _read(self, seq: int, held: _PairTokens, rows: int) -> Logits:
-        tokens = held.tokens
+    def _read(self, seq: int, cached: _PairTokens, rows: int) -> Logits:
+        tokens = cached.tokens
         first, end = self._states.span(seq)
-        if first < held.sure <= end:  # what was guessed is known by now
-            self._forget(seq, held, held.sure)
-        begin = max(1, held.read)
-        if begin <= first < end and begin - 1 not in held.own:  # what came before is gone
-            self._forget(seq, held, 0)
+        if first < cached.sure <= end:  # states that were guessed can be replaced by the target's
+            self._forget(seq, cached, cached.sure)
+        begin = max(1, cached.read)
+        if begin <= first < end and begin - 1 not in cached.own:  # earlier states are gone
+            self._forget(seq, cached, 0)
             begin = first + 1
         known = max(begin, min(len(tokens), end + 1))
         if rows == 0:
-            self._with_states(seq, held, begin, known, 0)
+            self._with_states(seq, cached, begin, known, 0)
             return np.empty((0, self.vocabulary), np.float32)
         alone = len(tokens) - known
-        ready = known > begin or begin - 1 in held.own
+        ready = known > begin or begin - 1 in cached.own
         if rows > len(tokens) - begin or (alone and not ready):
             raise UnreadyError("the target's states are not at hand")
         outputs = max(rows - alone, min(alone, 1))
-        found = self._with_states(seq, held, begin, known, outputs)
+        found = self._with_states(seq, cached, begin, known, outputs)
         for j in range(known, len(tokens)):
-            found = [*(part.copy() for part in found), self._alone(seq, held, j)]
+            found = [*(part.copy() for part in found), self._alone(seq, cached, j)]
         return (found[0] if len(found) == 1 else np.concatenate(found))[-rows:]
 
     def _with_states(
-        self, seq: int, held: _PairTokens, begin: int, end: int, outputs: int
+        self, seq: int, cached: _PairTokens, begin: int, end: int, outputs: int
     ) -> list[Logits]:
         """Read the pairs of tokens [begin, end) with the target's states."""
         found: list[Logits] = []
@@ -173,29 +173,29 @@ class HeadModel:
             stop = min(at + step, end)
             states = self._reader.fuse(self._states.rows(seq, at - 1, stop - 1))
             wanted = max(0, min(stop - at, outputs - (end - stop)))
-            here, own = self._reader.extend(seq, at - 1, held.tokens[at:stop], states, wanted)
-            held.read = held.sure = stop
-            held.own = {stop - 1: own[-1].copy()} if wanted else {}
+            here, own = self._reader.extend(seq, at - 1, cached.tokens[at:stop], states, wanted)
+            cached.read = cached.sure = stop
+            cached.own = {stop - 1: own[-1].copy()} if wanted else {}
             if wanted:
                 found = [*(part.copy() for part in found), here]
         return found
 
-    def _alone(self, seq: int, held: _PairTokens, j: int) -> Logits:
+    def _alone(self, seq: int, cached: _PairTokens, j: int) -> Logits:
         """Read the pair of token j with the head's own guess of the state before it."""
-        if self.depth is not None and j - held.sure >= self.depth - 1:
+        if self.depth is not None and j - cached.sure >= self.depth - 1:
             raise UnreadyError("there is no layer for a token so far ahead")
-        logits, own = self._reader.guess(seq, j - 1, held.tokens[j], held.own[j - 1])
-        held.read = j + 1
-        held.own[j] = own[-1].copy()
+        logits, own = self._reader.guess(seq, j - 1, cached.tokens[j], cached.own[j - 1])
+        cached.read = j + 1
+        cached.own[j] = own[-1].copy()
         return logits
 
-    def _forget(self, seq: int, held: _PairTokens, length: int) -> None:
+    def _forget(self, seq: int, cached: _PairTokens, length: int) -> None:
         """Forget the pairs of all tokens but the first ``length``."""
-        if length < held.read:
+        if length < cached.read:
             self._reader.truncate(seq, max(0, length - 1))
-            held.read = length
-        held.sure = min(held.sure, length)
-        held.own = {j: state for j, state in held.own.items() if j < length}
+            cached.read = length
+        cached.sure = min(cached.sure, length)
+        cached.own = {j: state for j, state in cached.own.items() if j < length}
 
 
 class HeadDrafter(ChainDrafter):

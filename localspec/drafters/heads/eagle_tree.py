@@ -45,7 +45,7 @@ class TreeReader(PairReader, Protocol):
 
 
 class GrowingModel(DraftModel, Protocol):
-    """A draft model that reads several continuations of what sequence 0 holds, level by level."""
+    """A draft model that reads several continuations of sequence 0, level by level."""
 
     @property
     def breadth(self) -> int:
@@ -53,7 +53,7 @@ class GrowingModel(DraftModel, Protocol):
         ...
 
     def grow(self, tokens: Sequence[int], above: Sequence[int]) -> Logits:
-        """(n, V) what follows the nodes of the next level of a tree after what sequence 0 holds.
+        """(n, V) what follows the nodes of the next level of a tree after the tokens of sequence 0.
 
         ``above`` are the numbers of their parents among the nodes of the last call; ignored in the
         first one after `prune`. The rows are valid until the next call.
@@ -86,8 +86,8 @@ class HeadTreeModel(HeadModel):
     def grow(self, tokens: Sequence[int], above: Sequence[int]) -> Logits:
         """See `GrowingModel`."""
         if self._level is None:
-            held = self._held[0]
-            root: StateRows = held.own[len(held.tokens) - 1]
+            cached = self._sequences[0]
+            root: StateRows = cached.own[len(cached.tokens) - 1]
             states, above = np.tile(root, (len(tokens), 1)), [0] * len(tokens)
         else:
             states = self._level[list(above)]
@@ -125,7 +125,7 @@ class HeadTreeDrafter(Trees):
         self._head = model
         self._deepest = deepest
         self._root: Logits | None = None
-        """(V,) what follows the text, of the tree in the making."""
+        """(V,) what follows the text, of the tree being built."""
         self._read: list[int] = []
         """Nodes that the head read in the last level."""
 

@@ -1,9 +1,10 @@
 """Medusa: one hidden state of the target, and a head for each of the places that follow.
 
-With N tokens known the target has read all but the pending one, and its state of the last token
-that it read is at hand: the one that the pending token was drawn from. Head 0 guesses the token
-after the pending one, at index N, from it; head i the one at N + i. No head sees what is drafted
-before its place, so q is the same for every node of a depth (but for penalties, which do see it).
+With N tokens in the request the target has read all but the pending one, and its state of the last
+token that it read is stored: the one that the pending token was drawn from. From it head 0 predicts
+the token after the pending one, at index N, and head i the one at N + i. No head sees what is
+drafted before its place, so q is the same for every node of a depth (except for penalties, which do
+depend on the path).
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from localspec.drafters.model.tree_builder import RANKS, TreeBuilder
 from localspec.errors import UnreadyError
 
 _BEHIND = 2
-"""The state that a token is guessed from belongs to the token so many places before it."""
+"""Distance from a token to the token whose state predicts it."""
 
 
 class MedusaHeads(Protocol):
-    """What guesses."""
+    """The heads of a model: each predicts one place."""
 
     @property
     def count(self) -> int:
@@ -48,7 +49,7 @@ class MedusaHeads(Protocol):
 
 @dataclass(slots=True)
 class _Held:
-    """What is known of one sequence."""
+    """The state of one sequence."""
 
     length: int = 0
     """Tokens of it: there is no cache of them."""
@@ -57,7 +58,7 @@ class _Held:
     base: int = 0
     """Index of the token that the first of ``rows`` guesses."""
     rows: Logits | None = None
-    """(places, V) of the draft in the making."""
+    """(places, V) of the draft being built."""
 
 
 class MedusaModel:
@@ -70,7 +71,7 @@ class MedusaModel:
         """``vocabulary`` are the ids that the target has."""
         self._heads = heads
         self._states = states
-        self._held: dict[int, _Held] = {}
+        self._sequences: dict[int, _Held] = {}
         self.count = heads.count
         self.vocabulary = min(vocabulary, heads.vocabulary)
 
@@ -88,19 +89,19 @@ class MedusaModel:
 
     def row(self, seq: int, index: int) -> Logits:
         """(V,) of the token at ``index``: from the state for it where that is at hand, else by the
-        next head of the draft in the making.
+        next head of the draft being built.
 
         Raises:
             UnreadyError: there is neither.
         """
-        held, at = self._of(seq), index - _BEHIND
+        cached, at = self._of(seq), index - _BEHIND
         first, end = self._states.span(seq)
         if first <= at < end:
-            rows = self._heads.guess(self._states.rows(seq, at, at + 1), held.wanted)[:, 0]
-            held.base, held.rows = index, rows if len(self._held) == 1 else rows.copy()
-        if held.rows is None or not 0 <= index - held.base < len(held.rows):
+            rows = self._heads.guess(self._states.rows(seq, at, at + 1), cached.wanted)[:, 0]
+            cached.base, cached.rows = index, rows if len(self._sequences) == 1 else rows.copy()
+        if cached.rows is None or not 0 <= index - cached.base < len(cached.rows):
             raise UnreadyError("the target's states are not at hand")
-        found: Logits = held.rows[index - held.base, : self.vocabulary]
+        found: Logits = cached.rows[index - cached.base, : self.vocabulary]
         return found
 
     def extend(self, work: Sequence[tuple[int, Sequence[int], int]]) -> list[Logits]:
@@ -120,17 +121,17 @@ class MedusaModel:
 
     def truncate(self, seq: int, length: int) -> None:
         """Keep the first ``length`` tokens of the sequence."""
-        held = self._held.get(seq)
-        if held is None or length >= held.length:
+        cached = self._sequences.get(seq)
+        if cached is None or length >= cached.length:
             return
-        held.length = length
-        if length < held.base:  # what it was guessed after is not there any more
-            held.rows = None
+        cached.length = length
+        if length < cached.base:  # what it was guessed after is not there any more
+            cached.rows = None
         if length == 0:
-            del self._held[seq]
+            del self._sequences[seq]
 
     def _of(self, seq: int) -> _Held:
-        return self._held.setdefault(seq, _Held())
+        return self._sequences.setdefault(seq, _Held())
 
     def _known(self, seq: int, index: int, rows: int) -> Logits:
         """(rows, V) of the tokens up to ``index``, each by head 0."""
@@ -180,7 +181,7 @@ class MedusaDrafter(Trees):
         super().__init__(MedusaChains(model, favoured, name), model.vocabulary, favoured, name)
         self._heads = model
         self._q: list[Distribution] = []
-        """The q of each head for the tree in the making, before anything is drafted."""
+        """The q of each head for the tree being built, before anything is drafted."""
 
     def _depth(self, ask: Ask) -> int:
         return min(super()._depth(ask), self._heads.count)

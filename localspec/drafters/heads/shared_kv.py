@@ -19,7 +19,7 @@ class Guesser(Protocol):
 
     @property
     def capacity(self) -> int:
-        """Tokens that one sequence may hold."""
+        """Tokens that fit for one sequence."""
         ...
 
     def length(self, seq: int) -> int:
@@ -36,7 +36,7 @@ class _SharedTokens(HeadTokens):
     """Tokens of one sequence, and the states guessed for those that the target has not read."""
 
     begin: int = 0
-    """Of the guesses: the tokens that the target had read."""
+    """Tokens that the target had read when `own` was guessed."""
     own: list[StateRows] = field(default_factory=list)
 
 
@@ -45,10 +45,10 @@ class _Guesses:
     """Tokens of one sequence that are to be computed, one a pass."""
 
     seq: int
-    held: _SharedTokens
+    cached: _SharedTokens
     todo: Sequence[int]
     state: StateRows
-    """Of the token before."""
+    """State of the token before."""
     rows: int
     found: list[Logits] = field(default_factory=list)
 
@@ -61,15 +61,15 @@ class SharedModel:
     """
 
     def __init__(self, reader: Guesser, states: HiddenStates, vocabulary: int) -> None:
-        """``vocabulary`` are the ids that the head can read and the target knows."""
+        """``vocabulary`` is the number of ids that both the head and the target have."""
         self._reader = reader
         self._states = states
         self.vocabulary = vocabulary
-        self._held: dict[int, _SharedTokens] = {}
+        self._sequences: dict[int, _SharedTokens] = {}
 
     @property
     def capacity(self) -> int:
-        """Tokens that one sequence may hold."""
+        """Tokens that fit for one sequence."""
         return self._reader.capacity
 
     def extend(self, work: Sequence[tuple[int, Sequence[int], int]]) -> list[Logits]:
@@ -85,37 +85,37 @@ class SharedModel:
             while active := [chain for chain in chains if chain.todo]:
                 self._step(active)
         except BaseException:
-            for chain in chains:  # guesses of tokens that are not held
-                del chain.held.own[max(0, len(chain.held.tokens) - chain.held.begin) :]
+            for chain in chains:  # drop guesses of tokens that were not appended
+                del chain.cached.own[max(0, len(chain.cached.tokens) - chain.cached.begin) :]
             raise
         for chain, (_, new, _) in zip(chains, work, strict=True):
-            chain.held.tokens += new
+            chain.cached.tokens += new
         return [self._last(chain) for chain in chains]
 
     def truncate(self, seq: int, length: int) -> None:
         """Keep the first ``length`` tokens of the sequence."""
-        held = self._held.get(seq)
-        if held is not None:
-            del held.tokens[length:]
-            del held.own[max(0, length - held.begin) :]
+        cached = self._sequences.get(seq)
+        if cached is not None:
+            del cached.tokens[length:]
+            del cached.own[max(0, length - cached.begin) :]
 
     def _guesses(self, seq: int, new: Sequence[int], rows: int) -> _Guesses:
-        held = self._held.setdefault(seq, _SharedTokens())
-        length = len(held.tokens) + len(new)
+        cached = self._sequences.setdefault(seq, _SharedTokens())
+        length = len(cached.tokens) + len(new)
         if length > self.capacity:
             raise ContextFullError("the head's context is full")
         nothing = np.empty(0, np.float32)
         if rows == 0:
-            return _Guesses(seq, held, (), nothing, 0)
+            return _Guesses(seq, cached, (), nothing, 0)
         first, end = self._states.span(seq)
-        if held.begin != end:
-            held.begin, held.own = end, []
-        begin = end + len(held.own)
+        if cached.begin != end:
+            cached.begin, cached.own = end, []
+        begin = end + len(cached.own)
         if not first < end or rows > length - begin or self._reader.length(seq) != end:
             raise UnreadyError("the target's states are not at hand")
-        state = held.own[-1] if held.own else self._states.rows(seq, end - 1, end)[0]
-        missing = [*held.tokens[begin:], *new[max(0, begin - len(held.tokens)) :]]
-        return _Guesses(seq, held, missing, state, rows)
+        state = cached.own[-1] if cached.own else self._states.rows(seq, end - 1, end)[0]
+        missing = [*cached.tokens[begin:], *new[max(0, begin - len(cached.tokens)) :]]
+        return _Guesses(seq, cached, missing, state, rows)
 
     def _step(self, active: list[_Guesses]) -> None:
         """One pass over the next token of each."""
@@ -126,7 +126,7 @@ class SharedModel:
             if len(chain.todo) <= chain.rows:
                 chain.found.append(row)
             chain.state = state.copy()
-            chain.held.own.append(chain.state)
+            chain.cached.own.append(chain.state)
             chain.todo = chain.todo[1:]
 
     def _last(self, chain: _Guesses) -> Logits:

@@ -1,1 +1,1 @@
-"""Drafters that copy from text already known."""
+"""Drafters that copy from the text so far."""

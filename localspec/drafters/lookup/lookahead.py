@@ -7,8 +7,8 @@ wrote; they go into a pool, and those that begin with the pending token are draf
 
 Both branches are paths of one draft tree. The window's level 0 is a chain after the pending token;
 at each of its places hangs a column of the D - 1 tokens that this place went through later. The
-logits after a column's last token are its next guess. The window is judged like every other draft,
-so a guess that comes true at once is accepted.
+logits after a column's last token are its next guess. The window is verified like every other
+draft, so a correct guess is accepted at once.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _CANDIDATES = 0.4
 """Share of the leaves that are n-grams from the pool: the paper has as many as columns, and ends
 them as soon as they miss; here they share their beginnings."""
 _PRIOR = (1.0, 2.0)
-"""(Stood, judged) of a level before anything was seen."""
+"""(Accepted, judged) tokens of a level before any was judged."""
 _DECAY = 0.95
 
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """How a budget is spent."""
+    """The dimensions of window and pool."""
 
     depth: int
     """D: tokens of an n-gram after its first, and levels of the window."""
@@ -74,7 +74,7 @@ class _Trie:
 
 @dataclass(slots=True)
 class _Waiting:
-    """A draft that waits for its verdict."""
+    """A draft to be compared with the emitted tokens."""
 
     draft: Draft | None
     trie: _Trie
@@ -85,7 +85,7 @@ class _Waiting:
 
 @dataclass(slots=True)
 class _Text:
-    """What is known of one request."""
+    """The state of one request."""
 
     of: Sequence[int]
     pool: NgramPool = field(default_factory=NgramPool)
@@ -106,7 +106,7 @@ class Lookahead(Drafter):
 
     def __init__(self) -> None:
         self._texts: dict[int, _Text] = {}
-        self._stood = np.full(_DEEPEST, _PRIOR[0])
+        self._accepted = np.full(_DEEPEST, _PRIOR[0])
         self._judged = np.full(_DEEPEST, _PRIOR[1])
 
     def propose(self, asks: Sequence[Ask]) -> list[Draft]:
@@ -160,7 +160,7 @@ class Lookahead(Drafter):
             ends.append(trie.add(window[1:, column].tolist(), trunk))
         confidences: list[float] = []
         for level in range(shape.depth):
-            confidences.append(float(self._stood[level] / self._judged[level]))
+            confidences.append(float(self._accepted[level] / self._judged[level]))
             if not ask.pace.more(confidences):
                 break
         else:
@@ -175,19 +175,19 @@ class Lookahead(Drafter):
             )
             text.waiting = _Waiting(draft, trie, ends, confidences)
             return draft
-        # All or nothing: half a window teaches nothing. What was refused is judged all the same.
+        # Half a window is useless, so it is refused as a whole; that too brings evidence.
         text.waiting = _Waiting(None, trie, ends, confidences)
         return no_draft(self.name, time.perf_counter() - start, len(confidences))
 
     def _judge(self, waiting: _Waiting, news: Committed) -> list[Evidence]:
-        """Whether each level held the token that was emitted there."""
+        """Evidence on each level: whether it contains the emitted token."""
         found: list[Evidence] = []
         node = ROOT
         for level, confidence in enumerate(waiting.confidences[: len(news.new_tokens)]):
             below = waiting.trie.child(node, news.new_tokens[level])
-            stood = below is not None
-            found.append(Evidence(news.seq, self.name, level, confidence, stood))
-            self._stood[level] = _DECAY * self._stood[level] + stood
+            accepted = below is not None
+            found.append(Evidence(news.seq, self.name, level, confidence, accepted))
+            self._accepted[level] = _DECAY * self._accepted[level] + accepted
             self._judged[level] = _DECAY * self._judged[level] + 1
             if below is None:
                 break
@@ -226,7 +226,7 @@ def _fitted(window: NDArray[np.int32], shape: _Shape, tokens: Sequence[int]) -> 
 
 
 def _advance(text: _Text, ends: Sequence[int], logits: Logits, emitted: int) -> None:
-    """Take the columns' n-grams into the pool, and go on one level and ``emitted`` places."""
+    """Take the columns' n-grams into the pool, and advance one level and ``emitted`` places."""
     window = text.window
     guesses = np.array([np.argmax(logits[1 + end]) for end in ends], np.int32)
     for column, guess in enumerate(guesses.tolist()):

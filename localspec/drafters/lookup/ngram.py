@@ -15,14 +15,14 @@ _LONGEST = 32
 
 
 class _Index:
-    """Where each n-gram of a growing token list was last seen. Constant work a token."""
+    """The last place of each n-gram of a growing token list. Constant work per token."""
 
     __slots__ = ("_ends", "_max", "_min", "indexed", "of")
 
     def __init__(self, of: Sequence[int], min_match: int, max_match: int) -> None:
         self.of = of
         self.indexed = 0
-        """Tokens whose n-grams are in: all but the last, which is what we look up."""
+        """Tokens whose n-grams are indexed: all but the last, which is looked up."""
         self._min, self._max = min_match, max_match
         self._ends: dict[tuple[int, ...], int] = {}
 
@@ -34,17 +34,18 @@ class _Index:
         self.indexed = max(self.indexed, len(self.of) - 1)
 
     def match(self) -> tuple[int, int]:
-        """(End of the last occurrence of the longest known suffix, how long the match really is).
+        """(End of the last occurrence of the longest indexed suffix, full length of the match).
 
         (0, 0) where there is none.
         """
-        of, known = self.of, len(self.of)
-        for shortest in range(min(self._max, known), self._min - 1, -1):
-            n, end = shortest, self._ends.get(tuple(of[known - shortest :]))
+        of, n_tokens = self.of, len(self.of)
+        for shortest in range(min(self._max, n_tokens), self._min - 1, -1):
+            n, end = shortest, self._ends.get(tuple(of[n_tokens - shortest :]))
             if end is not None:
                 length = n
                 while (
-                    length < min(end, _LONGEST) and of[end - length - 1] == of[known - length - 1]
+                    length < min(end, _LONGEST)
+                    and of[end - length - 1] == of[n_tokens - length - 1]
                 ):
                     length += 1
                 return end, length
@@ -52,7 +53,7 @@ class _Index:
 
 
 def _confidence(length: int) -> float:
-    """That the next token of a match of this length stands, uncalibrated."""
+    """Uncalibrated confidence in the next token of a match of this length."""
     return length / (length + 1.5)
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import OrderedDict
 
 Gram = tuple[int, ...]
-"""What followed the first token."""
+"""The tokens after the first one."""
 
 
 class NgramPool:
-    """Of one text. Holds at most ``tokens`` first tokens times ``each`` continuations."""
+    """The n-grams of one text: at most ``tokens`` first tokens times ``each`` continuations."""
 
     def __init__(self, tokens: int = 2048, each: int = 16) -> None:
         self._most_tokens = tokens
@@ -21,7 +21,7 @@ class NgramPool:
         return sum(len(grams) for grams in self._grams.values())
 
     def add(self, token: int, gram: Gram) -> None:
-        """Note that ``gram`` may follow ``token``; a known one becomes the newest."""
+        """Add ``gram`` after ``token``, or make it the newest."""
         grams = self._grams.setdefault(token, [])
         if gram in grams:
             grams.remove(gram)

@@ -17,9 +17,9 @@ _PLACES = 12
 _BORDER = -1
 """Between earlier texts; no token."""
 _POWER = 3
-"""Of a match's length, for its weight."""
+"""Exponent of a match's length in its weight."""
 _DOUBT = 1.5
-"""A match of this length stands as often as not."""
+"""Length of a match with confidence 1/2."""
 
 
 @dataclass(slots=True)
@@ -33,12 +33,13 @@ class _Vote:
 
 
 class Suffix(Drafter):
-    """Drafts from everything the conversation has said (Oliaro et al. 2024, "SuffixDecoding").
+    """Drafts from the whole conversation (Oliaro et al. 2024, "SuffixDecoding").
 
     All places where the text's end was before vote for the next token, a place by the cube of the
-    length that agrees there; those outvoted fall silent. In a tie the earliest place decides: it is
-    the original, later ones are edits of it. How sure the vote was, and how long the longest match,
-    is the confidence; so a long quotation is drafted far, a doubtful match not.
+    length that agrees there; those outvoted are dropped. In a tie the earliest place decides: it is
+    the original, later ones are edits of it. The confidence is the share of the
+    vote times a function of the longest match, so a long quotation is drafted far, a doubtful match
+    not.
     """
 
     name = "suffix"
@@ -79,7 +80,7 @@ class Suffix(Drafter):
         confidences: list[float] = []
         refused: list[int] = []
         while len(tokens) < k:
-            votes = [v for v in votes if _said(v.at, text.text, tokens) != _BORDER]
+            votes = [v for v in votes if _token_at(v.at, text.text, tokens) != _BORDER]
             if not votes:
                 break
             token, confidence = _count(votes, text.text, tokens)
@@ -120,12 +121,12 @@ class Suffix(Drafter):
 def _count(
     votes: Sequence[_Vote], text: Sequence[int], drafted: Sequence[int]
 ) -> tuple[int, float]:
-    """(The token with most votes, how sure that is in [0, 1))."""
+    """(The token with most votes, its confidence in [0, 1))."""
     weights: dict[int, int] = {}
     earliest: dict[int, int] = {}
     longest = 0
     for vote in votes:
-        token = _said(vote.at, text, drafted)
+        token = _token_at(vote.at, text, drafted)
         weights[token] = weights.get(token, 0) + vote.length**_POWER
         earliest[token] = min(earliest.get(token, vote.at), vote.at)
         longest = max(longest, vote.length)
@@ -140,12 +141,12 @@ def _agreeing(
     return [
         _Vote(vote.at + 1, vote.length + 1)
         for vote in votes
-        if _said(vote.at, text, drafted) == token
+        if _token_at(vote.at, text, drafted) == token
     ]
 
 
-def _said(at: int, text: Sequence[int], drafted: Sequence[int]) -> int:
-    """The token at a place; beyond the end the text goes on with what is drafted."""
+def _token_at(at: int, text: Sequence[int], drafted: Sequence[int]) -> int:
+    """The token at a place; beyond the end of the text the draft follows."""
     return text[at] if at < len(text) else drafted[at - len(text)]
 
 

@@ -1,6 +1,6 @@
-"""Where the end of a growing text was before: an index of its suffixes.
+"""An index of the suffixes of a growing text: finds earlier occurrences of its end.
 
-A chain of positions for each gram of a few sizes: `last` knows the latest place of a gram, `before`
+A chain of positions for each gram of a few sizes: `last` is the latest place of a gram, `before`
 the place before each place. A token is taken in at constant cost, and taken back at the same cost,
 so a text that shares its beginning with the one before is not indexed again. Real match lengths are
 measured on the text itself, so an accident of hashing costs a comparison and nothing else.
@@ -20,17 +20,17 @@ _NOWHERE = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class Occurrence:
     """A place where the last tokens of the text were before."""
 
     end: int
-    """Of the occurrence: what followed starts here."""
+    """End of the occurrence: its continuation starts here."""
     length: int
     """Tokens that agree, up to `SuffixIndex.longest`."""
 
 
 class SuffixIndex:
-    """Of one text; memory is bounded by its length, about 300 bytes a token."""
+    """The suffixes of one text; about 300 bytes of memory per token."""
 
     __slots__ = ("_base", "_before", "_last", "_of", "longest", "text")
 
@@ -85,12 +85,12 @@ class SuffixIndex:
                         last[gram] = before
             text.pop()
 
-    def matches(self, most: int) -> list[Match]:
+    def matches(self, most: int) -> list[Occurrence]:
         """At most ``most`` places, the latest of the largest grams; each once, in that order.
 
         The first gram size that is found anywhere decides; smaller grams fill up what is left.
         """
-        found: dict[int, Match] = {}
+        found: dict[int, Occurrence] = {}
         for n in SIZES:
             for end in self._places(n):
                 if len(found) >= most:
@@ -98,7 +98,7 @@ class SuffixIndex:
                 if end not in found:
                     length = self._length(end)
                     if length >= n:
-                        found[end] = Match(end, length)
+                        found[end] = Occurrence(end, length)
         return list(found.values())
 
     def _places(self, n: int) -> Iterator[int]:
@@ -111,9 +111,9 @@ class SuffixIndex:
             at = self._before[n][at - n]
 
     def _length(self, end: int) -> int:
-        """How many tokens before ``end`` are those at the end of the text."""
-        text, known = self.text, len(self.text)
+        """The number of tokens before ``end`` that equal those at the end of the text."""
+        text, n_tokens = self.text, len(self.text)
         length, most = 0, min(end, self.longest)
-        while length < most and text[end - 1 - length] == text[known - 1 - length]:
+        while length < most and text[end - 1 - length] == text[n_tokens - 1 - length]:
             length += 1
         return length

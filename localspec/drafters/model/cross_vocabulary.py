@@ -1,8 +1,8 @@
 """A draft model of another vocabulary, as if it had the target's.
 
-What it reads is translated token by token; what it says is restricted to the tokens that both
+Its input is translated token by token; its output is restricted to the tokens that both
 vocabularies have. The distribution that a token is drawn from is then q over these tokens alone,
-normalised, and that is the q which a verifier is told of: so both verifiers stay exact (token-level
+normalised, which is the q that the verifier receives, so both verifiers stay exact (token-level
 intersection, TLI, of Timor et al. 2025, "Accelerating LLM inference with lossless speculative
 decoding algorithms for heterogeneous vocabularies").
 """
@@ -38,7 +38,7 @@ class Translation(Protocol):
 
     @property
     def start(self) -> tuple[int, ...]:
-        """What the draft reads before any text."""
+        """The draft's tokens before any text."""
         ...
 
     def read(self, token: int) -> tuple[int, ...]:
@@ -61,7 +61,7 @@ class TranslatedModel:
 
     @property
     def capacity(self) -> int:
-        """Tokens that one sequence may hold; of text that needs more of the draft's, fewer."""
+        """Tokens that fit for one sequence; fewer where the draft's text has more tokens."""
         return self._model.capacity
 
     def extend(self, work: Sequence[tuple[int, Sequence[int], int]]) -> list[Logits]:
@@ -78,14 +78,14 @@ class TranslatedModel:
                     for part, (seq, _, rows) in zip(parts, work, strict=True)
                 ]
             )
-            said = self._said(found)
+            rows_out = self._over_target(found)
         else:
-            said = self._piecemeal(work, parts)
+            rows_out = self._piecemeal(work, parts)
         for part, (seq, _, _) in zip(parts, work, strict=True):
             ends = self._ends.setdefault(seq, [])
             at = ends[-1] if ends else 0
             ends += (at + np.cumsum([len(ids) for ids in part])).tolist()
-        return said
+        return rows_out
 
     def truncate(self, seq: int, length: int) -> None:
         """Keep the first ``length`` tokens of the target's."""
@@ -105,7 +105,7 @@ class TranslatedModel:
         work: Sequence[tuple[int, Sequence[int], int]],
         parts: Sequence[list[tuple[int, ...]]],
     ) -> list[Logits]:
-        """Where one of the rows asked for follows a token that the draft spells with several."""
+        """For work in which a requested row follows a token that is several tokens of the draft."""
         found: list[Logits] = []
         try:
             for part, (seq, _, rows) in zip(parts, work, strict=True):
@@ -119,19 +119,19 @@ class TranslatedModel:
                 ends = self._ends.get(seq)
                 self._model.truncate(seq, ends[-1] if ends else 0)
             raise
-        return self._said(found)
+        return self._over_target(found)
 
-    def _said(self, found: Sequence[Logits]) -> list[Logits]:
+    def _over_target(self, found: Sequence[Logits]) -> list[Logits]:
         total = sum(map(len, found))
         if total > len(self._rows):
             self._rows = np.full((total, self.vocabulary), -np.inf, np.float32)
-        said, at = [], 0
+        rows_out, at = [], 0
         for rows in found:
             here = self._rows[at : at + len(rows)]
             here[:, self._translation.targets] = rows[:, self._translation.drafts]
-            said.append(here)
+            rows_out.append(here)
             at += len(rows)
-        return said
+        return rows_out
 
 
 def _one_each(part: list[tuple[int, ...]], rows: int) -> bool:

@@ -100,7 +100,7 @@ class TokenChooser:
     def likely(self, q: Distribution, ask: Ask, position: int) -> int:
         """The token that would have been drafted for ``position``.
 
-        For SAMPLED a coupled draw stands for it: two independent draws agree far less often than
+        For SAMPLED a coupled draw takes its place: two independent draws agree far less often than
         rejection sampling accepts.
         """
         if self.proposal(ask.processor.sampling) is Proposal.DETERMINISTIC:
@@ -140,7 +140,7 @@ def sharpened(q: Distribution, exponent: float) -> Distribution:
     if exponent == 1.0 or q.certain:
         return q
     probs = (q.probs / q.probs.max()) ** exponent
-    keep = probs > 0.0  # a support holds no zeros
+    keep = probs > 0.0  # a support has no zeros
     probs = probs[keep]
     return Distribution(q.ids[keep], probs / probs.sum())
 

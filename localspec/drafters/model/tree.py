@@ -28,7 +28,7 @@ class TreeModel(Protocol):
 
     @property
     def capacity(self) -> int:
-        """Tokens that one sequence may hold."""
+        """Tokens that fit for one sequence."""
         ...
 
     @property

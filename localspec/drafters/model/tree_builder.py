@@ -91,12 +91,12 @@ class TreeBuilder:
         return [*range(first, len(self.tokens))]
 
     def draft(self, source: str, seconds: float = 0.0) -> Draft:
-        known = self.proposal is Proposal.WITHOUT_REPLACEMENT
+        drawn = self.proposal is Proposal.WITHOUT_REPLACEMENT
         return Draft(
             np.array(self.tokens, np.int32),
             np.array(self.parents, np.int32),
             self.proposal,
-            tuple(self.q) if known else None,
+            tuple(self.q) if drawn else None,
             source,
             seconds,
             len(self.confidences),

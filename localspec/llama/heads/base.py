@@ -1,4 +1,4 @@
-"""Heads that llama.cpp computes: layers that read a token beside a hidden state of the target.
+"""Heads that llama.cpp computes: layers that read a token and a hidden state of the target.
 
 Both kinds are contexts with a KV cache of one layer. At position i they read the token at i + 1 and
 the target's state of the token at i, and guess the token at i + 2.
@@ -46,7 +46,7 @@ class Head(Context):
     ) -> None:
         """``target`` lends what the head's own file lacks; it must be closed after this.
 
-        With ``branches``, trees with so many pairs at one position beyond the first can `grow` on
+        With ``branches``, trees with that many pairs at one position beyond the first can `grow` on
         sequence 0; ``n_seq`` is then 1.
 
         Raises:
@@ -65,7 +65,7 @@ class Head(Context):
             kv_type=kv_type,
             stop=stop,
         )
-        self._limbs = TreeSequences(self._memory, self.branches)
+        self._tree_sequences = TreeSequences(self._memory, self.branches)
         self.width = self._width()
         """Numbers of a state that a pair is made of."""
         self._batch = Batch(self.n_batch, states=self.width)
@@ -79,7 +79,7 @@ class Head(Context):
 
     @property
     def _all_states(self) -> bool:
-        """Whether the states of all rows can be had beside the logits of some."""
+        """Whether the states of all rows can be had together with the logits of some."""
         return False
 
     def _width(self) -> int:
@@ -92,7 +92,7 @@ class Head(Context):
     def forward(
         self, work: Sequence[tuple[int, Tokens, int]], *, states: bool = False
     ) -> list[Logits]:
-        """As a context's, with states of zeros: for measuring what a pass costs."""
+        """`Context.forward` with states of zeros, for measuring what a pass costs."""
         del states
         return [
             self.extend(
@@ -174,7 +174,7 @@ class Head(Context):
         return np.ctypeslib.as_array(self._calls.get_nextn(self.handle), (rows, self.width))
 
     def grow(self, tokens: Tokens, states: Rows, above: Sequence[int]) -> tuple[Logits, Rows]:
-        """Append a level of a tree to sequence 0: pairs beside each other, at one position.
+        """Append a level of a tree to sequence 0: several pairs at one position.
 
         ``above`` are the numbers of those pairs of the level before that they follow; of the first
         level all follow the sequence's last pair, number 0. Returns (n, V) and (n, width) views as
@@ -185,14 +185,14 @@ class Head(Context):
         """
         n, batch, base = len(tokens), self._batch, self._lengths[0]
         if not n <= 1 + self.branches:
-            raise DecodeError(f"{n} pairs beside each other; this head takes {1 + self.branches}")
-        if base + self._limbs.depth >= self.capacity:
+            raise DecodeError(f"{n} pairs at one position; this head takes {1 + self.branches}")
+        if base + self._tree_sequences.depth >= self.capacity:
             raise ContextFullError("the head's context is full")
         for branch in range(n - 1):
             self._branches.share(branch, base)
         batch.tokens[:n], batch.states[:n] = tokens, states
-        batch.positions[:n] = base + self._limbs.depth
-        batch.seqs[:n, 0], batch.seq_counts[:n] = self._limbs.sprout(base, above), 1
+        batch.positions[:n] = base + self._tree_sequences.depth
+        batch.seqs[:n, 0], batch.seq_counts[:n] = self._tree_sequences.sprout(base, above), 1
         batch.outputs[:n] = 1
         try:
             self._decode(n, n)
@@ -203,7 +203,7 @@ class Head(Context):
 
     def prune(self) -> None:
         """Forget the tree, if there is one."""
-        self._limbs.cut(self._lengths[0])
+        self._tree_sequences.cut(self._lengths[0])
 
 
 __all__ = ["Head"]

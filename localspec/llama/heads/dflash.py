@@ -42,7 +42,7 @@ class Blocks(Head):
         c_api.llama_set_causal_attn(self.handle, facts.get("dflash.attention.causal") == "true")
         several = c_api.llama_model_rope_type(model.handle) in _SEVERAL_DIMENSIONS
         self._dimensions = 4 if several else 1
-        """Of a position: drafts for targets that also see images have those of images."""
+        """Numbers of a position: drafts for targets that see images have four."""
         self._batch = Batch(self.n_batch)
         self._features: Batch | None = None
 

@@ -1,4 +1,4 @@
-"""The calls of ggml that compute small graphs of our own, beside llama.cpp's.
+"""The calls of ggml that compute small graphs of our own, next to llama.cpp's.
 
 llama-cpp-python ships the libraries without bindings for these. They are looked up once, here; a
 build that lacks one of them has none.
@@ -102,7 +102,7 @@ def _libraries() -> tuple[Any, ...]:
 
 
 def set_threads(device: Any, backend: Any, threads: int) -> None:
-    """Compute on so many threads, where the device has such a setting."""
+    """Compute on ``n`` threads, where the device has such a setting."""
     ggml = calls()
     assert ggml is not None  # there is a backend
     address = ggml.backend_reg_get_proc_address(

@@ -44,7 +44,7 @@ class Tap(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LayerInputs:
-    """What enters some layers, side by side, as EAGLE-3 reads it (Li et al. 2025, section 3.1)."""
+    """Inputs of some layers, concatenated, for EAGLE-3 (Li et al. 2025, section 3.1)."""
 
     layers: tuple[int, ...]
     n_embd: int
@@ -68,14 +68,14 @@ class LayerInputs:
 
 @dataclass(frozen=True, slots=True)
 class NextStates:
-    """What the target's own layer for multi-token prediction continues from."""
+    """The states that the target's own layer for multi-token prediction continues from."""
 
     n_embd: int
     of_outputs: ClassVar[bool] = False
 
     @property
     def width(self) -> int:
-        """Of the residual stream."""
+        """``width`` is that of the residual stream."""
         return self.n_embd
 
     def open(self, context: Any) -> None:
@@ -90,14 +90,14 @@ class NextStates:
 
 @dataclass(frozen=True, slots=True)
 class FinalStates:
-    """What the output matrix is applied to, as Medusa's heads read it (Cai et al. 2024)."""
+    """The input of the output matrix, as Medusa's heads read it (Cai et al. 2024)."""
 
     n_embd: int
     of_outputs: ClassVar[bool] = True
 
     @property
     def width(self) -> int:
-        """Of the residual stream."""
+        """``width`` is that of the residual stream."""
         return self.n_embd
 
     def open(self, context: Any) -> None:
@@ -122,7 +122,7 @@ class _Stored:
     """Position of the first row."""
     buffer: Rows
     start: int = 0
-    """Of the rows in the buffer."""
+    """Positions of the rows in the buffer."""
     count: int = 0
 
     @property
@@ -172,7 +172,7 @@ class Features:
                 del self._stored[seq]
 
     def select(self, seq: int, position: int, nodes: Sequence[int]) -> None:
-        """Of the rows from ``position`` on keep those with these numbers, in this order."""
+        """Keep the rows with these numbers, counted from ``position`` on, in this order."""
         stored = self._stored.get(seq)
         if stored is not None and 0 <= position - stored.first < stored.count:
             at = position - stored.first

@@ -1,4 +1,4 @@
-"""Medusa's heads (Cai et al. 2024, section 2.1.1), computed by ggml beside the target.
+"""Medusa's heads (Cai et al. 2024, section 2.1.1), computed by ggml next to the target.
 
 Each head is one or more residual blocks on the target's final hidden state x,
 y = x + silu(W x + b), and an output matrix H: logits = H y. Head k, from 0, guesses the token k + 2
@@ -20,7 +20,7 @@ from localspec.errors import DecodeError, LocalspecError, OutOfMemoryError, Unsu
 from localspec.llama import library
 from localspec.llama.heads import ggml as bindings
 from localspec.llama.heads.hidden_states import Rows
-from localspec.llama.heads.medusa_weights import Parts, parts
+from localspec.llama.heads.medusa_weights import MedusaWeights, parts
 from localspec.llama.heads.tensors import Matrix, Weight
 from localspec.models.gguf.ggml_types import type_name
 from localspec.models.gguf.model_file import ModelFile
@@ -55,7 +55,7 @@ class Medusa(Protocol):
 class Reckoned:
     """Heads computed by numpy: where ggml's calls are missing, and to compare with."""
 
-    def __init__(self, made_of: Parts) -> None:
+    def __init__(self, made_of: MedusaWeights) -> None:
         """Raises UnsupportedModelError for types that need ggml."""
         numbers = {w.name: w.numbers() for w in made_of.weights}
         self._blocks = [[(numbers[w.name], numbers[b.name]) for w, b in h] for h in made_of.blocks]
@@ -78,7 +78,7 @@ class Reckoned:
 
 @dataclass(frozen=True, slots=True)
 class _Graph:
-    """A computation for so many states and heads, and where its numbers are."""
+    """A graph for a number of states and heads, and where its inputs and outputs are."""
 
     context: Any
     graph: Any
@@ -92,7 +92,7 @@ class _Graph:
 class Computed:
     """Heads computed by ggml on one device, their weights as they are in the file."""
 
-    def __init__(self, made_of: Parts, *, on_gpu: bool, threads: int) -> None:
+    def __init__(self, made_of: MedusaWeights, *, on_gpu: bool, threads: int) -> None:
         """The call of ggml must be there; ``threads`` are those of a CPU.
 
         Raises:
@@ -130,7 +130,7 @@ class Computed:
 
     @property
     def device(self) -> str:
-        """As ggml calls it."""
+        """The callback of ggml."""
         return str(self._ggml.backend_dev_name(self._device).decode("utf-8", "replace"))
 
     def guess(self, states: Rows, heads: int) -> Logits:
@@ -229,8 +229,8 @@ class Computed:
         results = []
         for output, group in _runs(made_of.outputs[:heads]):
             hidden = [self._hidden(context, states, k) for k in group]
-            beside = functools.reduce(lambda a, b: ggml.concat(context, a, b, 1), hidden)
-            result = ggml.mul_mat(context, self._tensors[output.name], beside)
+            joined = functools.reduce(lambda a, b: ggml.concat(context, a, b, 1), hidden)
+            result = ggml.mul_mat(context, self._tensors[output.name], joined)
             ggml.set_output(result)
             results.append(result)
         graph = ggml.new_graph(context)

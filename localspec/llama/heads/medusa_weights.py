@@ -10,17 +10,17 @@ from localspec.models.gguf.model_file import ModelFile
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
-    """What the heads are made of."""
+class MedusaWeights:
+    """The weights of the heads."""
 
     blocks: tuple[tuple[tuple[Weight, Weight], ...], ...]
-    """Of every head: matrix and bias of each of its residual blocks."""
+    """For every head, matrix and bias of each of its residual blocks."""
     outputs: tuple[Weight, ...]
     """H of every head; one and the same object where heads share it."""
 
     @property
     def width(self) -> int:
-        """Of a hidden state."""
+        """Width of a hidden state."""
         return self.outputs[0].shape[0]
 
     @property
@@ -35,8 +35,8 @@ class Parts:
         return tuple((found | {w.name: w for w in self.outputs}).values())
 
 
-def parts(head: ModelFile, target: ModelFile) -> Parts:
-    """Of a file that was checked for this target, see `localspec.models.compat.heads`.
+def parts(head: ModelFile, target: ModelFile) -> MedusaWeights:
+    """The weights in a file that was checked for this target, see `localspec.models.compat.heads`.
 
     Raises:
         ModelNotFoundError, ModelFileError: a file is not there, damaged or cut short.
@@ -52,10 +52,10 @@ def parts(head: ModelFile, target: ModelFile) -> Parts:
     if not found.keys() >= {*outputs}:
         name = medusa.borrowed(target.header)
         found["borrowed"] = mapped(target, {name})[name]
-    return Parts(
+    return MedusaWeights(
         tuple(tuple((found[w], found[b]) for w, b in blocks) for blocks in pairs),
         tuple(found[name if name in found else "borrowed"] for name in outputs),
     )
 
 
-__all__ = ["Parts", "parts"]
+__all__ = ["MedusaWeights", "parts"]

@@ -22,7 +22,7 @@ others for all states would read beyond them. An output matrix is then spared mo
 class MtpLayer(Head):
     """The target's own layer for multi-token prediction (DeepSeek-AI 2024, section 2.2).
 
-    It is in the target's file, and its KV cache is apart from the target's.
+    It is in the target's file, and its KV cache is separate from the target's.
     """
 
     what = "multi-token prediction"

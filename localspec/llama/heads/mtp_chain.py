@@ -20,7 +20,7 @@ class MtpLayers(MtpLayer):
     """Several such layers, each for the token one further ahead.
 
     Every layer has a part of the KV cache. All of them read the pairs of the target's own states;
-    the i-th one reads all guessed pairs before its token anew, since no other filled its part.
+    the i-th one reads all guessed pairs before its token again, since no other filled its part.
     """
 
     grows = False
@@ -33,13 +33,13 @@ class MtpLayers(MtpLayer):
 
     @property
     def depth(self) -> int:
-        """As many tokens as layers."""
+        """Tokens that can be guessed: one for each layer."""
         return self._layers
 
     def extend(
         self, seq: int, position: int, tokens: Tokens, states: Rows, outputs: int
     ) -> tuple[Logits, Rows]:
-        """As a head's: append pairs to the parts of all layers; logits are of the first one."""
+        """Append pairs to the parts of all layers, see `Head`; logits are of the first layer."""
         for layer in range(self._layers - 1, 0, -1):
             self._calls.set_nextn_offset(self.handle, layer)
             super().extend(seq, position, tokens, states, 0)
@@ -50,7 +50,7 @@ class MtpLayers(MtpLayer):
         return found
 
     def guess(self, seq: int, position: int, token: int, state: Rows) -> tuple[Logits, Rows]:
-        """As a head's, by the layer for that place."""
+        """See `Head.guess`; computed by the layer for that place."""
         guessed = self._guessed[seq]
         layer, start = 1 + len(guessed.tokens), guessed.start
         if layer >= self._layers or position != start + len(guessed.tokens):

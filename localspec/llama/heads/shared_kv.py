@@ -58,7 +58,7 @@ class Assistant(Head):
         return int(c_api.llama_model_n_embd_inp(self.model.handle))
 
     def truncate(self, seq: int, length: int) -> None:
-        """Nothing: the cells are the target's."""
+        """Does nothing: the cells are the target's."""
 
     def guesses(self, work: Sequence[tuple[int, int, Rows]]) -> tuple[Logits, Rows]:
         """One pass over (sequence, token, (width,) state of the token before) of some sequences.
@@ -85,7 +85,7 @@ class Assistant(Head):
     def forward(
         self, work: Sequence[tuple[int, Tokens, int]], *, states: bool = False
     ) -> list[Logits]:
-        """As a context's, token by token and with states of zeros: for measuring."""
+        """`Context.forward`, token by token and with states of zeros: for measuring."""
         del states
         state = np.zeros(self.width, np.float32)
         found = []

@@ -43,7 +43,7 @@ class Weight:
 
 
 def mapped(file: ModelFile, names: Collection[str]) -> dict[str, Weight]:
-    """Those of the tensors called ``names`` that the model has, in whichever of its files.
+    """The tensors called ``names``, as far as a file of the model has them.
 
     Raises:
         ModelNotFoundError, ModelFileError: a file is not there, damaged or cut short.

@@ -42,7 +42,7 @@ class TreeSequences:
         parents = [self._ends[i] for i in above] if self.depth else [0] * len(above)
         free = [seq for seq in self._all if seq not in parents]
         if len(parents) - len(set(parents)) > len(free):
-            raise DecodeError(f"a tree with more than {len(self._all)} nodes beside each other")
+            raise DecodeError(f"a tree with more than {len(self._all)} nodes on one level")
         ends: list[int] = []
         for parent in parents:
             seq = parent

@@ -112,6 +112,17 @@ def missing_bytes(job: DownloadJob) -> int:
     return job.entry.size if missing is None else sum(end - start for start, end in missing)
 
 
+def require_space(plan: PullPlan, *, force: bool) -> None:
+    """Check memory, unless ``force``, and the disk, before anything is downloaded.
+
+    Raises:
+        LocalspecError: see `require_memory` and `require_room`.
+    """
+    if not force:
+        require_memory(plan)
+    require_room(plan)
+
+
 def require_memory(plan: PullPlan) -> None:
     """Check that the files can be loaded on this machine.
 

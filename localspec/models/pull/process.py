@@ -162,7 +162,7 @@ def _pull(
     name: str, draft: str | None, reporter: _Reporter, stop: threading.Event, *, force: bool
 ) -> None:
     from localspec.models.hub.environment import is_offline
-    from localspec.models.pull.plan import require_memory, require_room
+    from localspec.models.pull.plan import require_space
     from localspec.models.pull.planner import prepare
     from localspec.models.pull.transfers import obtain_all
 
@@ -171,9 +171,7 @@ def _pull(
     plan = prepare(name, draft, _ReportedWaits(reporter, stop))
     planned = PullPlanned(plan.n_bytes, plan.missing, plan.licence, plan.notices, plan.suggestion)
     reporter.write(planned)
-    if not force:
-        require_memory(plan)
-    require_room(plan)
+    require_space(plan, force=force)
     reporter.write(PullDone(obtain_all(plan.jobs, reporter, stop.is_set).fetched))
 
 

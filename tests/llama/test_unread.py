@@ -1,4 +1,4 @@
-"""Tokens that are kept and read anew: how many there may be, and what happens if a pass fails."""
+"""Unread tokens: how many there may be, and what happens if a pass fails."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def alone(model: Model, tokens: Sequence[int]) -> Logits:
         context.close()
 
 
-def owing(stack: Stack, n: int = 45) -> list[int]:
+def leave_unread(stack: Stack, n: int = 45) -> list[int]:
     """Have a draft accepted but for its last tokens; what is known then."""
     stack.target.read(0, PROMPT[:-1])
     draft = [7 + i % 200 for i in range(n)]
@@ -112,7 +112,7 @@ def next_reply(stack: Stack, known: Sequence[int], prompt: Sequence[int], same: 
 
 
 def test_after_an_interrupt_the_next_reply_is_right(stack: Stack) -> None:
-    known = owing(stack)
+    known = leave_unread(stack)
     stack.context.stop.set()
     try:
         stack.target.score([Work(0, 9, chain([11] * 45))])
@@ -126,10 +126,10 @@ def test_after_an_interrupt_the_next_reply_is_right(stack: Stack) -> None:
     np.testing.assert_allclose(row, alone(stack.model, prompt), atol=0.02)
 
 
-def test_a_pass_that_fails_takes_what_is_owed_with_it(
+def test_a_pass_that_fails_takes_what_is_unread_with_it(
     stack: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = owing(stack, 12)
+    known = leave_unread(stack, 12)
 
     def fails(*_: object) -> None:
         raise DecodeError("llama.cpp failed")
@@ -174,7 +174,7 @@ def decoded(stack: Stack, drafter: object, policy: Policy, n: int = 200) -> list
 
 
 @pytest.mark.parametrize("k", [9, 20, 40])
-def test_what_is_owed_does_not_pile_up(stack: Stack, k: int) -> None:
+def test_what_is_unread_does_not_pile_up(stack: Stack, k: int) -> None:
     plain = decoded(stack, Off(), Plain("test"))
     stack.passes.clear()
     assert decoded(stack, AllButTheLast(plain), Fixed(k)) == plain
@@ -182,17 +182,17 @@ def test_what_is_owed_does_not_pile_up(stack: Stack, k: int) -> None:
 
 
 def test_the_audit_sees_a_cache_that_is_not_what_it_is_taken_for(stack: Stack) -> None:
-    owing(stack, 12)
+    leave_unread(stack, 12)
     stack.target.audit(0)
     stack.context.truncate(0, 0)
     with pytest.raises(AuditError, match="0 tokens"):
         stack.target.audit(0)
 
 
-def test_the_audit_sees_owed_tokens_without_bound(stack: Stack) -> None:
-    owing(stack, 12)
-    stack.target._owed[0] = [5] * OUTPUTS
-    with pytest.raises(AuditError, match="read anew"):
+def test_the_audit_sees_unread_tokens_without_bound(stack: Stack) -> None:
+    leave_unread(stack, 12)
+    stack.target._unread[0] = [5] * OUTPUTS
+    with pytest.raises(AuditError, match="read again"):
         stack.target.audit(0)
 
 
@@ -200,12 +200,12 @@ def test_the_audit_sees_a_branch_that_was_left_behind(branching: Stack) -> None:
     side_path(branching, 3)
     branching.target.audit(0)
     branching.context._branches.shared[0] = 10
-    with pytest.raises(AuditError, match="10 in our books"):
+    with pytest.raises(AuditError, match="expected 10"):
         branching.target.audit(0)
 
 
 def side_path(stack: Stack, n: int) -> None:
-    """Keep n tokens of a side branch, which are then owed."""
+    """Keep n tokens of a side branch, which are then unread."""
     stack.target.read(0, PROMPT[:-1])
     tokens = np.arange(10, 11 + n, dtype=np.int32)
     parents = np.array([-1, -1, *range(1, n)], np.int32)
@@ -226,7 +226,7 @@ def test_no_pass_that_decodes_is_so_wide_that_another_kernel_computes_it(branchi
     assert max(branching.passes) < 64
 
 
-def test_a_prompt_is_read_in_the_passes_of_plain_decoding_whatever_is_owed(
+def test_a_prompt_is_read_in_the_passes_of_plain_decoding_whatever_is_unread(
     branching: Stack,
 ) -> None:
     side_path(branching, 9)

@@ -1,0 +1,447 @@
+"""Prefill, replies and examined positions on a target that is a table: no llama.cpp."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tables
+
+from localspec.core.events import Notice, Reading, Reply, Token
+from localspec.core.interrupt import Interrupt
+from localspec.core.logits import GREEDY, LogitsProcessor
+from localspec.core.noise import Noise
+from localspec.core.values import Proposal
+from localspec.drafters.base import Ask, Committed, Drafter, Off
+from localspec.drafters.lookup.ngram import NGram
+from localspec.drafters.model.chain import ChainDrafter
+from localspec.errors import AuditError, DecodeError
+from localspec.generation.chat_template import Transcript
+from localspec.generation.inspect_token import examination
+from localspec.generation.kv_files import KvStore
+from localspec.generation.prefill import PART, Prefill
+from localspec.generation.prefix_cache import PrefixCache
+from localspec.generation.reply import ReplyLoop
+from localspec.generation.stream import Generation, StopCondition
+from localspec.policy import Plain
+from localspec.testing import Fixed, TableModel, TableTarget
+from localspec.verifiers import Match
+
+V = 26
+TABLE = tables.random_table(31, v=V)
+PROMPT = [int(i) for i in np.random.default_rng(0).integers(0, V, 3 * PART)]
+
+
+class Letters:
+    """Pieces of one letter."""
+
+    end_ids = frozenset({0})
+
+    def piece(self, token: int) -> bytes:
+        return bytes([ord("a") + token])
+
+
+class Flag:
+    """A stop signal."""
+
+    def __init__(self) -> None:
+        self._is_set = False
+
+    def set(self) -> None:
+        self._is_set = True
+
+    def clear(self) -> None:
+        self._is_set = False
+
+    def is_set(self) -> bool:
+        return self._is_set
+
+
+class Counting(TableTarget):
+    """Records what was read, and can do something before it reads."""
+
+    def __init__(self, capacity: int = 4096, *, cuts: bool = True) -> None:
+        super().__init__(TABLE, capacity=capacity)
+        self.parts: list[list[int]] = []
+        self._cuts = cuts
+
+    @property
+    def tokens_read(self) -> list[int]:
+        return [token for part in self.parts for token in part]
+
+    def read(self, seq: int, tokens: Sequence[int]) -> None:
+        self.parts.append(list(tokens))
+        super().read(seq, tokens)
+
+    def truncate(self, seq: int, length: int) -> None:
+        if not self._cuts and 0 < length < self.length(seq):
+            raise DecodeError("this cache cannot be cut")
+        super().truncate(seq, length)
+
+    def state(self, seq: int) -> memoryview:
+        return memoryview(json.dumps(self.cache[seq]).encode())
+
+    def state_size(self, seq: int) -> int:
+        return len(self.state(seq))
+
+    def can_cut(self, saved_length: int, length: int) -> bool:
+        return self._cuts or saved_length == length
+
+    def restore(self, seq: int, state: bytearray) -> None:
+        try:
+            self.cache[seq] = json.loads(state)
+        except ValueError:
+            self.cache[seq] = []
+            raise DecodeError("not a state") from None
+
+
+class Costs:
+    """Saves nothing, or fails to."""
+
+    def __init__(self, error: OSError | None = None) -> None:
+        self._error = error
+
+    def save(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+
+class Bench:
+    """A loop on one sequence of a table."""
+
+    def __init__(self, target: Counting, drafter: Drafter | None = None, costs: object = None):
+        self.target, self.drafter = target, drafter or Off()
+        self.flag = Flag()
+        self.prefill = Prefill(target, self.drafter, self.flag, 0)
+        self.loop = ReplyLoop(target, Match(), self.prefill, self.flag, costs or Costs(), None)
+        self.events: list[object] = []
+
+    def reply(
+        self,
+        prompt: list[int],
+        n: int = 12,
+        *,
+        stop: tuple[str, ...] = (),
+        k: int = 0,
+        interrupt: Interrupt | None = None,
+        on_event: Callable[[object], None] = lambda _event: None,
+    ) -> Reply:
+        generation = Generation(
+            seq=0,
+            prompt=prompt,
+            processor=LogitsProcessor(GREEDY, V),
+            noise=Noise(0),
+            limit=n,
+            ending=StopCondition(Letters(), stop),
+        )
+        policy = Fixed(k) if k else Plain("test")
+        events = self.loop.reply(generation, self.drafter, policy, interrupt or Interrupt())
+        self.events = []
+        try:
+            while True:
+                self.events.append(next(events))
+                on_event(self.events[-1])
+        except StopIteration as end:
+            self.prefill.sync(generation.tokens)
+            reply: Reply = end.value
+            return reply
+
+    @property
+    def notices(self) -> list[str]:
+        return [event.text for event in self.events if isinstance(event, Notice)]
+
+    @property
+    def text(self) -> str:
+        return "".join(event.text for event in self.events if isinstance(event, Token))
+
+
+def plain_text(prompt: list[int], n: int) -> str:
+    tokens = list(prompt)
+    for _ in range(n):
+        tokens.append(int(np.argmax(TABLE(tokens))))
+    return "".join(chr(ord("a") + token) for token in tokens[len(prompt) :])
+
+
+def a_prompt_whose_reply_is_long() -> list[int]:
+    for first in range(V):
+        prompt = [*PROMPT, first, (7 * first + 3) % V]
+        reply = plain_text(prompt, 14)
+        if "a" not in reply and len(set(reply)) > 4:
+            return prompt
+    raise AssertionError("no prompt of this table has a long reply")
+
+
+LONG = a_prompt_whose_reply_is_long()
+
+
+# -- prefill -----------------------------------------------------------------------------------
+
+
+def test_a_prompt_is_read_in_parts_but_for_its_last_token() -> None:
+    bench = Bench(Counting())
+    reply = bench.reply(LONG)
+    assert bench.target.tokens_read == LONG[:-1]
+    assert [len(part) for part in bench.target.parts][:3] == [PART] * 3
+    readings = [event for event in bench.events if isinstance(event, Reading)]
+    assert [r.done for r in readings] == [0, PART, 2 * PART, 3 * PART, len(LONG)]
+    assert reply.text == plain_text(LONG, 12)
+
+
+def test_a_second_turn_reads_only_what_is_new() -> None:
+    bench = Bench(Counting())
+    first = bench.reply(LONG)
+    turn = [*LONG, *first.tokens, 5, 6, 7]
+    bench.target.parts.clear()
+    reply = bench.reply(turn)
+    assert bench.target.tokens_read == turn[len(LONG) + len(first.tokens) - 1 : -1]
+    assert reply.stats.cached_tokens == len(LONG) + len(first.tokens) - 1
+    assert bench.target.cache[0] == [*turn, *reply.tokens][:-1]
+
+
+def test_a_prompt_that_differs_in_the_middle_truncates_the_cache_there() -> None:
+    bench = Bench(Counting())
+    bench.reply(LONG)
+    changed = [*LONG[:300], (LONG[300] + 1) % V, *LONG[301:]]
+    bench.target.parts.clear()
+    reply = bench.reply(changed)
+    assert reply.stats.cached_tokens == 300
+    assert bench.target.tokens_read == changed[300:-1]
+
+
+def test_a_cache_that_cannot_be_cut_is_read_again_from_its_beginning() -> None:
+    bench = Bench(Counting(cuts=False))
+    bench.reply(LONG)
+    bench.target.parts.clear()
+    reply = bench.reply(LONG[:-5])
+    assert reply.stats.cached_tokens == 0
+    assert bench.target.tokens_read == LONG[:-6]
+
+
+def test_the_same_prompt_again_reads_nothing() -> None:
+    bench = Bench(Counting())
+    first = bench.reply(LONG)
+    bench.target.parts.clear()
+    assert bench.reply(LONG).text == first.text
+    assert bench.target.parts == []
+
+
+def test_a_cache_shorter_than_believed_is_refused() -> None:
+    bench = Bench(Counting())
+    bench.reply(LONG)
+    del bench.target.cache[0][10:]
+    with pytest.raises(AuditError, match="target has cached 10 tokens"):
+        bench.reply(LONG)
+
+
+class ReadsAlong(Off):
+    """Records what it is told of a prompt."""
+
+    def __init__(self) -> None:
+        self.followed: list[int] = []
+        self.prompts = 0
+
+    def follow(self, seq: int, tokens: Sequence[int], upto: int) -> None:
+        self.followed.append(upto)
+
+    def commit(self, news: Sequence[Committed]) -> list[object]:
+        self.prompts += len(news[0].new_tokens) == len(news[0].all_tokens)
+        return []
+
+
+@pytest.mark.parametrize(("k", "prompts"), [(0, 0), (3, 1)])
+def test_drafters_follow_each_part_and_read_the_prompt_where_drafts_are_expected(
+    k: int, prompts: int
+) -> None:
+    drafter = ReadsAlong()
+    bench = Bench(Counting(), drafter)
+    bench.reply(LONG, k=k)
+    assert drafter.followed == [PART, 2 * PART, 3 * PART, len(LONG) - 1]
+    assert drafter.prompts == prompts
+
+
+# -- interrupts --------------------------------------------------------------------------------
+
+
+def test_an_interrupt_before_the_request_runs_ends_it_with_nothing_read() -> None:
+    bench, interrupt = Bench(Counting()), Interrupt()
+    interrupt.set()
+    reply = bench.reply(LONG, interrupt=interrupt)
+    assert (reply.finish_reason, reply.tokens, bench.target.parts) == ("interrupt", (), [])
+
+
+def test_an_interrupt_within_prefill_keeps_the_parts_read_before() -> None:
+    bench, interrupt = Bench(Counting()), Interrupt()
+
+    def second_part(event: object) -> None:
+        if isinstance(event, Reading) and event.done == PART:
+            interrupt.set()
+
+    reply = bench.reply(LONG, interrupt=interrupt, on_event=second_part)
+    assert reply.finish_reason == "interrupt"
+    assert bench.prefill.cached == LONG[:PART]
+    resumed = bench.reply(LONG)
+    assert resumed.stats.cached_tokens == PART
+    assert resumed.text == plain_text(LONG, 12)
+
+
+def test_an_interrupt_while_decoding_keeps_the_tokens_emitted() -> None:
+    bench, interrupt = Bench(Counting()), Interrupt()
+    seen: Iterator[int] = iter(range(100))
+
+    def fourth_token(event: object) -> None:
+        if isinstance(event, Token) and next(seen) == 3:
+            interrupt.set()
+
+    reply = bench.reply(LONG, interrupt=interrupt, on_event=fourth_token)
+    assert (reply.finish_reason, len(reply.tokens)) == ("interrupt", 4)
+    assert reply.text == plain_text(LONG, 4)
+    assert bench.reply(LONG).finish_reason == "length"  # the next request is not affected
+
+
+# -- the end of a reply ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("k", [0, 4])
+def test_a_stop_string_ends_the_reply_and_is_not_part_of_it(k: int) -> None:
+    whole = plain_text(LONG, 12)
+    stop = whole[5:8]
+    drafter = ChainDrafter(TableModel(TABLE), Proposal.COUPLED) if k else None
+    bench = Bench(Counting(), drafter)
+    reply = bench.reply(LONG, stop=(stop,), k=k)
+    assert reply.finish_reason == "stop"
+    assert reply.text == bench.text == whole[: whole.index(stop)]
+    assert len(reply.tokens) == whole.index(stop) + len(stop)
+
+
+def test_text_held_back_for_a_stop_string_comes_with_the_last_token() -> None:
+    whole = plain_text(LONG, 12)
+    bench = Bench(Counting())
+    reply = bench.reply(LONG, 6, stop=(whole[4:6] + "?",))
+    assert reply.text == bench.text == whole[:6]
+
+
+def test_a_reply_cut_by_the_context_says_so() -> None:
+    bench = Bench(Counting(capacity=len(LONG) + 4))
+    reply = bench.reply(LONG, 5)
+    assert reply.finish_reason == "length"
+    assert any("context" in notice for notice in bench.notices)
+
+
+# -- notices -----------------------------------------------------------------------------------
+
+
+class GivesUp(NGram):
+    """Cannot draft."""
+
+    @property
+    def problem(self) -> str | None:
+        return "the file is damaged"
+
+    def propose(self, asks: Sequence[Ask]) -> list[object]:
+        return Off().propose(asks)
+
+
+def test_a_problem_is_reported_once_for_all_replies() -> None:
+    error = OSError(28, "No space left on device")
+    bench = Bench(Counting(), GivesUp(), Costs(error))
+    bench.reply(LONG, k=2)
+    assert bench.notices.count("the file is damaged") == 1
+    assert sum("No space left on device" in notice for notice in bench.notices) == 1
+    bench.reply(LONG, k=2)
+    assert bench.notices == []
+
+
+# -- the prefix cache --------------------------------------------------------------------------
+
+
+def restoring(bench: Bench, folder: Path) -> PrefixCache:
+    store = KvStore("setting", folder)
+    encode = lambda text: [ord(c) - ord("a") for c in text]  # noqa: E731
+    cache = bench.prefill.prefix_cache = PrefixCache(
+        store, bench.target, Transcript(encode, encode)
+    )
+    return cache
+
+
+def saved(bench: Bench, cache: PrefixCache, prompt: list[int]) -> None:
+    """Save the conversation as if its prompt had taken long to read."""
+    cache.has_read(0, 3600.0)
+    cache.save(0, bench.prefill.cached, "text", prompt, lambda: False)
+
+
+def test_a_saved_prompt_is_restored_in_another_session(tmp_path: Path) -> None:
+    before = Bench(Counting())
+    cache = restoring(before, tmp_path)
+    first = before.reply(LONG)
+    saved(before, cache, LONG)
+    after = Bench(Counting())
+    restoring(after, tmp_path)
+    reply = after.reply([*LONG, *first.tokens, 5])
+    assert reply.stats.cached_tokens == len(LONG) + len(first.tokens) - 1
+    assert after.target.tokens_read == [first.tokens[-1]]
+    assert reply.text == plain_text([*LONG, *first.tokens, 5], 12).split("a")[0]  # a ends it
+
+
+def test_nothing_is_restored_for_another_prompt_or_where_the_state_cannot_be_cut(
+    tmp_path: Path,
+) -> None:
+    before = Bench(Counting())
+    cache = restoring(before, tmp_path)
+    before.reply(LONG)
+    saved(before, cache, LONG)
+    for prompt, cuts in (([(LONG[0] + 1) % V, *LONG[1:]], True), (LONG[:-20], False)):
+        after = Bench(Counting(cuts=cuts))
+        restoring(after, tmp_path)
+        assert after.reply(prompt).stats.cached_tokens == 0
+
+
+def test_a_damaged_state_is_reported_once_and_read_again(tmp_path: Path) -> None:
+    before = Bench(Counting())
+    cache = restoring(before, tmp_path)
+    before.reply(LONG)
+    saved(before, cache, LONG)
+    (path,) = tmp_path.rglob("*.state")
+    data = bytearray(path.read_bytes())
+    data[-40] ^= 1
+    path.write_bytes(data)
+    after = Bench(Counting())
+    restoring(after, tmp_path)
+    reply = after.reply(LONG)
+    assert reply.stats.cached_tokens == 0
+    assert len(after.notices) == 1
+    assert "damaged" in after.notices[0]
+    assert not path.exists()
+    after.reply(LONG)
+    assert after.notices == []
+
+
+# -- examined positions ------------------------------------------------------------------------
+
+
+def test_an_examined_position_has_the_probabilities_of_target_and_draft() -> None:
+    other = tables.random_table(32, v=V)
+    drafter = ChainDrafter(TableModel(other), Proposal.COUPLED)
+    bench = Bench(Counting(), drafter)
+    first = bench.reply(LONG)
+    before = [*LONG, *first.tokens[:5]]
+    found = examination(
+        bench.prefill.row_after(before),
+        before,
+        first.tokens[5],
+        None,
+        drafter=drafter,
+        seq=0,
+        sampling=tables.WARM,
+        noise=Noise(0),
+        text=lambda token: chr(ord("a") + token),
+    )
+    processor = LogitsProcessor(tables.WARM, V)
+    p, q = processor(TABLE(before), before), processor(other(before), before)
+    assert found.chosen.p == pytest.approx(p.probability(first.tokens[5]))
+    assert found.chosen.q == pytest.approx(q.probability(first.tokens[5]))
+    assert found.candidates[0].token == int(np.argmax(TABLE(before)))
+    assert bench.prefill.cached == before
+    assert bench.reply(LONG).text == first.text  # the cache is as good as before
