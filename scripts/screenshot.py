@@ -47,14 +47,14 @@ async def take(arguments: argparse.Namespace, log_dir: Path) -> str:
     width, height = (int(part) for part in arguments.size.split("x"))
     async with app.run_test(size=(width, height)) as pilot:
         session = app.session
-        await until(pilot, lambda: session.phase is Phase.READY or app.failure is not None)
+        await until(pilot, lambda: session.engine.phase is Phase.READY or app.failure is not None)
         if app.failure is not None:
             sys.exit(f"screenshot: {app.failure}")
         if arguments.light:
             app.theme = "localspec-light"
         if arguments.colours:
             await pilot.press("ctrl+t")
-        turns = session.conversation.turns
+        turns = session.chat.conversation.turns
         for question in arguments.questions:
             session.send(question)
         replies = 2 * len(arguments.questions)

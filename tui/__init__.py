@@ -1,1 +1,1 @@
-"""The terminal interface. It stands on `localspec` and is never imported by it."""
+"""The terminal interface. It uses `localspec` and is never imported by it."""

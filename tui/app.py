@@ -31,12 +31,12 @@ from localspec.errors import LocalspecError
 from tui.input import keymap
 from tui.render.safe_lines import SafeLines
 from tui.screens.chat import ChatScreen
-from tui.session.persistence import Kept
-from tui.session.ports import Engine, Settings
+from tui.session.ports import EnginePort, Settings
+from tui.session.recorder import ChatRecorder
 from tui.session.session import Session
 from tui.terminal import clipboard
 from tui.terminal import keys as terminal_keys
-from tui.terminal.theme import DARK, LIGHT, lent, usual, wanted
+from tui.terminal.theme import DARK, LIGHT, borrowed, default, wanted
 from tui.widgets.composer import Composer
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
 _TWICE_SECONDS = 2.0
 _GIVE_WAY_SECONDS = 0.001
-"""How soon threads that set text or save let the event loop go on; Python's own is five times that,
-and the loop may have to wait several times in a row."""
+"""Switch interval of Python's threads: soon the event loop runs again after a thread that typesets
+or saves. Python's default is five times that, and the loop may wait several times in a row."""
 
 
 class ChatApp(App[None]):
@@ -55,26 +55,26 @@ class ChatApp(App[None]):
     CSS_PATH = [  # noqa: RUF012 - Textual's own type
         f"screens/{name}.tcss" for name in ("chat", "settings", "models", "compare")
     ]
-    """All of them: a sheet that comes later has Textual read every other one again."""
+    """Every style sheet: adding one later makes Textual read all of them again."""
     BINDINGS = keymap.APP
     ENABLE_COMMAND_PALETTE = True
 
     def __init__(
         self,
-        engine: Engine,
+        engine: EnginePort,
         settings: Settings,
         *,
         name: str,
         verifier: str = "match",
         system: str | None = None,
-        kept: Kept | None = None,
+        recorder: ChatRecorder | None = None,
         resume: Chat | None = None,
         keys: Mapping[str, str] | None = None,
         options: Options | None = None,
-        reopen: Callable[[Options], Engine] | None = None,
+        reopen: Callable[[Options], EnginePort] | None = None,
         theme: str = DARK.name,
     ) -> None:
-        """Go on with the chat ``resume``; its system prompt stays unless ``system`` is given.
+        """Continue the chat ``resume``; its system prompt stays unless ``system`` is given.
 
         ``keys`` binds ids of `tui.input.keymap` to other keys.
         """
@@ -83,11 +83,11 @@ class ChatApp(App[None]):
         self._filters.append(SafeLines())
         self._rebound = dict(keys or {})
         self.set_keymap(self._rebound)
-        self.session = Session(engine, settings, system, kept, options=options, reopen=reopen)
+        self.session = Session(engine, settings, system, recorder, options=options, reopen=reopen)
         if resume is not None:
-            self.session.kept.resume(resume, self.session.conversation)
+            self.session.chat.recorder.resume(resume, self.session.chat.conversation)
             if system is not None:
-                self.session.conversation.system = system
+                self.session.chat.conversation.system = system
         self._model_name = name
         self._verifier = verifier
         self._last_ctrl_c = 0.0
@@ -102,14 +102,14 @@ class ChatApp(App[None]):
         self.watch_theme()
 
     def watch_theme(self) -> None:
-        """Without colour, themes of the terminal's colours need another filter than all others."""
+        """Without colour, themes in terminal colours need another filter than all others."""
         for at, known in enumerate(self._filters):
             if isinstance(known, Monochrome | NoColor):
-                # Textual looks once, when no theme is set yet: the text would be black on black.
+                # Textual decides before a theme is set: the text would be black on black.
                 self._filters[at] = NoColor() if self.native_ansi_color else Monochrome()
 
     def get_driver_class(self) -> type[Driver]:
-        """Textual's own, but for the one that would wait for a terminal that is gone."""
+        """Textual's driver; on Linux one that does not wait for a closed terminal."""
         driver = super().get_driver_class()
         if sys.platform != "win32":
             from textual.drivers.linux_driver import LinuxDriver
@@ -121,43 +121,43 @@ class ChatApp(App[None]):
         return driver
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
-        """Our own colours, for themes that do not know of them."""
-        return lent(self.current_theme)
+        """Our variables, for themes that do not define them."""
+        return borrowed(self.current_theme)
 
     def get_default_screen(self) -> Screen[None]:
         """The chat."""
         return ChatScreen(self.session, self._model_name, self._verifier, self._rebound)
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """What the command palette offers."""
+        """The commands of the palette."""
         if isinstance(screen, ChatScreen):
             yield from (SystemCommand(*offer) for offer in screen.offers())
         yield SystemCommand("Theme", "Other colours", self.action_change_theme)
         yield SystemCommand("Quit", "Back to the shell", self.action_quit)
 
     async def on_mount(self) -> None:
-        """Leave the terminal in order when told to end from outside."""
+        """Listen to the saver, to theme changes and to signals that end the interface."""
         sys.setswitchinterval(_GIVE_WAY_SECONDS)
-        self.session.kept.listen()
+        self.session.chat.recorder.listen()
         self.theme_changed_signal.subscribe(self, self._keep_theme)
         if sys.platform != "win32" and not self.is_headless:
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGHUP):
-                loop.add_signal_handler(number, self._told_to_end, number)
+                loop.add_signal_handler(number, self._terminated, number)
 
     def _keep_theme(self, theme: Theme) -> None:
         self.run_worker(self._save_theme(theme.name), group="theme", exclusive=True)
 
     async def _save_theme(self, name: str) -> None:
-        """The person has chosen a theme, also for the next time."""
-        value = None if name == usual() else name
+        """Save the theme that the user has chosen."""
+        value = None if name == default() else name
         try:
             await asyncio.to_thread(edit.save, {("theme",): value})
         except LocalspecError as error:
             if isinstance(self.screen, ChatScreen):
-                self.screen.hint(f"this theme is not kept: {error}")
+                self.screen.feedback.hint(f"this theme is not saved: {error}")
 
-    def _told_to_end(self, number: signal.Signals) -> None:
+    def _terminated(self, number: signal.Signals) -> None:
         self.exit(return_code=128 + number)
 
     @on(ChatScreen.Copied)
@@ -170,25 +170,25 @@ class ChatApp(App[None]):
         self.exit(return_code=event.error.exit_code)
 
     def _fatal_error(self) -> None:
-        # Textual's own prints the whole state, what the person typed included.
+        # Textual's method prints the whole state, including what the user typed.
         self._close_messages_no_wait()
 
     @property
     def defect(self) -> Exception | None:
-        """What nobody expected, and ended the interface."""
+        """The unexpected exception that ended the interface."""
         return self._exception
 
     async def on_unmount(self) -> None:
-        """However it ended, the engine ends too."""
-        await self.session.engine.close()
-        self.unsaved = await asyncio.to_thread(self.session.kept.close)
+        """End the engine and save, however the interface ended."""
+        await self.session.engine.client.close()
+        self.unsaved = await asyncio.to_thread(self.session.chat.recorder.close)
 
     async def action_quit(self) -> None:
         """End the interface; `on_unmount` ends the engine."""
         self.exit()
 
     def copy(self, text: str, what: str) -> None:
-        """Copy by the terminal and by programs, and say so."""
+        """Copy by the terminal and by programs, and confirm it."""
         self.copy_to_clipboard(text)
         self.run_worker(self._copy(text, what), group="copy", exclusive=True)
 
@@ -196,10 +196,10 @@ class ChatApp(App[None]):
         program = await asyncio.to_thread(clipboard.copy, text)
         how = "" if program else " by the terminal (OSC 52), if it can"
         if isinstance(self.screen, ChatScreen):
-            self.screen.hint(f"copied {what}{how}")
+            self.screen.feedback.hint(f"copied {what}{how}")
 
     def action_copy_or_quit(self) -> None:
-        """Copy what is selected; else stop the reply; else empty the composer; twice more: quit."""
+        """Copy the selection; else stop the reply; else clear the composer; twice more: quit."""
         selected = self.screen.get_selected_text()
         focused = self.focused
         if not selected and isinstance(focused, Composer):
@@ -209,7 +209,7 @@ class ChatApp(App[None]):
             return
         stopped = self.session.stop()
         screen = self.screen if isinstance(self.screen, ChatScreen) else None
-        if screen is not None and screen.interrupt(stopped=stopped):
+        if screen is not None and screen.actions.interrupt(stopped=stopped):
             return
         now = time.monotonic()
         if now - self._last_ctrl_c < _TWICE_SECONDS:
@@ -217,7 +217,7 @@ class ChatApp(App[None]):
             return
         self._last_ctrl_c = now
         if screen is not None:
-            screen.hint("press Ctrl+C again to quit")
+            screen.feedback.hint("press Ctrl+C again to quit")
 
 
 def run(
@@ -230,7 +230,7 @@ def run(
 ) -> int:
     """Run the interface in this terminal; the exit code.
 
-    What nobody expected is raised when the terminal is in order again.
+    An unexpected exception is raised after the terminal is restored.
     """
     keys = keymap.overrides(config_settings.settings())
     theme = wanted(config_settings.settings())
@@ -241,7 +241,7 @@ def run(
         name=options.model,
         verifier=options.verifier,
         system=system,
-        kept=Kept(Saver(), options.model, options.draft),
+        recorder=ChatRecorder(Saver(), options.model, options.draft),
         resume=resume,
         keys=keys,
         options=options,

@@ -57,7 +57,7 @@ class Divergence:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class SettingComparison:
     """One sampling setting over all prompts."""
 
     temperature: float
@@ -74,7 +74,7 @@ class Comparison:
         """accepted / verified."""
         return self.accepted / self.verified if self.verified else 0.0
 
-    def judged(self, noise: float) -> Comparison:
+    def judged(self, noise: float) -> SettingComparison:
         """The same with each divergence judged by this batch noise."""
         judged = tuple(
             dataclasses.replace(d, near_tie=d.gap <= _SAFETY * noise) for d in self.divergences
@@ -90,7 +90,7 @@ class Verification:
     """Largest difference of a logit between passes of one and of several tokens, seen here."""
     typical_noise: float
     """Median over positions of the largest difference."""
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[SettingComparison, ...]
     widths: dict[int, int]
     """Passes of all replies, plain ones too, by their tokens."""
 
@@ -140,16 +140,16 @@ class Comparing:
         self._scorer = Scorer(runtime)
         self._noise: list[float] = []
         self._widths: Counter[int] = Counter()
-        self._comparisons: list[Comparison] = []
+        self._comparisons: list[SettingComparison] = []
 
-    def steps(self) -> Iterator[Comparison]:
+    def steps(self) -> Iterator[SettingComparison]:
         """Compare; the comparison at the current setting before its first prompt and after each.
 
         Raises:
             LocalspecError: a reply failed.
         """
         for setting in self._sampling:
-            self._comparisons.append(Comparison(setting.temperature, 0, 0, 0, 0, 0, 0, ()))
+            self._comparisons.append(SettingComparison(setting.temperature, 0, 0, 0, 0, 0, 0, ()))
             yield self._comparisons[-1]
             for i, prompt in enumerate(self._prompts):
                 found = self._compared(self._comparisons[-1], setting, prompt, self._seed + i)
@@ -164,8 +164,8 @@ class Comparing:
         return Verification(worst, typical, comparisons, dict(sorted(self._widths.items())))
 
     def _compared(
-        self, before: Comparison, setting: Sampling, prompt: str, seed: int
-    ) -> Comparison:
+        self, before: SettingComparison, setting: Sampling, prompt: str, seed: int
+    ) -> SettingComparison:
         """One prompt more."""
         lab, most = self._lab, self._max_tokens
         passes = lab.borrow().target.widths
@@ -180,7 +180,7 @@ class Comparing:
             worst = max(self._noise, default=0.0)
             found = self._scorer.examine(prompt, plain, drafted, setting, worst)
             divergences = (*divergences, found)
-        return Comparison(
+        return SettingComparison(
             temperature=setting.temperature,
             replies=before.replies + 1,
             identical=before.replies + 1 - len(divergences),

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, Literal
 
 from localspec.chats.tree import Tree
 from localspec.chats.values import (
+    ENDINGS,
     LATEST,
     Chat,
     ChatInfo,
@@ -96,7 +97,7 @@ def to_markdown(chat: Chat) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-_ENDS = {"interrupt": "stopped", "length": "stopped at the limit", "failed": "cut short"}
+_ENDS = {**ENDINGS, "interrupt": "stopped"}  # whoever reads an export did not stop it
 
 
 def to_json(chats: Sequence[Chat]) -> str:

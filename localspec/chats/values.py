@@ -13,6 +13,12 @@ from typing import Any, Literal
 from localspec.core.safe_text import JOINERS
 
 End = Literal["stop", "length", "interrupt", "failed"]
+ENDINGS: Mapping[str, str] = {
+    "length": "stopped at the limit",
+    "interrupt": "stopped by you",
+    "failed": "cut short",
+}
+"""How a reply ended, in words for the user; a reply that ended by itself has none."""
 _TITLE = 60
 """Characters of a title made from a message."""
 _RANDOM_BITS = 10

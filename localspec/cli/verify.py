@@ -24,7 +24,7 @@ from localspec.cli.working import Working
 from localspec.errors import UsageError
 
 if TYPE_CHECKING:
-    from localspec.bench.exactness import Comparing, Comparison, Divergence, Verification
+    from localspec.bench.exactness import Comparing, Divergence, SettingComparison, Verification
     from localspec.core.events import ModelInfo
 
 _TEMPERATURES = (0.0, 0.7, 1.0)
@@ -163,7 +163,7 @@ def _divergence(d: Divergence) -> dict[str, Any]:
     return dataclasses.asdict(d) | {"gap": d.gap if math.isfinite(d.gap) else None}
 
 
-def _row(c: Comparison) -> list[str]:
+def _row(c: SettingComparison) -> list[str]:
     """Lines about one temperature and its divergences."""
     per_round = c.tokens / c.rounds if c.rounds else 0.0
     compared = f"{c.identical} of {c.replies} replies identical"

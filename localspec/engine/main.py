@@ -28,7 +28,7 @@ from localspec.core.safe_text import safe_text
 from localspec.engine import protocol
 from localspec.engine.events import HelloEvent
 from localspec.engine.outbox import Outbox
-from localspec.engine.worker import Engine, EngineRuntime, Factory
+from localspec.engine.worker import EngineRuntime, EngineWorker, Factory
 from localspec.errors import UsageError
 from localspec.files.private import without_secrets
 
@@ -82,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     outbox = Outbox(events)
     outbox.send(HelloEvent(protocol.VERSION, os.getpid()))
     factory = _named_factory(arguments.runtime) if arguments.runtime else open_runtime
-    engine = Engine(outbox, factory, arguments.log)
+    engine = EngineWorker(outbox, factory, arguments.log)
     threading.Thread(target=engine.listen, args=(commands,), name="reader", daemon=True).start()
     engine.run()
     outbox.close()

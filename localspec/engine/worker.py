@@ -66,7 +66,7 @@ Factory = Callable[
 """Opens a runtime: (options, on_event, cancelled) -> runtime."""
 
 
-class Engine:
+class EngineWorker:
     """Executes commands one after another; interrupts and the end of input jump the line."""
 
     def __init__(self, outbox: Outbox, factory: Factory, log_path: Path) -> None:

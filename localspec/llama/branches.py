@@ -9,7 +9,7 @@ from localspec.llama.library import c_api
 from localspec.llama.tree_layout import Tree
 
 
-class Branches:
+class BranchSequences:
     """Sequences 1, 2 and so on, each with the first tokens of sequence 0."""
 
     def __init__(self, memory: Any, count: int) -> None:
@@ -51,4 +51,4 @@ class Branches:
                 self.shared[branch] = common
 
 
-__all__ = ["Branches"]
+__all__ = ["BranchSequences"]

@@ -17,7 +17,7 @@ from localspec.errors import (
 )
 from localspec.llama.abort import StopFlag
 from localspec.llama.batch import Batch
-from localspec.llama.branches import Branches
+from localspec.llama.branches import BranchSequences
 from localspec.llama.devices import backend
 from localspec.llama.library import c_api
 from localspec.llama.limits import KV_TYPES, OUTPUTS, decode_error
@@ -82,7 +82,7 @@ class Context:
         self.n_batch = min(n_batch, int(c_api.llama_n_batch(self._ptr)))
         self._batch = Batch(self.n_batch, 1 + branches)
         self._lengths = [0] * n_seq
-        self._branches = Branches(self._memory, branches)
+        self._branches = BranchSequences(self._memory, branches)
         self._revocable: dict[int, int] = {}
         """Tokens of the last pass that a recurrent state could be taken back by, once."""
         self._logits = LastLogits(self._ptr, model.n_vocab)

@@ -126,13 +126,13 @@ def chat_import(chance: Chance, folder: Path) -> str | None:
 def _restored() -> str | None:
     """The interface's own reading of what is kept of replies."""
     from localspec.chats.store import ChatStore
-    from tui.session.conversation import Turn
+    from tui.session.conversation import ChatTurn
     from tui.session.reply_record import restore
 
     with ChatStore() as store:
         for listed in store.listed():
             for message in store.load(listed.info.id).messages:
-                turn = Turn(message.role, message.text, id=message.id, created=message.created)
+                turn = ChatTurn(message.role, message.text, id=message.id, created=message.created)
                 restore(turn, message.details or {})
     return None
 

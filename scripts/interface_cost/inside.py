@@ -45,7 +45,7 @@ async def ready(app: Any) -> None:
     """Wait until a message can be sent."""
     from tui.session.ports import Phase
 
-    while app.session.phase is not Phase.READY or not app.is_running:  # noqa: ASYNC110 - from outside
+    while app.session.engine.phase is not Phase.READY or not app.is_running:  # noqa: ASYNC110 - from outside
         await asyncio.sleep(0.02)
     await asyncio.sleep(1.0)  # let mounting and first pictures pass
 
@@ -53,9 +53,9 @@ async def ready(app: Any) -> None:
 async def streaming(app: Any, name: str) -> Found:
     """Send a prompt and measure the cost of the reply."""
     await ready(app)
-    turns = app.session.conversation.turns
+    turns = app.session.chat.conversation.turns
     before = len(turns)
-    engine = app.session.engine.pid
+    engine = app.session.engine.client.pid
     with watch(decoding=engine is not None) as watched:
         own, engines = time.process_time(), cpu(engine)
         app.session.send(PROMPT)
@@ -104,23 +104,23 @@ def run(kind: str, history: int, model: str, result: Path) -> None:
     from localspec.chats.saver import Saver
     from localspec.engine.client import EngineClient
     from tui.app import ChatApp
-    from tui.session.persistence import Kept
     from tui.session.ports import Settings
+    from tui.session.recorder import ChatRecorder
 
     wanted = asked(model or "demo")
     engine: Any = Replay(KINDS[kind]() if kind in KINDS else ())
     if kind == "real":
         engine = EngineClient(wanted.options, log_dir=result.parent)
-    kept = Kept(Saver(result.with_name("chats.db")))
+    recorder = ChatRecorder(Saver(result.with_name("chats.db")))
     settings = Settings(wanted.sampling, wanted.max_tokens, wanted.seed)
     name = model or "replay"
-    app = ChatApp(engine, settings, name=name, options=wanted.options, kept=kept)
-    conversation = app.session.conversation
+    app = ChatApp(engine, settings, name=name, options=wanted.options, recorder=recorder)
+    conversation = app.session.chat.conversation
     for _ in range(history // 2):
         question, turn = conversation.say("An earlier question"), conversation.answer()
         turn.text, turn.end = HISTORY, "stop"
         turn.runs.extend(HISTORY)
-        kept.follow(conversation, question, turn)()
+        recorder.follow(conversation, question, turn)()
     measure = (
         (lambda: at_once(app)) if kind == "moments" else lambda: streaming(app, f"{kind} {history}")
     )

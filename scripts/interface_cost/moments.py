@@ -44,15 +44,15 @@ class _Person:
 
     async def switches(self, reply: str, times: int = 1) -> None:
         """Switch to a chat with this number of questions and replies."""
-        from tui.session.conversation import Turn
+        from tui.session.conversation import ChatTurn
         from tui.widgets.chat_log import ChatLog
         from tui.widgets.document import StreamedMarkdown
 
-        answer = Turn("assistant", reply, end="stop")
+        answer = ChatTurn("assistant", reply, end="stop")
         answer.runs.extend(reply)
         with self._app._context():  # noqa: SLF001 - as if a key had been pressed
             log = self._chat.query_one(ChatLog)
-            await log.show_turns([Turn("user", "An earlier question"), answer] * times)
+            await log.show_turns([ChatTurn("user", "An earlier question"), answer] * times)
         await asyncio.sleep(0.1)
         while not all(part.settled for part in self._chat.query(StreamedMarkdown)):  # noqa: ASYNC110
             await asyncio.sleep(0.02)

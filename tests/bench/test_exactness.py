@@ -10,7 +10,7 @@ import pytest
 from conftest import Files
 
 from localspec import GREEDY, Message, Options, ReplyRequest, Runtime, Sampling
-from localspec.bench.exactness import Comparison, Divergence, Scorer, Verification, verify
+from localspec.bench.exactness import Divergence, Scorer, SettingComparison, Verification, verify
 from localspec.cli.verify import report
 from localspec.core.noise import Noise
 from localspec.core.plan import PLAIN, Branching, RequestState
@@ -74,7 +74,7 @@ def test_a_wrong_token_is_no_near_tie(runtime: Runtime) -> None:
 
 def test_an_infinite_gap_is_valid_json() -> None:
     apart = Divergence("hello", 3, 1, 2, float("inf"), near_tie=False)
-    compared = Comparison(0.0, 1, 0, 4, 0, 0, 4, (apart,))
+    compared = SettingComparison(0.0, 1, 0, 4, 0, 0, 4, (apart,))
     found = report(Verification(0.0, 0.0, (compared,), {1: 4}))
     text = json.dumps(found, allow_nan=False)
     assert json.loads(text)["settings"][0]["divergences"][0]["gap"] is None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from localspec.core.events import ModelInfo, Notice, Speculation
 from localspec.engine.outbox import Outbox
-from localspec.engine.worker import Engine
+from localspec.engine.worker import EngineWorker
 
 
 class Runtime:
@@ -20,7 +20,7 @@ class Runtime:
 
 def test_an_interrupt_after_the_end_of_its_reply_is_forgotten():
     outbox = Outbox(io.BytesIO())
-    engine = Engine(outbox, lambda *_: Runtime(), Path("log"))
+    engine = EngineWorker(outbox, lambda *_: Runtime(), Path("log"))
     for line in commands():
         engine._take(line)
         while not engine._commands.empty():

@@ -311,11 +311,11 @@ def test_a_missing_draft_that_was_named_is_an_error(files: Files) -> None:
 
 def test_absurd_options_are_refused_before_anything_is_loaded(files: Files) -> None:
     for change, word in (
-        ({"context": 3}, "context"),
+        ({"context": 3}, "ctx"),
         ({"threads": 0}, "threads"),
-        ({"draft_max": 64}, "draft max"),
-        ({"draft_max": -2}, "draft max"),
-        ({"gpu_layers": -5}, "gpu layers"),
+        ({"draft_max": 64}, "draft_max"),
+        ({"draft_max": -2}, "draft_max"),
+        ({"gpu_layers": -5}, "gpu_layers"),
         ({"verifier": "hope"}, "rejection"),
         ({"drafter": ("oracle",)}, "oracle"),
         ({"drafter": ("off", "model")}, "combined"),

@@ -36,10 +36,12 @@ class Chat:
 
     async def ready(self):
         """Nothing happens any more, and what happened last is shown and laid out."""
-        changing = self.app.screen_stack[0]._changing
+        changing = self.app.screen_stack[0].transcript.changing
         await self.until(
             lambda: (
-                self.session.phase is Phase.READY and self.session.idle and not changing.locked()
+                self.session.engine.phase is Phase.READY
+                and self.session.idle
+                and not changing.locked()
             )
         )
         await self.pilot.pause()
@@ -82,7 +84,7 @@ class Chat:
 
     @property
     def replies(self):
-        return [t for t in self.session.conversation.turns if t.role == "assistant"]
+        return [t for t in self.session.chat.conversation.turns if t.role == "assistant"]
 
     @property
     def stats(self):

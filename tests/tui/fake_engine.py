@@ -75,7 +75,7 @@ class Script:
 
 @dataclass
 class FakeEngine:
-    """Implements tui.session.session.Engine."""
+    """Implements tui.session.ports.EnginePort."""
 
     scripts: list[Script] = field(default_factory=list)
     open_error: Exception | None = None

@@ -5,7 +5,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from tui.render.block_splitter import BlockSplitter, plain
+from tui.render.block_splitter import BlockSplitter
+from tui.render.text import plain
 
 LINES = [
     "",

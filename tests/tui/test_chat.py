@@ -15,13 +15,13 @@ from localspec.core.events import Message, Round, Speculation, Token
 from localspec.core.values import Origin
 from localspec.errors import ContextError, ModelFileError, UsageError
 from tui.session.commands import SPECS, told_here
-from tui.session.conversation import Conversation, Turn
+from tui.session.conversation import ChatTurn, Conversation
 from tui.session.ports import Phase
 from tui.session.reply_record import details, restore
-from tui.session.speeds import Run
+from tui.session.speeds import TimedRun
 from tui.terminal.theme import wanted
 from tui.widgets import chat_log
-from tui.widgets.message import Question, ReplyView
+from tui.widgets.message import QuestionView, ReplyView
 
 LONG = "One two three four five six seven eight nine ten eleven twelve.\n\n- a\n- b\n\nThe end."
 
@@ -31,7 +31,7 @@ async def test_a_reply_is_streamed_and_ends_as_markdown(chat):
         await c.ask_and_hold("Hello")
         await c.sees("seven")
         assert "nine" not in c.screen_text
-        assert c.session.phase is Phase.REPLYING
+        assert c.session.engine.phase is Phase.REPLYING
         c.engine.go.set()
         await c.until(lambda: c.replies[-1].end)
         await c.ready()
@@ -198,7 +198,7 @@ async def test_the_engine_dies_and_starts_again_with_the_conversation_kept(chat)
         c.engine.die()
         await c.until(lambda: "not running" in c.stats)
         await c.sees("signal 9")
-        await c.sees("The conversation is kept")
+        await c.sees("The conversation is saved")
         await c.sees("cut short")
         await c.type("Still there?")
         await c.sees("sent when the engine runs again")
@@ -221,7 +221,7 @@ async def test_the_engine_dies_while_idle_and_does_not_come_up_again(chat):
         await c.pilot.press("ctrl+r")
         await c.sees("the file is damaged")
         assert c.app.is_running
-        assert c.session.phase is Phase.DEAD
+        assert c.session.engine.phase is Phase.DEAD
 
 
 async def test_a_failed_reply_is_one_line_and_the_next_one_works(chat):
@@ -398,7 +398,7 @@ async def test_commands(chat):
         assert (settings.sampling.temperature, settings.seed, settings.draft) == (0.0, 7, False)
         assert c.engine.asked[0][0] == Message("system", "You are a cat.")
         await c.type("/new")
-        await c.until(lambda: not c.session.conversation.turns)
+        await c.until(lambda: not c.session.chat.conversation.turns)
 
 
 async def test_the_system_prompt_is_shown_set_and_removed(chat):
@@ -408,15 +408,15 @@ async def test_the_system_prompt_is_shown_set_and_removed(chat):
         await c.type("/system You are a cat.")
         await c.type("/system")
         await c.sees("system prompt: You are a cat.")
-        assert c.session.conversation.system == "You are a cat."
+        assert c.session.chat.conversation.system == "You are a cat."
         await c.type("/system none")
-        await c.until(lambda: c.session.conversation.system is None)
+        await c.until(lambda: c.session.chat.conversation.system is None)
 
 
 async def test_help_begins_at_its_beginning_and_names_no_keys_of_other_screens(chat):
     async with chat(size=(80, 24)) as c:
         await c.pilot.press("f1")
-        await c.sees("send; while the model speaks")
+        await c.sees("send; during a reply")
         assert "/quit" not in c.screen_text
         await c.pilot.press("ctrl+end")
         await c.sees("/quit")
@@ -474,13 +474,13 @@ async def test_only_the_newest_messages_are_widgets_and_older_ones_load(chat, mo
             c.session.send(f"question {i}")
             await c.until(lambda i=i: len(c.replies) > i and c.replies[i].end)
         await c.ready()
-        await c.until(lambda: 4 <= len(c.app.screen.query("Question, ReplyView")) <= 8)
+        await c.until(lambda: 4 <= len(c.app.screen.query("QuestionView, ReplyView")) <= 8)
         await c.pilot.press("ctrl+home")  # being at the top loads some already
-        while len(views := c.app.screen.query("Question, ReplyView")) < 14:
+        while len(views := c.app.screen.query("QuestionView, ReplyView")) < 14:
             count = len(views)
             await c.pilot.press("ctrl+o")
-            await c.until(lambda n=count: len(c.app.screen.query("Question, ReplyView")) > n)
-        first = c.app.screen.query(Question).first()
+            await c.until(lambda n=count: len(c.app.screen.query("QuestionView, ReplyView")) > n)
+        first = c.app.screen.query(QuestionView).first()
         assert first.text == "question 0"
         await c.pilot.press("ctrl+home")
         await c.sees("question 0")
@@ -584,7 +584,7 @@ async def test_idle_means_idle(chat):
         await c.ask("Hello")
         looks = []
         screen = c.app.screen
-        screen._stats.show_figures = lambda *arguments, **_: looks.append(arguments)
+        screen._widgets.stats.show_figures = lambda *arguments, **_: looks.append(arguments)
         await asyncio.sleep(0.3)
         assert len(looks) <= 1
 
@@ -640,9 +640,9 @@ async def test_details_on_a_key_below_or_beside(chat):
         assert panel.region.y >= log.region.bottom
         await c.pilot.resize_terminal(200, 50)
         await c.until(lambda: panel.region.x >= log.region.right)
-        await c.sees("by place")
+        await c.sees("by position")
         await c.pilot.press("f2")
-        await c.until(lambda: "by place" not in c.screen_text)
+        await c.until(lambda: "by position" not in c.screen_text)
         await c.sees("drafted     ")  # a high screen has room for the strip
 
 
@@ -693,7 +693,9 @@ async def test_a_hint_that_is_too_long_for_its_line_is_whole_in_the_conversation
             await c.type("/set temperature much")
             await c.until(lambda: "temperature needs a number" in c.stats)
             await c.pilot.press("ctrl+u")
-            c.app.screen.hint("a reason " + "that is longer than the line " * 3 + "THE-END")
+            c.app.screen.feedback.hint(
+                "a reason " + "that is longer than the line " * 3 + "THE-END"
+            )
             await c.sees("THE-END")
             await c.ready()
         assert c.screen_text.count("a reason") == 1
@@ -749,7 +751,7 @@ def test_a_hiccup_of_the_machine_does_not_change_a_measured_speed():
     def done(seconds, drafted):
         return Round(drafted, 1, 1, 2, 0, 0, seconds, "model", 10, Speculation("on"))
 
-    run, smooth = Run(draft=True), Run(draft=True)
+    run, smooth = TimedRun(draft=True), TimedRun(draft=True)
     for number in range(20):
         run.add(done(5.0 if number == 7 else 0.02 + 0.02 * (number % 2), number % 2))
         smooth.add(done(0.02 + 0.02 * (number % 2), number % 2))
@@ -776,11 +778,11 @@ async def test_why_a_reply_cannot_be_looked_at_now_is_said(chat):
         await c.ask("Hello")
         await c.ask_and_hold("More")
         await c.pilot.press("f3")
-        await c.until(lambda: "wait until the model has spoken" in c.stats)
+        await c.until(lambda: "wait for the reply to end" in c.stats)
         await c.pilot.press("alt+left")
-        await c.until(lambda: "wait until the model has spoken" in c.stats)
+        await c.until(lambda: "wait for the reply to end" in c.stats)
         c.engine.die()
-        await c.sees("The conversation is kept")
+        await c.sees("The conversation is saved")
         await c.pilot.press("f3")
         await c.until(lambda: "the engine is not running" in c.stats)
 
@@ -814,13 +816,13 @@ async def test_an_engine_that_dies_in_a_comparison_is_said(chat):
         c.engine.die()
         await c.sees("the comparison failed: the engine stopped")
         await c.pilot.press("escape")
-        await c.sees("The conversation is kept")
+        await c.sees("The conversation is saved")
 
 
 async def test_nothing_to_compare_is_said(chat):
     async with chat() as c:
         await c.pilot.press("f3")
-        await c.until(lambda: "no reply that can be made again" in c.stats)
+        await c.until(lambda: "no reply that can be repeated" in c.stats)
 
 
 async def test_a_cursor_over_tokens_shows_p_q_and_alternatives(chat):
@@ -832,7 +834,7 @@ async def test_a_cursor_over_tokens_shows_p_q_and_alternatives(chat):
         await c.sees("' other' 20.0%")
         await c.pilot.press("alt+left", "alt+left")
         await c.sees("token 16/18")
-        await c.until(lambda: c.engine.examined[-1] == c.replies[0].made.reply.tokens[:16])
+        await c.until(lambda: c.engine.examined[-1] == c.replies[0].recipe.reply.tokens[:16])
         flow = c.app.screen.query_one(ReplyView).flow
         marked = [
             line.text[span.start : span.end]
@@ -876,7 +878,7 @@ async def test_the_token_under_the_cursor_is_scrolled_into_sight(chat):
         await c.ask("Hello")
         await c.pilot.press("alt+left")
         await c.sees("token 120/120")
-        c.app.screen._token_bar.go(c.replies[0], 20)
+        c.app.screen._widgets.token_bar.go(c.replies[0], 20)
         await c.pilot.press("alt+left")
         await c.sees("token 20/120")
         await c.sees("line 9")
@@ -899,12 +901,12 @@ async def test_explanations_stay_in_their_column(chat):
 async def test_commands_are_suggested_and_completed(chat):
     async with chat() as c:
         await c.pilot.press("/", "c", "o")
-        await c.sees("make the last reply again by plain decoding")
+        await c.sees("repeat the last reply with plain decoding")
         await c.pilot.press("l", "tab")
         assert c.composer.text == "/colours "
         await c.pilot.press("enter")
         await c.until(lambda: c.app.screen.query_one("ChatLog").colours)
-        await c.until(lambda: "make the last reply again" not in c.screen_text)
+        await c.until(lambda: "repeat the last reply" not in c.screen_text)
 
 
 async def test_arrow_keys_choose_among_completions(chat):
@@ -963,13 +965,13 @@ async def test_what_waits_in_line_can_be_taken_back(chat):
         await c.sees("takes the last back")
         await c.pilot.press("up")
         await c.until(lambda: c.composer.text == "two")
-        assert list(c.session.queue) == ["one"]
+        assert list(c.session.chat.queue) == ["one"]
 
 
 async def test_a_hint_is_over_when_the_next_message_is_sent(chat):
     async with chat(Script("Fine.")) as c:
         await c.pilot.press("f3")
-        await c.until(lambda: "no reply that can be made again" in c.stats)
+        await c.until(lambda: "no reply that can be repeated" in c.stats)
         await c.ask("Hello")
         assert "tok/s" in c.stats
 
@@ -1156,12 +1158,12 @@ async def test_a_reply_that_cannot_go_on_is_what_it_was(chat):
         await c.ask_and_hold("Hello")
         await c.pilot.press("escape")
         await c.ready()
-        made = c.replies[-1].made
+        made = c.replies[-1].recipe
         await c.pilot.press("f9")
         await c.sees("take more with /set ctx N")
         await c.sees("stopped by you")
         assert c.replies[-1].end == "interrupt"
-        assert c.replies[-1].made is made
+        assert c.replies[-1].recipe is made
 
 
 async def test_what_is_known_of_a_reply_that_went_on_is_of_its_last_part(chat):
@@ -1181,16 +1183,16 @@ async def test_what_is_known_of_a_reply_that_went_on_is_of_its_last_part(chat):
             await c.pilot.press("alt+left")
         await c.sees("p and q are not known any more")
         await c.pilot.press("f3")
-        await c.sees("all 3 tokens since it went on are the same")
+        await c.sees("all 3 tokens since it was continued are the same")
         assert c.engine.asked[-1] == c.engine.asked[-2]
         drafted, plainly = c.app.screen.query("CompareScreen TextFlow")
         assert drafted.text == plainly.text == " and the rest"
         turn = c.replies[-1]
-        question = c.session.conversation.turns[0]
-        again = Turn("assistant", turn.text, end=turn.end, id=turn.id, parent=question.id)
+        question = c.session.chat.conversation.turns[0]
+        again = ChatTurn("assistant", turn.text, end=turn.end, id=turn.id, parent=question.id)
         restore(again, details(turn))
         Conversation().load([question, again], again.id)
-        assert again.made == turn.made
+        assert again.recipe == turn.recipe
 
 
 async def test_a_stopped_reply_goes_on_where_it_stopped(chat):
@@ -1207,4 +1209,4 @@ async def test_a_stopped_reply_goes_on_where_it_stopped(chat):
         assert c.engine.asked[-1][-1].role == "assistant"
         assert c.engine.asked[-1][-1].content == stopped
         await c.type("/continue")
-        await c.until(lambda: "is whole" in c.stats)
+        await c.until(lambda: "is complete" in c.stats)

@@ -29,7 +29,7 @@ def test_the_first_program_that_takes_the_text_gets_it(tmp_path, monkeypatch):
     fails = (sys.executable, "-c", "raise SystemExit(1)")
     code = f"import sys; open({str(file)!r}, 'wb').write(sys.stdin.buffer.read())"
     takes = (sys.executable, "-c", code)
-    found = [clipboard.Program(words) for words in (("no-such-program",), fails, takes)]
+    found = [clipboard.ClipboardProgram(words) for words in (("no-such-program",), fails, takes)]
     monkeypatch.setattr(clipboard, "programs", lambda *_: iter(found))
     assert copy("größer") == sys.executable
     assert file.read_text(encoding="utf-8") == "größer"

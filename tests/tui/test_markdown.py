@@ -7,9 +7,9 @@ from rich.cells import cell_len
 from test_block_splitter import documents, feed_all
 from textual.content import Content
 
-from tui.render.block_splitter import plain
 from tui.render.lines import Line, lines_of
 from tui.render.markdown import code_blocks, typeset
+from tui.render.text import plain
 
 WIDE = st.text(st.sampled_from("ab漢🙂é \u05d0\u0301\u200d[]*`|-"), max_size=60)
 

@@ -60,8 +60,8 @@ def show(name):
 
 async def test_a_draft_is_described_by_its_own_header_and_whether_it_matches(chat, shelf):
     async with chat() as c:
-        c.session.engines.options = Options()
-        c.session.engines.info = dataclasses.replace(INFO, target_bytes=GB)
+        c.session.engine.options = Options()
+        c.session.engine.info = dataclasses.replace(INFO, target_bytes=GB)
         shelf["mine"] = show("demo") | {
             "draft": {"description": "small by header", "parameters": 1e6, "context": 512}
             | {"kind": "model", "mismatch": "other words", "same_vocabulary": False}
@@ -76,8 +76,8 @@ async def test_a_draft_is_described_by_its_own_header_and_whether_it_matches(cha
 def answered_with(c, second):
     """What the session opens from now on."""
     opened = []
-    c.session.engines.options = Options()
-    c.session.engines.reopen = lambda options: opened.append(options) or second
+    c.session.engine.options = Options()
+    c.session.engine.reopen = lambda options: opened.append(options) or second
     return opened
 
 
@@ -205,7 +205,7 @@ async def test_a_damaged_catalogue_is_named_and_files_can_still_be_chosen(chat, 
 async def test_a_search_that_finds_nothing_says_what_else_can_be_typed(chat, shelf):
     async with chat() as c:
         await c.type("/models nothing of the kind")
-        await c.sees("nothing here is called so")
+        await c.sees("no model matches")
         await c.pilot.press("enter", "escape")
         await c.ready()
 
@@ -213,7 +213,7 @@ async def test_a_search_that_finds_nothing_says_what_else_can_be_typed(chat, she
 @pytest.mark.parametrize("size", [(60, 15), (200, 50)])
 async def test_the_picker_fits_any_terminal(chat, shelf, size):
     async with chat(size=size) as c:
-        c.session.engines.options = Options()
+        c.session.engine.options = Options()
         await c.pilot.press("f4")
         await c.sees("● demo")
         await c.sees("CPU")
@@ -228,13 +228,13 @@ async def test_a_model_that_cannot_be_loaded_leaves_the_one_before(chat, known):
         await c.ask("Hello")
         engines = [failing, again]
         opened = answered_with(c, None)
-        c.session.engines.reopen = lambda options: opened.append(options) or engines.pop(0)
+        c.session.engine.reopen = lambda options: opened.append(options) or engines.pop(0)
         await c.type("/model huge")
         await c.sees("it needs 900 GB")
         await c.sees("demo is being loaded again")
         await c.ready()
         assert [options.model for options in opened] == ["huge", "demo"]
-        assert c.session.options.model == "demo"
+        assert c.session.engine.options.model == "demo"
         await c.ask("Still there?")
         assert c.replies[-1].text == "Back."
 

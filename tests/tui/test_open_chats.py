@@ -13,7 +13,11 @@ from localspec.chats.saver import Saver
 from localspec.chats.store import ChatStore
 from localspec.errors import DecodeError
 from localspec.loading.options import Options
-from tui.session.persistence import Kept
+from tui.session.recorder import ChatRecorder
+
+
+def quick_recorder(path):
+    return ChatRecorder(Saver(path, interval=0.02), "demo")
 
 
 async def test_a_reply_goes_on_in_its_chat_while_another_is_looked_at(chat):
@@ -21,7 +25,7 @@ async def test_a_reply_goes_on_in_its_chat_while_another_is_looked_at(chat):
         await c.ask_and_hold("first question")
         await c.pilot.press("ctrl+n")
         await c.sees("[2/2]")
-        await c.sees("the model speaks in another")
+        await c.sees("replying in another chat")
         await c.type("second question")
         await c.sees("sent after the reply in first question")
         assert "One two" not in c.screen_text
@@ -32,7 +36,7 @@ async def test_a_reply_goes_on_in_its_chat_while_another_is_looked_at(chat):
         await c.pilot.press("ctrl+pageup")
         await c.sees("The end.")
         assert "Second." not in c.screen_text
-        assert c.session.conversation.turns[-1].text == LONG
+        assert c.session.chat.conversation.turns[-1].text == LONG
         await c.pilot.press("f12")
         await c.sees("Second.")
 
@@ -98,7 +102,7 @@ async def test_an_edit_that_was_begun_stays_one(chat):
         await c.until(lambda: c.composer.text == "first")
         await c.pilot.press("!", "enter")
         await c.sees("Two.")
-        assert [t.text for t in c.session.conversation.turns] == ["first!", "Two."]
+        assert [t.text for t in c.session.chat.conversation.turns] == ["first!", "Two."]
 
 
 async def test_open_chats_are_listed_looked_at_and_closed(chat):
@@ -118,7 +122,7 @@ async def test_open_chats_are_listed_looked_at_and_closed(chat):
         await c.sees("Two.")
         assert len(c.session.chats.all) == 1
         await c.type("/close")
-        await c.until(lambda: not c.session.conversation.turns)
+        await c.until(lambda: not c.session.chat.conversation.turns)
         await c.until(lambda: "Two." not in c.screen_text)
 
 
@@ -141,7 +145,9 @@ async def test_closing_ends_the_reply_and_drops_what_waits(chat):
 async def test_each_chat_is_saved_as_its_own(chat, tmp_path):
     path = tmp_path / "chats.db"
     async with chat(
-        Script(LONG, hold_at=2), Script("Two."), kept=Kept(Saver(path, interval=0.02), "demo")
+        Script(LONG, hold_at=2),
+        Script("Two."),
+        recorder=quick_recorder(path),
     ) as c:
         await c.ask_and_hold("first")
         await c.pilot.press("ctrl+n")
@@ -162,36 +168,36 @@ async def test_each_chat_is_saved_as_its_own(chat, tmp_path):
 
 async def test_a_chat_is_deleted_and_brought_back(chat, tmp_path):
     path = tmp_path / "chats.db"
-    async with chat(Script("One."), kept=Kept(Saver(path, interval=0.02), "demo")) as c:
+    async with chat(Script("One."), recorder=quick_recorder(path)) as c:
         await c.type("/undo")
-        await c.until(lambda: "nothing was deleted" in c.stats)
+        await c.until(lambda: "nothing deleted" in c.stats)
         await c.type("/delete")
-        await c.until(lambda: "nothing was said" in c.stats)
+        await c.until(lambda: "this chat is empty" in c.stats)
         await c.ask("first")
         await c.type("/delete")
         await c.until(lambda: 'deleted "first"; /undo' in c.stats)
-        assert not c.session.conversation.turns
-        assert await c.session.kept.chats() == []
+        assert not c.session.chat.conversation.turns
+        assert await c.session.chat.recorder.archive.chats() == []
         await c.type("/undo")
         await c.sees("One.")
-        assert len(await c.session.kept.chats()) == 1
+        assert len(await c.session.chat.recorder.archive.chats()) == 1
         assert len(c.session.chats.all) == 1
 
 
 async def test_a_chat_in_which_the_model_speaks_is_not_deleted(chat, tmp_path):
-    kept = Kept(Saver(tmp_path / "chats.db"), "demo")
-    async with chat(Script(LONG, hold_at=2), kept=kept) as c:
+    recorder = ChatRecorder(Saver(tmp_path / "chats.db"), "demo")
+    async with chat(Script(LONG, hold_at=2), recorder=recorder) as c:
         await c.ask_and_hold("first")
         await c.type("/delete")
         await c.until(lambda: "Esc stops it first" in c.stats)
-        assert c.session.conversation.turns
+        assert c.session.chat.conversation.turns
 
 
 async def test_another_model_answers_in_all_of_them(chat, known):
     second = FakeEngine([Script("B1."), Script("B2.")])
     async with chat(Script("A1."), Script("A2.")) as c:
-        c.session.engines.options = Options()
-        c.session.engines.reopen = lambda options: second
+        c.session.engine.options = Options()
+        c.session.engine.reopen = lambda options: second
         await c.ask("one")
         await c.pilot.press("ctrl+n")
         await c.ask("two")
@@ -228,7 +234,9 @@ async def test_the_title_fits(chat, size):
 async def test_a_list_asked_for_in_a_chat_just_opened_is_not_wiped_with_the_chat_before(chat):
     async with chat(Script("One.")) as c:
         await c.ask("about foxes")
-        c.app.screen.action_new()
-        await c.app.screen.open_chats("")  # before the screen has come to show the new chat
+        c.app.screen.actions.chats.new()
+        await c.app.screen.actions.chats.open_chats(
+            ""
+        )  # before the screen has come to show the new chat
         await c.until(lambda: not c.replies)
-        await c.sees("/open N looks at one")
+        await c.sees("/open N shows one")

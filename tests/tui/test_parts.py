@@ -42,7 +42,7 @@ from tui.session.commands import SPECS, Command, CommandError, parse
 from tui.session.conversation import Conversation
 from tui.session.stats import SEPARATOR, Meter, stats_line, stats_lines
 from tui.session.token_runs import Kind, Run, Runs, kind_of, legend, styled
-from tui.terminal.theme import DARK, LIGHT, OWN_VARIABLES, lent, wanted
+from tui.terminal.theme import DARK, LIGHT, OWN_VARIABLES, borrowed, wanted
 
 ON = Speculation("on")
 
@@ -161,7 +161,7 @@ def test_details_add_up():
     found = dict(details(meter))
     assert found["a round"] == "20.0 ms: draft 5.0, verify 10.0, else 5.0"
     assert found["model"] == "40 drafted, 20/30 accepted, 1.25 ms each"
-    assert found["by place"] == "█ 100%  █ 100%    0%"
+    assert found["by position"] == "█ 100%  █ 100%    0%"
     assert found["first token"].startswith("after 0.0")
     assert details(Meter()) == [("details", "come with the first reply")]
 
@@ -212,7 +212,7 @@ tokens = st.builds(
 
 @given(st.lists(tokens, max_size=12), st.integers(0, 40))
 def test_runs_hold_the_text_and_give_any_end_of_it(given_tokens, length):
-    from tui.render.block_splitter import plain
+    from tui.render.text import plain
 
     runs = Runs()
     for token in given_tokens:
@@ -268,7 +268,7 @@ def test_few_colours_are_those_of_the_terminal(monkeypatch, terminal, behind, ex
 
 @pytest.mark.parametrize("name", ["ansi-dark", "ansi-light"])
 def test_origins_have_colours_of_the_terminal_there(name):
-    colours = lent(BUILTIN_THEMES[name])
+    colours = borrowed(BUILTIN_THEMES[name])
     assert set(colours) == set(OWN_VARIABLES)
     assert all(colour.startswith("ansi_") for colour in colours.values())
     origins = [colour for key, colour in colours.items() if key.startswith("origin-")]
@@ -448,7 +448,7 @@ def test_what_nobody_expected_is_one_error_and_no_page_of_code(monkeypatch, capf
         raise ValueError("secret")
 
     async def closed(self):
-        self.session.kept.close()
+        self.session.chat.recorder.close()
 
     monkeypatch.setattr(ChatApp, "on_mount", on_mount)
     monkeypatch.setattr(ChatApp, "on_unmount", closed)

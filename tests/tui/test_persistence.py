@@ -1,4 +1,4 @@
-"""Chats that are kept: saved as they happen, resumed with their branches."""
+"""Chats that are kept: saved as they grow, resumed with their branches."""
 
 import asyncio
 import dataclasses
@@ -13,8 +13,8 @@ from localspec.chats.saver import Saver
 from localspec.chats.store import ChatStore
 from localspec.core.events import Message
 from localspec.errors import ChatsError
-from tui.session.persistence import Kept
 from tui.session.ports import Phase
+from tui.session.recorder import ChatRecorder
 from tui.widgets.chat_log import KEEP, SLACK
 
 
@@ -24,8 +24,8 @@ def path(tmp_path):
 
 
 @pytest.fixture
-def kept(path):
-    return Kept(Saver(path, interval=0.02), "demo")
+def recorder(path):
+    return ChatRecorder(Saver(path, interval=0.02), "demo")
 
 
 def texts(path, chat=None):
@@ -39,8 +39,8 @@ def texts(path, chat=None):
         return [(m.role, m.text) for m in store.load(chat or last.id).messages]
 
 
-async def test_a_chat_is_saved_and_resumed_as_it_was(chat, path, kept):
-    async with chat(Script("Hi there."), kept=kept, system="Be kind") as c:
+async def test_a_chat_is_saved_and_resumed_as_it_was(chat, path, recorder):
+    async with chat(Script("Hi there."), recorder=recorder, system="Be kind") as c:
         await c.ask("Hello, you")
     with ChatStore(path) as store:
         saved = store.load(store.last().id)
@@ -52,7 +52,9 @@ async def test_a_chat_is_saved_and_resumed_as_it_was(chat, path, kept):
         ("Hi there.", "stop"),
     ]
 
-    async with chat(Script("Still here."), kept=Kept(Saver(path), "demo"), resume=saved) as c:
+    async with chat(
+        Script("Still here."), recorder=ChatRecorder(Saver(path), "demo"), resume=saved
+    ) as c:
         await c.sees("Hi there.")
         await c.sees("tok/s")  # the figures came back as well
         await c.ask("And now?")
@@ -65,8 +67,8 @@ async def test_a_chat_is_saved_and_resumed_as_it_was(chat, path, kept):
     assert len(texts(path, saved.info.id)) == 4
 
 
-async def test_a_reply_is_saved_while_it_is_spoken(chat, path, kept):
-    async with chat(Script("one two three four five", hold_at=1), kept=kept) as c:
+async def test_a_reply_is_saved_while_it_is_spoken(chat, path, recorder):
+    async with chat(Script("one two three four five", hold_at=1), recorder=recorder) as c:
         await c.ask_and_hold("Count")
         shown = c.replies[-1].text
         await c.until(lambda: texts(path)[-1:] == [("assistant", shown)])
@@ -76,54 +78,54 @@ async def test_a_reply_is_saved_while_it_is_spoken(chat, path, kept):
         await c.ready()
 
 
-async def test_a_reply_whose_writer_was_killed_is_shown_as_cut_short(chat, path, kept):
-    async with chat(Script("one two three four five", hold_at=1), kept=kept) as c:
+async def test_a_reply_whose_writer_was_killed_is_shown_as_cut_short(chat, path, recorder):
+    async with chat(Script("one two three four five", hold_at=1), recorder=recorder) as c:
         await c.ask_and_hold("Count")
         await c.until(lambda: [text for role, text in texts(path) if role == "assistant" and text])
         with ChatStore(path) as store:
             saved = store.load(store.last().id)
-    async with chat(kept=Kept(Saver(path)), resume=saved) as c:
+    async with chat(recorder=ChatRecorder(Saver(path)), resume=saved) as c:
         await c.sees("cut short")
 
 
-async def test_nothing_is_saved_of_a_chat_in_which_nothing_was_said(chat, path, kept):
-    async with chat(kept=kept):
+async def test_nothing_is_saved_of_a_chat_in_which_nothing_was_said(chat, path, recorder):
+    async with chat(recorder=recorder):
         pass
     with ChatStore(path) as store:
         assert store.listed() == []
 
 
-async def test_a_new_chat_leaves_the_old_one_on_the_list(chat, kept):
-    async with chat(Script("One."), Script("Two."), kept=kept) as c:
+async def test_a_new_chat_leaves_the_old_one_on_the_list(chat, recorder):
+    async with chat(Script("One."), Script("Two."), recorder=recorder) as c:
         await c.ask("First")
         c.session.new()
         await c.ask("Second")
-        found = await kept.chats()
+        found = await recorder.archive.chats()
         assert [x.info.title for x in found] == ["Second", "First"]
         assert [x.messages for x in found] == [2, 2]
 
 
-async def test_another_chat_can_be_resumed_while_one_is_open(chat, kept):
-    async with chat(Script("One."), Script("Two."), Script("Three."), kept=kept) as c:
+async def test_another_chat_can_be_resumed_while_one_is_open(chat, recorder):
+    async with chat(Script("One."), Script("Two."), Script("Three."), recorder=recorder) as c:
         await c.ask("First")
-        first = kept.info.id
+        first = recorder.info.id
         c.session.new()
         await c.ask("Second")
         await c.session.resume(first[:6])
         await c.sees("One.")
         await c.until(lambda: "Second" not in c.screen_text)
         await c.ask("Third")
-        assert kept.info.id == first
-        assert [x.messages for x in await kept.chats()] == [4, 2]
+        assert recorder.info.id == first
+        assert [x.messages for x in await recorder.archive.chats()] == [4, 2]
         with pytest.raises(ChatsError, match="no chat"):
             await c.session.resume("nothing")
-        assert kept.info.id == first
+        assert recorder.info.id == first
 
 
-async def test_an_edit_and_another_reply_are_branches_one_can_switch_between(chat, path, kept):
+async def test_an_edit_and_another_reply_are_branches_one_can_switch_between(chat, path, recorder):
     scripts = [Script("A."), Script("B."), Script("C."), Script("D.")]
-    async with chat(*scripts, kept=kept) as c:
-        session, turns = c.session, c.session.conversation.turns
+    async with chat(*scripts, recorder=recorder) as c:
+        session, turns = c.session, c.session.chat.conversation.turns
         await c.ask("Why?")
         await c.ask("Really?")
         session.regenerate()
@@ -143,16 +145,21 @@ async def test_an_edit_and_another_reply_are_branches_one_can_switch_between(cha
     with ChatStore(path) as store:
         saved = store.load(store.last().id)
     assert len(saved.messages) == 7
-    async with chat(kept=Kept(Saver(path)), resume=saved) as c:
-        assert [t.text for t in c.session.conversation.turns] == ["Why?", "A.", "Really?", "B."]
+    async with chat(recorder=ChatRecorder(Saver(path)), resume=saved) as c:
+        assert [t.text for t in c.session.chat.conversation.turns] == [
+            "Why?",
+            "A.",
+            "Really?",
+            "B.",
+        ]
 
 
-async def test_a_reply_that_is_stopped_for_another_branch_stays_on_its_own(chat, path, kept):
+async def test_a_reply_that_is_stopped_for_another_branch_stays_on_its_own(chat, path, recorder):
     async with chat(
-        Script("one two three four five six", hold_at=1), Script("Two."), kept=kept
+        Script("one two three four five six", hold_at=1), Script("Two."), recorder=recorder
     ) as c:
         await c.ask_and_hold("First")
-        turns = c.session.conversation.turns
+        turns = c.session.chat.conversation.turns
         c.session.edit(turns[0], "Second")
         await c.until(lambda: turns and turns[-1].text == "Two." and turns[-1].end)
     said = texts(path)
@@ -161,24 +168,24 @@ async def test_a_reply_that_is_stopped_for_another_branch_stays_on_its_own(chat,
     assert said[2:] == [("user", "Second"), ("assistant", "Two.")]
 
 
-async def test_a_title_stays_whatever_is_said(chat, path, kept):
-    async with chat(Script("One."), kept=kept) as c:
-        c.session.kept.rename("Mine")
+async def test_a_title_stays_whatever_is_said(chat, path, recorder):
+    async with chat(Script("One."), recorder=recorder) as c:
+        c.session.chat.recorder.rename("Mine")
         await c.ask("Hello")
     with ChatStore(path) as store:
         assert store.last().title == "Mine"
 
 
-async def test_an_export_is_a_new_private_file(chat, tmp_path, kept):
-    async with chat(Script("One."), kept=kept) as c:
+async def test_an_export_is_a_new_private_file(chat, tmp_path, recorder):
+    async with chat(Script("One."), recorder=recorder) as c:
         await c.ask("Hello")
-        await kept.export(tmp_path / "chat.md")
+        await recorder.archive.export(recorder.info.id, tmp_path / "chat.md")
         assert "## Model\n\nOne.\n" in (tmp_path / "chat.md").read_text()
         assert (tmp_path / "chat.md").stat().st_mode & 0o077 == 0
         with pytest.raises(ChatsError, match="there already"):
-            await kept.export(tmp_path / "chat.md")
+            await recorder.archive.export(recorder.info.id, tmp_path / "chat.md")
         with pytest.raises(ChatsError, match="cannot write"):
-            await kept.export(tmp_path / "no" / "chat.json")
+            await recorder.archive.export(recorder.info.id, tmp_path / "no" / "chat.json")
 
 
 async def test_where_chats_cannot_be_saved_one_goes_on_and_knows(chat, path, monkeypatch):
@@ -187,7 +194,7 @@ async def test_where_chats_cannot_be_saved_one_goes_on_and_knows(chat, path, mon
     ChatStore(path).close()
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    async with chat(Script("One."), kept=Kept(Saver(path, interval=0.02))) as c:
+    async with chat(Script("One."), recorder=ChatRecorder(Saver(path, interval=0.02))) as c:
         await c.ask("Hello")
         await c.sees("not being saved")
         await c.sees("locked")
@@ -208,7 +215,7 @@ async def test_on_a_full_disk_one_goes_on_and_the_chat_is_saved_when_there_is_ro
 
     limit(pages + 1).result(5)
     long = "word " * 5000
-    async with chat(Script(long), Script("Still here."), kept=Kept(saver, "demo")) as c:
+    async with chat(Script(long), Script("Still here."), recorder=ChatRecorder(saver, "demo")) as c:
         await c.ask("Hello")
         await c.until(lambda: "is full; free some space" in " ".join(c.screen_text.split()))
         await c.ask("And now?")
@@ -222,11 +229,11 @@ async def test_on_a_full_disk_one_goes_on_and_the_chat_is_saved_when_there_is_ro
 async def test_a_damaged_file_is_told_at_the_end_as_well(chat, path):
     path.parent.mkdir()
     path.write_bytes(b"nothing of the kind" * 99)
-    async with chat(Script("One."), kept=Kept(Saver(path, interval=0.02))) as c:
+    async with chat(Script("One."), recorder=ChatRecorder(Saver(path, interval=0.02))) as c:
         await c.ask("Hello")
         await c.sees("damaged")
         with pytest.raises(ChatsError, match="damaged"):
-            await c.session.kept.chats()
+            await c.session.chat.recorder.archive.chats()
         app = c.app
     assert "damaged" in app.unsaved
 
@@ -234,17 +241,17 @@ async def test_a_damaged_file_is_told_at_the_end_as_well(chat, path):
 async def test_without_a_place_nothing_is_kept_and_asking_says_so(chat):
     async with chat(Script("One.")) as c:
         await c.ask("Hello")
-        with pytest.raises(ChatsError, match="not kept"):
-            await c.session.kept.chats()
+        with pytest.raises(ChatsError, match="not saved"):
+            await c.session.chat.recorder.archive.chats()
 
 
-async def test_a_long_chat_is_resumed_with_its_newest_messages_on_show(chat, kept):
+async def test_a_long_chat_is_resumed_with_its_newest_messages_on_show(chat, recorder):
     engine = FakeEngine([Script(f"Reply {n}.") for n in range(13)])
-    async with chat(engine=engine, kept=kept) as c:
+    async with chat(engine=engine, recorder=recorder) as c:
         for n in range(13):
-            c.session.send(f"Question {n}")
+            c.session.send(f"QuestionView {n}")
         await c.until(lambda: len(c.replies) == 13 and c.replies[-1].end, 40)
-        first = kept.info.id
+        first = recorder.info.id
         await asyncio.sleep(0)
         c.session.new()
         await c.session.resume(first)
@@ -274,17 +281,17 @@ async def test_again_edit_and_the_way_back_between_branches(chat):
 
 
 async def test_a_disk_that_is_slow_holds_up_no_key_and_what_follows_keeps_its_order(
-    chat, kept, monkeypatch
+    chat, recorder, monkeypatch
 ):
     go = asyncio.Event()
-    listed = kept.chats
+    listed = recorder.archive.chats
 
     async def slow(**more):
         await go.wait()
         return await listed(**more)
 
-    monkeypatch.setattr(kept, "chats", slow)
-    async with chat(Script("One."), Script("Two."), kept=kept) as c:
+    monkeypatch.setattr(recorder.archive, "chats", slow)
+    async with chat(Script("One."), Script("Two."), recorder=recorder) as c:
         await c.ask("First")
         await c.type("/chats")
         await c.type("Second")
@@ -292,39 +299,39 @@ async def test_a_disk_that_is_slow_holds_up_no_key_and_what_follows_keeps_its_or
         await c.sees("first token")  # the details, while the list is waited for
         assert len(c.replies) == 1
         go.set()
-        await c.sees("/resume ID goes on with one")
+        await c.sees("/resume ID continues one")
         await c.until(lambda: len(c.replies) == 2)
 
 
-async def test_a_search_finds_the_titles_that_a_person_gave(chat, kept):
-    async with chat(Script("A fox."), Script("A bear."), kept=kept) as c:
+async def test_a_search_finds_the_titles_that_a_person_gave(chat, recorder):
+    async with chat(Script("A fox."), Script("A bear."), recorder=recorder) as c:
         await c.ask("Tell me of a fox")
         await c.type("/title Woods and Rivers")
         await c.type("/new")
         await c.type("/chats river wood")
         await c.sees("Woods and Rivers")
         await c.type("/chats lake")
-        await c.until(lambda: "no title or message holds this" in c.stats)
+        await c.until(lambda: "no title or message contains this" in c.stats)
 
 
-async def test_a_chat_in_which_nothing_was_said_is_not_exported(chat, kept, tmp_path):
-    async with chat(kept=kept) as c:
+async def test_a_chat_in_which_nothing_was_said_is_not_exported(chat, recorder, tmp_path):
+    async with chat(recorder=recorder) as c:
         await c.type(f"/export {tmp_path / 'x.md'}")
-        await c.until(lambda: "nothing was said here yet" in c.stats)
+        await c.until(lambda: "this chat is empty" in c.stats)
         assert not (tmp_path / "x.md").exists()
 
 
-async def test_chats_are_imported_from_inside_and_one_is_looked_at(chat, kept, tmp_path):
+async def test_chats_are_imported_from_inside_and_one_is_looked_at(chat, recorder, tmp_path):
     file = tmp_path / "one.json"
-    async with chat(Script("A fox."), kept=kept) as c:
+    async with chat(Script("A fox."), recorder=recorder) as c:
         await c.ask("Tell me of a fox")
         await c.type(f"/export {file}")
         await c.sees("written to")
         await c.type("/new")
-        await c.until(lambda: not c.session.conversation.turns)
+        await c.until(lambda: not c.session.chat.conversation.turns)
         await c.type(f"/import {file}")
         await c.sees("A fox.")
-        assert len(await kept.chats()) == 2
+        assert len(await recorder.archive.chats()) == 2
         file.write_text("{}", encoding="utf-8")
         await c.type(f"/import {file}")
         await c.sees("one.json: ")
@@ -332,22 +339,22 @@ async def test_chats_are_imported_from_inside_and_one_is_looked_at(chat, kept, t
         await c.sees("cannot read")
 
 
-async def test_up_brings_back_what_was_asked_in_an_earlier_session(chat, path, kept):
-    async with chat(Script("Hi there."), kept=kept) as c:
+async def test_up_brings_back_what_was_asked_in_an_earlier_session(chat, path, recorder):
+    async with chat(Script("Hi there."), recorder=recorder) as c:
         await c.ask("Hello, you")
     with ChatStore(path) as store:
         saved = store.load(store.last().id)
-    async with chat(kept=Kept(Saver(path), "demo"), resume=saved) as c:
+    async with chat(recorder=ChatRecorder(Saver(path), "demo"), resume=saved) as c:
         await c.pilot.press("up")
         await c.until(lambda: c.composer.text == "Hello, you")
 
 
-async def test_a_resumed_chat_tells_how_full_the_context_is(chat, path, kept):
-    async with chat(Script("Hi there."), kept=kept) as c:
+async def test_a_resumed_chat_tells_how_full_the_context_is(chat, path, recorder):
+    async with chat(Script("Hi there."), recorder=recorder) as c:
         await c.ask("Hello, you")
     with ChatStore(path) as store:
         saved = store.load(store.last().id)
-    async with chat(kept=Kept(Saver(path), "demo"), resume=saved) as c:
+    async with chat(recorder=ChatRecorder(Saver(path), "demo"), resume=saved) as c:
         await c.sees("ctx 12/2048")
 
 
@@ -394,20 +401,20 @@ async def test_escape_leaves_an_edit_and_what_was_typed_before_comes_back(chat):
         await c.ask("First")
         c.composer.insert("begun")
         await c.pilot.press("f8", "x", "f8")
-        await c.until(lambda: "Enter asks what you changed" in c.stats)
+        await c.until(lambda: "Enter sends the changed" in c.stats)
         assert c.composer.text == "Firstx"
         await c.pilot.press("escape")
         await c.until(lambda: c.composer.text == "begun")
         assert "editing" not in c.screen_text
         await c.pilot.press("enter")
         await c.sees("Two.")
-        assert [turn.text for turn in c.session.conversation.turns][2] == "begun"
+        assert [turn.text for turn in c.session.chat.conversation.turns][2] == "begun"
 
 
 async def test_chats_are_listed_searched_resumed_named_and_exported_from_inside(
-    chat, kept, tmp_path
+    chat, recorder, tmp_path
 ):
-    async with chat(Script("A fox."), Script("A bear."), kept=kept, size=(100, 40)) as c:
+    async with chat(Script("A fox."), Script("A bear."), recorder=recorder, size=(100, 40)) as c:
         await c.ask("Tell me of a fox")
         await c.type("/title Animals")
         await c.type("/new")
@@ -415,8 +422,10 @@ async def test_chats_are_listed_searched_resumed_named_and_exported_from_inside(
         await c.type("/chats")
         await c.sees("Animals")
         await c.type("/chats fox")
-        await c.sees("/resume ID goes on with one")
-        first = next(item for item in await kept.chats() if item.info.title == "Animals")
+        await c.sees("/resume ID continues one")
+        first = next(
+            item for item in await recorder.archive.chats() if item.info.title == "Animals"
+        )
         await c.type(f"/resume {first.info.id[:8]}")
         await c.until(lambda: "A bear." not in c.screen_text)
         await c.sees("A fox.")
@@ -432,28 +441,32 @@ async def test_loading_can_be_stopped_and_begun_again(chat):
     engine = FakeEngine([Script("One.")])
     engine.loaded.clear()
     async with chat(engine=engine, ready=False) as c:
-        await c.until(lambda: c.session.loading is not None)
+        await c.until(lambda: c.session.engine.loading is not None)
         c.session.send("Hello")
         await c.pilot.press("escape")
         await c.sees("loading was stopped")
-        assert c.session.phase is Phase.DEAD
+        assert c.session.engine.phase is Phase.DEAD
         await c.pilot.press("ctrl+r")
         await c.sees("One.")
 
 
-async def test_a_reply_of_an_earlier_session_is_coloured_examined_and_compared(chat, path, kept):
+async def test_a_reply_of_an_earlier_session_is_coloured_examined_and_compared(
+    chat, path, recorder
+):
     said = "One two three four five."
-    async with chat(Script(said), Script("Fine."), kept=kept, system="Be kind") as c:
+    async with chat(Script(said), Script("Fine."), recorder=recorder, system="Be kind") as c:
         await c.ask("Hello")
         await c.ask("And?")
-        made, tokens = [t.made for t in c.replies], [t.tokens for t in c.replies]
+        made, tokens = [t.recipe for t in c.replies], [t.tokens for t in c.replies]
     with ChatStore(path) as store:
         saved = store.load(store.last().id)
     again = Script("Fine."), Script(said)
-    async with chat(*again, kept=Kept(Saver(path), "demo"), resume=saved, size=(110, 40)) as c:
+    async with chat(
+        *again, recorder=ChatRecorder(Saver(path), "demo"), resume=saved, size=(110, 40)
+    ) as c:
         await c.sees("One two")
         assert [t.tokens for t in c.replies] == tokens
-        assert [t.made for t in c.replies] == made
+        assert [t.recipe for t in c.replies] == made
         await c.pilot.press("alt+left")
         await c.sees("token 1/1")
         await c.until(lambda: c.engine.examined == [made[1].reply.tokens])
@@ -462,12 +475,14 @@ async def test_a_reply_of_an_earlier_session_is_coloured_examined_and_compared(c
         assert c.engine.asked[0] == made[1].messages
 
 
-async def test_another_model_knows_the_tokens_of_a_chat_but_not_how_to_make_them(chat, path, kept):
-    async with chat(Script("One two."), kept=kept) as c:
+async def test_another_model_knows_the_tokens_of_a_chat_but_not_how_to_make_them(
+    chat, path, recorder
+):
+    async with chat(Script("One two."), recorder=recorder) as c:
         await c.ask("Hello")
     with ChatStore(path) as store:
         saved = store.load(store.last().id)
-    async with chat(kept=Kept(Saver(path), "other"), resume=saved, size=(110, 40)) as c:
+    async with chat(recorder=ChatRecorder(Saver(path), "other"), resume=saved, size=(110, 40)) as c:
         await c.pilot.press("alt+left")
         await c.sees("token 2/2")
         await c.sees("p and q are not known any more")
@@ -475,8 +490,8 @@ async def test_another_model_knows_the_tokens_of_a_chat_but_not_how_to_make_them
         await c.until(lambda: "there is no reply" in c.stats)
 
 
-async def test_what_another_version_kept_of_the_tokens_is_left_out(chat, path, kept):
-    async with chat(Script("One two."), kept=kept) as c:
+async def test_what_another_version_kept_of_the_tokens_is_left_out(chat, path, recorder):
+    async with chat(Script("One two."), recorder=recorder) as c:
         await c.ask("Hello")
     with ChatStore(path) as store:
         saved = store.load(store.last().id)
@@ -484,7 +499,7 @@ async def test_what_another_version_kept_of_the_tokens_is_left_out(chat, path, k
     for odd in ({"ids": [1]}, {**reply.details["tokens"], "lengths": [99, 99]}, 7):
         strange = dataclasses.replace(reply, details={**reply.details, "tokens": odd})
         chat_then = dataclasses.replace(saved, messages=(question, strange))
-        async with chat(kept=Kept(Saver(path), "demo"), resume=chat_then) as c:
+        async with chat(recorder=ChatRecorder(Saver(path), "demo"), resume=chat_then) as c:
             await c.sees("One two.")
             assert c.replies[0].tokens == []
-            assert c.replies[0].made is None
+            assert c.replies[0].recipe is None

@@ -14,7 +14,7 @@ from localspec.models.memory import fit
 from localspec.models.pull import planner
 from localspec.models.pull import process as pulling
 from localspec.models.pull.process import PullDone, PullFailed, PullPlanned, PullProgress
-from tui.session.pull_process import Puller
+from tui.session.pull_process import PullProcess
 
 pytest_plugins = ["hub_fixtures"]
 
@@ -37,7 +37,7 @@ def test_what_is_said_arrives_as_it_was(said):
 
 @pytest.mark.parametrize("line", [b"", b"{}", b"[]", b'{"said": "PullDone", "x": 1}', b"Traceback"])
 def test_anything_else_is_an_error_with_a_line(line):
-    with pytest.raises(Exception, match="odd"):
+    with pytest.raises(Exception, match="unknown line"):
         pulling.decode(line)
 
 
@@ -98,14 +98,14 @@ async def test_a_closed_chat_ends_its_pull_and_keeps_what_has_arrived(chat, hub,
     async with chat() as c:
         await c.type("/pull tiny")
         await c.until(lambda: hf_cache.partials(TARGET), 20)
-        process = c.app.screen._puller._process
+        process = c.app.screen.actions.pulls.process._process
     assert process.returncode is not None
     assert hf_cache.partials(TARGET)
 
 
 async def test_whoever_is_gone_without_a_word_leaves_no_pull_behind(hub, pair):
     hub.most = HALF
-    puller = Puller()
+    puller = PullProcess()
     running = asyncio.ensure_future(puller.run("tiny"))
     begun = asyncio.Event()
     puller.on_change = lambda: puller._going and begun.set()
@@ -126,7 +126,7 @@ async def test_whoever_is_gone_without_a_word_leaves_no_pull_behind(hub, pair):
     ],
 )
 async def test_what_cannot_be_had_is_one_line(hub, pair, name, said):
-    outcome = await Puller().run(name)
+    outcome = await PullProcess().run(name)
     assert outcome.error
     (line,) = outcome.lines
     assert line.startswith(f"pulling {name}: ")
@@ -138,18 +138,18 @@ async def test_what_is_too_big_is_pulled_only_by_someone_who_insists(hub, pair, 
     monkeypatch.setattr(fit, "quick_verdict", lambda *_: fit.TOO_BIG)
     monkeypatch.setattr(planner, "quick_verdict", lambda *_: fit.TOO_BIG)
     said, stop = [], threading.Event()
-    monkeypatch.setattr(pulling._Teller, "say", lambda _, what: said.append(what))
+    monkeypatch.setattr(pulling._Reporter, "write", lambda _, what: said.append(what))
     with pytest.raises(OutOfMemoryError, match="too big"):
-        pulling._pull("tiny", None, pulling._Teller(), stop, force=False)
+        pulling._pull("tiny", None, pulling._Reporter(), stop, force=False)
     assert isinstance(said[-1], PullPlanned)
-    pulling._pull("tiny", None, pulling._Teller(), stop, force=True)
+    pulling._pull("tiny", None, pulling._Reporter(), stop, force=True)
     assert isinstance(said[-1], PullDone)
     assert pulling.arguments("x", None, force=True) == ["--force", "x"]
 
 
 async def test_a_gated_repository_says_how_to_get_in(hub, pair, models):
     hub.repos[DRAFT].gated = True
-    (line,) = (await Puller().run("tiny")).lines
+    (line,) = (await PullProcess().run("tiny")).lines
     assert "huggingface.co" in line or "HF_TOKEN" in line or "hf auth login" in line
 
 
@@ -157,15 +157,15 @@ async def test_a_gated_repository_says_how_to_get_in(hub, pair, models):
 async def test_without_a_network_it_says_so(hub, pair, monkeypatch):
     hub.close()
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    (line,) = (await Puller().run("tiny")).lines
+    (line,) = (await PullProcess().run("tiny")).lines
     assert "reach" in line
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    (line,) = (await Puller().run("tiny")).lines
+    (line,) = (await PullProcess().run("tiny")).lines
     assert "HF_HUB_OFFLINE" in line
 
 
 async def test_a_disk_that_takes_nothing_is_named(hub, pair, hf_home):
     hf_home.mkdir()
     (hf_home / "hub").write_text("a file where a folder should be")
-    (line,) = (await Puller().run("tiny")).lines
+    (line,) = (await PullProcess().run("tiny")).lines
     assert "HF_HOME" in line

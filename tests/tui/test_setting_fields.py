@@ -78,9 +78,9 @@ async def test_another_model_goes_on_with_the_conversation(chat, known):
     second = FakeEngine([Script("from the second")])
     async with chat(Script(LONG)) as c:
         await c.ask("Hello")
-        c.session.engines.options = Options()
+        c.session.engine.options = Options()
         opened = []
-        c.session.engines.reopen = lambda options: opened.append(options) or second
+        c.session.engine.reopen = lambda options: opened.append(options) or second
         await c.type("/model other.gguf small.gguf")
         await c.until(lambda: second.opened == 1)
         await c.ready()
@@ -121,15 +121,15 @@ async def test_the_panel_shows_checks_and_applies_from_the_next_reply(chat):
 async def test_what_the_model_is_loaded_with_loads_it_again(chat):
     second = FakeEngine()
     async with chat() as c:
-        c.session.engines.options, opened = Options(), []
-        c.session.engines.reopen = lambda options: opened.append(options) or second
+        c.session.engine.options, opened = Options(), []
+        c.session.engine.reopen = lambda options: opened.append(options) or second
         await c.type("/settings")
         await c.sees("draft_max")
         panel = c.app.screen
         panel.query_one("#draft_max", Input).value = "5"
         panel.query_one("#drafter", Input).value = "suffix, model"
         panel.query_one("#verifier", Input).value = "rejection"
-        await c.sees("the model is loaded again")
+        await c.sees("load the model again")
         await c.pilot.press("enter")
         await c.until(lambda: second.opened == 1)
         assert opened == [
@@ -181,7 +181,7 @@ async def test_a_damaged_file_is_not_written_to_and_nothing_typed_is_lost(chat):
 @pytest.mark.parametrize("size", [(60, 15), (200, 50)])
 async def test_the_panel_fits_any_terminal(chat, size):
     async with chat(size=size) as c:
-        c.session.engines.options = Options()
+        c.session.engine.options = Options()
         await c.pilot.press("ctrl+s")
         await c.sees("temperature")
         for _ in range(14):
@@ -219,8 +219,8 @@ async def test_a_preset_may_bring_another_model_and_only_once(chat, known):
     path.write_text('[presets.big]\nmodel = "big"\ndraft_max = "auto"\nctx = 512\n')
     second = FakeEngine()
     async with chat() as c:
-        c.session.engines.options, opened = Options(draft="small"), []
-        c.session.engines.reopen = lambda options: opened.append(options) or second
+        c.session.engine.options, opened = Options(draft="small"), []
+        c.session.engine.reopen = lambda options: opened.append(options) or second
         await c.type("/preset big")
         await c.until(lambda: second.opened == 1)
         await c.ready()

@@ -65,10 +65,10 @@ async def test_the_settings_keep_their_title_on_a_low_screen_though_the_picker_h
 
 def test_the_screen_looks_less_often_where_the_model_takes_every_processor(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1}, raising=False)
-    assert refresh_rate.looks_per_second(None) == 16
-    assert refresh_rate.looks_per_second(model(threads=1)) == 16
-    assert refresh_rate.looks_per_second(model(threads=2)) == 10
-    assert refresh_rate.looks_per_second(model(threads=2, backend="cuda")) == 16
+    assert refresh_rate.refreshes_per_second(None) == 16
+    assert refresh_rate.refreshes_per_second(model(threads=1)) == 16
+    assert refresh_rate.refreshes_per_second(model(threads=2)) == 10
+    assert refresh_rate.refreshes_per_second(model(threads=2, backend="cuda")) == 16
 
 
 def test_a_language_is_new_until_code_in_it_was_set():

@@ -15,8 +15,8 @@ from localspec.chats.values import Chat, ChatMessage, new_message_id, started
 from localspec.core.events import Speculation
 from tui.input.attachments import NoFileError, attach
 from tui.input.completion import Known, completions
-from tui.session.persistence import Kept
 from tui.session.ports import Phase
+from tui.session.recorder import ChatRecorder
 from tui.widgets import chat_log
 
 
@@ -56,9 +56,9 @@ def test_arguments_of_commands_are_completed(tmp_path, monkeypatch):
 
 async def test_a_saved_chat_is_completed_by_its_title(chat, tmp_path):
     path = tmp_path / "chats.db"
-    async with chat(Script("Fine."), kept=Kept(Saver(path)), size=(100, 30)) as c:
+    async with chat(Script("Fine."), recorder=ChatRecorder(Saver(path)), size=(100, 30)) as c:
         await c.ask("All about owls")
-        identity = c.session.kept.info.id[:8]
+        identity = c.session.chat.recorder.info.id[:8]
         await c.pilot.press(*"/resume ")
         await c.sees(identity)
         await c.pilot.press(*"owl", "tab")
@@ -132,14 +132,14 @@ async def test_f9_answers_a_question_whose_reply_was_stopped_before_its_first_to
         await c.type("Hello")
         await c.until(lambda: c.engine.holding)
         await c.pilot.press("escape")
-        await c.until(lambda: c.session.phase is Phase.READY)
+        await c.until(lambda: c.session.engine.phase is Phase.READY)
         await c.ready()
         assert c.replies[-1].text == ""
         await c.pilot.press("f9")
         await c.until(lambda: c.replies[-1].end == "stop")
         assert c.replies[-1].text == "Fine."
         assert c.engine.asked[0] == c.engine.asked[1]
-        assert c.session.conversation.place == (1, 1)
+        assert c.session.chat.conversation.place == (1, 1)
 
 
 async def test_f9_answers_a_question_that_was_not_answered(chat, tmp_path):
@@ -179,7 +179,7 @@ async def test_a_chat_with_a_wild_time_is_listed_and_not_imported(chat, tmp_path
     file = tmp_path / "far.json"
     whole = {"format": "localspec-chats", "version": 1, "chats": [one]}
     file.write_text(json.dumps(whole), encoding="utf-8")
-    async with chat(kept=Kept(Saver(path)), size=(100, 30)) as c:
+    async with chat(recorder=ChatRecorder(Saver(path)), size=(100, 30)) as c:
         await c.type("/chats")
         await c.sees("unknown date")
         await c.type(f"/import {file}")
@@ -190,11 +190,11 @@ async def test_a_chat_with_a_wild_time_is_listed_and_not_imported(chat, tmp_path
 
 async def test_a_reply_of_another_model_says_so_and_exports_name_both(chat, tmp_path):
     path = tmp_path / "chats.db"
-    kept = Kept(Saver(path), "small")
+    recorder = ChatRecorder(Saver(path), "small")
     engine = FakeEngine([Script("One."), Script("Two."), Script("Three.")])
-    async with chat(engine=engine, kept=kept, size=(100, 40)) as c:
+    async with chat(engine=engine, recorder=recorder, size=(100, 40)) as c:
         await c.ask("First")
-        c.session.kept.use_model("large", None)
+        c.session.chat.recorder.use_model("large", None)
         await c.ask("Second")
         await c.sees("by large")
         await c.ask("Third")
@@ -206,7 +206,7 @@ async def test_a_reply_of_another_model_says_so_and_exports_name_both(chat, tmp_
         assert "## Model (large)\n\nTwo." in text
     with ChatStore(path) as store:
         saved = store.load(store.last().id)
-    async with chat(kept=Kept(Saver(path), "large"), resume=saved, size=(100, 40)) as c:
+    async with chat(recorder=ChatRecorder(Saver(path), "large"), resume=saved, size=(100, 40)) as c:
         await c.sees("by large")
 
 

@@ -1,4 +1,4 @@
-"""Files that a message names with ``@path``: their text goes along with it."""
+"""Files that a message names with ``@path``: their text is attached to it."""
 
 from __future__ import annotations
 
@@ -8,38 +8,37 @@ from pathlib import Path
 from localspec.config import paths
 
 _NAME = re.compile(r'(?:^|(?<=\s))@(?:"([^"\n]+)"|(\S+))')
-"""A name with spaces stands in quotes."""
+"""A name with spaces is quoted."""
 _AFTER = ".,;:!?)'\""
 _LARGEST = 1 << 20
-"""Bytes of a file; more fits no context that runs here."""
+"""Largest file in bytes; more fits into no context."""
 
 
 class AttachError(ValueError):
-    """A file that cannot go along; the text is for the person."""
+    """A file that cannot be attached; the text is for the user."""
 
 
 class NoFileError(AttachError):
-    """A word that looks like the name of a file, and is none; the user may mean it as a word."""
+    """A word that looks like a path but names no file; the user may mean it as text."""
 
 
 def attach(text: str, *, as_words: bool = False) -> str:
     """``text`` and the contents of the files it names.
 
-    A name without a dot or slash that no file has is just a word; with ``as_words``, so is any
-    name that no file has.
+    Names of missing files are text where they have no dot or slash, or with ``as_words``.
 
     Raises:
-        NoFileError: what looks like a path is no file.
+        NoFileError: a word that looks like a path names no file.
         AttachError: a file that is too large, not text, or not readable.
     """
     parts = [text]
     for name in dict.fromkeys(quoted or bare for quoted, bare in _NAME.findall(text)):
         if f"\n\n{name.rstrip(_AFTER)}:\n```" in text:
-            continue  # a message that is edited holds it already
+            continue  # an edited message has it already
         path = paths.expand(name)
         try:
             if not path.is_file():
-                name = name.rstrip(_AFTER)  # noqa: PLW2901 - what ends a sentence ends no name
+                name = name.rstrip(_AFTER)  # noqa: PLW2901 - without the punctuation of the sentence
                 path = paths.expand(name)
             if not name or (as_words and not path.is_file()):
                 continue
@@ -61,7 +60,7 @@ def attach(text: str, *, as_words: bool = False) -> str:
 
 
 def _refuse(name: str, path: Path) -> None:
-    """Raise where something other than a word is meant that cannot be attached."""
+    """Raise for a missing file, unless the name looks like a plain word."""
     if not set("./\\") & set(name):
         return
     if path.is_dir():
@@ -72,7 +71,7 @@ def _refuse(name: str, path: Path) -> None:
 
 
 def fenced(content: str) -> str:
-    """As a code block whose fence is longer than any run of backticks inside."""
+    """A code block whose fence is longer than any run of backticks in ``content``."""
     longest = max((len(run) for run in re.findall(r"`{3,}", content)), default=2)
     fence = "`" * (longest + 1)
     end = "" if content.endswith("\n") else "\n"

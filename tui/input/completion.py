@@ -1,4 +1,4 @@
-"""What could be meant by the word that is being typed: a command, a preset or a file."""
+"""Completions of the word that is typed: commands, settings, presets, chats, models, files."""
 
 from __future__ import annotations
 
@@ -32,37 +32,37 @@ _DRAFTS = {
 _SETTING = re.compile(r"^/set (\w*)$")
 _FILE = re.compile(r'(?:^|(?<=\s))@(?:"([^"\n]*)|([^\s"]\S*|))$')
 _MOST = 200
-"""Entries of a folder that are offered; a person who has more types more."""
-_LOOKED_AT = 20_000
-"""Entries of a folder that are looked at while a key is waited for."""
+"""Largest number of completions; with more, the user types further letters."""
+_ENTRIES_READ = 20_000
+"""Entries of a folder that are read; reading happens between two keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """One way to go on."""
+    """One completion."""
 
     text: str
-    """What the word becomes."""
+    """The completed word."""
     replaces: int
-    """Characters before the cursor that it stands for."""
+    """Characters before the cursor that it replaces."""
     help: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What can be completed that only the screen knows."""
+    """Chats that can be completed; only the screen knows them."""
 
-    kept: Mapping[str, str] = field(default_factory=dict)
+    saved: Mapping[str, str] = field(default_factory=dict)
     """Beginnings of the ids of saved chats, and their titles; the one used last first."""
     opened: Mapping[str, str] = field(default_factory=dict)
     """Numbers of the open chats, and their titles."""
 
 
 def completions(before: str, known: Known | None = None) -> list[Completion]:
-    """Ways to go on after ``before``, the whole text up to the cursor."""
+    """Completions of ``before``, the whole text up to the cursor."""
     known = known or Known()
     if match := _RESUME.search(before):
-        return _called(match[1], known.kept)
+        return _called(match[1], known.saved)
     if match := _OPEN.search(before):
         return _called(match[1], known.opened)
     for pattern, find in _FINDS.items():
@@ -77,7 +77,7 @@ def wants_chats(text: str) -> bool:
 
 
 def _called(typed: str, chats: Mapping[str, str]) -> list[Completion]:
-    """Chats whose id begins so, or whose title holds what was typed."""
+    """Chats whose id starts with ``typed``, or whose title contains it."""
     found = [
         Completion(name, len(typed), title)
         for name, title in chats.items()
@@ -92,7 +92,7 @@ def _models(match: re.Match[str]) -> list[Completion]:
     words = _DRAFTS if command == "draft" else {}
     try:
         pairs = catalog()
-    except LocalspecError:  # the command itself says what is wrong
+    except LocalspecError:  # the command itself reports the error
         pairs = {}
     names = {name: pair.about for name, pair in pairs.items()}
     named = _starting(typed, {**words, **names})
@@ -136,7 +136,7 @@ def _attached(match: re.Match[str]) -> list[Completion]:
 def _presets(match: re.Match[str]) -> list[Completion]:
     try:
         found = presets.presets()
-    except UsageError:  # the command itself says what is wrong
+    except UsageError:  # the command itself reports the error
         return []
     return _starting(match[1], {name: preset.about for name, preset in found.items()})
 
@@ -150,18 +150,18 @@ def _starting(typed: str, known: Mapping[str, str]) -> list[Completion]:
 
 
 def _files(typed: str, length: int) -> list[Completion]:
-    """Files whose path goes on so; ``length`` characters have been typed for it."""
+    """Files whose path starts with ``typed``; ``length`` characters are replaced."""
     folder, name = os.path.split(typed)
     before = typed.removesuffix(name)
     try:
         with os.scandir(paths.expand(folder) if folder else Path()) as entries:
             meant = (
                 entry
-                for entry in islice(entries, _LOOKED_AT)
+                for entry in islice(entries, _ENTRIES_READ)
                 if entry.name.startswith(name) and (name or not entry.name.startswith("."))
             )
             found = [(entry.name, entry.is_dir()) for entry in islice(meant, _MOST)]
-    except OSError:  # no such folder, or not ours to read: nothing to offer
+    except OSError:  # no such folder, or not readable
         return []
     return [
         Completion(_named(before + entry, is_folder=is_folder), length)
@@ -171,7 +171,7 @@ def _files(typed: str, length: int) -> list[Completion]:
 
 
 def _named(path: str, *, is_folder: bool) -> str:
-    """As it is written in a message; the quotes of a folder are still open."""
+    """The path as a message names it; after a folder the quotes stay open."""
     end = os.sep if is_folder else ""
     if not re.search(r"\s", path):
         return f"@{path}{end}"
@@ -187,4 +187,4 @@ _FINDS = {
     _PATH: _paths,
     _FILE: _attached,
 }
-"""What the text before the cursor looks like, and how it may go on."""
+"""Patterns of the text before the cursor, and the functions that complete it."""

@@ -1,4 +1,4 @@
-"""The person's own editor, for longer messages."""
+"""The user's editor, for longer messages."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from pathlib import Path
 
 
 class EditorError(ValueError):
-    """The editor cannot be used; the text is for the person."""
+    """The editor cannot be used; the text is for the user."""
 
 
 def command() -> list[str]:
-    """$VISUAL, $EDITOR, or what the system surely has.
+    """The command of $VISUAL or $EDITOR, or the default editor of the system.
 
     Raises:
-        EditorError: what they name is not installed.
+        EditorError: the editor is not installed.
     """
-    usual = "notepad" if sys.platform == "win32" else "vi"
-    chosen = os.environ.get("VISUAL") or os.environ.get("EDITOR") or usual
+    default = "notepad" if sys.platform == "win32" else "vi"
+    chosen = os.environ.get("VISUAL") or os.environ.get("EDITOR") or default
     try:
         words = shlex.split(chosen)
     except ValueError:
@@ -33,10 +33,10 @@ def command() -> list[str]:
 
 
 def edited(text: str, words: list[str]) -> str:
-    """``text`` after the person has changed it; waits for the editor to end.
+    """``text`` after the user has edited it; waits for the editor to end.
 
     Raises:
-        EditorError: it failed; the text is as it was.
+        EditorError: the editor failed.
     """
     try:
         return _edited(text, words)

@@ -12,51 +12,84 @@ from localspec.errors import UsageError
 
 
 def _key(id: str, keys: str, action: str, tooltip: str, label: str = "") -> Binding:  # noqa: A002
-    """A key; with a label it stands in the footer."""
+    """A key; with a label it is shown in the footer."""
     return Binding(keys, action, label, id=id, tooltip=tooltip, show=bool(label))
 
 
+def _command(name: str, *arguments: int) -> str:
+    """The action of a key that `tui.screens.chat.ChatScreen.action_command` carries out."""
+    return f"command{(name, *arguments)!r}" if arguments else f"command({name!r})"
+
+
 _CHAT = (
-    _key("chat.stop", "escape", "stop", "stop the reply and keep what was said", "Stop"),
-    _key("chat.help", "f1", "help", "keys and commands", "Help"),
-    _key("chat.colours", "ctrl+t", "colours", "show where each token came from"),
-    _key("chat.details", "f2", "details", "details of rounds, drafters and times", "Details"),
-    _key("chat.compare", "f3", "compare", "make the last reply again by plain decoding", "Compare"),
-    _key("chat.token_left", "alt+left", "token(-1)", "the token before: p, q and alternatives"),
-    _key("chat.token_right", "alt+right", "token(1)", "the token after"),
-    _key("chat.models", "f4", "models", "choose a model, or a draft for it", "Models"),
-    _key("chat.settings", "ctrl+s", "settings", "see, change and save all settings"),
-    _key("chat.again", "f5", "again", "answer the last question once more, on another branch"),
+    _key("chat.stop", "escape", _command("stop"), "stop the reply and keep its text", "Stop"),
+    _key("chat.help", "f1", _command("help"), "keys and commands", "Help"),
+    _key("chat.colours", "ctrl+t", _command("colours"), "show where each token came from"),
+    _key(
+        "chat.details",
+        "f2",
+        _command("details"),
+        "details of rounds, drafters and times",
+        "Details",
+    ),
+    _key(
+        "chat.compare",
+        "f3",
+        _command("compare"),
+        "repeat the last reply with plain decoding",
+        "Compare",
+    ),
+    _key(
+        "chat.token_left",
+        "alt+left",
+        _command("token", -1),
+        "the token before: p, q and alternatives",
+    ),
+    _key("chat.token_right", "alt+right", _command("token", 1), "the token after"),
+    _key("chat.models", "f4", _command("models"), "choose a model, or a draft for it", "Models"),
+    _key("chat.settings", "ctrl+s", _command("settings"), "see, change and save all settings"),
+    _key(
+        "chat.again",
+        "f5",
+        _command("again"),
+        "answer the last question again, on another branch",
+    ),
     _key(
         "chat.continue",
         "f9",
-        "continue",
+        _command("continue"),
         "continue a stopped reply, or answer a question without one",
     ),
-    _key("chat.edit", "f8", "edit", "change the last question, on another branch"),
-    _key("chat.branch_before", "alt+up", "branch(-1)", "look at the branch before"),
-    _key("chat.branch_after", "alt+down", "branch(1)", "look at the branch after"),
-    _key("chat.new", "ctrl+n", "new", "open a new chat; the others stay open"),
-    _key("chat.next", "ctrl+pagedown,f12", "next_chat(1)", "the next open chat"),
-    _key("chat.previous", "ctrl+pageup", "next_chat(-1)", "the open chat before"),
-    _key("chat.restart", "ctrl+r", "restart", "start the engine again after it died", "Restart"),
-    _key("chat.older", "ctrl+o", "older", "load older messages"),
+    _key("chat.edit", "f8", _command("edit"), "change the last question, on another branch"),
+    _key("chat.branch_before", "alt+up", _command("branch", -1), "show the branch before"),
+    _key("chat.branch_after", "alt+down", _command("branch", 1), "show the branch after"),
+    _key("chat.new", "ctrl+n", _command("new"), "open a new chat; the others stay open"),
+    _key("chat.next", "ctrl+pagedown,f12", _command("next_chat", 1), "the next open chat"),
+    _key("chat.previous", "ctrl+pageup", _command("next_chat", -1), "the open chat before"),
+    _key(
+        "chat.restart",
+        "ctrl+r",
+        _command("restart"),
+        "start the engine again after it died",
+        "Restart",
+    ),
+    _key("chat.older", "ctrl+o", _command("older"), "load older messages"),
 )
 _PRIORITY = tuple(
     Binding(keys, action, id=id, tooltip=tooltip, show=False, priority=True)
     for id, keys, action, tooltip in (  # noqa: A001 - Textual's word
-        ("chat.top", "ctrl+home", "oldest", "to the oldest message"),
-        ("chat.bottom", "ctrl+end", "scroll_end", "to the newest message"),
+        ("chat.top", "ctrl+home", _command("oldest"), "to the oldest message"),
+        ("chat.bottom", "ctrl+end", _command("newest"), "to the newest message"),
         (
             "app.copy_or_quit",
             "ctrl+c",
             "copy_or_quit",
-            "copy the selection, else stop, else empty the line; twice more: quit",
+            "copy the selection, else stop, else clear the line; twice more: quit",
         ),
     )
 )
 _COMPOSER = (
-    _key("composer.send", "enter", "send", "send; while the model speaks, wait in line"),
+    _key("composer.send", "enter", "send", "send; during a reply, send after it"),
     _key("composer.newline", "ctrl+j,shift+enter,alt+enter", "newline", "a new line"),
     _key("composer.editor", "ctrl+g", "editor", "write in $EDITOR"),
     _key("composer.complete", "tab", "complete", "complete a /command, its argument or an @file"),
@@ -83,7 +116,7 @@ _SETTINGS = (
 )
 
 APP_KEYS = (_QUIT, _PRIORITY[2])
-"""They mean the same on every screen."""
+"""Keys with the same meaning on every screen."""
 CHAT: list[BindingType] = [*_CHAT, *_PRIORITY[:2]]
 APP: list[BindingType] = [*APP_KEYS]
 COMPOSER: list[BindingType] = [*_COMPOSER]
@@ -92,22 +125,22 @@ MODELS: list[BindingType] = [*_MODELS]
 SETTINGS: list[BindingType] = [*_SETTINGS]
 
 IN_THE_CHAT = (*_COMPOSER, *_CHAT, *_PRIORITY, _QUIT)
-"""The other screens name theirs at the bottom."""
+"""The keys of the chat; the other screens list theirs in the footer."""
 _ALL = (*IN_THE_CHAT, _CLOSE, *_MODELS, *_SETTINGS)
 BY_ID = {binding.id or "": binding for binding in _ALL}
 FIXED = (
     ("Up / Down", "earlier and later messages, in an empty composer"),
     ("Ctrl+P", "all commands, themes among them"),
 )
-"""Keys of Textual's own, or with a meaning that depends on the place."""
+"""Keys of Textual, or with a meaning that depends on the place."""
 
 
-class Row(NamedTuple):
-    """A key as a page or a list has it."""
+class KeyRow(NamedTuple):
+    """A key as documentation and /help list it."""
 
     id: str
     keys: str
-    """As people write them."""
+    """Key names as users write them."""
     does: str
 
 
@@ -122,10 +155,10 @@ _VALID = re.compile(r"[a-z0-9_]+(\+[a-z0-9_]+)*(,[a-z0-9_]+(\+[a-z0-9_]+)*)*")
 
 
 def overrides(settings: Mapping[str, object]) -> dict[str, str]:
-    """Keys of the configuration's table ``[keys]``: id to keys, as Textual writes them.
+    """The table ``[keys]`` of config.toml: id to keys, as Textual writes them.
 
     Raises:
-        UsageError: no such id, what cannot be keys, or a key that would do two things.
+        UsageError: an unknown id, invalid keys, or a key with two meanings.
     """
     table = settings.get("keys", {})
     if not isinstance(table, dict):
@@ -148,7 +181,7 @@ def overrides(settings: Mapping[str, object]) -> dict[str, str]:
 
 
 def _require_one_meaning(screen: Iterable[Binding], changed: Mapping[str, str]) -> None:
-    """See that no key stands for two things that one can do on a screen."""
+    """Raise where a key would have two meanings on a screen."""
     does: dict[str, str] = {}
     for binding in screen:
         name = binding.id or ""
@@ -170,17 +203,22 @@ def _flat(table: Mapping[str, object], prefix: str = "") -> Iterable[tuple[str, 
 
 
 def shown(keys: str) -> str:
-    """Keys as people write them."""
+    """Key names as users write them."""
     return " / ".join(
         "+".join(_NAMES.get(part, part.capitalize()) for part in key.split("+"))
         for key in keys.split(",")
     )
 
 
-def rows(changed: Mapping[str, str], bindings: Iterable[Binding] = _ALL) -> list[Row]:
+def key_of(name: str, changed: Mapping[str, str]) -> str:
+    """The key with that id, as users write it."""
+    return shown(changed.get(name, BY_ID[name].key))
+
+
+def rows(changed: Mapping[str, str], bindings: Iterable[Binding] = _ALL) -> list[KeyRow]:
     """Every key, or those of ``bindings``."""
     return [
-        Row(name, shown(changed.get(name, binding.key)), binding.tooltip)
+        KeyRow(name, shown(changed.get(name, binding.key)), binding.tooltip)
         for binding in bindings
         if (name := binding.id) is not None
     ]

@@ -1,4 +1,4 @@
-"""What the model picker shows: which models a search means, and each in a line or in a few."""
+"""The list of the model picker: which models match, and their descriptions."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from localspec.errors import LocalspecError
 from localspec.models.catalog.offers import FIT_SHORT, Offer, in_folder
 from localspec.models.catalog.pair import MTP_EMBEDDED
 from localspec.models.catalog.reference import on_hub, reference
-from tui.render.block_splitter import plain
+from tui.render.text import plain
 
 OWN, NONE = "auto", "none"
-"""Drafts that are no file: the catalogue's choice, and no draft model."""
+"""Drafts without a file: the catalogue's choice, and no draft model."""
 _OWN_HEAD = "in the target's file: a layer for multi-token prediction"
 _NAME_WIDTH = 40
 _BROAD = 96
@@ -42,22 +42,22 @@ class UseDraft:
 
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """Fetch this."""
+    """Pull this model."""
 
     name: str
     force: bool = False
-    """Even though it is too big for this machine."""
+    """Whether to pull a model that is too big for this machine."""
 
 
 Picked = Use | UseDraft | Pull
 
 
 def as_drafts(found: Iterable[Offer], below: int | None) -> list[Offer]:
-    """What is here and could draft for a target of ``below`` bytes.
+    """The installed models that could draft for a target of ``below`` bytes.
 
-    A pair that is named as a draft lends its smaller model.
+    Of a pair, the smaller model is offered.
     """
-    lent = [
+    drafts = [
         o
         if o.draft is None
         else replace(o, target=o.draft, target_bytes=o.draft_bytes, draft=None, draft_bytes=0)
@@ -68,18 +68,18 @@ def as_drafts(found: Iterable[Offer], below: int | None) -> list[Offer]:
     return [
         Offer(OWN, "", None, about="what the catalogue pairs with the target"),
         Offer(NONE, "", None, about=none),
-        *(o for o in lent if below is None or (o.target_bytes or 0) < below),
+        *(o for o in drafts if below is None or (o.target_bytes or 0) < below),
     ]
 
 
 def matching(found: Iterable[Offer], query: str) -> list[Offer]:
-    """Those that hold all words of a search."""
+    """The models that match all words of a search."""
     words = query.lower().split()
     return [offer for offer in found if offer.holds(words)]
 
 
 def typed_folder(query: str) -> Path | None:
-    """The folder that is meant where a path is typed."""
+    """The folder of a typed path; None where no path is typed."""
     if not (os.sep in query or query.startswith("~")):
         return None
     path = paths.expand(query)
@@ -88,7 +88,7 @@ def typed_folder(query: str) -> Path | None:
 
 
 def typed(query: str) -> list[Offer]:
-    """What a name means that nothing on the list has: files of a folder, or something to pull."""
+    """Models that are not in the list: files of a typed folder, or a repository to pull."""
     folder = typed_folder(query)
     path = paths.expand(query)
     found: list[Offer] = []
@@ -98,7 +98,7 @@ def typed(query: str) -> list[Offer]:
         if path.is_file() and not any(Path(o.name) == path for o in found):
             found.insert(0, Offer(str(path), str(path), path.stat().st_size))
     if not found and folder is None and _pullable(query):
-        where = "on the Hub, not looked into yet"
+        where = "on the Hub, not checked yet"
         found = [Offer(query, where, None, installed=False, pullable=True)]
     return found
 
@@ -112,20 +112,20 @@ def _pullable(query: str) -> bool:
 
 
 def widest(found: Iterable[Offer], room: int) -> int:
-    """Columns for the names."""
+    """Width of the column of names."""
     longest = max((len(_name(offer, room)) for offer in found), default=0)
     return min(longest, _NAME_WIDTH, max(12, room // 2 - 8))
 
 
 def header(names: int, room: int) -> Content:
-    """What the columns hold."""
+    """The header line."""
     line = f"  {'NAME':<{names}}  {'SIZE':>9}  {'FIT':<8}  {'HERE':<4}"
     line += f"  {'LICENCE':<12}  {'DRAFT':<26}  FOR" if room >= _BROAD else "  FOR"
     return Content.styled(line[:room], "$quiet")
 
 
 def row(offer: Offer, fit: str | None, names: int, room: int, *, current: bool) -> Content:
-    """One model in a line."""
+    """The line of one model."""
     special = offer.name in {OWN, NONE}
     about = size(offer.n_bytes) if offer.n_bytes else "" if special else "?"
     approx = "" if offer.exact or not offer.n_bytes else "~"
@@ -148,7 +148,7 @@ def row(offer: Offer, fit: str | None, names: int, room: int, *, current: bool) 
 
 
 def described_draft(offer: Offer, facts: Mapping[str, Any] | None) -> list[str]:
-    """A draft in a few lines; ``facts`` is what `localspec show --draft --json` says of it."""
+    """The description of a draft; ``facts`` is the output of `localspec show --draft --json`."""
     lines = [f"draft    {offer.target}"] if offer.target else [offer.about]
     draft = facts["draft"] if facts is not None else None
     if draft is not None:
@@ -156,12 +156,14 @@ def described_draft(offer: Offer, facts: Mapping[str, Any] | None) -> list[str]:
         lines += _file(draft)
         lines += _match(draft)
     elif facts is not None and offer.name == OWN:
-        lines.append(_OWN_HEAD if facts.get("own_head") else "it pairs none with it")
+        lines.append(
+            _OWN_HEAD if facts.get("own_head") else "the catalogue has no draft for this target"
+        )
     return [plain(line) for line in lines]
 
 
 def described(offer: Offer, fit: str | None, facts: Mapping[str, Any] | None) -> list[str]:
-    """A model in a few lines; ``facts`` is what `localspec show --json` says of it."""
+    """The description of a model; ``facts`` is the output of `localspec show --json`."""
     lines = [f"target   {offer.target}"]
     if offer.draft is not None:
         lines.append(f"draft    {offer.draft}")
@@ -176,7 +178,7 @@ def described(offer: Offer, fit: str | None, facts: Mapping[str, Any] | None) ->
 
 
 def why_not_alone(facts: Mapping[str, Any]) -> str | None:
-    """Why a file cannot answer, as far as its header tells; None where it may."""
+    """Why a model cannot answer alone, by its header; None where it can."""
     kind, name = facts.get("kind", "model"), facts.get("name")
     if kind == "model":
         return None
@@ -189,10 +191,10 @@ def _facts(facts: Mapping[str, Any]) -> list[str]:
 
 
 def _file(facts: Mapping[str, Any]) -> list[str]:
-    """What a header says; nothing of a file that is known from the catalogue only."""
+    """The facts of a header; empty where only the catalogue is known."""
     if "description" not in facts:
         return []
-    weights = f"{facts['parameters'] / 1e6:.0f} M weights"
+    weights = f"{facts['parameters'] / 1e6:.0f} M parameters"
     return [f"         {facts['description']}, {weights}, context {facts['context']}"]
 
 
@@ -203,9 +205,8 @@ def _match(draft: Mapping[str, Any]) -> list[str]:
         return [f"match    no: {draft['mismatch']}"]
     if draft["kind"] != "model":
         return [f"match    a head for this target ({draft['kind']})"]
-    return [
-        f"match    {'same vocabulary' if draft['same_vocabulary'] else 'says what both can say'}"
-    ]
+    same = draft["same_vocabulary"]
+    return [f"match    {'same vocabulary' if same else 'drafts what both vocabularies have'}"]
 
 
 def _licence(facts: Mapping[str, Any] | None) -> str | None:
@@ -213,7 +214,7 @@ def _licence(facts: Mapping[str, Any] | None) -> str | None:
 
 
 def _name(offer: Offer, room: int) -> str:
-    """A path that is too long is the name of its file; of that the end tells more."""
+    """The name; of a path that is too long, the file name or its end."""
     if not Path(offer.name).is_absolute():
         return offer.name
     most = min(_NAME_WIDTH, max(12, room // 2 - 8))

@@ -1,4 +1,4 @@
-"""Large pastes: a short mark stands for them while the message is typed."""
+"""Large pastes: a short mark takes their place while the message is typed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ _CHARACTERS = 1500
 
 
 class Pastes:
-    """The pasted texts of one message and the marks that stand for them."""
+    """The pasted texts of one message, by their marks."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
@@ -15,11 +15,11 @@ class Pastes:
 
     @staticmethod
     def is_large(text: str) -> bool:
-        """Whether a mark stands for it."""
+        """Whether a text is replaced by a mark."""
         return text.count("\n") >= _LINES or len(text) > _CHARACTERS
 
     def fold(self, text: str) -> str:
-        """A mark for a large text; a small one is itself."""
+        """A mark for a large text; a small text unchanged."""
         if not self.is_large(text):
             return text
         lines = text.count("\n") + 1

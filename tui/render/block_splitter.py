@@ -2,7 +2,7 @@
 
 A closed block never changes again, whatever follows, so it is rendered once. The rest, which
 another line could still turn into something else, is shown as plain text until it closes. The
-splitter looks at each line once and knows just enough block structure to be on the safe side: it
+splitter reads each line once and knows just enough block structure to be conservative: it
 may close a block later than CommonMark would, never earlier.
 """
 
@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import enum
 import re
-
-from localspec.core.safe_text import safe_text
 
 _FENCE = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})")
 _HEADING = re.compile(r" {0,3}#{1,6}([ \t]|$)")
@@ -21,7 +19,7 @@ _ITEM = re.compile(r"( *)([-+*]|\d{1,9}[.)])( +|$)(.*)")
 _INTERRUPTING_ITEM = re.compile(r" {0,3}([-+*]|0{0,8}1[.)]) +\S")
 _UNDERLINE = re.compile(r" {0,3}(-+|=+)$")
 _NO_ITEM = 1000
-"""A content column that no line reaches: the list item cannot go on."""
+"""A content column that no line reaches: the list item ends."""
 
 
 class _State(enum.Enum):
@@ -32,13 +30,13 @@ class _State(enum.Enum):
     FENCE = enum.auto()
     """A fenced code block: only its closing fence ends it."""
     LIST = enum.auto()
-    """A list or indented code: goes on after blank lines if the next line belongs to it."""
+    """A list or indented code: continues after blank lines if the next line belongs to it."""
     UNSURE = enum.auto()
-    """Something rare that only a whole parser could tell; it stays open."""
+    """A rare case that needs a whole parser; the block stays open."""
 
 
 class BlockSplitter:
-    """Feed it text as it comes; what it returns is closed, `rest` is not."""
+    """Takes text as it arrives; `feed` returns closed blocks, `rest` is still open."""
 
     def __init__(self) -> None:
         self._block: list[str] = []  # complete lines of the open block
@@ -47,7 +45,7 @@ class BlockSplitter:
         self._fence = ""  # the run of ` or ~ that opened the code block
         self._column = _NO_ITEM  # where the content of the outermost list item starts
         self._empty_item = False  # the last line was a list marker and nothing else
-        self._lazy = False  # the item may have ended unseen, or a paragraph in it goes on
+        self._lazy = False  # the item may have ended, or its paragraph continues
         self._blank = False  # the last line was blank
 
     @property
@@ -56,7 +54,7 @@ class BlockSplitter:
         return "".join(self._block) + self._line
 
     def feed(self, text: str) -> str:
-        """Take more text; returns the blocks that closed by it, as they were written."""
+        """Add text; returns the source of the blocks that it closed."""
         closed: list[str] = []
         *lines, last = (self._line + text).split("\n")
         for line in lines:
@@ -84,7 +82,7 @@ class BlockSplitter:
         )
 
     def _take(self, raw: str) -> str:
-        """One complete line; returns what it closed."""
+        """Add a complete line; returns the source of the blocks that it closed."""
         line = raw.expandtabs(4).rstrip(" ")
         closed = ""
         if self._state in (_State.TEXT, _State.LIST) and line and self._ends_before(line):
@@ -174,12 +172,3 @@ class BlockSplitter:
 
 def _indent(line: str) -> int:
     return len(line) - len(line.lstrip(" "))
-
-
-def plain(text: str) -> str:
-    """``text`` with control characters and odd line separators made harmless.
-
-    A model may emit anything; escape sequences must not reach the terminal, and what counts as a
-    line must be the same for everyone.
-    """
-    return safe_text(text).replace("\t", "    ")

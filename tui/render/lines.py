@@ -18,9 +18,9 @@ from textual.content import Content
 
 EMPTY = Content("")
 PROSE = 100
-"""Cells that a row of prose takes at most: longer ones are hard to read."""
+"""Largest width of a row of prose in cells: longer rows are hard to read."""
 _LONG = 4000
-"""Characters from which a line is cut where the row ends and no longer between words."""
+"""Characters from which a line is broken at the row's end rather than between words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Row:
     lead: Content
     text: Content
     start: int
-    """Where the text begins in its line."""
+    """Index of the row's text in its line."""
 
 
 class Entry(Protocol):
@@ -50,7 +50,7 @@ class Entry(Protocol):
 
 
 def cells(text: str) -> int:
-    """The cells that a text takes."""
+    """Width of a text in cells."""
     return len(text) if text.isascii() else cell_len(text)
 
 
@@ -70,26 +70,26 @@ def _room(first: Content, rest: Content, width: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Text with what leads its first and its further rows."""
+    """Text with leads for its first and its further rows."""
 
     content: Content
     first: Content = EMPTY
     rest: Content = EMPTY
     style: str = ""
-    """Of the whole row, to the right end."""
+    """Style of the whole row, to the right end."""
     fold: bool = False
-    """Whether it is cut where the row ends rather than between words."""
+    """Whether it is broken at the row's end rather than between words."""
 
     @property
     def text(self) -> str:
         return self.content.plain
 
     def led_by(self, first: Content, rest: Content) -> Line:
-        """The line with something more before its leads."""
+        """The line with a further lead."""
         return dataclasses.replace(self, first=first + self.first, rest=rest + self.rest)
 
     def height(self, width: int) -> int:
-        """Rows at this width."""
+        """Number of rows at this width."""
         text, room = self.text, _room(self.first, self.rest, self._width(width))
         if cells(text) <= room:
             return 1
@@ -103,7 +103,7 @@ class Line:
             return [Row(first, self.content, 0)]
         cuts = _cuts(text, room, self._folds)
         parts = self.content.divide(cuts)
-        if not self._folds:  # the spaces at which it is broken are not seen
+        if not self._folds:  # the spaces at a break are not drawn
             parts = [part.rstrip() for part in parts]
         starts = [0, *cuts]
         return [
@@ -120,7 +120,7 @@ class Line:
 
 
 def _cuts(text: str, room: int, fold: bool) -> list[int]:
-    """Where a text that is wider than ``room`` cells is cut into rows.
+    """The breaks of a text that is wider than ``room`` cells.
 
     Between words, unless ``fold``; a row may then end with spaces that go beyond the room.
     """
@@ -147,13 +147,13 @@ def _cuts(text: str, room: int, fold: bool) -> list[int]:
 
 
 def _ends(text: str) -> list[int]:
-    """Cells before each character, and before the end."""
+    """Cells before each character and before the end."""
     return [0, *itertools.accumulate(map(cell_len, text))]
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A line across."""
+    """A horizontal rule."""
 
     sign: str = "─"
     style: str = "$border-blurred"
@@ -162,7 +162,7 @@ class Rule:
     text: str = ""
 
     def led_by(self, first: Content, rest: Content) -> Rule:
-        """The rule with something more before it."""
+        """The rule with a further lead."""
         return dataclasses.replace(self, first=first + self.first, rest=rest + self.rest)
 
     def height(self, width: int) -> int:
@@ -171,7 +171,7 @@ class Rule:
         return 1
 
     def rows(self, width: int) -> list[Row]:
-        """As wide as there is room."""
+        """The whole width."""
         first, _, room = leads(self.first, self.rest, width)
         return [Row(first, Content(self.sign * room), 0)]
 
@@ -180,5 +180,5 @@ BLANK = Line(EMPTY)
 
 
 def lines_of(text: Content) -> list[Line]:
-    """Text cut at its line ends."""
+    """The lines of a text."""
     return [Line(part) for part in text.split(allow_blank=True)] if text else []

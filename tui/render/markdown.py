@@ -1,4 +1,4 @@
-"""Markdown as lines. Nothing here touches a widget, so long texts are read in a thread."""
+"""Markdown typeset as lines. Nothing here touches a widget, so that a thread may call it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _CODE = "on $surface"
 _INLINE = {"em": "italic", "strong": "bold", "s": "strike"}
 _INLINE_CODE = "$text-warning on $surface"
 _BOX = re.compile(r"\[([ xX])\][ \t]+(?=\S)")
-"""What begins an item of a task list."""
+"""The start of an item of a task list."""
 _BOXES = {" ": "☐ ", "x": "☑ ", "X": "☑ "}
 _LANGUAGE = re.compile(
     r"^[ >]*(?:[-+*]|\d{1,9}[.)])?[ ]*(?:`{3,}|~{3,})[ \t]*([^\s`]+)", re.MULTILINE
@@ -43,14 +43,14 @@ _LONGEST_HIGHLIGHTED = 200_000
 Theme = type[HighlightTheme]
 
 _known: set[str] = set()
-"""Languages whose code has been set; the first time takes as long as setting thousands of lines."""
+"""Languages that were highlighted before; the first use takes as long as thousands of lines."""
 
 _learning = threading.Lock()
-"""One thread learns a language, the others wait for it rather than do the same work beside it."""
+"""Held while a language is loaded, so that other threads do not load it too."""
 
 
 def has_new_language(text: str) -> bool:
-    """Whether Markdown holds code in a language that was not met before."""
+    """Whether Markdown has code in a language that was not highlighted before."""
     return any(name not in _known for name in _LANGUAGE.findall(text))
 
 
@@ -65,7 +65,7 @@ def _lexer(language: str) -> Lexer | None:
 
 
 def _code_style(theme: Theme, kind: Any) -> str | None:
-    """Of a kind of token, or of the nearest kind above it that has one."""
+    """The style of a kind of token, or of its nearest parent that has one."""
     while kind is not None:
         if (style := theme.STYLES.get(kind)) is not None:
             return style
@@ -75,7 +75,7 @@ def _code_style(theme: Theme, kind: Any) -> str | None:
 
 @functools.cache
 def parser() -> MarkdownIt:
-    """GitHub's Markdown, but tags are text: a model that says <b> means to show it."""
+    """GitHub's Markdown, but HTML tags are text: a model that writes <b> means to show it."""
     return MarkdownIt("gfm-like", {"html": False})
 
 
@@ -86,7 +86,7 @@ def code_blocks(text: str) -> list[str]:
 
 
 def code_theme(*, ansi: bool, dark: bool) -> Theme:
-    """The colours of code; a terminal's own where the theme uses these."""
+    """The colours of code; terminal colours where the theme uses these."""
     if not ansi:
         return HighlightTheme
     return ANSIDarkHighlightTheme if dark else ANSILightHighlightTheme
@@ -114,11 +114,11 @@ def typeset(
 
 
 class _Setter:
-    """Sets the nodes of a syntax tree."""
+    """Typesets the nodes of a syntax tree."""
 
     def __init__(self, theme: Theme, rest: Callable[[], None]) -> None:
         self._theme, self._rest = theme, rest
-        self._depth = 0  # of bullet lists
+        self._depth = 0  # depth of bullet lists
         self._kinds: dict[str, Callable[[SyntaxTreeNode], list[Entry]]] = {
             "heading": self._heading,
             "paragraph": self._text,

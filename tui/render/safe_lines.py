@@ -1,4 +1,4 @@
-"""The last look at every line of the interface, whatever widget drew it and whoever wrote it."""
+"""The last filter of every line that is written to the terminal."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from localspec.core.safe_text import is_safe, without_harmful
 
 
 class SafeLines(LineFilter):
-    """Takes out what a terminal would obey.
+    """Removes control characters.
 
-    Widgets show such characters as signs (`tui.render.block_splitter.plain`); here they are taken
-    out wherever one forgot to: they have no width, so the line keeps its length.
+    Widgets replace such characters (`tui.render.text.plain`); here they are removed where a widget
+    does not: they have no width, so the line keeps its length.
     """
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:

@@ -1,4 +1,4 @@
-"""What the details panel says of the running or last reply, as lines of text."""
+"""The lines of the details panel about the running or last reply."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tui.session.stats import Meter, speculation_text
 
 _BARS = " ▁▂▃▄▅▆▇█"
 _POSITIONS = 12
-"""Places of a draft that are listed; deeper ones are rare and say little."""
+"""Positions of a draft that are listed; later ones are rare."""
 
 
 def strip(rounds: Sequence[Round], width: int) -> tuple[str, str]:
@@ -25,12 +25,12 @@ def strip(rounds: Sequence[Round], width: int) -> tuple[str, str]:
 
 
 def _bar(value: int, scale: int) -> str:
-    """A block as high as ``value`` is of ``scale``; anything above zero can be seen."""
+    """A block whose height is ``value`` relative to ``scale``; visible for any value above zero."""
     return _BARS[-(-value * (len(_BARS) - 1) // scale)] if scale else " "
 
 
 def details(meter: Meter) -> list[tuple[str, str]]:
-    """Label and text of every line that has something to say."""
+    """Label and text of every line that is known."""
     lines = [
         *_state(meter),
         *_speed(meter),
@@ -43,7 +43,7 @@ def details(meter: Meter) -> list[tuple[str, str]]:
 
 
 def _state(meter: Meter) -> Iterable[tuple[str, str]]:
-    """First, since a low screen has no room for the last rows."""
+    """The state of speculation; first, since a low screen has no room for the last lines."""
     if meter.state is not None and (meter.mean or meter.state.state != "on"):
         yield "drafting", speculation_text(meter.state).removeprefix("drafting ")
 
@@ -95,4 +95,7 @@ def _positions(meter: Meter) -> Iterable[tuple[str, str]]:
     places = list(zip(meter.accepted_at, meter.judged_at, strict=True))[:_POSITIONS]
     if places:
         shares = (100 * accepted / judged for accepted, judged in places)
-        yield "by place", "  ".join(f"{_bar(round(share), 100)} {share:.0f}%" for share in shares)
+        yield (
+            "by position",
+            "  ".join(f"{_bar(round(share), 100)} {share:.0f}%" for share in shares),
+        )

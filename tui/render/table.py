@@ -18,22 +18,22 @@ _QUIET = "$border-blurred"
 
 @dataclass(slots=True)
 class Grid:
-    """What the rows of a table share: how wide their columns are."""
+    """The column widths of a table."""
 
     natural: Sequence[int]
-    """Cells that the widest text of each column takes."""
+    """Cells of the widest text of each column."""
     aligned: Sequence[str]
-    """Of each column: left, center or right."""
+    """Alignment of each column: left, center or right."""
     _fitted: dict[int, tuple[int, ...] | None] = field(default_factory=dict)
 
     def columns(self, room: int) -> tuple[int, ...] | None:
-        """Widths of the columns; None where so many do not fit beside each other."""
+        """Widths of the columns; None where they do not fit."""
         if room not in self._fitted:
             self._fitted = {room: self._fit(room - len(_BETWEEN) * (len(self.natural) - 1))}
         return self._fitted[room]
 
     def _fit(self, room: int) -> tuple[int, ...] | None:
-        """Every column gets what it needs; where that is too much, the widest give way."""
+        """Natural widths; where they do not fit, the widest columns are narrowed."""
         if room < sum(min(width, _NARROWEST) for width in self.natural):
             return None
         widest = max(self.natural, default=0)

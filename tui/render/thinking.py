@@ -1,4 +1,4 @@
-"""Where a reply stops thinking aloud and begins to answer."""
+"""The boundary between the thinking and the answer of a reply."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _LONGEST_MARK = len("<thinking>")
 
 @dataclass(frozen=True, slots=True)
 class Thought:
-    """The first part of a reply, up to ``answer``."""
+    """The thinking of a reply, up to ``answer``."""
 
     text: str
     answer: int
     """Index of the answer's first character; the text's length while there is none."""
     open: bool
-    """Whether it still goes on."""
+    """Whether its end has not arrived."""
 
 
 def thought(text: str) -> Thought | None:
     """The thinking at the beginning of a reply; None where there is none.
 
-    Some templates open the thinking in the prompt, so a reply may hold only the end of it.
+    Some templates open the thinking in the prompt, so a reply may contain only its end.
     """
     start = _OPEN.match(text)
     at = text.find("</think", start.end() if start else 0)
@@ -40,7 +40,7 @@ def thought(text: str) -> Thought | None:
 
 
 def tokens_until(tokens: Sequence[Token], length: int) -> int:
-    """How many tokens the first ``length`` characters took."""
+    """Number of tokens of the first ``length`` characters."""
     for i, token in enumerate(tokens):
         if length <= 0:
             return i

@@ -1,45 +1,76 @@
-"""The chat screen: what the person can do in it."""
+"""The chat screen: its layout, its refresh timer, and the messages of its widgets."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping
 
 from textual import events, on
+from textual.app import ComposeResult
+from textual.containers import Container
+from textual.geometry import Size
 from textual.message import Message
-from textual.worker import Worker
+from textual.timer import Timer
 
-from localspec.errors import ChatsError
+from localspec.core.events import ModelInfo
+from localspec.errors import LocalspecError
+from tui.controllers.chat_actions import ChatActions
+from tui.controllers.feedback import Feedback
+from tui.controllers.status_area import TALL, StatusArea
+from tui.controllers.transcript import Transcript
+from tui.controllers.widgets import ChatWidgets
 from tui.input import keymap
-from tui.input.attachments import AttachError, NoFileError, attach
-from tui.input.completion import Known, wants_chats
-from tui.render.markdown import code_blocks
-from tui.screens.chat_branches import ID_SHOWN
-from tui.screens.chat_tokens import TokensView
-from tui.screens.compare import CompareScreen
-from tui.session import commands, status_text
-from tui.session.commands import Command, CommandError, Value
+from tui.input.completion import wants_chats
+from tui.render.welcome import welcome
+from tui.screens.sized import SizedScreen
+from tui.session import status_text
+from tui.session.notifications import (
+    ConversationChanged,
+    LoadFailed,
+    ModelOpened,
+    Notification,
+    ReplyEnded,
+    ReplyStarted,
+)
+from tui.session.open_chat import OpenChat
 from tui.session.ports import Phase
 from tui.session.session import Session
-from tui.terminal import theme
+from tui.terminal import idle_gc
+from tui.terminal.refresh_rate import refreshes_per_second
 from tui.widgets.bars import SuggestBar
 from tui.widgets.chat_log import ChatLog
 from tui.widgets.composer import Composer
 from tui.widgets.lines import Lines
-from tui.widgets.message import Columns, Note
+from tui.widgets.message import ReplyView
 
 _TYPING = frozenset({"enter", "tab", "backspace", "delete", "ctrl+u", "ctrl+w", "ctrl+j"})
-"""Keys that are meant for the composer even where a click has taken the focus from it."""
-_ELSEWHERE = frozenset({"theme", "quit"})
-"""Commands that the palette offers from every screen."""
+"""Keys that go to the composer even where a click has moved the focus away from it."""
+_IDLE_SECONDS = 3.0
+"""After the last activity, before garbage is collected."""
+_WIDE = 120
+"""Columns from which the details panel is next to the conversation."""
 
 
-class ChatScreen(TokensView):
-    """The chat, with its keys and commands."""
+class Body(Container):
+    """The conversation, and the details panel below or next to it."""
+
+
+class ChatScreen(SizedScreen[None]):
+    """Title, conversation, composer and figures of the chat that is shown."""
+
+    BINDINGS = keymap.CHAT
+    AUTO_FOCUS = "Composer"
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (_WIDE, "-wide")]  # noqa: RUF012 - as below
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (20, "-high"), (TALL, "-tall")]  # noqa: RUF012 - Textual's own type
+
+    class CannotStart(Message):
+        """The first load failed."""
+
+        def __init__(self, error: LocalspecError) -> None:
+            super().__init__()
+            self.error = error
 
     class Copied(Message):
-        """The person wants something in the clipboard."""
+        """The user copies a text; ``what`` names it."""
 
         def __init__(self, text: str, what: str) -> None:
             super().__init__()
@@ -49,278 +80,220 @@ class ChatScreen(TokensView):
     def __init__(
         self, session: Session, name: str, verifier: str, rebound: Mapping[str, str]
     ) -> None:
-        super().__init__(session, name, verifier, rebound)
-        self._to_do: asyncio.Queue[str | Command] = asyncio.Queue()
-        """What was sent and commanded, in its order."""
-        self._doing: Worker[None] | None = None
+        """``name`` is the model's; ``rebound`` maps ids of `keymap` to other keys."""
+        super().__init__()
+        self.session = session
+        self._model_name, self._rebound = name, rebound
+        details_key = keymap.key_of("chat.details", rebound)
+        self._body = Body()
+        self._widgets = widgets = ChatWidgets.make(name, details_key, session.take_back)
+        self._timer: Timer | None = None
+        self._refreshing = False
+        self._shown_phase: tuple[Phase, OpenChat] | None = None
+        self._keyed_phase: Phase | None = None
+        """Phase of the last `check_action`: the footer may ask between two refreshes."""
         self._chats_known = False
-        """Whether the composer was told the chats for what is typed now."""
-        self._no_file: str | None = None
-        """The message that was refused last since a file that it names is not there."""
+        """Whether the composer was given the chats for the present word."""
+        figures = (widgets.stats, widgets.strip, widgets.details)
+        self.status = StatusArea(session, figures, verifier, self._wake)
+        self.transcript = Transcript(session, widgets.log, self._welcome, self._notified)
+        self.feedback = Feedback(self, self.status, self.transcript, widgets.log)
+        self.actions = ChatActions(
+            self,
+            session,
+            widgets,
+            self.status,
+            self.transcript,
+            self.feedback,
+            rebound,
+            copy=lambda text, what: self.post_message(self.Copied(text, what)),
+        )
 
-    # -- what the person does ------------------------------------------------------------------
+    def compose(self) -> ComposeResult:
+        """The widgets from top to bottom."""
+        self.take_size(self.app.size)
+        widgets = self._widgets
+        yield widgets.title_bar
+        with self._body:
+            yield widgets.log
+            yield widgets.details
+        yield widgets.legend
+        yield widgets.token_bar
+        yield widgets.strip
+        yield widgets.queue_bar
+        yield widgets.pull_bar
+        yield widgets.suggest_bar
+        yield widgets.composer
+        yield widgets.stats
+        yield widgets.footer
+
+    async def on_mount(self) -> None:
+        """Show the chat, load the model and start the refresh timer."""
+        await self.transcript.start()
+        self._widgets.composer.remember(turn.text for turn in self.session.chat.questions)
+        self._timer = self._start_timer(None)
+        self._idle_timer = self.set_interval(_IDLE_SECONDS, self._collect_garbage, pause=True)
+        self.session.on_activity = self._wake
+        idle_gc.postpone()
+        self.run_worker(self.session.replies.run(), name="session")
+
+    async def on_unmount(self) -> None:
+        """Pulls end with the interface."""
+        await self.actions.pulls.close()
+
+    def fit(self, size: Size) -> None:
+        """Show what there is room for."""
+        widgets = self._widgets
+        if self.take_size(size):
+            # Only these have styles that depend on the size; updating every message is slow.
+            sized = (widgets.title_bar, self._body, widgets.details, widgets.composer)
+            self.app.stylesheet.update_nodes((*sized, widgets.stats))
+        widgets.footer.compact = size.width < 90
+        self.status.arrange()
+
+    # -- refreshing ----------------------------------------------------------------------------
+
+    def _start_timer(self, info: ModelInfo | None) -> Timer:
+        """Refresh as often as is good while this model answers."""
+        return self.set_interval(1 / refreshes_per_second(info), self._tick)
+
+    def _wake(self) -> None:
+        if self._timer is not None:
+            self._timer.resume()
+
+    def _tick(self) -> None:
+        # A timer's task is cancelled when the screen closes, and cancelling a mount halfway would
+        # cancel widgets; so the refresh runs in the screen's own task.
+        if not self._refreshing:
+            self._refreshing = True
+            self.call_later(self._refresh)
+
+    async def _refresh(self) -> None:
+        """Show what has changed since the last refresh."""
+        self._refreshing = False
+        session, widgets, chats = self.session, self._widgets, self.session.chats
+        await self.transcript.refresh()
+        widgets.queue_bar.show(list(session.chat.queue), status_text.in_line(session))
+        self.status.refresh()
+        elsewhere = session.replies.chat not in (None, chats.current)
+        place = (chats.place, len(chats.all))
+        branch = session.chat.conversation.place
+        widgets.title_bar.place(place, chats.current.title, branch, busy=elsewhere)
+        phase = session.engine.phase
+        if (phase, chats.current) != self._shown_phase or phase is not self._keyed_phase:
+            self._shown_phase = (phase, chats.current)
+            self.refresh_bindings()
+        if session.idle and not self.status.hinting and self._timer is not None:
+            self._timer.pause()
+            self._idle_timer.reset()
+            self._idle_timer.resume()
+
+    def _collect_garbage(self) -> None:
+        """Once, when nothing has happened for a while."""
+        self._idle_timer.pause()
+        if self.session.idle and self.app.screen is self:  # on another screen the user is busy
+            idle_gc.collect()
+
+    def _notified(self, notification: Notification) -> None:
+        """Update what is not part of the log, before the log shows the notification."""
+        match notification:
+            case ModelOpened(info):
+                self.session.chat.count_context()
+                if self._timer is not None:
+                    self._timer.stop()
+                self._timer = self._start_timer(info)
+                self._widgets.title_bar.opened(info)
+                self.status.arrange()
+            case ReplyStarted(_, reply) if reply in self.session.chat.conversation.turns:
+                self.actions.inspector.leave_tokens()
+            case ReplyEnded():
+                self.status.arrange()
+            case ConversationChanged():
+                self.actions.inspector.leave_tokens()
+                self.session.chat.count_context()
+                self._widgets.composer.remember(t.text for t in self.session.chat.questions)
+                self.status.arrange()
+            case LoadFailed(error) if self.session.engine.info is None:
+                self.post_message(self.CannotStart(error))
+
+    def _welcome(self) -> str:
+        options = self.session.engine.options
+        model = options.model if options is not None else self._model_name
+        return welcome(model, keymap.key_of("chat.models", self._rebound))
+
+    # -- keys and commands ---------------------------------------------------------------------
+
+    async def action_command(self, name: str, *arguments: int) -> None:
+        """Carry out a key of `keymap.CHAT`."""
+        await self.actions.press(name, *arguments)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Show keys only where they do something."""
+        self._keyed_phase = self.session.engine.phase
+        return action != "command" or self.actions.enabled(parameters[0])
+
+    def offers(self) -> Iterable[tuple[str, str, Callable[[], object]]]:
+        """The commands for the palette: name, help and callback."""
+        return self.actions.offers()
+
+    def on_key(self, event: events.Key) -> None:
+        """Typing goes to the composer, wherever the focus is."""
+        composer = self._widgets.composer
+        if composer.has_focus:
+            return
+        if event.is_printable:
+            event.stop()
+            composer.type(event)
+        elif event.key in _TYPING:
+            event.stop()
+            composer.focus()
+            composer.post_message(events.Key(event.key, event.character))
+
+    # -- messages of the widgets ---------------------------------------------------------------
 
     @on(Composer.Sent)
     def _sent(self, event: Composer.Sent) -> None:
-        try:
-            command = commands.parse(event.text.strip())
-            as_words = event.text == self._no_file
-            self._no_file = None
-            text = attach(event.text.strip("\n"), as_words=as_words) if command is None else ""
-        except (CommandError, AttachError) as error:
-            self._composer.refuse()
-            line = str(error)
-            if isinstance(error, NoFileError):
-                self._no_file = event.text
-                line += "; Enter again sends it as words"
-            self.hint(line)
-            return
-        self.unhint()
-        self._composer.accept()
-        self._log.anchor()
-        self._do(text if command is None else command)
-
-    def _do(self, what: str | Command) -> None:
-        """Say something, or obey a command, after all that came before."""
-        free = self._doing is None or self._doing.is_finished
-        if free and isinstance(what, str):
-            self.ask(what)  # at once, so that it is of the chat that is looked at now
-            return
-        self._to_do.put_nowait(what)
-        if free:
-            self._doing = self.run_worker(self._do_all(), group="doing")
-
-    async def _do_all(self) -> None:
-        # Not in the handler of a message: a disk that is slow would hold up the drawing as well.
-        while not self._to_do.empty():
-            what = self._to_do.get_nowait()
-            if isinstance(what, str):
-                self.ask(what)
-            else:
-                await self._run_command(what)
-
-    async def _run_command(self, command: Command) -> None:
-        does = self._commands().get(command.name)
-        if does is None:
-            await self._below(Note(self.session.change(command)))
-            self._timer.resume()
-            return
-        running = does(command.value)
-        if running is not None:
-            await running
-
-    def _commands(self) -> dict[str, Callable[[Value], Awaitable[None] | None]]:
-        """What a command does; all others change how replies are asked for."""
-        return {
-            "help": lambda _: self.action_help(),
-            "again": lambda _: self.action_again(),
-            "continue": lambda _: self.action_continue(),
-            "edit": lambda _: self.action_edit(),
-            "branch": lambda back: self.action_branch(-1 if back else 1),
-            "chats": lambda query: self.list_chats(str(query)),
-            "resume": lambda start: self.resume(str(start)),
-            "export": lambda name: self.export(str(name)),
-            "import": lambda name: self.import_chats(str(name)),
-            "models": lambda words: self.action_models(str(words)),
-            "draft": self.use_draft,
-            "model": lambda names: self.use_model(str(names)),
-            "pull": lambda names: self.pull(str(names)),
-            "preset": lambda words: self.preset(str(words)),
-            "settings": lambda _: self.action_settings(),
-            "set": lambda text: self.set(str(text)),
-            "delete": lambda _: self.delete(),
-            "undo": lambda _: self.undo(),
-            "title": lambda title: self.rename(str(title)),
-            "open": lambda words: self.open_chats(str(words)),
-            "close": lambda _: self.close_chat(),
-            "new": lambda _: self.action_new(),
-            "colours": lambda _: self.action_colours(),
-            "compare": lambda _: self.action_compare(),
-            "details": lambda _: self.action_details(),
-            "copy": lambda code: self.action_copy(code is True),
-            "theme": lambda name: self.use_theme(str(name)),
-            "quit": lambda _: self.app.action_quit(),
-        }
-
-    def offers(self) -> Iterable[tuple[str, str, Callable[[], object]]]:
-        """Every command for the palette: its name, what it does, and how to do it.
-
-        One that needs an argument is put into the composer.
-        """
-        for name, spec in commands.SPECS.items():
-            if name in _ELSEWHERE:
-                continue
-            yield name.capitalize(), spec.help, partial(self._offered, name)
-        yield "Code", "copy the last code block", partial(self.action_copy, code=True)
-        yield "Stop", keymap.BY_ID["chat.stop"].tooltip, self.action_stop
-        yield "Next chat", "of those that are open", self.action_next_chat
-        yield "Branch before", "look at the branch before", partial(self.action_branch, -1)
-        yield "Older", "load older messages", self.action_older
-        yield "Restart", "start the engine again after it died", self.action_restart
-
-    def _offered(self, name: str) -> None:
-        try:
-            command = commands.parse(f"/{name}")
-        except CommandError:
-            self._composer.put(f"/{name} ")
-            self._composer.focus()
-            return
-        assert command is not None
-        self._do(command)
-
-    async def use_theme(self, name: str) -> None:
-        """List the themes, or use one."""
-        if not name:
-            rows = [("●" if known == self.app.theme else "", known) for known in theme.NAMES]
-            await self._list_below(Columns([*rows, ("", "/theme NAME uses one")]))
-        elif name in theme.NAMES:
-            self.app.theme = name
-        else:
-            self.hint(f"there is no theme {name!r}; {theme.there_is(name)}")
+        self.actions.send(event.text)
 
     @on(Composer.Changed)
     def _typed(self) -> None:
-        wanted = wants_chats(self._composer.text)
+        wanted = wants_chats(self._widgets.composer.text)
         if wanted and not self._chats_known:
-            self.run_worker(self._know_chats(), group="know", exclusive=True)
+            self.run_worker(self._complete_chats(), group="complete", exclusive=True)
         self._chats_known = wanted
 
-    async def _know_chats(self) -> None:
-        """Let the composer complete chats; what cannot be read is told by the command itself."""
-        try:
-            kept = await self.session.kept.chats()
-        except ChatsError:
-            kept = []
-        titles = {listed.info.id[:ID_SHOWN]: listed.info.title for listed in kept}
-        opened = {str(number): chat.title for number, chat in enumerate(self.session.chats.all, 1)}
-        self._composer.know(Known(titles, opened))
+    async def _complete_chats(self) -> None:
+        self._widgets.composer.know(await self.actions.library.known())
 
     @on(Composer.Suggested)
     def _suggested(self, event: Composer.Suggested) -> None:
-        self._suggest_bar.show(event.found, event.chosen)
+        self._widgets.suggest_bar.show(event.found, event.chosen)
 
     @on(SuggestBar.Picked)
     def _suggestion_picked(self, event: SuggestBar.Picked) -> None:
-        self._composer.take(event.index)
+        self._widgets.composer.take(event.index)
 
-    @on(Composer.Refused)
-    def _refused(self, event: Composer.Refused) -> None:
-        self.hint(event.text)
+    @on(Composer.Rejected)
+    def _rejected(self, event: Composer.Rejected) -> None:
+        self.feedback.hint(event.text)
 
     @on(Composer.Paged)
     def _paged(self, event: Composer.Paged) -> None:
         if event.direction < 0:
-            self._log.scroll_page_up()
+            self._widgets.log.scroll_page_up()
         else:
-            self._log.scroll_page_down()
+            self._widgets.log.scroll_page_down()
 
     @on(ChatLog.OlderWanted)
-    async def action_older(self) -> None:
-        """Load older messages."""
-        async with self._changing:
-            await self._log.load_older()
+    async def _older_wanted(self) -> None:
+        await self.transcript.load_older()
 
     @on(Lines.LinkClicked)
     def _link(self, event: Lines.LinkClicked) -> None:
-        # A model writes the links; only pages are opened, never files or programs.
+        # The model writes the links; only web pages are opened, never files or programs.
         if event.href.startswith(("https://", "http://")):
             self.app.open_url(event.href)
 
-    def on_key(self, event: events.Key) -> None:
-        """Typing goes to the composer, wherever the focus is."""
-        if self._composer.has_focus:
-            return
-        if event.is_printable:
-            event.stop()
-            self._composer.type(event)
-        elif event.key in _TYPING:
-            event.stop()
-            self._composer.focus()
-            self._composer.post_message(events.Key(event.key, event.character))
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Show keys only where they do something."""
-        del parameters
-        self._keyed_phase = phase = self.session.phase
-        if action == "stop":
-            busy = self.session.speaking or phase is Phase.LOADING or self.pulling
-            return busy or self.session.chat.editing is not None
-        if action == "restart":
-            return phase is Phase.DEAD
-        return True
-
-    def interrupt(self, *, stopped: bool) -> bool:
-        """Keep what is typed from being lost by Ctrl+C; whether something was typed.
-
-        While a reply is stopped it stays, else it is put where Up finds it.
-        """
-        if not self._composer.text.strip():
-            return False
-        if stopped:
-            self.hint("stopped; Ctrl+C again empties the line below")
-        elif self.session.chat.editing is not None:
-            self.leave_edit()
-        else:
-            self._composer.put_aside()
-            self.hint("emptied; Up brings it back")
-        return True
-
-    def action_stop(self) -> None:
-        """Leave a question that is edited; stop the reply and keep what was said, or loading."""
-        if self.session.chat.editing is not None:
-            self.leave_edit()
-        elif not (self.session.stop() or self.session.cancel_loading()):
-            self.stop_pull()
-
-    def action_details(self) -> None:
-        """Show or hide the details."""
-        self._detailed = not self._detailed
-        self._show_parts()
-
-    def action_compare(self) -> None:
-        """Make the last reply again without drafting, beside it."""
-        comparison = self.session.compare()
-        if comparison is None:
-            self.hint(
-                status_text.why_not(self.session) or "there is no reply that can be made again"
-            )
-            return
-
-        def closed(_: None) -> None:
-            comparison.left = True
-            if not comparison.over:
-                self.session.stop()
-
-        self.app.push_screen(CompareScreen(comparison, self.verifier), closed)
-
-    def action_restart(self) -> None:
-        """Start the engine again."""
-        if not self.session.restart():
-            self.hint("the engine is running")
-
-    async def action_help(self) -> None:
-        """List keys and commands in the conversation."""
-        typed = [(spec.usage, spec.help) for spec in commands.SPECS.values()]
-        keys = [(row.keys, row.does) for row in keymap.rows(self._rebound, keymap.IN_THE_CHAT)]
-        await self._list_below(Columns([*keys, *keymap.FIXED, ("", ""), *typed]))
-
-    def action_copy(self, code: bool = False) -> None:
-        """Copy the last reply, or its last code block, to the clipboard."""
-        reply = self.session.conversation.last_reply
-        blocks = code_blocks(reply.text) if reply is not None and code else []
-        if reply is None:
-            self.hint("there is no reply to copy yet")
-        elif code and not blocks:
-            self.hint("the last reply has no code block")
-        else:
-            text = blocks[-1] if code else reply.text
-            self.post_message(self.Copied(text, f"the last {'code block' if code else 'reply'}"))
-
-    async def action_oldest(self) -> None:
-        """To the oldest message."""
-        async with self._changing:
-            await self._log.show_oldest()
-
-    def action_scroll_end(self) -> None:
-        """To the newest message."""
-        self._log.anchor()
+    @on(ReplyView.TokenClicked)
+    def _token_clicked(self, event: ReplyView.TokenClicked) -> None:
+        self.actions.inspector.go(event.turn, event.index)

@@ -1,4 +1,4 @@
-"""Drafting against plain decoding, side by side where there is room."""
+"""The comparison of a drafted reply with plain decoding, side by side where there is room."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from textual.screen import ModalScreen
 from textual.widgets import Footer
 
 from tui.input import keymap
-from tui.render.block_splitter import plain
+from tui.render.text import plain
 from tui.screens.sized import SizedScreen
-from tui.session.comparison import Comparison
+from tui.session.comparison import ReplyComparison
 from tui.session.token_runs import styled
 from tui.widgets.bars import Bar
 from tui.widgets.flow import TextFlow
 
-_LOOKS_PER_SECOND = 16
+_REFRESHES_PER_SECOND = 16
 
 
-class Verdict(Bar):
-    """As high as what is said."""
+class VerdictBar(Bar):
+    """The result so far, on as many lines as it takes."""
 
     def show(self, text: Content) -> None:
-        """Show what came of it."""
+        """Show the result."""
         if not text.is_same(self._shown):
             self._shown = text
             self.update(text)
@@ -37,7 +37,7 @@ class CompareScreen(SizedScreen[None], ModalScreen[None]):
     BINDINGS = keymap.COMPARE
     HORIZONTAL_BREAKPOINTS = [(0, "-stacked"), (100, "-beside")]  # noqa: RUF012 - Textual's type
 
-    def __init__(self, comparison: Comparison, verifier: str) -> None:
+    def __init__(self, comparison: ReplyComparison, verifier: str) -> None:
         super().__init__()
         self._comparison = comparison
         self._verifier = verifier
@@ -45,9 +45,9 @@ class CompareScreen(SizedScreen[None], ModalScreen[None]):
         self._following = False
 
     def compose(self) -> ComposeResult:
-        """The verdict above the two replies."""
+        """The result above the two replies."""
         self.take_size(self.app.size)
-        yield Verdict(markup=False, id="verdict")
+        yield VerdictBar(markup=False, id="verdict")
         with Container(id="sides"):
             with Vertical():
                 yield Bar(markup=False, classes="side")
@@ -60,35 +60,35 @@ class CompareScreen(SizedScreen[None], ModalScreen[None]):
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
-        """Show the reply that is there and wait for the other."""
+        """Show the drafted reply and wait for the plain one."""
         self._left, self._right = self.query(".side").results(Bar)
         self._plain = self.query_one("TextFlow.plain", TextFlow)
-        turn, made = self._comparison.turn, self._comparison.made
+        turn, recipe = self._comparison.turn, self._comparison.recipe
         self.query_one("TextFlow.drafted", TextFlow).add(
-            styled(turn.runs.since(len(plain(turn.text[: made.said]))))
+            styled(turn.runs.since(len(plain(turn.text[: recipe.text_start]))))
         )
         sides = (self._drafted_scroll, self._plain_scroll)
         for one, other in (sides, sides[::-1]):
             self.watch(one, "scroll_y", partial(self._follow, other), init=False)
-        self._timer = self.set_interval(1 / _LOOKS_PER_SECOND, self._look)
-        self._look()
+        self._timer = self.set_interval(1 / _REFRESHES_PER_SECOND, self._refresh)
+        self._refresh()
 
     def _follow(self, other: VerticalScroll, y: float) -> None:
-        """Both replies are looked at in the same place."""
+        """Scroll both replies together."""
         if not self._following:
             self._following = True
             other.scroll_to(y=y, animate=False, immediate=True)
             self._following = False
 
-    def _look(self) -> None:
+    def _refresh(self) -> None:
         comparison = self._comparison
-        over = comparison.over  # before the rest is looked at, or the last news would be missed
+        over = comparison.over  # read first, or the last tokens could be missed
         new = comparison.tokens[self._shown :]
         if new:
             self._plain.add(Content.assemble(*(self._part(i) for i in range(len(new)))))
             self._shown += len(new)
             self._plain_scroll.scroll_end(animate=False)
-        self.query_one(Verdict).show(Content(comparison.verdict(self._verifier)))
+        self.query_one(VerdictBar).show(Content(comparison.verdict(self._verifier)))
         self._left.show(self._title("with drafting", comparison.speeds.of(draft=True)))
         self._right.show(self._title("plain decoding", comparison.speeds.of(draft=False)))
         if over:
@@ -96,14 +96,14 @@ class CompareScreen(SizedScreen[None], ModalScreen[None]):
 
     def _part(self, index: int) -> tuple[str, str]:
         at = self._shown + index
-        parted = self._comparison.parted
+        divergence = self._comparison.divergence
         style = ""
-        if parted is not None and at >= parted:
-            style = "reverse" if at == parted else "underline"
+        if divergence is not None and at >= divergence:
+            style = "reverse" if at == divergence else "underline"
         return plain(self._comparison.tokens[at].text), style
 
     def action_leave(self) -> None:
-        """Back to the chat; what still runs is stopped."""
+        """Back to the chat; a running comparison is stopped."""
         self.dismiss(None)
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""The model picker: a search over what is here and what the Hub has for us."""
+"""The model picker: a search over installed models and the catalogue."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from localspec.models.memory.machine import Memory
 from localspec.processes import children
 from tui.input import keymap, model_list
 from tui.input.model_list import Picked, Pull, Use, UseDraft
-from tui.render.block_splitter import plain
+from tui.render.text import plain
 from tui.screens.sized import SizedScreen
 
 _REST_SECONDS = 0.3
-"""How long the cursor rests on a model before its file is looked into."""
+"""How long the cursor rests on a model before its file is checked."""
 
 
 class ModelsScreen(SizedScreen[Picked | None], ModalScreen[Picked | None]):
@@ -52,9 +52,9 @@ class ModelsScreen(SizedScreen[Picked | None], ModalScreen[Picked | None]):
         self._typed: list[Offer] = []
         self._shown: list[Offer] = []
         self._facts: dict[str, Mapping[str, Any] | str] = {}
-        """By name: what `localspec show` says, or why it cannot."""
-        self._sure: str | None = None
-        """The name that the person has been asked about: the second Enter goes ahead."""
+        """Output of `localspec show` by name, or its error."""
+        self._confirming: str | None = None
+        """Name that the user was asked to confirm with a second Enter."""
 
     def compose(self) -> ComposeResult:
         """A search, the list, and more about the one under the cursor."""
@@ -68,38 +68,38 @@ class ModelsScreen(SizedScreen[Picked | None], ModalScreen[Picked | None]):
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
-        """Look what there is."""
+        """Start to list models and to ask for the memory."""
         self._list = self.query_one(OptionList)
         self._list.can_focus = False
         self._about = self.query_one("#about", Static)
         self._fill()
-        self._look()
-        self._look_at_memory()
+        self._list_offers()
+        self._ask_memory()
 
     @work
-    async def _look(self) -> None:
+    async def _list_offers(self) -> None:
         self._offers = await asyncio.to_thread(self._all)
         self._fill()
 
     def _all(self) -> Offers:
-        """With the files beside us and beside the present model."""
+        """All models, including files of the working folder and of the present model's folder."""
         folders = [Path.cwd()]
         if self._options is not None and (present := Path(self._options.model)).is_file():
             folders.append(present.parent)
         return offers(folders)
 
     @work
-    async def _look_at_memory(self) -> None:
+    async def _ask_memory(self) -> None:
         memory = await asyncio.to_thread(ask_machine.memory)
         info = self._info
-        held = info.target_bytes + info.draft_bytes if info and info.backend != "cpu" else 0
-        self._memory = with_back(memory, held)
+        in_use = info.target_bytes + info.draft_bytes if info and info.backend != "cpu" else 0
+        self._memory = with_back(memory, in_use)
         self._fill()
 
     # -- the list ------------------------------------------------------------------------------
 
     def _fill(self) -> None:
-        """Show what the search means."""
+        """Show the models that match."""
         query = self.query_one(Input).value.strip()
         known = self._offers.found if self._offers is not None else ()
         listed: Sequence[Offer] = known
@@ -150,7 +150,7 @@ class ModelsScreen(SizedScreen[Picked | None], ModalScreen[Picked | None]):
 
     @on(Input.Changed)
     def _changed(self) -> None:
-        self._sure = None
+        self._confirming = None
         self._fill()
         self._read_typed()
 
@@ -166,7 +166,7 @@ class ModelsScreen(SizedScreen[Picked | None], ModalScreen[Picked | None]):
 
     @on(OptionList.OptionHighlighted)
     def _moved(self) -> None:
-        self._sure = None
+        self._confirming = None
         self._tell()
         self._rest()
 
@@ -176,7 +176,7 @@ class ModelsScreen(SizedScreen[Picked | None], ModalScreen[Picked | None]):
         await self._inspect()
 
     async def _inspect(self) -> None:
-        """Look into the file under the cursor, in a process of its own."""
+        """Check the file under the cursor, in a process of its own."""
         offer = self._highlighted
         if offer is None or not offer.installed or offer.name == model_list.NONE:
             return
@@ -214,7 +214,7 @@ class ModelsScreen(SizedScreen[Picked | None], ModalScreen[Picked | None]):
         parts: list[Content] = [Content.styled("\n".join(lines), "$quiet")]
         if isinstance(facts, str):
             parts.insert(0, Content.styled(plain(facts), "$text-error"))
-        if self._sure == offer.name:
+        if self._confirming == offer.name:
             parts.insert(0, Content.styled(self._question(offer), "$text-accent"))
         problems = self._offers.problems if self._offers is not None else ()
         parts += [Content.styled(plain(line), "$text-error") for line in problems]
@@ -222,13 +222,13 @@ class ModelsScreen(SizedScreen[Picked | None], ModalScreen[Picked | None]):
 
     def _why_empty(self) -> list[str]:
         if self._offers is None:
-            return ["looking …"]
+            return ["searching …"]
         problems = [plain(line) for line in self._offers.problems]
-        return [*problems, "nothing here is called so; type a path, or user/repo of the Hub"]
+        return [*problems, "no model matches; type a path, or user/repo of the Hub"]
 
     def _question(self, offer: Offer) -> str:
         if offer.installed:
-            return "by its size it does not fit into memory; Enter again tries it all the same"
+            return "too big for the memory by its size; Enter again tries it"
         fetch = f"Enter again pulls {offer.name}"
         return f"{fetch}, though it is too big here" if self._fit(offer) == TOO_BIG else fetch
 
@@ -245,10 +245,10 @@ class ModelsScreen(SizedScreen[Picked | None], ModalScreen[Picked | None]):
         if offer is None:
             return
         if not offer.installed and not offer.pullable:
-            return  # the lines below the list say what is missing
+            return  # the lines below the list name what is missing
         doubtful = not offer.installed or (self._fit(offer) == TOO_BIG and not self._drafts)
-        if doubtful and self._sure != offer.name:
-            self._sure = offer.name
+        if doubtful and self._confirming != offer.name:
+            self._confirming = offer.name
             self._tell()
             return
         if not offer.installed:
@@ -256,7 +256,7 @@ class ModelsScreen(SizedScreen[Picked | None], ModalScreen[Picked | None]):
             return
         await self._inspect()
         if isinstance(self._facts.get(self._key(offer)), str) or self._highlighted is not offer:
-            return  # it is no model; the error stands below the list
+            return  # it is no model; the error is shown below the list
         if self._drafts:
             self.dismiss(UseDraft(None if offer.name == model_list.OWN else offer.name))
         else:
@@ -267,27 +267,27 @@ class ModelsScreen(SizedScreen[Picked | None], ModalScreen[Picked | None]):
         self.dismiss(None)
 
     def action_drafts(self) -> None:
-        """Drafts in place of targets, or the other way round."""
+        """Switch between targets and drafts."""
         self._drafts = not self._drafts
-        self._sure = None
+        self._confirming = None
         self._fill()
 
     def action_move(self, step: int) -> None:
-        """Another model."""
+        """Move the cursor."""
         if step < 0:
             self._list.action_cursor_up()
         else:
             self._list.action_cursor_down()
 
     def action_page(self, step: int) -> None:
-        """A page of models further."""
+        """Move the cursor by a page."""
         height = max(1, self._list.size.height - 1)
         at = (self._list.highlighted or 0) + step * height
         if self._shown:
             self._list.highlighted = max(0, min(len(self._shown) - 1, at))
 
     def fit(self, size: Size) -> None:
-        """Use the columns that there are."""
+        """Use the available columns."""
         super().fit(size)
         self.query_one(Footer).compact = size.width < 90
         self.call_after_refresh(self._fill)

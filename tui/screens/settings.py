@@ -1,4 +1,4 @@
-"""The settings panel: every value with what it does, checked while it is typed."""
+"""The settings panel: every value with its help, checked while it is typed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from localspec.errors import LocalspecError
 from localspec.loading.options import Options
 from tui.input import keymap, setting_fields
 from tui.input.setting_fields import BY_NAME, Change, SettingError
-from tui.render.block_splitter import plain
+from tui.render.text import plain
 from tui.screens.sized import SizedScreen
 
 if TYPE_CHECKING:
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 
 _LINES = {
     False: "Enter: from the next reply on",
-    True: "Enter: the model is loaded again, the chat stays",
+    True: "Enter: load the model again; the chat stays",
 }
 
 
 _Closed = tuple[Change, Path | None] | None
 
 
-class Rows(VerticalScroll, inherit_bindings=False):
-    """Scrolls to the field that has the focus: Up and Down go to another field, not past them."""
+class SettingRows(VerticalScroll, inherit_bindings=False):
+    """Scrolls to the field with the focus; Up and Down move to another field."""
 
 
 class SettingsScreen(SizedScreen[_Closed], ModalScreen[_Closed]):
-    """See, change and save settings; gives what changes, and where it was saved if it was."""
+    """Shows, changes and saves settings; returns the change, and the file where it was saved."""
 
     BINDINGS = keymap.SETTINGS
     AUTO_FOCUS = "Input"
@@ -53,36 +53,36 @@ class SettingsScreen(SizedScreen[_Closed], ModalScreen[_Closed]):
     def __init__(self, settings: Settings, options: Options | None) -> None:
         super().__init__()
         self._settings, self._options = settings, options
-        self._held = setting_fields.values(settings, options)
+        self._values = setting_fields.values(settings, options)
 
     def compose(self) -> ComposeResult:
-        """A line for each setting, and one that says what is wrong or what will happen."""
+        """A row for each setting, and a line with the error or the effect of Enter."""
         self.take_size(self.app.size)
         yield Static("Settings", markup=False, id="title")
-        # What is only read is one widget a column: three a setting were felt when the panel opened.
-        with Rows(can_focus=False):
-            yield Static("\n".join(self._held), markup=False, classes="names")
+        # Names and helps are one widget a column: three widgets a setting opened noticeably slower.
+        with SettingRows(can_focus=False):
+            yield Static("\n".join(self._values), markup=False, classes="names")
             with Vertical():
-                for name, value in self._held.items():
+                for name, value in self._values.items():
                     choices = setting_fields.suggestions(BY_NAME[name])
                     hints = SuggestFromList(choices) if choices else None
                     text = setting_fields.text_of(value)
-                    with self.prevent(Input.Changed):  # each would have all of them checked
+                    with self.prevent(Input.Changed):  # each would check all fields
                         field = Input(
                             text,
                             name=name,
                             suggester=hints,
                             id=name,
-                            validate_on=(),  # or each works out its styles again as it is made
+                            validate_on=(),  # else each field computes its styles twice
                         )
                     yield field
-            helps = "\n".join(BY_NAME[name].help for name in self._held)
+            helps = "\n".join(BY_NAME[name].help for name in self._values)
             yield Static(helps, markup=False, classes="helps")
         yield Static(markup=False, id="verdict")
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
-        """Nothing is wrong yet."""
+        """Check the values at the start."""
         self._verdict = self.query_one("#verdict", Static)
         self._check()
 
@@ -97,7 +97,7 @@ class SettingsScreen(SizedScreen[_Closed], ModalScreen[_Closed]):
         self._check()
 
     def _check(self) -> Change | None:
-        """What would change; None, and a line that says why, where it cannot be."""
+        """The change of the typed values; None where one is invalid, with a line that says why."""
         wanted: dict[str, Value] = {}
         wrong: str | None = None
         for field in self.query(Input).results(Input):
@@ -125,7 +125,7 @@ class SettingsScreen(SizedScreen[_Closed], ModalScreen[_Closed]):
 
     @property
     def _help(self) -> str:
-        """Of the setting that is typed in, whole."""
+        """Help of the focused setting."""
         focused = self.focused
         return BY_NAME[focused.name].help if focused is not None and focused.name else ""
 
@@ -137,7 +137,7 @@ class SettingsScreen(SizedScreen[_Closed], ModalScreen[_Closed]):
             self.dismiss((change, None))
 
     async def action_save(self) -> None:
-        """Use them, now and in chats to come."""
+        """Use these settings and save them for later chats."""
         change = self._check()
         if change is None:
             return
@@ -149,14 +149,15 @@ class SettingsScreen(SizedScreen[_Closed], ModalScreen[_Closed]):
         self.dismiss((change, path))
 
     def _defaults(self) -> dict[edit.Place, Value]:
-        """What config.toml is to say: nothing of what is so anyway."""
+        """Values for config.toml; None, which removes the key, for defaults."""
         from tui.session.ports import Settings
 
-        usual = setting_fields.values(Settings(Sampling()), Options())
+        defaults = setting_fields.values(Settings(Sampling()), Options())
         return {
-            (name,): None if value == usual[name] else value for name, value in self._wanted.items()
+            (name,): None if value == defaults[name] else value
+            for name, value in self._wanted.items()
         }
 
     def action_leave(self) -> None:
-        """Leave everything as it was."""
+        """Close without a change."""
         self.dismiss(None)

@@ -1,4 +1,4 @@
-"""Screens that are laid out once for a size of the terminal."""
+"""Screens that are laid out once for each terminal size."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from textual.screen import Screen, ScreenResultType
 
 
 class SizedScreen(Screen[ScreenResultType]):
-    """A screen that takes the classes of its size before its layout, and each size once.
+    """A screen that sets the classes of its size before the layout, and handles each size once.
 
-    Textual takes them after it, works out every style once more and lays everything out again; and
-    a screen tells itself of a size that it has just been laid out for. Three times the work was
-    felt as a stutter.
+    Textual sets them after the layout, computes every style again and repeats the layout; and a
+    screen receives a resize event for a size that it has just been laid out for. Three layouts were
+    a visible stutter.
     """
 
     _taken: Size | None = None
 
     def on_resize(self, event: events.Resize) -> None:
-        """Make ready for a size that is new; what follows is Textual's layout."""
+        """Prepare for a new size; Textual's layout follows."""
         if event.size == self._taken:
             event.prevent_default()
             return
@@ -33,7 +33,7 @@ class SizedScreen(Screen[ScreenResultType]):
             self.update_node_styles(animate=False)
 
     def take_size(self, size: Size) -> bool:
-        """Set the classes of a size without working out styles; whether they are others."""
+        """Set the classes of a size without computing styles; whether they changed."""
         before = frozenset(self.classes)
         for points, length in (
             (self.HORIZONTAL_BREAKPOINTS, size.width),

@@ -1,4 +1,4 @@
-"""The few commands that are typed instead of pressed: a line that starts with a slash."""
+"""Typed commands: lines that start with a slash."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Value = str | float | int | bool | None
 
 
 class CommandError(ValueError):
-    """A command that cannot be meant; the text is for the person."""
+    """An unknown or invalid command; the text is for the user."""
 
 
 class _MissingError(CommandError):
@@ -22,7 +22,7 @@ class _MissingError(CommandError):
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command and its argument, checked."""
+    """A command and its checked argument."""
 
     name: str
     value: Value = None
@@ -89,15 +89,15 @@ def _code(text: str) -> bool:
 SPECS = {
     "help": Spec("/help", "keys and commands", _nothing),
     "new": Spec("/new", "open a new chat; the others stay open", _nothing),
-    "open": Spec("/open [N]", "list the open chats, or look at one", str),
+    "open": Spec("/open [N]", "list the open chats, or show one", str),
     "close": Spec("/close", "close this chat; /resume brings it back", _nothing),
-    "again": Spec("/again", "answer the last question once more, on another branch", _nothing),
-    "continue": Spec("/continue", "have a stopped reply go on where it stopped", _nothing),
+    "again": Spec("/again", "answer the last question again, on another branch", _nothing),
+    "continue": Spec("/continue", "continue a stopped reply", _nothing),
     "edit": Spec("/edit", "change the last question, on another branch", _nothing),
-    "branch": Spec("/branch [back]", "look at the next branch, or the one before", _back),
+    "branch": Spec("/branch [back]", "show the next branch, or the one before", _back),
     "chats": Spec("/chats [WORDS]", "list the chats, or search them all", str),
-    "resume": Spec("/resume [ID]", "go on with another chat; without ID, the last one", str),
-    "delete": Spec("/delete", "take this chat off the list, for 30 days with a way back", _nothing),
+    "resume": Spec("/resume [ID]", "continue another chat; without ID, the last one", str),
+    "delete": Spec("/delete", "delete this chat (recoverable for 30 days)", _nothing),
     "undo": Spec("/undo", "bring back the chat that was deleted last", _nothing),
     "title": Spec("/title TEXT", "name this chat", _text),
     "export": Spec("/export FILE", "write this chat as Markdown, or JSON for .json", _text),
@@ -105,7 +105,7 @@ SPECS = {
     "system": Spec("/system [TEXT | none]", "see the system prompt, set it, or have none", str),
     "models": Spec("/models [WORDS]", "choose a model, or search for one", str),
     "model": Spec("/model [NAME [DRAFT]]", "answer with another model; the chat stays", str),
-    "pull": Spec("/pull NAME [DRAFT]", "fetch a model from the Hub; one goes on chatting", _text),
+    "pull": Spec("/pull NAME [DRAFT]", "download a model from the Hub while chatting", _text),
     "set": Spec("/set [NAME [VALUE]]", "list the settings, explain one, or change it", str),
     "preset": Spec("/preset [NAME | save NAME]", "list presets, use one, or save this as one", str),
     "settings": Spec("/settings", "see, change and save all settings", _nothing),
@@ -114,8 +114,8 @@ SPECS = {
     "draft": Spec(
         "/draft [on|off|NAME]", "see if replies are drafted, switch it, or name a draft", _draft
     ),
-    "compare": Spec("/compare", "make the last reply again by plain decoding", _nothing),
-    "details": Spec("/details", "show where the time goes and which drafts stand", _nothing),
+    "compare": Spec("/compare", "repeat the last reply with plain decoding", _nothing),
+    "details": Spec("/details", "show times, acceptance and drafters", _nothing),
     "colours": Spec("/colours", "show where each token came from", _nothing),
     "copy": Spec("/copy [code]", "copy the last reply, or its last code block", _code),
     "theme": Spec("/theme [NAME]", "list the themes, or use one from now on", str),
@@ -137,7 +137,7 @@ def parse(text: str) -> Command | None:
     """The command in ``text``; None for a message to the model. Raises CommandError.
 
     A path or a regular expression may start with a slash too, so only a single word of letters is
-    taken for a command; a space before it sends it to the model all the same.
+    a command; with a space before the slash it is sent to the model.
     """
     match = _SHAPE.match(text)
     if match is None:
@@ -158,6 +158,6 @@ _IN_THE_SHELL = re.compile(r"`localspec (models|pull [^-`][^`]*|chats list)`")
 
 
 def told_here(text: str) -> str:
-    """An error's advice with the commands of the chat in place of those of the shell."""
+    """The text of an error with commands of the chat in place of those of the shell."""
     text = text.replace("raise --ctx", "take more with /set ctx N")
     return _IN_THE_SHELL.sub(lambda found: "/" + found[1].removesuffix(" list"), text)

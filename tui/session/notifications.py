@@ -1,4 +1,4 @@
-"""What happens once, for the screen to show."""
+"""One-time events of a session, for the screen to show."""
 
 from __future__ import annotations
 
@@ -6,63 +6,72 @@ from dataclasses import dataclass
 
 from localspec.core.events import ModelInfo
 from localspec.errors import LocalspecError
-from tui.session.conversation import Turn
+from tui.session.conversation import ChatTurn
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class ModelOpened:
     """The model is ready."""
 
     info: ModelInfo
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A message left the queue and is now part of the conversation; its reply begins."""
+class ReplyStarted:
+    """A message left the queue and joined the conversation; its reply begins."""
 
-    question: Turn | None
-    """None where one that is there already is answered again."""
-    reply: Turn
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """A reply is over, one way or another."""
-
-    reply: Turn
+    question: ChatTurn | None
+    """None where an earlier question is answered again."""
+    reply: ChatTurn
 
 
 @dataclass(frozen=True, slots=True)
-class Turned:
-    """The turns to show are others now: another chat, or another branch of it."""
+class ReplyEnded:
+    """A reply is over, for whatever reason."""
+
+    reply: ChatTurn
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """The engine has something to say."""
+class ConversationChanged:
+    """Other turns are to be shown: another chat, or another branch of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoticeAdded:
+    """A line for the user."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class ReplyFailed:
     """A reply failed; the engine lives."""
 
     error: LocalspecError
 
 
 @dataclass(frozen=True, slots=True)
-class Died:
-    """The engine is gone, or its loading was stopped."""
+class EngineDied:
+    """The engine ended, or its loading was stopped."""
 
     error: LocalspecError
 
 
 @dataclass(frozen=True, slots=True)
-class NotOpened:
-    """The engine did not come up."""
+class LoadFailed:
+    """The engine could not load the model."""
 
     error: LocalspecError
 
 
-Happening = Opened | Asked | Ended | Turned | Told | Failed | Died | NotOpened
+Notification = (
+    ModelOpened
+    | ReplyStarted
+    | ReplyEnded
+    | ConversationChanged
+    | NoticeAdded
+    | ReplyFailed
+    | EngineDied
+    | LoadFailed
+)

@@ -1,4 +1,4 @@
-"""A chat that is open: what was said in it, and what it waits for."""
+"""An open chat: its conversation, its figures, and the replies that are pending in it."""
 
 from __future__ import annotations
 
@@ -6,89 +6,89 @@ from collections import deque
 from dataclasses import dataclass
 
 from localspec.chats.values import End
-from tui.session.conversation import Conversation, Turn
-from tui.session.notifications import Happening
-from tui.session.persistence import Kept
+from tui.session.conversation import ChatTurn, Conversation
+from tui.session.notifications import Notification
+from tui.session.recorder import ChatRecorder
 from tui.session.stats import Meter
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class PendingReply:
     """A reply to be made."""
 
     text: str | None = None
-    """What the person says; None where what is there already is answered."""
-    unfinished: Turn | None = None
-    """The reply that is to go on."""
+    """The question; None where the last question is answered again."""
+    unfinished: ChatTurn | None = None
+    """The reply to continue."""
     ended: End | None = None
-    """How it had ended; so it has again if it cannot go on."""
+    """How it had ended; restored if it cannot be continued."""
 
 
 class OpenChat:
-    """One of the chats that are open."""
+    """One of the open chats."""
 
-    def __init__(self, conversation: Conversation, kept: Kept) -> None:
+    def __init__(self, conversation: Conversation, recorder: ChatRecorder) -> None:
         self.conversation = conversation
-        self.kept = kept
-        """The chat on disk; keeps nothing where nothing is kept."""
+        self.recorder = recorder
         self.meter = Meter()
         self.queue: deque[str] = deque()
-        self.speaking: Turn | None = None
+        """Messages that were sent and not asked yet."""
+        self.growing: ChatTurn | None = None
         """The reply that is being made here."""
-        self.missed: list[Happening] = []
-        """What is to be shown when it is looked at again."""
+        self.missed: list[Notification] = []
+        """Notifications to show when the chat is shown again."""
         self.typed = ""
-        """What the person had begun to write here."""
-        self.editing: Turn | None = None
-        """The question that what is typed will stand in place of."""
+        """Text of the composer when the chat was left."""
+        self.editing: ChatTurn | None = None
+        """The question that the text of the composer will replace."""
         self.set_aside = ""
-        """What had been typed before a question was edited."""
+        """Text of the composer before a question was edited."""
         self._again = False
-        """Whether the last question is to be answered once more."""
-        self._onward: End | None = None
-        """How the last reply, which is to go on, had ended."""
+        """Whether to answer the last question again."""
+        self._continued: End | None = None
+        """How the last reply had ended, where it is to be continued."""
 
     @property
     def title(self) -> str:
-        """As the list of chats has it."""
-        known = self.conversation.turns or self.kept.info.named
-        return self.kept.info.title if known else "new chat"
+        """Its title in the list of chats."""
+        known = self.conversation.turns or self.recorder.info.named
+        return self.recorder.info.title if known else "new chat"
 
     @property
     def untouched(self) -> bool:
-        """Whether nothing was said or begun here."""
-        named = self.kept.info.named
+        """Whether nothing was asked, typed or named here."""
+        named = self.recorder.info.named
         return not (self.conversation.turns or self.waits or named or self.typed.strip())
 
     @property
     def waits(self) -> bool:
-        """Whether a reply is to be made."""
-        return bool(self.queue or self._again or self._onward)
+        """Whether a reply is pending."""
+        return bool(self.queue or self._again or self._continued)
 
-    def take(self) -> Work:
+    def take(self) -> PendingReply:
         """The reply to make next."""
         if self._again:
             self._again = False
-            return Work()
-        if self._onward:
-            ended, self._onward = self._onward, None
-            return Work(unfinished=self.conversation.turns[-1], ended=ended)
-        return Work(self.queue.popleft())
+            return PendingReply()
+        if self._continued:
+            ended, self._continued = self._continued, None
+            return PendingReply(unfinished=self.conversation.turns[-1], ended=ended)
+        return PendingReply(self.queue.popleft())
 
-    def forget_plans(self) -> None:
-        """Nothing is to be answered any more."""
+    def drop_pending(self) -> None:
+        """Make no pending reply."""
         self.queue.clear()
-        if self._onward:
-            self.conversation.turns[-1].end = self._onward
-        self._again, self._onward = False, None
+        if self._continued:
+            self.conversation.turns[-1].end = self._continued
+        self._again, self._continued = False, None
 
-    def edit(self, turn: Turn, text: str) -> None:
-        """Say something else in place of ``turn``, on a branch beside it."""
+    def edit(self, turn: ChatTurn, text: str) -> None:
+        """Ask ``text`` in place of ``turn``, on a branch of its own."""
         self.conversation.rewind(turn)
         self.queue.appendleft(text)
 
     def regenerate(self) -> bool:
-        """Have the last question answered once more, beside its reply; whether there is one."""
+        """Answer the last question again on a branch of its own; whether there is a question."""
         turns = self.conversation.turns
         question = next((t for t in reversed(turns) if t.role == "user"), None)
         if question is None:
@@ -98,9 +98,10 @@ class OpenChat:
         self._again = True
         return True
 
-    def go_on(self) -> bool:
-        """Have the last reply go on where it was stopped, or a question answered that has no reply;
-        whether there is one.
+    def continue_reply(self) -> bool:
+        """Continue a stopped last reply, or answer a last question that has no reply.
+
+        Returns whether there is either.
         """
         turns = self.conversation.turns
         if not turns:
@@ -110,24 +111,25 @@ class OpenChat:
             return True
         if turns[-1].end in (None, "stop"):
             return False
-        self._onward, turns[-1].end = turns[-1].end, None
+        self._continued, turns[-1].end = turns[-1].end, None
         return True
 
     def branch(self, step: int) -> bool:
-        """Look at another branch, ``step`` further; whether there is one."""
+        """Show the branch ``step`` further; whether there is one."""
         if not self.conversation.branch(step):
             return False
-        self.kept.look(self.conversation)
+        self.recorder.save_view(self.conversation)
         return True
 
     @property
-    def questions(self) -> list[Turn]:
-        """What the person said on this branch, oldest first."""
+    def questions(self) -> list[ChatTurn]:
+        """The user's messages on this branch, oldest first."""
         return [turn for turn in self.conversation.turns if turn.role == "user"]
 
-    def edit_before(self) -> Turn | None:
-        """Take the last question up to be edited, or the one before the one that is; the first
-        is followed by the last again. None where nothing was asked.
+    def edit_before(self) -> ChatTurn | None:
+        """Edit the last question, or the one before the edited one; the first wraps to the last.
+
+        Returns None where there is no question.
         """
         questions = self.questions
         if not questions:
@@ -137,13 +139,13 @@ class OpenChat:
         return self.editing
 
     def count_context(self) -> None:
-        """How much of the context the last reply filled, as far as its own figures tell."""
+        """Take the used context from the statistics of the last reply."""
         reply = self.conversation.last_reply
-        if self.speaking is None:
+        if self.growing is None:
             stats = reply.stats if reply is not None else None
             self.meter.used = stats.prompt_tokens + stats.emitted if stats is not None else 0
 
     def system(self, text: str | None) -> None:
-        """Another system prompt; it is kept with the chat."""
+        """Set and save the system prompt."""
         self.conversation.system = text
-        self.kept.look(self.conversation)
+        self.recorder.save_view(self.conversation)

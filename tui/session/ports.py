@@ -1,4 +1,4 @@
-"""The engine as the interface sees it, and what replies are asked with."""
+"""The engine as the interface sees it, and the settings of replies."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from localspec.core.sampling_params import Sampling
 from localspec.errors import EngineError
 
 
-class Answers(Protocol):
-    """What a model that is loaded can be asked; see localspec.runtime.Runtime."""
+class ReplyPort(Protocol):
+    """Requests to a loaded model; see localspec.runtime.Runtime."""
 
     def submit(self, request: ReplyRequest) -> AsyncIterator[ReplyEvent]: ...
 
@@ -25,7 +25,7 @@ class Answers(Protocol):
     def interrupt(self) -> None: ...
 
 
-class Engine(Answers, Protocol):
+class EnginePort(ReplyPort, Protocol):
     """What the interface needs of localspec.engine.client.EngineClient."""
 
     on_death: Callable[[EngineError], None] | None
@@ -45,12 +45,12 @@ class Phase(enum.Enum):
     READY = "ready"
     REPLYING = "replying"
     DEAD = "dead"
-    """It died, or did not come up; `Session.restart` starts it again."""
+    """It ended, or could not load; `Session.restart` starts it again."""
 
 
 @dataclass(slots=True)
 class Settings:
-    """What a reply is asked with; the person changes it while chatting."""
+    """Settings of the next replies; the user changes them while chatting."""
 
     sampling: Sampling
     max_tokens: int | None = None

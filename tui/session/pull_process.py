@@ -1,4 +1,4 @@
-"""A pull while one goes on chatting: the process that does it, and what is to be shown of it."""
+"""A pull in a process of its own, and its progress."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from localspec.models.pull.process import (
 from localspec.processes import children
 
 _PATIENCE = 5.0
-"""Seconds for the process to end by itself."""
+"""Seconds that the process has to end by itself."""
 _MODULE = "localspec.models.pull.process"
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PullOutcome:
     """How a pull ended, in lines for the user."""
 
     lines: tuple[str, ...]
     error: bool
 
 
-class Puller:
+class PullProcess:
     """One pull at a time."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Puller:
 
     @property
     def line(self) -> str:
-        """How far it is; empty while nothing is pulled."""
+        """The progress in one line; empty while nothing is pulled."""
         if self.name is None:
             return ""
         going = self._going
@@ -85,7 +85,7 @@ class Puller:
         if self.stop():
             await self._end()
 
-    async def run(self, name: str, draft: str | None = None, *, force: bool = False) -> Outcome:
+    async def run(self, name: str, draft: str | None = None, *, force: bool = False) -> PullOutcome:
         """Pull a model, with ``force`` even one that is too big; returns when it is over.
 
         Cancelled, it keeps what has arrived.
@@ -96,13 +96,13 @@ class Puller:
         try:
             return await self._run(name, pulling.arguments(name, draft, force=force))
         except LocalspecError as error:
-            return Outcome((f"pulling {name}: {error}",), error=True)
+            return PullOutcome((f"pulling {name}: {error}",), error=True)
         finally:
             await self._end()
             self.name = None
             self.on_change()
 
-    async def _run(self, name: str, words: list[str]) -> Outcome:
+    async def _run(self, name: str, words: list[str]) -> PullOutcome:
         command, environment = children.command(_MODULE, *words)
         try:
             self._process = process = await asyncio.create_subprocess_exec(
@@ -111,7 +111,7 @@ class Puller:
                 stdout=PIPE,
                 stderr=DEVNULL,
                 env=environment,
-                start_new_session=True,  # keys of the terminal are not for it
+                start_new_session=True,  # Ctrl+C in the terminal must not reach it
             )
         except OSError as error:
             raise LocalspecError(error.strerror or str(error)) from None
@@ -135,7 +135,7 @@ class Puller:
         status = await process.wait()
         raise LocalspecError(f"it ended unexpectedly (exit status {status}); pull it again")
 
-    def _pulled(self, name: str, fetched: int) -> Outcome:
+    def _pulled(self, name: str, fetched: int) -> PullOutcome:
         planned = self._planned
         lines = [*(planned.notices if planned is not None else ())]
         how = f"{size(fetched)} fetched" if fetched else "nothing had to be fetched"
@@ -143,17 +143,17 @@ class Puller:
         if planned is not None and planned.suggestion is not None:
             also = planned.suggestion
             lines.append(f"the draft of {also} fits it: /pull {name} {also} brings that as well")
-        return Outcome(tuple(lines), error=False)
+        return PullOutcome(tuple(lines), error=False)
 
-    def _refused(self, name: str, why: str, *, stopped: bool) -> Outcome:
+    def _refused(self, name: str, why: str, *, stopped: bool) -> PullOutcome:
         if not stopped:
-            return Outcome((f"pulling {name}: {why}",), error=True)
+            return PullOutcome((f"pulling {name}: {why}",), error=True)
         going = self._going
         at = f" at {going.done / max(1, going.total):.0%}" if going is not None else ""
-        return Outcome((f"stopped{at}; /pull {name} continues from there",), error=False)
+        return PullOutcome((f"stopped{at}; /pull {name} continues from there",), error=False)
 
     async def _end(self) -> None:
-        """See that the process is gone."""
+        """Wait until the process has ended; kill it where it does not."""
         process = self._process
         if process is None:
             return

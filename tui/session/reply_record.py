@@ -1,4 +1,4 @@
-"""What is kept of a reply besides its text: its tokens, and how to make it again."""
+"""The details of a reply that are saved with its text: its tokens and its recipe."""
 
 from __future__ import annotations
 
@@ -6,66 +6,71 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from localspec.chats.record import reply_details
 from localspec.chats.values import MODEL
 from localspec.core import codec
 from localspec.core.events import Stats, Token
 from localspec.core.origin import Origin
 from localspec.errors import LocalspecError
-from tui.session.conversation import How, Turn
+from tui.session.conversation import ChatTurn, SavedRecipe
 
 
 @dataclass(frozen=True, slots=True)
-class Tokens:
-    """The tokens of a reply, each field in their order; short, since every reply is kept so."""
+class SavedTokens:
+    """The tokens of a reply, one entry a token; compact, since it is saved with every reply.
+
+    The names of the fields are keys of the file.
+    """
 
     ids: tuple[int, ...]
     lengths: tuple[int, ...]
-    """Characters of the text that came with each."""
+    """Characters of each token's text."""
     kinds: tuple[int, ...]
     """Index into ``origins`` and ``sources``."""
     origins: tuple[Origin, ...]
     sources: tuple[str | None, ...]
 
 
-def details(turn: Turn) -> dict[str, Any] | None:
-    """What to keep of a turn, as JSON; None where only its text is known."""
-    kept: dict[str, Any] = {} if turn.model is None else {MODEL: turn.model}
+def details(turn: ChatTurn) -> dict[str, Any] | None:
+    """The details to save with a turn, as JSON; None where only its text is known."""
+    saved = reply_details(turn.model, turn.stats, turn.seed)
     if turn.stats is None:
-        return kept or None
-    kept |= {"seed": turn.seed, "stats": codec.encode(turn.stats)}
-    if tokens := list(turn.tokens):  # a copy: it may grow while the saver's thread looks at it
-        kept["tokens"] = codec.encode(_tokens(tokens))
-    if turn.made is not None:
-        system = turn.made.messages[0]
-        said = system.content if system.role == "system" else None
-        made = turn.made
-        how = How(made.sampling, made.max_tokens, said, made.start, made.said)
-        kept["how"] = codec.encode(how)
-    return kept
+        return saved or None
+    if tokens := list(turn.tokens):  # a copy: it may grow while the saver's thread reads it
+        saved["tokens"] = codec.encode(_tokens(tokens))
+    recipe = turn.recipe
+    if recipe is not None:
+        first = recipe.messages[0]
+        system = first.content if first.role == "system" else None
+        how = SavedRecipe(
+            recipe.sampling, recipe.max_tokens, system, recipe.start, recipe.text_start
+        )
+        saved["how"] = codec.encode(how)
+    return saved
 
 
-def restore(turn: Turn, kept: Mapping[str, Any]) -> None:
-    """Put back what was kept; what another version wrote is left out, the text is what counts."""
-    seed = kept.get("seed")
+def restore(turn: ChatTurn, saved: Mapping[str, Any]) -> None:
+    """Put saved details back into a turn; those of an unknown shape are ignored."""
+    seed = saved.get("seed")
     turn.seed = seed if type(seed) is int else None
-    model = kept.get(MODEL)
+    model = saved.get(MODEL)
     turn.model = model if isinstance(model, str) else None
-    turn.stats = _decoded(Stats, kept.get("stats"))
-    tokens = _decoded(Tokens, kept.get("tokens"))
+    turn.stats = _decoded(Stats, saved.get("stats"))
+    tokens = _decoded(SavedTokens, saved.get("tokens"))
     fits = tokens is not None and min(tokens.lengths, default=0) >= 0
     if tokens is not None and fits and sum(tokens.lengths) <= len(turn.text):
         turn.tokens = _restored(tokens, turn.text)
-        turn.how = _decoded(How, kept.get("how"))
+        turn.saved_recipe = _decoded(SavedRecipe, saved.get("how"))
     at = sum(len(token.text) for token in turn.tokens)
     for token in turn.tokens:
         turn.runs.add(token)
     turn.runs.extend(turn.text[at:])
 
 
-def _tokens(tokens: list[Token]) -> Tokens:
+def _tokens(tokens: list[Token]) -> SavedTokens:
     kinds = list(dict.fromkeys((token.origin, token.source) for token in tokens))
     index = {kind: i for i, kind in enumerate(kinds)}
-    return Tokens(
+    return SavedTokens(
         tuple(token.token for token in tokens),
         tuple(len(token.text) for token in tokens),
         tuple(index[token.origin, token.source] for token in tokens),
@@ -74,13 +79,13 @@ def _tokens(tokens: list[Token]) -> Tokens:
     )
 
 
-def _restored(kept: Tokens, text: str) -> list[Token]:
+def _restored(saved: SavedTokens, text: str) -> list[Token]:
     tokens, at = [], 0
-    for identity, length, kind in zip(kept.ids, kept.lengths, kept.kinds, strict=False):
-        if not 0 <= kind < min(len(kept.origins), len(kept.sources)):
+    for identity, length, kind in zip(saved.ids, saved.lengths, saved.kinds, strict=False):
+        if not 0 <= kind < min(len(saved.origins), len(saved.sources)):
             return []
         part = text[at : at + length]
-        tokens.append(Token(identity, part, kept.origins[kind], kept.sources[kind]))
+        tokens.append(Token(identity, part, saved.origins[kind], saved.sources[kind]))
         at += length
     return tokens
 
@@ -88,5 +93,5 @@ def _restored(kept: Tokens, text: str) -> list[Token]:
 def _decoded(kind: type[Any], value: object) -> Any:
     try:
         return codec.decode(kind, value)
-    except (codec.CodecError, LocalspecError):  # another shape, or values that are refused now
+    except (codec.CodecError, LocalspecError):  # another shape, or values that are invalid now
         return None

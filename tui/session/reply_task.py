@@ -1,4 +1,4 @@
-"""The one task that asks the engine: what the open chats wait for, reply by reply."""
+"""The one task that uses the engine: it makes the pending replies of all open chats in turn."""
 
 from __future__ import annotations
 
@@ -8,47 +8,53 @@ from collections.abc import Callable
 
 from localspec.core.events import Finished, Notice, Reading, ReplyEvent, Round, Token
 from localspec.errors import LocalspecError
-from tui.session.comparison import Comparison
-from tui.session.conversation import Made, Turn
-from tui.session.engine_slot import Engines
-from tui.session.notifications import Asked, Ended, Failed, Happening, Told
-from tui.session.open_chat import OpenChat, Work
+from tui.session.comparison import ReplyComparison
+from tui.session.conversation import ChatTurn, ReplyRecipe
+from tui.session.engine_slot import EngineSlot
+from tui.session.notifications import (
+    NoticeAdded,
+    Notification,
+    ReplyEnded,
+    ReplyFailed,
+    ReplyStarted,
+)
+from tui.session.open_chat import OpenChat, PendingReply
 from tui.session.open_chats import OpenChats
 from tui.session.ports import Phase, Settings
 
 
-class Answering:
-    """Opens the engine and answers; it writes into chats and their meters as tokens come."""
+class ReplyTask:
+    """Opens the engine and makes replies; writes into chats and their meters as tokens arrive."""
 
     def __init__(
         self,
-        engines: Engines,
+        engine: EngineSlot,
         chats: OpenChats,
         settings: Settings,
-        happen: Callable[[Happening], None],
+        notify: Callable[[Notification], None],
         activity: Callable[[], None],
     ) -> None:
-        """``happen`` takes what the screen is to show, ``activity`` makes it look again."""
-        self._engines, self._chats = engines, chats
+        """``notify`` receives events to show; ``activity`` makes the screen refresh."""
+        self._engine, self._chats = engine, chats
         self._settings = settings
-        self._happen = happen
+        self._notify = notify
         self._activity = activity
         self.chat: OpenChat | None = None
-        """The one that is answered now."""
+        """The chat whose reply is being made."""
         self.reading: Reading | None = None
-        """How far its prompt is read, until the reply begins."""
-        self.comparing: Comparison | None = None
+        """Progress of the prefill, until the first token."""
+        self.comparing: ReplyComparison | None = None
         """The comparison to make next, or the one that is being made."""
         self._wake = asyncio.Event()
 
     def wake(self) -> None:
-        """There may be something to do."""
+        """Check again for pending pending."""
         self._wake.set()
 
     async def run(self) -> None:
-        """Work for as long as the interface lives."""
+        """Open the engine and make replies until cancelled."""
         while True:
-            phase, chat = self._engines.phase, self._chats.next_to_answer
+            phase, chat = self._engine.phase, self._chats.next_to_answer
             if phase is Phase.LOADING:
                 await self._open()
             elif phase is Phase.READY and self.comparing is not None:
@@ -60,78 +66,78 @@ class Answering:
                 await self._wake.wait()
 
     async def _open(self) -> None:
-        engines = self._engines
+        engine = self._engine
         self._activity()
-        if await engines.open() and engines.info is not None:
-            self._chats.opened(engines.info, engines.options)
+        if await engine.open() and engine.info is not None:
+            self._chats.model_opened(engine.info, engine.options)
 
-    def _tell(self, chat: OpenChat, happening: Happening) -> None:
-        """Something happens in a chat: the screen shows it, or it waits until one looks there."""
+    def _tell(self, chat: OpenChat, notification: Notification) -> None:
+        """Notify the screen, or keep the notification until the chat is shown."""
         if chat is self._chats.current:
-            self._happen(happening)
-        elif isinstance(happening, Failed | Told):
-            chat.missed.append(happening)
+            self._notify(notification)
+        elif isinstance(notification, ReplyFailed | NoticeAdded):
+            chat.missed.append(notification)
         self._activity()
 
-    async def _answer(self, chat: OpenChat, work: Work) -> None:
+    async def _answer(self, chat: OpenChat, pending: PendingReply) -> None:
         conversation = chat.conversation
-        question = None if work.text is None else conversation.say(work.text)
+        question = None if pending.text is None else conversation.say(pending.text)
         messages = conversation.messages()
-        reply = work.unfinished or conversation.answer()
-        said, start = reply.text, len(reply.tokens)
-        made, reply.made = reply.made, None
-        conversation.written_by(reply, chat.kept.info.model)
-        ended = chat.kept.follow(conversation, question, reply)
+        reply = pending.unfinished or conversation.answer()
+        begun, start = reply.text, len(reply.tokens)
+        recipe, reply.recipe = reply.recipe, None
+        conversation.written_by(reply, chat.recorder.info.model)
+        save_end = chat.recorder.begin_reply(conversation, question, reply)
         chat.meter.start()
-        self.chat, chat.speaking = chat, reply
-        self._engines.phase = Phase.REPLYING
-        self._tell(chat, Asked(question, reply))
+        self.chat, chat.growing = chat, reply
+        self._engine.phase = Phase.REPLYING
+        self._tell(chat, ReplyStarted(question, reply))
         settings = self._settings
         try:
             request = settings.request(messages)
-            async for event in self._engines.engine.submit(request):
+            async for event in self._engine.client.submit(request):
                 whole = event
-                if isinstance(event, Finished) and said:
-                    text = said + event.reply.text
+                if isinstance(event, Finished) and begun:
+                    text = begun + event.reply.text
                     whole = Finished(dataclasses.replace(event.reply, text=text))
                 self._take(chat, reply, whole)
                 if isinstance(event, Finished):
-                    reply.made = Made(
+                    reply.recipe = ReplyRecipe(
                         messages,
                         settings.sampling,
                         settings.max_tokens,
                         event.reply,
                         start,
-                        len(said),
+                        len(begun),
                     )
         except LocalspecError as error:
             reply.end = "failed"
-            if work.unfinished is not None and reply.text == said:
-                reply.end, reply.made = work.ended, made
-            if self._engines.phase is Phase.REPLYING:  # else its death has been told
-                self._tell(chat, Failed(error))
+            if pending.unfinished is not None and reply.text == begun:
+                reply.end, reply.recipe = pending.ended, recipe
+            if self._engine.phase is Phase.REPLYING:  # else `EngineDied` was sent already
+                self._tell(chat, ReplyFailed(error))
         finally:
-            self.reading = self.chat = chat.speaking = None
-            if self._engines.phase is Phase.REPLYING:
-                self._engines.phase = Phase.READY
-            ended()
-        self._tell(chat, Ended(reply))
+            self.reading = self.chat = chat.growing = None
+            if self._engine.phase is Phase.REPLYING:
+                self._engine.phase = Phase.READY
+            save_end()
+        self._tell(chat, ReplyEnded(reply))
 
-    async def _compare(self, comparison: Comparison) -> None:
-        self._engines.phase = Phase.REPLYING
+    async def _compare(self, comparison: ReplyComparison) -> None:
+        self._engine.phase = Phase.REPLYING
         self._activity()
         try:
-            await comparison.run(self._engines.engine)
+            await comparison.run(self._engine.client)
         except LocalspecError as error:
             comparison.failure = error
         finally:
             self.comparing = None
             comparison.over = True
-            if self._engines.phase is Phase.REPLYING:
-                self._engines.phase = Phase.READY
+            if self._engine.phase is Phase.REPLYING:
+                self._engine.phase = Phase.READY
         self._activity()
 
-    def _take(self, chat: OpenChat, reply: Turn, event: ReplyEvent) -> None:
+    def _take(self, chat: OpenChat, reply: ChatTurn, event: ReplyEvent) -> None:
         match event:
             case Token():
                 self.reading = None
@@ -142,7 +148,7 @@ class Answering:
             case Reading():
                 self.reading = chat.meter.reading = event
             case Notice(text):
-                self._tell(chat, Told(text))
+                self._tell(chat, NoticeAdded(text))
             case Finished(whole):
                 reply.finish(whole)
                 chat.meter.finish(whole.stats)

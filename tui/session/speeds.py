@@ -10,18 +10,18 @@ from dataclasses import dataclass, field
 from localspec.core.events import QUICKEST_PLAIN, Round
 
 TOKENS = 64
-"""Length of a timed run: long enough for a median, short enough to be waited for on a slow CPU."""
+"""Tokens of a timed run: enough for a median, few enough for a slow CPU."""
 RUNS = 4
-"""Two of each kind, alternating: what else runs on the machine then meets both."""
+"""Two of each kind, alternating, so that other load on the machine affects both."""
 _FEWEST = 16
-"""Tokens below which a run says nothing about speed."""
+"""Fewest tokens of a run from which a speed is computed."""
 _NOISY = 0.15
-"""Difference between equal runs, relative to the slower, from which no factor is given."""
+"""Difference between equal runs, relative to the slower, above which no factor is given."""
 
 
 @dataclass(slots=True)
-class Run:
-    """The first `TOKENS` tokens of a reply, being timed."""
+class TimedRun:
+    """Times of the first `TOKENS` tokens of a reply."""
 
     draft: bool
     emitted: int = 0
@@ -30,7 +30,7 @@ class Run:
     """Seconds of each round, by the length of its draft."""
 
     def add(self, done: Round) -> None:
-        """A round has ended."""
+        """Add a round."""
         if self.emitted < TOKENS:
             self.emitted += done.emitted
             self.drafted += done.drafted
@@ -51,16 +51,16 @@ class Speeds:
     """The timed runs of one comparison, plain decoding first."""
 
     def __init__(self) -> None:
-        self.runs: list[Run] = []
+        self.runs: list[TimedRun] = []
 
-    def begin(self) -> Run:
+    def begin(self) -> TimedRun:
         """The next run; drafting and plain decoding take turns."""
-        self.runs.append(Run(draft=len(self.runs) % 2 == 1))
+        self.runs.append(TimedRun(draft=len(self.runs) % 2 == 1))
         return self.runs[-1]
 
     @property
     def complete(self) -> bool:
-        """Whether no run is missing."""
+        """Whether all runs were made."""
         return len(self.runs) >= RUNS
 
     def of(self, *, draft: bool) -> float:
@@ -72,7 +72,7 @@ class Speeds:
         return [run.speed for run in self.runs if run.draft is draft and run.speed > 0]
 
     def verdict(self) -> str:
-        """What the runs say about the two speeds, once they are complete."""
+        """The result of the complete runs, in a sentence."""
         if any(run.emitted < _FEWEST for run in self.runs):
             return "the reply is too short to compare speeds"
         if not any(run.drafted for run in self.runs if run.draft):

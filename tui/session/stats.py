@@ -1,4 +1,4 @@
-"""The figures of the stats line: gathered from rounds, written for any width."""
+"""The figures of the stats line: collected from rounds, formatted for any width."""
 
 from __future__ import annotations
 
@@ -17,45 +17,45 @@ from localspec.core.events import (
 )
 
 _NOW_SECONDS = 1.0
-"""How much decoding the present speed looks back on: tokens come in bursts."""
+"""Seconds of decoding that the present speed averages: tokens arrive in bursts."""
 _STRIP_ROUNDS = 512
-"""Rounds kept for the strip: more than any terminal has columns."""
+"""Rounds of the strip: more than any terminal has columns."""
 
 
 SWITCHED_OFF = Speculation("off", "by /draft off")
 
 
 class Meter:
-    """Counts of the running reply, and what is known of the context."""
+    """Counts of the running or last reply, and the state of the model."""
 
     def __init__(self) -> None:
         self.context = 0
-        """Tokens that fit; 0 while unknown."""
+        """Size of the context in tokens; 0 while unknown."""
         self.used = 0
         self.speculation: Speculation | None = None
-        """What the engine said last."""
+        """State that the engine reported last."""
         self.switched_off = False
         """Whether the user has switched drafting off, from the next reply on."""
         self.plain_speed: float | None = None
         """Tokens per second of plain decoding as last measured with this pair; None until then."""
         self.memory: int | None = None
-        """Bytes that the engine process holds; None while unknown."""
+        """Bytes of the engine process; None while unknown."""
         self.last_rounds: deque[Round] = deque(maxlen=_STRIP_ROUNDS)
         self._recent: deque[tuple[int, float]] = deque()
         self.start()
 
     def start(self) -> None:
-        """A new reply begins."""
+        """Reset the counts for a new reply."""
         self.emitted = self.rounds = self.verified = self.accepted = 0
         self.drafted = 0
-        """By the last round."""
+        """Tokens drafted in the last round."""
         self.seconds = 0.0
         self.stats: Stats | None = None
-        """Of the last reply, once it has finished."""
+        """Statistics of the finished reply."""
         self.reading: Reading | None = None
-        """How the prompt was read."""
+        """Progress of the prefill."""
         self.first_token_seconds: float | None = None
-        """From sending to the first token, as the person waited."""
+        """Seconds from the request to the first token."""
         self.draft_seconds = self.verify_seconds = 0.0
         self.judged_at: list[int] = []
         self.accepted_at: list[int] = []
@@ -65,19 +65,19 @@ class Meter:
         self._recent_emitted, self._recent_seconds = 0, 0.0
 
     def opened(self, info: ModelInfo) -> None:
-        """A model is ready; what another one did says nothing about it."""
+        """Reset everything for a newly loaded model."""
         self.start()
         self.last_rounds.clear()
         self.context, self.speculation = info.context, info.speculation
         self.plain_speed = None
 
-    def like(self, other: Meter) -> None:
-        """The same model, in another conversation."""
+    def copy_model(self, other: Meter) -> None:
+        """Take over the state of the model from another chat."""
         self.context, self.speculation = other.context, other.speculation
         self.plain_speed, self.memory = other.plain_speed, other.memory
 
     def add(self, done: Round) -> None:
-        """A round has ended."""
+        """Count a round."""
         self.emitted += done.emitted
         self.rounds += 1
         self.verified += done.verified
@@ -100,18 +100,18 @@ class Meter:
             self._recent_seconds -= seconds
 
     def token(self) -> None:
-        """A token came."""
+        """Count a token."""
         if self.first_token_seconds is None:
             self.first_token_seconds = time.monotonic() - self._began
 
     def finish(self, stats: Stats) -> None:
-        """The reply has ended; its own statistics are the exact ones."""
+        """Take the statistics of the finished reply."""
         self.stats = stats
         self.speculation = stats.speculation
         self.plain_speed = stats.plain_tokens_per_second or self.plain_speed
 
     def _judge(self, done: Round) -> None:
-        """Count which drafted tokens stood, place by place: all accepted ones, then one miss."""
+        """Count accepted tokens by position: all accepted ones, then one miss."""
         was = self.by_drafter.get(done.source, DrafterStats())
         self.by_drafter[done.source] = DrafterStats(
             was.drafted + done.drafted,
@@ -129,16 +129,13 @@ class Meter:
 
     @property
     def ratio(self) -> float | None:
-        """Times as fast as plain decoding, where that was measured.
-
-        A reply without a draft is plain decoding itself.
-        """
+        """Speed relative to plain decoding; None without a draft or a measured plain speed."""
         drafted = self.stats.drafted if self.stats is not None else self.by_drafter
         return times_plain(self.mean, self.plain_speed) if drafted else None
 
     @property
     def state(self) -> Speculation | None:
-        """Whether drafting happens: as the user switched it, else as the engine says."""
+        """The state of speculation: switched off by the user, or as the engine reports."""
         return SWITCHED_OFF if self.switched_off else self.speculation
 
     @property
@@ -161,17 +158,17 @@ class Figure:
     text: str
     short: str
     rank: int
-    """The higher, the earlier it gives way when the line is narrow."""
+    """Figures of a higher rank are shortened and dropped first."""
 
 
 SEPARATOR = " · "
 _SETTING_RANKS = (4, 6, 8)
-"""Context, setting and memory: what stands on the second line where there are two."""
+"""Ranks of the second line, where there are two: context, setting and memory."""
 _LEAST_STATE = 32
-"""Cells that a reason without a short form gets all the same."""
+"""Least cells for a reason without a short form."""
 _LONGEST_SHORT = 44
 _NEEDED = 4
-"""Rank of what a long reason leaves room for: speed, acceptance, times plain decoding, context."""
+"""Highest rank that a long reason leaves room for: speed, acceptance, ratio, context."""
 
 
 def figures(meter: Meter, setting: str) -> list[Figure]:
@@ -201,7 +198,7 @@ def figures(meter: Meter, setting: str) -> list[Figure]:
         if meter.drafted and finished is None:
             parts.append(Figure(f"K {meter.drafted}", f"K {meter.drafted}", 7))
     if meter.context:
-        # The last token of a reply that filled it was never read.
+        # The last token of a reply that filled the context is not in the cache.
         context = f"ctx {min(meter.used, meter.context)}/{meter.context}"
         parts.append(Figure(context, context, 4))
     if meter.memory is not None:
@@ -212,7 +209,7 @@ def figures(meter: Meter, setting: str) -> list[Figure]:
 
 
 def speculation_text(speculation: Speculation | None) -> str:
-    """Whether drafting happens, and if not, why."""
+    """The state of speculation, with its reason."""
     if speculation is None:
         return ""
     if speculation.state == "on":
@@ -221,10 +218,10 @@ def speculation_text(speculation: Speculation | None) -> str:
 
 
 def short_state(speculation: Speculation | None, details: str, width: int) -> str:
-    """The same in at most ``width`` cells, where possible; ``details`` is the key of the panel that
-    has the whole of it.
+    """The state of speculation in at most ``width`` cells, where possible.
 
-    Reasons begin with a few words that are enough by themselves, up to a colon.
+    ``details`` is the key of the panel with the whole text. A reason starts with a short form
+    that ends at a colon.
     """
     whole, width = speculation_text(speculation), max(width, _LEAST_STATE)
     if speculation is None or len(whole) <= width:
@@ -240,7 +237,7 @@ def short_state(speculation: Speculation | None, details: str, width: int) -> st
 
 
 def size_text(size: int) -> str:
-    """Bytes in the unit that people read."""
+    """A number of bytes in MB or GB."""
     return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
 
 
@@ -263,8 +260,7 @@ def fitted(parts: list[Figure], width: int) -> str:
 def stats_line(meter: Meter, setting: str, width: int, details: str = "F2") -> tuple[str, str]:
     """The figures and the state of speculation, together at most ``width`` wide.
 
-    The state stays to the last, since a speculation that fails in silence helps nobody; but its
-    reason is given in short rather than that the speed and what matters most beside it give way.
+    The state is always shown; a long reason is shortened before the most important figures are.
     """
     parts = figures(meter, setting)
     needed = SEPARATOR.join(part.short for part in parts if part.rank <= _NEEDED)
@@ -280,7 +276,7 @@ def _cut(text: str, width: int) -> str:
 def stats_lines(
     meter: Meter, setting: str, width: int, details: str = "F2"
 ) -> tuple[str, str, str]:
-    """The figures on a line of their own, then how replies are made, and the state: two lines."""
+    """Two lines: the figures; then setting, context and memory with the state of speculation."""
     parts = figures(meter, setting)
     needed = SEPARATOR.join(part.short for part in parts if part.rank in _SETTING_RANKS)
     state = short_state(meter.state, details, width - len(needed) - len(SEPARATOR))

@@ -1,15 +1,15 @@
-"""What to say while something is waited for."""
+"""Short texts that say what is being waited for."""
 
 from __future__ import annotations
 
-from tui.render.block_splitter import plain
+from tui.render.text import plain
 from tui.session.ports import Phase
 from tui.session.session import Session
 
 
 def for_text(session: Session) -> str:
-    """Where the reply will begin."""
-    reading = session.reading
+    """Placeholder of a reply that has no text yet."""
+    reading = session.replies.reading
     if reading is not None and reading.total - reading.cached > 1:
         return f"reading {reading.done}/{reading.total}"
     return "…"
@@ -17,24 +17,24 @@ def for_text(session: Session) -> str:
 
 def why_not(session: Session) -> str | None:
     """Why the models cannot be asked about a reply now; None where they can."""
-    match session.phase:
+    match session.engine.phase:
         case Phase.LOADING:
             return "wait until the model is loaded"
         case Phase.DEAD:
             return "the engine is not running"
         case Phase.REPLYING:
-            return "wait until the model has spoken, or stop it with Esc"
+            return "wait for the reply to end, or stop it with Esc"
     return None
 
 
 def in_line(session: Session) -> str:
-    """Why what was typed is not sent yet."""
-    match session.phase:
+    """Why a queued message is not sent yet."""
+    match session.engine.phase:
         case Phase.LOADING:
             return "sent when the model is ready"
         case Phase.DEAD:
             return "sent when the engine runs again"
-    answered = session.answered
+    answered = session.replies.chat
     if answered is None or answered is session.chat:
         return "sent next"
     return f"sent after the reply in {plain(answered.title)}"

@@ -1,7 +1,7 @@
-"""Where the tokens of a reply came from, as runs of text with a style.
+"""The origins of the tokens of a reply, as runs of text with a style.
 
 Each kind has a colour for eyes that see it and an attribute for terminals and eyes that do not;
-only the usual case, accepted from the draft model, goes without one. The colours are theme
+only the most frequent kind, accepted from the draft model, goes without one. The colours are theme
 variables, so they change with the theme.
 """
 
@@ -17,11 +17,11 @@ from localspec.core import drafter_registry
 from localspec.core.drafter_registry import Family
 from localspec.core.events import Token
 from localspec.core.origin import Origin
-from tui.render.block_splitter import plain
+from tui.render.text import plain
 
 
 class Kind(enum.Enum):
-    """An origin as the reader sees it: (label, short label, style)."""
+    """A kind of origin: (label, short label, style)."""
 
     MODEL = ("accepted from the draft model", "draft model", "$origin-model")
     NGRAM = ("accepted from the text before", "the text", "underline $origin-ngram")
@@ -68,7 +68,7 @@ def kind_of(token: Token) -> Kind:
 
 
 def is_looked_up(token: Token) -> bool:
-    """Whether the draft that a token was accepted from had no choice."""
+    """Whether a token was accepted from a draft that looks the text up."""
     spec = drafter_registry.find(token.source)
     return token.origin is Origin.ACCEPTED and spec is not None and spec.family in _ONE_HOT
 
@@ -91,7 +91,7 @@ class Runs:
         return len(self._runs)
 
     def add(self, token: Token) -> None:
-        """Append a token's text, harmless to show."""
+        """Append a token's text, made safe to show."""
         self._append(plain(token.text), kind_of(token))
 
     def extend(self, text: str) -> None:
@@ -118,12 +118,12 @@ class Runs:
 
 
 def styled(runs: Iterable[Run]) -> Content:
-    """The runs as text to show; nothing in them is markup."""
+    """The runs as styled text; nothing in them is parsed as markup."""
     return Content.assemble(*((run.text, run.kind.style) for run in runs))
 
 
 def legend(width: int) -> Content:
-    """What the styles mean, on one line."""
+    """The meaning of the styles, on one line."""
     full = sum(len(kind.label) + 3 for kind in Kind) <= width
     parts: list[tuple[str, str] | str] = []
     for kind in Kind:

@@ -1,7 +1,7 @@
-"""The clipboard by programs of the system, where that of the terminal (OSC 52) may not be reached.
+"""The clipboard through programs of the system, where the terminal may not accept OSC 52.
 
-No terminal says whether it has taken what OSC 52 brings. That of macOS does not, and tmux only when
-told to; so the programs that people have for it are asked as well.
+No terminal reports whether it has accepted OSC 52. That of macOS does not, and tmux only when
+configured to; so clipboard programs are used as well.
 """
 
 from __future__ import annotations
@@ -14,33 +14,33 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 _PATIENCE = 2.0
-"""Seconds for a program to take the text."""
+"""Seconds that a program has to take the text."""
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
-    """One that takes a text on stdin."""
+class ClipboardProgram:
+    """A program that reads a text from stdin."""
 
     words: tuple[str, ...]
     encoding: str = "utf-8"
 
 
-def programs(environment: Mapping[str, str], platform: str) -> Iterator[Program]:
-    """Those that reach a clipboard of the person from here, the surest first."""
+def programs(environment: Mapping[str, str], platform: str) -> Iterator[ClipboardProgram]:
+    """Programs that reach the user's clipboard from here, the most reliable first."""
     remote = "SSH_CONNECTION" in environment
     if "TMUX" in environment:
-        yield Program(("tmux", "load-buffer", "-w", "-"))
+        yield ClipboardProgram(("tmux", "load-buffer", "-w", "-"))
     if platform == "darwin" and not remote:
-        yield Program(("pbcopy",))
+        yield ClipboardProgram(("pbcopy",))
     if (platform == "win32" or "WSL_DISTRO_NAME" in environment) and not remote:
-        yield Program(("clip.exe",), "utf-16")
+        yield ClipboardProgram(("clip.exe",), "utf-16")
     if "WAYLAND_DISPLAY" in environment:
-        yield Program(("wl-copy",))
+        yield ClipboardProgram(("wl-copy",))
     if "DISPLAY" in environment:
-        yield Program(("xclip", "-selection", "clipboard"))
-        yield Program(("xsel", "--clipboard", "--input"))
+        yield ClipboardProgram(("xclip", "-selection", "clipboard"))
+        yield ClipboardProgram(("xsel", "--clipboard", "--input"))
     if "TERMUX_VERSION" in environment:
-        yield Program(("termux-clipboard-set",))
+        yield ClipboardProgram(("termux-clipboard-set",))
 
 
 def copy(text: str) -> str | None:

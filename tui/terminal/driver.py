@@ -1,4 +1,4 @@
-"""The driver of the terminal: it outlives a terminal that is closed, and bytes that are no text."""
+"""A terminal driver that survives a closed terminal and input that is not UTF-8."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from textual.drivers.linux_driver import LinuxDriver
 
 
 class Lasting:
-    """A file that takes what is written also when nobody is there any more.
+    """A text file that ignores writes to a closed terminal.
 
     Textual's thread that writes to the terminal ends with the first write that fails. Its queue
-    then fills, and whoever puts something more into it waits for ever: the program would go on
+    then fills, and whoever puts something more into it waits for ever: the program would run on
     without a terminal. It draws anew on SIGCONT, which comes with the end of a terminal too.
     """
 
@@ -23,12 +23,12 @@ class Lasting:
         self._file = file
 
     def write(self, text: str) -> None:
-        """Write, or do nothing."""
+        """Write, unless the terminal is closed."""
         with contextlib.suppress(OSError, ValueError):
             self._file.write(text)
 
     def flush(self) -> None:
-        """Flush, or do nothing."""
+        """Flush, unless the terminal is closed."""
         with contextlib.suppress(OSError, ValueError):
             self._file.flush()
 
@@ -37,7 +37,7 @@ class Lasting:
 
 
 def _forgiving(encoding: str) -> Any:
-    """A decoder for which no bytes are wrong."""
+    """A decoder that accepts any bytes."""
     return functools.partial(codecs.getincrementaldecoder(encoding), errors="replace")
 
 
@@ -46,19 +46,19 @@ def _raise(error: Exception) -> None:
 
 
 class TerminalDriver(LinuxDriver):
-    """Textual's own, on a file that lasts."""
+    """Textual's driver for Linux, on a `Lasting` file."""
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
         self._file: Any = Lasting(self._file)
 
     def run_input_thread(self) -> None:
-        """Read keys. A text of another encoding that is pasted has signs for what is not known."""
+        """Read keys; invalid bytes of a paste become replacement characters."""
         vars(linux_driver)["getincrementaldecoder"] = _forgiving
         super().run_input_thread()
 
     def _run_input_thread(self) -> None:
         try:
             self.run_input_thread()
-        except Exception as error:  # noqa: BLE001 - raised again where somebody says it
+        except Exception as error:  # noqa: BLE001 - raised again in the main thread
             self._app.call_later(_raise, error)

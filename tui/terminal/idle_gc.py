@@ -1,6 +1,6 @@
-"""Garbage collection at times when nobody waits.
+"""Full garbage collections while the interface is idle.
 
-A full collection walks every widget and takes a tenth of a second or more, which a person sees as
+A full collection walks every widget and takes a tenth of a second or more, which the user sees as
 a stutter in the text. So while a reply is streamed only the young objects are collected, and the
 whole heap when nothing has happened for a while.
 """
@@ -15,13 +15,13 @@ _NEVER = 1_000_000
 
 
 def postpone() -> None:
-    """From now on collect by itself only what is young."""
+    """Let Python collect only young objects by itself."""
     gc.set_threshold(_YOUNG, _MIDDLE, _NEVER)
     gc.freeze()
 
 
 def collect() -> None:
-    """Collect everything; what is left is not looked at again until the next time."""
+    """Collect everything; survivors are exempt from collection until the next call."""
     gc.unfreeze()
     gc.collect()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""Keys that terminals send and Textual (8.2) does not know."""
+"""Key sequences of terminals that Textual 8.2 does not know."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class _Key(Enum):
 
 
 def teach() -> None:
-    """Alt+Enter of a terminal without the Kitty protocol: it would be taken for Enter and send."""
+    """Teach Textual the Alt+Enter of terminals without the Kitty protocol, else an Enter."""
     sequences: dict[str, Any] = _ansi_sequences.ANSI_SEQUENCES_KEYS  # type: ignore[assignment]
     sequences.setdefault("\x1b\r", (_Key.ALT_ENTER,))
 

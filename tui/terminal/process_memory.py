@@ -1,4 +1,4 @@
-"""How much memory the engine process holds."""
+"""Memory of the engine process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _INTERVAL = 2.0
 
 
 class MemoryGauge:
-    """Asks the system now and then; the answer is the resident size, mapped files included."""
+    """Asks the system at intervals for the resident size, mapped files included."""
 
     def __init__(self) -> None:
         self._next = 0.0
@@ -16,7 +16,7 @@ class MemoryGauge:
         self._held: int | None = None
 
     def look(self, pid: int | None) -> int | None:
-        """Bytes held by the process; None where there is none."""
+        """Bytes of the process; None where there is no process."""
         now = time.monotonic()
         if pid != self._pid or now >= self._next:
             self._pid, self._next = pid, now + _INTERVAL

@@ -1,4 +1,4 @@
-"""How often the screen looks at what has come: as often as helps reading, and no more."""
+"""How often the screen is refreshed: as often as helps reading, and no more."""
 
 from __future__ import annotations
 
@@ -8,41 +8,41 @@ import time
 from localspec.core.events import ModelInfo
 
 _USUAL = 16
-"""Looks a second that read as flowing text."""
-_BESIDE = 10
-"""Where the model computes on every processor, each look takes one of them from it for a while,
-and the others wait: at sixteen the model lost a twentieth of its speed."""
+"""Refreshes a second at which the text appears to flow."""
+_BUSY = 10
+"""Rate while the model computes on every processor: each refresh takes one of them, and the others
+wait for it. At sixteen the model lost a twentieth of its speed."""
 FIGURES_SECONDS = 0.25
-"""Between two pictures of the figures: nobody reads them faster, and they lie far from the text, so
-that with them most of the screen is gone through."""
+"""Seconds between two refreshes of the figures. They are not read faster, and drawing them
+together with the text, which is far away, composes most of the screen."""
 
 
 _WORK_SECONDS, _REST_SECONDS = 0.001, 0.003
-"""What a thread that sets text does in turn. Without rests it would take half of the time that the
-event loop wants, and each of the loop's stalls would be twice as long."""
+"""A thread that typesets text alternates between these. Without rests it takes half of the event
+loop's time, and each of the loop's stalls is twice as long."""
 
 
 class Rests:
-    """Called often by a thread that works for long, it lets it rest now and then."""
+    """Called often by a thread that works for long; pauses it now and then."""
 
     def __init__(self) -> None:
         self._since = time.perf_counter()
 
     def __call__(self) -> None:
-        """Rest if it is time to."""
+        """Sleep where the thread has worked long enough."""
         if time.perf_counter() - self._since >= _WORK_SECONDS:
             time.sleep(_REST_SECONDS)
             self._since = time.perf_counter()
 
 
-def looks_per_second(info: ModelInfo | None) -> int:
-    """How often to look while this model answers."""
+def refreshes_per_second(info: ModelInfo | None) -> int:
+    """How often to refresh while this model answers."""
     if info is not None and info.backend == "cpu" and info.threads >= _processors():
-        return _BESIDE
+        return _BUSY
     return _USUAL
 
 
 def _processors() -> int:
-    """Those that this process may use."""
+    """Number of processors that this process may use."""
     allowed = getattr(os, "sched_getaffinity", None)  # not on every system
     return len(allowed(0)) if allowed is not None else os.cpu_count() or 1

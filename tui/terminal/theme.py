@@ -1,4 +1,4 @@
-"""Our two themes, dark and light, both calm, with the colours of the token origins; all names."""
+"""The two themes of localspec, with the colours of the token origins; names of all themes."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ LIGHT = Theme(
 )
 
 OWN_VARIABLES = ("quiet", *(name for name in DARK.variables if name.startswith("origin-")))
-"""Variables that only our themes know; other themes are lent ours."""
+"""Variables that only the themes of localspec define; other themes borrow them."""
 _LIGHT_BACKGROUNDS = ("7", "15")
 _OF_THE_TERMINAL = {
     True: {
@@ -104,20 +104,20 @@ _OF_THE_TERMINAL = {
         "origin-plain": "ansi_default",
     },
 }
-"""Our own variables in the terminal's colours, for dark ones and for light ones."""
+"""These variables in terminal colours, for dark and light terminals."""
 NAMES = (DARK.name, LIGHT.name, *BUILTIN_THEMES)
 
 
-def lent(theme: Theme) -> dict[str, str]:
-    """What our own variables are in a theme that does not know of them."""
+def borrowed(theme: Theme) -> dict[str, str]:
+    """Values of these variables for a theme that does not define them."""
     if theme.ansi:
         return _OF_THE_TERMINAL[theme.dark]
     ours = DARK if theme.dark else LIGHT
     return {name: ours.variables[name] for name in OWN_VARIABLES}
 
 
-def usual() -> str:
-    """The theme for a person who has chosen none.
+def default() -> str:
+    """The default theme.
 
     Where there are 16 colours or fewer, ours would all be shades of grey.
     """
@@ -128,18 +128,18 @@ def usual() -> str:
 
 
 def wanted(settings: Mapping[str, object]) -> str:
-    """The theme that config.toml names, else the usual one.
+    """The theme that config.toml names, or the default.
 
     Raises:
         UsageError: there is none of that name.
     """
-    name = settings.get("theme") or usual()
+    name = settings.get("theme") or default()
     if not isinstance(name, str) or name not in NAMES:
         raise UsageError(f"config.toml: there is no theme {name!r}; {there_is(str(name))}")
     return name
 
 
 def there_is(name: str) -> str:
-    """What may have been meant by a theme's name that is none."""
+    """A hint for an unknown theme name."""
     close = difflib.get_close_matches(name, NAMES, n=1)
     return f"did you mean {close[0]}?" if close else f"there are {', '.join(NAMES)}"

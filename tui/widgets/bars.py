@@ -1,4 +1,4 @@
-"""The quiet lines: title, legend, what is queued, and the figures."""
+"""One-line widgets: title, legend, queued messages, suggestions and figures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from textual.widgets import Static
 from localspec.core.drafter_registry import find
 from localspec.core.events import Loading, ModelInfo, Speculation
 from tui.input.completion import Completion
-from tui.render.block_splitter import plain
+from tui.render.text import plain
 from tui.session.stats import SEPARATOR, Meter, stats_line, stats_lines
 from tui.session.token_runs import legend
 
@@ -20,7 +20,7 @@ _STATE_STYLES = {"on": "$text-success", "parked": "$text-warning", "off": "$text
 
 
 class Bar(Static):
-    """Static text that asks for nothing while it stays the same."""
+    """Static text that is updated only where it changes."""
 
     def show(self, text: Content) -> None:
         """Show text of the same height."""
@@ -32,7 +32,7 @@ class Bar(Static):
 
 
 class TitleBar(Static):
-    """What is loaded."""
+    """The model that is loaded, and which chat and branch is shown."""
 
     def __init__(self, name: str) -> None:
         self._model = self._text(name, [])
@@ -40,7 +40,7 @@ class TitleBar(Static):
         super().__init__(self._model, markup=False)
 
     def opened(self, info: ModelInfo) -> None:
-        """Say what was loaded and how it is drafted for."""
+        """Show the loaded target, its draft model, and the backend."""
         draft = f"draft: {Path(info.draft).stem}" if info.draft else "no draft model"
         built_in = [spec.built_in for name in info.drafters if (spec := find(name))]
         if not info.draft and any(built_in):
@@ -49,21 +49,24 @@ class TitleBar(Static):
         stem = Path(info.target).stem
         target = [] if info.name.endswith(".gguf") else [f"target: {stem}"]
         if target == ["target: target"] and draft == "draft: draft":
-            target, draft = [], "with its draft model"  # the embedded pair's files say no more
+            target, draft = (
+                [],
+                "with its draft model",
+            )  # its file names say no more
         self._model = self._text(info.name, [*target, draft, f"{info.backend}, {threads}"])
         self.update(self._place + self._model)
 
     def place(
         self, chat: tuple[int, int], title: str, branch: tuple[int, int], *, busy: bool
     ) -> None:
-        """Say which chat of those that are open is looked at, and which branch of it.
+        """Show which open chat and which of its branches is shown.
 
-        Each is a place, counted from 0 for chats and from 1 for branches, and how many there are.
+        ``chat`` is an index from 0 and a count, ``branch`` a number from 1 and a count.
         """
         (place, count), (at, branches) = chat, branch
         text = Content("")
         if count > 1:
-            speaks = ("  the model speaks in another", "$text-warning") if busy else ""
+            speaks = ("  replying in another chat", "$text-warning") if busy else ""
             text = Content.assemble(
                 (f"[{place + 1}/{count}] ", "bold $text-accent"), plain(title), speaks, "  "
             )
@@ -82,34 +85,34 @@ class TitleBar(Static):
 
 
 class LegendBar(Static):
-    """What the origin styles mean."""
+    """The meaning of the origin styles."""
 
     def on_resize(self) -> None:
-        """Use the words that fit."""
+        """Use the labels that fit."""
         self.update(legend(self.content_size.width))
 
 
 class SuggestBar(Static):
-    """Ways to complete the word that is typed."""
+    """Completions of the word that is typed."""
 
     _MOST = 6
     _first = 0
-    """Index of the one that is listed first."""
+    """Index of the completion that is listed first."""
 
     class Picked(Message):
-        """One was clicked."""
+        """A completion was clicked."""
 
         def __init__(self, index: int) -> None:
             super().__init__()
             self.index = index
 
     def on_click(self, event: Click) -> None:
-        """Take the one that is clicked."""
+        """Pick the completion that is clicked."""
         if event.y < self._MOST:
             self.post_message(self.Picked(self._first + event.y))
 
     def show(self, found: list[Completion], chosen: int | None) -> None:
-        """List some of them, that at ``chosen`` marked and among them."""
+        """List the completions around ``chosen``, which is marked."""
         self.display = bool(found)
         width = max((len(f.text) for f in found), default=0) + 2
         first = max(0, min((chosen or 0) - self._MOST // 2, len(found) - self._MOST))
@@ -131,12 +134,12 @@ class SuggestBar(Static):
 
 
 class QueueBar(Static):
-    """Messages that wait for the model."""
+    """Queued messages."""
 
     _shown: tuple[list[str], str] = ([], "")
 
     def show(self, waiting: list[str], why: str) -> None:
-        """List them, one line each."""
+        """List the messages, one line each."""
         if (waiting, why) == self._shown or (not waiting and not self.display):
             return
         self._shown = (waiting, why)
@@ -150,10 +153,10 @@ class QueueBar(Static):
 
 
 class StatsBar(Bar):
-    """The figures of the reply and the state of speculation, always in sight."""
+    """The figures of the reply and the state of speculation; always visible."""
 
     details_key = "F2"
-    """Where a long reason can be read as a whole."""
+    """Key of the panel that shows a long reason in full."""
 
     def show_figures(self, meter: Meter, setting: str, *, two: bool = False) -> None:
         """Show the figures on one line, or on two."""
@@ -167,7 +170,7 @@ class StatsBar(Bar):
         self._show(line, state, self._style(meter.state))
 
     def show_loading(self, loading: Loading | None) -> None:
-        """Show how far the loading is."""
+        """Show the progress of loading."""
         if loading is None:
             self._show("", "starting the engine", "$quiet")
             return
@@ -178,7 +181,7 @@ class StatsBar(Bar):
         self._show(f"{bar}", text, "$quiet")
 
     def show_stopped(self) -> None:
-        """Show that there is no engine."""
+        """Show that the engine is not running."""
         self._show("", "the engine is not running; Ctrl+R starts it", "$text-error")
 
     def show_hint(self, text: str) -> None:

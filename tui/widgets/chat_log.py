@@ -11,15 +11,15 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Button
 
-from tui.session.conversation import Turn
-from tui.widgets.message import Note, Question, ReplyView
+from tui.session.conversation import ChatTurn
+from tui.widgets.message import Note, QuestionView, ReplyView
 
 KEEP = 10
-"""Messages that stay mounted: each one more makes every new line of a reply dearer to lay out."""
+"""Messages that stay mounted: each further one slows the layout of every new line of a reply."""
 _AT_ONCE = 50
-"""Messages that are mounted together on the way to the oldest; keys are obeyed in between."""
+"""Messages mounted together on the way to the oldest; keys are handled in between."""
 SLACK = 10
-"""Messages more than that before the oldest are taken off, and how many load at a time."""
+"""Messages beyond `KEEP` before the oldest are unmounted; also how many load at a time."""
 
 
 class OlderButton(Button):
@@ -34,19 +34,19 @@ class ChatLog(VerticalScroll):
     """Messages and notes, oldest first."""
 
     class OlderWanted(Message):
-        """The person wants to see older messages."""
+        """The user asks for older messages."""
 
     can_focus = True
 
     def __init__(self) -> None:
         super().__init__()
-        self._turns: list[Turn] = []
+        self._turns: list[ChatTurn] = []
         self._first = 0  # index of the first turn that is mounted
-        self._views: list[Question | ReplyView] = []
+        self._views: list[QuestionView | ReplyView] = []
         self._others: list[Widget] = []
         self.colours = False
         self.reading_back = False
-        """Whether the person has scrolled away from the newest message."""
+        """Whether the user has scrolled away from the newest message."""
 
     def compose(self) -> ComposeResult:
         """The button above everything."""
@@ -54,15 +54,15 @@ class ChatLog(VerticalScroll):
         yield self._older
 
     def on_mount(self) -> None:
-        """Stay at the newest message until the person scrolls."""
+        """Follow the newest message until the user scrolls."""
         self.anchor()
 
     @property
     def hidden(self) -> int:
-        """How many older messages are not mounted."""
+        """Number of older messages that are not mounted."""
         return self._first
 
-    async def add_turn(self, turn: Turn) -> Question | ReplyView:
+    async def add_turn(self, turn: ChatTurn) -> QuestionView | ReplyView:
         """Show the next message."""
         view = self._view(turn)
         self._turns.append(turn)
@@ -72,8 +72,8 @@ class ChatLog(VerticalScroll):
             await self._prune()
         return view
 
-    async def show_turns(self, turns: Sequence[Turn]) -> None:
-        """Show these in place of everything, the newest mounted."""
+    async def show_turns(self, turns: Sequence[ChatTurn]) -> None:
+        """Replace everything by these turns; the newest are mounted."""
         await self.clear()
         self._turns.extend(turns)
         self._first = max(0, len(self._turns) - KEEP)
@@ -81,29 +81,29 @@ class ChatLog(VerticalScroll):
         await self.mount_all(self._views)
         self._count()
 
-    def shows(self, turn: Turn) -> bool:
-        """Whether a turn is part of what is shown, mounted or older."""
+    def shows(self, turn: ChatTurn) -> bool:
+        """Whether a turn belongs to the conversation of the log, mounted or not."""
         return any(known is turn for known in self._turns)
 
-    def view_of(self, turn: Turn) -> ReplyView | None:
+    def view_of(self, turn: ChatTurn) -> ReplyView | None:
         """The widget that shows a reply, if it is mounted."""
         views = (view for view in reversed(self._views) if isinstance(view, ReplyView))
         return next((view for view in views if view.turn is turn), None)
 
     async def add(self, widget: Widget) -> None:
-        """Show something that is not part of the conversation."""
+        """Show a widget that is not part of the conversation."""
         self._others.append(widget)
         await self.mount(widget)
 
     async def note(self, text: str) -> None:
-        """Show a line of the interface itself, once where it would follow itself."""
+        """Show a line of the interface, once where it would follow itself."""
         last = self.children[-1] if self.children else None
         if not (isinstance(last, Note) and last.says == text):
             await self.add(Note(text))
         self.anchor()
 
     async def add_list(self, widget: Widget) -> None:
-        """Show something that is read from its beginning, even where it is longer than the log."""
+        """Show a widget from its beginning, even where it is higher than the log."""
         await self.add(widget)
         self.anchor()
         self.call_after_refresh(self._show_beginning, widget)
@@ -114,7 +114,7 @@ class ChatLog(VerticalScroll):
             self.scroll_to_widget(widget, animate=False, top=True)
 
     async def clear(self) -> None:
-        """Forget everything."""
+        """Remove everything."""
         self._turns.clear()
         self._views.clear()
         self._others.clear()
@@ -124,7 +124,7 @@ class ChatLog(VerticalScroll):
         self.anchor()
 
     async def load_older(self) -> None:
-        """Mount the next older messages, keeping what is read in place."""
+        """Mount the next older messages without moving the visible ones."""
         start = max(0, self._first - SLACK)
         views = [self._view(turn) for turn in self._turns[start : self._first]]
         if not views:
@@ -151,10 +151,10 @@ class ChatLog(VerticalScroll):
             self._count()
         self.scroll_home(animate=False)
 
-    def mark(self, turn: Turn | None) -> None:
-        """Show which question is edited, and scroll there; None: none is."""
+    def mark(self, turn: ChatTurn | None) -> None:
+        """Mark the question that is edited and scroll to it; None removes the mark."""
         for view in self._views:
-            if isinstance(view, Question):
+            if isinstance(view, QuestionView):
                 marked = view.turn is turn
                 view.set_class(marked, "-edited")
                 if marked:
@@ -176,28 +176,28 @@ class ChatLog(VerticalScroll):
         self.reading_back = False
 
     def release_anchor(self) -> None:
-        """The person scrolls."""
+        """Stop following; called where the user scrolls."""
         super().release_anchor()
         self.reading_back = True
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        """At the end again, the newest message is followed again."""
+        """Follow the newest message again where the user scrolls to the end."""
         super().watch_scroll_y(old_value, new_value)
         if new_value >= self.max_scroll_y:
             self.reading_back = False
         elif new_value <= 0 < old_value and self.reading_back and self._first:
             self.post_message(self.OlderWanted())
 
-    def _view(self, turn: Turn) -> Question | ReplyView:
+    def _view(self, turn: ChatTurn) -> QuestionView | ReplyView:
         if turn.role == "user":
-            return Question(turn)
+            return QuestionView(turn)
         return ReplyView(turn, colours=self.colours)
 
     async def _prune(self) -> None:
         excess = len(self._views) - KEEP
         gone: list[Widget] = list(self._views[:excess])
         keep_from = self.children.index(self._views[excess])
-        # Notes go with the messages they stood between.
+        # Notes are removed with the messages around them.
         gone += [other for other in self._others if self.children.index(other) < keep_from]
         self._others = [other for other in self._others if other not in gone]
         del self._views[:excess]

@@ -1,4 +1,4 @@
-"""Where the person types. It grows with the text; Enter sends."""
+"""The input field of the chat. It grows with the text; Enter sends."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from textual.widgets import TextArea
 from tui.input import external_editor, keymap
 from tui.input.completion import Completion, Known, completions
 from tui.input.pastes import Pastes
-from tui.render.block_splitter import plain
+from tui.render.text import plain
 from tui.terminal.keys import named
 
 _PATIENCE_SECONDS = 1.0
-"""How long typing waits for a key of the screen to be obeyed."""
+"""Longest wait of the composer for a key that the screen handles."""
 
 
 class Composer(TextArea):
@@ -30,30 +30,30 @@ class Composer(TextArea):
     BINDINGS = keymap.COMPOSER
 
     class Sent(Message):
-        """The person sent something."""
+        """The user sends a text."""
 
         def __init__(self, text: str) -> None:
             super().__init__()
             self.text = text
 
     class Suggested(Message):
-        """There are ways to go on with the word that is typed, or none any more."""
+        """The completions of the word that is typed have changed."""
 
         def __init__(self, found: list[Completion], chosen: int | None) -> None:
             super().__init__()
             self.found = found
             self.chosen = chosen
-            """Index of the one that the arrow keys stand on."""
+            """Index of the completion that the arrow keys have selected."""
 
-    class Refused(Message):
-        """Something cannot be done; the text is for the person."""
+    class Rejected(Message):
+        """An action is not possible; the text is for the user."""
 
         def __init__(self, text: str) -> None:
             super().__init__()
             self.text = text
 
     class Paged(Message):
-        """The person wants to scroll the conversation."""
+        """The user scrolls the conversation."""
 
         def __init__(self, direction: int) -> None:
             super().__init__()
@@ -68,23 +68,23 @@ class Composer(TextArea):
         self._sent: list[str] = []
         self._recalled: int | None = None
         self._sending: str | None = None
-        """What was sent and is not taken yet."""
+        """Text that was sent and is not accepted yet."""
         self._pastes = Pastes()
         self._completions: list[Completion] = []
         self._chosen: int | None = None
         self._known = Known()
         self.take_back: Callable[[], str | None] = lambda: None
-        """Takes the last message that waits for the model out of the line."""
+        """Removes the last queued message and returns it."""
 
     def get_line(self, line_index: int) -> Text:
-        """A line as it is drawn: what a terminal would obey is sent to the model, but not to it."""
-        # Character for character, or the cursor would stand elsewhere; tabs are Textual's.
+        """A line as it is drawn: without the control characters that the model gets."""
+        # One for one, or the cursor would be in the wrong column; tabs are expanded by Textual.
         parts = self.document.get_line(line_index).split("\t")
         harmless = "\t".join(plain(part).replace("\n", " ") for part in parts)
         return Text(harmless, end="", no_wrap=True)
 
     async def _on_paste(self, event: events.Paste) -> None:
-        # A large text is not laid out and highlighted here: a mark stands for it until it is sent.
+        # A large text is not laid out here: a mark takes its place until it is sent.
         event.prevent_default()
         event.stop()
         text = event.text.replace("\r\n", "\n").replace("\r", "\n")
@@ -92,12 +92,12 @@ class Composer(TextArea):
         self.focus()
 
     async def _on_key(self, event: events.Key) -> None:
-        # A priority binding would overtake the letters typed just before, an ordinary one be
-        # overtaken by those typed just after: keys of our own are obeyed here, in their order.
+        # A priority binding would run before letters typed earlier, an ordinary one after letters
+        # typed later: our own keys are handled here, in the order in which they were pressed.
         active = self.screen.active_bindings.get(named(event.key))
         if active is None or not active.enabled:
             return
-        # What there is nothing to do for goes on to the keys of the screen.
+        # A key without an effect here is passed on to the screen.
         if active.node is self:
             done = await self.app.run_action(active.binding.action, self)
         else:
@@ -107,9 +107,9 @@ class Composer(TextArea):
             event.prevent_default()
 
     async def _by_the_screen(self, action: str) -> bool:
-        """Have the screen obey a key after all that it was sent, before more is typed here.
+        """Run a key of the screen after its earlier messages and before later typing.
 
-        Else what is typed after a key for another chat would be sent in this one.
+        Otherwise text typed after a key for another chat would be sent in this one.
         """
         obeyed = asyncio.Event()
 
@@ -125,30 +125,30 @@ class Composer(TextArea):
         return True
 
     def action_send(self) -> None:
-        """Send the text and empty the composer; complete what the arrow keys stand on."""
+        """Send the text, or insert the completion that the arrow keys have selected."""
         if self._chosen is not None:
             self.action_complete()
             return
         text = self.text
         if text.strip() and self._sending is None:
             self._sending = text
-            # To the screen at once: it would bubble there after what is typed meanwhile.
+            # Directly to the screen: a bubbling message would arrive after later keys.
             self.screen.post_message(self.Sent(self._pastes.unfold(text)))
 
     def remember(self, texts: Iterable[str]) -> None:
-        """What was said in earlier sessions, oldest first: Up finds it after what was sent now."""
+        """Add messages of earlier sessions, oldest first, to those that Up brings back."""
         new = [text for text in texts if text not in self._sent and not self._pastes.is_large(text)]
         self._sent[:0] = new
         if self._recalled is not None:
             self._recalled += len(new)
 
     def put(self, text: str) -> None:
-        """Have this typed, the cursor at its end."""
+        """Set the text, with the cursor at its end."""
         self.text = text
         self.move_cursor(self.document.end)
 
     def accept(self) -> None:
-        """What was sent has been taken; what was typed since stays."""
+        """Remove the sent text; text typed since stays."""
         sent, self._sending = self._sending or self.text, None
         if not self._sent or self._sent[-1] != sent:
             self._sent.append(sent)
@@ -159,7 +159,7 @@ class Composer(TextArea):
             self.clear()
 
     def put_aside(self) -> None:
-        """Empty the composer; Up brings back what was typed."""
+        """Clear the composer; Up brings the text back."""
         text = self.text
         if not self._sent or self._sent[-1] != text:
             self._sent.append(text)
@@ -167,7 +167,7 @@ class Composer(TextArea):
         self.clear()
 
     def refuse(self) -> None:
-        """What was sent has not been taken, and stays."""
+        """Keep the text: it could not be sent."""
         self._sending = None
 
     def action_newline(self) -> None:
@@ -175,35 +175,35 @@ class Composer(TextArea):
         self.insert("\n")
 
     def action_leave(self) -> None:
-        """Quit where nothing is typed; else delete the next character."""
+        """Quit where the composer is empty; otherwise delete the next character."""
         if self.text:
             self.action_delete_right()
         else:
             self.app.exit()
 
     def action_editor(self) -> None:
-        """Write in the person's own editor."""
+        """Edit the text in $EDITOR."""
         try:
             words = external_editor.command()
             with self.app.suspend():
                 text = self._edited(words)
         except external_editor.EditorError as error:
-            self.post_message(self.Refused(str(error)))
+            self.post_message(self.Rejected(str(error)))
         except SuspendNotSupported:
-            self.post_message(self.Refused("this terminal cannot be lent to an editor"))
+            self.post_message(self.Rejected("this terminal cannot run an editor"))
         else:
             self.put(text)
 
     def _edited(self, words: list[str]) -> str:
-        # Textual takes the terminal back only from what ends well.
+        # Textual restores the terminal only where no exception is raised.
         try:
             return external_editor.edited(self._pastes.unfold(self.text), words)
         except external_editor.EditorError as error:
-            self.post_message(self.Refused(str(error)))
+            self.post_message(self.Rejected(str(error)))
             return self.text
 
     def action_complete(self) -> None:
-        """Complete the word at the cursor, where there is something to complete."""
+        """Complete the word at the cursor, where there are completions."""
         if not self._completions:
             return
         first = self._completions[0]
@@ -217,7 +217,7 @@ class Composer(TextArea):
         self.replace(text, (row, column - first.replaces), (row, column))
 
     def take(self, index: int) -> None:
-        """Complete with one of what was suggested."""
+        """Insert one of the completions."""
         if index < len(self._completions):
             self._chosen = index
             self.action_complete()
@@ -232,12 +232,12 @@ class Composer(TextArea):
             self.post_message(self.Suggested(found, None))
 
     def know(self, known: Known) -> None:
-        """From now on complete the names of these chats."""
+        """Complete the names of these chats from now on."""
         self._known = known
         self._suggest()
 
     def _choose(self, step: int) -> bool:
-        """Stand on another completion; whether there are any, and none of a recalled message."""
+        """Select another completion; False where there is none or a message is recalled."""
         if not self._completions or self._recalled is not None:
             return False
         before = self._chosen if self._chosen is not None else (-1 if step > 0 else 0)
@@ -254,7 +254,7 @@ class Composer(TextArea):
         self.post_message(self.Paged(1))
 
     def action_cursor_up(self, select: bool = False) -> None:
-        """Up; among completions; what waits in line; or an earlier message."""
+        """Move up, select a completion, take back a queued message, or recall an earlier one."""
         if not select and self._choose(-1):
             return
         untouched = not self.text or self._recalled is not None
@@ -267,7 +267,7 @@ class Composer(TextArea):
             super().action_cursor_up(select)
 
     def action_cursor_down(self, select: bool = False) -> None:
-        """Down; among completions; or a later message."""
+        """Move down, select a completion, or recall a later message."""
         if not select and self._choose(1):
             return
         at_end = self.cursor_location[0] == self.document.line_count - 1
@@ -291,7 +291,7 @@ class Composer(TextArea):
             self._recalled = None
 
     def type(self, event: events.Key) -> None:
-        """Take a key that was pressed while something else had the focus."""
+        """Handle a key that was pressed while another widget had the focus."""
         self.focus()
         if event.character:
             self.insert(event.character)

@@ -1,4 +1,4 @@
-"""Markdown that is still being written: closed blocks as they will stay, the open one as text."""
+"""Markdown while it grows: closed blocks are typeset, the open block is plain text."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tui.widgets.flow import TextFlow
 from tui.widgets.lines import Lines
 
 _AT_ONCE = 1500
-"""Characters that are set in the event loop; more would be felt, and goes to a thread."""
+"""Characters that are typeset in the event loop; more would stall it and go to a thread."""
 _PIECE = 20_000
-"""Characters that are looked at together where very much comes at once."""
+"""Characters that are split at a time, where many arrive at once."""
 
 
 class StreamedMarkdown(Vertical):
-    """A growing text: the closed blocks above, below them what is not set yet."""
+    """A growing text: typeset blocks above, the rest as plain text below."""
 
     DEFAULT_CSS = """
     StreamedMarkdown {
@@ -36,9 +36,9 @@ class StreamedMarkdown(Vertical):
     def __init__(self) -> None:
         super().__init__()
         self._splitter = BlockSplitter()
-        self._coming = ""  # not looked at yet
+        self._coming = ""  # not split yet
         self._ended = False
-        self._waiting: deque[str] = deque()  # closed, not set yet
+        self._waiting: deque[str] = deque()  # closed blocks that are not typeset yet
         self._busy = False
         self._source = ""
         self._links: dict[str, Any] = {}
@@ -52,18 +52,18 @@ class StreamedMarkdown(Vertical):
         yield self.tail
 
     def on_mount(self) -> None:
-        """Nothing yet."""
+        """Start empty."""
         self._ansi = self.app.native_ansi_color
         self._show_parts()
 
     @property
     def source(self) -> str:
-        """The text as it came."""
+        """The whole text."""
         return self._source
 
     @property
     def settled(self) -> bool:
-        """Whether every closed block is set."""
+        """Whether every closed block is typeset."""
         return not self._coming and not self._waiting and not self._busy
 
     def add(self, text: str) -> None:
@@ -75,12 +75,12 @@ class StreamedMarkdown(Vertical):
             self._advance()
 
     def finish(self) -> None:
-        """Nothing more comes: the open block is closed too."""
+        """Close the open block: the text is complete."""
         self._ended = True
         self._advance()
 
     def clear(self) -> None:
-        """Begin anew."""
+        """Remove all text."""
         self._splitter = BlockSplitter()
         self._waiting.clear()
         self._source = self._coming = ""
@@ -90,7 +90,7 @@ class StreamedMarkdown(Vertical):
         self._show_parts()
 
     def notify_style_update(self) -> None:
-        """Terminal colours take another theme for code, so the text is set again."""
+        """Typeset again where the theme changes to or from terminal colours."""
         super().notify_style_update()
         if self.is_mounted and self._ansi is not self.app.native_ansi_color:
             self._ansi = self.app.native_ansi_color
@@ -101,7 +101,7 @@ class StreamedMarkdown(Vertical):
                 self.finish()
 
     def _advance(self) -> None:
-        """Show what has come: at once, or in a thread while the text stays below as it is."""
+        """Typeset new text: at once, or in a thread while it is shown as plain text."""
         if self._busy:
             return
         if len(self._coming) <= _PIECE:
@@ -117,7 +117,7 @@ class StreamedMarkdown(Vertical):
         self._show_parts()
 
     def _take(self) -> None:
-        """Look at the next piece of what has come."""
+        """Split the next piece of new text."""
         piece, self._coming = self._coming[:_PIECE], self._coming[_PIECE:]
         self.tail.add(Content(piece))
         if closed := self._splitter.feed(piece):
@@ -148,7 +148,7 @@ class StreamedMarkdown(Vertical):
         return typeset(text, theme, self._links, rest)
 
     def _show(self, text: str, lines: list[Entry]) -> None:
-        """Put set lines in place of their text; together, or the text would jump."""
+        """Replace text by its typeset lines, both in one update, or the text would jump."""
         with self.app.batch_update():
             self.closed.extend(lines)
             self.tail.cut(text.count("\n") + (not text.endswith("\n")))

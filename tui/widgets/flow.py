@@ -1,4 +1,4 @@
-"""Growing text that is cheap to grow: only its last line is broken and drawn again."""
+"""Growing text: an addition wraps and draws only its last line again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tui.widgets.lines import Lines
 
 
 class TextFlow(Lines):
-    """Text as it comes; never parsed as markup."""
+    """Growing text; never parsed as markup."""
 
     class Pointed(Message):
         """A character was clicked."""
@@ -21,7 +21,7 @@ class TextFlow(Lines):
         def __init__(self, position: int) -> None:
             super().__init__()
             self.position = position
-            """In the text as it is shown."""
+            """Index in the shown text."""
 
     def __init__(self, classes: str) -> None:
         super().__init__(classes=classes)
@@ -34,7 +34,7 @@ class TextFlow(Lines):
         start = len(self._entries) - bool(self._open)
         lines = lines_of(self._open + text)
         self._open = lines[-1].content
-        # A line end with nothing after it is no line yet.
+        # A line end at the end of the text does not start a line yet.
         self.replace(start, lines if self._open else lines[:-1])
 
     def reset(self, text: Content) -> None:
@@ -44,7 +44,7 @@ class TextFlow(Lines):
         self.replace(0, lines if self._open else lines[:-1])
 
     def cut(self, lines: int) -> None:
-        """Take lines off at the top."""
+        """Remove lines at the top."""
         if lines >= len(self._entries):
             self._open = EMPTY
         self.remove_first(lines)
@@ -55,7 +55,7 @@ class TextFlow(Lines):
         return tuple(entry for entry in self._entries if isinstance(entry, Line))
 
     def on_click(self, event: events.Click) -> None:
-        """Tell which character was meant."""
+        """Report which character was clicked."""
         place = event.style.meta.get("offset")
         if place is not None:
             column, line = place

@@ -1,4 +1,4 @@
-"""A widget for any number of lines: it measures them all, and draws those in sight."""
+"""A widget for any number of lines: measures all, draws the visible ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from textual.widget import Widget
 from tui.render.lines import Entry, Row
 
 _MOST_DRAWN = 1000
-"""Drawn rows that are kept: a few screens full."""
+"""Drawn rows in the cache: a few screens."""
 
 
 def _style(style: str | Style) -> Style:
@@ -55,7 +55,7 @@ class Lines(Widget):
 
     @property
     def text(self) -> str:
-        """All of the text, as it is copied."""
+        """The whole text, as it is copied."""
         return "\n".join(entry.text for entry in self._entries)
 
     def extend(self, entries: Iterable[Entry]) -> None:
@@ -63,7 +63,7 @@ class Lines(Widget):
         self.replace(len(self._entries), entries)
 
     def replace(self, start: int, entries: Iterable[Entry]) -> None:
-        """Put lines in place of those from index ``start`` on."""
+        """Replace the lines from index ``start`` on."""
         lines, width = list(entries), self._measured
         if not width:
             self._entries[start:] = lines
@@ -93,7 +93,7 @@ class Lines(Widget):
         return old.height(self._measured) - 1
 
     def remove_first(self, count: int) -> None:
-        """Take lines off at the top."""
+        """Remove lines at the top."""
         self.replace(0, self._entries[count:])
 
     # -- measuring and drawing -----------------------------------------------------------------
@@ -113,7 +113,7 @@ class Lines(Widget):
         return end
 
     def get_content_width(self, container: Size, viewport: Size) -> int:
-        """As wide as there is room."""
+        """The whole width."""
         del viewport
         return container.width
 
@@ -163,18 +163,18 @@ class Lines(Widget):
         self._broken = (-1, [])
 
     def notify_style_update(self) -> None:
-        """Other colours: draw anew."""
+        """Draw again with other colours."""
         super().notify_style_update()
         self._forget_drawn()
 
     # -- selecting and clicking ----------------------------------------------------------------
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
-        """What is selected of the text."""
+        """The selected text."""
         return selection.extract(self.text), "\n"
 
     def selection_updated(self, selection: Selection | None) -> None:
-        """Draw what is selected."""
+        """Draw the selection."""
         super().selection_updated(selection)
         self._forget_drawn()
 

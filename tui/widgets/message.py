@@ -1,4 +1,4 @@
-"""What is said, on the screen: questions, replies, notes."""
+"""The widgets of a conversation: questions, replies, notes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static
 
-from tui.render.block_splitter import plain
 from tui.render.lines import Line, lines_of
 from tui.render.markdown import typeset
+from tui.render.text import plain
 from tui.render.thinking import Thought, thought, tokens_until
 from tui.session.commands import told_here
-from tui.session.conversation import Turn
+from tui.session.conversation import ChatTurn
 from tui.session.token_runs import styled
 from tui.widgets.document import StreamedMarkdown
 from tui.widgets.flow import TextFlow
@@ -29,10 +29,10 @@ _FOLDED_LINES = 8
 _FOLDED_CHARACTERS = 1600
 
 
-class Question(Lines):
-    """What the person said, as it was typed; a long text is folded, a click unfolds it."""
+class QuestionView(Lines):
+    """A message of the user as it was typed; a long text is folded, a click unfolds it."""
 
-    def __init__(self, turn: Turn) -> None:
+    def __init__(self, turn: ChatTurn) -> None:
         self.turn = turn
         self._whole = plain(turn.text)
         lines = self._whole.split("\n")
@@ -56,7 +56,7 @@ class Question(Lines):
 
 
 class Note(Static):
-    """A line of the interface itself."""
+    """A line of the interface."""
 
     def __init__(self, text: str, *, error: bool = False) -> None:
         self.says = text = told_here(text) if error else text
@@ -64,18 +64,18 @@ class Note(Static):
 
 
 class Help(Lines):
-    """Longer text of the interface itself."""
+    """A longer text of the interface, as Markdown."""
 
     def __init__(self, text: str) -> None:
         super().__init__(typeset(text))
 
 
 _WIDEST_LEFT = 24
-"""More would leave the explanations less than half of a narrow terminal."""
+"""Cells; more would leave less than half of a narrow terminal for the right column."""
 
 
 class Columns(Lines):
-    """What the interface explains in two columns; a long left side has a row of its own."""
+    """Rows of two columns; a long left side has a row of its own."""
 
     def __init__(self, rows: Sequence[tuple[str, str]]) -> None:
         lefts = [len(left) for left, _ in rows]
@@ -92,7 +92,7 @@ class Columns(Lines):
 
 
 class ThoughtView(Static):
-    """What the model thought aloud: a line, and the text after a click."""
+    """The thinking part of a reply: one line, and the text after a click."""
 
     def __init__(self) -> None:
         super().__init__(markup=False, classes="thought")
@@ -109,7 +109,7 @@ class ThoughtView(Static):
         size = f"{tokens} tokens" if tokens else f"{len(found.text.split())} words"
         sign = "▾" if self._unfolded else "▸"
         line = f"{sign} {verb}, {size}"
-        # While it is folded the text costs nothing.
+        # While it is folded, the text is not laid out.
         self.update(Content(f"{line}\n{plain(found.text)}" if self._unfolded else line))
 
     def on_click(self) -> None:
@@ -120,20 +120,20 @@ class ThoughtView(Static):
 
 
 class ReplyView(Vertical):
-    """A reply: Markdown block by block with the open block as plain text, or its origins.
+    """A reply as Markdown with the open block as plain text, or coloured by token origin.
 
-    Both forms are fed from the turn by `sync`, the hidden one only when it is shown again.
+    `sync` updates the visible form from the turn; the hidden one is updated when shown again.
     """
 
     class TokenClicked(Message):
         """A token of the coloured reply was clicked."""
 
-        def __init__(self, turn: Turn, index: int) -> None:
+        def __init__(self, turn: ChatTurn, index: int) -> None:
             super().__init__()
             self.turn = turn
             self.index = index
 
-    def __init__(self, turn: Turn, *, colours: bool) -> None:
+    def __init__(self, turn: ChatTurn, *, colours: bool) -> None:
         super().__init__()
         self.turn = turn
         self._colours = colours
@@ -156,7 +156,7 @@ class ReplyView(Vertical):
         yield self._caption
 
     async def on_mount(self) -> None:
-        """Show what there is."""
+        """Show the text so far."""
         self._choose()
         await self.sync()
 
@@ -168,7 +168,7 @@ class ReplyView(Vertical):
             await self.sync()
 
     def mark(self, span: tuple[int, int]) -> None:
-        """Show one stretch of the coloured text reversed."""
+        """Show one span of the coloured text reversed."""
         text = styled(self.turn.runs.since(0))
         self._coloured = len(text)
         self._marked = True
@@ -176,7 +176,7 @@ class ReplyView(Vertical):
         self.call_after_refresh(self._reveal, span[0])
 
     def _reveal(self, position: int) -> None:
-        """Scroll to a character of the coloured text, if it is out of sight."""
+        """Scroll to a character of the coloured text if it is not visible."""
         log = self.parent
         if not isinstance(log, Widget) or not self.flow.is_attached:
             return
@@ -206,7 +206,7 @@ class ReplyView(Vertical):
         self.flow.display = self._colours
 
     async def sync(self, waiting: str = "") -> None:
-        """Catch up with the turn. ``waiting`` stands in for text that has not come yet."""
+        """Show the turn as it is now; ``waiting`` is shown where it has no text yet."""
         if not self.markdown.is_attached:
             return  # the screen is closing
         if self._colours:
@@ -226,12 +226,12 @@ class ReplyView(Vertical):
             self.flow.add(styled(runs))
 
     def _sync_thought(self) -> None:
-        """Keep what was thought aloud out of the answer."""
+        """Show the thinking apart from the answer."""
         found = thought(self.turn.text)
         if found is None or found == self._thought:
             return
         if self._given and self._thought is None:
-            self.markdown.clear()  # only the end of the thinking told that it was one
+            self.markdown.clear()  # the thinking is recognised by its end only
         if self._thought is None or self._thought.open:
             self._given = found.answer
         self._thought = found

@@ -7,8 +7,8 @@ import textwrap
 from textual.content import Content
 from textual.widgets import Static
 
-from tui.render.block_splitter import plain
 from tui.render.stats_panel import details, strip
+from tui.render.text import plain
 from tui.session.stats import Meter
 from tui.widgets.bars import Bar
 
@@ -16,7 +16,7 @@ _LABEL = 12
 
 
 class RoundStrip(Bar):
-    """Drafted above accepted, a column a round."""
+    """Drafted above accepted tokens, one column a round."""
 
     def show_rounds(self, meter: Meter) -> None:
         """Show the newest rounds that fit."""
@@ -36,7 +36,7 @@ class RoundStrip(Bar):
 
 
 class Details(Static):
-    """Where the time of the reply goes, and which drafted tokens stand."""
+    """Times, drafters and acceptance of the running or last reply."""
 
     _shown: list[tuple[str, str]] = []  # noqa: RUF012 - replaced, never changed
 
@@ -48,7 +48,7 @@ class Details(Static):
             self._set()
 
     def on_resize(self) -> None:
-        """What is long stays in its column."""
+        """Wrap long lines in their column."""
         self._set()
 
     def _set(self) -> None:

@@ -1,4 +1,4 @@
-"""What stands under the token cursor: its origin, p, q, and what else could stand there."""
+"""The token under the cursor: its origin, p, q, and its alternatives."""
 
 from __future__ import annotations
 
@@ -6,36 +6,36 @@ from textual.content import Content
 
 from localspec.core.events import Candidate, Examination
 from localspec.core.origin import Origin
-from tui.render.block_splitter import plain
-from tui.session.conversation import Turn
+from tui.render.text import plain
+from tui.session.conversation import ChatTurn
 from tui.session.token_runs import is_looked_up, kind_of
 from tui.widgets.bars import Bar
 
 _LEAST = 0.0005
-"""Probability of an alternative that is shown: others would stand there as 0.0%."""
+"""Least probability of an alternative that is shown; others would be shown as 0.0%."""
 
 
 class TokenBar(Bar):
     """A cursor over the tokens of one reply, and two lines about the token under it."""
 
     def on_mount(self) -> None:
-        """Nothing is walked over yet."""
-        self._turn: Turn | None = None
+        """Start without a reply."""
+        self._turn: ChatTurn | None = None
         self.index = 0
         self.display = False
 
     @property
-    def turn(self) -> Turn | None:
-        """The reply whose tokens are walked over."""
+    def turn(self) -> ChatTurn | None:
+        """The reply that the cursor is in."""
         return self._turn
 
-    def go(self, turn: Turn, index: int) -> None:
-        """Stand on one token of a reply."""
+    def go(self, turn: ChatTurn, index: int) -> None:
+        """Move the cursor to one token of a reply."""
         self._turn, self.index = turn, index
         self.move(turn, 0)
 
-    def move(self, turn: Turn, step: int) -> None:
-        """Step to another token; the first step goes to the last one."""
+    def move(self, turn: ChatTurn, step: int) -> None:
+        """Move the cursor by ``step``; in another reply, to its last token."""
         if turn is not self._turn:
             self._turn, self.index = turn, len(turn.tokens) - 1
         else:
@@ -44,19 +44,19 @@ class TokenBar(Bar):
         self.show(self._line("asking the models …"))
 
     def leave(self) -> None:
-        """Walk no more."""
+        """Hide the cursor."""
         self._turn = None
         self.display = False
 
     @property
     def span(self) -> tuple[int, int]:
-        """Where the token stands in the text that is shown."""
+        """Start and end of the token in the shown text."""
         assert self._turn is not None
         start = sum(len(plain(token.text)) for token in self._turn.tokens[: self.index])
         return start, start + len(plain(self._turn.tokens[self.index].text))
 
     def fill(self, found: Examination) -> None:
-        """Show what stood behind the token."""
+        """Show the candidates of the token."""
         others = [c for c in found.candidates if c.token != found.chosen.token]
         likely = [c for c in others if c.model >= _LEAST] or others[:1]
         line = "else  " + "  ".join(f"{_quoted(c.text)} {_share(c.model)}" for c in likely)
@@ -65,7 +65,7 @@ class TokenBar(Bar):
         )
 
     def unknown(self, why: str | None = None) -> None:
-        """Say that the models cannot be asked about it, if only now."""
+        """Show why the models cannot be asked about the token."""
         self.show(self._line(why or "p and q are not known any more"))
 
     def _line(self, rest: str) -> Content:
@@ -93,7 +93,7 @@ class TokenBar(Bar):
 
 
 def _quoted(text: str) -> str:
-    """A token's text so that its spaces can be seen; parts of characters have none."""
+    """A token's text with visible spaces; parts of characters have no text."""
     return repr(plain(text)) if text else "(no text)"
 
 

@@ -20,7 +20,7 @@ from localspec.errors import DecodeError, LocalspecError, OutOfMemoryError, Unsu
 from localspec.llama import library
 from localspec.llama.heads import ggml as bindings
 from localspec.llama.heads.hidden_states import Rows
-from localspec.llama.heads.medusa_weights import Parts, parts
+from localspec.llama.heads.medusa_weights import MedusaWeights, parts
 from localspec.llama.heads.tensors import Matrix, Weight
 from localspec.models.gguf.ggml_types import type_name
 from localspec.models.gguf.model_file import ModelFile
@@ -55,7 +55,7 @@ class Medusa(Protocol):
 class Reckoned:
     """Heads computed by numpy: where ggml's calls are missing, and to compare with."""
 
-    def __init__(self, made_of: Parts) -> None:
+    def __init__(self, made_of: MedusaWeights) -> None:
         """Raises UnsupportedModelError for types that need ggml."""
         numbers = {w.name: w.numbers() for w in made_of.weights}
         self._blocks = [[(numbers[w.name], numbers[b.name]) for w, b in h] for h in made_of.blocks]
@@ -92,7 +92,7 @@ class _Graph:
 class Computed:
     """Heads computed by ggml on one device, their weights as they are in the file."""
 
-    def __init__(self, made_of: Parts, *, on_gpu: bool, threads: int) -> None:
+    def __init__(self, made_of: MedusaWeights, *, on_gpu: bool, threads: int) -> None:
         """The call of ggml must be there; ``threads`` are those of a CPU.
 
         Raises:

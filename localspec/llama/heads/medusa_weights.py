@@ -10,7 +10,7 @@ from localspec.models.gguf.model_file import ModelFile
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class MedusaWeights:
     """The weights of the heads."""
 
     blocks: tuple[tuple[tuple[Weight, Weight], ...], ...]
@@ -35,7 +35,7 @@ class Parts:
         return tuple((found | {w.name: w for w in self.outputs}).values())
 
 
-def parts(head: ModelFile, target: ModelFile) -> Parts:
+def parts(head: ModelFile, target: ModelFile) -> MedusaWeights:
     """The weights in a file that was checked for this target, see `localspec.models.compat.heads`.
 
     Raises:
@@ -52,10 +52,10 @@ def parts(head: ModelFile, target: ModelFile) -> Parts:
     if not found.keys() >= {*outputs}:
         name = medusa.borrowed(target.header)
         found["borrowed"] = mapped(target, {name})[name]
-    return Parts(
+    return MedusaWeights(
         tuple(tuple((found[w], found[b]) for w, b in blocks) for blocks in pairs),
         tuple(found[name if name in found else "borrowed"] for name in outputs),
     )
 
 
-__all__ = ["Parts", "parts"]
+__all__ = ["MedusaWeights", "parts"]

@@ -1,0 +1,1 @@
+"""The objects of the chat screen, one for each subject of its keys and commands."""

@@ -1,0 +1,110 @@
+"""Branches of the chat that is shown: another reply, another question, one branch or the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tui.controllers.feedback import Feedback
+from tui.session.ports import Phase
+from tui.session.session import Session
+from tui.widgets.chat_log import ChatLog
+from tui.widgets.composer import Composer
+
+
+class BranchController:
+    """Asks, repeats, continues and edits in the chat that is shown."""
+
+    def __init__(
+        self,
+        session: Session,
+        feedback: Feedback,
+        composer: Composer,
+        log: ChatLog,
+        *,
+        edit_key: str,
+        on_editing: Callable[[], None],
+    ) -> None:
+        """``edit_key`` is the name of the key of `edit`.
+
+        ``on_editing`` is called when editing begins or ends.
+        """
+        self._session, self._feedback = session, feedback
+        self._composer, self._log = composer, log
+        self._edit_key = edit_key
+        self._on_editing = on_editing
+
+    def ask(self, text: str) -> None:
+        """Send a message, or replace the question that is edited."""
+        turn = self._session.chat.editing
+        if turn is None:
+            self._session.send(text)
+        else:
+            self.leave_edit()
+            self._session.edit(turn, text)
+
+    def again(self) -> None:
+        """Answer the last question again; the other reply stays on its branch."""
+        if not self._session.regenerate():
+            self._feedback.hint("there is no question to answer yet")
+
+    def continue_reply(self) -> None:
+        """Continue the last reply where it was stopped."""
+        session = self._session
+        if session.replying or session.engine.phase in (Phase.LOADING, Phase.DEAD):
+            self._feedback.hint("a reply can be continued when the model is loaded and free")
+        elif not session.continue_reply():
+            self._feedback.hint("the last reply is complete; /again makes another")
+
+    @property
+    def editing(self) -> bool:
+        """Whether a question is edited."""
+        return self._session.chat.editing is not None
+
+    def edit(self) -> None:
+        """Put the last question into the composer, or the one before the one that is edited."""
+        chat = self._session.chat
+        if chat.editing is None:
+            chat.set_aside = self._composer.text
+        elif self._composer.text != chat.editing.text:
+            self._feedback.hint("Enter sends the changed question; Esc leaves it")
+            return
+        question = chat.edit_before()
+        if question is None:
+            self._feedback.hint("there is no question to edit yet")
+            return
+        self._composer.put(question.text)
+        self._composer.focus()
+        self.show_editing()
+        self._feedback.hint("Enter sends this instead; the other branch is kept")
+
+    def leave_edit(self) -> None:
+        """Stop editing; the text from before the edit comes back."""
+        chat = self._session.chat
+        chat.editing = None
+        self._composer.put(chat.set_aside)
+        chat.set_aside = ""
+        self._feedback.unhint()
+        self.show_editing()
+
+    def show_editing(self) -> None:
+        """Name the edited question in the border of the composer, where there is one."""
+        chat = self._session.chat
+        self._log.mark(chat.editing)
+        title = None
+        if chat.editing is not None:
+            questions = chat.questions
+            place = questions.index(chat.editing) + 1 if chat.editing in questions else 0
+            title = f"question {place} of {len(questions)}" if place else "another branch"
+            title = f"editing {title}: Esc leaves, {self._edit_key} the one before"
+        self._composer.border_title = title
+        self._on_editing()
+
+    def branch(self, step: int) -> None:
+        """Show another branch of the chat."""
+        place, count = self._session.chat.conversation.place
+        if count < 2:
+            self._feedback.hint("this chat has one branch; /again and /edit make others")
+        elif self._session.branch(step):
+            self._feedback.hint(f"branch {place + step} of {count}")
+        else:
+            self._feedback.hint(f"this is the {'last' if step > 0 else 'first'} branch")

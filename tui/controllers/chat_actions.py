@@ -1,0 +1,213 @@
+"""The keys and commands of the chat screen by name, and the objects that carry them out."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
+from typing import Any
+
+from textual.screen import Screen
+
+from tui.controllers.branches import BranchController
+from tui.controllers.chat_library import ChatLibrary
+from tui.controllers.chat_switcher import ChatSwitcher
+from tui.controllers.command_runner import Action, CommandRunner
+from tui.controllers.feedback import Feedback
+from tui.controllers.model_chooser import ModelChooser
+from tui.controllers.pulls import PullController
+from tui.controllers.reply_inspector import ReplyInspector
+from tui.controllers.setting_changes import SettingsController
+from tui.controllers.status_area import StatusArea
+from tui.controllers.transcript import Transcript
+from tui.controllers.widgets import ChatWidgets
+from tui.input import keymap
+from tui.session import commands
+from tui.session.commands import Value
+from tui.session.ports import Phase
+from tui.session.session import Session
+from tui.terminal import theme
+
+_ON_EVERY_SCREEN = frozenset({"theme", "quit"})
+"""Commands that the application offers in the palette itself."""
+
+
+class ChatActions:
+    """Carries out keys, typed commands and the palette's commands."""
+
+    def __init__(
+        self,
+        screen: Screen[Any],
+        session: Session,
+        widgets: ChatWidgets,
+        status: StatusArea,
+        transcript: Transcript,
+        feedback: Feedback,
+        rebound: Mapping[str, str],
+        copy: Callable[[str, str], object],
+    ) -> None:
+        """``rebound`` maps ids of `keymap` to other keys; ``copy`` takes a text and its name."""
+        self._screen, self._session = screen, session
+        self._composer, self._log = widgets.composer, widgets.log
+        self._status, self._transcript, self._feedback = status, transcript, feedback
+        self._rebound, self._copy_text = rebound, copy
+        self._branches = BranchController(
+            session,
+            feedback,
+            widgets.composer,
+            widgets.log,
+            edit_key=keymap.key_of("chat.edit", rebound),
+            on_editing=screen.refresh_bindings,
+        )
+        self.chats = ChatSwitcher(session, feedback, widgets.composer, self._branches)
+        self.library = ChatLibrary(session, feedback, widgets.log, self.chats)
+        self.pulls = PullController(screen, feedback, widgets.pull_bar)
+        self._models = ModelChooser(screen, session, feedback, self.pulls)
+        self._settings = SettingsController(screen, session, feedback, self._models)
+        self.inspector = ReplyInspector(screen, session, feedback, transcript, widgets)
+        self._keys = self._key_actions()
+        self._runner = CommandRunner(
+            screen,
+            session,
+            feedback,
+            widgets.composer,
+            widgets.log,
+            ask=self._branches.ask,
+            actions=self._command_actions(),
+        )
+
+    def send(self, text: str) -> None:
+        """Carry out what the composer sends: a command, or a message to the model."""
+        self._runner.send(text)
+
+    async def press(self, name: str, *arguments: int) -> None:
+        """Carry out a key of `keymap.CHAT`."""
+        running = self._keys[name](*arguments)
+        if inspect.isawaitable(running):
+            await running
+
+    def enabled(self, name: object) -> bool:
+        """Whether a key does something now; `stop` and `restart` do only now and then."""
+        session, phase = self._session, self._session.engine.phase
+        if name == "stop":
+            busy = session.replying or phase is Phase.LOADING or self.pulls.running
+            return busy or self._branches.editing
+        return name != "restart" or phase is Phase.DEAD
+
+    def offers(self) -> Iterable[tuple[str, str, Callable[[], object]]]:
+        """The commands for the palette: name, help and callback."""
+        for name, spec in commands.SPECS.items():
+            if name not in _ON_EVERY_SCREEN:
+                yield name.capitalize(), spec.help, partial(self._runner.offer, name)
+        keys = self._keys
+        yield "Code", "copy the last code block", partial(self._copy, code=True)
+        yield "Stop", keymap.BY_ID["chat.stop"].tooltip, keys["stop"]
+        yield "Next chat", keymap.BY_ID["chat.next"].tooltip, partial(keys["next_chat"], 1)
+        yield "Branch before", "show the branch before", partial(keys["branch"], -1)
+        yield "Older", "load older messages", keys["older"]
+        yield "Restart", keymap.BY_ID["chat.restart"].tooltip, keys["restart"]
+
+    def interrupt(self, *, stopped: bool) -> bool:
+        """Clear the composer for Ctrl+C; returns False where it is empty.
+
+        The text stays where a reply was ``stopped`` by the same key, else Up brings it back.
+        """
+        if not self._composer.text.strip():
+            return False
+        if stopped:
+            self._feedback.hint("stopped; Ctrl+C again clears the line below")
+        elif self._branches.editing:
+            self._branches.leave_edit()
+        else:
+            self._composer.put_aside()
+            self._feedback.hint("cleared; Up brings it back")
+        return True
+
+    def _stop(self) -> None:
+        """Leave an edit, or stop the reply, the loading or the pull, whichever comes first."""
+        session = self._session
+        if self._branches.editing:
+            self._branches.leave_edit()
+        elif not (session.stop() or session.engine.cancel_loading()):
+            self.pulls.stop()
+
+    def _restart(self) -> None:
+        if not self._session.restart():
+            self._feedback.hint("the engine is running")
+
+    async def _help(self) -> None:
+        typed = [(spec.usage, spec.help) for spec in commands.SPECS.values()]
+        keys = [(row.keys, row.does) for row in keymap.rows(self._rebound, keymap.IN_THE_CHAT)]
+        await self._feedback.show_list([*keys, *keymap.FIXED, ("", ""), *typed])
+
+    def _copy(self, *, code: bool) -> None:
+        self.inspector.copy(self._copy_text, code=code)
+
+    async def _use_theme(self, name: str) -> None:
+        app = self._screen.app
+        if not name:
+            rows = [("●" if known == app.theme else "", known) for known in theme.NAMES]
+            await self._feedback.show_list([*rows, ("", "/theme NAME uses one")])
+        elif name in theme.NAMES:
+            app.theme = name
+        else:
+            self._feedback.hint(f"there is no theme {name!r}; {theme.there_is(name)}")
+
+    def _key_actions(self) -> dict[str, Callable[..., Awaitable[None] | None]]:
+        """The actions of `keymap.CHAT` and of the palette, by name."""
+        return {
+            "stop": self._stop,
+            "help": self._help,
+            "colours": self.inspector.toggle_colours,
+            "details": self._status.toggle_details,
+            "compare": lambda: self.inspector.compare(self._status.verifier),
+            "token": self.inspector.move,
+            "models": self._models.open_picker,
+            "settings": self._settings.open_panel,
+            "again": self._branches.again,
+            "continue": self._branches.continue_reply,
+            "edit": self._branches.edit,
+            "branch": self._branches.branch,
+            "new": self.chats.new,
+            "next_chat": self.chats.next_chat,
+            "restart": self._restart,
+            "older": self._transcript.load_older,
+            "oldest": self._transcript.show_oldest,
+            "newest": self._log.anchor,
+        }
+
+    def _command_actions(self) -> dict[str, Action]:
+        """The actions of typed commands, by name."""
+        keys = self._keys
+        without_argument = ("help", "again", "continue", "edit", "settings", "new")
+        actions: dict[str, Action] = {
+            name: partial(_without_value, keys[name])
+            for name in (*without_argument, "colours", "compare", "details")
+        }
+        return actions | {
+            "branch": lambda back: self._branches.branch(-1 if back else 1),
+            "chats": lambda query: self.library.list_chats(str(query)),
+            "resume": lambda start: self.chats.resume(str(start)),
+            "export": lambda name: self.library.export(str(name)),
+            "import": lambda name: self.library.import_chats(str(name)),
+            "title": lambda title: self.library.rename(str(title)),
+            "models": lambda words: self._models.open_picker(str(words)),
+            "model": lambda names: self._models.use_model(str(names)),
+            "draft": self._models.use_draft,
+            "pull": lambda names: self.pulls.pull(str(names)),
+            "preset": lambda words: self._settings.preset(str(words)),
+            "set": lambda text: self._settings.set(str(text)),
+            "delete": lambda _: self.chats.delete(),
+            "undo": lambda _: self.chats.undo(),
+            "open": lambda words: self.chats.open_chats(str(words)),
+            "close": lambda _: self.chats.close(),
+            "copy": lambda code: self._copy(code=code is True),
+            "theme": lambda name: self._use_theme(str(name)),
+            "quit": lambda _: self._screen.app.action_quit(),
+        }
+
+
+def _without_value(
+    action: Callable[[], Awaitable[None] | None], _: Value
+) -> Awaitable[None] | None:
+    return action()

@@ -1,0 +1,131 @@
+"""A closer look at replies: origins, single tokens, the comparison with plain decoding, copies."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from textual.screen import Screen
+
+from localspec.errors import LocalspecError
+from tui.controllers.feedback import Feedback
+from tui.controllers.transcript import Transcript
+from tui.controllers.widgets import ChatWidgets
+from tui.render.markdown import code_blocks
+from tui.session import status_text
+from tui.session.conversation import ChatTurn
+from tui.session.session import Session
+from tui.widgets.message import ReplyView
+
+_REST_SECONDS = 0.12
+"""How long the cursor rests on a token before the models are asked about it."""
+
+
+class ReplyInspector:
+    """Shows origins as colours, moves a cursor over tokens, and repeats a reply plainly."""
+
+    def __init__(
+        self,
+        screen: Screen[Any],
+        session: Session,
+        feedback: Feedback,
+        transcript: Transcript,
+        widgets: ChatWidgets,
+    ) -> None:
+        self._screen, self._session, self._feedback = screen, session, feedback
+        self._transcript = transcript
+        self._log, self._legend = widgets.log, widgets.legend
+        self._token_bar = widgets.token_bar
+
+    async def toggle_colours(self) -> None:
+        """Show where each token came from, or Markdown again."""
+        async with self._transcript.changing:
+            colours = not self._log.colours
+            self._legend.display = colours
+            await self._log.set_colours(colours)
+            if not colours:
+                self.leave_tokens()
+                for view in self._log.query(ReplyView):
+                    view.unmark()
+
+    # -- the token cursor ----------------------------------------------------------------------
+
+    def leave_tokens(self) -> None:
+        """Hide the token cursor."""
+        self._token_bar.leave()
+
+    async def move(self, step: int) -> None:
+        """Move the cursor over the tokens of the reply it is in, or of the last one."""
+        turn = self._token_bar.turn or self._session.chat.conversation.last_reply
+        if turn is None or self._log.view_of(turn) is None or not turn.tokens or turn.end is None:
+            unknown = "there is no reply here whose tokens are known"
+            self._feedback.hint(status_text.why_not(self._session) or unknown)
+            return
+        if not self._log.colours:
+            await self.toggle_colours()
+        self._token_bar.move(turn, step)
+        self._inspect(turn)
+
+    def go(self, turn: ChatTurn, index: int) -> None:
+        """Move the cursor to one token of a finished reply."""
+        if turn.end is not None:
+            self._token_bar.go(turn, index)
+            self._inspect(turn)
+
+    def _inspect(self, turn: ChatTurn) -> None:
+        """Mark the token under the cursor, and ask the models about it."""
+        for view in self._log.query(ReplyView):
+            if view.turn is turn:
+                view.mark(self._token_bar.span)
+            else:
+                view.unmark()
+        self._screen.run_worker(self._examine(turn), group="examine", exclusive=True)
+
+    async def _examine(self, turn: ChatTurn) -> None:
+        await asyncio.sleep(_REST_SECONDS)
+        try:
+            found = await self._session.examine(turn, self._token_bar.index)
+        except LocalspecError as error:
+            self._feedback.hint(str(error))
+            return
+        if self._token_bar.turn is not turn:
+            return  # the cursor has left meanwhile
+        if found is None:
+            self._token_bar.unknown(status_text.why_not(self._session))
+        else:
+            self._token_bar.fill(found)
+
+    # -- whole replies -------------------------------------------------------------------------
+
+    def compare(self, verifier: str) -> None:
+        """Repeat the last reply without drafting and show both."""
+        from tui.screens.compare import (
+            CompareScreen,
+        )  # that screen is not needed for the first frame
+
+        session = self._session
+        comparison = session.compare()
+        if comparison is None:
+            unknown = "there is no reply that can be repeated"
+            self._feedback.hint(status_text.why_not(session) or unknown)
+            return
+
+        def closed(_: None) -> None:
+            comparison.left = True
+            if not comparison.over:
+                session.stop()
+
+        self._screen.app.push_screen(CompareScreen(comparison, verifier), closed)
+
+    def copy(self, copy: Callable[[str, str], object], *, code: bool = False) -> None:
+        """Pass the last reply, or its last code block, to ``copy`` with its name."""
+        reply = self._session.chat.conversation.last_reply
+        blocks = code_blocks(reply.text) if reply is not None and code else []
+        if reply is None:
+            self._feedback.hint("there is no reply to copy yet")
+        elif code and not blocks:
+            self._feedback.hint("the last reply has no code block")
+        else:
+            text = blocks[-1] if code else reply.text
+            copy(text, f"the last {'code block' if code else 'reply'}")

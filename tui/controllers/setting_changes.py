@@ -1,0 +1,141 @@
+"""Settings and presets of the chat."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from textual.screen import Screen
+
+from localspec.config import edit, presets
+from localspec.config import settings as config
+from localspec.config.presets import Preset
+from localspec.core.sampling_params import Sampling
+from localspec.core.setting_spec import Value as Saved
+from localspec.errors import LocalspecError
+from localspec.loading.options import Options
+from tui.controllers.feedback import Feedback
+from tui.controllers.model_chooser import ModelChooser
+from tui.input import setting_fields
+from tui.render.text import plain
+from tui.session.ports import Settings
+from tui.session.session import Session
+
+_OTHER_OPTIONS = {"model", "draft", "kv_type", "gpu_layers", "draft_gpu_layers"}
+"""Options that a preset may name in addition to the settings of the panel."""
+
+
+class SettingsController:
+    """Lists and changes settings, loading the model again where they need it."""
+
+    def __init__(
+        self, screen: Screen[Any], session: Session, feedback: Feedback, models: ModelChooser
+    ) -> None:
+        self._screen, self._session = screen, session
+        self._feedback, self._models = feedback, models
+
+    def _values(self) -> dict[str, Saved]:
+        return setting_fields.values(self._session.settings, self._session.engine.options)
+
+    async def set(self, text: str) -> None:
+        """List the settings, explain one, or change one."""
+        settings, options = self._session.settings, self._session.engine.options
+        if not text:
+            await self._feedback.show_list(setting_fields.rows(settings, options))
+            return
+        try:
+            name, typed = setting_fields.read(text)
+            field = setting_fields.BY_NAME[name]
+            if not typed:
+                value = setting_fields.text_of(self._values().get(name))
+                self._feedback.hint(f"{name} is {value}: {field.help}")
+                return
+            change = setting_fields.change({name: field.parse(typed)}, settings, options)
+        except (setting_fields.SettingError, LocalspecError) as error:
+            self._feedback.hint(str(error))
+            return
+        self._apply(change, f"{name} {typed} from the next reply on")
+
+    def _apply(self, change: setting_fields.Change, line: str) -> None:
+        settings = self._session.settings
+        settings.sampling, settings.seed = change.sampling, change.seed
+        settings.max_tokens = change.max_tokens
+        if change.options.keys() & {"model", "draft"}:
+            self._models.check_and_load(change.options)
+        elif change.options:
+            self._models.load(**change.options)
+        else:
+            self._feedback.hint(line)
+
+    def open_panel(self) -> None:
+        """Open the panel of all settings."""
+        from tui.screens.settings import SettingsScreen  # not needed for the first frame
+
+        def closed(chosen: tuple[setting_fields.Change, Path | None] | None) -> None:
+            if chosen is not None:
+                change, path = chosen
+                self._apply(change, "settings from the next reply on")
+                if path is not None:
+                    self._feedback.hint(f"used from the next reply on, and saved in {path}")
+
+        panel = SettingsScreen(self._session.settings, self._session.engine.options)
+        self._screen.app.push_screen(panel, closed)
+
+    # -- presets -------------------------------------------------------------------------------
+
+    async def preset(self, words: str) -> None:
+        """List presets, use one, or save the present settings as one."""
+        config.settings.cache_clear()  # the file may have been edited since
+        first, _, name = words.partition(" ")
+        try:
+            if not words:
+                await self._list_presets()
+            elif words == "save":
+                self._feedback.hint("/preset save NAME: the preset needs a name")
+            elif first == "save":
+                await self._save_preset(name.strip())
+            else:
+                self._use_preset(presets.called(words))
+        except (setting_fields.SettingError, LocalspecError) as error:
+            self._feedback.hint(str(error))
+
+    async def _list_presets(self) -> None:
+        found = presets.presets()
+        listed = [(preset.name, plain(preset.about)) for preset in found.values()]
+        hint = "/preset NAME uses one" if found else "there are none; /preset save NAME makes one"
+        await self._feedback.show_list([*listed, ("", hint)])
+
+    def _use_preset(self, preset: Preset) -> None:
+        session, options = self._session, self._session.engine.options
+        wanted = {
+            name: setting_fields.BY_NAME[name].parse(setting_fields.text_of(value))
+            for name, value in preset.values.items()
+            if name in setting_fields.BY_NAME
+        }
+        change = setting_fields.change(wanted, session.settings, options)
+        others: dict[str, object] = {}
+        for key in _OTHER_OPTIONS & preset.values.keys():
+            value = presets.KEYS[key].check(preset.values[key])
+            if options is None or getattr(options, key) != value:
+                others[key] = value
+        if "model" in others and "draft" not in preset.values:
+            others["draft"] = None
+        if preset.system is not None:
+            session.chat.system(preset.system or None)
+        self._apply(replace(change, options={**change.options, **others}), f"preset {preset.name}")
+
+    async def _save_preset(self, name: str) -> None:
+        defaults = setting_fields.values(Settings(Sampling()), Options())
+        in_file = config.settings()  # its values differ from the defaults, so they are saved too
+        values: dict[str, Saved] = {
+            key: value if value != defaults[key] or key in in_file else None
+            for key, value in self._values().items()
+        }
+        values["system"] = self._session.chat.conversation.system
+        if not any(value is not None for value in values.values()):
+            self._feedback.hint("all settings are the defaults: there is nothing to save")
+            return
+        path = await asyncio.to_thread(edit.save, presets.to_save(name, values))
+        self._feedback.hint(f"preset {name} saved in {path}")

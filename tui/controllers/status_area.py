@@ -1,0 +1,104 @@
+"""The figures below the conversation: stats line, round strip, details panel, and hints."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from tui.render.lines import cells
+from tui.session.ports import Phase
+from tui.session.session import Session
+from tui.terminal.process_memory import MemoryGauge
+from tui.terminal.refresh_rate import FIGURES_SECONDS
+from tui.widgets.bars import StatsBar
+from tui.widgets.panel import Details, RoundStrip
+
+TALL = 32
+"""Terminal rows from which the figures take two lines and the strip is always shown."""
+_HINT_SECONDS = 1.5
+_READ_PER_SECOND = 30
+"""Characters of a hint that are read in a second."""
+
+
+class StatusArea:
+    """Shows the figures of the current reply, or a hint in their place."""
+
+    def __init__(
+        self,
+        session: Session,
+        widgets: tuple[StatsBar, RoundStrip, Details],
+        verifier: str,
+        wake: Callable[[], None],
+    ) -> None:
+        """``verifier`` is used until the options are known; ``wake`` starts the refresh timer."""
+        self._session = session
+        self._stats, self._strip, self._details = widgets
+        self._verifier = verifier
+        self._wake = wake
+        self._memory = MemoryGauge()
+        self._detailed = False
+        self._hint_until = self._due = 0.0
+
+    @property
+    def verifier(self) -> str:
+        """The verifier of the replies."""
+        options = self._session.engine.options
+        return options.verifier if options is not None else self._verifier
+
+    @property
+    def hinting(self) -> bool:
+        """Whether a hint is shown that may not have been read yet."""
+        return time.monotonic() < self._hint_until
+
+    def has_room(self, text: str) -> bool:
+        """Whether a hint fits into the stats line."""
+        return cells(text) <= (self._stats.content_size.width or self._stats.app.size.width)
+
+    def show_hint(self, text: str) -> None:
+        """Show a hint in place of the figures for as long as it takes to read."""
+        self._hint_until = time.monotonic() + _HINT_SECONDS + len(text) / _READ_PER_SECOND
+        self._stats.show_hint(text)
+        self._wake()
+
+    def clear_hint(self) -> None:
+        """Show the figures again."""
+        self._hint_until = 0.0
+        self._wake()
+
+    def toggle_details(self) -> None:
+        """Show or hide the details panel."""
+        self._detailed = not self._detailed
+        self.arrange()
+
+    def arrange(self) -> None:
+        """Show the panel and the strip where they are wanted and there is room."""
+        self._details.display = self._detailed
+        has_rounds = bool(self._session.chat.meter.last_rounds)
+        shown = self._detailed or (self._tall and has_rounds)
+        if shown is not self._strip.display:
+            self._strip.display = shown
+        self._wake()
+
+    @property
+    def _tall(self) -> bool:
+        return self._stats.app.size.height >= TALL
+
+    def refresh(self) -> None:
+        """Show the newest figures, unless a hint is shown or they were shown a moment ago."""
+        session, now = self._session, time.monotonic()
+        phase = session.engine.phase
+        if now < self._hint_until or (phase is Phase.REPLYING and now < self._due):
+            return
+        self._due = now + FIGURES_SECONDS
+        if phase is Phase.LOADING:
+            self._stats.show_loading(session.engine.loading)
+        elif phase is Phase.DEAD:
+            self._stats.show_stopped()
+        else:
+            meter = session.chat.meter
+            meter.switched_off = not session.settings.draft
+            meter.memory = self._memory.look(session.engine.client.pid)
+            setting = f"{self.verifier} T {session.settings.sampling.temperature:g}"
+            self._stats.show_figures(meter, setting, two=self._tall)
+            self._strip.show_rounds(meter)
+            self._details.show_details(meter)

@@ -1,0 +1,146 @@
+"""The conversation on the screen, kept in step with the session."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from textual.widget import Widget
+
+from tui.session import status_text
+from tui.session.conversation import ChatTurn
+from tui.session.notifications import (
+    ConversationChanged,
+    EngineDied,
+    LoadFailed,
+    ModelOpened,
+    NoticeAdded,
+    Notification,
+    ReplyEnded,
+    ReplyFailed,
+    ReplyStarted,
+)
+from tui.session.session import Session
+from tui.widgets.chat_log import ChatLog
+from tui.widgets.message import Help, Note, ReplyView
+
+
+class Transcript:
+    """Writes turns, notices and lists into the `ChatLog`, in the order of their events."""
+
+    def __init__(
+        self,
+        session: Session,
+        log: ChatLog,
+        welcome: Callable[[], str],
+        on_notification: Callable[[Notification], None],
+    ) -> None:
+        """``welcome`` gives the text of an empty chat.
+
+        ``on_notification`` is called with each notification before the log shows it.
+        """
+        self._session = session
+        self._log = log
+        self._welcome = welcome
+        self._on_notification = on_notification
+        self.changing = asyncio.Lock()
+        """Held while widgets are mounted: keys may act while a refresh waits for a mount."""
+        self._live: ReplyView | None = None
+
+    async def start(self) -> None:
+        """Show a resumed chat, or the welcome."""
+        turns = self._session.chat.conversation.turns
+        if turns:
+            await self._log.show_turns(turns)
+        else:
+            await self._log.add(Help(self._welcome()))
+
+    async def refresh(self) -> None:
+        """Show what has happened since the last call."""
+        async with self.changing:
+            await self._catch_up()
+            # While the user reads further up, nothing is drawn below; that is made up for later.
+            if self._live is not None and not self._log.reading_back:
+                await self._live.sync(status_text.for_text(self._session))
+
+    async def add(self, *widgets: Widget) -> None:
+        """Show widgets that are not part of the conversation, after all events so far.
+
+        A chat that has not been shown yet would replace them otherwise.
+        """
+        async with self.changing:
+            await self._catch_up()
+            for widget in widgets:
+                await self._log.add(widget)
+
+    async def add_list(self, widget: Widget) -> None:
+        """Show a widget that is read from its beginning."""
+        async with self.changing:
+            await self._catch_up()
+            await self._log.add_list(widget)
+
+    async def add_note(self, text: str) -> None:
+        """Show a line of the interface, once where it would follow itself."""
+        async with self.changing:
+            await self._catch_up()
+            await self._log.note(text)
+
+    async def load_older(self) -> None:
+        """Show older messages."""
+        async with self.changing:
+            await self._log.load_older()
+
+    async def show_oldest(self) -> None:
+        """Scroll to the oldest message."""
+        async with self.changing:
+            await self._log.show_oldest()
+
+    async def _catch_up(self) -> None:
+        for notification in self._session.take_notifications():
+            self._on_notification(notification)
+            await self._show(notification)
+
+    async def _show(self, notification: Notification) -> None:
+        match notification:
+            case ModelOpened(info):
+                for notice in info.notices:
+                    await self._log.add(Note(notice))
+            case ReplyStarted(question, reply):
+                await self._show_started(question, reply)
+            case ReplyEnded(reply):
+                if self._live is not None and self._live.turn is reply:
+                    await self._live.sync()
+                    self._live = None
+            case ConversationChanged():
+                await self._show_conversation()
+            case NoticeAdded(text):
+                await self._log.add(Note(text))
+            case ReplyFailed() | EngineDied() | LoadFailed():
+                await self._show_error(notification)
+
+    async def _show_conversation(self) -> None:
+        chat = self._session.chat
+        self._live = None
+        await self._log.show_turns(chat.conversation.turns)
+        if not chat.conversation.turns:
+            await self._log.add(Help(self._welcome()))
+        if chat.growing is not None:
+            self._live = self._log.view_of(chat.growing)
+
+    async def _show_started(self, question: ChatTurn | None, reply: ChatTurn) -> None:
+        if reply not in self._session.chat.conversation.turns:
+            return
+        # Where the whole conversation was shown a moment ago, both may be mounted already.
+        if question is not None and not self._log.shows(question):
+            await self._log.add_turn(question)
+        if not self._log.shows(reply):
+            await self._log.add_turn(reply)
+        self._live = self._log.view_of(reply)  # None for a finished reply that is not mounted
+
+    async def _show_error(self, event: ReplyFailed | EngineDied | LoadFailed) -> None:
+        if isinstance(event, LoadFailed) and self._session.engine.info is None:
+            return  # the first load failed: the interface ends with this error
+        line = str(event.error)
+        if not isinstance(event, ReplyFailed):
+            line += "\nThe conversation is saved. Press Ctrl+R to start the engine again."
+        await self._log.add(Note(line, error=True))

@@ -1,0 +1,56 @@
+"""The widgets of the chat screen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from textual.widgets import Footer
+
+from tui.widgets.bars import Bar, LegendBar, QueueBar, StatsBar, SuggestBar, TitleBar
+from tui.widgets.chat_log import ChatLog
+from tui.widgets.composer import Composer
+from tui.widgets.panel import Details, RoundStrip
+from tui.widgets.token_bar import TokenBar
+
+
+@dataclass(frozen=True, slots=True)
+class ChatWidgets:
+    """One of each, from top to bottom; those that are not always shown are hidden at first."""
+
+    title_bar: TitleBar
+    log: ChatLog
+    details: Details
+    legend: LegendBar
+    token_bar: TokenBar
+    strip: RoundStrip
+    queue_bar: QueueBar
+    pull_bar: Bar
+    suggest_bar: SuggestBar
+    composer: Composer
+    stats: StatsBar
+    footer: Footer
+
+    @classmethod
+    def make(cls, name: str, details_key: str, take_back: Callable[[], str | None]) -> ChatWidgets:
+        """Widgets for a model's ``name``; ``take_back`` returns the last queued message."""
+        made = cls(
+            TitleBar(name),
+            ChatLog(),
+            Details(markup=False),
+            LegendBar(),
+            TokenBar(markup=False),
+            RoundStrip(markup=False),
+            QueueBar(),
+            Bar(markup=False, id="pull"),
+            SuggestBar(markup=False),
+            Composer(),
+            StatsBar(),
+            Footer(show_command_palette=False),
+        )
+        made.stats.details_key = details_key
+        made.composer.take_back = take_back
+        hidden = (made.details, made.legend, made.strip, made.queue_bar, made.pull_bar)
+        for widget in (*hidden, made.suggest_bar):
+            widget.display = False
+        return made

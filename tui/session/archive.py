@@ -1,0 +1,82 @@
+"""All saved chats, asked in the saver's thread."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from localspec.chats import transfer
+from localspec.chats.saver import Saver
+from localspec.chats.store import ChatStore
+from localspec.chats.values import Chat, ChatInfo, Hit, Listed
+from localspec.errors import ChatsError, ChatsFileError
+
+T = TypeVar("T")
+
+
+class ChatArchive:
+    """Lists, finds and changes saved chats; every method raises ChatsError."""
+
+    def __init__(self, saver: Saver | None) -> None:
+        self._saver = saver
+
+    async def chats(self, *, removed: bool = False) -> list[Listed]:
+        """All chats, the one used last first."""
+        return await self._ask(lambda store: store.listed(removed=removed))
+
+    async def search(self, query: str) -> list[Hit]:
+        """Messages that contain the words of ``query``, the best match first."""
+        return await self._ask(lambda store: store.search(query))
+
+    async def load(self, start: str | None = None) -> Chat:
+        """The chat whose id starts with ``start``, or the one used last."""
+        return await self._ask(
+            lambda store: store.load((store.find(start) if start else store.last()).id)
+        )
+
+    async def remove(self, id: str) -> None:  # noqa: A002 - the word of ChatInfo
+        """Delete a chat; `restore` brings it back."""
+        await self._ask(lambda store: store.remove(id))
+
+    async def restore(self, id: str) -> None:  # noqa: A002 - as above
+        """Undo `remove`."""
+        await self._ask(lambda store: store.restore(id))
+
+    async def export(self, identity: str, path: Path) -> None:
+        """Write a chat to a new file: JSON for ``.json``, else Markdown."""
+        chat = await self._ask(lambda store: store.load(identity))
+        as_json = path.suffix.lower() == ".json"
+        text = transfer.to_json([chat]) if as_json else transfer.to_markdown(chat)
+        await asyncio.to_thread(transfer.write, path, text)
+
+    async def import_chats(self, path: Path) -> list[ChatInfo]:
+        """Add the chats of a JSON export under new ids.
+
+        Raises:
+            LocalspecError: the file cannot be read, is no export, or the chats cannot be saved.
+        """
+        text = await asyncio.to_thread(_text_of, path)
+        try:
+            chats = await asyncio.to_thread(transfer.from_json, text)
+        except ChatsFileError as error:
+            raise ChatsFileError(f"{path}: {error}") from None
+        await self._ask(lambda store: store.put_chats(chats))
+        return [chat.info for chat in chats]
+
+    async def _ask(self, function: Callable[[ChatStore], T]) -> T:
+        if self._saver is None:
+            raise ChatsError("chats are not saved here")
+        return await asyncio.wrap_future(self._saver.call(function))
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return transfer.read_file(path).decode("utf-8")
+    except OSError as error:
+        raise ChatsError(f"cannot read {path}: {error.strerror}") from None
+    except ChatsFileError as error:
+        raise ChatsFileError(f"{path}: {error}") from None
+    except UnicodeDecodeError:
+        raise ChatsError(f"{path} is not UTF-8; an export of localspec is") from None

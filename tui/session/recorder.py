@@ -1,0 +1,118 @@
+"""An open chat on disk: saved as it grows, and put back when it is resumed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from localspec.chats.record import ChatRecord
+from localspec.chats.saver import Saver
+from localspec.chats.values import Chat, ChatInfo, ChatMessage, started
+from localspec.models.catalog.reference import portable
+from tui.session import reply_record
+from tui.session.archive import ChatArchive
+from tui.session.conversation import ChatTurn, Conversation
+
+
+class ChatRecorder:
+    """Saves one open chat; without a saver nothing is saved."""
+
+    def __init__(
+        self, saver: Saver | None = None, model: str | None = None, draft: str | None = None
+    ) -> None:
+        """``model`` and ``draft`` are the names that the user gave."""
+        self._saver = saver
+        self._model, self._draft = portable(model), portable(draft)
+        info = started(model=self._model, draft=self._draft)
+        self._record = ChatRecord(saver, info, stored=False)
+        self.archive = ChatArchive(saver)
+        """All chats that are saved in the same place."""
+        self.on_notice: Callable[[str], None] = _ignore
+        """Called in the event loop with lines for the user: saving fails, or works again."""
+
+    @property
+    def info(self) -> ChatInfo:
+        """Title, model and branch of the chat."""
+        return self._record.info
+
+    def listen(self) -> None:
+        """Pass the saver's notices on from now on; to be called in the event loop."""
+        if self._saver is not None:
+            loop = asyncio.get_running_loop()
+            self._saver.tell = lambda line: _in_loop(loop, self.on_notice, line)
+            if self._saver.failing is not None:
+                self.on_notice(f"this chat is not being saved: {self._saver.failing}")
+
+    def close(self) -> str | None:
+        """Save what is pending; why that failed, or None."""
+        return self._saver.close() if self._saver is not None else None
+
+    def another(self) -> ChatRecorder:
+        """A recorder for a new chat in the same place; it is saved from its first message on."""
+        return ChatRecorder(self._saver, self._model, self._draft)
+
+    def resume(self, chat: Chat, conversation: Conversation) -> None:
+        """Load a saved chat into ``conversation`` and save to it from now on."""
+        same_model = self._model in (None, chat.info.model)
+        self._record = ChatRecord(self._saver, chat.info, stored=True)
+        self._set_models()
+        conversation.system = chat.info.system
+        conversation.load([_turn(m) for m in chat.messages], chat.info.leaf)
+        if not same_model:
+            conversation.forget_recipes()
+
+    def save_view(self, conversation: Conversation) -> None:
+        """Save which branch is shown, and the system prompt."""
+        self._record.set_system(conversation.system)
+        self._record.show_branch(conversation.turns[-1].id if conversation.turns else None)
+
+    def use_model(self, model: str, draft: str | None) -> None:
+        """Another model answers from now on, or another draft model helps it."""
+        self._model, self._draft = portable(model), portable(draft)
+        self._set_models()
+
+    def _set_models(self) -> None:
+        if self._model is not None:
+            self._record.set_models(self._model, self._draft)
+
+    def rename(self, title: str) -> None:
+        """Set a title that later questions do not change."""
+        self._record.rename(title)
+
+    def begin_reply(
+        self, conversation: Conversation, question: ChatTurn | None, reply: ChatTurn
+    ) -> Callable[[], None]:
+        """Save a question, and its reply as it grows; returns what saves the end of the reply."""
+        record = self._record
+        record.set_system(conversation.system)
+        asked = None if question is None else _message(question)
+        record.begin_reply(asked, lambda: _message(reply))
+        return lambda: record.end_reply(_message(reply))
+
+
+def _ignore(line: str) -> None:
+    """Nobody listens yet."""
+
+
+def _in_loop(loop: asyncio.AbstractEventLoop, tell: Callable[[str], None], line: str) -> None:
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(tell, line)
+
+
+def _message(turn: ChatTurn) -> ChatMessage:
+    details = reply_record.details(turn)
+    return ChatMessage(turn.id, turn.parent, turn.role, turn.text, turn.created, turn.end, details)
+
+
+def _turn(message: ChatMessage) -> ChatTurn:
+    turn = ChatTurn(
+        message.role,
+        message.text,
+        id=message.id,
+        parent=message.parent,
+        created=message.created,
+    )
+    if message.role == "assistant":
+        turn.end = message.end or "failed"  # its writer was killed
+        reply_record.restore(turn, message.details or {})
+    return turn
