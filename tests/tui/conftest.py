@@ -49,11 +49,13 @@ class Chat:
     async def settled(self):
         """A whole reply is shown with its figures below it, and nothing moves any more."""
         await self.sees("tok/s")
-        before, same = None, 0
-        while same < 3:
-            await self.pilot.pause(0.05)
-            now = self.screen_text
-            same, before = (same + 1 if now == before else 0), now
+        await self.idle()
+        await self.pilot.pause()
+
+    async def idle(self):
+        """Wait until the refresh timer of the chat is paused: nothing is drawn by itself."""
+        screen = self.app.screen_stack[0]
+        await self.until(lambda: not screen._timer._active.is_set())
 
     async def sees(self, text):
         """Wait until a text stands on the screen."""
