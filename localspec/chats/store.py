@@ -261,24 +261,6 @@ class ChatStore:
             Hit(_info(row[:-3]), row[-3], row[-2], words.excerpt(row[-1], query)) for row in rows
         ]
 
-    # -- presets -------------------------------------------------------------------------------
-
-    def presets(self) -> dict[str, str]:
-        """System prompts by name."""
-        return dict(self._rows("SELECT name, system FROM presets ORDER BY name"))
-
-    def put_preset(self, name: str, system: str) -> None:
-        """Keep a system prompt under a name, in place of one that had it."""
-        self._write(
-            "INSERT INTO presets VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET system = "
-            "excluded.system",
-            (_clean(name), _clean(system)),
-        )
-
-    def remove_preset(self, name: str) -> None:
-        """Forget a preset, if there is one."""
-        self._write("DELETE FROM presets WHERE name = ?", (name,))
-
     def check(self) -> None:
         """Read the whole file.
 

@@ -169,15 +169,6 @@ def test_search_follows_a_reply_that_grows_and_shows_the_place(store):
     assert len(hit.excerpt) < 130
 
 
-def test_presets_are_kept_by_name(store):
-    store.put_preset("pirate", "Talk like a pirate.")
-    store.put_preset("pirate", "Arr.")
-    store.put_preset("brief", "Be brief.")
-    assert store.presets() == {"brief": "Be brief.", "pirate": "Arr."}
-    store.remove_preset("brief")
-    assert store.presets() == {"pirate": "Arr."}
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="modes")
 def test_nobody_else_can_read_the_files(store, path):
     store.put_chat(a_chat("secret"))
