@@ -58,12 +58,13 @@ _CREATE = (
     END""",
     "CREATE TABLE presets (name TEXT PRIMARY KEY, system TEXT NOT NULL) WITHOUT ROWID",
 )
+# The presets table is unused (presets are in config.toml); the file format keeps it.
 MIGRATIONS: tuple[Sequence[str], ...] = (_CREATE, ("ALTER TABLE chats ADD COLUMN draft TEXT",))
 """Statements that lead from format i to i + 1; an empty file is format 0."""
 
 
 def default_path() -> Path:
-    """Where chats are kept."""
+    """The file of the chats."""
     return paths.data_dir() / "chats.db"
 
 

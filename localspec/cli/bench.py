@@ -176,7 +176,7 @@ def _past(options: Options, info: ModelInfo, max_tokens: int, result: Bench) -> 
     try:
         bench_history.add(book, setting, result, threads=info.threads)
     except OSError as error:
-        tell(f"this run cannot be kept for --history: {error.strerror}")
+        tell(f"this run cannot be saved for --history: {error.strerror}")
     return past
 
 

@@ -17,7 +17,7 @@ from localspec.errors import Interrupted, UsageError
 if TYPE_CHECKING:
     from localspec.policy.costs import Costs
 
-_INCOMPLETE = "incomplete: passes were not measured to the end, and nothing was kept"
+_INCOMPLETE = "incomplete: passes were not measured to the end, and nothing was saved"
 _ACCEPTANCES = (0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
 
 
