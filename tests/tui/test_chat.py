@@ -689,7 +689,7 @@ async def test_a_hint_that_is_too_long_for_its_line_is_whole_in_the_conversation
     async with chat(size=(60, 20)) as c:
         for _ in range(2):
             await c.type("/set temperature much")
-            await c.until(lambda: "temperature needs a number" in c.stats)
+            await c.until(lambda: "temperature must be a number" in c.stats)
             await c.pilot.press("ctrl+u")
             c.app.screen.feedback.hint(
                 "a reason " + "that is longer than the line " * 3 + "THE-END"
