@@ -163,7 +163,7 @@ def read(file: BinaryIO) -> bytes:
 
 
 def read_file(path: Path) -> bytes:
-    """As `read`, of the file at ``path``."""
+    """`read` the file at ``path``."""
     with path.open("rb") as file:
         return read(file)
 

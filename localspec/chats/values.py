@@ -61,7 +61,7 @@ class ChatInfo:
     """Whether the user chose the title."""
     system: str | None
     model: str | None
-    """As the user named it last."""
+    """Name that the user gave last."""
     leaf: int | None
     """The last message of the branch viewed last."""
     created: float

@@ -64,7 +64,7 @@ class _Lazy(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does, with the closest names for a typo."""
+        """Resolve a command as click does; a typo is answered with the closest names."""
         name = args[0] if args else ""
         if name and not name.startswith("-") and name not in COMMANDS:
             import difflib

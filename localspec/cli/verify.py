@@ -159,7 +159,7 @@ def report(result: Verification, *, complete: bool = True) -> dict[str, Any]:
 
 
 def _divergence(d: Divergence) -> dict[str, Any]:
-    """As JSON, which has no word for an infinite gap: null."""
+    """JSON of a divergence; an infinite gap becomes null."""
     return dataclasses.asdict(d) | {"gap": d.gap if math.isfinite(d.gap) else None}
 
 

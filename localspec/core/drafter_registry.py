@@ -56,7 +56,7 @@ class DrafterSpec:
     """A drafter: its name, its needs, and the place of its code."""
 
     name: str
-    """As ``--drafter`` takes it and statistics show it."""
+    """Name for ``--drafter`` and in statistics."""
     family: Family
     code: str
     """``module:name`` of the function that opens it, called with `LookupTexts` for LOOKUP and

@@ -216,7 +216,7 @@ class ModelInfo:
     context: int
     """Tokens that fit."""
     name: str
-    """As the user named it."""
+    """Name that the user gave."""
     target_bytes: int
     draft_bytes: int
     threads: int

@@ -74,7 +74,7 @@ class SettingSpec(Generic[T]):
     smallest: float | None = None
     """The smallest value other than 0."""
     choices: tuple[str, ...] = ()
-    """Of CHOICE and NAMES."""
+    """Values of CHOICE and NAMES."""
     alone: str = ""
     """A choice that cannot be combined with others."""
     auto: bool = False

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from localspec.doctor import build, network, pair, storage, system
-from localspec.doctor.examiner import Examiner, InProcessExaminer, SeparateExaminer
-from localspec.doctor.findings import Finding
+from localspec.doctor.examiner import InProcessExaminer, SeparateExaminer
+from localspec.doctor.findings import Examiner, Finding
 
 __all__ = ["Examiner", "Finding", "InProcessExaminer", "SeparateExaminer", "diagnose"]
 

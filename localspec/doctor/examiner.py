@@ -14,7 +14,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Generator, Iterator
-from typing import Protocol
 
 from localspec.doctor import backend, pair
 from localspec.doctor.findings import Finding
@@ -30,27 +29,11 @@ _TAIL = 2000
 """Characters of native text that programs get."""
 
 
-class Examiner(Protocol):
-    """Makes the checks that run llama.cpp."""
-
-    def backend(self) -> Generator[Finding, None, bool]:
-        """As `backend.check`."""
-        ...
-
-    def speed(self) -> Finding:
-        """As `pair.speed`."""
-        ...
-
-    def fit(self) -> Finding:
-        """As `pair.fit`."""
-        ...
-
-
 class SeparateExaminer:
     """Runs each check in a separate process."""
 
     def backend(self) -> Generator[Finding, None, bool]:
-        """As `backend.check`."""
+        """Run `backend.check`; whether llama.cpp can be used."""
         broken = False
         for finding in _examine(BACKEND):
             broken |= finding.topic == _TOPIC[BACKEND] and finding.status == "broken"
@@ -58,11 +41,11 @@ class SeparateExaminer:
         return not broken
 
     def speed(self) -> Finding:
-        """As `pair.speed`."""
+        """Run `pair.speed`."""
         return next(_examine(SPEED))
 
     def fit(self) -> Finding:
-        """As `pair.fit`."""
+        """Run `pair.fit`."""
         return next(_examine(FIT))
 
 
@@ -70,15 +53,15 @@ class InProcessExaminer:
     """Runs the checks in this process, which ends if llama.cpp crashes."""
 
     def backend(self) -> Generator[Finding, None, bool]:
-        """As `backend.check`."""
+        """Run `backend.check`; whether llama.cpp can be used."""
         return (yield from backend.check())
 
     def speed(self) -> Finding:
-        """As `pair.speed`."""
+        """Run `pair.speed`."""
         return pair.speed()
 
     def fit(self) -> Finding:
-        """As `pair.fit`."""
+        """Run `pair.fit`."""
         return pair.fit()
 
 

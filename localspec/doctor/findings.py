@@ -1,10 +1,11 @@
-"""A finding: one line of a diagnosis."""
+"""A finding, one line of a diagnosis; and what runs the checks that need llama.cpp."""
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import localspec
 
@@ -30,3 +31,16 @@ class Finding:
 def in_checkout() -> bool:
     """Whether localspec runs from its repository, whose script builds llama.cpp, or installed."""
     return (Path(localspec.__file__).parent.parent / "scripts" / "localspec").is_file()
+
+
+class Examiner(Protocol):
+    """Makes the checks that run llama.cpp."""
+
+    def backend(self) -> Generator[Finding, None, bool]:
+        """Check the library and its devices; whether llama.cpp can be used."""
+
+    def speed(self) -> Finding:
+        """Measure the speed of the embedded pair."""
+
+    def fit(self) -> Finding:
+        """Plan the memory of the chosen pair."""

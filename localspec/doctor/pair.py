@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from localspec.config import settings
 from localspec.demo import FOLDER
-from localspec.doctor.findings import Finding
+from localspec.doctor.findings import Examiner, Finding
 from localspec.errors import LocalspecError
 from localspec.models.memory.report import describe, size_text, table
 
 if TYPE_CHECKING:
     from localspec.core.events import Stats
-    from localspec.doctor.examiner import Examiner
     from localspec.runtime import Runtime
 
 SPEED_CHECK_S = 2.0

@@ -63,7 +63,7 @@ class Drafter(abc.ABC):
     """
 
     name: str
-    """As on the command line and in the statistics."""
+    """Name on the command line and in the statistics."""
 
     @abc.abstractmethod
     def propose(self, asks: Sequence[Ask]) -> list[Draft]:

@@ -65,10 +65,10 @@ def exit_message(status: int, log: Path, doing: str = "") -> str:
         name = f", {signal.Signals(-status).name}"
     except ValueError:
         name = ""
-    said = _last_words(log) if -status == signal.SIGABRT else ""
-    said = f": {said}" if said else ""
+    words = _last_words(log) if -status == signal.SIGABRT else ""
+    words = f": {words}" if words else ""
     advice = "" if -status == signal.SIGKILL else "; try `localspec doctor`"
-    return f"the engine stopped{at} (signal {-status}{name}){said}; its log is {log}{advice}"
+    return f"the engine stopped{at} (signal {-status}{name}){words}; its log is {log}{advice}"
 
 
 def _last_words(log: Path) -> str:
@@ -81,5 +81,5 @@ def _last_words(log: Path) -> str:
         return ""
     before, crashed, _ = text.rpartition(crash.DUMP)
     latest = (before if crashed else text).rpartition(crash.DUMP)[2]
-    said = crash.last_words(latest)
-    return "" if _OURS.match(said) else said
+    words = crash.last_words(latest)
+    return "" if _OURS.match(words) else words

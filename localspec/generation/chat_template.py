@@ -64,7 +64,7 @@ class Template:
 
         Raises:
             UsageError: the template refuses these messages, or takes too much time or memory.
-            Interrupted: ``cancelled`` said so.
+            Interrupted: ``cancelled`` returned true.
         """
         unfinished = messages[-1].content if messages and messages[-1].role == "assistant" else ""
         whole = messages[:-1] if unfinished else messages
@@ -109,7 +109,7 @@ class Transcript:
     """Turns texts into tokens, reusing those of the longest beginning that was seen before.
 
     A reply is not tokenized again when the next turn quotes it: another split of the same text
-    would throw away the KV cache from there on, and would not be what the model said. A turn that
+    would throw away the KV cache from there on, and would not be what the model wrote. A turn that
     is asked again gets the same tokens again.
     """
 

@@ -47,7 +47,7 @@ class TemplateProcess:
 
         Raises:
             TooMuchError: it went beyond a limit.
-            Interrupted: ``cancelled`` said so.
+            Interrupted: ``cancelled`` returned true.
             LocalspecError: the process cannot be started.
         """
         with self._lock:

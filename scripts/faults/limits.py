@@ -21,9 +21,9 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
+from faults.mutations import MEMORY
+
 ROOT = Path(__file__).resolve().parents[2]
-MEMORY = 1 << 30
-"""Bytes that a case may take beyond what the process has."""
 SECONDS = 10
 """Seconds of computing that a case may take,"""
 WALL_SECONDS = 120

@@ -26,6 +26,9 @@ LITERALS = (
     "1e999", "-1e999", "NaN", "Infinity", "9" * 5000, "[" * 3000 + "]" * 3000, "tru", '"\\ud8',
 )  # fmt: skip
 
+MEMORY = 1 << 30
+"""Bytes that a case may take beyond what the process has."""
+
 
 class Chance(random.Random):
     """The source of chance of one case; it numbers the changes made, and leaves some out."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from faults.entries import outcome
-from faults.limits import MEMORY
-from faults.mutations import Chance
+from faults.mutations import MEMORY, Chance
 
 _PIECES = (
     "{% for m in messages %}", "{% endfor %}", "{% set x = 'a' * 2000000000 %}", "{{ x }}",

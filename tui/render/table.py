@@ -123,7 +123,7 @@ class GridRule:
         return 1
 
     def rows(self, width: int) -> list[Row]:
-        """As wide as the table."""
+        """Width of the table."""
         first, _, room = leads(self.first, self.rest, width)
         columns = self.grid.columns(room)
         sign = "─" * room if columns is None else "─┼─".join("─" * w for w in columns)

@@ -196,8 +196,8 @@ class ModelsScreen(SizedScreen[Picked | None], ModalScreen[Picked | None]):
             found: dict[str, Any] = children.ask("localspec", "show", "--json", "--offline", *words)
         except LocalspecError as error:
             return str(error)
-        unfit = None if self._drafts else model_list.why_not_alone(found)
-        return found if unfit is None else unfit
+        problem = None if self._drafts else model_list.why_not_alone(found)
+        return found if problem is None else problem
 
     def _tell(self) -> None:
         """Describe the model under the cursor."""

@@ -26,7 +26,7 @@ class HiddenStates(Protocol):
         ...
 
     def rows(self, seq: int, first: int, end: int) -> StateRows:
-        """Those of the tokens at [first, end)."""
+        """States of the tokens at [first, end)."""
         ...
 
 
