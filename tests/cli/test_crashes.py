@@ -152,7 +152,7 @@ def test_tune_prints_the_passes_before_a_crash(files: Files, tmp_path: Path) -> 
     asked = ["tune", str(files.target), "-d", str(files.draft), "--threads", "1"]
     assert run(asked).returncode == 0  # so that what a first load measures is known
     # Three passes when it is loaded at least, then those of `tune`.
-    moment = crashing(tmp_path, "localspec.llama.timing:pass_seconds", call=20)
+    moment = crashing(tmp_path, "localspec.llama.passes:Passes.seconds", call=20)
     done = run([*asked, "--json"], moment)
     assert done.returncode == 1
     found = json.loads(done.stdout)
@@ -269,8 +269,8 @@ def test_ctrl_c_prints_what_was_measured_as_json(
     files: Files, tmp_path: Path, command: str
 ) -> None:
     """The signal comes at a call in the middle of the work."""
-    module = {"verify": "verification", "bench": "bench"}[command]
-    moment = crashing(tmp_path, f"localspec.{module}:answer", number=signal.SIGINT, call=12)
+    step = {"verify": "exactness:_complete", "bench": "speedup:answer"}[command]
+    moment = crashing(tmp_path, f"localspec.bench.{step}", number=signal.SIGINT, call=12)
     asked = [command, str(files.target), "-d", str(files.draft), "--threads", "1", "-n", "6"]
     done = run([*asked, "--json"], moment)
     assert done.returncode == 130

@@ -613,7 +613,7 @@ import resource, sys
 from localspec import Options, Runtime
 from localspec.llama import context as context_module
 from localspec.llama import devices, library
-from localspec.llama import ggml as bindings
+from localspec.llama.heads import ggml as bindings
 library.start()
 size = next(int(l.split()[1]) for l in open("/proc/self/status") if l.startswith("VmSize")) * 1024
 resource.setrlimit(resource.RLIMIT_AS, (size + int(sys.argv[2]), -1))
