@@ -80,7 +80,7 @@ async def test_a_pull_that_is_stopped_goes_on_where_it_stopped(chat, hub, pair):
     hub.most = HALF
     async with chat() as c:
         await c.type("/pull tiny")
-        await c.until(lambda: hf_cache.partials(TARGET), 20)
+        await c.until(lambda: any(p.stat().st_size for p in hf_cache.partials(TARGET)), 20)
         await c.pilot.press("escape")
         await c.until(lambda: "/pull tiny continues from there" in c.screen_text, 20)
         (part,) = hf_cache.partials(TARGET)
