@@ -115,7 +115,7 @@ def to_json(chats: Sequence[Chat]) -> str:
             f"chat {deep.id} holds figures that are nested too deeply to be written; export the "
             "others by their ids, or erase this one"
         ) from None
-    # Halves of characters, which may stand in what is known of a reply, are no UTF-8.
+    # Halves of characters, which the details of a reply may hold, are not UTF-8.
     return _HALVES.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 

@@ -44,7 +44,7 @@ def encode(value: object) -> Any:
 
 
 def decode(kind: type[T], data: object, where: str = "") -> T:
-    """The value of type ``kind`` that ``data`` stands for."""
+    """The value of type ``kind`` that ``data`` encodes."""
     value: T = _decode(kind, data, where or getattr(kind, "__name__", "value"))
     return value
 

@@ -67,7 +67,7 @@ def without_harmful(text: str) -> str:
 def escape_json(text: str) -> str:
     """JSON whose texts hold no character that a terminal obeys: each as an escape of JSON's own.
 
-    The value that the JSON stands for stays the same.
+    The decoded value is unchanged.
     """
     return _ANY.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 

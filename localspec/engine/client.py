@@ -266,7 +266,7 @@ class EngineClient:
     async def _deliver(self, event: EngineEvent) -> None:
         id = getattr(event, "id", None)  # noqa: A001 - the protocol's field
         if isinstance(event, FailedEvent) and id is None and self.info is not None:
-            # A command was not understood, and the engine cannot tell which one.
+            # The engine did not understand a command, and it cannot tell which one.
             self._replies_fail(EngineError(event.message))
         elif id is None:
             self._opening.put_nowait(event)

@@ -245,8 +245,8 @@ class Model:
         return c_api.llama_vocab_get_text(self._vocab, token) or b""
 
     def tokenize(self, text: str, *, special: bool = False, bos: bool = False) -> list[int]:
-        """Token ids; ``special`` lets markers such as <|im_end|> stand for their tokens."""
-        # Unpaired surrogates cannot be encoded; they stand for bytes that were not UTF-8.
+        """Token ids; ``special`` lets markers such as <|im_end|> become their tokens."""
+        # Unpaired surrogates cannot be encoded; they replaced bytes that were not UTF-8.
         raw = text.encode("utf-8", "replace")
         size = len(raw) + 8
         while True:
@@ -257,7 +257,7 @@ class Model:
             size = -n
 
     def piece(self, token: int) -> bytes:
-        """The bytes a token stands for, none for control tokens; may split a character."""
+        """The bytes of a token, none for control tokens; may split a character."""
         known = self._pieces.get(token)
         if known is None:
             size = 64

@@ -118,7 +118,7 @@ class Selection:
 
 
 def select(options: Options, headers: PairHeaders) -> Selection:
-    """The drafters for a pair; ``tree`` stands for the best drafter of the pair that can draft
+    """The drafters for a pair; ``tree`` selects the best drafter of the pair that can draft
     trees.
     """
     best = headers.best(options)

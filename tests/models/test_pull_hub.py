@@ -601,12 +601,12 @@ def test_a_range_from_another_place_is_not_taken(
 # -- network file systems --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("trouble", [NotImplementedError(), OSError(errno.ENOLCK, "no locks")])
+@pytest.mark.parametrize("refusal", [NotImplementedError(), OSError(errno.ENOLCK, "no locks")])
 def test_a_file_system_without_locks_is_pulled_to(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch, trouble: Exception
+    hub: Hub, monkeypatch: pytest.MonkeyPatch, refusal: Exception
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
-        raise trouble
+        raise refusal
 
     monkeypatch.setattr(download.filelock.FileLock, "acquire", refuse)
     data = os.urandom(100_000)

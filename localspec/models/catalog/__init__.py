@@ -1,1 +1,1 @@
-"""Pairs by name, and the files that a MODEL string stands for."""
+"""Pairs by name, and the files that a MODEL string names."""

@@ -22,7 +22,7 @@ _SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """The files that a MODEL string stands for."""
+    """The files that a MODEL string names."""
 
     name: str
     target: ModelFile
@@ -50,7 +50,7 @@ def resolve(model: str, draft: str | None) -> Resolved:
 
 
 def draft_file(name: str) -> ModelFile:
-    """The file of a draft. A pair named as a draft stands for its smaller model.
+    """The file of a draft. A pair named as a draft means its smaller model.
 
     Raises:
         UsageError, ModelNotFoundError: see `resolve`.

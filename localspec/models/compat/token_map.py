@@ -28,7 +28,7 @@ def _bytes_of_characters() -> dict[str, int]:
 
 
 def _byte_token(vocab_type: int, text: bytes) -> int | None:
-    """The byte that a SentencePiece token such as <0x0A> stands for."""
+    """The byte that a SentencePiece token such as <0x0A> encodes."""
     if vocab_type != _SPM or len(text) != 6 or not text.startswith(b"<0x"):
         return None
     try:
@@ -38,7 +38,7 @@ def _byte_token(vocab_type: int, text: bytes) -> int | None:
 
 
 def meaning(vocab_type: int, text: bytes) -> bytes:
-    """The bytes that a token stands for; a control token stands for its name."""
+    """The bytes of a token; those of a control token spell its name."""
     byte = _byte_token(vocab_type, text)
     if byte is not None:
         return bytes([byte])
@@ -57,7 +57,7 @@ def meaning(vocab_type: int, text: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class TokenMap:
-    """Tokens that stand for the same bytes in two vocabularies, and the spelling of all others."""
+    """Tokens with the same bytes in two vocabularies, and the spelling of all others."""
 
     targets: Ids
     """(n,) ids in the target's vocabulary."""

@@ -23,7 +23,7 @@ class Vocabulary(Protocol):
 
 
 def ids_mismatch(target: Vocabulary, draft: Vocabulary) -> str | None:
-    """Why the draft's ids do not stand for the same tokens as the target's; None if they do.
+    """Why the draft's ids do not denote the same tokens as the target's; None if they do.
 
     Type, size (padding apart) and the text of every shared id must be equal.
     """

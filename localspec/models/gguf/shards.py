@@ -22,7 +22,7 @@ class Shard:
 
 
 def shard_of(name: str) -> Shard | None:
-    """The shard that a file name or path stands for; None for a file that is not a shard."""
+    """The shard that a file name or path denotes; None for a file that is not a shard."""
     if not name.lower().endswith(_SUFFIX):
         return None
     found = _SHARD.fullmatch(name[: -len(_SUFFIX)])

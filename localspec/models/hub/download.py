@@ -137,8 +137,9 @@ def _locked(
             if cancel.is_set():
                 raise Interrupted("interrupted") from None
         except (NotImplementedError, OSError) as error:
-            # Some network file systems have no locks. Two pulls then fetch a file twice, which is
-            # harmless: both write the same bytes to the same places.
+            # Some network file systems have no locks: flock fails with one of _NO_LOCKS, and for
+            # ENOSYS filelock raises NotImplementedError instead. Two pulls then fetch a file
+            # twice, which is harmless: both write the same bytes to the same places.
             if isinstance(error, OSError) and error.errno not in _NO_LOCKS:
                 raise
             break

@@ -48,7 +48,7 @@ class HubRef:
 
 
 def parse_hub_ref(name: str) -> HubRef | None:
-    """The model that a name or link stands for; None if it cannot be one of the Hub."""
+    """The model that a name or link denotes; None if it cannot be one of the Hub."""
     text = name.strip()
     scheme, mark, rest = text.partition("://")
     if mark and scheme.lower() == "hf":

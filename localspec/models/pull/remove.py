@@ -42,7 +42,7 @@ class Removal:
 
 
 def plan_removal(name: str) -> Removal:
-    """The files that ``name`` stands for in the cache.
+    """The files in the cache that ``name`` denotes.
 
     Raises:
         UsageError: ``name`` is a file that localspec did not fetch.
