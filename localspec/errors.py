@@ -5,13 +5,14 @@
     LocalspecError                 1
     ├── UsageError                 2   a parameter, prompt or flag that is refused
     │   ├── ContextError           2   a prompt larger than the context, with the numbers
-    │   └── NothingAllowedError    2   a logit bias that forbids every token
+    │   └── NothingAllowedError    2   a logit bias (and a grammar) that forbid every token
     ├── ModelNotFoundError         3   no such name or file, or not there offline
     ├── AccessError                4   gated or private, token missing or refused
     ├── OutOfMemoryError           5   does not fit, with the numbers
     ├── DraftIncompatibleError     6   the draft cannot be used with this target
     ├── ModelFileError             7   not a GGUF, truncated, damaged
     │   └── UnsupportedModelError  7   a whole file, but not a model that can chat here
+    ├── GrammarError               1   a reply cannot follow its grammar any further
     ├── ProposalError              1   a verifier was handed a proposal it is not exact for
     ├── DecodeError                1   llama.cpp refused or failed a pass
     │   ├── ContextFullError       1   no room left in the KV cache
@@ -48,7 +49,7 @@ class ContextError(UsageError):
 
 
 class NothingAllowedError(UsageError):
-    """A logit bias that leaves no token to choose."""
+    """A logit bias, perhaps with a grammar, that leaves no token to choose."""
 
 
 class ModelNotFoundError(LocalspecError):
@@ -83,6 +84,10 @@ class ModelFileError(LocalspecError):
 
 class UnsupportedModelError(ModelFileError):
     """The file is whole, but it is not a language model that this build can chat with."""
+
+
+class GrammarError(LocalspecError):
+    """No token continues a reply as its grammar wants, or following the grammar takes too long."""
 
 
 class ProposalError(LocalspecError):

@@ -33,6 +33,9 @@ class StopRule:
 
 NEVER = StopRule()
 
+_MOST = 31
+"""Most nodes of a draft with the tokens that a grammar forces: 32 rows in a pass."""
+
 
 class CachedRows:
     """`TargetRows` that are computed once, and kept for the drafter to learn from."""
@@ -64,6 +67,8 @@ class Request:
     limit: int
     """Most tokens to emit."""
     stop: StopRule = NEVER
+    guided: bool = True
+    """Whether drafts go on through what the grammar forces; without a grammar it has no effect."""
     emitted: list[Emitted] = field(default_factory=list)
     tally: RequestStats = field(default_factory=RequestStats)
     finish: FinishReason | None = None
@@ -81,10 +86,13 @@ class Request:
 
     def limited(self, plan: DraftPlan, target: Target) -> DraftPlan:
         """The plan with budgets no larger than the rest of the reply and of the context."""
-        room = min(self.limit - len(self.emitted) - 1, target.capacity - len(self.tokens))
-        return plan.within(room, target.leaves)
+        return plan.within(self._room(target), target.leaves)
 
-    def ask(self, step: DraftStep) -> Ask:
+    def _room(self, target: Target) -> int:
+        """Most tokens that may be drafted one after the other."""
+        return min(self.limit - len(self.emitted) - 1, target.capacity - len(self.tokens))
+
+    def ask(self, step: DraftStep, target: Target) -> Ask:
         """What a drafter is asked for one step of a plan."""
         return Ask(
             self.seq,
@@ -95,7 +103,13 @@ class Request:
             pace=step.pace,
             probe=step.probe,
             prompt=len(self.tokens) - len(self.emitted),
+            room=min(self._room(target), _MOST) if self.guided else 0,
         )
+
+    def expect(self, draft: Draft) -> None:
+        """Have the grammar's masks of a draft computed while the target scores it."""
+        if self.processor.constraint is not None:
+            self.processor.constraint.expect(self.tokens, draft)
 
     def rows(self, draft: Draft, scores: Scores) -> CachedRows:
         """The target's distribution of each row, given the tokens before that row."""
@@ -111,14 +125,17 @@ class Request:
     def take(self, draft: Draft, verdict: Verdict) -> tuple[Verdict, list[Emitted]]:
         """Emit the round's tokens. Tokens past the end of the reply are dropped."""
         taken: list[Emitted] = []
+        constraint = self.processor.constraint
         for item in origins(draft, verdict):
             text, self.finish = self.stop.take(item.token)
+            self.tokens.append(item.token)
+            if constraint is not None and constraint.take(self.tokens):
+                self.finish = self.finish or "stop"
             if self.finish is None and len(self.emitted) + 1 >= self.limit:
                 self.finish = "length"
             if self.finish is not None:
                 text += self.stop.finish()
             taken.append(replace(item, text=text))
-            self.tokens.append(item.token)
             self.emitted.append(taken[-1])
             if self.finish is not None:
                 break

@@ -47,19 +47,25 @@ class RoundResult:
             p=self.p,
             draft=self.draft,
             logits=scores.logits,
+            forced=frozenset(
+                i for i, node in enumerate(self.verdict.path) if node in self.draft.forced
+            ),
         )
 
     def outcome(self) -> Outcome:
         """What the policy learns from it."""
+        forced = self.draft.forced
+        kept = sum(node in forced for node in self.verdict.path)
         return Outcome(
             seq=self.request.seq,
             source=self.draft.source,
-            proposed=len(self.draft),
-            verified=self.verdict.verified,
-            accepted=len(self.verdict.path),
+            proposed=len(self.draft) - len(forced),
+            verified=self.verdict.verified - kept,
+            accepted=len(self.verdict.path) - kept,
             considered=self.draft.considered,
             draft_s=self.draft.seconds,
             round_s=self.seconds,
+            forced=len(forced),
         )
 
 
@@ -83,6 +89,8 @@ def decode_round(
         require_exact(verifier, draft)
 
     scoring = time.perf_counter()
+    for r, d in zip(requests, drafts, strict=True):
+        r.expect(d)
     work = [Work(r.seq, r.tokens[-1], d) for r, d in zip(requests, drafts, strict=True)]
     scores = target.score(work)
     verify_s = time.perf_counter() - scoring

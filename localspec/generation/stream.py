@@ -65,10 +65,11 @@ class Generation:
         noise: Noise,
         limit: int,
         ending: StopCondition,
+        guided: bool = True,
     ) -> None:
         self._n_prompt = len(prompt)
         self._ending = ending
-        self._request = Request(seq, list(prompt), processor, noise, limit, ending)
+        self._request = Request(seq, list(prompt), processor, noise, limit, ending, guided)
         self._cached = 0
         self._began = self._decoding = time.perf_counter()
         self.last_verify = (0, 0.0)
