@@ -246,13 +246,34 @@ def test_a_large_card_takes_everything(sized: dict[str, Sizes]) -> None:
     inside(fit)
 
 
-def test_eight_gigabytes_hold_both_with_a_smaller_cache(sized: dict[str, Sizes]) -> None:
+def test_a_pair_gets_a_shorter_context_before_a_quantized_cache(sized: dict[str, Sizes]) -> None:
+    """Verifying drafts converts a quantized cache to f16 on GPUs, in every pass."""
     fit = plan(sized["medium"], sized["small"], machine(6.9))
-    assert fit.verdict == "fits on GPU"
-    assert fit.target.kv_type == "q8_0"
-    assert "q8_0 instead of f16" in fit.notes[0]
+    assert (fit.verdict, fit.context, fit.target.kv_type) == ("fits on GPU", 4096, "f16")
+    assert "4096 tokens instead of 8192" in fit.notes[0]
     assert fit.tight
     inside(fit)
+
+
+def test_a_pair_that_needs_more_room_still_gets_the_quantized_cache(
+    sized: dict[str, Sizes],
+) -> None:
+    fit = plan(sized["medium"], sized["small"], machine(6.9), Wishes(context=8192))
+    assert (fit.verdict, fit.context, fit.target.kv_type) == ("fits on GPU", 8192, "q8_0")
+    inside(fit)
+
+
+def test_a_target_alone_gets_a_quantized_cache_before_a_shorter_context(
+    sized: dict[str, Sizes],
+) -> None:
+    alone = next(
+        fit
+        for gb in range(60, 40, -1)
+        if (fit := plan(sized["medium"], None, machine(gb / 10))).target.kv_type != "f16"
+        or fit.context < 8192
+        or fit.verdict != "fits on GPU"
+    )
+    assert (alone.verdict, alone.context, alone.target.kv_type) == ("fits on GPU", 8192, "q8_0")
 
 
 def test_a_small_card_takes_the_draft_and_some_layers(sized: dict[str, Sizes]) -> None:

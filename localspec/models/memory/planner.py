@@ -135,6 +135,13 @@ def _choices(target: Sizes, draft: Sizes | None, asked: Wishes) -> Iterator[tupl
     """Contexts and KV types, best first."""
     context, kv_type = asked.context or usual_context(target), asked.kv_type or "f16"
     yield context, kv_type
+    if draft is not None and asked.context is None and asked.kv_type is None:
+        # Drafts are verified in passes over several tokens, for which GPUs convert a quantized
+        # cache to f16, layer by layer, every time.
+        shorter = context // 2
+        while shorter >= _ROOM_TO_CHAT:
+            yield shorter, kv_type
+            shorter //= 2
     if asked.kv_type is None and target.takes("q8_0") and (draft is None or draft.takes("q8_0")):
         kv_type = "q8_0"
         yield context, kv_type
