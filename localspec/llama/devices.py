@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import platform
 from dataclasses import dataclass
@@ -68,6 +69,13 @@ def devices() -> list[Device]:
             )
         )
     return found
+
+
+@functools.cache
+def accelerators() -> tuple[Device, ...]:
+    """The devices that layers are placed on: GPUs; integrated ones only where there is no other."""
+    found = [d for d in devices() if d.kind in {"gpu", "igpu"}]
+    return tuple([d for d in found if d.kind == "gpu"] or found)
 
 
 def computes_with(n_bytes: int) -> bool:
