@@ -58,7 +58,10 @@ def devices() -> list[Device]:
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
         memory(device, ctypes.byref(free), ctypes.byref(total))
         device_kind = _TYPES.get(kind(device), "accelerator")
-        available = psutil.virtual_memory().available if device_kind == "cpu" else free.value
+        # Vulkan subtracts without a sign: a device that is more than full reports exabytes.
+        available = free.value if free.value <= total.value else 0
+        if device_kind == "cpu":
+            available = psutil.virtual_memory().available
         found.append(
             Device(
                 (name(device) or b"?").decode("utf-8", "replace"),

@@ -75,7 +75,7 @@ def load(
     Raises:
         LocalspecError: see `localspec.errors`; nothing stays loaded.
     """
-    library.log_to(paths.make(paths.state_dir()) / "llama.log")
+    library.log_to(paths.make(paths.state_dir()) / paths.LLAMA_LOG)
     files = resolve(options.model, options.draft)
     build = required(on_start=lambda: _tell_check(on_event))
     check_file(files.target.path)  # its message is the clearest for what is no model
@@ -139,6 +139,10 @@ class _Loader:
     def _load_planned(self, kv_type: str | None, notices: tuple[str, ...]) -> LoadedPair:
         """Plan and load with a KV cache of that type, None for any; see `load`."""
         fit = self._plan(kv_type)
+        for _ in range(self.selection.options.smaller):
+            fit = step_down(fit) or fit
+        if self.selection.options.smaller:
+            notices = (*notices, f"loaded with less memory than before: {needs(fit)}")
         try:
             return self._load_as(fit, notices)
         except OutOfMemoryError as error:

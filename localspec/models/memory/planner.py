@@ -185,7 +185,7 @@ def _placed(
             return fit
     if asked.gpu_layers is not None:  # the user's number overrides the estimate of what a GPU holds
         fit = pair(asked.gpu_layers, draft_choices[-1])
-        if host_holds(memory, fit.shares):
+        if memory.shared or host_holds(memory, fit.shares):
             return fit
     return None
 
@@ -225,6 +225,13 @@ def _explained(fit: Fit, target: Sizes, draft: Sizes | None, asked: Wishes) -> F
     if waiting := _left_on_host(fit):
         text = f"the GPU has room for {' and '.join(waiting)}; the rest is computed on the CPU"
         fit = _noted(fit, text)
+    total, now = sum(share.total for share in fit.shares), fit.memory.free_now
+    if now is not None and total > now:
+        fit = _noted(
+            fit,
+            f"{_gb(total)} are needed and {_gb(now)} are free now: the system compresses memory of "
+            "other programs",
+        )
     if not within(fit.memory, fit.shares):
         fit = _noted(fit, "these GPU layers were requested; by the estimates they do not fit")
     for sizes in (target, draft):
