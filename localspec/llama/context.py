@@ -19,7 +19,7 @@ from localspec.errors import (
 from localspec.llama.abort import StopFlag
 from localspec.llama.batch import Batch
 from localspec.llama.branches import BranchSequences
-from localspec.llama.devices import backend
+from localspec.llama.devices import accelerators, backend
 from localspec.llama.library import c_api
 from localspec.llama.limits import KV_TYPES, OUTPUTS, decode_error
 from localspec.llama.logits import LastLogits
@@ -75,7 +75,9 @@ class Context:
         )
         self._outputs = int(params.n_outputs_max)
         self._adjust(params)
-        self._ptr, self.flash_attention = make_context(model, params, n_ctx)
+        made = make_context(model, params, n_ctx)
+        self._ptr, self.flash_attention = made.pointer, made.flash_attention
+        self.graph_splits = made.graph_splits
         c_api.llama_set_abort_callback(self._ptr, self.stop.callback, self.stop.data)
         self._memory: Any = c_api.llama_get_memory(self._ptr)
         # llama.cpp makes batches smaller and contexts larger than asked for; larger than a model
@@ -116,6 +118,14 @@ class Context:
     def on_device(self) -> bool:
         """Whether layers of the model may be computed by something else than the processor."""
         return self.model.offloads and backend() != "cpu"
+
+    @property
+    def leaves_device(self) -> bool:
+        """Whether all layers are on devices, and parts of every pass are computed by the processor
+        all the same, because a device lacks an operation: the embedding alone is one split.
+        """
+        whole = self.on_device and not self.model.on_host
+        return whole and self.graph_splits > 1 + len(accelerators())
 
     def set_threads(self, n: int) -> None:
         """Use n threads from the next pass on."""
