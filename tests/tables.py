@@ -147,9 +147,11 @@ def decode(
     target.read(0, PROMPT[:-1])
     constraint = None if rule is None else Ruled(rule, len(PROMPT))
     processor = LogitsProcessor(sampling, len(table([])), constraint)
-    request = Request(0, list(PROMPT), processor, Noise(seed), n, guided=guided)
-    while request.finish is None:
-        decode_round([request], target, drafter, verifier, policy or Fixed(3))
+    request = Request(0, list(PROMPT), processor, Noise(seed), n, verifier=verifier, guided=guided)
+    while request.running:
+        decode_round([request], target, drafter, policy or Fixed(3))
+    if request.error is not None:
+        raise request.error
     assert len(request.emitted) == n
     assert request.tally.accepted <= request.tally.verified <= request.tally.drafted
     return [e.token for e in request.emitted]

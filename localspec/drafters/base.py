@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.core.plan import Budget, Eager, Evidence, Pace
-from localspec.core.values import Distribution, Draft, Logits, no_draft
+from localspec.core.values import Distribution, Draft, Logits, Proposal, no_draft
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,10 @@ class Ask:
     """Prompt length in `tokens`; drafts are scored on emitted tokens only."""
     room: int = 0
     """Most tokens on a path, where the budget allows fewer: what a grammar forces may use it."""
+    exact: frozenset[Proposal] = frozenset(Proposal)
+    """The proposals that the request's verifier is exact for."""
+    favoured: Proposal = Proposal.COUPLED
+    """The one of them that it favours."""
 
     @property
     def position(self) -> int:
@@ -55,6 +59,12 @@ class Ask:
         """How many of the drafted tokens the request's grammar allows."""
         constraint = self.processor.constraint
         return len(drafted) if constraint is None else constraint.legal(self.tokens, drafted)
+
+    def proposal(self, preferred: Proposal) -> Proposal:
+        """``preferred`` by the drafter, or where the verifier is not exact for it, what that
+        favours.
+        """
+        return preferred if preferred in self.exact else self.favoured
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,8 +130,9 @@ def rounds(
 ) -> Request:
     target = target or TableTarget(TARGET)
     target.read(0, PROMPT[:-1])
-    while one.finish is None:
-        decode_round([one], target, drafter, Match(), policy or Fixed(3))
+    while one.running:
+        decode_round([one], target, drafter, policy or Fixed(3))
+    assert one.error is None
     return one
 
 
@@ -195,7 +196,7 @@ def test_a_copied_draft_is_cut_at_the_first_forbidden_token_and_goes_on_with_for
     target = TableTarget(TARGET)
     target.read(0, PROMPT[:-1])
     best = int(np.argmax(TARGET(PROMPT)))
-    (result,) = decode_round([one], target, _Guess(best, 3, 3), Match(), Fixed(3))
+    (result,) = decode_round([one], target, _Guess(best, 3, 3), Fixed(3))
     assert result.draft.tokens.tolist() == [best, 2, 1, 3, 3][: len(result.draft)]
     assert result.draft.forced == frozenset({1, 2, 3, 4})
     assert result.outcome().proposed == 1

@@ -110,7 +110,7 @@ class ChainDrafter(Drafter):
             Chain(
                 ask,
                 self._depth(ask),
-                self.chooser.proposal(ask.processor.sampling),
+                self.chooser.proposal(ask),
                 ask.position,
                 reads_forced=self.reads_forced,
             )
