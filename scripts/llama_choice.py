@@ -17,7 +17,7 @@ _ANSWERS = ("vulkan", "cpu")
 def backend_for(machine: Machine, environ: Mapping[str, str], cache: Path) -> str:
     """The requested backend, else the best for this machine, after asking where a GPU needs Vulkan.
 
-    The answer is remembered; LOCALSPEC_BACKEND overrides it. Nobody is asked without a terminal, and
+    The answer is remembered; LOCALSPEC_BACKEND overrides it. Nobody is asked without a terminal;
     where what Vulkan needs is missing, the question waits until it is installed.
     """
     requested = environ.get("LOCALSPEC_BACKEND")
