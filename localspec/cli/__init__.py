@@ -23,6 +23,7 @@ from localspec.files.private import without_secrets
 from localspec.processes import activity
 
 COMMANDS = {
+    "demo": "Show what drafting does on this machine, side by side.",
     "chat": "Chat with a model in the terminal.",
     "chats": "List, search, export and remove chats.",
     "run": "Answer one prompt; the reply is streamed to stdout.",

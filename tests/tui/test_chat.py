@@ -13,11 +13,11 @@ from localspec.config import settings as config_settings
 from localspec.core.events import Message, Round, Speculation, Token
 from localspec.core.values import Origin
 from localspec.errors import ContextError, ModelFileError, UsageError
+from localspec.race.speeds import TimedRun
 from tui.session.commands import SPECS, told_here
 from tui.session.conversation import ChatTurn, Conversation
 from tui.session.ports import Phase
 from tui.session.reply_record import details, restore
-from tui.session.speeds import TimedRun
 from tui.terminal.theme import wanted
 from tui.widgets import chat_log
 from tui.widgets.message import QuestionView, ReplyView
