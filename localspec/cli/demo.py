@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
-import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -16,23 +14,16 @@ from localspec.core.units import size
 if TYPE_CHECKING:
     from localspec.race.race import Lane, Race
 
-_INTERFACE = "tui.app"
-"""Imported by name: localspec must not import tui."""
 _REFRESH_S = 0.1
 
 
 @click.command("demo")
-@click.option("--plain", is_flag=True, help="Plain lines instead of the full-screen interface.")
-def command(*, plain: bool) -> int:
+def command() -> int:
     """Show what drafting does: one prompt answered without and with it, and both speeds.
 
     The embedded pair is grown to the cost of a large model, by weights that are zero: the same
     text, about 15 tokens per second. Its files are deleted afterwards.
     """
-    if not plain and all(s.isatty() for s in (sys.stdin, sys.stdout, sys.stderr)):
-        interface = importlib.import_module(_INTERFACE)
-        code: int = interface.run_demo()
-        return code
     with CtrlC() as ctrl_c:
         return asyncio.run(_in_lines(ctrl_c))
 
@@ -43,7 +34,11 @@ async def _in_lines(ctrl_c: CtrlC) -> int:
 
     race = Race()
     task = asyncio.create_task(race.run())
-    ctrl_c.on_first = task.cancel
+
+    def stop() -> None:
+        task.cancel()
+
+    ctrl_c.on_first = stop
     try:
         write_line(f"> {PROMPT}")
         for lane in (race.plain, race.drafted):

@@ -146,7 +146,7 @@ def report(reply: Reply, info: ModelInfo) -> dict[str, Any]:
             "decode_seconds": s.decode_seconds,
             "tokens_per_second": s.tokens_per_second,
             "plain_tokens_per_second": s.plain_tokens_per_second,
-            "speculation": dataclasses.asdict(s.speculation),
+            "speculation": {"state": s.speculation.state, "reason": s.speculation.reason},
         },
         "model": {"target": info.target, "draft": info.draft, "backend": info.backend},
         "seed": reply.seed,

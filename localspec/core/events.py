@@ -12,6 +12,9 @@ FinishReason = Literal["stop", "length", "interrupt"]
 SpeculationState = Literal["on", "parked", "off"]
 """Drafting; plain decoding because that is faster now; cannot draft."""
 
+LONGEST_BRIEF = 40
+"""Characters of a brief reason at most."""
+
 
 @dataclass(frozen=True, slots=True)
 class Speculation:
@@ -19,6 +22,14 @@ class Speculation:
 
     state: SpeculationState
     reason: str | None = None
+    """In full, with the figures that it rests on."""
+    brief: str | None = None
+    """The reason in at most `LONGEST_BRIEF` characters, for a line of figures."""
+
+    @property
+    def shortest(self) -> str:
+        """The brief reason, or the full one where there is none; empty without any."""
+        return self.brief or self.reason or ""
 
 
 @dataclass(frozen=True, slots=True)

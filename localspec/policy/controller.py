@@ -36,6 +36,7 @@ from localspec.policy.costs import Costs
 from localspec.policy.gain import Curve, Gain, GainPace, most_gain
 from localspec.policy.loss_budget import Key, LossBudget
 from localspec.policy.probes import ProbeSchedule
+from localspec.policy.reasons import BREADTH_COSTS, NOTHING_YET, why_parked
 from localspec.policy.storage import Knowledge
 from localspec.policy.tuning import ControllerTuning
 
@@ -125,6 +126,8 @@ class Controller:
         self._lengths = {s.seq: s.length for s in states}
         self._trials.clear()
         for state in states:
+            if state.foreign:
+                continue
             self._kinds[state.seq] = state.sampling
             if state.emitted == 0:
                 self._loss_budget.new_reply()
@@ -135,7 +138,7 @@ class Controller:
                 plans[state.sampling] = self._plan(state.sampling)
         if self._round % self._tuning.plain_every == 0:
             return [PLAIN] * len(states)
-        return [plans[state.sampling] for state in states]
+        return [PLAIN if state.foreign else plans[state.sampling] for state in states]
 
     def _read_curve(self, bucket: int, batch: int) -> None:
         curves, every = self.knowledge.costs, self._tuning.curve_every
@@ -150,14 +153,14 @@ class Controller:
     def _plan(self, kind: str) -> DraftPlan:
         tuning = self._tuning
         steps: list[DraftStep] = []
-        drafting, reason = self._idle < tuning.quiet, "nothing to draft from yet"
+        drafting, why = self._idle < tuning.quiet, NOTHING_YET
         instead = 1.0
         for source in reversed(self._sources):
             key = source, kind
             acceptance = self._acceptance(key)
             cost = self.costs.draft(source) / self.costs.verify(1)
             if self._breadth(key) < self._branching.get(source, Branching()).least:
-                reason = "checking costs too much here: several guesses must be checked at once"
+                why = BREADTH_COSTS
                 continue
             gain = Gain(acceptance, self._affordable(key, self._curve, cost), cost)
             if cost < tuning.cheap or gain.tokens() > tuning.margin:
@@ -169,7 +172,7 @@ class Controller:
                     instead = max(instead, gain.rate())
                     drafting = True
             else:
-                reason = self._why_parked(acceptance, cost)
+                why = why_parked(acceptance, self._curve, cost, tuning.margin)
                 faster = 1 + tuning.faster * (self._curve - 1)
                 hoped = Gain(acceptance, self._affordable(key, faster, cost), cost)
                 if hoped.tokens() > tuning.margin and self._probes.may_try(key, self._round):
@@ -182,7 +185,7 @@ class Controller:
                     steps.append(DraftStep(source, NOTHING, probe=True))
                     if self._hopeless(acceptance, cost):
                         self._probes.seldom(key, self._round)
-        self.speculation = Speculation("on") if drafting else Speculation("parked", reason)
+        self.speculation = Speculation("on") if drafting else why
         return DraftPlan(tuple(steps))
 
     def _breadth(self, key: Key) -> int:
@@ -234,18 +237,6 @@ class Controller:
         rare = enough and bool(acceptance.judged[pays].sum() <= self._tuning.rare)
         return rare or not any(pays)
 
-    def _why_parked(self, acceptance: AcceptanceEstimate, cost: float) -> str:
-        if most_gain(self._curve, cost) <= self._tuning.margin:
-            four = self._curve[min(3, self._k_max)]
-            return (
-                f"checking costs too much here: checking 4 tokens takes {four:.1f} times as long "
-                f"as one, and drafting one takes {cost:.0%} of that time"
-            )
-        if acceptance.evidence < 1:
-            return "measuring the draft first"
-        share = acceptance.accepted.sum() / acceptance.evidence
-        return f"plain decoding is faster here: {share:.0%} of drafted tokens accepted"
-
     # -- learning ------------------------------------------------------------------------------
 
     def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
@@ -257,6 +248,8 @@ class Controller:
         self.costs.passed(width, max(o.round_s for o in outcomes) - drafting)
         self._idle = 0 if width > len(outcomes) else self._idle + 1
         for o in outcomes:
+            if o.foreign:
+                continue
             if o.considered:
                 self.costs.drafted(o.source, o.considered, o.draft_s)
                 self._probes.has_read(o.seq, o.source, self._lengths.get(o.seq, 0))

@@ -50,7 +50,9 @@ from localspec.errors import EngineError, LocalspecError, UsageError
 text = st.text(st.characters(exclude_categories=()))  # lone surrogates included
 number = st.floats(0, 1e9)
 count = st.integers(0, 2**40)
-speculations = st.builds(Speculation, st.sampled_from(["on", "parked", "off"]), st.none() | text)
+speculations = st.builds(
+    Speculation, st.sampled_from(["on", "parked", "off"]), st.none() | text, st.none() | text
+)
 tokens = st.builds(Token, count, text, st.sampled_from(Origin), st.none() | text)
 rounds = st.builds(
     Round, count, count, count, count, number, number, number, text, count, speculations

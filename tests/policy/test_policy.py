@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from policy_world import CPU, GPU, auto, plain_seconds, play, steady
 
+from localspec.core.events import LONGEST_BRIEF
 from localspec.core.plan import RequestState
 from localspec.policy import storage
 from localspec.policy.acceptance import AcceptanceEstimate
@@ -138,7 +139,7 @@ def test_a_draft_as_slow_as_the_target_is_never_even_looked_at() -> None:
     played = play(policy, steady(1.0), CPU, CPU[1])
     assert played.probes == 0
     assert set(played.lengths) == {0}
-    assert "checking costs too much here" in (policy.speculation.reason or "")
+    assert "checking drafts costs too much here" in (policy.speculation.reason or "")
 
 
 def test_a_parked_policy_says_why() -> None:
@@ -375,3 +376,21 @@ def test_a_damaged_file_is_as_good_as_none(tmp_path: Path, text: str) -> None:
 
 def test_another_setting_has_another_file() -> None:
     assert storage.name_of({"threads": 1}) != storage.name_of({"threads": 2})
+
+
+def test_every_reason_has_a_brief_form_that_fits_a_line_of_figures() -> None:
+    seen = set()
+    for policy, says in (
+        (auto(CPU, 1.6), steady(0.3)),
+        (auto(CPU, CPU[1]), steady(1.0)),
+        (auto(CPU, 1.6), steady(0.001, confidence=0.004)),
+    ):
+        for tokens in (2, 128):
+            play(policy, says, CPU, 1.6, tokens=tokens)
+            shown = policy.speculation
+            assert shown.brief is not None
+            assert len(shown.brief) <= LONGEST_BRIEF
+            assert shown.reason is not None
+            assert len(shown.reason) > len(shown.brief)
+            seen.add(shown.brief)
+    assert len(seen) >= 3

@@ -1,0 +1,49 @@
+"""Why nothing is drafted: each reason in full with its figures, and brief for a line of figures."""
+
+from __future__ import annotations
+
+from localspec.core.events import Speculation
+from localspec.policy.acceptance import AcceptanceEstimate
+from localspec.policy.gain import Curve, most_gain
+
+_CHECKING = "checking drafts costs too much here"
+
+NOTHING_YET = Speculation("parked", "nothing to draft from yet", "nothing to draft from yet")
+"""The text has no part yet that a drafter could continue."""
+MEASURING = Speculation(
+    "parked", "measuring the draft first: nothing of it was judged yet", "measuring the draft first"
+)
+"""A drafter that computes has not been compared with the target yet."""
+BREADTH_COSTS = Speculation(
+    "parked", f"{_CHECKING}: several guesses must be checked at once", _CHECKING
+)
+"""A drafter of trees, where breadth does not pay."""
+
+
+def why_parked(
+    acceptance: AcceptanceEstimate, curve: Curve, cost: float, margin: float
+) -> Speculation:
+    """Why a drafter that computes does not draft: what was measured, and how often.
+
+    ``cost`` is that of a drafted token and ``margin`` the least gain, in plain passes and tokens.
+    """
+    if most_gain(curve, cost) <= margin:
+        width = min(4, len(curve))
+        return Speculation(
+            "parked",
+            f"{_CHECKING}: checking {width} tokens takes {curve[width - 1]:.1f} times as long as "
+            f"one, and drafting one takes {cost:.0%} of that time",
+            _CHECKING,
+        )
+    judged = round(acceptance.evidence)
+    if judged < 1:
+        return MEASURING
+    share = acceptance.accepted.sum() / acceptance.evidence
+    return Speculation(
+        "parked",
+        f"plain decoding is faster here: {share:.0%} of {judged} judged tokens accepted",
+        f"plain is faster here ({share:.0%} accepted)",
+    )
+
+
+__all__ = ["BREADTH_COSTS", "MEASURING", "NOTHING_YET", "why_parked"]
