@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -198,11 +199,17 @@ class Context:
         return self._outputs
 
     def forward(
-        self, work: Sequence[tuple[int, Tokens, int]], *, states: bool = False
+        self,
+        work: Sequence[tuple[int, Tokens, int]],
+        *,
+        states: bool = False,
+        padding: Sequence[int] = (),
     ) -> list[Logits]:
-        """Append tokens to sequences in one pass.
+        """Append tokens to sequences in one pass, in the order of their ids.
 
         ``work`` is (sequence, tokens, outputs): the last ``outputs`` tokens each yield a row.
+        ``padding`` are rows to be appended behind each, see `localspec.llama.pass_layout`: they are
+        in the cache too, until they are truncated.
         Returns (outputs, V) views for each, overwritten by the next pass. If it raises, nothing
         was appended. A recurrent model has then forgotten the whole sequence, so the passes that
         decode are not stopped: those with outputs, and short ones without.
@@ -214,26 +221,30 @@ class Context:
             ContextFullError, Interrupted, DecodeError
         """
         batch, n = self._batch, 0
-        for seq, tokens, outputs in work:
-            end = n + len(tokens)
+        needed = [len(tokens) for _, tokens, _ in work]
+        counts = [n + more for n, more in zip_longest(needed, padding, fillvalue=0)]
+        for (seq, tokens, outputs), count in zip(work, counts, strict=True):
+            end = n + count
             if end > batch.capacity:
                 raise DecodeError(f"a pass of {end} tokens; this context takes {batch.capacity}")
             start = self._lengths[seq]
-            if start + len(tokens) > self.capacity:
+            if start + count > self.capacity:
                 raise ContextFullError("the context is full; start a new chat or raise --ctx")
-            batch.place(n, seq, start, tokens, len(tokens) if states else outputs)
+            batch.place(n, seq, start, tokens, outputs, count - len(tokens))
             n = end
+        if states:
+            batch.outputs[:n] = 1
         try:
             self._decode(n, n if states else sum(outputs for _, _, outputs in work), states)
         except LocalspecError:
             self._undo(seq for seq, _, _ in work)
             raise
-        for seq, tokens, _ in work:
-            self._lengths[seq] += len(tokens)
-            self._revocable[seq] = len(tokens) - 1
+        for (seq, _, _), count in zip(work, counts, strict=True):
+            self._lengths[seq] += count
+            self._revocable[seq] = count - 1
         if states:
-            rows = self._logits.views([len(tokens) for _, tokens, _ in work])
-            return [r[len(r) - outputs :] for r, (_, _, outputs) in zip(rows, work, strict=True)]
+            rows = self._logits.views(counts)
+            return [r[e - w[2] : e] for r, e, w in zip(rows, needed, work, strict=True)]
         return self._logits.views([outputs for _, _, outputs in work])
 
     def _decode(self, n: int, outputs: int, states: bool = False) -> None:

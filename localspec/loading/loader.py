@@ -209,7 +209,7 @@ class _Loader:
         return LoadedPair(
             info=self._info(target, drafting, off, (*notices, *target.notices, *drafting.notices)),
             target_model=context.model,
-            target=LlamaTarget(context, drafting.features),
+            target=LlamaTarget(context, drafting.features, control.policy.costs),
             drafter=Cascade(drafters) if drafters else Off(),
             verifier=judge,
             control=control,
