@@ -35,6 +35,7 @@ from localspec.core.events import (
     Reply,
     ReplyEvent,
 )
+from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.interrupt import Interrupt
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.sampling_params import Sampling
@@ -169,6 +170,7 @@ class Runtime:
         max_tokens: int | None = None,
         stop: Sequence[str] = (),
         draft: bool = True,
+        grammar: GrammarSpec | None = None,
     ) -> ReplyStream:
         """`submit` for a conversation, with the fields of `ReplyRequest` as arguments."""
         return self.submit(
@@ -179,6 +181,7 @@ class Runtime:
                 max_tokens=max_tokens,
                 stop=tuple(stop),
                 draft=draft,
+                grammar=grammar,
             )
         )
 
@@ -191,6 +194,7 @@ class Runtime:
         max_tokens: int | None = None,
         stop: Sequence[str] = (),
         draft: bool = True,
+        grammar: GrammarSpec | None = None,
     ) -> ReplyStream:
         """`submit` for a text that is continued without a chat template."""
         return self.submit(
@@ -201,6 +205,7 @@ class Runtime:
                 max_tokens=max_tokens,
                 stop=tuple(stop),
                 draft=draft,
+                grammar=grammar,
             )
         )
 

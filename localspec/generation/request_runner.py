@@ -200,6 +200,8 @@ class RequestRunner:
         if self.prefill.prefix_cache is not None:
             self.prefill.prefix_cache.prepare()
         self._running = interrupt
+        if request.grammar is not None and request.messages:
+            _require_a_beginning(request)
         prompt = self.prompts.chat(request.messages, request.max_tokens)
         if prompt.dropped:
             yield Notice(
@@ -281,6 +283,19 @@ class RequestRunner:
             raise
         finally:
             self._busy.release()
+
+
+def _require_a_beginning(request: ReplyRequest) -> None:
+    """Refuse a grammar for a reply that is to be continued.
+
+    Raises:
+        UsageError: the last message is the beginning of the reply.
+    """
+    if request.messages[-1].role == "assistant":
+        raise UsageError(
+            "a grammar is followed from the beginning of a reply, so a stopped reply cannot be "
+            "continued under one; ask again"
+        )
 
 
 __all__ = ["RequestRunner", "RunnableModel", "RunnablePair"]
