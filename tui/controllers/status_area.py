@@ -99,6 +99,8 @@ class StatusArea:
             meter.switched_off = not session.settings.draft
             meter.memory = self._memory.look(session.engine.client.pid)
             setting = f"{self.verifier} T {session.settings.sampling.temperature:g}"
+            if session.settings.grammar is not None:
+                setting = f"{session.settings.grammar_name} · {setting}"
             self._stats.show_figures(meter, setting, two=self._tall)
             self._strip.show_rounds(meter)
             self._details.show_details(meter)
