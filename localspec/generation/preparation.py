@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from localspec.core.constraint import Constraint
 from localspec.core.events import Notice, Reply
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.core.reply_request import ReplyRequest
 from localspec.generation.chat_template import Prompt
+from localspec.generation.grammars import Grammars
 from localspec.generation.prompt import PromptBuilder
 from localspec.generation.runnable import RunnableModel
 from localspec.generation.stream import Generation, StopCondition, new_seed
@@ -29,6 +31,10 @@ class Prepared:
     ending: StopCondition
     verifier: Verifier
     notices: tuple[Notice, ...] = ()
+    constraint: Constraint | None = None
+    """What its grammar allows; None without one."""
+    guided: bool = True
+    """Whether drafts go on through what the grammar forces."""
     conversation: Prompt | None = None
     """The rendered conversation; None for a raw prompt."""
 
@@ -43,6 +49,7 @@ class Prepared:
             ending=self.ending,
             verifier=self.verifier,
             policy=policy,
+            guided=self.guided,
         )
 
 
@@ -56,6 +63,7 @@ class Preparation:
         self._model = model
         self._capacity = capacity
         self._judge = judge
+        self._grammars = Grammars(model)
         self.prompts = PromptBuilder(model, capacity)
 
     def prepared(self, request: ReplyRequest, cancelled: Callable[[], bool]) -> Prepared:
@@ -70,7 +78,9 @@ class Preparation:
         stop, notices = request.stop, list[Notice]()
         if request.prompt is None:
             conversation = self.prompts.chat(request.messages, request.max_tokens, cancelled)
-            stop = (*stop, *self.prompts.stop)
+            if request.grammar is None:
+                # Without a template texts end the turns, and a grammar may well want those.
+                stop = (*stop, *self.prompts.stop)
             prompt = conversation.tokens
             if conversation.dropped:
                 notices.append(
@@ -81,15 +91,21 @@ class Preparation:
                 )
         else:
             prompt = self.prompts.bare(request.prompt)
+        if request.grammar is not None:
+            notices += self._grammars.prepare()
+        text = None if conversation is None else conversation.text
+        constraint = self._grammars.constraint(request.grammar, prompt, text)
         room = self._capacity - len(prompt) + 1
         return Prepared(
             prompt=prompt,
-            processor=LogitsProcessor(request.sampling, self._model.n_vocab),
+            processor=LogitsProcessor(request.sampling, self._model.n_vocab, constraint),
             noise=Noise(new_seed() if request.seed is None else request.seed),
             limit=min(request.max_tokens or room, room),
             ending=StopCondition(self._model, stop),
             verifier=self._judge if request.verifier is None else verifier(request.verifier),
             notices=tuple(notices),
+            constraint=constraint,
+            guided=request.draft,
             conversation=conversation,
         )
 

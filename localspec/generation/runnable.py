@@ -10,13 +10,14 @@ from localspec.core.events import Notice
 from localspec.core.interrupt import StopSignal
 from localspec.core.target import Target
 from localspec.drafters.base import Drafter
+from localspec.generation.grammars import GrammarModel
 from localspec.generation.prompt import Tokenizer
 from localspec.generation.stream import Pieces
 from localspec.policy import Policy
 from localspec.verifiers import Verifier
 
 
-class RunnableModel(Tokenizer, Pieces, Protocol):
+class RunnableModel(Tokenizer, Pieces, GrammarModel, Protocol):
     """A target model, as far as requests need it."""
 
     @property

@@ -26,6 +26,7 @@ from localspec.core.reply_request import ReplyRequest
 from localspec.decode.round import RoundResult, decode_round
 from localspec.drafters.base import Off
 from localspec.errors import Interrupted, QueueFullError, UsageError
+from localspec.generation.grammars import incomplete
 from localspec.generation.pass_stop import PassStop
 from localspec.generation.prefill import PART, Prefill
 from localspec.generation.preparation import Preparation
@@ -356,6 +357,7 @@ class Scheduler:
         if generation.finish == "length" and len(generation.tokens) > capacity:
             last.append(Notice(f"the reply was cut: the context of {capacity} tokens is full"))
         reply = generation.reply(running.policy)
+        last += incomplete(running.prepared.constraint, reply.finish_reason)
         conversation = self.preparation.remember(running.prepared, reply)
         if running.forgotten:
             self.prefill.forget(running.seq)
