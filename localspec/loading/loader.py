@@ -169,9 +169,11 @@ class _Loader:
             context=options.context,
             gpu_layers=options.gpu_layers,
             draft_gpu_layers=options.draft_gpu_layers,
+            cpu_experts=options.cpu_experts,
             kv_type=kv_type,
             threads=options.threads,
             require_draft=self.selection.must_fit,
+            strict=options.strict,
         )
         draft = self.files.draft if self.selection.uses_draft_file else None
         return fit_files(self.files.target, draft, wishes)
@@ -326,6 +328,8 @@ class _Loader:
         if self.selection.off:
             return "switched off"
         if any(drafter_registry.get(name).needs_branching for name in self.selection.names):
+            if self.selection.options.strict:
+                return "strict mode has no draft trees"
             return f"{self.files.target.name} keeps a cache that cannot branch"
         return "there is no draft model"
 
