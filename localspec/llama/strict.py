@@ -91,7 +91,7 @@ class StrictContext(Context):
         ]
         outputs = sum(n for _, _, n in work)
         lonely = 0 < outputs < self.least_rows
-        filled = []
+        filled: list[tuple[int, Tokens, int, int]] = []
         for (seq, tokens, n), more, own in zip(work, asked, added, strict=True):
             fillers = more + own
             if lonely and n:
