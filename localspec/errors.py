@@ -13,6 +13,7 @@
     ├── DraftIncompatibleError     6   the draft cannot be used with this target
     ├── ModelFileError             7   not a GGUF, truncated, damaged
     │   └── UnsupportedModelError  7   a whole file, but not a model that can chat here
+    ├── QueueFullError             1   more requests wait than may; try again later
     ├── ProposalError              1   a verifier was handed a proposal it is not exact for
     ├── DecodeError                1   llama.cpp refused or failed a pass
     │   ├── ContextFullError       1   no room left in the KV cache
@@ -92,6 +93,10 @@ class ModelFileError(LocalspecError):
 
 class UnsupportedModelError(ModelFileError):
     """The file is whole, but it is not a language model that this build can chat with."""
+
+
+class QueueFullError(LocalspecError):
+    """As many requests as may wait are waiting."""
 
 
 class ProposalError(LocalspecError):

@@ -58,6 +58,11 @@ class LlamaTarget:
         """Passes that decoded, by their tokens: they need not be as wide as the drafts."""
 
     @property
+    def sequences(self) -> int:
+        """Sequences that it can hold."""
+        return self._context.sequences
+
+    @property
     def leaves(self) -> int:
         """Leaves of a draft tree that it can score."""
         return 1 + self._context.branches
