@@ -228,9 +228,8 @@ class Runtime:
         They are saved by `rest`.
         """
         pair, scheduler = self.pair, self._scheduler
-        scheduler.prefill.prefix_cache = PrefixCache(
-            store or KvStore(pair.identity), pair.target, scheduler.preparation.prompts.transcript
-        )
+        transcript = scheduler.preparation.prompts.transcript
+        scheduler.use(PrefixCache(store or KvStore(pair.identity), pair.target, transcript))
 
     def rest(self, cancelled: Callable[[], bool] = lambda: False) -> None:
         """Save the KV caches of conversations, if `keep_states` was called and it is worth it.

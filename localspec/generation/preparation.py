@@ -13,6 +13,7 @@ from localspec.core.reply_request import ReplyRequest
 from localspec.errors import UsageError
 from localspec.generation.chat_template import Prompt
 from localspec.generation.grammars import Grammars
+from localspec.generation.prefix_cache import PrefixCache
 from localspec.generation.prompt import PromptBuilder
 from localspec.generation.runnable import RunnableModel
 from localspec.generation.stream import Generation, StopCondition, new_seed
@@ -69,6 +70,8 @@ class Preparation:
         self._judge = judge
         self._grammars = Grammars(model)
         self.prompts = PromptBuilder(model, capacity)
+        self.prefix_cache: PrefixCache | None = None
+        """KV caches saved by earlier sessions; None where they are not used."""
 
     def prepared(self, request: ReplyRequest, cancelled: Callable[[], bool]) -> Prepared:
         """The request with its prompt.
@@ -83,6 +86,8 @@ class Preparation:
         if request.grammar is not None:
             _require_a_beginning(request)
         if request.prompt is None:
+            if self.prefix_cache is not None:
+                self.prefix_cache.prepare()
             conversation = self.prompts.chat(request.messages, request.max_tokens, cancelled)
             if request.grammar is None:
                 # Without a template texts end the turns, and a grammar may well want those.
