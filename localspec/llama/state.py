@@ -10,17 +10,17 @@ from localspec.errors import DecodeError
 from localspec.llama.context import Context
 from localspec.llama.library import c_api
 
-_RECURRENT = c_api.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY
+_PARTIAL = c_api.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A recurrent state before a pass."""
+    """The part of a sequence's state that truncation cannot bring back."""
 
     length: int
     """Tokens of the sequence."""
     state: Any
-    """A ctypes array of bytes."""
+    """Writable buffer of bytes: the recurrent state, and the KV cache of sliding layers."""
 
 
 def state_size(context: Context, seq: int) -> int:
@@ -36,7 +36,7 @@ def state(context: Context, seq: int) -> memoryview:
     return memoryview(buffer).cast("B")[:written]
 
 
-def restore(context: Context, seq: int, saved: bytearray) -> None:
+def restore(context: Context, seq: int, saved: bytearray | memoryview) -> None:
     """Put a state back in place of what the sequence holds.
 
     Raises:
@@ -52,11 +52,16 @@ def restore(context: Context, seq: int, saved: bytearray) -> None:
         raise DecodeError("this saved state is damaged or belongs to another model or setting")
 
 
+def snapshot_size(context: Context, seq: int) -> int:
+    """Bytes of `snapshot`."""
+    return int(c_api.llama_state_seq_get_size_ext(context.handle, seq, _PARTIAL))
+
+
 def snapshot(context: Context, seq: int) -> Snapshot:
-    """The recurrent part of the sequence's state, to `revert` to after the next pass."""
-    size = int(c_api.llama_state_seq_get_size_ext(context.handle, seq, _RECURRENT))
+    """The part of the sequence's state that truncation cannot bring back, to `revert` to."""
+    size = snapshot_size(context, seq)
     buffer = (ctypes.c_uint8 * size)()
-    c_api.llama_state_seq_get_data_ext(context.handle, buffer, size, seq, _RECURRENT)
+    c_api.llama_state_seq_get_data_ext(context.handle, buffer, size, seq, _PARTIAL)
     return Snapshot(context.length(seq), buffer)
 
 
@@ -66,13 +71,14 @@ def revert(context: Context, seq: int, before: Snapshot) -> None:
     Raises:
         DecodeError: llama.cpp refuses it; the sequence is then empty.
     """
-    handle, buffer = context.handle, before.state
-    read = c_api.llama_state_seq_set_data_ext(handle, buffer, len(buffer), seq, _RECURRENT)
+    handle, size = context.handle, len(before.state)
+    buffer = (ctypes.c_uint8 * size).from_buffer(before.state)
+    read = c_api.llama_state_seq_set_data_ext(handle, buffer, size, seq, _PARTIAL)
     memory = c_api.llama_get_memory(handle)
     if not read or not c_api.llama_memory_seq_rm(memory, seq, before.length, -1):
         context.truncate(seq, 0)
-        raise DecodeError("this model's recurrent state cannot be taken back")
+        raise DecodeError("this model's state cannot be taken back")
     context.adopt(seq)
 
 
-__all__ = ["Snapshot", "restore", "revert", "snapshot", "state", "state_size"]
+__all__ = ["Snapshot", "restore", "revert", "snapshot", "snapshot_size", "state", "state_size"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -153,6 +153,14 @@ class ChainDrafter(Drafter):
             return None
         row: Logits = rows[0].copy()
         return row
+
+    def state(self, seq: int, tokens: Sequence[int]) -> Mapping[str, DraftState]:
+        """The draft model's KV cache."""
+        return self._cache.state(seq, tokens)
+
+    def restore(self, seq: int, tokens: Sequence[int], states: Mapping[str, DraftState]) -> None:
+        """Restore the draft model's KV cache, which would be read again otherwise."""
+        self._cache.restore(seq, tokens, states)
 
     def length(self, seq: int) -> int:
         """Tokens of the sequence in the draft model's KV cache."""
