@@ -10,7 +10,8 @@ from localspec.errors import DecodeError
 from localspec.llama.context import Context
 from localspec.llama.library import c_api
 
-_PARTIAL = c_api.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY
+_PARTIAL = int(c_api.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY)
+_ON_DEVICE = int(c_api.LLAMA_STATE_SEQ_FLAGS_ON_DEVICE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,9 @@ class Snapshot:
     length: int
     """Tokens of the sequence."""
     state: Any
-    """Writable buffer of bytes: the recurrent state, and the KV cache of sliding layers."""
+    """Writable buffer of bytes; on a device, only of what describes the state there."""
+    flags: int = _PARTIAL
+    """What it is for llama.cpp."""
 
 
 def state_size(context: Context, seq: int) -> int:
@@ -52,17 +55,33 @@ def restore(context: Context, seq: int, saved: bytearray | memoryview) -> None:
         raise DecodeError("this saved state is damaged or belongs to another model or setting")
 
 
-def snapshot_size(context: Context, seq: int) -> int:
-    """Bytes of `snapshot`."""
+def snapshot(context: Context, seq: int) -> Snapshot:
+    """The part of the sequence's state that truncation cannot bring back, to `revert` to after the
+    next pass.
+
+    It is valid until the next snapshot of the sequence: a state that a device has is copied there,
+    not to the host, and llama.cpp stores one such copy for each sequence.
+    """
+    return _partial(context, seq, _PARTIAL | _ON_DEVICE if context.on_device else _PARTIAL)
+
+
+def checkpoint_size(context: Context, seq: int) -> int:
+    """Bytes of `checkpoint`."""
     return int(c_api.llama_state_seq_get_size_ext(context.handle, seq, _PARTIAL))
 
 
-def snapshot(context: Context, seq: int) -> Snapshot:
-    """The part of the sequence's state that truncation cannot bring back, to `revert` to."""
-    size = snapshot_size(context, seq)
+def checkpoint(context: Context, seq: int) -> Snapshot:
+    """As `snapshot`, in the host's memory: valid for ever, and for every sequence that holds the
+    same tokens.
+    """
+    return _partial(context, seq, _PARTIAL)
+
+
+def _partial(context: Context, seq: int, flags: int) -> Snapshot:
+    size = int(c_api.llama_state_seq_get_size_ext(context.handle, seq, flags))
     buffer = (ctypes.c_uint8 * size)()
-    c_api.llama_state_seq_get_data_ext(context.handle, buffer, size, seq, _PARTIAL)
-    return Snapshot(context.length(seq), buffer)
+    c_api.llama_state_seq_get_data_ext(context.handle, buffer, size, seq, flags)
+    return Snapshot(context.length(seq), buffer, flags)
 
 
 def revert(context: Context, seq: int, before: Snapshot) -> None:
@@ -73,7 +92,7 @@ def revert(context: Context, seq: int, before: Snapshot) -> None:
     """
     handle, size = context.handle, len(before.state)
     buffer = (ctypes.c_uint8 * size).from_buffer(before.state)
-    read = c_api.llama_state_seq_set_data_ext(handle, buffer, size, seq, _PARTIAL)
+    read = c_api.llama_state_seq_set_data_ext(handle, buffer, size, seq, before.flags)
     memory = c_api.llama_get_memory(handle)
     if not read or not c_api.llama_memory_seq_rm(memory, seq, before.length, -1):
         context.truncate(seq, 0)
@@ -81,4 +100,4 @@ def revert(context: Context, seq: int, before: Snapshot) -> None:
     context.adopt(seq)
 
 
-__all__ = ["Snapshot", "restore", "revert", "snapshot", "snapshot_size", "state", "state_size"]
+__all__ = ["Snapshot", "checkpoint", "checkpoint_size", "restore", "revert", "snapshot", "state", "state_size"]
