@@ -39,13 +39,12 @@ from localspec.core.interrupt import Interrupt
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.sampling_params import Sampling
 from localspec.errors import ChatsError
-from localspec.generation.kv_files import KvStore
-from localspec.generation.prefix_cache import PrefixCache
 from localspec.generation.request_runner import RequestRunner
 from localspec.loading.drafting import NO_TEXTS, EarlierTexts
 from localspec.loading.loader import LoadedPair, load
 from localspec.loading.options import Options
 from localspec.policy import Policy
+from localspec.prefix_cache.files import KvStore
 from localspec.processes.activity import doing
 
 
@@ -129,7 +128,7 @@ class Runtime:
     def encode(self, messages: Sequence[Message]) -> list[int]:
         """Tokens of the prompt that `reply` would read."""
         self._runner.require_open()
-        return self._runner.prompts.transcript.encode(self.render(messages))
+        return self._runner.prompts.transcript().encode(self.render(messages))
 
     def submit(
         self,
@@ -237,13 +236,11 @@ class Runtime:
 
         They are saved by `rest`.
         """
-        pair = self.pair
-        self._runner.prefill.prefix_cache = PrefixCache(
-            store or KvStore(pair.identity), pair.target, self._runner.prompts.transcript
-        )
+        self._runner.prefix_cache.use_disk(store or KvStore(self.pair.identity))
 
     def rest(self, cancelled: Callable[[], bool] = lambda: False) -> None:
-        """Save the KV cache of the conversation, if `keep_states` was called and it is worth it.
+        """Save the KV caches of conversations to disk, where it is worth it and `keep_states` was
+        called.
 
         Call it when nothing was asked for a while. It gives up when ``cancelled`` returns true.
         """

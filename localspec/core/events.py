@@ -142,6 +142,9 @@ class Stats:
     """Estimated speed of plain decoding: from the measured seconds of a pass over one token, and
     the time per token of this reply outside passes and drafts. None where neither is known."""
     speculation: Speculation
+    saved_seconds: float = 0.0
+    """Seconds that reading the cached tokens would have taken, less those of restoring them;
+    estimated from the measured speed of reading."""
 
     @property
     def times_plain(self) -> float | None:

@@ -30,6 +30,8 @@ class ReplyRequest:
     """Texts that end the reply; they are not part of it."""
     draft: bool = True
     """False: plain decoding."""
+    owner: str = ""
+    """Whose request it is: what was read for one owner is never reused for another."""
 
     def __post_init__(self) -> None:
         schema.SEED.require(self.seed)

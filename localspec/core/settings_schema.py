@@ -140,6 +140,17 @@ KV_TYPE: SettingSpec[str | None] = SettingSpec(
     auto=True,
     metavar="TYPE",
 )
+CACHE_MEMORY: SettingSpec[int | None] = SettingSpec(
+    name="cache_memory",
+    kind=Kind.WHOLE,
+    scope=Scope.LOAD,
+    default=None,
+    help="memory for prompts read before, in MB; 0 = none; auto = up to a quarter of what is free",
+    low=0,
+    high=1 << 24,
+    auto=True,
+    in_presets=False,
+)
 REMEMBER = SettingSpec(
     name="remember",
     kind=Kind.SWITCH,
@@ -282,7 +293,7 @@ THEME: SettingSpec[str | None] = SettingSpec(
 
 SETTINGS: tuple[SettingSpec[Any], ...] = (
     *(MODEL, DRAFT, REQUIRE_DRAFT, VERIFIER, DRAFTER, DRAFT_MAX),
-    *(CTX, GPU_LAYERS, DRAFT_GPU_LAYERS, THREADS, KV_TYPE, REMEMBER, OFFLINE),
+    *(CTX, GPU_LAYERS, DRAFT_GPU_LAYERS, THREADS, KV_TYPE, CACHE_MEMORY, REMEMBER, OFFLINE),
     *(TEMPERATURE, TOP_K, TOP_P, MIN_P),
     *(REPEAT_PENALTY, PRESENCE_PENALTY, FREQUENCY_PENALTY, PENALTY_LAST_N),
     *(SEED, MAX_TOKENS, SYSTEM, THEME),

@@ -13,16 +13,16 @@ from localspec.core.interrupt import Interrupt, StopSignal
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.core.reply_request import ReplyRequest
-from localspec.core.target import Target
+from localspec.core.target import CacheableTarget
 from localspec.drafters.base import Drafter, Off
 from localspec.errors import ContextError, LocalspecError, UsageError
 from localspec.generation.inspect_token import examination
 from localspec.generation.prefill import Prefill
-from localspec.generation.prefix_cache import PrefixCache
 from localspec.generation.prompt import PromptBuilder, Tokenizer
 from localspec.generation.reply import ReplyLoop, SavesCosts, WatchesPasses
 from localspec.generation.stream import Generation, Pieces, StopCondition, new_seed
 from localspec.policy import Plain, Policy
+from localspec.prefix_cache.cache import PrefixCache
 from localspec.processes.activity import doing
 from localspec.verifiers import Verifier
 
@@ -61,8 +61,13 @@ class RunnablePair(Protocol):
         ...
 
     @property
-    def target(self) -> Target:
+    def target(self) -> CacheableTarget:
         """Scores drafts."""
+        ...
+
+    @property
+    def cache_bytes(self) -> int:
+        """Most memory for saved states of prompts that were read before."""
         ...
 
     @property
@@ -96,7 +101,8 @@ class RequestRunner:
 
     def __init__(self, pair: RunnablePair) -> None:
         self._pair = pair
-        self.prefill = Prefill(pair.target, pair.drafter, pair.stop, _SEQ)
+        self.prefix_cache = PrefixCache(pair.target, pair.drafter, pair.cache_bytes)
+        self.prefill = Prefill(pair.target, pair.drafter, pair.stop, _SEQ, self.prefix_cache)
         self._loop = ReplyLoop(pair.target, self.prefill, pair.stop, pair.control, pair.watchdog)
         self._busy = threading.Lock()
         self._running: Interrupt | None = None
@@ -147,13 +153,13 @@ class RequestRunner:
         model = pair.target_model
         if not tokens or not all(0 <= t < model.n_vocab for t in (*tokens, rival or 0)):
             raise UsageError("these are no tokens of this model")
-        prompt = self.prompts.chat(request.messages, request.max_tokens)
+        prompt = self.prompts.chat(request.messages, request.max_tokens, request.owner)
         known = [*prompt.tokens, *tokens[:-1]]
         if len(known) > pair.target.capacity:
             raise ContextError("the context has no room for that place any more")
         with self._alone(), Interrupt().stopping(pair.stop):
             return examination(
-                self.prefill.row_after(known),
+                self.prefill.row_after(known, request.owner),
                 known,
                 tokens[-1],
                 rival,
@@ -172,11 +178,10 @@ class RequestRunner:
     def rest(self, cancelled: Callable[[], bool]) -> None:
         """Save the KV cache of the conversation, if that is wanted and nothing runs."""
         self.require_open()
-        cache: PrefixCache | None = self.prefill.prefix_cache
-        if cache is None or not self._busy.acquire(blocking=False):
+        if not self._busy.acquire(blocking=False):
             return
         try:
-            cache.save(_SEQ, self.prefill.cached, *self.prompts.conversation, cancelled)
+            self.prefix_cache.rest(cancelled)
         finally:
             self._busy.release()
 
@@ -188,6 +193,7 @@ class RequestRunner:
         """
         self.require_open()
         self.prefill.cached = []
+        self.prefix_cache.clear()
         self._pair.target.truncate(_SEQ, 0)
 
     def _chat(
@@ -195,19 +201,25 @@ class RequestRunner:
     ) -> Iterator[ReplyEvent]:
         self.require_open()
         pair = self._pair
-        if self.prefill.prefix_cache is not None:
-            self.prefill.prefix_cache.prepare()
+        for said in self.prefix_cache.conversations(request.owner):
+            self.prompts.transcript(request.owner).remember(said.text, list(said.tokens))
         self._running = interrupt
-        prompt = self.prompts.chat(request.messages, request.max_tokens)
+        prompt = self.prompts.chat(request.messages, request.max_tokens, request.owner)
         if prompt.dropped:
             yield Notice(
                 f"the context of {pair.target.capacity} tokens is full: the {prompt.dropped} "
                 "oldest messages were left out"
             )
         ending = StopCondition(pair.target_model, (*request.stop, *self.prompts.stop))
-        reply = yield from self._generate(request, prompt.tokens, ending, interrupt, policy)
+        stable = None
+        if not pair.target.cuts_anywhere:
+            stable = self.prompts.stable(request.messages, prompt, request.owner)
+        reply = yield from self._generate(
+            request, prompt.tokens, ending, interrupt, policy, stable=stable
+        )
         if not ending.stream.stopped:  # else the tokens say more than the text
-            self.prompts.remember(prompt, reply)
+            said = self.prompts.remember(prompt, reply, request.owner)
+            self.prefix_cache.describe(_SEQ, said)
         yield Finished(reply)
 
     def _complete(
@@ -225,6 +237,8 @@ class RequestRunner:
         ending: StopCondition,
         interrupt: Interrupt,
         policy: Policy | None,
+        *,
+        stable: int | None = None,
     ) -> Generator[ReplyEvent, None, Reply]:
         self.require_open()
         pair = self._pair
@@ -240,6 +254,8 @@ class RequestRunner:
             noise=Noise(new_seed() if request.seed is None else request.seed),
             limit=min(request.max_tokens or room, room),
             ending=ending,
+            owner=request.owner,
+            stable=stable,
             verifier=pair.verifier,
         )
         with self._alone():
@@ -250,6 +266,7 @@ class RequestRunner:
                 # Also where the caller stops reading events in the middle of a reply.
                 if not self._closed:
                     self.prefill.sync(generation.tokens)
+                    self.prefix_cache.finished(_SEQ, self.prefill.cached)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

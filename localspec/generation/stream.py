@@ -67,13 +67,18 @@ class Generation:
         ending: StopCondition,
         verifier: Verifier = MATCH,
         policy: Policy | None = None,
+        owner: str = "",
+        stable: int | None = None,
     ) -> None:
+        """``owner`` and ``stable`` are for `PrefixCache.restore` and `PrefixCache.positions`."""
+        self.owner = owner
+        self.stable = stable
         self._n_prompt = len(prompt)
         self._ending = ending
         self._request = Request(
             seq, list(prompt), processor, noise, limit, ending, verifier, policy
         )
-        self._cached = 0
+        self._cached, self._saved_seconds = 0, 0.0
         self._began = self._decoding = time.perf_counter()
         self.last_verify = (0, 0.0)
         """Width and seconds of the last target pass."""
@@ -93,10 +98,15 @@ class Generation:
         """Why it ended; None while it runs."""
         return self._request.finish
 
-    def start_reading(self, cached: int) -> None:
-        """Prefill begins; ``cached`` tokens of the prompt are in the KV cache already."""
-        self._cached = cached
+    def start_restoring(self) -> None:
+        """The prompt is looked for in the prefix cache."""
         self._began = time.perf_counter()
+
+    def start_reading(self, cached: int, saved_seconds: float = 0.0) -> None:
+        """Prefill begins; ``cached`` tokens of the prompt are in the KV cache already, which spared
+        so many seconds.
+        """
+        self._cached, self._saved_seconds = cached, saved_seconds
 
     def start_decoding(self) -> None:
         """Prefill is over."""
@@ -167,6 +177,7 @@ class Generation:
                 verify_seconds=tally.verify_seconds,
                 plain_tokens_per_second=1 / plain_seconds if plain_seconds else None,
                 speculation=policy.speculation,
+                saved_seconds=self._saved_seconds,
             ),
             seed=self._request.noise.seed,
         )

@@ -80,8 +80,9 @@ class LlamaDraftModel:
         saved.restore(context, seq, state)
         try:
             context.truncate(seq, length)
-            if context.length(seq) != length:
-                raise DecodeError("a draft model's state of another length than its tokens")
         except DecodeError:
             context.truncate(seq, 0)
             raise
+        if context.length(seq) != length:
+            context.truncate(seq, 0)
+            raise DecodeError("a draft model's state of another length than its tokens")

@@ -100,4 +100,13 @@ def revert(context: Context, seq: int, before: Snapshot) -> None:
     context.adopt(seq)
 
 
-__all__ = ["Snapshot", "checkpoint", "checkpoint_size", "restore", "revert", "snapshot", "state", "state_size"]
+__all__ = [
+    "Snapshot",
+    "checkpoint",
+    "checkpoint_size",
+    "restore",
+    "revert",
+    "snapshot",
+    "state",
+    "state_size",
+]

@@ -14,7 +14,6 @@ import numpy as np
 
 from localspec.core.target import CacheableTarget
 from localspec.drafters.base import Drafter
-from localspec.drafters.model.interface import common_prefix
 from localspec.errors import AuditError, DecodeError
 from localspec.prefix_cache.disk import DAMAGED, DiskStates
 from localspec.prefix_cache.files import DamagedError, KvStore
@@ -41,6 +40,7 @@ from localspec.prefix_cache.states import (
     TokenIds,
     cut_of_sequence,
     cut_of_state,
+    shared,
     token_ids,
 )
 
@@ -106,8 +106,8 @@ class PrefixCache:
         """Make the sequence hold the longest beginning of the prompt that is worth it, without the
         last token of the prompt.
 
-        ``cached`` are its tokens until now. Afterwards it holds exactly the ``length`` tokens of the
-        result: none after a restore that failed, and a notice says so.
+        ``cached`` are its tokens until now. Afterwards it holds exactly the ``length`` tokens of
+        the result: none after a restore that failed, and a notice says so.
         """
         started = time.perf_counter()
         ids, live = token_ids(prompt), self._live.get(seq, Live())
@@ -143,7 +143,7 @@ class PrefixCache:
             *(state.tokens for state in self._memory.of(live.owner)),
             *(saved.tokens for saved in (self._disk.of(live.owner) if self._disk else ())),
         ]
-        leaves = max((common_prefix(tokens, ids) for tokens in known), default=0)
+        leaves = max((shared(tokens, ids) for tokens in known), default=0)
         ends = most if stable is None else min(stable, most)
         return sorted(at for at in {ends, min(leaves, most)} if at > len(live.tokens))
 
@@ -210,9 +210,9 @@ class PrefixCache:
                     self._write(self._state(seq, live), cancelled)
         for state in self._memory.all():
             moving = self._rates.disk.seconds(state.n_bytes)
-            if self._spares(len(state.tokens), moving) and not cancelled():
-                if self._disk.wants(state.owner, state.tokens):
-                    self._write(state, cancelled)
+            worth = self._spares(len(state.tokens), moving)
+            if worth and not cancelled() and self._disk.wants(state.owner, state.tokens):
+                self._write(state, cancelled)
 
     # -- sources -------------------------------------------------------------------------------
 

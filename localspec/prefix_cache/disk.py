@@ -24,6 +24,7 @@ class DiskStates:
         self._refused: set[tuple[str, bytes]] = set()
         """Owner and tokens of states that could not be written, which is not tried again."""
         self._told: set[Path] = set()
+        self._said: set[str] = set()
         self.notices: list[str] = []
         """New ones for the user."""
 
@@ -55,8 +56,10 @@ class DiskStates:
         """Whether a state of these tokens is neither there nor was refused."""
         if not len(tokens) or (owner, tokens.tobytes()) in self._refused:
             return False
-        return not any(len(s.tokens) == len(tokens) and bool((s.tokens == tokens).all())
-                       for s in self.of(owner))
+        return not any(
+            len(s.tokens) == len(tokens) and bool((s.tokens == tokens).all())
+            for s in self.of(owner)
+        )
 
     def write(self, state: State, seconds: float, cancelled: Callable[[], bool]) -> None:
         """Write a state that spares so many seconds, in place of those that it covers."""
@@ -65,9 +68,10 @@ class DiskStates:
             done = self._store.put(state, seconds, replaces=replaced, cancelled=cancelled)
         except (OSError, LocalspecError) as error:
             why = error.strerror if isinstance(error, OSError) else error
-            self.notices.append(
-                f"this chat's state cannot be kept on disk ({why}); resuming it will take longer"
-            )
+            line = f"this chat's state cannot be kept on disk ({why}); resuming it will take longer"
+            if line not in self._said:
+                self._said.add(line)
+                self.notices.append(line)
             done = False
         if not done and not cancelled():
             self._refused.add((state.owner, state.tokens.tobytes()))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,6 +17,7 @@ from localspec.prefix_cache.states import (
     Conversation,
     State,
     TokenIds,
+    shared,
     token_ids,
 )
 
@@ -53,6 +56,11 @@ class Saved:
     conversation: Conversation
     n_bytes: int
     """Size of all states."""
+
+    @property
+    def parts(self) -> list[int]:
+        """Sizes of the checkpoints and of the drafters' states, which follow the state."""
+        return [*(size for _, size in self.checkpoints), *(size for *_, size in self.drafts)]
 
 
 def start_of(state: State, seconds: float) -> bytes:
@@ -98,20 +106,19 @@ def _header(state: State) -> bytes:
     ).encode("utf-8", "surrogatepass")
 
 
-def read_header(path: Path, owner: str) -> Saved:
+def read_header(file: BinaryIO, path: Path, owner: str) -> Saved:
     """What a file holds, without the bytes of its parts.
 
     Raises:
         DamagedError: it is not what was written, as far as that can be seen, or another owner's.
         OtherFormatError, OSError
     """
-    with path.open("rb") as file:
-        n_header, n_bytes, _ = read_start(file)
-        if n_header > _LARGEST_HEADER or _START + n_header + n_bytes + DIGEST != path.stat().st_size:
-            raise DamagedError
-        raw = file.read(n_header)
+    n_header, n_bytes, _ = read_start(file)
+    size = os.fstat(file.fileno()).st_size
+    if n_header > _LARGEST_HEADER or _START + n_header + n_bytes + DIGEST != size:
+        raise DamagedError
     try:
-        data = json.loads(raw.decode("utf-8", "surrogatepass"))
+        data = json.loads(file.read(n_header).decode("utf-8", "surrogatepass"))
         saved = Saved(
             path=path,
             owner=str(data["owner"]),
@@ -124,15 +131,35 @@ def read_header(path: Path, owner: str) -> Saved:
         )
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         raise DamagedError from None
-    parts = [size for *_, size in (*saved.checkpoints, *saved.drafts)]
-    if saved.owner != owner or min(parts, default=0) < 0 or sum(parts) > n_bytes:
+    if saved.owner != owner or min(saved.parts, default=0) < 0 or sum(saved.parts) > n_bytes:
         raise DamagedError
     return saved
 
 
+def read_whole(file: BinaryIO, listed: Saved) -> tuple[Saved, memoryview]:
+    """The header, which may have changed since it was listed, and the bytes of all parts.
+
+    Raises:
+        DamagedError: it is not what was written, or the state of other tokens.
+        OtherFormatError, OSError
+    """
+    saved = read_header(file, listed.path, listed.owner)
+    if shared(saved.tokens, listed.tokens) != max(len(saved.tokens), len(listed.tokens)):
+        raise DamagedError
+    head = file.tell()
+    file.seek(0)
+    digest = hashlib.blake2b(file.read(head), digest_size=DIGEST)
+    data = memoryview(bytearray(saved.n_bytes))
+    whole = file.readinto(data) == saved.n_bytes  # type: ignore[attr-defined] # a buffered file
+    digest.update(data)
+    if not whole or file.read() != digest.digest():
+        raise DamagedError
+    return saved, data
+
+
 def divided(saved: Saved, data: memoryview) -> State:
     """The parts of a file: the state, the checkpoints, the drafters' states."""
-    parts = [size for *_, size in (*saved.checkpoints, *saved.drafts)]
+    parts = saved.parts
     at = saved.n_bytes - sum(parts)
     state, rest = data[:at], []
     for size in parts:
@@ -165,5 +192,6 @@ __all__ = [
     "divided",
     "read_header",
     "read_start",
+    "read_whole",
     "start_of",
 ]

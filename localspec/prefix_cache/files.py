@@ -27,6 +27,7 @@ from localspec.prefix_cache.file_format import (
     divided,
     read_header,
     read_start,
+    read_whole,
     start_of,
 )
 from localspec.prefix_cache.states import State
@@ -58,7 +59,7 @@ class KvStore:
             try:
                 facts = path.stat()
                 key = (path, facts.st_ino, facts.st_size)
-                known[key] = self._read.get(key) or read_header(path, owner)
+                known[key] = self._read.get(key) or self._header(path, owner)
                 found.append(known[key])
             except DamagedError:
                 damaged.append(path)
@@ -71,6 +72,10 @@ class KvStore:
         self._read = {k: v for k, v in self._read.items() if k[0].parent != mine} | known
         return found, damaged
 
+    def _header(self, path: Path, owner: str) -> Saved:
+        with path.open("rb") as file:
+            return read_header(file, path, owner)
+
     def version(self, owner: str = "") -> int:
         """Changes whenever a file of the owner was added or removed, by this process or others."""
         try:
@@ -82,22 +87,18 @@ class KvStore:
         """A state with its bytes.
 
         Raises:
-            DamagedError: it is not what was written; the file is removed.
+            DamagedError: it is not what was listed; the file is removed.
             OSError: it cannot be read.
         """
-        with saved.path.open("rb") as file:
-            digest = hashlib.blake2b(digest_size=DIGEST)
-            head = file.read(max(0, _size(saved.path) - saved.n_bytes - DIGEST))
-            digest.update(head)
-            data = memoryview(bytearray(saved.n_bytes))
-            whole = file.readinto(data) == saved.n_bytes
-            digest.update(data)
-            if not whole or file.read() != digest.digest():
-                remove(saved.path)
-                raise DamagedError
+        try:
+            with saved.path.open("rb") as file:
+                now, data = read_whole(file, saved)
+        except (DamagedError, OtherFormatError):
+            remove(saved.path)
+            raise DamagedError from None
         with contextlib.suppress(OSError):
             os.utime(saved.path)
-        return divided(saved, data)
+        return divided(now, data)
 
     def put(
         self,

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import psutil
 
-from localspec.drafters.model.interface import common_prefix
-from localspec.prefix_cache.states import State, TokenIds, covers
+from localspec.prefix_cache.states import State, TokenIds, covers, shared
 
+MB = 10**6
+"""Bytes of the unit of the setting."""
 _SHARE = 4
 """By default at most a quarter of the memory that is free when a model has been loaded."""
 _MOST = 8 << 30
@@ -73,7 +74,7 @@ class MemoryStates:
 
     def has(self, owner: str, tokens: TokenIds) -> bool:
         """Whether a state of the owner begins with all these tokens."""
-        return any(common_prefix(s.tokens, tokens) == len(tokens) for s in self.of(owner))
+        return any(shared(s.tokens, tokens) == len(tokens) for s in self.of(owner))
 
     def all(self) -> list[State]:
         """The states of all owners."""
@@ -129,4 +130,4 @@ class MemoryStates:
         )
 
 
-__all__ = ["MemoryStates", "default_limit", "has_room"]
+__all__ = ["MB", "MemoryStates", "default_limit", "has_room"]

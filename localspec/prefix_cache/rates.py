@@ -39,16 +39,20 @@ class Rate:
         return units / rate if rate > 0 else 0.0
 
 
+class Moving(Rate):
+    """Bytes per second of moving states."""
+
+
 class Rates:
     """What the prefix cache measures to tell what is worth keeping and restoring."""
 
     def __init__(self) -> None:
         self.reading = Rate()
         """Tokens of prompts."""
-        self.memory = Rate(MEMORY_BYTES_PER_SECOND)
+        self.memory = Moving(MEMORY_BYTES_PER_SECOND)
         """Bytes between the KV cache and memory."""
-        self.disk = Rate(DISK_BYTES_PER_SECOND)
+        self.disk = Moving(DISK_BYTES_PER_SECOND)
         """Bytes from disk into the KV cache."""
 
 
-__all__ = ["DISK_BYTES_PER_SECOND", "MEMORY_BYTES_PER_SECOND", "Rate", "Rates"]
+__all__ = ["DISK_BYTES_PER_SECOND", "MEMORY_BYTES_PER_SECOND", "Moving", "Rate", "Rates"]

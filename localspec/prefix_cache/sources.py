@@ -13,6 +13,7 @@ from localspec.errors import DecodeError
 from localspec.prefix_cache.disk import DiskStates
 from localspec.prefix_cache.files import Saved
 from localspec.prefix_cache.states import (
+    NOTHING_SAID,
     Checkpoint,
     Conversation,
     Cut,
@@ -32,7 +33,7 @@ class Live:
     tokens: TokenIds = field(default_factory=lambda: token_ids(()))
     """Those that are known; a running request appends more."""
     checkpoints: tuple[Checkpoint, ...] = ()
-    conversation: Conversation = Conversation()
+    conversation: Conversation = NOTHING_SAID
     running: bool = False
     """Whether a request is using it."""
     turn: int = 0
@@ -181,8 +182,10 @@ class FromDisk:
         """
         state, cut = self.disk.load(self.saved), self.cut
         if cut.checkpoint is not None:
-            found = next(c for c in state.checkpoints if c.length == cut.length)
-            cut = Cut(cut.length, found)
+            found = [c for c in state.checkpoints if c.length == cut.length]
+            if not found:
+                raise FileNotFoundError(self.saved.path)  # replaced since it was listed
+            cut = Cut(cut.length, found[0])
         return Opened(cut, state, state.checkpoints)
 
 

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from localspec.core.target import SavesState
 from localspec.drafters.base import DraftState
-from localspec.drafters.model.interface import common_prefix
 
 TokenIds = NDArray[np.int32]
 """(n,) token ids, read-only."""
@@ -24,6 +23,13 @@ def token_ids(tokens: Sequence[int] | TokenIds) -> TokenIds:
     ids: TokenIds = np.array(tokens, np.int32)
     ids.flags.writeable = False
     return ids
+
+
+def shared(a: TokenIds, b: TokenIds) -> int:
+    """The number of leading tokens that are equal."""
+    n = min(len(a), len(b))
+    differ = np.flatnonzero(a[:n] != b[:n])
+    return int(differ[0]) if len(differ) else n
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,7 +49,7 @@ class Checkpoint:
 
     def is_within(self, tokens: TokenIds) -> bool:
         """Whether these tokens begin with its own."""
-        return common_prefix(self.tokens, tokens) == self.length
+        return shared(self.tokens, tokens) == self.length
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +58,9 @@ class Conversation:
 
     text: str = ""
     tokens: tuple[int, ...] = ()
+
+
+NOTHING_SAID = Conversation()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,7 +78,7 @@ class State:
     """Caches of drafters, by the identity of the drafter."""
     rate: float = 0.0
     """Tokens per second at which prompts were read when it was saved; 0: unknown."""
-    conversation: Conversation = Conversation()
+    conversation: Conversation = NOTHING_SAID
 
     @property
     def n_bytes(self) -> int:
@@ -97,12 +106,11 @@ def cut_of_state(
     checkpoints: Sequence[Checkpoint],
     prompt: TokenIds,
 ) -> Cut:
-    """How much of the prompt a saved state of these tokens serves, all but the last token at most.
-    """
-    shared = min(common_prefix(tokens, prompt), len(prompt) - 1)
-    if target.can_cut(len(tokens), shared):
-        return Cut(shared)
-    return _checkpointed(checkpoints, shared, prompt)
+    """How much of the prompt a saved state of these tokens serves, without its last token."""
+    length = min(shared(tokens, prompt), len(prompt) - 1)
+    if target.can_cut(len(tokens), length):
+        return Cut(length)
+    return _checkpointed(checkpoints, prompt[:length])
 
 
 def cut_of_sequence(
@@ -113,15 +121,15 @@ def cut_of_sequence(
     prompt: TokenIds,
 ) -> Cut:
     """As `cut_of_state`, for tokens in the target's KV cache."""
-    shared = min(common_prefix(tokens, prompt), len(prompt) - 1)
-    if target.can_truncate(seq, shared):
-        return Cut(shared)
-    return _checkpointed(checkpoints, shared, prompt)
+    length = min(shared(tokens, prompt), len(prompt) - 1)
+    if target.can_truncate(seq, length):
+        return Cut(length)
+    return _checkpointed(checkpoints, prompt[:length])
 
 
-def _checkpointed(checkpoints: Sequence[Checkpoint], shared: int, prompt: TokenIds) -> Cut:
-    """The longest checkpoint within the ``shared`` tokens."""
-    within = [c for c in checkpoints if c.is_within(prompt[:shared])]
+def _checkpointed(checkpoints: Sequence[Checkpoint], tokens: TokenIds) -> Cut:
+    """The longest checkpoint within the tokens."""
+    within = [c for c in checkpoints if c.is_within(tokens)]
     best = max(within, key=lambda c: c.length, default=None)
     return NO_CUT if best is None else Cut(best.length, best)
 
@@ -133,7 +141,7 @@ Lengths = tuple[TokenIds, Sequence[int]]
 def covers(longer: Lengths, state: Lengths, *, cuts_anywhere: bool) -> bool:
     """Whether one state serves every prompt that the other serves; see `SavesState`."""
     (tokens, checkpoints), (others, other_checkpoints) = longer, state
-    if common_prefix(tokens, others) < len(others):
+    if shared(tokens, others) < len(others):
         return False
     return cuts_anywhere or {len(others), *other_checkpoints} <= {len(tokens), *checkpoints}
 
@@ -161,6 +169,7 @@ NONE = Nothing()
 
 __all__ = [
     "NONE",
+    "NOTHING_SAID",
     "NO_CUT",
     "Checkpoint",
     "Conversation",
@@ -173,5 +182,6 @@ __all__ = [
     "covers",
     "cut_of_sequence",
     "cut_of_state",
+    "shared",
     "token_ids",
 ]

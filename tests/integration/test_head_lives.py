@@ -4,7 +4,6 @@ is what plain decoding says, whatever the caches of target and head went through
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +17,7 @@ from heads.widen import widen
 from localspec import Finished, Message, Options, Reply, ReplyRequest, Runtime, Sampling
 from localspec.core.events import Round, Token
 from localspec.demo import FOLDER
-from localspec.generation import prefix_cache
+from localspec.prefix_cache import cache, rates
 
 ENDLESS = tuple((token, -100.0) for token in range(3))
 WARM = Sampling(temperature=1.0, logit_bias=ENDLESS)
@@ -69,8 +68,8 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, Path
 
 @pytest.fixture(autouse=True)
 def _states_are_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prefix_cache, "WORTH_SECONDS", 0.0)
-    monkeypatch.setattr(prefix_cache, "BYTES_PER_SECOND", math.inf)
+    monkeypatch.setattr(cache, "WORTH_SECONDS", 0.0)
+    monkeypatch.setattr(rates.Moving, "seconds", lambda *_: 0.0)
 
 
 @dataclass

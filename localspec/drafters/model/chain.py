@@ -11,7 +11,7 @@ import numpy as np
 
 from localspec.core.plan import Evidence
 from localspec.core.values import Distribution, Draft, Logits, Proposal, chain_parents, no_draft
-from localspec.drafters.base import Ask, Committed, Drafter, compare
+from localspec.drafters.base import Ask, Committed, Drafter, DraftState, compare
 from localspec.drafters.model.cache import DraftCache
 from localspec.drafters.model.interface import CANNOT, DraftModel
 from localspec.drafters.model.proposal import TokenChooser, confidence
