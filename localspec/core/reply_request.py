@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from localspec.core import settings_schema as schema
 from localspec.core.events import Message
+from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.sampling_params import Sampling
 from localspec.errors import UsageError
 
@@ -32,6 +33,8 @@ class ReplyRequest:
     """False: plain decoding."""
     owner: str = ""
     """Whose request it is: what was read for one owner is never reused for another."""
+    grammar: GrammarSpec | None = None
+    """What the reply must be; None: any text."""
 
     def __post_init__(self) -> None:
         schema.SEED.require(self.seed)

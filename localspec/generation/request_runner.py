@@ -16,6 +16,7 @@ from localspec.core.reply_request import ReplyRequest
 from localspec.core.target import CacheableTarget
 from localspec.drafters.base import Drafter, Off
 from localspec.errors import ContextError, LocalspecError, UsageError
+from localspec.generation.grammars import GrammarModel, Grammars, incomplete
 from localspec.generation.inspect_token import examination
 from localspec.generation.prefill import Prefill
 from localspec.generation.prompt import PromptBuilder, Tokenizer
@@ -29,7 +30,7 @@ from localspec.verifiers import Verifier
 _SEQ = 0
 
 
-class RunnableModel(Tokenizer, Pieces, Protocol):
+class RunnableModel(Tokenizer, Pieces, GrammarModel, Protocol):
     """A target model, as far as requests need it."""
 
     @property
@@ -107,6 +108,7 @@ class RequestRunner:
         self._busy = threading.Lock()
         self._running: Interrupt | None = None
         self._closed = False
+        self._grammars = Grammars(pair.target_model)
         # Last: a template in a process of its own asks at once whether the request was stopped.
         self.prompts = PromptBuilder(pair.target_model, pair.target.capacity, self._stopped)
 
@@ -210,12 +212,14 @@ class RequestRunner:
                 f"the context of {pair.target.capacity} tokens is full: the {prompt.dropped} "
                 "oldest messages were left out"
             )
-        ending = StopCondition(pair.target_model, (*request.stop, *self.prompts.stop))
+        # Without a template texts end the turns, and a grammar may well want those.
+        own_stop = self.prompts.stop if request.grammar is None else ()
+        ending = StopCondition(pair.target_model, (*request.stop, *own_stop))
         stable = None
         if not pair.target.cuts_anywhere:
             stable = self.prompts.stable(request.messages, prompt, request.owner)
         reply = yield from self._generate(
-            request, prompt.tokens, ending, interrupt, policy, stable=stable
+            request, prompt.tokens, ending, interrupt, policy, prompt.text, stable
         )
         if not ending.stream.stopped:  # else the tokens say more than the text
             said = self.prompts.remember(prompt, reply, request.owner)
@@ -237,7 +241,7 @@ class RequestRunner:
         ending: StopCondition,
         interrupt: Interrupt,
         policy: Policy | None,
-        *,
+        text: str | None = None,
         stable: int | None = None,
     ) -> Generator[ReplyEvent, None, Reply]:
         self.require_open()
@@ -245,23 +249,29 @@ class RequestRunner:
         room = pair.target.capacity - len(prompt) + 1
         drafter: Drafter = pair.drafter
         policy = policy or pair.control.policy
+        if request.grammar is not None:
+            yield from self._grammars.prepare()
+        constraint = self._grammars.constraint(request.grammar, prompt, text)
         if not request.draft:
             drafter, policy = Off(), Plain("switched off for this reply")
         generation = Generation(
             seq=_SEQ,
             prompt=prompt,
-            processor=LogitsProcessor(request.sampling, pair.target_model.n_vocab),
+            processor=LogitsProcessor(request.sampling, pair.target_model.n_vocab, constraint),
             noise=Noise(new_seed() if request.seed is None else request.seed),
             limit=min(request.max_tokens or room, room),
             ending=ending,
             owner=request.owner,
             stable=stable,
             verifier=pair.verifier,
+            guided=not isinstance(drafter, Off),
         )
         with self._alone():
             doing(f"answering with {pair.target_model.path}")
             try:
-                return (yield from self._loop.reply(generation, drafter, policy, interrupt))
+                reply = yield from self._loop.reply(generation, drafter, policy, interrupt)
+                yield from incomplete(constraint, reply.finish_reason)
+                return reply
             finally:
                 # Also where the caller stops reading events in the middle of a reply.
                 if not self._closed:

@@ -69,6 +69,7 @@ class Generation:
         policy: Policy | None = None,
         owner: str = "",
         stable: int | None = None,
+        guided: bool = True,
     ) -> None:
         """``owner`` and ``stable`` are for `PrefixCache.restore` and `PrefixCache.positions`."""
         self.owner = owner
@@ -76,7 +77,7 @@ class Generation:
         self._n_prompt = len(prompt)
         self._ending = ending
         self._request = Request(
-            seq, list(prompt), processor, noise, limit, ending, verifier, policy
+            seq, list(prompt), processor, noise, limit, ending, verifier, policy, guided
         )
         self._cached, self._saved_seconds = 0, 0.0
         self._began = self._decoding = time.perf_counter()

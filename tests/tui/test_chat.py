@@ -20,11 +20,11 @@ from localspec.errors import (
     UsageError,
 )
 from localspec.loading.options import Options
+from localspec.race.speeds import TimedRun
 from tui.session.commands import SPECS, told_here
 from tui.session.conversation import ChatTurn, Conversation
 from tui.session.ports import Phase
 from tui.session.reply_record import details, restore
-from tui.session.speeds import TimedRun
 from tui.terminal.theme import wanted
 from tui.widgets import chat_log
 from tui.widgets.message import QuestionView, ReplyView

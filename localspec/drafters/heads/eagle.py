@@ -146,7 +146,7 @@ class HeadModel:
         if first < cached.sure <= end:  # states that were guessed can be replaced by the target's
             self._forget(seq, cached, cached.sure)
         begin = max(1, cached.read)
-        if begin <= first < end and begin - 1 not in cached.own:  # earlier states are gone
+        if begin <= first < end:  # the states before are gone
             self._forget(seq, cached, 0)
             begin = first + 1
         known = max(begin, min(len(tokens), end + 1))
@@ -200,6 +200,8 @@ class HeadModel:
 
 class HeadDrafter(ChainDrafter):
     """Chains from a head (Li et al. 2025, "EAGLE-3"; DeepSeek-AI 2024, section 2.2)."""
+
+    reads_forced = False
 
     def follow(self, seq: int, tokens: Sequence[int], upto: int) -> None:
         """Read along while the states of the prompt are stored."""
