@@ -109,7 +109,13 @@ class Life:
         assert isinstance(right, Finished)
         found, expected = event.reply.tokens, right.reply.tokens
         stopped = event.reply.finish_reason == "interrupt"
-        assert found == (expected[: len(found)] if stopped else expected)
+        expected = expected[: len(found)] if stopped else expected
+        if found != expected:  # nearly equal logits, whose last bits depend on who read what when
+            at = next(i for i, (a, b) in enumerate(zip(found, expected, strict=False)) if a != b)
+            request = ReplyRequest(tuple(messages), sampling=sampling, seed=seed)
+            place = self.plain.examine(request, expected[: at + 1], found[at])
+            assert place.gap is not None
+            assert place.gap < 1e-3
         return event.reply
 
 
