@@ -29,6 +29,7 @@ class TableTarget:
         table: Table,
         capacity: int = 1 << 20,
         leaves: int = 256,
+        sequences: int = 8,
         *,
         cuts_anywhere: bool = True,
     ) -> None:
@@ -36,6 +37,7 @@ class TableTarget:
         self.cuts_anywhere = cuts_anywhere
         self.table = table
         self.capacity = capacity
+        self.sequences = sequences
         self.leaves = leaves
         self.cache: dict[int, list[int]] = {}
         self._last: dict[int, Work] = {}

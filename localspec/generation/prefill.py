@@ -4,121 +4,163 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
 
 from localspec.core.events import Notice, Reading, ReplyEvent
-from localspec.core.interrupt import StopSignal
 from localspec.core.target import Target, Work
 from localspec.core.values import Logits, no_draft
 from localspec.drafters.base import Committed, Drafter
-from localspec.errors import AuditError, Interrupted, LocalspecError
+from localspec.errors import AuditError, LocalspecError
 from localspec.generation.stream import Generation
 from localspec.policy import Policy
 from localspec.prefix_cache.cache import PrefixCache
 from localspec.prefix_cache.states import Nothing, Restored
 
 PART = 256
-"""Prompt tokens between two Reading events."""
+"""Most prompt tokens between two Reading events."""
+LEAST_PART = 16
+"""Fewest, unless fewer are left: a pass over less costs nearly as much."""
+FIRST_PART = 32
+"""Tokens of a part that others wait for, before the speed of reading is known."""
+_WEIGHT = 0.3
+"""Of the newest part in the speed of reading."""
 
 
 class Prefill:
-    """Reads prompts into one sequence of the target's KV cache, as far as they are missing."""
+    """Reads prompts into the sequences of the target's KV cache, as far as they are missing."""
 
-    def __init__(
-        self,
-        target: Target,
-        drafter: Drafter,
-        stop: StopSignal,
-        seq: int,
-        prefix_cache: PrefixCache,
-    ) -> None:
+    def __init__(self, target: Target, drafter: Drafter, prefix_cache: PrefixCache) -> None:
         self._target = target
         self._drafter = drafter
-        self._stop = stop
-        self._seq = seq
         self._prefix_cache = prefix_cache
-        self.cached: list[int] = []
-        """Tokens in the target's KV cache."""
+        self.cached: dict[int, list[int]] = {}
+        """Tokens in the target's KV cache, by sequence."""
+        self._checkpoints: dict[int, list[int]] = {}
+        """Positions of the prompts that are read, see `PrefixCache.positions`."""
+        self._rate = 0.0
+        """Tokens read per second; 0 where none were."""
+
+    def begin(self, generation: Generation) -> list[ReplyEvent]:
+        """Restore the beginning of a prompt that was read before, and forget what else the
+        sequence holds.
+
+        Raises:
+            AuditError: the KV cache is not what it is taken for.
+        """
+        seq, prompt = generation.seq, generation.tokens
+        generation.start_restoring()
+        restored = self._restore(seq, prompt, generation.owner)
+        reused = restored.length
+        events: list[ReplyEvent] = [*map(Notice, self._prefix_cache.take_notices())]
+        generation.start_reading(reused, restored.saved_seconds)
+        self._checkpoints[seq] = self._prefix_cache.positions(seq, prompt, generation.stable)
+        if reused < len(prompt) - 1:
+            events.append(Reading(reused, len(prompt), reused))
+        return events
+
+    def unread(self, generation: Generation) -> int:
+        """Tokens of the prompt that are still to be read: all but the last one are."""
+        return len(generation.tokens) - 1 - len(self.cached[generation.seq])
+
+    def part(self, seconds: float) -> int:
+        """Tokens that are read in about so many seconds."""
+        if not self._rate:
+            return FIRST_PART
+        return max(LEAST_PART, min(PART, int(seconds * self._rate)))
 
     def read(
-        self, generation: Generation, drafter: Drafter, policy: Policy
-    ) -> Iterator[ReplyEvent]:
-        """Read the missing part of the prompt, all but its last token.
+        self, generation: Generation, drafter: Drafter, policy: Policy, most: int = PART
+    ) -> list[ReplyEvent]:
+        """Read the next ``most`` tokens of the prompt; once none is left, decoding may begin.
 
         Raises:
             Interrupted, DecodeError: the parts read before stay cached.
         """
-        target, seq, prompt = self._target, self._seq, generation.tokens
-        prefix_cache = self._prefix_cache
-        generation.start_restoring()
-        self._audit()
-        restored = self._restore(prompt, generation.owner)
-        yield from map(Notice, prefix_cache.take_notices())
-        reused = restored.length
-        generation.start_reading(reused, restored.saved_seconds)
-        positions = prefix_cache.positions(seq, prompt, generation.stable)
-        ends = sorted({*positions, *range(reused + PART, len(prompt) - 1, PART), len(prompt) - 1})
-        for at, end in pairwise([reused, *(end for end in ends if end > reused)]):
-            yield Reading(at, len(prompt), reused)
-            if self._stop.is_set():  # the runtime may have been closed and the model freed
-                raise Interrupted("the reply was stopped")
+        target, seq, prompt = self._target, generation.seq, generation.tokens
+        at = len(self.cached[seq])
+        checkpoints = [end for end in self._checkpoints[seq] if end > at]
+        end = min(at + most, len(prompt) - 1, *checkpoints)
+        drafts = policy.expects_drafts(generation.state)
+        if at < end:
             start = time.perf_counter()
             target.read(seq, prompt[at:end])
-            self.sync(prompt)
-            prefix_cache.has_read(seq, prompt[at:end], time.perf_counter() - start)
-            drafter.follow(seq, prompt, len(self.cached))
-            if end in positions:
-                prefix_cache.checkpoint(seq)
-        if policy.expects_drafts(generation.state):
+            seconds = time.perf_counter() - start
+            self.sync(generation)
+            drafter.follow(seq, prompt, end)
+            if drafts and end < len(prompt) - 1:
+                drafter.catch_up(seq, prompt, end)
+            self._learn(end - at, seconds)
+            self._prefix_cache.has_read(seq, prompt[at:end], seconds)
+            if end in checkpoints:
+                self._prefix_cache.checkpoint(seq)
+        if end < len(prompt) - 1:
+            return [Reading(end, len(prompt), generation.reused)]
+        if drafts:
             drafter.commit([Committed(seq, prompt, prompt)])  # nothing was drafted: no evidence
-        yield Reading(len(prompt), len(prompt), reused)
         generation.start_decoding()
+        return [Reading(len(prompt), len(prompt), generation.reused)]
 
-    def row_after(self, tokens: list[int], owner: str) -> Logits:
-        """(V,) the target's logits after ``tokens``, all of which are then cached."""
-        target, seq = self._target, self._seq
-        self._audit()
-        reused = self._restore(tokens, owner).length
+    def _learn(self, tokens: int, seconds: float) -> None:
+        rate = tokens / max(seconds, 1e-9)
+        self._rate += (rate - self._rate) * (_WEIGHT if self._rate else 1.0)
+
+    def row_after(self, tokens: list[int], free: Sequence[int], owner: str) -> tuple[int, Logits]:
+        """A free sequence that then caches ``tokens``, and (V,) the target's logits after them."""
+        target, seq = self._target, self._prefix_cache.choose(tokens, owner, free)
+        reused = self._restore(seq, tokens, owner).length
         if reused < len(tokens) - 1:
             target.read(seq, tokens[reused:-1])
         (scores,) = target.score([Work(seq, tokens[-1], no_draft("examine"))])
         row: Logits = scores.logits[0].copy()
         target.keep(seq, ())
-        self.cached = list(tokens)
+        self.cached[seq] = list(tokens)
         self._prefix_cache.finished(seq, tokens)
-        return row
+        return seq, row
 
-    def _audit(self) -> None:
+    def sync(self, generation: Generation) -> None:
+        """Record that the KV cache contains the beginning of the generation's tokens, as long as
+        it is.
+        """
+        seq = generation.seq
+        self.cached[seq] = list(generation.tokens[: self._target.length(seq)])
+
+    def finish(self, generation: Generation) -> None:
+        """The generation is over; its sequence rests."""
+        self.sync(generation)
+        self._prefix_cache.finished(generation.seq, self.cached[generation.seq])
+
+    def reset(self, seq: int) -> None:
+        """Empty the caches of target and drafter: after a failure they are not trusted."""
+        self.cached.pop(seq, None)
+        self._prefix_cache.lost(seq)
+        with contextlib.suppress(LocalspecError):
+            self._target.truncate(seq, 0)
+            self._drafter.close(seq)
+
+    def forget(self, seq: int) -> None:
+        """Empty a sequence, so that others may use it."""
+        self.cached.pop(seq, None)
+        self._prefix_cache.lost(seq)
+        self._target.truncate(seq, 0)
+
+    def _audit(self, seq: int) -> None:
         """Refuse a KV cache that is shorter than the tokens believed to be in it.
 
         Raises:
             AuditError: it is.
         """
-        target, seq = self._target, self._seq
+        target, believed = self._target, len(self.cached.get(seq, ()))
         target.audit(seq)
-        if target.length(seq) < len(self.cached):
+        if target.length(seq) < believed:
             raise AuditError(
-                f"target has cached {target.length(seq)} tokens; "
-                f"expected {len(self.cached)} or more"
+                f"target has cached {target.length(seq)} tokens; expected {believed} or more"
             )
 
-    def sync(self, tokens: Sequence[int]) -> None:
-        """Record that the KV cache contains the beginning of ``tokens``, as long as it is."""
-        self.cached = list(tokens[: self._target.length(self._seq)])
-
-    def reset(self) -> None:
-        """Empty the caches of target and drafter: after a failure they are not trusted."""
-        self.cached = []
-        self._prefix_cache.lost(self._seq)
-        with contextlib.suppress(LocalspecError):
-            self._target.truncate(self._seq, 0)
-            self._drafter.close(self._seq)
-
-    def _restore(self, prompt: list[int], owner: str) -> Restored | Nothing:
-        restored = self._prefix_cache.restore(self._seq, self.cached, prompt, owner)
-        self.cached = prompt[: restored.length]
+    def _restore(self, seq: int, prompt: list[int], owner: str) -> Restored | Nothing:
+        self._audit(seq)
+        restored = self._prefix_cache.restore(seq, self.cached.get(seq, []), prompt, owner)
+        self.cached[seq] = prompt[: restored.length]
         return restored
 
 
-__all__ = ["PART", "Prefill"]
+__all__ = ["FIRST_PART", "LEAST_PART", "PART", "Prefill"]

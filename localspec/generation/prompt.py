@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
@@ -59,32 +60,26 @@ class Tokenizer(Protocol):
 class PromptBuilder:
     """Builds the prompts of one model, and reuses the tokens of earlier conversations."""
 
-    def __init__(
-        self, model: Tokenizer, capacity: int, cancelled: Callable[[], bool] = lambda: False
-    ) -> None:
-        """``capacity`` is the context size in tokens; ``cancelled`` ends a running template."""
+    def __init__(self, model: Tokenizer, capacity: int) -> None:
+        """``capacity`` is the context size in tokens."""
         self._model = model
         self._capacity = capacity
         bos, eos = (model.marker(model.special_ids[name]) for name in ("bos", "eos"))
-        self._template = Template(
-            model.template or PLAIN_TEMPLATE, bos=bos, eos=eos, cancelled=cancelled
-        )
+        self._template = Template(model.template or PLAIN_TEMPLATE, bos=bos, eos=eos)
         self.stop = () if model.template else PLAIN_STOP
         """Texts that end a reply, in addition to those of the request."""
         self._bos = bos
+        self._lock = threading.Lock()  # prompts are made in another thread than replies
         self._transcripts: dict[str, Transcript] = {}
         """By owner: what one was answered does not show in how another's prompts are split."""
 
-    def render(self, messages: Sequence[Message]) -> str:
-        """The whole conversation as text, see `Template.render`."""
-        return self._template.render(messages)
-
     def transcript(self, owner: str = "") -> Transcript:
         """The earlier conversations of an owner."""
-        found = self._transcripts.pop(owner, None) or self._new_transcript()
-        self._transcripts[owner] = found
-        if len(self._transcripts) > _OWNERS:
-            del self._transcripts[next(iter(self._transcripts))]
+        with self._lock:
+            found = self._transcripts.pop(owner, None) or self._new_transcript()
+            self._transcripts[owner] = found
+            if len(self._transcripts) > _OWNERS:
+                del self._transcripts[next(iter(self._transcripts))]
         return found
 
     def _new_transcript(self) -> Transcript:
@@ -97,6 +92,28 @@ class PromptBuilder:
             ),
             lambda text: model.tokenize(text, special=True),
         )
+
+    def render(self, messages: Sequence[Message]) -> str:
+        """The whole conversation as text, see `Template.render`."""
+        return self._template.render(messages)
+
+    def chat(
+        self,
+        messages: Sequence[Message],
+        max_tokens: int | None,
+        cancelled: Callable[[], bool] = lambda: False,
+        owner: str = "",
+    ) -> Prompt:
+        """The prompt of a conversation: as much of it as leaves room for the reply. ``cancelled``
+        is asked while a template runs that may take long.
+
+        Raises:
+            UsageError, ContextError: see `fit`.
+            Interrupted: ``cancelled`` returned true.
+        """
+        reserve = max(1, min(max_tokens or self._capacity, self._capacity // _RESERVE_FRACTION))
+        encode = self.transcript(owner).encode
+        return fit(messages, self._template, encode, self._capacity, reserve, cancelled)
 
     def stable(self, messages: Sequence[Message], prompt: Prompt, owner: str = "") -> int | None:
         """Tokens of the prompt that the next turn's prompt will begin with; None if the template
@@ -117,16 +134,6 @@ class PromptBuilder:
             return shared
         return max(0, shared - 1)  # the last one may be split differently before another reply
 
-    def chat(self, messages: Sequence[Message], max_tokens: int | None, owner: str = "") -> Prompt:
-        """The prompt of a conversation: as much of it as leaves room for the reply.
-
-        Raises:
-            UsageError, ContextError: see `fit`.
-        """
-        reserve = max(1, min(max_tokens or self._capacity, self._capacity // _RESERVE_FRACTION))
-        encode = self.transcript(owner).encode
-        return fit(messages, self._template, encode, self._capacity, reserve)
-
     def bare(self, text: str) -> list[int]:
         """The tokens of a text to be continued without a chat template.
 
@@ -145,7 +152,9 @@ class PromptBuilder:
         return tokens
 
     def remember(self, prompt: Prompt, reply: Reply, owner: str = "") -> Conversation:
-        """Record the tokens of the reply, for the next turn that quotes its text."""
+        """Record the tokens of the reply, for the next turn that quotes its text; returns the
+        conversation, the reply included.
+        """
         tokens = list(reply.tokens)
         if tokens and tokens[-1] in self._model.end_ids:
             tokens.pop()

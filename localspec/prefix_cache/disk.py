@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,7 @@ class DiskStates:
         """``cuts_anywhere`` is as in `SavesState`."""
         self._store = store
         self._cuts_anywhere = cuts_anywhere
+        self._lock = threading.Lock()  # prompts are made in another thread than replies
         self._listed: dict[str, tuple[int, list[Saved]]] = {}
         """States by owner, and the version of the folder that they were listed at."""
         self._refused: set[tuple[str, bytes]] = set()
@@ -30,13 +32,14 @@ class DiskStates:
 
     def of(self, owner: str) -> list[Saved]:
         """The owner's states, listed again whenever the folder has changed."""
-        version = self._store.version(owner)
-        if owner not in self._listed or self._listed[owner][0] != version:
-            saved, damaged = self._store.saved(owner)
-            if damaged:
-                self.notices.append(DAMAGED)
-            self._listed[owner] = (self._store.version(owner), saved)
-        return self._listed[owner][1]
+        with self._lock:
+            version = self._store.version(owner)
+            if owner not in self._listed or self._listed[owner][0] != version:
+                saved, damaged = self._store.saved(owner)
+                if damaged:
+                    self.notices.append(DAMAGED)
+                self._listed[owner] = (version, saved)
+            return self._listed[owner][1]
 
     def conversations(self, owner: str) -> list[Conversation]:
         """Texts and tokens of the owner's states that were not asked for before."""
@@ -50,7 +53,9 @@ class DiskStates:
 
     def discard(self, saved: Saved) -> None:
         """Forget a state that turned out to be of no use."""
-        self._listed[saved.owner][1].remove(saved)
+        with self._lock:
+            version, listed = self._listed[saved.owner]
+            self._listed[saved.owner] = version, [other for other in listed if other is not saved]
 
     def wants(self, owner: str, tokens: TokenIds) -> bool:
         """Whether a state of these tokens is neither there nor was refused."""

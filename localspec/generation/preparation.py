@@ -1,0 +1,146 @@
+"""From a request to its prompt and the rules of its reply."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from localspec.core.constraint import Constraint
+from localspec.core.events import Notice, Reply
+from localspec.core.logits import LogitsProcessor
+from localspec.core.noise import Noise
+from localspec.core.reply_request import ReplyRequest
+from localspec.core.target import CacheableTarget
+from localspec.generation.chat_template import Prompt
+from localspec.generation.grammars import Grammars
+from localspec.generation.prompt import PromptBuilder
+from localspec.generation.runnable import RunnableModel
+from localspec.generation.stream import Generation, StopCondition, new_seed
+from localspec.policy import Policy
+from localspec.prefix_cache.cache import PrefixCache
+from localspec.prefix_cache.states import Conversation
+from localspec.verifiers import Verifier, verifier
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A request with its prompt, ready to be read."""
+
+    prompt: list[int]
+    processor: LogitsProcessor
+    noise: Noise
+    limit: int
+    """Most tokens to emit."""
+    ending: StopCondition
+    verifier: Verifier
+    notices: tuple[Notice, ...] = ()
+    constraint: Constraint | None = None
+    """What its grammar allows; None without one."""
+    guided: bool = True
+    """Whether drafts go on through what the grammar forces."""
+    conversation: Prompt | None = None
+    """The rendered conversation; None for a raw prompt."""
+    owner: str = ""
+    """Whose request it is."""
+    stable: int | None = None
+    """Tokens that the next turn's prompt will begin with, see `PromptBuilder.stable`."""
+
+    def generation(self, seq: int, policy: Policy | None) -> Generation:
+        """The reply to be generated in a sequence."""
+        return Generation(
+            seq=seq,
+            prompt=self.prompt,
+            processor=self.processor,
+            noise=self.noise,
+            limit=self.limit,
+            ending=self.ending,
+            verifier=self.verifier,
+            policy=policy,
+            guided=self.guided,
+            owner=self.owner,
+            stable=self.stable,
+        )
+
+
+class Preparation:
+    """Makes prompts for one model."""
+
+    def __init__(
+        self,
+        model: RunnableModel,
+        target: CacheableTarget,
+        judge: Verifier,
+        prefix_cache: PrefixCache,
+    ) -> None:
+        """``judge`` verifies the drafts of requests that name no verifier."""
+        self._model = model
+        self._capacity = capacity = target.capacity
+        self._cuts_anywhere = target.cuts_anywhere
+        self._prefix_cache = prefix_cache
+        self._judge = judge
+        self._grammars = Grammars(model)
+        self.prompts = PromptBuilder(model, capacity)
+
+    def prepared(self, request: ReplyRequest, cancelled: Callable[[], bool]) -> Prepared:
+        """The request with its prompt.
+
+        Raises:
+            UsageError: the parameters cannot be meant, or the template refuses the conversation.
+            ContextError: the last message does not fit into the context.
+            Interrupted: ``cancelled`` returned true.
+        """
+        conversation: Prompt | None = None
+        stable: int | None = None
+        stop, notices = request.stop, list[Notice]()
+        if request.prompt is None:
+            transcript = self.prompts.transcript(request.owner)
+            for said in self._prefix_cache.conversations(request.owner):
+                transcript.remember(said.text, list(said.tokens))
+            conversation = self.prompts.chat(
+                request.messages, request.max_tokens, cancelled, request.owner
+            )
+            if not self._cuts_anywhere:
+                stable = self.prompts.stable(request.messages, conversation, request.owner)
+            if request.grammar is None:
+                # Without a template texts end the turns, and a grammar may well want those.
+                stop = (*stop, *self.prompts.stop)
+            prompt = conversation.tokens
+            if conversation.dropped:
+                notices.append(
+                    Notice(
+                        f"the context of {self._capacity} tokens is full: the "
+                        f"{conversation.dropped} oldest messages were left out"
+                    )
+                )
+        else:
+            prompt = self.prompts.bare(request.prompt)
+        if request.grammar is not None:
+            notices += self._grammars.prepare()
+        text = None if conversation is None else conversation.text
+        constraint = self._grammars.constraint(request.grammar, prompt, text)
+        room = self._capacity - len(prompt) + 1
+        return Prepared(
+            prompt=prompt,
+            processor=LogitsProcessor(request.sampling, self._model.n_vocab, constraint),
+            noise=Noise(new_seed() if request.seed is None else request.seed),
+            limit=min(request.max_tokens or room, room),
+            ending=StopCondition(self._model, stop),
+            verifier=self._judge if request.verifier is None else verifier(request.verifier),
+            notices=tuple(notices),
+            constraint=constraint,
+            guided=request.draft,
+            conversation=conversation,
+            owner=request.owner,
+            stable=stable,
+        )
+
+    def remember(self, prepared: Prepared, reply: Reply) -> Conversation | None:
+        """Record the tokens of a reply for the next turn that quotes its text; returns the
+        conversation, the reply included. None where the tokens say more than the text.
+        """
+        if prepared.conversation is None or prepared.ending.stream.stopped:
+            return None
+        return self.prompts.remember(prepared.conversation, reply, prepared.owner)
+
+
+__all__ = ["Preparation", "Prepared"]
