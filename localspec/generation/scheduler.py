@@ -76,7 +76,12 @@ class Scheduler:
     def __init__(self, pair: RunnablePair, most_waiting: int = MOST_WAITING) -> None:
         self._pair = pair
         self._most_waiting = most_waiting
-        self.preparation = Preparation(pair.target_model, pair.target.capacity, pair.verifier)
+        self.preparation = Preparation(
+            pair.target_model,
+            pair.target.capacity,
+            pair.verifier,
+            drafts=not isinstance(pair.drafter, Off),
+        )
         self._prompts = PromptThread(self.preparation, self)
         self.prefill = Prefill(pair.target, pair.drafter)
         self._stop = PassStop(pair.stop)
