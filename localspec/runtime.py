@@ -34,6 +34,7 @@ from localspec.core.events import (
     ModelInfo,
     Reply,
 )
+from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.interrupt import Interrupt
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.sampling_params import Sampling
@@ -152,6 +153,7 @@ class Runtime:
         max_tokens: int | None = None,
         stop: Sequence[str] = (),
         draft: bool = True,
+        grammar: GrammarSpec | None = None,
     ) -> ReplyStream:
         """`submit` for a conversation, with the fields of `ReplyRequest` as arguments."""
         return self.submit(
@@ -162,6 +164,7 @@ class Runtime:
                 max_tokens=max_tokens,
                 stop=tuple(stop),
                 draft=draft,
+                grammar=grammar,
             )
         )
 
@@ -174,6 +177,7 @@ class Runtime:
         max_tokens: int | None = None,
         stop: Sequence[str] = (),
         draft: bool = True,
+        grammar: GrammarSpec | None = None,
     ) -> ReplyStream:
         """`submit` for a text that is continued without a chat template."""
         return self.submit(
@@ -184,6 +188,7 @@ class Runtime:
                 max_tokens=max_tokens,
                 stop=tuple(stop),
                 draft=draft,
+                grammar=grammar,
             )
         )
 

@@ -30,6 +30,7 @@ def examine(
     prompt = scheduler.preparation.prompts.chat(
         request.messages, request.max_tokens, owner=request.owner
     )
+    constraint = scheduler.preparation.constraint(request, prompt.tokens, prompt)
     known = [*prompt.tokens, *tokens[:-1]]
     if len(known) > pair.target.capacity:
         raise ContextError("the context has no room for that place any more")
@@ -49,6 +50,7 @@ def examine(
             seq=seq,
             sampling=request.sampling,
             noise=Noise(seed),
+            constraint=constraint,
             text=display,
         )
 

@@ -11,6 +11,7 @@ from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.target import CacheableTarget
+from localspec.errors import UsageError
 from localspec.generation.chat_template import Prompt
 from localspec.generation.grammars import Grammars
 from localspec.generation.prompt import PromptBuilder
@@ -71,8 +72,13 @@ class Preparation:
         target: CacheableTarget,
         judge: Verifier,
         prefix_cache: PrefixCache,
+        *,
+        drafts: bool = True,
     ) -> None:
-        """``judge`` verifies the drafts of requests that name no verifier."""
+        """``judge`` verifies the drafts of requests that name no verifier; without ``drafts``
+        nothing is drafted at all.
+        """
+        self._drafts = drafts
         self._model = model
         self._capacity = capacity = target.capacity
         self._cuts_anywhere = target.cuts_anywhere
@@ -92,6 +98,8 @@ class Preparation:
         conversation: Prompt | None = None
         stable: int | None = None
         stop, notices = request.stop, list[Notice]()
+        if request.grammar is not None:
+            _require_a_beginning(request)
         if request.prompt is None:
             transcript = self.prompts.transcript(request.owner)
             for said in self._prefix_cache.conversations(request.owner):
@@ -116,8 +124,7 @@ class Preparation:
             prompt = self.prompts.bare(request.prompt)
         if request.grammar is not None:
             notices += self._grammars.prepare()
-        text = None if conversation is None else conversation.text
-        constraint = self._grammars.constraint(request.grammar, prompt, text)
+        constraint = self.constraint(request, prompt, conversation)
         room = self._capacity - len(prompt) + 1
         return Prepared(
             prompt=prompt,
@@ -128,11 +135,22 @@ class Preparation:
             verifier=self._judge if request.verifier is None else verifier(request.verifier),
             notices=tuple(notices),
             constraint=constraint,
-            guided=request.draft,
+            guided=request.draft and self._drafts,
             conversation=conversation,
             owner=request.owner,
             stable=stable,
         )
+
+    def constraint(
+        self, request: ReplyRequest, prompt: list[int], conversation: Prompt | None
+    ) -> Constraint | None:
+        """What the reply to a request must be; None without a grammar.
+
+        Raises:
+            UsageError: the grammar is refused.
+        """
+        text = None if conversation is None else conversation.text
+        return self._grammars.constraint(request.grammar, prompt, text)
 
     def remember(self, prepared: Prepared, reply: Reply) -> Conversation | None:
         """Record the tokens of a reply for the next turn that quotes its text; returns the
@@ -141,6 +159,19 @@ class Preparation:
         if prepared.conversation is None or prepared.ending.stream.stopped:
             return None
         return self.prompts.remember(prepared.conversation, reply, prepared.owner)
+
+
+def _require_a_beginning(request: ReplyRequest) -> None:
+    """Refuse a grammar for a reply that is to be continued.
+
+    Raises:
+        UsageError: the last message is the beginning of the reply.
+    """
+    if request.messages and request.messages[-1].role == "assistant":
+        raise UsageError(
+            "a grammar is followed from the beginning of a reply, so a stopped reply cannot be "
+            "continued under one; ask again"
+        )
 
 
 __all__ = ["Preparation", "Prepared"]

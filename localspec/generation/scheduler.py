@@ -79,7 +79,11 @@ class Scheduler:
         self._most_waiting = most_waiting
         self.prefix_cache = PrefixCache(pair.target, pair.drafter, pair.cache_bytes)
         self.preparation = Preparation(
-            pair.target_model, pair.target, pair.verifier, self.prefix_cache
+            pair.target_model,
+            pair.target,
+            pair.verifier,
+            self.prefix_cache,
+            drafts=not isinstance(pair.drafter, Off),
         )
         self._prompts = PromptThread(self.preparation, self)
         self.prefill = Prefill(pair.target, pair.drafter, self.prefix_cache)
