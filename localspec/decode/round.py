@@ -102,10 +102,8 @@ def decode_round(
     ]
     evidence = drafter.commit([t.committed(s) for t, s in zip(results, scores, strict=True)])
     policy.learn([t.outcome() for t in results], evidence)
-    overhead_s = scoring - start + time.perf_counter() - learning
     for t in results:
         t.request.tally.add(t.draft, t.verdict, verify_s, t.seconds)
-        t.request.tally.overhead_seconds += overhead_s
     audit(requests, target, drafter)
     return results
 

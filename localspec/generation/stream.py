@@ -7,13 +7,23 @@ import time
 from collections.abc import Iterator
 from typing import Protocol
 
-from localspec.core.events import FinishReason, Reply, ReplyEvent, Round, Speculation, Stats, Token
+from localspec.core.events import (
+    FinishReason,
+    Reply,
+    ReplyEvent,
+    Round,
+    Speculation,
+    Speedup,
+    Stats,
+    Token,
+)
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.core.plan import RequestState
 from localspec.core.target import Target
 from localspec.decode.request import Request, StopRule
 from localspec.decode.round import RoundResult, decode_round
+from localspec.decode.speedup import SpeedupEstimate
 from localspec.drafters.base import Drafter
 from localspec.generation.detokenizer import TextStream
 from localspec.policy import Policy
@@ -71,6 +81,7 @@ class Generation:
         self._request = Request(seq, list(prompt), processor, noise, limit, ending)
         self._cached = 0
         self._began = self._decoding = time.perf_counter()
+        self._speedup = SpeedupEstimate()
         self.last_verify = (0, 0.0)
         """Width and seconds of the last target pass."""
 
@@ -108,6 +119,7 @@ class Generation:
         """One round and its events."""
         (result,) = decode_round([self._request], target, drafter, verifier, policy)
         self.last_verify = (1 + len(result.draft), result.verify_seconds)
+        self._speedup.add(result, policy.costs)
         for item in result.emitted:
             yield Token(item.token, item.text, item.origin, item.source)
         yield self._event(result, policy.speculation)
@@ -124,7 +136,14 @@ class Generation:
             source=result.draft.source,
             context_used=len(self.tokens),
             speculation=speculation,
+            speedup=self._speedup_at(time.perf_counter()),
         )
+
+    def _speedup_at(self, now: float) -> Speedup | None:
+        """The speed so far relative to plain decoding; time beside rounds counts for both."""
+        tally, emitted = self._request.tally, len(self._request.emitted)
+        beside = now - self._decoding - tally.round_seconds
+        return self._speedup.speedup(beside / max(1, emitted))
 
     def reply(self, policy: Policy) -> Reply:
         """The whole reply."""
@@ -133,8 +152,6 @@ class Generation:
         tally, emitted = self._request.tally, self._request.emitted
         read = self._decoding > self._began
         decode_seconds = now - self._decoding if read else 0.0
-        one = policy.costs.verify(1) if policy.costs else None
-        plain_seconds = tally.plain_token(one, decode_seconds, len(emitted))
         return Reply(
             text=self._ending.stream.text,
             tokens=tuple(e.token for e in emitted),
@@ -156,8 +173,8 @@ class Generation:
                 decode_seconds=decode_seconds,
                 draft_seconds=tally.draft_seconds,
                 verify_seconds=tally.verify_seconds,
-                plain_tokens_per_second=1 / plain_seconds if plain_seconds else None,
                 speculation=policy.speculation,
+                speedup=self._speedup_at(now) if read else None,
             ),
             seed=self._request.noise.seed,
         )

@@ -319,10 +319,10 @@ async def test_the_smallest_screen_holds_everything_that_matters(chat):
         await c.ask_and_hold("Hello")
         await c.sees("Stop")
         await c.sees("tok/s")
-        await c.sees("drafting on")
+        await c.sees("guesses right")
         lines = c.screen_text.splitlines()
         assert len(lines) == 15
-        assert "drafting on" in lines[-2]
+        assert "guesses right" in lines[-2]
         assert "tok/s" in lines[-2]
         assert "Stop" in lines[-1]
         assert "Quit" in lines[-1]
@@ -708,10 +708,10 @@ class Plain(Script):
 
 
 async def test_a_reply_without_drafts_is_not_compared_as_if_it_had_some(chat):
-    plain = Plain(LONG, plain_tokens_per_second=10)
+    plain = Plain(LONG)
     async with chat(plain, *[Plain(LONG)] * 4) as c:
         await c.ask("Hello")
-        assert "× plain" not in c.stats
+        assert "×" not in c.stats
         await c.pilot.press("f3")
         await c.sees("identical: all 18 tokens are the same; nothing was drafted just now")
 
@@ -726,7 +726,7 @@ async def test_a_comparison_measures_both_speeds_now_whatever_the_reply_once_too
         await c.sees("plain decoding  51.4 tok/s now")
         await c.pilot.press("escape")
         await c.ready()
-        assert "× plain" not in c.stats  # the status line is of the reply as it was made
+        assert "×" not in c.stats  # the status line is of the reply as it was made
 
 
 async def test_a_comparison_of_equal_runs_that_differ_gives_no_factor(chat):
@@ -1209,3 +1209,15 @@ async def test_a_stopped_reply_goes_on_where_it_stopped(chat):
         assert c.engine.asked[-1][-1].content == stopped
         await c.type("/continue")
         await c.until(lambda: "is complete" in c.stats)
+
+
+async def test_f6_shows_all_figures_and_config_toml_remembers_it(chat):
+    async with chat(Script(LONG)) as c:
+        await c.ask("Hello")
+        assert "tok/round" not in c.stats
+        await c.pilot.press("f6")
+        await c.until(lambda: "/round" in c.stats and "drafting on" in c.stats)
+        await c.until(lambda: config_settings.read(config_file()).get("figures") == "all")
+        await c.pilot.press("f6")
+        await c.until(lambda: "guesses right" in c.stats)
+        await c.until(lambda: "figures" not in config_settings.read(config_file()))
