@@ -20,6 +20,9 @@
     ├── AuditError                 1   our own bookkeeping disagrees: a bug in localspec
     ├── UnsoundBuildError          1   llama.cpp, as it was built, computes wrongly or crashes here
     ├── EngineError                1   the engine process died or broke the protocol
+    │   └── DeviceError            1   it died because its GPU failed
+    │       ├── DeviceMemoryError  1   the GPU ran out of memory
+    │       └── DeviceLostError    1   the GPU is gone, as after sleep
     ├── PeerError                  1   a program to compare with does not start or answer
     ├── ChatsError                 1   chats cannot be saved or found: locked, disk full, no such id
     │   └── ChatsFileError         7   the file of chats is damaged, or of a newer localspec
@@ -115,6 +118,18 @@ class UnsoundBuildError(LocalspecError):
 
 class EngineError(LocalspecError):
     """The engine process died, could not start, or broke the protocol."""
+
+
+class DeviceError(EngineError):
+    """The engine process ended because its GPU failed; what arrived of the reply is whole."""
+
+
+class DeviceMemoryError(DeviceError):
+    """The GPU ran out of memory while it computed."""
+
+
+class DeviceLostError(DeviceError):
+    """The GPU is gone, as after sleep or a reset of its driver."""
 
 
 class PeerError(LocalspecError):

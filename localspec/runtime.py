@@ -26,7 +26,6 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from types import TracebackType
 from typing import Self
 
-from localspec.chats.drafting_texts import earlier_texts
 from localspec.core.events import (
     Examination,
     Finished,
@@ -274,6 +273,8 @@ class Runtime:
 
 def _earlier_texts() -> EarlierTexts:
     """Texts of the saved chats; where they cannot be read, a notice."""
+    from localspec.chats.drafting_texts import earlier_texts
+
     try:
         return EarlierTexts(earlier_texts())
     except ChatsError as error:

@@ -45,6 +45,10 @@ class Ready:
     def start(self, length: int) -> None:
         self._held = length
 
+    def deepest(self, sequences: int) -> int:
+        del sequences
+        return _ROWS
+
     def score(self, work: Sequence[Work]) -> list[Scores]:
         at = self._held % (_ROWS // 2)
         return [Scores(self._logits[at : at + 1 + len(w.draft)]) for w in work]
@@ -83,12 +87,13 @@ def microseconds(k: int, temperature: float, judge: str, vocabulary: int, rounds
         processor=LogitsProcessor(Sampling(temperature=temperature), vocabulary),
         noise=Noise(0),
         limit=1 << 30,
+        verifier=verify,
     )
     target.start(7)
     seconds = []
     for _ in range(rounds):
         began = time.perf_counter()
-        decode_round([request], target, drafter, verify, policy)
+        decode_round([request], target, drafter, policy)
         seconds.append(time.perf_counter() - began)
     return 1e6 * statistics.median(seconds)
 

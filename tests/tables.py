@@ -142,9 +142,11 @@ def decode(
     target = TableTarget(table)
     target.read(0, PROMPT[:-1])
     processor = LogitsProcessor(sampling, len(table([])))
-    request = Request(0, list(PROMPT), processor, Noise(seed), n)
-    while request.finish is None:
-        decode_round([request], target, drafter, verifier, policy or Fixed(3))
+    request = Request(0, list(PROMPT), processor, Noise(seed), n, verifier=verifier)
+    while request.running:
+        decode_round([request], target, drafter, policy or Fixed(3))
+    if request.error is not None:
+        raise request.error
     assert len(request.emitted) == n
     assert request.tally.accepted <= request.tally.verified <= request.tally.drafted
     return [e.token for e in request.emitted]

@@ -17,12 +17,11 @@ import click
 from localspec import __version__
 from localspec.cli.interrupt import exit_code, watch
 from localspec.cli.output import ReaderGoneError, say, say_block, tell
-from localspec.cli.source import name_source
 from localspec.errors import LocalspecError
-from localspec.files.private import without_secrets
 from localspec.processes import activity
 
 COMMANDS = {
+    "demo": "Show what drafting does on this machine, side by side.",
     "chat": "Chat with a model in the terminal.",
     "chats": "List, search, export and remove chats.",
     "run": "Answer one prompt; the reply is streamed to stdout.",
@@ -111,7 +110,10 @@ def call(argv: list[str] | None = None, *, program: bool = False) -> int:  # noq
         say_block(error.format_message())
         return error.exit_code
     except click.ClickException as error:
-        name_source(error)
+        if isinstance(error, click.BadParameter):
+            from localspec.cli.source import name_source
+
+            name_source(error)
         context = getattr(error, "ctx", None)
         place = f"; see `{context.command_path} --help`" if context is not None else ""
         return _fail(error.format_message().replace("\n", " ").rstrip(".") + place, error.exit_code)
@@ -138,6 +140,7 @@ def _report_defect(error: Exception) -> str:
 
     from localspec.config import paths
     from localspec.files import whole_file
+    from localspec.files.private import without_secrets
 
     summary = f"this is a defect of localspec: {type(error).__name__}: {error}".splitlines()[0]
     try:
@@ -150,6 +153,8 @@ def _report_defect(error: Exception) -> str:
 
 
 def _fail(message: str, code: int) -> int:
+    from localspec.files.private import without_secrets
+
     newline = activity.within_line() and sys.stderr.isatty()
     try:
         if newline:

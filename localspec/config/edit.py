@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,8 @@ def save(changes: Mapping[Place, Value]) -> Path:
     wanted = _with(settings, changes)
     text = config_settings.read_text(path) if path.is_file() else ""
     new = _edited(text, changes, path)
+    import tomllib
+
     # The file is written by hand: check that the edit gives what was asked for.
     if tomllib.loads(new) != wanted:
         raise UsageError(f"{path} is laid out in a way that cannot be edited here; edit it by hand")

@@ -5,18 +5,21 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import platformdirs
-
 from localspec.errors import LocalspecError, UsageError
 from localspec.files.private import require_own
 
 APP = "localspec"
+LLAMA_LOG = "llama.log"
+"""Name of llama.cpp's log in `state_dir`."""
 
 
-def _home(part: str, default: str) -> Path:
+def _home(part: str) -> Path:
     override = os.environ.get("LOCALSPEC_HOME")
     if not override:
-        return Path(default)
+        import platformdirs
+
+        folder: str = getattr(platformdirs, f"user_{part}_dir")(APP, appauthor=False)
+        return Path(folder)
     try:
         return Path(override).expanduser() / part
     except RuntimeError:
@@ -33,22 +36,22 @@ def expand(name: str) -> Path:
 
 def config_dir() -> Path:
     """Folder of config.toml and the user's models.toml."""
-    return _home("config", platformdirs.user_config_dir(APP, appauthor=False))
+    return _home("config")
 
 
 def data_dir() -> Path:
     """Folder of the chats."""
-    return _home("data", platformdirs.user_data_dir(APP, appauthor=False))
+    return _home("data")
 
 
 def state_dir() -> Path:
     """Folder of logs and histories."""
-    return _home("state", platformdirs.user_state_dir(APP, appauthor=False))
+    return _home("state")
 
 
 def cache_dir() -> Path:
     """Folder of files that can be made again."""
-    return _home("cache", platformdirs.user_cache_dir(APP, appauthor=False))
+    return _home("cache")
 
 
 def make(directory: Path) -> Path:

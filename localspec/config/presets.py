@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -70,6 +69,8 @@ def presets() -> dict[str, Preset]:
 
 def _require(preset: str, key: str, value: object) -> None:
     if key not in KEYS:
+        import difflib
+
         close = difflib.get_close_matches(key, KEYS, n=1)
         hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(KEYS)}"
         raise UsageError(f"preset {preset} in {_file()} has an unknown setting {key!r}; {hint}")

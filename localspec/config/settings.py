@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
-import tomllib
 from pathlib import Path
 
 from localspec.config.paths import config_dir
@@ -42,6 +40,8 @@ def unknown() -> list[str]:
     lines = []
     for name in settings():
         if name not in KNOWN:
+            import difflib
+
             close = difflib.get_close_matches(name, KNOWN, n=1)
             meant = f"; did you mean {close[0]!r}?" if close else ""
             lines.append(f"unknown setting {name!r} has no effect{meant}")
@@ -85,6 +85,8 @@ def parse_toml(path: Path, text: str) -> dict[str, object]:
     Raises:
         UsageError: it is not valid TOML; the message names the place.
     """
+    import tomllib
+
     try:
         return tomllib.loads(text)
     except ValueError as error:  # TOMLDecodeError, or a number of thousands of digits

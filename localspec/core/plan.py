@@ -122,6 +122,8 @@ class RequestState:
     """Tokens of the reply so far."""
     sampling: str
     """The kind of sampling; acceptance differs between kinds."""
+    foreign: bool = False
+    """Whether another policy plans its drafts: it only shares the pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,3 +155,5 @@ class Outcome:
     """Seconds of drafting alone."""
     round_s: float
     """Seconds of the whole round, drafting included (shared by all sequences in it)."""
+    foreign: bool = False
+    """See `RequestState.foreign`."""

@@ -39,6 +39,10 @@ class Target(Protocol):
         """Leaves of a draft tree that it can score; 1 is chains only."""
         ...
 
+    def deepest(self, sequences: int) -> int:
+        """Tokens that one path of a draft may have in a pass over so many sequences."""
+        ...
+
     def score(self, work: Sequence[Work]) -> list[Scores]:
         """One pass over every pending token and draft.
 

@@ -13,6 +13,15 @@ from localspec.core.target import Target
 from localspec.core.values import Distribution, Draft, Emitted, Scores, TargetRows, Verdict, origins
 from localspec.decode.stats import RequestStats
 from localspec.drafters.base import Ask
+from localspec.errors import (
+    ContextFullError,
+    LocalspecError,
+    NothingAllowedError,
+    NotNumbersError,
+    ProposalError,
+)
+from localspec.policy import Policy
+from localspec.verifiers import Match, Verifier, require_exact
 
 
 class StopRule:
@@ -32,6 +41,7 @@ class StopRule:
 
 
 NEVER = StopRule()
+MATCH = Match()
 
 
 class CachedRows:
@@ -52,9 +62,19 @@ class CachedRows:
         return tuple(self._rows[i] for i in (0, *(1 + node for node in path)) if i in self._rows)
 
 
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What the verifier decided about a draft, cut at the end of the reply."""
+
+    verdict: Verdict
+    emitted: list[Emitted]
+    p: tuple[Distribution, ...]
+    """The target's distributions along the accepted path."""
+
+
 @dataclass(slots=True)
 class Request:
-    """One reply being generated."""
+    """One reply being generated, by its own rules: no two requests of a round need to agree."""
 
     seq: int
     tokens: list[int]
@@ -64,9 +84,19 @@ class Request:
     limit: int
     """Most tokens to emit."""
     stop: StopRule = NEVER
+    verifier: Verifier = MATCH
+    policy: Policy | None = None
+    """Plans its drafts; None: the policy that all requests of the round share."""
     emitted: list[Emitted] = field(default_factory=list)
     tally: RequestStats = field(default_factory=RequestStats)
     finish: FinishReason | None = None
+    error: LocalspecError | None = None
+    """Why it failed; it is then over, and none of its tokens are cached."""
+
+    @property
+    def running(self) -> bool:
+        """Whether more tokens are to come."""
+        return self.finish is None and self.error is None
 
     @property
     def position(self) -> int:
@@ -79,10 +109,19 @@ class Request:
         kind = self.processor.sampling.kind
         return RequestState(self.seq, len(self.tokens), len(self.emitted), kind)
 
-    def limited(self, plan: DraftPlan, target: Target) -> DraftPlan:
-        """The plan with budgets no larger than the rest of the reply and of the context."""
+    def fits(self, target: Target) -> bool:
+        """Whether the pending token has room in the KV cache; else the request has failed."""
+        if len(self.tokens) > target.capacity:
+            self.error = ContextFullError("the context is full; start a new chat or raise --ctx")
+        return self.error is None
+
+    def limited(self, plan: DraftPlan, target: Target, company: int) -> DraftPlan:
+        """The plan with budgets no larger than the rest of the reply and of the context, and than
+        the target's passes over ``company`` requests have room for.
+        """
         room = min(self.limit - len(self.emitted) - 1, target.capacity - len(self.tokens))
-        return plan.within(room, target.leaves)
+        leaves = target.leaves if company == 1 else 1
+        return plan.within(min(room, target.deepest(company)), leaves)
 
     def ask(self, step: DraftStep) -> Ask:
         """What a drafter is asked for one step of a plan."""
@@ -95,7 +134,30 @@ class Request:
             pace=step.pace,
             probe=step.probe,
             prompt=len(self.tokens) - len(self.emitted),
+            exact=self.verifier.proposals,
+            favoured=self.verifier.favours,
         )
+
+    def may_verify(self, draft: Draft) -> bool:
+        """Whether its verifier is exact for the draft; else the request has failed."""
+        try:
+            require_exact(self.verifier, draft)
+        except ProposalError as error:
+            self.error = error
+        return self.error is None
+
+    def verify(self, draft: Draft, scores: Scores) -> Judged | None:
+        """Judge a draft by its scores and emit the round's tokens. None where that is impossible:
+        the request has then failed, alone.
+        """
+        p = self.rows(draft, scores)
+        try:
+            verdict = self.verifier(draft, p, self.noise, self.position, self.stop.end_ids)
+        except (NotNumbersError, NothingAllowedError) as error:
+            self.error = error
+            return None
+        verdict, emitted = self.take(draft, verdict)
+        return Judged(verdict, emitted, p.along(verdict.path))
 
     def rows(self, draft: Draft, scores: Scores) -> CachedRows:
         """The target's distribution of each row, given the tokens before that row."""
@@ -129,4 +191,4 @@ class Request:
         return verdict, taken
 
 
-__all__ = ["CachedRows", "Request", "StopRule"]
+__all__ = ["MATCH", "CachedRows", "Judged", "Request", "StopRule"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.core.plan import Budget, Eager, Evidence, Pace
-from localspec.core.values import Distribution, Draft, Logits, no_draft
+from localspec.core.values import Distribution, Draft, Logits, Proposal, no_draft
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +31,21 @@ class Ask:
     whose every proposal brings evidence ignore it."""
     prompt: int = 0
     """Prompt length in `tokens`; drafts are scored on emitted tokens only."""
+    exact: frozenset[Proposal] = frozenset(Proposal)
+    """The proposals that the request's verifier is exact for."""
+    favoured: Proposal = Proposal.COUPLED
+    """The one of them that it favours."""
 
     @property
     def position(self) -> int:
         """Position of the first token to propose."""
         return len(self.tokens)
+
+    def proposal(self, preferred: Proposal) -> Proposal:
+        """``preferred`` by the drafter, or where the verifier is not exact for it, what that
+        favours.
+        """
+        return preferred if preferred in self.exact else self.favoured
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
-import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -23,8 +21,7 @@ def replacing(path: Path, *, mode: int = 0o600, suffix: str = ".part") -> Iterat
     Raises:
         OSError: it cannot be written; what was at ``path`` is there still.
     """
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}-", suffix=suffix)
-    part = Path(name)
+    handle, part = _part(path, suffix)
     try:
         with os.fdopen(handle, "wb") as file:
             yield file
@@ -58,7 +55,7 @@ def replace_shared(path: Path, text: str) -> None:
     Raises:
         OSError: it cannot be written; what was at ``path`` is there still.
     """
-    part = path.with_name(f".{path.name[:40]}-{secrets.token_hex(4)}.tmp")
+    part = path.with_name(f".{path.name[:40]}-{os.urandom(4).hex()}.tmp")
     try:
         part.write_text(text, encoding="utf-8")
         part.replace(path)
@@ -66,6 +63,14 @@ def replace_shared(path: Path, text: str) -> None:
         with contextlib.suppress(OSError):
             part.unlink()
         raise
+
+
+def _part(path: Path, suffix: str) -> tuple[int, Path]:
+    """A new file next to ``path``: its descriptor and its place."""
+    import tempfile  # here: it is slow to import, and most commands write no file
+
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}-", suffix=suffix)
+    return handle, Path(name)
 
 
 def create(path: Path, data: bytes) -> None:
@@ -77,8 +82,7 @@ def create(path: Path, data: bytes) -> None:
     """
     if path.is_symlink() or path.exists():
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}-", suffix=".part")
-    part = Path(name)
+    handle, part = _part(path, ".part")
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)

@@ -13,7 +13,6 @@ from localspec.errors import Interrupted
 from localspec.generation.prefill import Prefill
 from localspec.generation.stream import Generation
 from localspec.policy import Policy
-from localspec.verifiers import Verifier
 
 
 class SavesCosts(Protocol):
@@ -42,14 +41,12 @@ class ReplyLoop:
     def __init__(
         self,
         target: Target,
-        verifier: Verifier,
         prefill: Prefill,
         stop: StopSignal,
         costs: SavesCosts,
         watchdog: WatchesPasses | None,
     ) -> None:
         self._target = target
-        self._verifier = verifier
         self._prefill = prefill
         self._stop = stop
         self._costs = costs
@@ -82,7 +79,7 @@ class ReplyLoop:
         while generation.finish is None:
             if self._stop.is_set():  # the runtime may have been closed and the model freed
                 raise Interrupted("the reply was stopped")
-            yield from generation.round(self._target, drafter, self._verifier, policy)
+            yield from generation.round(self._target, drafter, policy)
             if drafter.problem is not None:
                 yield from self._report(drafter.problem)
             if self._watchdog is not None and not self._stop.is_set():

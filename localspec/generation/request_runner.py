@@ -97,9 +97,7 @@ class RequestRunner:
     def __init__(self, pair: RunnablePair) -> None:
         self._pair = pair
         self.prefill = Prefill(pair.target, pair.drafter, pair.stop, _SEQ)
-        self._loop = ReplyLoop(
-            pair.target, pair.verifier, self.prefill, pair.stop, pair.control, pair.watchdog
-        )
+        self._loop = ReplyLoop(pair.target, self.prefill, pair.stop, pair.control, pair.watchdog)
         self._busy = threading.Lock()
         self._running: Interrupt | None = None
         self._closed = False
@@ -242,6 +240,7 @@ class RequestRunner:
             noise=Noise(new_seed() if request.seed is None else request.seed),
             limit=min(request.max_tokens or room, room),
             ending=ending,
+            verifier=pair.verifier,
         )
         with self._alone():
             doing(f"answering with {pair.target_model.path}")

@@ -21,7 +21,7 @@ from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.core.plan import RequestState
 from localspec.core.target import Target
-from localspec.decode.request import Request, StopRule
+from localspec.decode.request import MATCH, Request, StopRule
 from localspec.decode.round import RoundResult, decode_round
 from localspec.decode.speedup import SpeedupEstimate
 from localspec.drafters.base import Drafter
@@ -75,10 +75,14 @@ class Generation:
         noise: Noise,
         limit: int,
         ending: StopCondition,
+        verifier: Verifier = MATCH,
+        policy: Policy | None = None,
     ) -> None:
         self._n_prompt = len(prompt)
         self._ending = ending
-        self._request = Request(seq, list(prompt), processor, noise, limit, ending)
+        self._request = Request(
+            seq, list(prompt), processor, noise, limit, ending, verifier, policy
+        )
         self._cached = 0
         self._began = self._decoding = time.perf_counter()
         self._speedup = SpeedupEstimate()
@@ -113,11 +117,16 @@ class Generation:
         """End the reply here; emitted tokens stay."""
         self._request.finish = "interrupt"
 
-    def round(
-        self, target: Target, drafter: Drafter, verifier: Verifier, policy: Policy
-    ) -> Iterator[ReplyEvent]:
-        """One round and its events."""
-        (result,) = decode_round([self._request], target, drafter, verifier, policy)
+    def round(self, target: Target, drafter: Drafter, policy: Policy) -> Iterator[ReplyEvent]:
+        """One round and its events.
+
+        Raises:
+            LocalspecError: why the request failed.
+        """
+        results = decode_round([self._request], target, drafter, policy)
+        if self._request.error is not None:
+            raise self._request.error
+        (result,) = results
         self.last_verify = (1 + len(result.draft), result.verify_seconds)
         self._speedup.add(result, policy.costs)
         for item in result.emitted:

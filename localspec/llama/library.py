@@ -47,15 +47,18 @@ _listeners: dict[int, list[str]] = {}
 
 
 def _on_log(level: int, text: bytes | None, _data: object) -> None:
+    priority = _LEVELS.get(level, logging.DEBUG)
+    heard = _listeners.get(threading.get_ident())
+    if heard is None and priority < logging.ERROR and not logger.isEnabledFor(priority):
+        return  # most lines: loading a model logs hundreds that nobody reads
     line = safe_text((text or b"").decode("utf-8", "replace")).rstrip()
     if not line:
         return
     if level == 4:
         _errors.append(line)
-    heard = _listeners.get(threading.get_ident())
     if heard is not None:
         heard.append(line)
-    logger.log(_LEVELS.get(level, logging.DEBUG), "%s", line)
+    logger.log(priority, "%s", line)
 
 
 # ctypes callbacks live as long as they are referenced.

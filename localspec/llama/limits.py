@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from localspec.errors import ContextFullError, DecodeError, Interrupted, LocalspecError
 from localspec.llama import library
+from localspec.processes import crash
 
 KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "bf16": 30}
 """ggml types that a KV cache can have."""
@@ -28,6 +29,9 @@ def decode_error(code: int) -> LocalspecError | None:
         return ContextFullError("the context is full; start a new chat or raise --ctx")
     if code == _ABORTED:
         return Interrupted("interrupted")
+    if failure := crash.device_failure(*library.errors_since()):
+        advice = crash.advice(0, "", failure)
+        return DecodeError(f"{failure}, and llama.cpp could not decode; {advice}")
     reason = library.errors_since()[-1:] or ["no reason given; see the log"]
     if code == _BAD_BATCH:
         return DecodeError(f"llama.cpp refused a batch: {reason[0]}")

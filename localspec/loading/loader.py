@@ -75,7 +75,7 @@ def load(
     Raises:
         LocalspecError: see `localspec.errors`; nothing stays loaded.
     """
-    library.log_to(paths.make(paths.state_dir()) / "llama.log")
+    library.log_to(paths.make(paths.state_dir()) / paths.LLAMA_LOG)
     files = resolve(options.model, options.draft)
     build = required(on_start=lambda: _tell_check(on_event))
     check_file(files.target.path)  # its message is the clearest for what is no model
@@ -93,6 +93,10 @@ def load(
 def _tell_check(on_event: Progress | None) -> None:
     if on_event is not None:
         on_event(Loading("llama.cpp, checked once on this processor", 0.0))
+
+
+class _CacheOnHostError(Exception):
+    """A KV cache of a type that nobody asked for, which the device does not compute with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +130,19 @@ class _Loader:
             OutOfMemoryError: nothing fits; with the numbers.
             LocalspecError: as `load`.
         """
-        fit = self._plan()
         notices = (*self.files.notices, *self.earlier.notices)
+        try:
+            return self._load_planned(self.selection.options.kv_type, notices)
+        except _CacheOnHostError as error:
+            return self._load_planned("f16", (*notices, str(error)))
+
+    def _load_planned(self, kv_type: str | None, notices: tuple[str, ...]) -> LoadedPair:
+        """Plan and load with a KV cache of that type, None for any; see `load`."""
+        fit = self._plan(kv_type)
+        for _ in range(self.selection.options.smaller):
+            fit = step_down(fit) or fit
+        if self.selection.options.smaller:
+            notices = (*notices, f"loaded with less memory than before: {needs(fit)}")
         try:
             return self._load_as(fit, notices)
         except OutOfMemoryError as error:
@@ -141,14 +156,14 @@ class _Loader:
         except OutOfMemoryError as error:
             raise OutOfMemoryError(f"{error} ({needs(smaller)})") from None
 
-    def _plan(self) -> Fit:
+    def _plan(self, kv_type: str | None) -> Fit:
         """Layers, context and KV type for what is going to be loaded."""
         options = self.selection.options
         wishes = Wishes(
             context=options.context,
             gpu_layers=options.gpu_layers,
             draft_gpu_layers=options.draft_gpu_layers,
-            kv_type=options.kv_type,
+            kv_type=kv_type,
             threads=options.threads,
             require_draft=self.selection.must_fit,
         )
@@ -193,7 +208,7 @@ class _Loader:
         return LoadedPair(
             info=self._info(target, drafting, off, (*notices, *target.notices, *drafting.notices)),
             target_model=context.model,
-            target=LlamaTarget(context, drafting.features),
+            target=LlamaTarget(context, drafting.features, control.policy.costs),
             drafter=Cascade(drafters) if drafters else Off(),
             verifier=judge,
             control=control,
@@ -216,10 +231,20 @@ class _Loader:
         model = parts.model(
             file, fit.target, next_layers=next_layers, extra_buffers=kernels.extra_buffers
         )
-        told = self._about_target(model, fit.context)
+        told = list(self._about_target(model, fit.context))
         room = selection.branches(model.path.name, can_branch=model.branching)
         rollback = 0 if selection.off else ROLLBACK
         context = parts.context(model, fit.target.kv_type, room.count, rollback=rollback)
+        if context.leaves_device:
+            if fit.target.kv_type != "f16" and fit.wishes.kv_type is None:
+                raise _CacheOnHostError(
+                    f"this device does not compute attention over a {fit.target.kv_type} KV cache; "
+                    "the cache is f16 instead"
+                )
+            told.append(
+                f"the device lacks an operation of {file.name}: parts of every pass are computed "
+                f"on the CPU ({context.graph_splits} graph splits), which is slow"
+            )
         if known is None and selection.options.draft_max is None and not selection.off:
             kernels, better = trials.choose(context, next_layers, self._draft_bytes(model))
             if better is not model:

@@ -36,6 +36,8 @@ class Options:
     remember: bool = schema.REMEMBER.default
     """Draft from the saved chats too, not only from the running one."""
     offline: bool = schema.OFFLINE.default
+    smaller: int = 0
+    """Steps by which the plan of memory is made smaller, after a device ran out of it."""
 
     def __post_init__(self) -> None:
         for spec in _SPECS:

@@ -7,7 +7,10 @@ supervising process can read; each name costs a copy of a few bytes.
 
 from __future__ import annotations
 
-import mmap
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import mmap
 
 SIZE = 1024
 """Bytes of shared memory that the names need."""

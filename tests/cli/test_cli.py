@@ -641,10 +641,11 @@ def test_help_tells_what_a_flag_is_where_it_is_not_given(
     config.settings.cache_clear()
 
 
-def test_help_is_quick_and_needs_neither_numpy_nor_llama_cpp() -> None:
+def test_help_and_version_import_only_what_they_print_with() -> None:
     probe = (
-        "import sys; from localspec import cli; cli.call(['--help']); "
-        "bad = {'numpy', 'llama_cpp', 'textual', 'huggingface_hub'} & set(sys.modules); "
+        "import sys; from localspec import cli; cli.call(['--help']); cli.call(['--version']); "
+        "bad = {'numpy', 'llama_cpp', 'textual', 'huggingface_hub', 'pathlib', 'tempfile', "
+        "'tomllib', 'platformdirs', 'hashlib', 'dataclasses'} & set(sys.modules); "
         "sys.exit(f'loaded {bad}' if bad else 0)"
     )
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, cwd=ROOT, check=False)

@@ -28,7 +28,6 @@ from localspec.generation.reply import ReplyLoop
 from localspec.generation.stream import Generation, StopCondition
 from localspec.policy import Plain
 from localspec.testing import Fixed, TableModel, TableTarget
-from localspec.verifiers import Match
 
 V = 26
 TABLE = tables.random_table(31, v=V)
@@ -116,7 +115,7 @@ class Bench:
         self.target, self.drafter = target, drafter or Off()
         self.flag = Flag()
         self.prefill = Prefill(target, self.drafter, self.flag, 0)
-        self.loop = ReplyLoop(target, Match(), self.prefill, self.flag, costs or Costs(), None)
+        self.loop = ReplyLoop(target, self.prefill, self.flag, costs or Costs(), None)
         self.events: list[object] = []
 
     def reply(

@@ -53,7 +53,7 @@ class ForwardOnlyDrafter(HeadDrafter):
             return
         except NothingAllowedError:
             return
-        proposal = self.chooser.proposal(ask.processor.sampling)
+        proposal = self.chooser.proposal(ask)
         probe = Chain(ask, 0, proposal, ask.position, confidences=[confidence(q, row)], refused=q)
         self._predicted[ask.seq] = probe
 

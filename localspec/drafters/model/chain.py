@@ -84,7 +84,7 @@ class ChainDrafter(Drafter):
             Chain(
                 ask,
                 self._depth(ask),
-                self.chooser.proposal(ask.processor.sampling),
+                self.chooser.proposal(ask),
                 ask.position,
             )
             for ask in asks

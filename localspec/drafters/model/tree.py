@@ -177,9 +177,8 @@ class Trees(Drafter):
     def _proposal(self, ask: Ask) -> Proposal:
         if ask.processor.sampling.kind == "greedy":
             return Proposal.DETERMINISTIC
-        if self._favoured is Proposal.SAMPLED:
-            return Proposal.WITHOUT_REPLACEMENT
-        return self._favoured
+        favoured = ask.proposal(self._favoured)
+        return Proposal.WITHOUT_REPLACEMENT if favoured is Proposal.SAMPLED else favoured
 
     def _ranking(self, processor: LogitsProcessor) -> LogitsProcessor:
         """The processor that ranks candidates: at temperature 0, where q is a single token, that of

@@ -83,10 +83,14 @@ class Assistant(Head):
         return logits, own
 
     def forward(
-        self, work: Sequence[tuple[int, Tokens, int]], *, states: bool = False
+        self,
+        work: Sequence[tuple[int, Tokens, int]],
+        *,
+        states: bool = False,
+        padding: Sequence[int] = (),
     ) -> list[Logits]:
         """`Context.forward`, token by token and with states of zeros: for measuring."""
-        del states
+        del states, padding
         state = np.zeros(self.width, np.float32)
         found = []
         for seq, tokens, outputs in work:

@@ -135,6 +135,13 @@ def _choices(target: Sizes, draft: Sizes | None, asked: Wishes) -> Iterator[tupl
     """Contexts and KV types, best first."""
     context, kv_type = asked.context or usual_context(target), asked.kv_type or "f16"
     yield context, kv_type
+    if draft is not None and asked.context is None and asked.kv_type is None:
+        # Drafts are verified in passes over several tokens, for which GPUs convert a quantized
+        # cache to f16, layer by layer, every time.
+        shorter = context // 2
+        while shorter >= _ROOM_TO_CHAT:
+            yield shorter, kv_type
+            shorter //= 2
     if asked.kv_type is None and target.takes("q8_0") and (draft is None or draft.takes("q8_0")):
         kv_type = "q8_0"
         yield context, kv_type
@@ -178,7 +185,7 @@ def _placed(
             return fit
     if asked.gpu_layers is not None:  # the user's number overrides the estimate of what a GPU holds
         fit = pair(asked.gpu_layers, draft_choices[-1])
-        if host_holds(memory, fit.shares):
+        if memory.shared or host_holds(memory, fit.shares):
             return fit
     return None
 
@@ -218,6 +225,13 @@ def _explained(fit: Fit, target: Sizes, draft: Sizes | None, asked: Wishes) -> F
     if waiting := _left_on_host(fit):
         text = f"the GPU has room for {' and '.join(waiting)}; the rest is computed on the CPU"
         fit = _noted(fit, text)
+    total, now = sum(share.total for share in fit.shares), fit.memory.free_now
+    if now is not None and total > now:
+        fit = _noted(
+            fit,
+            f"{_gb(total)} are needed and {_gb(now)} are free now: the system compresses memory of "
+            "other programs",
+        )
     if not within(fit.memory, fit.shares):
         fit = _noted(fit, "these GPU layers were requested; by the estimates they do not fit")
     for sizes in (target, draft):
