@@ -412,7 +412,7 @@ async def test_blank_messages_are_not_sent(chat):
 async def test_commands(chat):
     async with chat() as c:
         for text, seen in [
-            ("/temp 0", "match T 0"),
+            ("/temp 0", "temperature 0 from the next reply on"),
             ("/seed 7", "seed 7 from now on"),
             ("/system You are a cat.", "system prompt set"),
             ("/draft off", "plain decoding from now on"),
@@ -485,7 +485,7 @@ async def test_a_path_is_not_a_command(chat):
 async def test_why_nothing_is_drafted_is_always_in_sight(chat, speculation, width):
     async with chat(Script(LONG, speculation=speculation), size=(width, 20)) as c:
         await c.ask("Hello")
-        await c.sees(f"{speculation.state}: {speculation.reason}")
+        await c.sees(f"not drafting: {speculation.reason}")
 
 
 async def test_notices_are_shown(chat):
@@ -670,6 +670,8 @@ async def test_details_on_a_key_below_or_beside(chat):
         await c.sees("by position")
         await c.pilot.press("f2")
         await c.until(lambda: "by position" not in c.screen_text)
+        assert "drafted     " not in c.screen_text
+        await c.pilot.press("f6")
         await c.sees("drafted     ")  # a high screen has room for the strip
 
 
@@ -710,7 +712,7 @@ async def test_a_long_reason_in_the_details_stays_in_its_column(chat):
         await c.sees("drafting    parked: why")
         await c.sees(f"\n{' ' * 14}why why why why")
         await c.pilot.resize_terminal(60, 40)
-        await c.sees("· parked: why why why why why… F2")
+        await c.sees("tok/s · why why why")
         await c.sees(f"drafting    parked: {'why ' * 7}why\n")
 
 
