@@ -5,13 +5,15 @@
     LocalspecError                 1
     ├── UsageError                 2   a parameter, prompt or flag that is refused
     │   ├── ContextError           2   a prompt larger than the context, with the numbers
-    │   └── NothingAllowedError    2   a logit bias that forbids every token
+    │   └── NothingAllowedError    2   a logit bias (and a grammar) that forbid every token
+    │       └── GrammarError       2   a reply cannot follow its grammar any further
     ├── ModelNotFoundError         3   no such name or file, or not there offline
     ├── AccessError                4   gated or private, token missing or refused
     ├── OutOfMemoryError           5   does not fit, with the numbers
     ├── DraftIncompatibleError     6   the draft cannot be used with this target
     ├── ModelFileError             7   not a GGUF, truncated, damaged
     │   └── UnsupportedModelError  7   a whole file, but not a model that can chat here
+    ├── QueueFullError             1   more requests wait than may; try again later
     ├── ProposalError              1   a verifier was handed a proposal it is not exact for
     ├── DecodeError                1   llama.cpp refused or failed a pass
     │   ├── ContextFullError       1   no room left in the KV cache
@@ -19,6 +21,7 @@
     ├── UnreadyError               1   a draft model lacks what it drafts from; never shown
     ├── AuditError                 1   our own bookkeeping disagrees: a bug in localspec
     ├── UnsoundBuildError          1   llama.cpp, as it was built, computes wrongly or crashes here
+    ├── StrictError                1   strict mode cannot be promised here, with what differed
     ├── EngineError                1   the engine process died or broke the protocol
     │   └── DeviceError            1   it died because its GPU failed
     │       ├── DeviceMemoryError  1   the GPU ran out of memory
@@ -51,7 +54,11 @@ class ContextError(UsageError):
 
 
 class NothingAllowedError(UsageError):
-    """A logit bias that leaves no token to choose."""
+    """A logit bias, perhaps with a grammar, that leaves no token to choose."""
+
+
+class GrammarError(NothingAllowedError):
+    """No token continues a reply as its grammar wants, or following the grammar takes too long."""
 
 
 class ModelNotFoundError(LocalspecError):
@@ -88,6 +95,10 @@ class UnsupportedModelError(ModelFileError):
     """The file is whole, but it is not a language model that this build can chat with."""
 
 
+class QueueFullError(LocalspecError):
+    """As many requests as may wait are waiting."""
+
+
 class ProposalError(LocalspecError):
     """A draft whose proposal the verifier does not list; the result would not be exact."""
 
@@ -114,6 +125,10 @@ class AuditError(LocalspecError):
 
 class UnsoundBuildError(LocalspecError):
     """This build of llama.cpp computes wrongly on this processor, crashes or hangs."""
+
+
+class StrictError(LocalspecError):
+    """Bits depend on how a text is cut into passes, so strict mode is refused."""
 
 
 class EngineError(LocalspecError):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator
 from typing import Protocol
 
 from localspec.core.events import (
@@ -20,11 +19,9 @@ from localspec.core.events import (
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.core.plan import RequestState
-from localspec.core.target import Target
 from localspec.decode.request import MATCH, Request, StopRule
-from localspec.decode.round import RoundResult, decode_round
+from localspec.decode.round import RoundResult
 from localspec.decode.speedup import SpeedupEstimate
-from localspec.drafters.base import Drafter
 from localspec.generation.detokenizer import TextStream
 from localspec.policy import Policy
 from localspec.verifiers import Verifier
@@ -77,32 +74,41 @@ class Generation:
         ending: StopCondition,
         verifier: Verifier = MATCH,
         policy: Policy | None = None,
+        guided: bool = True,
     ) -> None:
         self._n_prompt = len(prompt)
         self._ending = ending
-        self._request = Request(
-            seq, list(prompt), processor, noise, limit, ending, verifier, policy
+        self.request = Request(
+            seq, list(prompt), processor, noise, limit, ending, verifier, policy, guided
         )
         self._cached = 0
         self._began = self._decoding = time.perf_counter()
         self._speedup = SpeedupEstimate()
-        self.last_verify = (0, 0.0)
-        """Width and seconds of the last target pass."""
 
     @property
     def tokens(self) -> list[int]:
         """Prompt and emitted tokens."""
-        return self._request.tokens
+        return self.request.tokens
 
     @property
     def state(self) -> RequestState:
         """What the policy is told of it."""
-        return self._request.state
+        return self.request.state
 
     @property
     def finish(self) -> FinishReason | None:
         """Why it ended; None while it runs."""
-        return self._request.finish
+        return self.request.finish
+
+    @property
+    def seq(self) -> int:
+        """Its sequence of the KV cache."""
+        return self.request.seq
+
+    @property
+    def reused(self) -> int:
+        """Tokens of the prompt that were cached already."""
+        return self._cached
 
     def start_reading(self, cached: int) -> None:
         """Prefill begins; ``cached`` tokens of the prompt are in the KV cache already."""
@@ -115,23 +121,14 @@ class Generation:
 
     def interrupt(self) -> None:
         """End the reply here; emitted tokens stay."""
-        self._request.finish = "interrupt"
+        self.request.finish = "interrupt"
 
-    def round(self, target: Target, drafter: Drafter, policy: Policy) -> Iterator[ReplyEvent]:
-        """One round and its events.
-
-        Raises:
-            LocalspecError: why the request failed.
-        """
-        results = decode_round([self._request], target, drafter, policy)
-        if self._request.error is not None:
-            raise self._request.error
-        (result,) = results
-        self.last_verify = (1 + len(result.draft), result.verify_seconds)
-        self._speedup.add(result, policy.costs)
-        for item in result.emitted:
-            yield Token(item.token, item.text, item.origin, item.source)
-        yield self._event(result, policy.speculation)
+    def events(self, result: RoundResult, policy: Policy, *, alone: bool) -> list[ReplyEvent]:
+        """The events of one of its rounds; ``alone`` if that had no other request."""
+        if alone:
+            self._speedup.add(result, policy.costs)
+        tokens = [Token(item.token, item.text, item.origin, item.source) for item in result.emitted]
+        return [*tokens, self._event(result, policy.speculation)]
 
     def _event(self, result: RoundResult, speculation: Speculation) -> Round:
         return Round(
@@ -150,7 +147,7 @@ class Generation:
 
     def _speedup_at(self, now: float) -> Speedup | None:
         """The speed so far relative to plain decoding; time beside rounds counts for both."""
-        tally, emitted = self._request.tally, len(self._request.emitted)
+        tally, emitted = self.request.tally, len(self.request.emitted)
         beside = now - self._decoding - tally.round_seconds
         return self._speedup.speedup(beside / max(1, emitted))
 
@@ -158,7 +155,7 @@ class Generation:
         """The whole reply."""
         now = time.perf_counter()
         self._ending.finish()  # an interrupted reply may still hold text back
-        tally, emitted = self._request.tally, self._request.emitted
+        tally, emitted = self.request.tally, self.request.emitted
         read = self._decoding > self._began
         decode_seconds = now - self._decoding if read else 0.0
         return Reply(
@@ -185,7 +182,7 @@ class Generation:
                 speculation=policy.speculation,
                 speedup=self._speedup_at(now) if read else None,
             ),
-            seed=self._request.noise.seed,
+            seed=self.request.noise.seed,
         )
 
 

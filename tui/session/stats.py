@@ -40,8 +40,11 @@ Line = Sequence[Figure]
 """Figures from left to right."""
 
 
-def everyday_line(meter: Meter, width: int) -> Line:
-    """Speed, gain and right guesses in words, in at most ``width`` cells."""
+def everyday_line(meter: Meter, width: int, grammar: str = "") -> Line:
+    """Speed, gain and right guesses in words, in at most ``width`` cells.
+
+    ``grammar`` names what replies have to fit, if anything.
+    """
     figures: list[Figure] = []
     counts = meter.counts
     if counts.rounds:
@@ -56,6 +59,8 @@ def everyday_line(meter: Meter, width: int) -> Line:
     if meter.context and meter.used >= _NEARLY_FULL * meter.context:
         full = f"context {min(1, meter.used / meter.context):.0%} full"
         figures.append(Figure(full, full, 2, _BAD))
+    if grammar:
+        figures.append(Figure(f"replies fit {grammar}", grammar, 4))
     state = meter.state
     if state is not None and state.state != "on" and not _is_faster(meter):
         reason = brief_reason(state)
