@@ -319,6 +319,15 @@ THEME: SettingSpec[str | None] = SettingSpec(
     metavar="NAME",
     in_presets=False,
 )
+FIGURES: SettingSpec[str] = SettingSpec(
+    name="figures",
+    kind=Kind.CHOICE,
+    scope=Scope.INTERFACE,
+    default="few",
+    help="figures in the bottom line of the chat",
+    choices=("few", "all"),
+    in_presets=False,
+)
 
 SETTINGS: tuple[SettingSpec[Any], ...] = (
     *(MODEL, DRAFT, REQUIRE_DRAFT, VERIFIER, DRAFTER, DRAFT_MAX),
@@ -326,7 +335,7 @@ SETTINGS: tuple[SettingSpec[Any], ...] = (
     *(JOBS, STRICT, CACHE_MEMORY, REMEMBER, OFFLINE),
     *(TEMPERATURE, TOP_K, TOP_P, MIN_P),
     *(REPEAT_PENALTY, PRESENCE_PENALTY, FREQUENCY_PENALTY, PENALTY_LAST_N),
-    *(SEED, MAX_TOKENS, SYSTEM, THEME),
+    *(SEED, MAX_TOKENS, SYSTEM, THEME, FIGURES),
 )
 """In the order of the help text."""
 BY_NAME = {spec.name: spec for spec in SETTINGS}
