@@ -82,7 +82,7 @@ class _Server:
 
     def answer(self, question: Question) -> Spoken:
         s = question.sampling
-        body = {
+        body: dict[str, Any] = {
             "prompt": list(question.tokens),
             "n_predict": question.max_tokens,
             "seed": question.seed,
@@ -93,6 +93,8 @@ class _Server:
             "top_p": s.top_p,
             "min_p": s.min_p,
         }
+        if question.schema is not None:
+            body["json_schema"] = question.schema
         response = self._http.post("/completion", json=body)
         response.raise_for_status()
         found: dict[str, Any] = response.json()
