@@ -34,6 +34,7 @@ from localspec.core.events import (
     ModelInfo,
     Reply,
 )
+from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.interrupt import Interrupt
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.sampling_params import Sampling
@@ -153,6 +154,7 @@ class Runtime:
         max_tokens: int | None = None,
         stop: Sequence[str] = (),
         draft: bool = True,
+        grammar: GrammarSpec | None = None,
     ) -> ReplyStream:
         """`submit` for a conversation, with the fields of `ReplyRequest` as arguments."""
         return self.submit(
@@ -163,6 +165,7 @@ class Runtime:
                 max_tokens=max_tokens,
                 stop=tuple(stop),
                 draft=draft,
+                grammar=grammar,
             )
         )
 
@@ -175,6 +178,7 @@ class Runtime:
         max_tokens: int | None = None,
         stop: Sequence[str] = (),
         draft: bool = True,
+        grammar: GrammarSpec | None = None,
     ) -> ReplyStream:
         """`submit` for a text that is continued without a chat template."""
         return self.submit(
@@ -185,6 +189,7 @@ class Runtime:
                 max_tokens=max_tokens,
                 stop=tuple(stop),
                 draft=draft,
+                grammar=grammar,
             )
         )
 
@@ -223,9 +228,8 @@ class Runtime:
         They are saved by `rest`.
         """
         pair, scheduler = self.pair, self._scheduler
-        scheduler.prefill.prefix_cache = PrefixCache(
-            store or KvStore(pair.identity), pair.target, scheduler.preparation.prompts.transcript
-        )
+        transcript = scheduler.preparation.prompts.transcript
+        scheduler.use(PrefixCache(store or KvStore(pair.identity), pair.target, transcript))
 
     def rest(self, cancelled: Callable[[], bool] = lambda: False) -> None:
         """Save the KV caches of conversations, if `keep_states` was called and it is worth it.

@@ -239,3 +239,5 @@ class ModelInfo:
     """How strict mode computes, as its self-test has shown it exact here; "" without it."""
     kernels: str = ""
     """Which kernels compute the target on the processor, and why (`localspec.loading.kernels`)."""
+    parallel: int = 1
+    """Requests that are answered at the same time; others wait."""

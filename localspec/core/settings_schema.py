@@ -150,6 +150,17 @@ KV_TYPE: SettingSpec[str | None] = SettingSpec(
     auto=True,
     metavar="TYPE",
 )
+JOBS = SettingSpec(
+    name="jobs",
+    kind=Kind.WHOLE,
+    scope=Scope.LOAD,
+    default=1,
+    help="replies at a time; each takes the memory of a whole context",
+    low=1,
+    high=32,
+    field="parallel",
+    in_presets=False,
+)
 STRICT = SettingSpec(
     name="strict",
     kind=Kind.SWITCH,
@@ -301,7 +312,7 @@ THEME: SettingSpec[str | None] = SettingSpec(
 SETTINGS: tuple[SettingSpec[Any], ...] = (
     *(MODEL, DRAFT, REQUIRE_DRAFT, VERIFIER, DRAFTER, DRAFT_MAX),
     *(CTX, GPU_LAYERS, DRAFT_GPU_LAYERS, CPU_EXPERTS, THREADS, KV_TYPE),
-    *(STRICT, REMEMBER, OFFLINE),
+    *(JOBS, STRICT, REMEMBER, OFFLINE),
     *(TEMPERATURE, TOP_K, TOP_P, MIN_P),
     *(REPEAT_PENALTY, PRESENCE_PENALTY, FREQUENCY_PENALTY, PENALTY_LAST_N),
     *(SEED, MAX_TOKENS, SYSTEM, THEME),

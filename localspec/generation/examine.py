@@ -28,6 +28,7 @@ def examine(
     if not tokens or not all(0 <= t < model.n_vocab for t in (*tokens, rival or 0)):
         raise UsageError("these are no tokens of this model")
     prompt = scheduler.preparation.prompts.chat(request.messages, request.max_tokens)
+    constraint = scheduler.preparation.constraint(request, prompt.tokens, prompt)
     known = [*prompt.tokens, *tokens[:-1]]
     if len(known) > pair.target.capacity:
         raise ContextError("the context has no room for that place any more")
@@ -47,6 +48,7 @@ def examine(
             seq=seq,
             sampling=request.sampling,
             noise=Noise(seed),
+            constraint=constraint,
             text=display,
         )
 

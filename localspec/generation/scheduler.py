@@ -29,6 +29,7 @@ from localspec.errors import Interrupted, QueueFullError, UsageError
 from localspec.generation.grammars import incomplete
 from localspec.generation.pass_stop import PassStop
 from localspec.generation.prefill import PART, Prefill
+from localspec.generation.prefix_cache import PrefixCache
 from localspec.generation.preparation import Preparation
 from localspec.generation.prompt_thread import PromptThread, Ready
 from localspec.generation.reply_job import Job, Running
@@ -75,7 +76,12 @@ class Scheduler:
     def __init__(self, pair: RunnablePair, most_waiting: int = MOST_WAITING) -> None:
         self._pair = pair
         self._most_waiting = most_waiting
-        self.preparation = Preparation(pair.target_model, pair.target.capacity, pair.verifier)
+        self.preparation = Preparation(
+            pair.target_model,
+            pair.target.capacity,
+            pair.verifier,
+            drafts=not isinstance(pair.drafter, Off),
+        )
         self._prompts = PromptThread(self.preparation, self)
         self.prefill = Prefill(pair.target, pair.drafter)
         self._stop = PassStop(pair.stop)
@@ -406,6 +412,18 @@ class Scheduler:
             self.prefill.forget(seq)
         for running in self._running:
             running.forgotten = True
+
+    def use(self, prefix_cache: PrefixCache) -> None:
+        """From now on use KV caches of earlier sessions, and save them in `rest`.
+
+        Raises:
+            UsageError: closed.
+        """
+
+        def begin(_free: Sequence[int]) -> None:
+            self.preparation.prefix_cache = self.prefill.prefix_cache = prefix_cache
+
+        self.call(begin)
 
     def rest(self, cancelled: Callable[[], bool]) -> None:
         """Save the KV caches of conversations, if nothing runs, until something is to be done.

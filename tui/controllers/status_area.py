@@ -100,6 +100,8 @@ class StatusArea:
             meter.memory = self._memory.look(session.engine.client.pid)
             strict = " strict" if session.engine.info and session.engine.info.strict else ""
             setting = f"{self.verifier}{strict} T {session.settings.sampling.temperature:g}"
+            if session.settings.grammar is not None:
+                setting = f"{session.settings.grammar_name} · {setting}"
             self._stats.show_figures(meter, setting, two=self._tall)
             self._strip.show_rounds(meter)
             self._details.show_details(meter)
