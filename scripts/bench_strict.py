@@ -16,8 +16,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "scripts"))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from heads.compose import compose_mtp
 
@@ -29,7 +28,7 @@ from localspec.core.events import Message
 from localspec.demo import FOLDER
 from localspec.llama.library import c_api, start
 
-_HEADS = ROOT / "tests" / "data" / "heads"
+_HEADS = Path(__file__).resolve().parent.parent / "tests" / "data" / "heads"
 WEIGHTS = {"Q4_0": 2, "Q4_K_M": 15, "Q8_0": 7, "F16": 1}
 """llama.cpp's file types by name."""
 DRAFTERS = ("model", "mtp", "eagle3", "suffix")
@@ -58,10 +57,9 @@ class Cell:
     def text(self) -> str:
         """A row of the table."""
         share = self.accepted / self.verified if self.verified else 0.0
-        return (
-            f"{self.weights:7} {self.drafter:7} {self.together} {self.temperature:3g} "
-            f"{self.tokens:7} {self.replies:6} {self.divergences:6} {share:7.0%} {self.seconds:6.0f}"
-        )
+        cell = f"{self.weights:7} {self.drafter:7} {self.together} {self.temperature:3g}"
+        compared = f"{self.tokens:7} {self.replies:6} {self.divergences:6}"
+        return f"{cell} {compared} {share:7.0%} {self.seconds:6.0f}"
 
 
 def rewritten(source: Path, destination: Path, file_type: int) -> Path:
@@ -94,7 +92,7 @@ def options(folder: Path, weights: str, drafter: str, together: int) -> Options:
         threads=1,
         strict=True,
         offline=True,
-        **({"parallel": together} if together > 1 else {}),
+        parallel=together,
     )
 
 

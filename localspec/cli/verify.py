@@ -22,7 +22,7 @@ from localspec.cli.output import (
 from localspec.cli.verify_report import closing_lines, incomplete_lines, report, row_lines
 from localspec.cli.verify_together import compare_together
 from localspec.cli.working import Working
-from localspec.errors import UsageError
+from localspec.errors import OutOfMemoryError, UsageError
 
 if TYPE_CHECKING:
     from localspec.bench.exactness import Comparing, Verification
@@ -82,7 +82,7 @@ def command(
 
     options = asked.options
     if together is not None:
-        options = dataclasses.replace(options, parallel=together)
+        options = dataclasses.replace(options, parallel=max(together, options.parallel))
     with (
         CtrlC() as ctrl_c,
         Runtime.open(options, cancelled=lambda: ctrl_c.pressed) as runtime,
@@ -90,6 +90,11 @@ def command(
         ctrl_c.on_first = runtime.interrupt
         for notice in runtime.info.notices:
             tell(notice)
+        if together is not None and runtime.info.parallel < together:
+            raise OutOfMemoryError(
+                f"there is memory for {runtime.info.parallel} replies at a time, not {together}; "
+                "try a smaller --ctx or --together"
+            )
         most = asked.max_tokens or _MAX_TOKENS
         seed = 1 if asked.seed is None else asked.seed
         facts, working = _facts(runtime.info), Working(ctrl_c)
