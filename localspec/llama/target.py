@@ -357,7 +357,7 @@ class LlamaTarget:
         self.read(seq, ())
         return saved.state_size(self._context, seq)
 
-    def restore(self, seq: int, state: bytearray) -> None:
+    def restore(self, seq: int, state: bytearray | memoryview) -> None:
         """Put one in its place.
 
         Raises:
@@ -366,3 +366,38 @@ class LlamaTarget:
         self.truncate(seq, 0)
         saved.restore(self._context, seq, state)
         self._cached[seq] = self._context.length(seq)
+
+    @property
+    def cuts_anywhere(self) -> bool:
+        """Whether a sequence, and a restored state, can be truncated to every length."""
+        return not self._context.window and self._context.rollback is None
+
+    def can_truncate(self, seq: int, length: int) -> bool:
+        """Whether `truncate` to ``length`` would succeed now."""
+        cached = self._context.length(seq)
+        return length >= cached or self._context.can_truncate(seq, length)
+
+    def checkpoint_size(self, seq: int) -> int:
+        """Bytes of `checkpoint`."""
+        return saved.checkpoint_size(self._context, seq)
+
+    def checkpoint(self, seq: int) -> memoryview:
+        """What a later truncation to the present length could not bring back."""
+        self.read(seq, ())
+        return memoryview(saved.checkpoint(self._context, seq).state).cast("B")
+
+    def rewind(self, seq: int, length: int, checkpoint: bytearray | memoryview) -> None:
+        """Truncate to ``length``, at which the checkpoint was taken.
+
+        Raises:
+            DecodeError: llama.cpp refuses it; the sequence is then empty.
+        """
+        self._reversible.pop(seq, None)
+        self._scored.pop(seq, None)
+        self._unread[seq] = []
+        try:
+            saved.revert(self._context, seq, saved.Snapshot(length, checkpoint))
+        finally:
+            self._cached[seq] = self._context.length(seq)
+            if self._features is not None:
+                self._features.cut(seq, self._cached[seq])
