@@ -25,6 +25,11 @@ async def ask(client, text):
     return [event async for event in events]
 
 
+async def read_into(events, reply):
+    async for event in reply:
+        events.append(event)
+
+
 def text_of(events):
     return "".join(event.text for event in events if isinstance(event, Token))
 
@@ -99,8 +104,7 @@ async def test_what_arrived_of_all_replies_is_kept_when_the_engine_is_killed(cli
     os.kill(client.pid, signal.SIGKILL)
     for reply, events in zip(replies, kept, strict=True):
         with pytest.raises(EngineError, match="signal 9"):
-            async for event in reply:
-                events.append(event)
+            await read_into(events, reply)
         tokens = [event.token for event in events if isinstance(event, Token)]
         assert tokens == [*range(len(tokens))]
         assert len(tokens) > 5
