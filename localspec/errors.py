@@ -5,13 +5,15 @@
     LocalspecError                 1
     ├── UsageError                 2   a parameter, prompt or flag that is refused
     │   ├── ContextError           2   a prompt larger than the context, with the numbers
-    │   └── NothingAllowedError    2   a logit bias that forbids every token
+    │   └── NothingAllowedError    2   a logit bias (and a grammar) that forbid every token
+    │       └── GrammarError       2   a reply cannot follow its grammar any further
     ├── ModelNotFoundError         3   no such name or file, or not there offline
     ├── AccessError                4   gated or private, token missing or refused
     ├── OutOfMemoryError           5   does not fit, with the numbers
     ├── DraftIncompatibleError     6   the draft cannot be used with this target
     ├── ModelFileError             7   not a GGUF, truncated, damaged
     │   └── UnsupportedModelError  7   a whole file, but not a model that can chat here
+    ├── QueueFullError             1   more requests wait than may; try again later
     ├── ProposalError              1   a verifier was handed a proposal it is not exact for
     ├── DecodeError                1   llama.cpp refused or failed a pass
     │   ├── ContextFullError       1   no room left in the KV cache
@@ -19,7 +21,11 @@
     ├── UnreadyError               1   a draft model lacks what it drafts from; never shown
     ├── AuditError                 1   our own bookkeeping disagrees: a bug in localspec
     ├── UnsoundBuildError          1   llama.cpp, as it was built, computes wrongly or crashes here
+    ├── StrictError                1   strict mode cannot be promised here, with what differed
     ├── EngineError                1   the engine process died or broke the protocol
+    │   └── DeviceError            1   it died because its GPU failed
+    │       ├── DeviceMemoryError  1   the GPU ran out of memory
+    │       └── DeviceLostError    1   the GPU is gone, as after sleep
     ├── PeerError                  1   a program to compare with does not start or answer
     ├── ChatsError                 1   chats cannot be saved or found: locked, disk full, no such id
     │   └── ChatsFileError         7   the file of chats is damaged, or of a newer localspec
@@ -48,7 +54,11 @@ class ContextError(UsageError):
 
 
 class NothingAllowedError(UsageError):
-    """A logit bias that leaves no token to choose."""
+    """A logit bias, perhaps with a grammar, that leaves no token to choose."""
+
+
+class GrammarError(NothingAllowedError):
+    """No token continues a reply as its grammar wants, or following the grammar takes too long."""
 
 
 class ModelNotFoundError(LocalspecError):
@@ -85,6 +95,10 @@ class UnsupportedModelError(ModelFileError):
     """The file is whole, but it is not a language model that this build can chat with."""
 
 
+class QueueFullError(LocalspecError):
+    """As many requests as may wait are waiting."""
+
+
 class ProposalError(LocalspecError):
     """A draft whose proposal the verifier does not list; the result would not be exact."""
 
@@ -113,8 +127,24 @@ class UnsoundBuildError(LocalspecError):
     """This build of llama.cpp computes wrongly on this processor, crashes or hangs."""
 
 
+class StrictError(LocalspecError):
+    """Bits depend on how a text is cut into passes, so strict mode is refused."""
+
+
 class EngineError(LocalspecError):
     """The engine process died, could not start, or broke the protocol."""
+
+
+class DeviceError(EngineError):
+    """The engine process ended because its GPU failed; what arrived of the reply is whole."""
+
+
+class DeviceMemoryError(DeviceError):
+    """The GPU ran out of memory while it computed."""
+
+
+class DeviceLostError(DeviceError):
+    """The GPU is gone, as after sleep or a reset of its driver."""
 
 
 class PeerError(LocalspecError):

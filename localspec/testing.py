@@ -23,9 +23,12 @@ Table = Callable[[Tokens], Logits]
 class TableTarget:
     """A `Target` that looks its logits up. Its KV cache is a list of tokens."""
 
-    def __init__(self, table: Table, capacity: int = 1 << 20, leaves: int = 256) -> None:
+    def __init__(
+        self, table: Table, capacity: int = 1 << 20, leaves: int = 256, sequences: int = 8
+    ) -> None:
         self.table = table
         self.capacity = capacity
+        self.sequences = sequences
         self.leaves = leaves
         self.cache: dict[int, list[int]] = {}
         self._last: dict[int, Work] = {}
@@ -38,6 +41,11 @@ class TableTarget:
         """Keep the first tokens."""
         self._last.pop(seq, None)
         del self.cache.setdefault(seq, [])[length:]
+
+    def deepest(self, sequences: int) -> int:
+        """As deep as anyone likes."""
+        del sequences
+        return self.capacity
 
     def score(self, work: Sequence[Work]) -> list[Scores]:
         """Row 0 after the pending token, row 1 + i after node i."""

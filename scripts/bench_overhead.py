@@ -32,6 +32,7 @@ class Ready:
     """A target and a draft model whose logits need no computing."""
 
     leaves = 1
+    sequences = 1
     capacity = 1 << 30
 
     def __init__(self, vocabulary: int) -> None:
@@ -44,6 +45,10 @@ class Ready:
 
     def start(self, length: int) -> None:
         self._held = length
+
+    def deepest(self, sequences: int) -> int:
+        del sequences
+        return _ROWS
 
     def score(self, work: Sequence[Work]) -> list[Scores]:
         at = self._held % (_ROWS // 2)
@@ -83,12 +88,13 @@ def microseconds(k: int, temperature: float, judge: str, vocabulary: int, rounds
         processor=LogitsProcessor(Sampling(temperature=temperature), vocabulary),
         noise=Noise(0),
         limit=1 << 30,
+        verifier=verify,
     )
     target.start(7)
     seconds = []
     for _ in range(rounds):
         began = time.perf_counter()
-        decode_round([request], target, drafter, verify, policy)
+        decode_round([request], target, drafter, policy)
         seconds.append(time.perf_counter() - began)
     return 1e6 * statistics.median(seconds)
 

@@ -33,7 +33,6 @@ from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
 from localspec.policy.storage import Knowledge
 from localspec.testing import Fixed
-from localspec.verifiers import Match
 
 _CURVE = "1:28.5,2:54,3:76,4:73,8:142,16:212,32:420"
 """Of two cores of an EPYC with a 1 GB target."""
@@ -140,8 +139,8 @@ def replay(
             len(reply),
         )
         drafter = make()
-        while request.finish is None:
-            decode_round([request], target, drafter, Match(), clocked)
+        while request.running:
+            decode_round([request], target, drafter, clocked)
         assert request.tokens == known
         total.tokens += len(reply)
         total.rounds += request.tally.rounds

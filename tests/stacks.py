@@ -15,7 +15,6 @@ from localspec.drafters.heads.eagle_tree import HeadTreeDrafter
 from localspec.llama.context import Context
 from localspec.llama.target import LlamaTarget
 from localspec.testing import Fixed
-from localspec.verifiers import verifier
 
 _READ_AT_ONCE = 50
 
@@ -50,6 +49,6 @@ class Following:
             500,
         )
         for _ in range(n):
-            decode_round([request], self.target, self.drafter, verifier("match"), Fixed(k))
+            decode_round([request], self.target, self.drafter, Fixed(k))
             self.context.audit()
         return request.tally.accepted

@@ -21,6 +21,7 @@ from localspec.errors import LocalspecError
 from localspec.processes import activity
 
 COMMANDS = {
+    "demo": "Show what drafting does on this machine, side by side.",
     "chat": "Chat with a model in the terminal.",
     "chats": "List, search, export and remove chats.",
     "run": "Answer one prompt; the reply is streamed to stdout.",

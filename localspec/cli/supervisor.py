@@ -98,7 +98,8 @@ class Supervisor:
         native = self._tail.decode("utf-8", "replace")
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
         doing, line_open = self._record.last()
-        what = crash.explain(number, doing, native) if number else "ended"
+        logged = crash.recent_lines(paths.state_dir() / paths.LLAMA_LOG) if number else ""
+        what = crash.explain(number, doing, native, logged) if number else "ended"
         log = _log(what, native) if native or number not in {0, *_OURS} else None
         held = self._record.held()
         if held or number not in {0, *_OURS}:
@@ -109,7 +110,8 @@ class Supervisor:
             _end_by(number)
         newline = "\n" * (line_open and os.isatty(2) and not os.isatty(1))
         place = f"the log is {log}" if log is not None else "no log could be written"
-        sentence = f"{what}; {place}; {crash.advice(number, doing)}"
+        failure = crash.device_failure(logged, native) if number == signal.SIGABRT else ""
+        sentence = f"{what}; {place}; {crash.advice(number, doing, failure)}"
         encoding = sys.stderr.encoding or "utf-8"
         _print(2, f"{newline}localspec: {sentence}\n".encode(encoding, "replace"))
         return 1

@@ -9,6 +9,8 @@ from localspec.errors import LocalspecError, UsageError
 from localspec.files.private import require_own
 
 APP = "localspec"
+LLAMA_LOG = "llama.log"
+"""Name of llama.cpp's log in `state_dir`."""
 
 
 def _home(part: str) -> Path:

@@ -35,8 +35,17 @@ class Target(Protocol):
         ...
 
     @property
+    def sequences(self) -> int:
+        """Sequences that it can hold, with ids from 0 on."""
+        ...
+
+    @property
     def leaves(self) -> int:
         """Leaves of a draft tree that it can score; 1 is chains only."""
+        ...
+
+    def deepest(self, sequences: int) -> int:
+        """Tokens that one path of a draft may have in a pass over so many sequences."""
         ...
 
     def score(self, work: Sequence[Work]) -> list[Scores]:

@@ -13,6 +13,15 @@ from localspec.core.target import Target
 from localspec.core.values import Distribution, Draft, Emitted, Scores, TargetRows, Verdict, origins
 from localspec.decode.stats import RequestStats
 from localspec.drafters.base import Ask
+from localspec.errors import (
+    ContextFullError,
+    LocalspecError,
+    NothingAllowedError,
+    NotNumbersError,
+    ProposalError,
+)
+from localspec.policy import Policy
+from localspec.verifiers import Match, Verifier, require_exact
 
 
 class StopRule:
@@ -32,6 +41,10 @@ class StopRule:
 
 
 NEVER = StopRule()
+MATCH = Match()
+
+_MOST = 31
+"""Most nodes of a draft with the tokens that a grammar forces: 32 rows in a pass."""
 
 
 class CachedRows:
@@ -52,9 +65,19 @@ class CachedRows:
         return tuple(self._rows[i] for i in (0, *(1 + node for node in path)) if i in self._rows)
 
 
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What the verifier decided about a draft, cut at the end of the reply."""
+
+    verdict: Verdict
+    emitted: list[Emitted]
+    p: tuple[Distribution, ...]
+    """The target's distributions along the accepted path."""
+
+
 @dataclass(slots=True)
 class Request:
-    """One reply being generated."""
+    """One reply being generated, by its own rules: no two requests of a round need to agree."""
 
     seq: int
     tokens: list[int]
@@ -64,9 +87,21 @@ class Request:
     limit: int
     """Most tokens to emit."""
     stop: StopRule = NEVER
+    verifier: Verifier = MATCH
+    policy: Policy | None = None
+    """Plans its drafts; None: the policy that all requests of the round share."""
+    guided: bool = True
+    """Whether drafts go on through what the grammar forces; without a grammar it has no effect."""
     emitted: list[Emitted] = field(default_factory=list)
     tally: RequestStats = field(default_factory=RequestStats)
     finish: FinishReason | None = None
+    error: LocalspecError | None = None
+    """Why it failed; it is then over, and none of its tokens are cached."""
+
+    @property
+    def running(self) -> bool:
+        """Whether more tokens are to come."""
+        return self.finish is None and self.error is None
 
     @property
     def position(self) -> int:
@@ -79,12 +114,25 @@ class Request:
         kind = self.processor.sampling.kind
         return RequestState(self.seq, len(self.tokens), len(self.emitted), kind)
 
-    def limited(self, plan: DraftPlan, target: Target) -> DraftPlan:
-        """The plan with budgets no larger than the rest of the reply and of the context."""
-        room = min(self.limit - len(self.emitted) - 1, target.capacity - len(self.tokens))
-        return plan.within(room, target.leaves)
+    def fits(self, target: Target) -> bool:
+        """Whether the pending token has room in the KV cache; else the request has failed."""
+        if len(self.tokens) > target.capacity:
+            self.error = ContextFullError("the context is full; start a new chat or raise --ctx")
+        return self.error is None
 
-    def ask(self, step: DraftStep) -> Ask:
+    def limited(self, plan: DraftPlan, target: Target, company: int) -> DraftPlan:
+        """The plan with budgets no larger than the rest of the reply and of the context, and than
+        the target's passes over ``company`` requests have room for.
+        """
+        leaves = target.leaves if company == 1 else 1
+        return plan.within(self._room(target, company), leaves)
+
+    def _room(self, target: Target, company: int) -> int:
+        """Most tokens that may be drafted one after the other."""
+        left = min(self.limit - len(self.emitted) - 1, target.capacity - len(self.tokens))
+        return min(left, target.deepest(company))
+
+    def ask(self, step: DraftStep, target: Target, company: int) -> Ask:
         """What a drafter is asked for one step of a plan."""
         return Ask(
             self.seq,
@@ -95,7 +143,36 @@ class Request:
             pace=step.pace,
             probe=step.probe,
             prompt=len(self.tokens) - len(self.emitted),
+            room=min(self._room(target, company), _MOST) if self.guided else 0,
+            exact=self.verifier.proposals,
+            favoured=self.verifier.favours,
         )
+
+    def expect(self, draft: Draft) -> None:
+        """Have the grammar's masks of a draft computed while the target scores it."""
+        if self.processor.constraint is not None:
+            self.processor.constraint.expect(self.tokens, draft)
+
+    def may_verify(self, draft: Draft) -> bool:
+        """Whether its verifier is exact for the draft; else the request has failed."""
+        try:
+            require_exact(self.verifier, draft)
+        except ProposalError as error:
+            self.error = error
+        return self.error is None
+
+    def verify(self, draft: Draft, scores: Scores) -> Judged | None:
+        """Judge a draft by its scores and emit the round's tokens. None where that is impossible:
+        the request has then failed, alone.
+        """
+        p = self.rows(draft, scores)
+        try:
+            verdict = self.verifier(draft, p, self.noise, self.position, self.stop.end_ids)
+            verdict, emitted = self.take(draft, verdict)
+        except (NotNumbersError, NothingAllowedError) as error:
+            self.error = error
+            return None
+        return Judged(verdict, emitted, p.along(verdict.path))
 
     def rows(self, draft: Draft, scores: Scores) -> CachedRows:
         """The target's distribution of each row, given the tokens before that row."""
@@ -111,14 +188,17 @@ class Request:
     def take(self, draft: Draft, verdict: Verdict) -> tuple[Verdict, list[Emitted]]:
         """Emit the round's tokens. Tokens past the end of the reply are dropped."""
         taken: list[Emitted] = []
+        constraint = self.processor.constraint
         for item in origins(draft, verdict):
             text, self.finish = self.stop.take(item.token)
+            self.tokens.append(item.token)
+            if constraint is not None and constraint.take(self.tokens):
+                self.finish = self.finish or "stop"
             if self.finish is None and len(self.emitted) + 1 >= self.limit:
                 self.finish = "length"
             if self.finish is not None:
                 text += self.stop.finish()
             taken.append(replace(item, text=text))
-            self.tokens.append(item.token)
             self.emitted.append(taken[-1])
             if self.finish is not None:
                 break
@@ -129,4 +209,4 @@ class Request:
         return verdict, taken
 
 
-__all__ = ["CachedRows", "Request", "StopRule"]
+__all__ = ["MATCH", "CachedRows", "Judged", "Request", "StopRule"]

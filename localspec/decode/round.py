@@ -6,19 +6,19 @@ is *pending* (known, but not yet in the KV cache), all before it are in the targ
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from localspec.core.plan import Outcome
 from localspec.core.target import Target, Work
-from localspec.core.values import Distribution, Draft, Emitted, Scores, Verdict
-from localspec.decode.request import Request
-from localspec.decode.routing import propose
+from localspec.core.values import Draft, Emitted, Scores, Verdict
+from localspec.decode.request import Judged, Request
+from localspec.decode.routing import learn, planned, propose
 from localspec.drafters.base import Committed, Drafter
-from localspec.errors import AuditError
+from localspec.errors import AuditError, LocalspecError
 from localspec.policy import Policy
-from localspec.verifiers import Verifier, require_exact
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,87 +27,107 @@ class RoundResult:
 
     request: Request
     draft: Draft
-    verdict: Verdict
-    """Cut at the end of the reply."""
-    emitted: list[Emitted]
-    p: tuple[Distribution, ...]
-    """The target's distributions along the accepted path."""
+    judged: Judged
+    scores: Scores
     verify_seconds: float
     """Seconds of the target's pass."""
     seconds: float
     """From the beginning of the round until all its tokens were kept: the same for all requests,
     since each of them waits for all."""
 
-    def committed(self, scores: Scores) -> Committed:
+    @property
+    def verdict(self) -> Verdict:
+        """What the verifier decided, cut at the end of the reply."""
+        return self.judged.verdict
+
+    @property
+    def emitted(self) -> list[Emitted]:
+        """Tokens of the reply."""
+        return self.judged.emitted
+
+    def committed(self) -> Committed:
         """What the drafter learns from it."""
         return Committed(
             seq=self.request.seq,
             all_tokens=self.request.tokens,
             new_tokens=[e.token for e in self.emitted],
-            p=self.p,
+            p=self.judged.p,
             draft=self.draft,
-            logits=scores.logits,
+            logits=self.scores.logits,
+            forced=frozenset(
+                i for i, node in enumerate(self.verdict.path) if node in self.draft.forced
+            ),
         )
 
     def outcome(self) -> Outcome:
         """What the policy learns from it."""
+        forced = self.draft.forced
+        kept = sum(node in forced for node in self.verdict.path)
         return Outcome(
             seq=self.request.seq,
             source=self.draft.source,
-            proposed=len(self.draft),
-            verified=self.verdict.verified,
-            accepted=len(self.verdict.path),
+            proposed=len(self.draft) - len(forced),
+            verified=self.verdict.verified - kept,
+            accepted=len(self.verdict.path) - kept,
             considered=self.draft.considered,
             draft_s=self.draft.seconds,
             round_s=self.seconds,
+            forced=len(forced),
         )
 
 
 def decode_round(
-    requests: Sequence[Request],
-    target: Target,
-    drafter: Drafter,
-    verifier: Verifier,
-    policy: Policy,
+    requests: Sequence[Request], target: Target, drafter: Drafter, policy: Policy
 ) -> list[RoundResult]:
     """One round for every request (Leviathan et al. 2023, algorithm 1, over lists and trees).
 
+    Requests need not agree in anything. One that fails (a row of NaN, all tokens forbidden, a full
+    context, a draft that its verifier is not exact for) ends alone: it has an error and no result,
+    and nothing of it stays cached.
+
     Raises:
-        ProposalError: a draft that the verifier is not exact for.
+        Interrupted, DecodeError: the pass failed, for all of them.
         AuditError: lengths disagree afterwards.
     """
     start = time.perf_counter()
-    plans = policy.plan([r.state for r in requests])
-    drafts = propose(drafter, requests, plans, target)
-    for draft in drafts:
-        require_exact(verifier, draft)
+    running = [r for r in requests if r.fits(target)]
+    drafts = propose(drafter, running, planned(policy, running), target)
+    drafted = [(r, d) for r, d in zip(running, drafts, strict=True) if r.may_verify(d)]
 
     scoring = time.perf_counter()
-    work = [Work(r.seq, r.tokens[-1], d) for r, d in zip(requests, drafts, strict=True)]
-    scores = target.score(work)
+    for r, d in drafted:
+        r.expect(d)
+    scores = target.score([Work(r.seq, r.tokens[-1], d) for r, d in drafted])
     verify_s = time.perf_counter() - scoring
 
-    verified: list[tuple[Verdict, list[Emitted], tuple[Distribution, ...]]] = []
-    for r, d, s in zip(requests, drafts, scores, strict=True):
-        p = r.rows(d, s)
-        verdict = verifier(d, p, r.noise, r.position, r.stop.end_ids)
-        verdict, emitted = r.take(d, verdict)
-        target.keep(r.seq, verdict.path[: len(emitted) - 1])  # the last one emitted is pending
-        verified.append((verdict, emitted, p.along(verdict.path)))
+    verified: list[tuple[Request, Draft, Judged, Scores]] = []
+    for (r, d), s in zip(drafted, scores, strict=True):
+        judged = r.verify(d, s)
+        if judged is not None:
+            kept = len(judged.emitted) - 1  # the last one emitted is pending
+            target.keep(r.seq, judged.verdict.path[:kept])
+            verified.append((r, d, judged, s))
 
     learning = time.perf_counter()
-    results = [
-        RoundResult(r, d, *one, verify_s, learning - start)
-        for r, d, one in zip(requests, drafts, verified, strict=True)
-    ]
-    evidence = drafter.commit([t.committed(s) for t, s in zip(results, scores, strict=True)])
-    policy.learn([t.outcome() for t in results], evidence)
+    results = [RoundResult(*one, verify_s, learning - start) for one in verified]
+    evidence = drafter.commit([t.committed() for t in results])
+    learn(policy, [t.request for t in results], [t.outcome() for t in results], evidence)
     overhead_s = scoring - start + time.perf_counter() - learning
     for t in results:
         t.request.tally.add(t.draft, t.verdict, verify_s, t.seconds)
         t.request.tally.overhead_seconds += overhead_s
-    audit(requests, target, drafter)
+    for r in requests:
+        if r.error is not None:
+            forget(r.seq, target, drafter)
+    audit([t.request for t in results], target, drafter)
     return results
+
+
+def forget(seq: int, target: Target, drafter: Drafter) -> None:
+    """Empty the caches of a sequence: after a failure they are not trusted."""
+    with contextlib.suppress(LocalspecError):
+        target.truncate(seq, 0)
+        drafter.close(seq)
 
 
 def audit(requests: Sequence[Request], target: Target, drafter: Drafter) -> None:
@@ -128,4 +148,4 @@ def audit(requests: Sequence[Request], target: Target, drafter: Drafter) -> None
             raise AuditError(f"drafter has cached {cached} tokens; the request has only {tokens}")
 
 
-__all__ = ["RoundResult", "audit", "decode_round"]
+__all__ = ["RoundResult", "audit", "decode_round", "forget"]

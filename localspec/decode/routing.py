@@ -1,14 +1,67 @@
-"""From the policy's plans to drafts: which drafter is asked, and in which order."""
+"""From policies to drafts and back: which policy plans for a request, which drafter is asked in
+which order, and who learns what of the round.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from localspec.core.plan import ANY, DraftPlan
+from localspec.core.plan import ANY, NOTHING, PLAIN, DraftPlan, DraftStep, Evidence, Outcome
 from localspec.core.target import Target
 from localspec.core.values import Draft, no_draft
+from localspec.decode.guiding import guided
 from localspec.decode.request import Request
 from localspec.drafters.base import Drafter
+from localspec.policy import Policy
+
+
+def planned(shared: Policy, requests: Sequence[Request]) -> list[DraftPlan]:
+    """Each request's plan, by its own policy or the shared one.
+
+    Every policy is told of all requests, since they share the pass whose time it reckons with.
+    """
+    plans = [PLAIN] * len(requests)
+    states = [r.state for r in requests]
+    for policy, own in _by_policy(shared, requests):
+        theirs = set(own)
+        told = states
+        if len(own) < len(requests):
+            told = [s if i in theirs else replace(s, foreign=True) for i, s in enumerate(states)]
+        found = policy.plan(told)
+        for i in own:
+            plans[i] = found[i]
+    return plans
+
+
+def learn(
+    shared: Policy,
+    requests: Sequence[Request],
+    outcomes: Sequence[Outcome],
+    evidence: Sequence[Evidence],
+) -> None:
+    """Tell every policy what became of its plans, and what the pass took."""
+    for policy, own in _by_policy(shared, requests):
+        if len(own) == len(requests):
+            policy.learn(outcomes, evidence)
+            continue
+        theirs = {requests[i].seq for i in own}
+        told = [o if o.seq in theirs else replace(o, foreign=True) for o in outcomes]
+        policy.learn(told, [e for e in evidence if e.seq in theirs])
+
+
+def _by_policy(shared: Policy, requests: Sequence[Request]) -> list[tuple[Policy, list[int]]]:
+    """Every policy in use, with the places of its requests."""
+    if all(r.policy is None for r in requests):
+        return [(shared, [*range(len(requests))])]
+    found: dict[int, tuple[Policy, list[int]]] = {}
+    for i, r in enumerate(requests):
+        policy = shared if r.policy is None else r.policy
+        found.setdefault(id(policy), (policy, []))[1].append(i)
+    return [*found.values()]
+
+
+_NO_STEP = DraftStep(ANY, NOTHING)
 
 
 def propose(
@@ -17,11 +70,13 @@ def propose(
     """One draft for each request: the first one that is not empty, in the order of its plan.
 
     Steps of equal rank are carried out together, so that a drafter computes the drafts of several
-    requests in the same passes.
+    requests in the same passes. Under a grammar, a draft goes on through what the grammar forces,
+    also an empty one.
     """
-    plans = [r.limited(plan, target) for r, plan in zip(requests, plans, strict=True)]
+    company = len(requests)
+    plans = [r.limited(plan, target, company) for r, plan in zip(requests, plans, strict=True)]
     drafts = [no_draft(drafter.name) for _ in requests]
-    for rank in range(max(len(plan.steps) for plan in plans)):
+    for rank in range(max((len(plan.steps) for plan in plans), default=0)):
         for member in drafter.members:
             chosen = [
                 i
@@ -31,10 +86,13 @@ def propose(
                 and plan.steps[rank].source in {member.name, ANY}
             ]
             if chosen:
-                asks = [requests[i].ask(plans[i].steps[rank]) for i in chosen]
+                asks = [requests[i].ask(plans[i].steps[rank], target, company) for i in chosen]
                 for i, draft in zip(chosen, member.propose(asks), strict=True):
                     drafts[i] = draft
+    for i, r in enumerate(requests):
+        if r.guided and r.processor.constraint is not None:
+            drafts[i] = guided(drafts[i], r.ask(_NO_STEP, target, company))
     return drafts
 
 
-__all__ = ["propose"]
+__all__ = ["learn", "planned", "propose"]

@@ -34,7 +34,7 @@ from localspec.engine.events import (
     ReplyEvents,
 )
 from localspec.engine.inbox import Inbox
-from localspec.engine.spawn import exit_message, spawn
+from localspec.engine.spawn import exit_error, spawn
 from localspec.errors import EngineError, Interrupted, LocalspecError, UsageError
 
 if TYPE_CHECKING:
@@ -256,7 +256,7 @@ class EngineClient:
         if process.stdin is not None:
             process.stdin.close()
         status = await process.wait()
-        end = broken or EngineError(exit_message(status, self._log, self._doing))
+        end = broken or exit_error(status, self._log, self._doing)
         self._opening.put_nowait(Interrupted("loading was stopped") if self._closing else end)
         if not self._closing:
             self._replies_fail(end)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from localspec.config import paths
 from localspec.engine import protocol
-from localspec.errors import EngineError, LocalspecError
+from localspec.errors import DeviceLostError, DeviceMemoryError, EngineError, LocalspecError
 from localspec.files.private import opener
 from localspec.processes import children, crash
 
@@ -54,6 +54,20 @@ def _make_room(log_path: Path) -> None:
     with contextlib.suppress(OSError):
         if log_path.stat().st_size > _LOG_BYTES:
             log_path.replace(log_path.with_suffix(".log.1"))
+
+
+def exit_error(status: int, log: Path, doing: str = "") -> EngineError:
+    """The error of a process that ended unexpectedly; a `DeviceError` where its GPU failed."""
+    message = exit_message(status, log, doing)
+    if status != -signal.SIGABRT:
+        return EngineError(message)
+    llama_log = crash.recent_lines(paths.state_dir() / paths.LLAMA_LOG)
+    failure = crash.device_failure(llama_log, crash.recent_lines(log))
+    if not failure:
+        return EngineError(message)
+    at = f" while {doing}" if doing else ""
+    kind = DeviceMemoryError if failure == crash.OUT_OF_MEMORY else DeviceLostError
+    return kind(f"{failure}, and the engine stopped{at}; its log is {log}")
 
 
 def exit_message(status: int, log: Path, doing: str = "") -> str:

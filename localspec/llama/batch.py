@@ -52,16 +52,20 @@ class Batch:
             logits=_pointer(self.outputs, ctypes.c_int8),
         )
 
-    def place(self, at: int, seq: int, position: int, tokens: Tokens, outputs: int) -> None:
+    def place(
+        self, at: int, seq: int, position: int, tokens: Tokens, outputs: int, padding: int = 0
+    ) -> None:
         """Put a run of one sequence's tokens, the first at ``position``, into the rows from ``at``
-        on; the last ``outputs`` of them yield logits.
+        on; the last ``outputs`` of them yield logits. So many rows of ``padding`` follow.
         """
         end = at + len(tokens)
+        last = end + padding
         self.tokens[at:end] = tokens
-        self.positions[at:end] = np.arange(position, position + len(tokens))
-        self.seqs[at:end, 0] = seq
-        self.seq_counts[at:end] = 1
-        self.outputs[at : end - outputs] = 0
+        self.tokens[end:last] = 0
+        self.positions[at:last] = np.arange(position, position + last - at)
+        self.seqs[at:last, 0] = seq
+        self.seq_counts[at:last] = 1
+        self.outputs[at:last] = 0
         self.outputs[end - outputs : end] = 1
 
     def first(self, n: int) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from localspec.errors import (
 from localspec.llama.abort import StopFlag
 from localspec.llama.batch import Batch
 from localspec.llama.branches import BranchSequences
-from localspec.llama.devices import backend
+from localspec.llama.devices import accelerators, backend
 from localspec.llama.library import c_api
 from localspec.llama.limits import KV_TYPES, OUTPUTS, decode_error
 from localspec.llama.logits import LastLogits
@@ -33,6 +34,9 @@ _NEVER = c_api.ggml_abort_callback()
 
 class Context:
     """Sequences in a KV cache, extended at their ends and truncated, never edited."""
+
+    least_rows = 1
+    """Rows of a sequence in any pass."""
 
     def __init__(
         self,
@@ -74,7 +78,9 @@ class Context:
         )
         self._outputs = int(params.n_outputs_max)
         self._adjust(params)
-        self._ptr, self.flash_attention = make_context(model, params, n_ctx)
+        made = make_context(model, params, n_ctx)
+        self._ptr, self.flash_attention = made.pointer, made.flash_attention
+        self.graph_splits = made.graph_splits
         c_api.llama_set_abort_callback(self._ptr, self.stop.callback, self.stop.data)
         self._memory: Any = c_api.llama_get_memory(self._ptr)
         # llama.cpp makes batches smaller and contexts larger than asked for; larger than a model
@@ -86,7 +92,7 @@ class Context:
         self._revocable: dict[int, int] = {}
         """Tokens of the last pass that a recurrent state could be taken back by, once."""
         self._logits = LastLogits(self._ptr, model.n_vocab)
-        self.capacity = min(n_ctx, int(c_api.llama_n_ctx_seq(self._ptr)))
+        self.capacity = self._room = min(n_ctx, int(c_api.llama_n_ctx_seq(self._ptr)))
         self.threads = threads
         self.kv_type = kv_type
         self.window = model.window if model.partial_removal else 0
@@ -115,6 +121,14 @@ class Context:
     def on_device(self) -> bool:
         """Whether layers of the model may be computed by something else than the processor."""
         return self.model.offloads and backend() != "cpu"
+
+    @property
+    def leaves_device(self) -> bool:
+        """Whether all layers are on devices, and parts of every pass are computed by the processor
+        all the same, because a device lacks an operation: the embedding alone is one split.
+        """
+        whole = self.on_device and not self.model.on_host
+        return whole and self.graph_splits > 1 + len(accelerators())
 
     def set_threads(self, n: int) -> None:
         """Use n threads from the next pass on."""
@@ -188,11 +202,17 @@ class Context:
         return self._outputs
 
     def forward(
-        self, work: Sequence[tuple[int, Tokens, int]], *, states: bool = False
+        self,
+        work: Sequence[tuple[int, Tokens, int]],
+        *,
+        states: bool = False,
+        padding: Sequence[int] = (),
     ) -> list[Logits]:
-        """Append tokens to sequences in one pass.
+        """Append tokens to sequences in one pass, in the order of their ids.
 
         ``work`` is (sequence, tokens, outputs): the last ``outputs`` tokens each yield a row.
+        ``padding`` are rows to be appended behind each, see `localspec.llama.pass_layout`: they are
+        in the cache too, until they are truncated.
         Returns (outputs, V) views for each, overwritten by the next pass. If it raises, nothing
         was appended. A recurrent model has then forgotten the whole sequence, so the passes that
         decode are not stopped: those with outputs, and short ones without.
@@ -204,26 +224,30 @@ class Context:
             ContextFullError, Interrupted, DecodeError
         """
         batch, n = self._batch, 0
-        for seq, tokens, outputs in work:
-            end = n + len(tokens)
+        needed = [len(tokens) for _, tokens, _ in work]
+        counts = [n + more for n, more in zip_longest(needed, padding, fillvalue=0)]
+        for (seq, tokens, outputs), count in zip(work, counts, strict=True):
+            end = n + count
             if end > batch.capacity:
                 raise DecodeError(f"a pass of {end} tokens; this context takes {batch.capacity}")
             start = self._lengths[seq]
-            if start + len(tokens) > self.capacity:
+            if start + count > self._room:
                 raise ContextFullError("the context is full; start a new chat or raise --ctx")
-            batch.place(n, seq, start, tokens, len(tokens) if states else outputs)
+            batch.place(n, seq, start, tokens, outputs, count - len(tokens))
             n = end
+        if states:
+            batch.outputs[:n] = 1
         try:
             self._decode(n, n if states else sum(outputs for _, _, outputs in work), states)
         except LocalspecError:
             self._undo(seq for seq, _, _ in work)
             raise
-        for seq, tokens, _ in work:
-            self._lengths[seq] += len(tokens)
-            self._revocable[seq] = len(tokens) - 1
+        for (seq, _, _), count in zip(work, counts, strict=True):
+            self._lengths[seq] += count
+            self._revocable[seq] = count - 1
         if states:
-            rows = self._logits.views([len(tokens) for _, tokens, _ in work])
-            return [r[len(r) - outputs :] for r, (_, _, outputs) in zip(rows, work, strict=True)]
+            rows = self._logits.views(counts)
+            return [r[e - w[2] : e] for r, e, w in zip(rows, needed, work, strict=True)]
         return self._logits.views([outputs for _, _, outputs in work])
 
     def _decode(self, n: int, outputs: int, states: bool = False) -> None:

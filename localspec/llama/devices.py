@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import platform
 from dataclasses import dataclass
@@ -57,7 +58,10 @@ def devices() -> list[Device]:
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
         memory(device, ctypes.byref(free), ctypes.byref(total))
         device_kind = _TYPES.get(kind(device), "accelerator")
-        available = psutil.virtual_memory().available if device_kind == "cpu" else free.value
+        # Vulkan subtracts without a sign: a device that is more than full reports exabytes.
+        available = free.value if free.value <= total.value else 0
+        if device_kind == "cpu":
+            available = psutil.virtual_memory().available
         found.append(
             Device(
                 (name(device) or b"?").decode("utf-8", "replace"),
@@ -68,6 +72,13 @@ def devices() -> list[Device]:
             )
         )
     return found
+
+
+@functools.cache
+def accelerators() -> tuple[Device, ...]:
+    """The devices that layers are placed on: GPUs; integrated ones only where there is no other."""
+    found = [d for d in devices() if d.kind in {"gpu", "igpu"}]
+    return tuple([d for d in found if d.kind == "gpu"] or found)
 
 
 def computes_with(n_bytes: int) -> bool:

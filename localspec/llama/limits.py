@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from localspec.errors import ContextFullError, DecodeError, Interrupted, LocalspecError
 from localspec.llama import library
+from localspec.processes import crash
 
 KV_TYPES = {"f32": 0, "f16": 1, "q8_0": 8, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "bf16": 30}
 """ggml types that a KV cache can have."""
@@ -12,6 +13,13 @@ OUTPUTS = 63
 llama.cpp computes attention with another kernel, whose logits differ from those of plain decoding.
 llama.cpp reserves memory for the rows; left alone it would for every token of a batch, which with a
 large vocabulary is hundreds of megabytes for rows that nobody asks for."""
+
+LEAST_ROWS = 2
+"""Rows of each sequence in a pass of strict mode: attention over a single row rounds otherwise, in
+about one number of a thousand, whatever the type of the weights."""
+STRICT_BATCH = 128
+"""Tokens in one pass over a prompt in strict mode, without flash attention: the scores of all heads
+are then stored, for every token of the pass and every one of the context."""
 
 ROLLBACK = 7
 """Tokens that a recurrent state can be taken back after a pass, where llama.cpp keeps the last
@@ -28,10 +36,13 @@ def decode_error(code: int) -> LocalspecError | None:
         return ContextFullError("the context is full; start a new chat or raise --ctx")
     if code == _ABORTED:
         return Interrupted("interrupted")
+    if failure := crash.device_failure(*library.errors_since()):
+        advice = crash.advice(0, "", failure)
+        return DecodeError(f"{failure}, and llama.cpp could not decode; {advice}")
     reason = library.errors_since()[-1:] or ["no reason given; see the log"]
     if code == _BAD_BATCH:
         return DecodeError(f"llama.cpp refused a batch: {reason[0]}")
     return DecodeError(f"llama.cpp failed to decode (code {code}): {reason[0]}")
 
 
-__all__ = ["KV_TYPES", "OUTPUTS", "ROLLBACK", "decode_error"]
+__all__ = ["KV_TYPES", "LEAST_ROWS", "OUTPUTS", "ROLLBACK", "STRICT_BATCH", "decode_error"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from localspec.errors import OutOfMemoryError
@@ -13,6 +14,18 @@ from localspec.llama.limits import KV_TYPES, OUTPUTS
 from localspec.llama.model import Model
 
 _FLASH = re.compile(r"(?:Flash Attention|flash_attn\s+=) (auto|enabled|disabled)")
+_SPLITS = re.compile(r": graph.*\bsplits = (\d+)(?: / (\d+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class MadeContext:
+    """A llama_context, and what llama.cpp logged about it."""
+
+    pointer: Any
+    flash_attention: str
+    """"enabled", "disabled", or "" where llama.cpp does not say."""
+    graph_splits: int
+    """Parts of the graph of a pass over one token, each computed by one device; 0 if not logged."""
 
 
 def context_params(
@@ -44,13 +57,13 @@ def context_params(
     return params
 
 
-def make_context(model: Model, params: Any, n_ctx: int) -> tuple[Any, str]:
-    """The llama_context pointer, and whether flash attention is used: "enabled", "disabled", or ""
-    where llama.cpp does not say.
+def make_context(model: Model, params: Any, n_ctx: int) -> MadeContext:
+    """A context of llama.cpp.
 
     Raises:
         OutOfMemoryError: the cache or the compute buffers do not fit.
     """
+    library.mark_computing()
     with library.listening(alone=False) as lines:
         library.errors_since(0)
         pointer = c_api.llama_init_from_model(model.handle, params)
@@ -59,7 +72,7 @@ def make_context(model: Model, params: Any, n_ctx: int) -> tuple[Any, str]:
             raise OutOfMemoryError(
                 f"no context of {n_ctx} tokens for {model.path.name}: {reason}; try a smaller --ctx"
             )
-    return pointer, _flash_attention(lines)
+    return MadeContext(pointer, _flash_attention(lines), graph_splits(lines))
 
 
 def _flash_attention(lines: Iterable[str]) -> str:
@@ -68,4 +81,12 @@ def _flash_attention(lines: Iterable[str]) -> str:
     return found[-1] if found and found[-1] != "auto" else ""
 
 
-__all__ = ["context_params", "make_context"]
+def graph_splits(lines: Iterable[str]) -> int:
+    """The splits by the last line about graphs: "splits = 2", or "splits = 46 / 2" where that of
+    a prompt, which comes first, has others.
+    """
+    found = [match[2] or match[1] for line in lines if (match := _SPLITS.search(line))]
+    return int(found[-1]) if found else 0
+
+
+__all__ = ["MadeContext", "context_params", "graph_splits", "make_context"]

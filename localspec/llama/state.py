@@ -11,6 +11,7 @@ from localspec.llama.context import Context
 from localspec.llama.library import c_api
 
 _RECURRENT = c_api.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY
+_ON_DEVICE = c_api.LLAMA_STATE_SEQ_FLAGS_ON_DEVICE
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,7 @@ class Snapshot:
     length: int
     """Tokens of the sequence."""
     state: Any
-    """A ctypes array of bytes."""
+    """A ctypes array of bytes; on a device, only of what describes the state there."""
 
 
 def state_size(context: Context, seq: int) -> int:
@@ -52,11 +53,23 @@ def restore(context: Context, seq: int, saved: bytearray) -> None:
         raise DecodeError("this saved state is damaged or belongs to another model or setting")
 
 
+def _snapshot_flags(context: Context) -> int:
+    """The recurrent part alone; a state that a device has is copied there, not to the host.
+
+    llama.cpp stores one such copy for each sequence, which is all that `revert` needs.
+    """
+    return int(_RECURRENT | _ON_DEVICE if context.on_device else _RECURRENT)
+
+
 def snapshot(context: Context, seq: int) -> Snapshot:
-    """The recurrent part of the sequence's state, to `revert` to after the next pass."""
-    size = int(c_api.llama_state_seq_get_size_ext(context.handle, seq, _RECURRENT))
+    """The recurrent part of the sequence's state, to `revert` to after the next pass.
+
+    It is valid until the next snapshot of the sequence.
+    """
+    flags = _snapshot_flags(context)
+    size = int(c_api.llama_state_seq_get_size_ext(context.handle, seq, flags))
     buffer = (ctypes.c_uint8 * size)()
-    c_api.llama_state_seq_get_data_ext(context.handle, buffer, size, seq, _RECURRENT)
+    c_api.llama_state_seq_get_data_ext(context.handle, buffer, size, seq, flags)
     return Snapshot(context.length(seq), buffer)
 
 
@@ -67,7 +80,8 @@ def revert(context: Context, seq: int, before: Snapshot) -> None:
         DecodeError: llama.cpp refuses it; the sequence is then empty.
     """
     handle, buffer = context.handle, before.state
-    read = c_api.llama_state_seq_set_data_ext(handle, buffer, len(buffer), seq, _RECURRENT)
+    flags = _snapshot_flags(context)
+    read = c_api.llama_state_seq_set_data_ext(handle, buffer, len(buffer), seq, flags)
     memory = c_api.llama_get_memory(handle)
     if not read or not c_api.llama_memory_seq_rm(memory, seq, before.length, -1):
         context.truncate(seq, 0)

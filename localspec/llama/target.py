@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from localspec.core.target import Work
 from localspec.core.values import Logits, Scores, Tokens
@@ -12,6 +12,7 @@ from localspec.llama import state as saved
 from localspec.llama.context import Context
 from localspec.llama.heads.hidden_states import Features
 from localspec.llama.limits import OUTPUTS
+from localspec.llama.pass_layout import EveryPassEqual, PassTimes, padded
 from localspec.llama.tree_layout import Tree, tree_of
 
 _MAX_UNREAD = 16
@@ -29,9 +30,17 @@ class LlamaTarget:
     was restored.
     """
 
-    def __init__(self, context: Context, features: Features | None = None) -> None:
-        """``features`` keeps hidden states of what the cache holds, for heads that draft."""
+    def __init__(
+        self,
+        context: Context,
+        features: Features | None = None,
+        times: PassTimes | None = None,
+    ) -> None:
+        """``features`` keeps hidden states of what the cache holds, for heads that draft; by
+        ``times`` the shape of passes over several sequences is chosen. None: one part is best.
+        """
         self._context = context
+        self._times = times or EveryPassEqual()
         self._features = features
         if features is not None:
             features.tap.open(context.handle)
@@ -49,6 +58,11 @@ class LlamaTarget:
         """Passes that decoded, by their tokens: they need not be as wide as the drafts."""
 
     @property
+    def sequences(self) -> int:
+        """Sequences that it can hold."""
+        return self._context.sequences
+
+    @property
     def leaves(self) -> int:
         """Leaves of a draft tree that it can score."""
         return 1 + self._context.branches
@@ -57,6 +71,14 @@ class LlamaTarget:
     def capacity(self) -> int:
         """Tokens that one sequence may hold."""
         return self._context.capacity
+
+    def deepest(self, sequences: int) -> int:
+        """See `Target`. Several recurrent states must be taken back by what was padded, too."""
+        context = self._context
+        rows = min(OUTPUTS, context.n_batch // sequences)
+        if sequences > 1 and context.rollback is not None:
+            rows = min(rows, 1 + context.rollback)
+        return rows - 1
 
     def read(
         self, seq: int, tokens: Tokens, on_progress: Callable[[int], None] | None = None
@@ -112,55 +134,101 @@ class LlamaTarget:
         Raises:
             DecodeError: a tree that this context has no room for.
         """
+        if not work:
+            return []
         for w in work:
             unread = len(self._unread.get(w.seq, ()))
-            if unread > _MAX_UNREAD or (unread and unread + 1 + len(w.draft) > OUTPUTS):
+            most = 0 if len(work) > 1 else min(_MAX_UNREAD, OUTPUTS - 1 - len(w.draft))
+            if unread > most:
                 self.read(w.seq, ())
+        ordered = sorted(work, key=lambda w: w.seq)
+        rows = self._pass(ordered, self._shape(ordered))
+        found = {w.seq: logits for w, logits in zip(ordered, rows, strict=True)}
+        return [Scores(found[w.seq]) for w in work]
+
+    def _shape(self, work: Sequence[Work]) -> dict[int, int]:
+        """Rows of each sequence in the pass, so that llama.cpp computes it in few parts; also of
+        idle ones, to close gaps.
+        """
+        context = self._context
+        least = context.least_rows
+        needed = {w.seq: max(least, 1 + len(w.draft)) for w in work}
+        if least > 1:  # parts of unequal rows could leave single ones
+            return dict.fromkeys(needed, max(needed.values()))
+        if len(work) == 1:
+            return {}
+        # What slides out of a window does not come back when rows are removed, and a recurrent
+        # state is not taken back twice.
+        fillable = not context.window and context.rollback is None and self._features is None
+        idle = [*range(work[0].seq, work[-1].seq)] if fillable else []
+        room = {seq: context.capacity - context.length(seq) for seq in (*needed, *idle)}
+        return padded(needed, room, self._times, idle)
+
+    def _pass(self, work: Sequence[Work], shape: Mapping[int, int]) -> list[Logits]:
+        """Logits of one pass of this shape, and the account of what it put into the cache."""
+        padding = [max(0, shape.get(w.seq, 0) - 1 - len(w.draft)) for w in work]
+        idle = sorted(shape.keys() - {w.seq for w in work})
         stems = [[*self._unread.get(w.seq, ()), w.pending] for w in work]
         starts = [self._context.length(w.seq) for w in work]
         bases = [self.length(w.seq) for w in work]
-        self._reversible = {
-            w.seq: (saved.snapshot(self._context, w.seq), [*stem, *w.draft.tokens.tolist()])
-            for w, stem in zip(work, stems, strict=True)
-            if self._context.rollback is not None and len(w.draft) > self._context.rollback
-        }
+        for w, stem, more in zip(work, stems, padding, strict=True):
+            self._reversible.pop(w.seq, None)
+            if self._context.rollback is not None and len(w.draft) + more > self._context.rollback:
+                before = saved.snapshot(self._context, w.seq)
+                self._reversible[w.seq] = before, [*stem, *w.draft.tokens.tolist()]
         widths = [len(stem) + len(w.draft) for w, stem in zip(work, stems, strict=True)]
-        states = self._gives_states(sum(widths))
+        states = self._gives_states(sum(widths) + sum(padding))
         broad = next((w for w in work if not w.draft.is_chain), None)
         try:
-            rows = self._rows(work, stems, broad, states=states)
+            if broad is not None:
+                tree = self._tree(broad, work)
+                rows = [self._context.forward_tree(stems[0], tree, states=states)]
+            else:
+                chains = [
+                    (w.seq, [*stem, *w.draft.tokens.tolist()], 1 + len(w.draft))
+                    for w, stem in zip(work, stems, strict=True)
+                ]
+                rows = self._filled(chains, padding, {seq: shape[seq] for seq in idle}, states)
         except LocalspecError:
             self._forget_lost([w.seq for w in work])
             raise
         if broad is not None:
             self._scored[broad.seq] = broad
-        for w, base, width in zip(work, bases, widths, strict=True):
+        for w, base, width, more in zip(work, bases, widths, padding, strict=True):
             self._base[w.seq] = base
             self._unread[w.seq] = []
             self._cached[w.seq] = self._context.length(w.seq)
-            self.widths[width] += 1
-        self._take_states([w.seq for w in work], starts, widths, states)
-        return [Scores(logits) for logits in rows]
+            self.widths[width + more] += 1
+        self._take_states([w.seq for w in work], starts, widths, padding, made=states)
+        return rows
 
-    def _rows(
+    def _filled(
         self,
-        work: Sequence[Work],
-        stems: Sequence[list[int]],
-        broad: Work | None,
-        *,
+        chains: Sequence[tuple[int, list[int], int]],
+        padding: Sequence[int],
+        idle: Mapping[int, int],
         states: bool,
     ) -> list[Logits]:
-        """Logits of the pass over the stems and drafts."""
-        if broad is not None:
-            tree = self._tree(broad, work)
-            return [self._context.forward_tree(stems[0], tree, states=states)]
-        return self._context.forward(
+        """Logits of a pass over chains, among rows of idle sequences that are removed again."""
+        if not idle:
+            return self._context.forward(chains, states=states, padding=padding)
+        lengths = {seq: self._context.length(seq) for seq in idle}
+        filled = sorted(
             [
-                (w.seq, [*stem, *w.draft.tokens.tolist()], 1 + len(w.draft))
-                for w, stem in zip(work, stems, strict=True)
+                *zip(chains, padding, strict=True),
+                *(((seq, [], 0), rows) for seq, rows in idle.items()),
             ],
-            states=states,
+            key=lambda item: item[0][0],
         )
+        try:
+            found = self._context.forward(
+                [one for one, _ in filled], states=states, padding=[n for _, n in filled]
+            )
+        finally:
+            for seq, length in lengths.items():
+                self._context.truncate(seq, length)
+        kept = [one[0] not in idle for one, _ in filled]
+        return [rows for rows, own in zip(found, kept, strict=True) if own]
 
     def _gives_states(self, n: int) -> bool:
         """Whether a pass over n tokens is to make outputs of all of them, for their states."""
@@ -168,7 +236,13 @@ class LlamaTarget:
         return features is not None and features.tap.of_outputs and n <= self._context.outputs
 
     def _take_states(
-        self, seqs: Sequence[int], starts: Sequence[int], widths: Sequence[int], made: bool
+        self,
+        seqs: Sequence[int],
+        starts: Sequence[int],
+        widths: Sequence[int],
+        padding: Sequence[int],
+        *,
+        made: bool,
     ) -> None:
         """Store the states of the last pass; where it had none, forget those that it replaces."""
         features = self._features
@@ -178,10 +252,10 @@ class LlamaTarget:
             for seq, start in zip(seqs, starts, strict=True):
                 features.cut(seq, start)
             return
-        states = features.tap.rows(self._context.handle, sum(widths))
-        for seq, start, width in zip(seqs, starts, widths, strict=True):
+        states = features.tap.rows(self._context.handle, sum(widths) + sum(padding))
+        for seq, start, width, more in zip(seqs, starts, widths, padding, strict=True):
             features.put(seq, start, states[:width])
-            states = states[width:]
+            states = states[width + more :]
 
     def _tree(self, broad: Work, work: Sequence[Work]) -> Tree:
         source, tree = broad.draft.source, tree_of(broad.draft)

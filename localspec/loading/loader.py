@@ -29,6 +29,7 @@ from localspec.loading.policy import Control
 from localspec.loading.resources import Parts, Progress
 from localspec.loading.selection import Selection, select
 from localspec.loading.soundness import required
+from localspec.loading.strict import StrictLoading
 from localspec.models.catalog.resolve import Resolved, resolve
 from localspec.models.compat.heads import carries_mtp
 from localspec.models.memory.fit import fit_files
@@ -75,7 +76,7 @@ def load(
     Raises:
         LocalspecError: see `localspec.errors`; nothing stays loaded.
     """
-    library.log_to(paths.make(paths.state_dir()) / "llama.log")
+    library.log_to(paths.make(paths.state_dir()) / paths.LLAMA_LOG)
     files = resolve(options.model, options.draft)
     build = required(on_start=lambda: _tell_check(on_event))
     check_file(files.target.path)  # its message is the clearest for what is no model
@@ -95,12 +96,18 @@ def _tell_check(on_event: Progress | None) -> None:
         on_event(Loading("llama.cpp, checked once on this processor", 0.0))
 
 
+class _CacheOnHostError(Exception):
+    """A KV cache of a type that nobody asked for, which the device does not compute with."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Target:
     """A target that is loaded."""
 
     context: Context
     kernels: Kernels
+    strict: str
+    """How strict mode computes; "" without it."""
     notices: tuple[str, ...]
 
 
@@ -126,8 +133,22 @@ class _Loader:
             OutOfMemoryError: nothing fits; with the numbers.
             LocalspecError: as `load`.
         """
-        fit = self._plan()
         notices = (*self.files.notices, *self.earlier.notices)
+        options = self.selection.options
+        if options.strict:
+            return self._load_planned(options.kv_type or "f16", notices)
+        try:
+            return self._load_planned(options.kv_type, notices)
+        except _CacheOnHostError as error:
+            return self._load_planned("f16", (*notices, str(error)))
+
+    def _load_planned(self, kv_type: str | None, notices: tuple[str, ...]) -> LoadedPair:
+        """Plan and load with a KV cache of that type, None for any; see `load`."""
+        fit = self._plan(kv_type)
+        for _ in range(self.selection.options.smaller):
+            fit = step_down(fit) or fit
+        if self.selection.options.smaller:
+            notices = (*notices, f"loaded with less memory than before: {needs(fit)}")
         try:
             return self._load_as(fit, notices)
         except OutOfMemoryError as error:
@@ -141,16 +162,18 @@ class _Loader:
         except OutOfMemoryError as error:
             raise OutOfMemoryError(f"{error} ({needs(smaller)})") from None
 
-    def _plan(self) -> Fit:
+    def _plan(self, kv_type: str | None) -> Fit:
         """Layers, context and KV type for what is going to be loaded."""
         options = self.selection.options
         wishes = Wishes(
             context=options.context,
             gpu_layers=options.gpu_layers,
             draft_gpu_layers=options.draft_gpu_layers,
-            kv_type=options.kv_type,
+            cpu_experts=options.cpu_experts,
+            kv_type=kv_type,
             threads=options.threads,
             require_draft=self.selection.must_fit,
+            strict=options.strict,
         )
         draft = self.files.draft if self.selection.uses_draft_file else None
         return fit_files(self.files.target, draft, wishes)
@@ -193,7 +216,7 @@ class _Loader:
         return LoadedPair(
             info=self._info(target, drafting, off, (*notices, *target.notices, *drafting.notices)),
             target_model=context.model,
-            target=LlamaTarget(context, drafting.features),
+            target=LlamaTarget(context, drafting.features, control.policy.costs),
             drafter=Cascade(drafters) if drafters else Off(),
             verifier=judge,
             control=control,
@@ -209,22 +232,53 @@ class _Loader:
         """
         selection, fit = self.selection, parts.fit
         file = self.files.target.path
+        if selection.options.strict:
+            return self._strict_target(parts)
         trials = Trials(parts, file)
         known = trials.bound() if self.anew else trials.known()
         kernels = known or NOT_COMPARED
-        next_layers = selection.in_target and carries_mtp(selection.headers.target)
+        next_layers = self._next_layers
         model = parts.model(
             file, fit.target, next_layers=next_layers, extra_buffers=kernels.extra_buffers
         )
-        told = self._about_target(model, fit.context)
+        told = list(self._about_target(model, fit.context))
         room = selection.branches(model.path.name, can_branch=model.branching)
         rollback = 0 if selection.off else ROLLBACK
         context = parts.context(model, fit.target.kv_type, room.count, rollback=rollback)
+        if context.leaves_device:
+            if fit.target.kv_type != "f16" and fit.wishes.kv_type is None:
+                raise _CacheOnHostError(
+                    f"this device does not compute attention over a {fit.target.kv_type} KV cache; "
+                    "the cache is f16 instead"
+                )
+            told.append(
+                f"the device lacks an operation of {file.name}: parts of every pass are computed "
+                f"on the CPU ({context.graph_splits} graph splits), which is slow"
+            )
         if known is None and selection.options.draft_max is None and not selection.off:
             kernels, better = trials.choose(context, next_layers, self._draft_bytes(model))
             if better is not model:
                 context = parts.context(better, fit.target.kv_type, room.count, rollback=rollback)
-        return _Target(context, kernels, (*told, *room.notices))
+        return _Target(context, kernels, "", (*told, *room.notices))
+
+    def _strict_target(self, parts: Parts) -> _Target:
+        """The target's context in strict mode, which drafts chains alone.
+
+        Raises:
+            StrictError: strict mode cannot be promised.
+        """
+        file, next_layers = self.files.target, self._next_layers
+        promise = StrictLoading(parts, file, next_layers, self.anew).load()
+        told = self._about_target(promise.model, parts.fit.context)
+        room = self.selection.branches(file.name, can_branch=False)
+        context = parts.strict_context(promise.model, parts.fit.target.kv_type)
+        strict = promise.recipe.describe()
+        return _Target(context, promise.kernels, strict, (*told, *room.notices))
+
+    @property
+    def _next_layers(self) -> bool:
+        """Whether the target's layers for multi-token prediction are to be loaded."""
+        return self.selection.in_target and carries_mtp(self.selection.headers.target)
 
     def _about_target(self, model: Model, context: int) -> tuple[str, ...]:
         """Notices about the target, one line each."""
@@ -265,6 +319,7 @@ class _Loader:
             speculation=Speculation("off", off) if off else Speculation("on"),
             notices=notices,
             drafters=tuple(drafter.name for drafter in drafting.drafters),
+            strict=target.strict,
             kernels=target.kernels.describe(context.model),
         )
 
@@ -273,6 +328,8 @@ class _Loader:
         if self.selection.off:
             return "switched off"
         if any(drafter_registry.get(name).needs_branching for name in self.selection.names):
+            if self.selection.options.strict:
+                return "strict mode has no draft trees"
             return f"{self.files.target.name} keeps a cache that cannot branch"
         return "there is no draft model"
 

@@ -24,6 +24,9 @@ _GLANCE_S = 0.1
 """Seconds for measuring passes where the draft length is given."""
 _BREADTH = 3
 """Nodes at each depth of a tree of given depth."""
+_CARRIED_ROWS = 32
+"""Rows of a pass from which on llama.cpp carries weights on the host to the device, in every pass:
+``op_offload_min_batch_size`` of its back ends."""
 _THOROUGH_S = 30.0
 """Seconds at most, where the user asked for measurements and waits for them."""
 
@@ -116,14 +119,23 @@ def automatic(
         knowledge = Knowledge(_curves(near, sweep_long(target, near), drafting))
     else:
         _renew(knowledge, glance(target), _draft_costs(drafting))
+    deepest = longest_draft(target)
     return MeasuredControl(
-        policy=Controller(knowledge, sources, branching=branching),
-        exercise=Exercise(sources, branching, K_MAX),
+        policy=Controller(knowledge, sources, branching=branching, k_max=deepest),
+        exercise=Exercise(sources, branching, deepest),
         target=target,
         drafting=drafting,
         file=file,
         knowledge=knowledge,
     )
+
+
+def longest_draft(target: Context) -> int:
+    """Most tokens of a draft: where a device has a part of the layers, its pass stays below the
+    width from which on the other layers' weights are carried there.
+    """
+    split = target.on_device and target.model.on_host
+    return min(K_MAX, _CARRIED_ROWS - 2) if split else K_MAX
 
 
 def _curves(
@@ -167,11 +179,15 @@ def costs_file(target: Context, drafting: Mapping[str, Timed]) -> Path:
 def _setting(target: Context) -> dict[str, object]:
     """All that the target's passes depend on: the values chosen, not those asked for."""
     model = target.model
+    strict = {"least rows": target.least_rows} if target.least_rows > 1 else {}
+    products = {} if library.tiled() else {"tiled": False}
     return {
+        **strict,
+        **products,
         "target": fingerprint(model.path),
         "device": [(d.kind, d.description) for d in devices()],
         "driver": driver(),
-        "layers": model.gpu_layers,
+        "layers": [model.gpu_layers, model.host_experts],
         "buffers": model.buffers,
         "flash attention": target.flash_attention,
         "kv": target.kv_type,
@@ -186,6 +202,7 @@ __all__ = [
     "automatic",
     "costs_file",
     "fixed_length",
+    "longest_draft",
     "off",
     "state_identity",
 ]

@@ -36,7 +36,7 @@ class Policy(Protocol):
         ...
 
     def plan(self, states: Sequence[RequestState]) -> list[DraftPlan]:
-        """One plan for each request, for the next round."""
+        """One plan for each request of the next round; those of foreign ones are not used."""
         ...
 
     def expects_drafts(self, state: RequestState) -> bool:
@@ -47,7 +47,9 @@ class Policy(Protocol):
         ...
 
     def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
-        """Take the outcomes of a round, and the evidence of all drafters."""
+        """Take the outcomes of a round, foreign requests included, and the evidence of all drafters
+        on the others.
+        """
         ...
 
 
@@ -78,7 +80,7 @@ class FixedLength:
         """Record the cost of the pass."""
         del evidence
         seconds = max(o.round_s for o in outcomes) - sum(o.draft_s for o in outcomes)
-        self.costs.passed(sum(1 + o.proposed for o in outcomes), seconds)
+        self.costs.passed(sum(o.width for o in outcomes), seconds)
 
 
 class Plain:

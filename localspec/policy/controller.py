@@ -126,6 +126,8 @@ class Controller:
         self._lengths = {s.seq: s.length for s in states}
         self._trials.clear()
         for state in states:
+            if state.foreign:
+                continue
             self._kinds[state.seq] = state.sampling
             if state.emitted == 0:
                 self._loss_budget.new_reply()
@@ -136,7 +138,7 @@ class Controller:
                 plans[state.sampling] = self._plan(state.sampling)
         if self._round % self._tuning.plain_every == 0:
             return [PLAIN] * len(states)
-        return [plans[state.sampling] for state in states]
+        return [PLAIN if state.foreign else plans[state.sampling] for state in states]
 
     def _read_curve(self, bucket: int, batch: int) -> None:
         curves, every = self.knowledge.costs, self._tuning.curve_every
@@ -241,11 +243,13 @@ class Controller:
         """Update times by width, acceptance by confidence, and loss budgets by the gain."""
         if not outcomes:
             return
-        width = sum(1 + o.proposed for o in outcomes)
+        width = sum(o.width for o in outcomes)
         drafting = sum(o.draft_s for o in outcomes)
         self.costs.passed(width, max(o.round_s for o in outcomes) - drafting)
         self._idle = 0 if width > len(outcomes) else self._idle + 1
         for o in outcomes:
+            if o.foreign:
+                continue
             if o.considered:
                 self.costs.drafted(o.source, o.considered, o.draft_s)
                 self._probes.has_read(o.seq, o.source, self._lengths.get(o.seq, 0))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import os
 import subprocess
@@ -49,6 +51,39 @@ def ask(module: str, *arguments: str) -> Any:
         raise LocalspecError(f"no answer within {_PATIENCE:.0f} seconds") from None
     except (OSError, ValueError) as error:
         raise LocalspecError(f"no answer: {error}") from None
-    lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
-    reason = lines[-1].removeprefix("localspec: ") if lines else f"exit status {done.returncode}"
-    raise LocalspecError(reason)
+    raise _failed(done.stderr, done.returncode)
+
+
+async def ask_async(module: str, *arguments: str) -> Any:
+    """As `ask`, without blocking the event loop; cancelled, it ends the process.
+
+    Raises:
+        LocalspecError: as `ask`.
+    """
+    line, environment = command(module, *arguments)
+    pipe = asyncio.subprocess.PIPE
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *line, env=environment, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe
+        )
+    except OSError as error:
+        raise LocalspecError(f"no answer: {error}") from None
+    try:
+        out, err = await asyncio.wait_for(process.communicate(), _PATIENCE)
+        if process.returncode == 0:
+            return json.loads(out)
+    except TimeoutError:
+        raise LocalspecError(f"no answer within {_PATIENCE:.0f} seconds") from None
+    except ValueError as error:
+        raise LocalspecError(f"no answer: {error}") from None
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+    raise _failed(err, process.returncode)
+
+
+def _failed(stderr: bytes, status: int | None) -> LocalspecError:
+    lines = stderr.decode("utf-8", "replace").strip().splitlines()
+    reason = lines[-1].removeprefix("localspec: ") if lines else f"exit status {status}"
+    return LocalspecError(reason)

@@ -2,12 +2,59 @@
 
 from __future__ import annotations
 
+import re
 import signal
+import time
+from pathlib import Path
 
 _MOST = 300
 """Characters of a native message that are repeated."""
 DUMP = "Fatal Python error"
 """Begins what faulthandler writes after a native message."""
+
+
+_RECENT_S = 60.0
+"""Seconds for which the last lines of a log belong to a crash."""
+_LOG_TAIL = 1 << 13
+OUT_OF_MEMORY = "the GPU ran out of memory"
+LOST = "the GPU was lost, as after sleep or when its driver is reset"
+_DEVICE_FAILURES = {
+    OUT_OF_MEMORY: re.compile(
+        r"CUDA error: out of memory|cudaMalloc failed: out of memory|OutOfDeviceMemory"
+        r"|Insufficient Memory|CallbackErrorOutOfMemory|failed to allocate \w+ buffer",
+        re.IGNORECASE,
+    ),
+    LOST: re.compile(
+        r"device ?lost|CUDA error: (?:unknown error|unspecified launch failure|the launch timed out"
+        r"|all CUDA-capable devices are busy)"
+        r"|CallbackError(?:DeviceRemoved|InnocentVictim|Timeout)",
+        re.IGNORECASE,
+    ),
+}
+"""What the messages of llama.cpp's CUDA, Vulkan and Metal back ends mean."""
+
+
+def device_failure(*native: str) -> str:
+    """OUT_OF_MEMORY or LOST where the last such message in any of the texts says so; else ""."""
+    last: dict[str, int] = {}
+    text = "\n".join(native)
+    for meaning, pattern in _DEVICE_FAILURES.items():
+        for found in pattern.finditer(text):
+            last[meaning] = found.start()
+    return max(last, key=last.__getitem__, default="")
+
+
+def recent_lines(log: Path) -> str:
+    """The end of a log that was written to within the last minute; "" otherwise."""
+    try:
+        stat = log.stat()
+        if time.time() - stat.st_mtime > _RECENT_S:
+            return ""
+        with log.open("rb") as file:
+            file.seek(max(0, stat.st_size - _LOG_TAIL))
+            return file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
 
 
 def signal_name(number: int) -> str:
@@ -35,21 +82,28 @@ def last_words(native: str) -> str:
     return harmless(next((line for line in reversed(lines) if line), ""))
 
 
-def explain(number: int, doing: str, native: str = "") -> str:
+def explain(number: int, doing: str, native: str = "", logged: str = "") -> str:
     """What happened and when: ``llama.cpp crashed with signal 6 (SIGABRT) while loading a.gguf:
-    GGML_ASSERT(...) failed``. ``native`` is what native code wrote to stderr.
+    GGML_ASSERT(...) failed``. ``native`` is what native code wrote to stderr, ``logged`` the end of
+    llama.cpp's log.
     """
     name = signal_name(number)
     at = f" while {harmless(doing)}" if doing else ""
     if number == signal.SIGKILL:
         return f"the process was killed with {name}{at}"
+    if number == signal.SIGABRT and (failure := device_failure(logged, native)):
+        return f"{failure}, and llama.cpp gave up with {name}{at}"
     # Other signals come without a message: earlier output has other reasons.
     message = last_words(native) if number == signal.SIGABRT else ""
     return f"llama.cpp crashed with {name}{at}{': ' if message else ''}{message}"
 
 
-def advice(number: int, doing: str) -> str:
-    """Advice for the user."""
+def advice(number: int, doing: str, failure: str = "") -> str:
+    """Advice for the user; ``failure`` is that of `device_failure`."""
+    if failure == OUT_OF_MEMORY:
+        return "close other programs that use the GPU, or try a smaller --ctx or --gpu-layers"
+    if failure == LOST:
+        return "start again"
     if number == signal.SIGKILL:
         return "if memory ran out, try a smaller model or a smaller --ctx"
     if number == signal.SIGILL:

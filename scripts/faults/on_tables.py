@@ -26,7 +26,6 @@ from localspec.drafters.lookup.suffix import Suffix
 from localspec.drafters.model.chain import ChainDrafter
 from localspec.policy import Plain, Policy
 from localspec.testing import StopAt, Table, TableModel, TableTarget
-from localspec.verifiers import Match
 
 KINDS = ("chain", "tree", "head tree", "forward-only", "ngram", "suffix", "lookahead")
 
@@ -135,8 +134,8 @@ def _reply(
         min(case.limit, case.capacity - len(prompt) + 1),
         StopAt(case.end),
     )
-    while request.finish is None:
-        decode_round([request], target, drafter, Match(), policy)
+    while request.running:
+        decode_round([request], target, drafter, policy)
     drafter.close(0)
     return [item.token for item in request.emitted], request.finish
 

@@ -40,8 +40,8 @@ def finished(
         StopAt(end, ahead=False),
     )
     drafter = ChainDrafter(TableModel(TABLE), Proposal.COUPLED)
-    while request.finish is None:
-        decode_round([request], target, drafter, Match(), Fixed(k))
+    while request.running:
+        decode_round([request], target, drafter, Fixed(k))
     return request, target
 
 
@@ -89,10 +89,11 @@ def test_nothing_behind_an_accepted_end_token_is_looked_at(verifier: Verifier) -
         Noise(0),
         40,
         StopAt(end),
+        verifier=verifier,
     )
     drafter = ChainDrafter(TableModel(TABLE), Proposal.SAMPLED)
-    while request.finish is None:
-        decode_round([request], target, drafter, verifier, Fixed(6))
+    while request.running:
+        decode_round([request], target, drafter, Fixed(6))
     assert request.tokens == plain.tokens[: len(request.tokens)]
     assert request.tokens[-1] == end
 
@@ -109,7 +110,7 @@ def test_every_request_of_a_round_takes_as_long_as_the_round(
         target.read(seq, tables.PROMPT[:-1])
         processor = LogitsProcessor(GREEDY, 5)
         requests.append(Request(seq, list(tables.PROMPT), processor, Noise(0), 9))
-    turns = decode_round(requests, target, Off(), Match(), Plain("test"))
+    turns = decode_round(requests, target, Off(), Plain("test"))
     assert len({turn.seconds for turn in turns}) == 1
 
 
@@ -148,8 +149,8 @@ def test_requests_in_one_round_do_not_touch_each_other() -> None:
             requests.append(Request(seq, prompt, processor, Noise(seq), 12))
         alive = requests
         while alive:
-            decode_round(alive, target, drafter, Match(), Fixed(3))
-            alive = [r for r in alive if r.finish is None]
+            decode_round(alive, target, drafter, Fixed(3))
+            alive = [r for r in alive if r.running]
         return {r.seq: r.tokens for r in requests}
 
     together = run([1, 2, 3, 7])
@@ -174,4 +175,4 @@ def test_the_audit_sees_a_lost_token() -> None:
     )
     drafter = ChainDrafter(TableModel(TABLE), Proposal.COUPLED)
     with pytest.raises(AuditError, match="target has cached"):
-        decode_round([request], target, drafter, Match(), Fixed(2))
+        decode_round([request], target, drafter, Fixed(2))

@@ -79,7 +79,7 @@ def grown(budget: Budget, rounds: int) -> tuple[Request, Lookahead, TableTarget]
     target.read(0, [1, 2, 3])
     request = Request(0, [1, 2, 3, 4], LogitsProcessor(GREEDY, V), Noise(0), 400)
     for _ in range(rounds):
-        decode_round([request], target, drafter, Match(), Broad(budget))
+        decode_round([request], target, drafter, Broad(budget))
     return request, drafter, target
 
 
@@ -119,9 +119,10 @@ def test_guesses_in_parallel_save_rounds(verifier: Verifier) -> None:
     """The target knows its words before the text has had them."""
     target, drafter = TableTarget(in_words), Lookahead()
     target.read(0, [1, 2, 3])
-    request = Request(0, [1, 2, 3, 4], LogitsProcessor(GREEDY, V), Noise(0), 200)
-    while request.finish is None:
-        decode_round([request], target, drafter, verifier, Broad(PAPER))
+    processor = LogitsProcessor(GREEDY, V)
+    request = Request(0, [1, 2, 3, 4], processor, Noise(0), 200, verifier=verifier)
+    while request.running:
+        decode_round([request], target, drafter, Broad(PAPER))
     assert request.tally.rounds < 120
     assert request.tally.by_drafter["lookahead"].accepted > 80
 
@@ -130,13 +131,13 @@ def test_in_a_cascade_it_drafts_where_the_text_has_nothing() -> None:
     target, drafter = TableTarget(in_words), Cascade([Suffix(6), Lookahead()])
     target.read(0, [1, 2, 3])
     request = Request(0, [1, 2, 3, 4], LogitsProcessor(GREEDY, V), Noise(0), 200)
-    while request.finish is None:
-        decode_round([request], target, drafter, Match(), Broad(PAPER))
+    while request.running:
+        decode_round([request], target, drafter, Broad(PAPER))
     assert set(request.tally.by_drafter) == {"suffix", "lookahead"}
     target.cache[0] = [1, 2, 3]
     plain = Request(0, [1, 2, 3, 4], LogitsProcessor(GREEDY, V), Noise(0), 200)
-    while plain.finish is None:
-        decode_round([plain], target, Off(), Match(), Broad(PAPER))
+    while plain.running:
+        decode_round([plain], target, Off(), Broad(PAPER))
     assert plain.tokens == request.tokens
 
 
@@ -151,8 +152,8 @@ def test_columns_stay_with_their_places_however_many_tokens_a_round_emits() -> N
     target, drafter = TableTarget(by_place), Lookahead()
     target.read(0, [0, 7, 14])
     request = Request(0, [0, 7, 14, 21], LogitsProcessor(GREEDY, V), Noise(0), 200)
-    while request.finish is None:
-        decode_round([request], target, drafter, Match(), Broad(PAPER))
+    while request.running:
+        decode_round([request], target, drafter, Broad(PAPER))
     assert request.tally.rounds < 100
 
 
@@ -203,6 +204,6 @@ def test_several_requests_in_a_round_are_not_drafted_trees() -> None:
     drafter = Lookahead()
     budget = Budget(nodes=30, depth=6, leaves=16)
     while requests[0].finish is None:
-        for turn in decode_round(requests, target, drafter, Match(), Broad(budget)):
+        for turn in decode_round(requests, target, drafter, Broad(budget)):
             assert turn.draft.is_chain
     assert requests[0].tokens == requests[1].tokens

@@ -24,7 +24,6 @@ from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
 from localspec.policy.storage import Knowledge
 from localspec.testing import TableModel
-from localspec.verifiers import Match
 
 TABLE = tables.random_table(5, v=6)
 WARM = tables.WARM
@@ -167,8 +166,8 @@ def test_the_controller_comes_to_draft_trees_from_nothing_known(
         target = tables.TableTarget(TABLE)
         target.read(0, [0])
         request = Request(0, [0, 1], LogitsProcessor(GREEDY, 6), Noise(1), 150)
-        while request.finish is None:
-            (turn,) = decode_round([request], target, trees, Match(), policy)
+        while request.running:
+            (turn,) = decode_round([request], target, trees, policy)
             shapes.append(leaves(turn.draft))
         assert (max(shapes) > 1) is broad
         assert request.tally.accepted > 50

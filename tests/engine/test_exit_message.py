@@ -5,7 +5,11 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from localspec.engine.spawn import exit_message
+import pytest
+
+from localspec.config import paths
+from localspec.engine.spawn import exit_error, exit_message
+from localspec.errors import DeviceLostError, DeviceMemoryError, EngineError
 from localspec.processes import crash
 
 STACK = """Fatal Python error: Aborted
@@ -39,3 +43,42 @@ def test_the_last_words_are_those_before_the_stack_of_python() -> None:
     assert crash.last_words(thrown + STACK) == "what():  no room"
     assert crash.last_words(STACK) == ""
     assert len(crash.last_words("x" * 5000)) == 300
+
+
+# Lines of llama.cpp's back ends, as its source prints them.
+CUDA_MEMORY = "CUDA error: out of memory\n  current device: 0, in function alloc"
+VULKAN_MEMORY = "terminate called after throwing an instance of 'vk::OutOfDeviceMemoryError'"
+METAL_MEMORY = "error: Insufficient Memory (00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory)"
+VULKAN_LOST = "what():  vk::Device::waitForFences: ErrorDeviceLost"
+CUDA_LOST = "CUDA error: unspecified launch failure"
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        (CUDA_MEMORY, DeviceMemoryError),
+        (VULKAN_MEMORY, DeviceMemoryError),
+        (METAL_MEMORY, DeviceMemoryError),
+        (VULKAN_LOST, DeviceLostError),
+        (CUDA_LOST, DeviceLostError),
+        ("GGML_ASSERT(ggml_can_mul_mat(a, b)) failed", EngineError),
+    ],
+)
+def test_a_failed_device_is_told_from_other_crashes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, kind: type[EngineError]
+) -> None:
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+    log = paths.make(paths.state_dir()) / paths.LLAMA_LOG
+    log.write_text(f"2026-01-02 03:04:05,678 ERROR {line}\n")
+    engine_log = tmp_path / "engine.log"
+    engine_log.write_text(f"/ggml-cuda.cu:97: CUDA error\n{STACK}")
+    error = exit_error(-signal.SIGABRT, engine_log, "answering")
+    assert type(error) is kind
+    assert ("GPU" in str(error)) == (kind is not EngineError)
+    assert type(exit_error(-signal.SIGKILL, engine_log)) is EngineError, "no device kills"
+
+
+def test_the_advice_for_a_full_device_names_what_makes_room() -> None:
+    told = crash.explain(signal.SIGABRT, "answering", "", CUDA_MEMORY)
+    assert told.startswith("the GPU ran out of memory")
+    assert "--ctx" in crash.advice(signal.SIGABRT, "answering", crash.OUT_OF_MEMORY)

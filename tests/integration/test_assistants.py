@@ -39,7 +39,6 @@ from localspec.models.compat import heads
 from localspec.models.gguf.model_file import ModelFile
 from localspec.models.gguf.sizes import sizes_of
 from localspec.testing import Fixed
-from localspec.verifiers import verifier
 
 
 @pytest.fixture(scope="module")
@@ -192,7 +191,7 @@ def test_after_any_rounds_the_guesses_are_those_of_a_fresh_chain(stack: Stack) -
         100,
     )
     for _ in range(30):
-        decode_round([request], stack.target, drafter, verifier("match"), Fixed(3))
+        decode_round([request], stack.target, drafter, Fixed(3))
         stack.context.audit()
     assert 0 < request.tally.accepted < request.tally.drafted
     second = [*tokens[:-6], *prompt(20, seed=1)]
@@ -266,7 +265,7 @@ def test_a_look_is_judged_by_what_comes_next(stack: Stack) -> None:
     seen: list[Evidence] = []
     policy = Looking(seen)
     for _ in range(3):
-        decode_round([request], stack.target, drafter, verifier("match"), policy)
+        decode_round([request], stack.target, drafter, policy)
     assert len(seen) == 3
     assert request.tally.drafted == 0
     assert {(e.source, e.index) for e in seen} == {("mtp", 0)}

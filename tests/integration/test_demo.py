@@ -179,8 +179,9 @@ def test_rejection_draws_the_next_token_from_the_targets_distribution() -> None:
         counts = dict.fromkeys(p.ids.tolist(), 0)
         accepted = 0
         for seed in range(runs):
-            request = Request(0, list(prompt), processor, Noise(seed), 3)
-            (turn,) = decode_round([request], parts.target, parts.drafter, parts.verifier, Fixed(2))
+            noise, judge = Noise(seed), parts.verifier
+            request = Request(0, list(prompt), processor, noise, 3, verifier=judge)
+            (turn,) = decode_round([request], parts.target, parts.drafter, Fixed(2))
             counts[turn.emitted[0].token] += 1
             accepted += len(turn.verdict.path) > 0
             parts.target.truncate(0, len(prompt) - 1)

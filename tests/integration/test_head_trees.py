@@ -213,7 +213,7 @@ class Stack(Following):
             500,
         )
         for _ in range(n):
-            decode_round([request], self.target, self.drafter, Match(), Trees(depth))
+            decode_round([request], self.target, self.drafter, Trees(depth))
             self.context.audit()
             self.head.audit()
         return request.tally.accepted

@@ -339,6 +339,28 @@ def test_a_recurrent_state_is_never_taken_back_further_than_it_was_kept(
         model.close()
 
 
+def test_a_snapshot_that_stays_on_the_device_is_put_back_like_one_on_the_host(
+    head_pairs: dict[str, Pair], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The processor's buffers stand in for a device's: llama.cpp copies them by the same code."""
+    model = Model(head_pairs["mtp on a hybrid"].target)
+    context = Context(model, n_ctx=256, n_seq=2, threads=1, rollback=ROLLBACK)
+    try:
+        rows = []
+        for seq, on_device in enumerate((False, True)):
+            monkeypatch.setattr(Context, "on_device", on_device)
+            context.read(seq, prompt(30))
+            before = state.snapshot(context, seq)
+            context.forward([(seq, prompt(12, seed=1), 1)])
+            state.revert(context, seq, before)
+            assert context.length(seq) == 30
+            rows.append(context.forward([(seq, prompt(9, seed=2), 9)])[0].copy())
+        np.testing.assert_array_equal(*rows)
+    finally:
+        context.close()
+        model.close()
+
+
 def test_a_state_that_was_put_back_is_not_taken_back_by_what_came_after(
     head_pairs: dict[str, Pair],
 ) -> None:

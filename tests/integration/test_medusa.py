@@ -307,9 +307,10 @@ def drafted(
         LogitsProcessor(sampling, 3),
         Noise(seed),
         n,
+        verifier=verifier,
     )
-    while request.finish is None:
-        decode_round([request], target, drafter, verifier, policy)
+    while request.running:
+        decode_round([request], target, drafter, policy)
     return request.tokens[len(PROMPT) :], request
 
 

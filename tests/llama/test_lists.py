@@ -18,7 +18,6 @@ from localspec.llama.draft_model import LlamaDraftModel
 from localspec.llama.model import Model
 from localspec.llama.target import LlamaTarget
 from localspec.testing import Fixed
-from localspec.verifiers import Match
 
 PROMPTS = ("one and one and one", "Hello?", "a much longer prompt than the others have")
 TOKENS = 24
@@ -41,10 +40,10 @@ def replies(files: Files, prompts: tuple[str, ...]) -> list[list[int]]:
         requests.append(Request(seq, tokens, processor, noise, TOKENS))
     alive = requests
     while alive:
-        decode_round(alive, target, drafter, Match(), Fixed(3))
+        decode_round(alive, target, drafter, Fixed(3))
         context.audit()
         drafting.audit()
-        alive = [r for r in alive if r.finish is None]
+        alive = [r for r in alive if r.running]
     for part in (context, drafting, model, small):
         part.close()
     assert sum(r.tally.accepted for r in requests) > 0

@@ -24,7 +24,6 @@ from localspec.llama.model import Model
 from localspec.llama.target import LlamaTarget
 from localspec.policy import Plain, Policy
 from localspec.testing import Fixed
-from localspec.verifiers import Match
 
 PROMPT = np.random.default_rng(0).integers(3, 250, 40).tolist()
 BATCH = 128
@@ -168,8 +167,8 @@ def decoded(stack: Stack, drafter: object, policy: Policy, n: int = 200) -> list
     stack.target.read(0, PROMPT[:-1])
     processor = LogitsProcessor(GREEDY, stack.model.n_vocab)
     request = Request(0, list(PROMPT), processor, Noise(0), n)
-    while request.finish is None:
-        decode_round([request], stack.target, drafter, Match(), policy)
+    while request.running:
+        decode_round([request], stack.target, drafter, policy)
     return request.tokens
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,6 +17,7 @@ from localspec import Options, Runtime
 from localspec.core.values import Proposal
 from localspec.errors import DraftIncompatibleError, ModelFileError, OutOfMemoryError
 from localspec.llama.context import Context
+from localspec.llama.make_context import graph_splits
 from localspec.loading import loader
 from localspec.loading.drafting import Drafters, Drafting, EarlierTexts
 from localspec.loading.options import Options as LoadOptions
@@ -23,6 +25,7 @@ from localspec.loading.pair_headers import read_headers
 from localspec.loading.resources import Parts
 from localspec.loading.selection import select
 from localspec.models.gguf.model_file import ModelFile
+from localspec.models.memory.planner import Fit, Wishes
 
 
 @pytest.fixture
@@ -57,6 +60,56 @@ def test_the_notices_of_the_caller_come_with_those_of_loading(files: Files) -> N
     assert "the chats cannot be read" in pair.info.notices
 
 
+# -- a device that lacks an operation --------------------------------------------------------------
+
+
+@pytest.fixture
+def quantized(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planner chooses a q8_0 KV cache where the user leaves the type open."""
+    planned = loader.fit_files
+
+    def fit_files(target: ModelFile, draft: ModelFile | None, wishes: Wishes) -> Fit:
+        if wishes.kv_type is not None:
+            return planned(target, draft, wishes)
+        fit = planned(target, draft, replace(wishes, kv_type="q8_0"))
+        return replace(fit, wishes=wishes)
+
+    monkeypatch.setattr(loader, "fit_files", fit_files)
+
+
+@pytest.mark.usefixtures("quantized")
+def test_a_quantized_cache_that_the_device_does_not_compute_with_is_replaced_openly(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Context, "leaves_device", property(lambda c: c.kv_type == "q8_0"))
+    pair = loader.load(LoadOptions(str(files.target), draft_max=2), None, None)
+    pair.close()
+    assert pair.parts.fit.target.kv_type == "f16"
+    assert any("q8_0 KV cache; the cache is f16 instead" in n for n in pair.info.notices)
+
+
+def test_a_cache_type_that_the_user_chose_stays_with_a_notice(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Context, "leaves_device", property(lambda c: True))
+    pair = loader.load(LoadOptions(str(files.target), draft_max=2, kv_type="q8_0"), None, None)
+    pair.close()
+    assert pair.parts.fit.target.kv_type == "q8_0"
+    assert any("the device lacks an operation" in notice for notice in pair.info.notices)
+
+
+@pytest.mark.parametrize(
+    ("line", "splits"),
+    [
+        ("sched_reserve: graph: nodes = 300, splits = 2, input objects = 1, input tensors = 9", 2),
+        ("sched_reserve: graph (pp bs=512, tg bs=1): nodes = 30, splits = 46 / 3, input o = 1", 3),
+        ("sched_reserve: reserve took 5 ms, sched copies = 1", 0),
+    ],
+)
+def test_the_parts_of_a_graph_are_read_from_the_log(line: str, splits: int) -> None:
+    assert graph_splits(["llama_context: n_ctx = 512", line]) == splits
+
+
 # -- drafters, with nothing loaded -----------------------------------------------------------------
 
 Open = Callable[..., Drafting]
@@ -86,12 +139,13 @@ def open_drafters(files: Files, tmp_path: Path) -> Open:
     ) -> Drafting:
         path = {"model": files.draft, "eagle3": eagle}.get(brings or "")
         target, file = ModelFile(files.target), ModelFile(path) if path else None
-        model = SimpleNamespace(branching=branching, tokenize=lambda text, **_: [*text.encode()])
+        model = SimpleNamespace(tokenize=lambda text, **_: [*text.encode()])
+        context = SimpleNamespace(model=model, branches=15 if branching else 0)
         return Drafters(
             selection=select(LoadOptions(**given), read_headers(target, file)),
             target_file=target,
             draft_file=file,
-            target=cast("Context", SimpleNamespace(model=model)),
+            target=cast("Context", context),
             parts=cast("Parts", NoParts(left_out)),
             favoured=Proposal.COUPLED,
             earlier=TEXTS,

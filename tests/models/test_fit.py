@@ -174,7 +174,9 @@ def test_devices_become_memory(
     monkeypatch.setattr(memories, "host_only", lambda: Memory((), 7 * GB, 9 * GB))
     seen = memories.read_memory()
     assert [gpu.free for gpu in seen.gpus] == [n * GB for n in free]
-    assert (seen.shared, seen.host_free) == (shared, 7 * GB)
+    apple = found[0][0] == "MTL0"
+    assert (seen.shared, seen.host_free) == (shared, (9 if apple else 7) * GB)
+    assert seen.free_now == (7 * GB if apple else None)
 
 
 def test_a_dry_run_on_a_gpu_corrects_its_compute_buffers(
@@ -182,7 +184,7 @@ def test_a_dry_run_on_a_gpu_corrects_its_compute_buffers(
 ) -> None:
     asked = []
 
-    def fake(path, *, gpu_layers, n_ctx, n_batch, kv_type):
+    def fake(path, *, gpu_layers, n_ctx, n_batch, kv_type, host_experts, strict):
         asked.append(gpu_layers)
         kv = sized["large"].kv_all(n_ctx, kv_type)
         return Buffers(kv, {"CUDA0": 800_000_000, "CUDA_Host": 70_000_000}, 0, {})
@@ -246,13 +248,34 @@ def test_a_large_card_takes_everything(sized: dict[str, Sizes]) -> None:
     inside(fit)
 
 
-def test_eight_gigabytes_hold_both_with_a_smaller_cache(sized: dict[str, Sizes]) -> None:
+def test_a_pair_gets_a_shorter_context_before_a_quantized_cache(sized: dict[str, Sizes]) -> None:
+    """Verifying drafts converts a quantized cache to f16 on GPUs, in every pass."""
     fit = plan(sized["medium"], sized["small"], machine(6.9))
-    assert fit.verdict == "fits on GPU"
-    assert fit.target.kv_type == "q8_0"
-    assert "q8_0 instead of f16" in fit.notes[0]
+    assert (fit.verdict, fit.context, fit.target.kv_type) == ("fits on GPU", 4096, "f16")
+    assert "4096 tokens instead of 8192" in fit.notes[0]
     assert fit.tight
     inside(fit)
+
+
+def test_a_pair_that_needs_more_room_still_gets_the_quantized_cache(
+    sized: dict[str, Sizes],
+) -> None:
+    fit = plan(sized["medium"], sized["small"], machine(6.9), Wishes(context=8192))
+    assert (fit.verdict, fit.context, fit.target.kv_type) == ("fits on GPU", 8192, "q8_0")
+    inside(fit)
+
+
+def test_a_target_alone_gets_a_quantized_cache_before_a_shorter_context(
+    sized: dict[str, Sizes],
+) -> None:
+    alone = next(
+        fit
+        for gb in range(60, 40, -1)
+        if (fit := plan(sized["medium"], None, machine(gb / 10))).target.kv_type != "f16"
+        or fit.context < 8192
+        or fit.verdict != "fits on GPU"
+    )
+    assert (alone.verdict, alone.context, alone.target.kv_type) == ("fits on GPU", 8192, "q8_0")
 
 
 def test_a_small_card_takes_the_draft_and_some_layers(sized: dict[str, Sizes]) -> None:
@@ -273,6 +296,59 @@ def test_a_small_card_takes_the_draft_and_some_layers(sized: dict[str, Sizes]) -
         free=[5 * GB],
     )
     assert not within(fit.memory, (more, fit.draft)), "one more layer would have fitted"
+
+
+def mixture(dense: Sizes) -> Sizes:
+    """The model with seven eighths of its layers in 128 experts, 8 of which read a token."""
+    experts = tuple(n * 7 // 8 for n in dense.layers)
+    return replace(dense, experts=experts, experts_read=8 / 128)
+
+
+def test_a_mixture_that_does_not_fit_leaves_experts_on_the_host_rather_than_layers(
+    sized: dict[str, Sizes],
+) -> None:
+    """As a 30B with 3B active on a laptop: what the host reads for a token decides."""
+    target = mixture(sized["large"])
+    fit = plan(target, sized["small"], machine(8))
+    assert fit.verdict == "partly on GPU"
+    assert (fit.target.gpu_layers, fit.target.n_layers) == (65, 65)
+    assert 0 < fit.target.host_experts < 64
+    assert any(f"but the experts of {fit.target.host_experts} layers" in note for note in fit.notes)
+    inside(fit)
+    fewer = place(
+        target,
+        "target",
+        gpu_layers=65,
+        n_ctx=fit.context,
+        kv_type=fit.target.kv_type,
+        free=[8 * GB],
+        host_experts=fit.target.host_experts - 1,
+    )
+    assert fit.draft is not None
+    assert not within(fit.memory, (fewer, fit.draft)), "one more layer's experts would have fitted"
+    layers = plan(target, sized["small"], machine(8), Wishes(cpu_experts=0, gpu_layers=25))
+    assert layers.target.host_read > 2 * fit.target.host_read
+
+
+def test_experts_stay_where_they_all_fit_and_a_dense_model_has_none(
+    sized: dict[str, Sizes],
+) -> None:
+    assert plan(mixture(sized["medium"]), None, machine(24)).target.host_experts == 0
+    assert plan(sized["large"], None, machine(8)).target.host_experts == 0
+
+
+def test_the_memory_of_a_mixture_is_the_same_wherever_its_experts_are(
+    sized: dict[str, Sizes],
+) -> None:
+    target = mixture(sized["medium"])
+    one, two = (
+        place(target, "", gpu_layers=37, n_ctx=4096, kv_type="f16", free=[24 * GB], host_experts=n)
+        for n in (0, 20)
+    )
+    assert one.weights == two.weights
+    assert two.host - one.host == sum(target.experts[:20])
+    assert one.host_read == 0
+    assert two.host_read == pytest.approx(sum(target.experts[:20]) / 16, rel=0.01)
 
 
 def test_two_cards_share_by_what_is_free(sized: dict[str, Sizes]) -> None:
@@ -303,6 +379,27 @@ def test_shared_memory_is_counted_once(sized: dict[str, Sizes]) -> None:
     assert any("share their memory" in line for line in table(fit))
     with pytest.raises(OutOfMemoryError):
         plan(sized["large"], None, machine(12, host=16, shared=True))
+
+
+def test_metal_decides_on_a_mac_with_a_note_where_other_programs_must_make_room(
+    sized: dict[str, Sizes],
+) -> None:
+    """A 16 GB Mac with 4 GB free: its system compresses and maps; Metal recommends up to 11 GB."""
+    mac = replace(machine(11, host=11, shared=True), free_now=4 * GB)
+    fit = plan(sized["medium"], sized["small"], mac)
+    assert (fit.verdict, fit.context) == ("fits on GPU", 8192)
+    assert any("4.0 GB are free now" in note or "4.3 GB are free now" in note for note in fit.notes)
+    roomy = plan(sized["medium"], sized["small"], replace(mac, free_now=11 * GB))
+    assert not any("free now" in note for note in roomy.notes)
+
+
+def test_requested_layers_override_the_estimate_where_memory_is_shared(
+    sized: dict[str, Sizes],
+) -> None:
+    tight = machine(3, host=3, shared=True)
+    fit = plan(sized["medium"], None, tight, Wishes(gpu_layers=37))
+    assert fit.target.gpu_layers == 37
+    assert any("by the estimates they do not fit" in note for note in fit.notes)
 
 
 def test_what_the_user_fixed_stays(sized: dict[str, Sizes]) -> None:

@@ -14,6 +14,7 @@ from heads.compose import compose_mtp
 
 from localspec import GREEDY, Finished, Message, Options, Runtime
 from localspec.demo import FOLDER
+from localspec.errors import UsageError
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 
@@ -47,7 +48,7 @@ def test_growing_is_deterministic(tmp_path: Path) -> None:
 
 def test_a_size_below_the_small_models_is_refused(tmp_path: Path) -> None:
     small = gguf_tools.write_llama(tmp_path / "small.gguf")
-    with pytest.raises(SystemExit, match="larger than"):
+    with pytest.raises(UsageError, match="larger than"):
         bench_pair.make(small, tmp_path / "x.gguf", 1e-6)
 
 

@@ -121,9 +121,10 @@ class FakeEngine:
         self._interrupted = True
         self.go.set()
 
-    def die(self):
-        """As if the process had been killed."""
-        self._dead = EngineError("the engine stopped (signal 9, SIGKILL); its log is x")
+    def die(self, error=None):
+        """As if the process had been killed, or with another ``error``."""
+        killed = EngineError("the engine stopped (signal 9, SIGKILL); its log is x")
+        self._dead = error or killed
         self.go.set()
         self.on_death(self._dead)
 

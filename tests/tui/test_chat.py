@@ -13,12 +13,19 @@ from localspec.config import paths
 from localspec.config import settings as config_settings
 from localspec.core.events import Message, Round, Speculation, Token
 from localspec.core.values import Origin
-from localspec.errors import ContextError, ModelFileError, UsageError
+from localspec.errors import (
+    ContextError,
+    DeviceLostError,
+    DeviceMemoryError,
+    ModelFileError,
+    UsageError,
+)
+from localspec.loading.options import Options
+from localspec.race.speeds import TimedRun
 from tui.session.commands import SPECS, told_here
 from tui.session.conversation import ChatTurn, Conversation
 from tui.session.ports import Phase
 from tui.session.reply_record import details, restore
-from tui.session.speeds import TimedRun
 from tui.terminal.theme import wanted
 from tui.widgets import chat_log
 from tui.widgets.message import QuestionView, ReplyView
@@ -211,6 +218,28 @@ async def test_the_engine_dies_and_starts_again_with_the_conversation_kept(chat)
             "Still there?",
         ]
         await c.sees("Back.")
+
+
+@pytest.mark.parametrize(
+    ("error", "smaller"), [(DeviceMemoryError("out of memory"), 1), (DeviceLostError("lost"), 0)]
+)
+async def test_a_failed_gpu_is_named_and_the_engine_starts_again_by_itself(chat, error, smaller):
+    first, second = FakeEngine([Script(LONG, hold_at=3)]), FakeEngine([Script("Back.")])
+    async with chat(engine=first) as c:
+        opened = []
+        c.session.engine.options = Options("story-target")
+        c.session.engine.reopen = lambda options: opened.append(options) or second
+        await c.ask_and_hold("Hello")
+        first.die(error)
+        await c.sees(str(error))
+        await c.sees("The conversation is saved")
+        await c.ready()
+        assert [options.smaller for options in opened] == [1] * smaller
+        c.engine = second if smaller else first
+        c.engine.scripts = [Script("Back.")]
+        await c.pilot.press("f9")
+        await c.sees("Back.")
+        assert "One two three" in c.screen_text, "what had arrived is lost"
 
 
 async def test_the_engine_dies_while_idle_and_does_not_come_up_again(chat):

@@ -98,6 +98,6 @@ def test_a_perfect_coupled_draft_is_always_accepted() -> None:
             TOKENS,
         )
         drafter = ChainDrafter(TableModel(TARGET), Proposal.COUPLED)
-        while request.finish is None:
-            tables.decode_round([request], target, drafter, Match(), Fixed(3))
+        while request.running:
+            tables.decode_round([request], target, drafter, Fixed(3))
         assert request.tally.accepted == request.tally.verified == request.tally.drafted

@@ -217,8 +217,9 @@ def test_no_bonus_after_a_miss_and_one_token_of_the_target_always() -> None:
             processor,
             Noise(seed),
             20,
+            verifier=Rejection(),
         )
-        (turn,) = tables.decode_round([request], target, drafter, Rejection(), tables.Fixed(3))
+        (turn,) = tables.decode_round([request], target, drafter, tables.Fixed(3))
         kinds = [e.origin.value for e in turn.emitted]
         accepted = len(turn.verdict.path)
         last = "bonus" if accepted == len(turn.draft) else "corrected"

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 from localspec.core.events import Examination, Finished, Reply, Round, Token
 from localspec.errors import LocalspecError
+from localspec.race.speeds import RUNS, TOKENS, Speeds
 from tui.render.text import plain
 from tui.session.conversation import ChatTurn, ReplyRecipe
 from tui.session.ports import ReplyPort
-from tui.session.speeds import RUNS, TOKENS, Speeds
 
 
 async def examine(

@@ -8,7 +8,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from localspec.core.events import Loading, ModelInfo
-from localspec.errors import EngineError, Interrupted, LocalspecError, UsageError
+from localspec.errors import (
+    DeviceError,
+    DeviceMemoryError,
+    EngineError,
+    Interrupted,
+    LocalspecError,
+    UsageError,
+)
 from tui.session.notifications import (
     EngineDied,
     LoadFailed,
@@ -42,14 +49,21 @@ class EngineSlot:
         self.loading: Loading | None = None
         self.info: ModelInfo | None = None
         self._closing: asyncio.Future[None] | None = None
+        self._out_of_memory = False
+        """Whether the engine died because its device ran out of memory."""
         self._before: Options | None = None
         """Options of the model before; loaded again if the new one cannot be loaded."""
         engine.on_death = self._died
 
     def restart(self) -> bool:
-        """Start a dead engine again; whether it was dead."""
+        """Start a dead engine again, with a smaller plan of memory if its device ran out of it;
+        whether it was dead.
+        """
         if self.phase is not Phase.DEAD:
             return False
+        if self._out_of_memory and self.options is not None and self.reopen is not None:
+            self._out_of_memory = False
+            self._replace(dataclasses.replace(self.options, smaller=self.options.smaller + 1))
         self.phase = Phase.LOADING
         return True
 
@@ -118,4 +132,7 @@ class EngineSlot:
 
     def _died(self, error: EngineError) -> None:
         self.phase = Phase.DEAD
+        self._out_of_memory = isinstance(error, DeviceMemoryError)
         self._tell(EngineDied(error))
+        if isinstance(error, DeviceError):  # the device failed, not the file or the build
+            self.restart()

@@ -53,8 +53,9 @@ class ForwardOnlyDrafter(HeadDrafter):
             return
         except NothingAllowedError:
             return
-        proposal = self.chooser.proposal(ask.processor.sampling)
-        probe = Chain(ask, 0, proposal, ask.position, confidences=[confidence(q, row)], refused=q)
+        proposal = self.chooser.proposal(ask)
+        sure = confidence(q, row, ask.processor.allowed(ask.tokens))
+        probe = Chain(ask, 0, proposal, ask.position, confidences=[sure], places=[0], refused=q)
         self._predicted[ask.seq] = probe
 
 

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from localspec.core.constraint import TokenMask
 from localspec.core.logits import Sampling
 from localspec.core.noise import Stream
 from localspec.core.values import Distribution, Logits, Probs, Proposal
@@ -34,8 +35,9 @@ _HEAD = 8.0
 rest of the round, and the confidence is calibrated anyway."""
 
 
-def confidence(q: Distribution, row: Logits) -> float:
-    """The largest probability of q; for a greedy q, of the softmax of its row's head.
+def confidence(q: Distribution, row: Logits, allowed: TokenMask | None = None) -> float:
+    """The largest probability of q; for a greedy q, of the softmax of its row's head, without the
+    tokens that are not ``allowed``.
 
     A function of q and the tokens before alone, so that stopping by it leaves rejection sampling
     exact.
@@ -43,7 +45,11 @@ def confidence(q: Distribution, row: Logits) -> float:
     if not q.certain:
         return float(q.probs.max())
     top = row[int(q.ids[0])]
-    near = row[row >= top - _HEAD]
+    if allowed is None:
+        near = row[row >= top - _HEAD]
+    else:
+        ids = np.flatnonzero(row >= top - _HEAD).astype(np.int32)
+        near = row[ids[allowed.allows(ids)]]
     return 1.0 / float(np.exp(near - top).sum())
 
 
@@ -51,7 +57,9 @@ class TokenChooser:
     """Draws drafted tokens, and learns which way of drawing is accepted most often."""
 
     def __init__(self, favoured: Proposal) -> None:
-        """``favoured`` is the proposal that the verifier favours: COUPLED or SAMPLED."""
+        """``favoured`` is COUPLED or SAMPLED; a request whose verifier is not exact for it gets
+        what that favours.
+        """
         if favoured not in {Proposal.COUPLED, Proposal.SAMPLED}:
             raise ValueError(f"a draft model does not propose {favoured.value} tokens")
         self._favoured = favoured
@@ -59,18 +67,21 @@ class TokenChooser:
         self._argmax: dict[str, float] = {}
         """Decayed counts of tokens that would have been accepted, by kind of sampling."""
         self._verified: dict[str, float] = {}
+        self._sampled: dict[str, float] = {}
+        """Decayed counts of verified tokens, by kind of sampling: of the two above, and of those
+        in the next."""
         self._overlap: dict[str, Probs] = {}
         """Decayed sums of sum(min(p, q^s)), one for each sharpness."""
 
-    def proposal(self, sampling: Sampling) -> Proposal:
-        """How the next draft under this sampling is drawn."""
-        kind = sampling.kind
+    def proposal(self, ask: Ask) -> Proposal:
+        """How the next draft for this request is drawn."""
+        favoured, kind = ask.proposal(self._favoured), ask.processor.sampling.kind
         verified = self._verified.get(kind, 0.0)
-        if self._favoured is Proposal.COUPLED and verified > 0:
+        if favoured is Proposal.COUPLED and verified > 0:
             ahead = (self._argmax[kind] - self._coupled[kind]) / verified
             if ahead * verified / (verified + 4) > _HEAD_START:
                 return Proposal.DETERMINISTIC
-        return self._favoured
+        return favoured
 
     def draw(
         self, proposal: Proposal, q: Distribution, ask: Ask, position: int
@@ -90,8 +101,8 @@ class TokenChooser:
     def sharpness(self, sampling: Sampling) -> float:
         """The exponent of q for SAMPLED drafts under this sampling."""
         kind = sampling.kind
-        verified = self._verified.get(kind, 0.0)
-        if self._favoured is not Proposal.SAMPLED or verified <= 0:
+        verified = self._sampled.get(kind, 0.0)
+        if verified <= 0:
             return 1.0
         share = self._overlap[kind] / (verified + 4)
         best = int(np.argmax(share))
@@ -103,7 +114,7 @@ class TokenChooser:
         For SAMPLED a coupled draw takes its place: two independent draws agree far less often than
         rejection sampling accepts.
         """
-        if self.proposal(ask.processor.sampling) is Proposal.DETERMINISTIC:
+        if self.proposal(ask) is Proposal.DETERMINISTIC:
             return _best(q)
         return ask.noise.draw(q, position, Stream.SAMPLE)
 
@@ -119,10 +130,10 @@ class TokenChooser:
         kind = ask.processor.sampling.kind
         if kind == "greedy":  # one way only
             return
-        if self._favoured is Proposal.SAMPLED:
+        if ask.proposal(self._favoured) is Proposal.SAMPLED:
             for q, p in zip(qs, news.p, strict=False):
                 found = np.array([overlap(p, sharpened(q, s)) for s in _SHARPNESS])
-                self._verified[kind] = 1 + _DECAY * self._verified.get(kind, 0.0)
+                self._sampled[kind] = 1 + _DECAY * self._sampled.get(kind, 0.0)
                 self._overlap[kind] = found + _DECAY * self._overlap.get(kind, np.zeros(len(found)))
             return
         for i, (q, token) in enumerate(zip(qs, news.new_tokens, strict=False)):

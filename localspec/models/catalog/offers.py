@@ -9,14 +9,29 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from localspec.demo import FOLDER
 from localspec.errors import LocalspecError
 from localspec.models.catalog.catalog import catalog
 from localspec.models.catalog.inventory import uncatalogued
-from localspec.models.catalog.pair import NOT_STATED, HubFile, Pair
+from localspec.models.catalog.pair import MTP_EMBEDDED, NOT_STATED, HubFile, Pair
 from localspec.models.hub import file_names
 from localspec.models.hub.links import HubRef
 from localspec.models.memory.machine import Memory
+from localspec.models.memory.speed import (
+    Expected,
+    MachineSpeed,
+    Reads,
+    expected,
+    weight_type,
+)
 
+READING = 8.0
+"""Tokens per second that are about as fast as most people read."""
+_LAYER = 0.04
+"""Share of a target that its layer for multi-token prediction reads for a drafted token, with the
+output matrix."""
+_USUAL = 65
+"""Percent of drafted tokens accepted where the catalogue states none."""
 FIT_SHORT = {
     "fits on GPU": "GPU",
     "partly on GPU": "GPU+CPU",
@@ -48,6 +63,13 @@ class Offer:
     drafting: str | None = None
     """The catalogue's ``drafting``; None for a model outside it."""
     traps: tuple[str, ...] = ()
+    reads: Reads | None = None
+    """What decoding with it reads; None if its size is unknown."""
+
+    @property
+    def embedded(self) -> bool:
+        """Whether it is the toy that comes with localspec."""
+        return self.target.startswith(str(FOLDER))
 
     @property
     def n_bytes(self) -> int | None:
@@ -61,6 +83,14 @@ class Offer:
         if self.target_bytes is None:
             return None
         return verdict(memory, self.target_bytes, self.draft_bytes)
+
+    def speed(self, machine: MachineSpeed, memory: Memory) -> Expected | None:
+        """Its expected speed; None if it does not fit, or its size is unknown."""
+        from localspec.models.memory.fit import TOO_BIG
+
+        if self.reads is None or self.fit(memory) == TOO_BIG:
+            return None
+        return expected(machine, memory, self.reads)
 
     def holds(self, words: Iterable[str]) -> bool:
         """Whether all words, in lower case, occur in its texts."""
@@ -86,7 +116,10 @@ def offers(folders: Iterable[Path] = ()) -> Offers:
     files = [offer for folder in dict.fromkeys(folders) for offer in in_folder(folder)]
     try:
         pairs = [_of_pair(pair) for pair in catalog().values()]
-        cached = [Offer(f.name, str(f.path), f.n_bytes) for f in uncatalogued()]
+        cached = [
+            Offer(f.name, str(f.path), f.n_bytes, reads=Reads.alone(f.n_bytes, f.name))
+            for f in uncatalogued()
+        ]
     except LocalspecError as error:
         return Offers(tuple(files), (str(error),))
     pairs.sort(key=lambda offer: not offer.installed)  # stable: the catalogue's order otherwise
@@ -102,7 +135,12 @@ def in_folder(folder: Path) -> list[Offer]:
         return []
     entries = [file_names.RepoFile(name, size) for name, size in sizes.items()]
     return [
-        Offer(str(folder / c.first.path), str(folder / c.first.path), c.n_bytes)
+        Offer(
+            str(folder / c.first.path),
+            str(folder / c.first.path),
+            c.n_bytes,
+            reads=Reads.alone(c.n_bytes, c.first.path),
+        )
         for c in file_names.candidates(entries, HubRef(str(folder)))
         if len(c.entries) == c.count
     ]
@@ -133,4 +171,51 @@ def _of_pair(pair: Pair) -> Offer:
         all(isinstance(file, HubFile) or file.found() for file in pair.files),
         pair.drafting,
         pair.traps,
+        reads_of(pair),
     )
+
+
+def reads_of(pair: Pair) -> Reads | None:
+    """What decoding with a pair reads of its files; None if the target's size is unknown."""
+    target, draft = pair.target.size, pair.draft
+    if target is None:
+        return None
+    per_draft = (draft.size or 0) if draft is not None else 0
+    if pair.drafting == MTP_EMBEDDED:
+        per_draft = int(_LAYER * target)
+    return Reads(
+        target_bytes=target,
+        draft_bytes=per_draft,
+        kind=weight_type(pair.target.where),
+        reads=(pair.reads or 100) / 100,
+        active=(pair.active or 100) / 100,
+        acceptance=(pair.acceptance or _USUAL) / 100 if per_draft else 0.0,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The offer that suits a machine best, and its expected speed."""
+
+    offer: Offer
+    speed: Expected
+
+
+def best(found: Iterable[Offer], machine: MachineSpeed, memory: Memory) -> Best | None:
+    """The pair of the catalogue that suits this machine best; None where none fits.
+
+    That is the largest one that writes at least `READING` tokens per second with drafting, else the
+    fastest. Of a model with experts, the geometric mean of all its weights and those that a token
+    needs counts as its size. Models for code are left out.
+    """
+    known = [
+        Best(offer, speed)
+        for offer in found
+        if offer.drafting is not None and (offer.pullable and not offer.embedded)
+        if not offer.about.startswith("code")
+        if (speed := offer.speed(machine, memory)) is not None
+    ]
+    fast = [one for one in known if one.speed.drafted >= READING]
+    if fast:
+        return max(fast, key=lambda one: one.offer.reads.size if one.offer.reads else 0.0)
+    return max(known, key=lambda one: one.speed.drafted, default=None)

@@ -112,6 +112,12 @@ class Pair:
     family: str | None
     """``general.architecture`` of the target."""
     traps: tuple[str, ...]
+    acceptance: int | None
+    """Percent of verified drafted tokens that are typically accepted."""
+    reads: int | None
+    """Percent of the target that passes read at all; None: all of it."""
+    active: int | None
+    """Percent of that which one token needs; None: all of it."""
     where: Path
     """The models.toml that defines it."""
 

@@ -25,7 +25,7 @@ from localspec.models.catalog.pair import (
 _EMBEDDED = "embedded:"
 _PAIR_FIELDS = (
     *("about", "target", "draft", "drafting", "licence", "context", "draft_length"),
-    *("memory", "family", "traps"),
+    *("memory", "family", "traps", "acceptance", "reads", "active"),
 )
 _FILE_FIELDS = ("repo", "file", "revision", "sha256", "bytes", "approx_bytes")
 _REPO = re.compile(r"[\w.-]+/[\w.-]+")
@@ -124,6 +124,10 @@ class _Fields:
             fields = at[key]
             return None if fields is None else fields.number(key)
 
+        def percent(key: str) -> int | None:
+            fields = at[key]
+            return None if fields is None else fields.percent(key)
+
         def file(key: str) -> PairFile | None:
             fields = at[key]
             return None if fields is None else fields.file(key)
@@ -151,6 +155,9 @@ class _Fields:
             memory=number("memory"),
             family=text("family", "") or None,
             traps=traps.texts("traps") if traps is not None else (),
+            acceptance=percent("acceptance"),
+            reads=percent("reads"),
+            active=percent("active"),
             where=self.document.path,
         )
 
@@ -170,6 +177,14 @@ class _Fields:
 
     def number(self, key: str) -> int | None:
         return self.positive(key, self.table, key)
+
+    def percent(self, key: str) -> int | None:
+        value = self.number(key)
+        if value is not None and value > 100:
+            self.document.refuse(
+                self.name, key, f"pair {self.name!r} needs a percentage up to 100 as {key!r}"
+            )
+        return value
 
     def positive(self, key: str, table: dict[str, object], place: str) -> int | None:
         value = table.get(key)

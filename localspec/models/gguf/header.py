@@ -193,6 +193,23 @@ def read_opening(path: Path) -> Mapping[str, object]:
     return metadata
 
 
+def raw_metadata(path: Path) -> Mapping[str, bytes]:
+    """The metadata of a local file as it is stored: by key, the type and the bytes of the value.
+
+    Raises:
+        ModelNotFoundError, ModelFileError: as `read_header`.
+    """
+    with _opened(path) as (fetch, size):
+        source = Source(fetch, size, path.name)
+        *_, n_pairs = _counts(source, size, path.name)
+        found: dict[str, bytes] = {}
+        for _ in range(n_pairs):
+            key, start = source.key(), source.position
+            source.value(source.number("I"))
+            found[key] = fetch(start, source.position)
+        return found
+
+
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[tuple[Fetch, int]]:
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,20 @@ _UINT32, _FLOAT32, _STRING = 4, 6, 8
 
 
 @dataclass(frozen=True, slots=True)
+class Zeros:
+    """A run of zero bytes, which becomes a hole in the file where the file system has holes."""
+
+    n_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RawValue:
+    """A metadata value as the bytes of a GGUF: its type, then the value."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Tensor:
     """A tensor to write."""
 
@@ -21,7 +36,7 @@ class Tensor:
     shape: tuple[int, ...]
     """Fastest dimension first."""
     ggml_type: int
-    parts: Callable[[], Iterator[bytes]]
+    parts: Callable[[], Iterator[bytes | Zeros]]
     """Iterates over its bytes, in order."""
 
     @property
@@ -38,7 +53,9 @@ def total(tensors: Sequence[Tensor]) -> int:
 
 
 def write_gguf(
-    file: BinaryIO, metadata: Mapping[str, str | int | float], tensors: Sequence[Tensor]
+    file: BinaryIO,
+    metadata: Mapping[str, str | int | float | RawValue],
+    tensors: Sequence[Tensor],
 ) -> None:
     """Write a GGUF to an open, empty file; numbers are stored as uint32 and float32.
 
@@ -48,7 +65,9 @@ def write_gguf(
     header = bytearray(b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(metadata)))
     for key, value in metadata.items():
         header += _text(key)
-        if isinstance(value, str):
+        if isinstance(value, RawValue):
+            header += value.data
+        elif isinstance(value, str):
             header += struct.pack("<I", _STRING) + _text(value)
         elif isinstance(value, float):
             header += struct.pack("<If", _FLOAT32, value)
@@ -64,10 +83,15 @@ def write_gguf(
     for tensor in tensors:
         written = 0
         for part in tensor.parts():
-            file.write(part)
-            written += len(part)
+            if isinstance(part, Zeros):
+                file.seek(part.n_bytes, os.SEEK_CUR)
+                written += part.n_bytes
+            else:
+                file.write(part)
+                written += len(part)
         assert written == tensor.n_bytes
         file.write(bytes(_padded(written) - written))
+    file.truncate()  # a hole at the end counts too
 
 
 def _padded(n: int) -> int:
@@ -79,4 +103,4 @@ def _text(text: str) -> bytes:
     return struct.pack("<Q", len(raw)) + raw
 
 
-__all__ = ["Tensor", "total", "write_gguf"]
+__all__ = ["RawValue", "Tensor", "Zeros", "total", "write_gguf"]

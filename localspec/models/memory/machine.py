@@ -45,6 +45,9 @@ class Memory:
     host_total: int
     shared: bool = False
     """Whether GPU and host share one memory: Apple silicon, integrated GPUs."""
+    free_now: int | None = None
+    """Bytes available at once, where the system makes room for a GPU up to ``host_free``: macOS
+    compresses what other programs do not use. None: as many as ``host_free``."""
 
     @property
     def host_usable(self) -> int:
@@ -107,6 +110,8 @@ def read_memory() -> Memory:
     chosen = [d for d in found if d.kind == "gpu"] or found
     silent = all(d.total == 0 for d in chosen)  # some drivers of integrated GPUs report none
     apple = all(d.name.lower().startswith(("mtl", "metal")) for d in chosen)
+    # Metal itself says how much of the memory it recommends to use, whatever is free right now.
+    recommended = sum(d.free for d in chosen) if apple else 0
     return Memory(
         gpus=tuple(
             Gpu(
@@ -117,7 +122,8 @@ def read_memory() -> Memory:
             )
             for d in chosen
         ),
-        host_free=host.host_free,
+        host_free=max(host.host_free, min(recommended, host.host_total)),
         host_total=host.host_total,
+        free_now=host.host_free if apple else None,
         shared=silent or apple or all(d.kind == "igpu" for d in chosen),
     )

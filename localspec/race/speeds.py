@@ -71,6 +71,12 @@ class Speeds:
     def _all(self, draft: bool) -> Sequence[float]:
         return [run.speed for run in self.runs if run.draft is draft and run.speed > 0]
 
+    @property
+    def factor(self) -> float | None:
+        """Speed with drafting relative to plain decoding; None while either is unknown."""
+        plain, drafted = self.of(draft=False), self.of(draft=True)
+        return drafted / plain if plain and drafted else None
+
     def verdict(self) -> str:
         """The result of the complete runs, in a sentence."""
         if any(run.emitted < _FEWEST for run in self.runs):

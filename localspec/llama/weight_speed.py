@@ -1,0 +1,109 @@
+"""How fast this machine computes with weights: seconds of a pass for each byte, by its width.
+
+Measured on models of zeros, whose files are holes: two layers of the size that models with eight
+billion weights have, large enough not to stay in a cache. The time of a pass does not depend on
+the values of the weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from localspec.llama.context import Context
+from localspec.llama.devices import physical_cores
+from localspec.llama.model import Model
+from localspec.llama.passes import Passes
+from localspec.llama.threads import choose_threads
+from localspec.llama.timing import least_seconds
+from localspec.models.gguf.ggml_types import tensor_bytes
+from localspec.models.gguf.writer import Tensor, Zeros, write_gguf
+
+TYPES = {"Q4_0": 2, "Q4_K": 12}
+"""Types of weights that are measured, as ggml types; others are taken for Q4_K."""
+WIDTHS = (1, 4, 8, 2, 5, 16)
+_BUDGET_S = 0.4
+_F32 = 0
+_WIDTH, _HIDDEN, _LAYERS, _HEADS, _KV_HEADS, _VOCABULARY = 4096, 14336, 2, 32, 8, 512
+_KV_WIDTH = _WIDTH * _KV_HEADS // _HEADS
+
+
+def write_model(path: Path, kind: str) -> None:
+    """A model of zeros of the llama architecture, with matrices of one of `TYPES`.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    metadata: dict[str, str | int | float] = {
+        "general.architecture": "llama",
+        "llama.context_length": 512,
+        "llama.embedding_length": _WIDTH,
+        "llama.block_count": _LAYERS,
+        "llama.feed_forward_length": _HIDDEN,
+        "llama.attention.head_count": _HEADS,
+        "llama.attention.head_count_kv": _KV_HEADS,
+        "llama.attention.layer_norm_rms_epsilon": 1e-5,
+        "llama.rope.dimension_count": _WIDTH // _HEADS,
+        "llama.vocab_size": _VOCABULARY,
+        "tokenizer.ggml.model": "no_vocab",
+    }
+    shapes: dict[str, tuple[int, ...]] = {
+        "token_embd": (_WIDTH, _VOCABULARY),
+        "output_norm": (_WIDTH,),
+        "output": (_WIDTH, _VOCABULARY),
+    }
+    for i in range(_LAYERS):
+        shapes |= {
+            f"blk.{i}.attn_norm": (_WIDTH,),
+            f"blk.{i}.attn_q": (_WIDTH, _WIDTH),
+            f"blk.{i}.attn_k": (_WIDTH, _KV_WIDTH),
+            f"blk.{i}.attn_v": (_WIDTH, _KV_WIDTH),
+            f"blk.{i}.attn_output": (_WIDTH, _WIDTH),
+            f"blk.{i}.ffn_norm": (_WIDTH,),
+            f"blk.{i}.ffn_gate": (_WIDTH, _HIDDEN),
+            f"blk.{i}.ffn_up": (_WIDTH, _HIDDEN),
+            f"blk.{i}.ffn_down": (_HIDDEN, _WIDTH),
+        }
+    tensors = [
+        _zeros(name, shape, _F32 if len(shape) == 1 else TYPES[kind])
+        for name, shape in shapes.items()
+    ]
+    with path.open("xb") as file:
+        write_gguf(file, metadata, tensors)
+
+
+def _zeros(name: str, shape: tuple[int, ...], ggml_type: int) -> Tensor:
+    parts = partial(_hole, tensor_bytes(ggml_type, shape) or 0)
+    return Tensor(f"{name}.weight", shape, ggml_type, parts)
+
+
+def _hole(n_bytes: int) -> Iterator[Zeros]:
+    yield Zeros(n_bytes)
+
+
+def curve(folder: Path, kind: str, *, gpu_layers: int, extra_buffers: bool) -> dict[int, float]:
+    """Seconds for each byte of weights of a type, by the tokens of a pass; about half a second.
+
+    Raises:
+        OSError: no file can be written in ``folder``.
+        LocalspecError: llama.cpp refuses the model.
+    """
+    path = folder / f"{kind}.gguf"
+    write_model(path, kind)
+    model = Model(path, gpu_layers=gpu_layers, alone=False, extra_buffers=extra_buffers)
+    try:
+        context = Context(model, n_ctx=256, n_batch=64, threads=physical_cores())
+        try:
+            if model.on_host:
+                choose_threads(context)
+            seconds = least_seconds(Passes(context).seconds, WIDTHS, _BUDGET_S)
+        finally:
+            context.close()
+        return {width: s / model.n_bytes for width, s in seconds.items()}
+    finally:
+        model.close()
+        path.unlink()
+
+
+__all__ = ["TYPES", "curve"]

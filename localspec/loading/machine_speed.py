@@ -1,0 +1,171 @@
+"""The speed of this machine with weights, measured once and saved.
+
+It is measured in a process of its own, since llama.cpp may crash and a graphics driver would stay
+loaded. ``python -m localspec.loading.machine_speed measure`` prints it as JSON. The file is
+`speed.json` in the cache folder; another library, processor, number of cores or driver makes it
+invalid.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from localspec.config import paths
+from localspec.errors import LocalspecError
+from localspec.files import whole_file
+from localspec.loading import soundness
+from localspec.models.memory.speed import MachineSpeed
+from localspec.processes.children import ask, ask_async
+
+_MODULE = "localspec.loading.machine_speed"
+_INVALID = (KeyError, TypeError, ValueError, AttributeError)
+_FORMAT = 1
+_FILE = "speed.json"
+_DRIVER = Path("/sys/module/nvidia/version")
+_KINDS = len(("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal"))
+"""Kinds of processor time that do not overlap, where the system counts them."""
+_BUSY = 0.15
+"""Share of the processor that others may use while it is measured."""
+
+
+def machine_speed() -> MachineSpeed | None:
+    """The speed of this machine; measured, which takes two seconds, where it is not known yet.
+
+    None where it cannot be measured: without llama.cpp (`doctor` says why), or without room for a
+    small file. Blocks.
+    """
+    known = saved()
+    if known is not None and not known.disturbed:
+        return known
+    try:
+        return _taken(ask(_MODULE, "measure"), known)
+    except LocalspecError:
+        return known
+
+
+async def machine_speed_async() -> MachineSpeed | None:
+    """As `machine_speed`, without blocking the event loop."""
+    known = saved()
+    if known is not None and not known.disturbed:
+        return known
+    try:
+        return _taken(await ask_async(_MODULE, "measure"), known)
+    except LocalspecError:
+        return known
+
+
+def _taken(found: Any, known: MachineSpeed | None) -> MachineSpeed | None:
+    """Save what was measured; the better one where both were disturbed."""
+    try:
+        speed = _parsed(found)
+    except _INVALID:
+        return known
+    if known is not None and speed.disturbed:
+        speed = _better(known, speed)
+    _save(speed)
+    return speed
+
+
+def saved() -> MachineSpeed | None:
+    """The speed that was measured earlier; None where there is none for this machine as it is."""
+    try:
+        data = json.loads(_path().read_text(encoding="utf-8"))
+        if data["machine"] != _machine():
+            return None
+        return _parsed(data["speed"])
+    except (OSError, LocalspecError, *_INVALID):
+        return None
+
+
+def _save(speed: MachineSpeed) -> None:
+    """Save it; where that fails, it is measured again by the next command."""
+    try:
+        paths.make(paths.cache_dir())
+        data = {"machine": _machine(), "speed": dataclasses.asdict(speed)}
+        whole_file.replace_shared(_path(), json.dumps(data))
+    except (OSError, LocalspecError):
+        return
+
+
+def _better(one: MachineSpeed, other: MachineSpeed) -> MachineSpeed:
+    """The one that was disturbed less: the faster one."""
+    return min(one, other, key=lambda speed: sum(c[1] for c in speed.host.values()))
+
+
+def _path() -> Path:
+    return paths.cache_dir() / _FILE
+
+
+def _machine() -> list[Any]:
+    """What the measurement depends on."""
+    try:
+        driver = _DRIVER.read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        driver = ""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    return [_FORMAT, soundness.identity(), cores, driver, visible]
+
+
+def _parsed(data: Mapping[str, Any]) -> MachineSpeed:
+    def curves(of: Mapping[str, Any]) -> dict[str, dict[int, float]]:
+        found = {str(k): {int(n): float(s) for n, s in c.items()} for k, c in of.items()}
+        if not all(s > 0 for c in found.values() for s in c.values()):
+            raise ValueError("not a time")
+        return found
+
+    host = curves(data["host"])
+    if not all(1 in curve for curve in host.values()) or "Q4_K" not in host:
+        raise ValueError("no time of a pass over one token")
+    return MachineSpeed(host, curves(data["gpu"]), bool(data["disturbed"]))
+
+
+def measure() -> MachineSpeed:
+    """Measure now, in this process.
+
+    Raises:
+        OSError: no file can be written in the cache folder.
+        LocalspecError: llama.cpp cannot be used.
+    """
+    from localspec.llama import library
+    from localspec.llama.devices import backend
+    from localspec.llama.weight_speed import TYPES, curve
+
+    library.log_to(paths.make(paths.state_dir()) / "llama.log")
+    proof = soundness.recorded()
+    extra = proof is None or proof.extra_buffers
+    on_gpu = backend() != "cpu"
+    began, before = time.monotonic(), _others()
+    cache = paths.make(paths.cache_dir())
+    with tempfile.TemporaryDirectory(dir=cache, prefix="speed-") as folder:
+        place = Path(folder)
+        host = {k: curve(place, k, gpu_layers=0, extra_buffers=extra) for k in TYPES}
+        gpu = {k: curve(place, k, gpu_layers=99, extra_buffers=extra) for k in TYPES if on_gpu}
+    room = (time.monotonic() - began) * (psutil.cpu_count() or 1)
+    return MachineSpeed(host, gpu, disturbed=_others() - before > _BUSY * room)
+
+
+def _others() -> float:
+    """Processor seconds of all other programs so far."""
+    times, mine = psutil.cpu_times(), psutil.Process().cpu_times()
+    idle = times.idle + getattr(times, "iowait", 0.0)
+    return float(sum(times[:_KINDS]) - idle - mine.user - mine.system)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] != ["measure"]:
+        sys.exit("usage: machine_speed measure")
+    try:
+        sys.stdout.write(json.dumps(dataclasses.asdict(measure())))
+    except (LocalspecError, OSError) as error:
+        sys.exit(str(error))

@@ -1,0 +1,114 @@
+"""Expected speed of a pair on this machine: an estimate from its size, before it is downloaded.
+
+Decoding reads the weights once for each pass, so the seconds of a pass are the bytes that it reads
+times what this machine takes for a byte (`localspec.llama.weight_speed`), a number that grows with
+the tokens of the pass where the machine is bound by arithmetic. Drafting adds what the drafter
+reads; how many drafted tokens are accepted is a typical figure (`Reads.acceptance`). Attention over
+a long context is left out, so that long chats are slower.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from localspec.models.memory.machine import Memory
+from localspec.policy.theory import best_fixed
+
+_Q4_0 = ("q4_0", "-qat-")
+"""Parts of names of files in Q4_0: models trained for 4 bits are."""
+_DEFAULT = "Q4_K"
+"""The type whose times are taken for types that were not measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class MachineSpeed:
+    """Seconds that this machine takes for a byte of weights, by type and tokens of a pass."""
+
+    host: Mapping[str, Mapping[int, float]]
+    gpu: Mapping[str, Mapping[int, float]]
+    """Empty without a GPU."""
+    disturbed: bool = False
+    """Whether other programs used the processor meanwhile, so that it seemed slower."""
+
+    def curve(self, kind: str, on_gpu: float) -> dict[int, float]:
+        """Seconds of a byte by width, where a share of the weights is on the GPU."""
+        host = self.host.get(kind) or self.host[_DEFAULT]
+        if not (self.gpu and on_gpu):
+            return dict(host)
+        gpu = self.gpu.get(kind) or self.gpu[_DEFAULT]
+        widths = sorted(host.keys() & gpu.keys())
+        return {n: on_gpu * gpu[n] + (1 - on_gpu) * host[n] for n in widths}
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """What a pair reads of its files, and how well it drafts."""
+
+    target_bytes: int
+    draft_bytes: int
+    """Bytes that a drafted token reads; 0 where none is drafted by a model."""
+    kind: str
+    """Type of most of the target's weights, such as Q4_K."""
+    reads: float = 1.0
+    """Share of the target that passes read at all: without tables that are only looked up in."""
+    active: float = 1.0
+    """Share of what is read that one token needs, where its experts are a few of many."""
+    acceptance: float = 0.0
+    """Typical share of verified drafted tokens that are accepted; 0: nothing is drafted."""
+
+    @classmethod
+    def alone(cls, n_bytes: int, name: str) -> Reads:
+        """What a model outside the catalogue reads: its whole file, without a drafter."""
+        return cls(n_bytes, 0, weight_type(name))
+
+    @property
+    def size(self) -> float:
+        """Bytes of a dense model that is about as able."""
+        return self.target_bytes * math.sqrt(self.reads * self.active)
+
+    def read(self, width: int) -> float:
+        """Bytes of the target that a pass over ``width`` tokens reads, where each token takes
+        experts independently of the others.
+        """
+        return self.target_bytes * self.reads * (1 - (1 - self.active) ** width)
+
+
+def weight_type(name: str) -> str:
+    """The type of most weights, by the name of a file; a measured type stands in for others."""
+    return "Q4_0" if any(mark in name.lower() for mark in _Q4_0) else _DEFAULT
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """Tokens per second of a pair on this machine, about."""
+
+    plain: float
+    drafted: float
+    """With the draft length that is best here; equal to `plain` where drafting does not pay."""
+
+    @property
+    def gain(self) -> float:
+        """Times as fast as plain decoding."""
+        return self.drafted / self.plain
+
+
+def expected(machine: MachineSpeed, memory: Memory, reads: Reads) -> Expected:
+    """The expected speed of a pair that fits.
+
+    The draft length is the best one by Leviathan et al. 2023, section 3.3; see
+    `localspec.policy.theory.best_fixed`.
+    """
+    weights = reads.target_bytes + reads.draft_bytes
+    on_gpu = min(1.0, memory.gpu_usable / max(1, weights)) if machine.gpu else 0.0
+    per_byte = machine.curve(reads.kind, on_gpu)
+    curve = {n: seconds * reads.read(n) for n, seconds in per_byte.items()}
+    plain = 1 / curve[1]
+    if not (reads.acceptance and reads.draft_bytes):
+        return Expected(plain, plain)
+    ratio, _ = best_fixed([reads.acceptance], curve, reads.draft_bytes * per_byte[1])
+    return Expected(plain, plain * ratio)
+
+
+__all__ = ["Expected", "MachineSpeed", "Reads", "expected", "weight_type"]

@@ -1,0 +1,1 @@
+"""The race: plain decoding against drafting with a model that costs what a large one costs."""

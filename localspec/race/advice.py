@@ -1,0 +1,38 @@
+"""The sentence after a race: which real model to use on this machine."""
+
+from __future__ import annotations
+
+from localspec.core.units import size
+from localspec.models.catalog.offers import Best
+from localspec.models.memory.speed import Expected
+
+
+def advice(found: Best | None, n_bytes: int) -> str:
+    """What was seen, and the pair that suits this machine best; ``n_bytes`` are those of the race.
+
+    Nothing is said of a pair where none is known to fit.
+    """
+    toy = f"That was a toy of 4 MB, padded with zeros to {size(n_bytes)}."
+    if found is None:
+        return toy
+    offer = found.offer
+    return (
+        f"{toy} The best pair for this machine is {offer.name} ({size(offer.n_bytes or 0)}, fits): "
+        f"{expectation(found.speed)}."
+    )
+
+
+def expectation(speed: Expected) -> str:
+    """Expected speeds in words."""
+    plain, drafted = rounded(speed.plain), rounded(speed.drafted)
+    if plain == drafted:
+        return f"about {plain} tokens/s"
+    return f"about {plain} tokens/s plain and {drafted} with drafting"
+
+
+def rounded(speed: float) -> str:
+    """A speed with as many digits as an estimate deserves."""
+    return f"{speed:.1f}" if speed < 3 else f"{speed:.0f}"
+
+
+__all__ = ["advice", "expectation", "rounded"]

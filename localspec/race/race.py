@@ -1,0 +1,223 @@
+"""The race: one prompt answered by plain decoding and with drafting, in turns, by one engine.
+
+Both answers come from the same grown pair (`localspec.race.pair`), greedily, so their tokens must
+be equal. Neither runs while the other does: on a machine with few cores each would slow the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from localspec.config import paths
+from localspec.core.events import (
+    Finished,
+    Loading,
+    Message,
+    ModelInfo,
+    Reply,
+    ReplyEvent,
+    Round,
+    Token,
+)
+from localspec.core.reply_request import ReplyRequest
+from localspec.core.sampling_params import GREEDY
+from localspec.core.units import size
+from localspec.engine.client import EngineClient
+from localspec.errors import LocalspecError
+from localspec.loading.machine_speed import machine_speed_async
+from localspec.loading.options import Options
+from localspec.models.catalog.offers import Best, best, offers
+from localspec.models.memory import ask_machine
+from localspec.models.memory.machine import Memory
+from localspec.models.memory.speed import MachineSpeed
+from localspec.race.pair import GrownPair, Growth, target_bytes
+from localspec.race.speeds import RUNS, TOKENS, Speeds
+
+PROMPT = "What can you do?"
+"""A question that the toy answers well, about itself."""
+_CONTEXT = 512
+_PAYS = 1.05
+"""Factor from which drafting counts as faster."""
+
+
+class Engine(Protocol):
+    """What a race needs of `localspec.engine.client.EngineClient`."""
+
+    async def open(self, on_loading: Callable[[Loading], None] | None = None) -> ModelInfo: ...
+
+    def submit(self, request: ReplyRequest) -> AsyncIterator[ReplyEvent]: ...
+
+    async def close(self) -> None: ...
+
+
+class Machine:
+    """What a race needs of this machine."""
+
+    async def speed(self) -> MachineSpeed | None:
+        """The speed of this machine; measured once, by a process of its own."""
+        return await machine_speed_async()
+
+    async def memory(self) -> Memory:
+        """The free memory."""
+        return await asyncio.to_thread(ask_machine.memory)
+
+    async def best(self, speed: MachineSpeed, memory: Memory) -> Best | None:
+        """The pair of the catalogue that suits it best."""
+        found = await asyncio.to_thread(offers)
+        return best(found.found, speed, memory)
+
+    def engine(self, pair: GrownPair) -> Engine:
+        """An engine for the grown pair, in a process of its own."""
+        options = Options(
+            model=str(pair.target),
+            draft=str(pair.draft),
+            context=_CONTEXT,
+            remember=False,
+            offline=True,
+        )
+        return EngineClient(options, log_dir=paths.state_dir())
+
+
+@dataclass(slots=True)
+class Lane:
+    """One side of the race."""
+
+    draft: bool
+    tokens: list[Token] = field(default_factory=list)
+    reply: Reply | None = None
+    """The whole reply, once it is there."""
+
+    @property
+    def name(self) -> str:
+        """The side, as text for users."""
+        return "with drafting" if self.draft else "plain decoding"
+
+    @property
+    def ids(self) -> list[int]:
+        """Ids of the tokens so far."""
+        return [token.token for token in self.tokens]
+
+
+class Race:
+    """One race. `run` makes it; an interface reads the rest while it runs."""
+
+    def __init__(self, machine: Machine | None = None) -> None:
+        self._machine = machine or Machine()
+        self.plain, self.drafted = Lane(draft=False), Lane(draft=True)
+        self.speeds = Speeds()
+        self.running: Lane | None = None
+        """The side that is being measured."""
+        self.doing = "measuring this machine"
+        """What is being done before the first token, as text for users."""
+        self.n_bytes = 0
+        """Of the grown pair; 0 until it is there."""
+        self.why_not: str | None = None
+        """Why drafting was given up during the race, if it was."""
+        self.best: Best | None = None
+        """The pair of the catalogue that suits this machine best, once that is known."""
+        self.failure: LocalspecError | None = None
+        self.over = False
+
+    async def run(self) -> None:
+        """Make the race. Errors are kept in `failure`; cancelled, it leaves neither files nor a
+        process behind.
+        """
+        try:
+            await self._race()
+        except LocalspecError as error:
+            self.failure = error
+        finally:
+            self.running = None
+            self.over = True
+
+    async def _race(self) -> None:
+        speed, memory = await self._machine.speed(), await self._machine.memory()
+        if speed is not None:
+            self.best = await self._machine.best(speed, memory)
+        growth = Growth(target_bytes(speed, memory))
+        self.doing = "making a large model of the small one"
+        try:
+            pair = await asyncio.to_thread(growth.run)
+            self.n_bytes = pair.n_bytes
+            engine = self._machine.engine(pair)
+            try:
+                await engine.open(self._loading)
+                growth.remove()  # the engine has it in memory: a kill leaves nothing from now on
+                for _ in range(RUNS):
+                    await self._turn(engine)
+            finally:
+                growth.remove()
+                await engine.close()
+        finally:
+            growth.remove()
+
+    def _loading(self, loading: Loading) -> None:
+        self.doing = f"loading {size(self.n_bytes)} of weights: {loading.fraction:.0%}"
+
+    async def _turn(self, engine: Engine) -> None:
+        """One reply; the first one of each side is the one that is shown."""
+        timed = self.speeds.begin()
+        lane = self.running = self.drafted if timed.draft else self.plain
+        first = lane.reply is None
+        request = ReplyRequest(
+            messages=(Message("user", PROMPT),),
+            sampling=GREEDY,
+            seed=0,
+            max_tokens=None if first else TOKENS,
+            draft=timed.draft,
+        )
+        async for event in engine.submit(request):
+            match event:
+                case Token() if first:
+                    lane.tokens.append(event)
+                case Round():
+                    timed.add(event)
+                    if timed.draft and event.speculation.state != "on":
+                        self.why_not = event.speculation.reason
+                case Finished(reply) if first:
+                    lane.reply = reply
+        self.running = None
+
+    # -- the result ----------------------------------------------------------------------------
+
+    @property
+    def status(self) -> str:
+        """What is going on or how it ended, in one line."""
+        if self.failure is not None:
+            return f"the race was not possible: {self.failure}"
+        if self.drafted.reply is not None and self.plain.reply is not None:
+            return f"{self._same()}; {self._factor()}"
+        if self.running is None:
+            return f"{self.doing} …"
+        turn = "1 of 2: plain decoding" if self.running is self.plain else "2 of 2: with drafting"
+        return f"{turn}, alone on this machine"
+
+    def _same(self) -> str:
+        """Whether both texts are equal."""
+        plain, drafted = self.plain.ids, self.drafted.ids
+        if plain == drafted:
+            return f"identical: all {len(plain)} tokens"
+        pairs = zip(plain, drafted, strict=False)
+        same = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(plain), len(drafted)))
+        return f"only the first {same} tokens are the same; `localspec verify` says why"
+
+    def _factor(self) -> str:
+        """How much faster drafting is, and where it is not, why."""
+        if not self.speeds.complete or not self.over:
+            return f"measuring again, run {len(self.speeds.runs)} of {RUNS}"
+        verdict = self.speeds.verdict()
+        if not self.pays and self.why_not:
+            return f"{verdict}. Why: {self.why_not}"
+        return verdict
+
+    @property
+    def pays(self) -> bool:
+        """Whether drafting was faster."""
+        factor = self.speeds.factor
+        return factor is not None and factor >= _PAYS
+
+
+__all__ = ["PROMPT", "Engine", "Lane", "Machine", "Race"]

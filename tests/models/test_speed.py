@@ -1,0 +1,127 @@
+"""Expected speeds from sizes, and the pair that suits a machine best."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from localspec.config import paths
+from localspec.loading import machine_speed as module
+from localspec.loading.machine_speed import machine_speed, saved
+from localspec.models.catalog.offers import READING, Offer, best, offers
+from localspec.models.memory.machine import Gpu, Memory
+from localspec.models.memory.speed import MachineSpeed, Reads, expected, weight_type
+
+GB = 10**9
+LAPTOP = Memory((), 16 * GB, 16 * GB)
+CURVE = {1: 40e-12, 4: 80e-12, 8: 150e-12}
+CPU = MachineSpeed({"Q4_0": CURVE, "Q4_K": CURVE}, {})
+
+
+def test_plain_speed_is_what_reading_the_weights_once_a_token_allows() -> None:
+    assert expected(CPU, LAPTOP, Reads.alone(5 * GB, "x-Q4_K_M.gguf")).plain == pytest.approx(5.0)
+
+
+def test_drafting_gains_what_its_acceptance_pays_and_never_loses() -> None:
+    def gain(acceptance: float, draft: int) -> float:
+        reads = Reads(5 * GB, draft, "Q4_K", acceptance=acceptance)
+        return expected(CPU, LAPTOP, reads).gain
+
+    assert gain(0.95, GB // 10) > gain(0.7, GB // 10) > gain(0.7, GB) >= 1.0
+    assert gain(0.2, GB) == 1.0
+    # K = 2: 1 + 0.8 + 0.64 tokens for a pass over three and two passes of the draft
+    assert gain(0.8, GB // 2) == pytest.approx(2.44 / (5 / 3 + 2 * 0.1))
+
+
+def test_experts_make_a_token_cheap_and_a_draft_dear() -> None:
+    dense = Reads(4 * GB, 0, "Q4_K")
+    few = Reads(20 * GB, 0, "Q4_K", active=0.2)
+    assert expected(CPU, LAPTOP, few).plain == pytest.approx(expected(CPU, LAPTOP, dense).plain)
+    assert few.read(4) / few.read(1) > 2.9
+    assert dense.read(4) == dense.read(1)
+    assert dense.size < few.size < 20 * GB
+
+
+def test_layers_without_room_on_the_gpu_are_computed_at_the_speed_of_the_host() -> None:
+    fast = {n: s / 10 for n, s in CURVE.items()}
+    both = MachineSpeed(CPU.host, {"Q4_0": fast, "Q4_K": fast})
+    half = Memory((Gpu("CUDA0", "a card", 6 * GB, 8 * GB),), 32 * GB, 32 * GB)
+    reads = Reads.alone(10 * GB, "x")
+    share = half.gpu_usable / (10 * GB)
+    seconds = 10 * GB * (share * fast[1] + (1 - share) * CURVE[1])
+    assert expected(both, half, reads).plain == pytest.approx(1 / seconds)
+
+
+def test_the_type_is_known_by_the_name_of_the_file() -> None:
+    assert weight_type("gemma-3-12b-it-qat-Q4_0.gguf") == "Q4_0"
+    assert weight_type("Qwen3-8B-Q4_K_M.gguf") == "Q4_K"
+
+
+def test_the_best_pair_is_the_largest_that_writes_as_fast_as_one_reads() -> None:
+    found = best(offers().found, CPU, LAPTOP)
+    assert found is not None
+    assert found.speed.drafted >= READING
+    others = [
+        o
+        for o in offers().found
+        if o.reads and found.offer.reads and o.reads.size > found.offer.reads.size
+        if o.drafting and not o.about.startswith("code")
+    ]
+    speeds = [o.speed(CPU, LAPTOP) for o in others]
+    assert all(speed is None or speed.drafted < READING for speed in speeds)
+
+
+def test_on_a_slow_machine_the_best_pair_is_the_fastest_and_never_the_toy() -> None:
+    slow = MachineSpeed({k: {n: 50 * s for n, s in CURVE.items()} for k in ("Q4_0", "Q4_K")}, {})
+    found = best(offers().found, slow, LAPTOP)
+    assert found is not None
+    assert not found.offer.embedded
+    assert found.speed.drafted < READING
+    assert best(offers().found, slow, Memory((), GB // 2, GB)) is None
+
+
+def test_every_pair_of_known_size_has_an_expected_speed() -> None:
+    everything = Memory((), 1000 * GB, 1000 * GB)
+    for offer in offers().found:
+        assert isinstance(offer, Offer)
+        speed = offer.speed(CPU, everything)
+        assert (speed is None) == (offer.target_bytes is None)
+        assert speed is None or speed.drafted >= speed.plain > 0
+
+
+def answer(**changes: object) -> dict[str, object]:
+    curves = {"Q4_0": {"1": 4e-11}, "Q4_K": {"1": 4e-11}}
+    return {"host": curves, "gpu": {}, "disturbed": False} | changes
+
+
+def test_the_machine_is_measured_once_and_again_where_others_disturbed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = []
+
+    def ask(*words: str) -> object:
+        asked.append(words)
+        return answer(disturbed=len(asked) == 1)
+
+    monkeypatch.setattr(module, "ask", ask)
+    for _ in range(3):
+        assert machine_speed() is not None
+    assert len(asked) == 2
+    assert saved() == MachineSpeed({"Q4_0": {1: 4e-11}, "Q4_K": {1: 4e-11}}, {})
+
+
+@pytest.mark.parametrize(
+    "damage",
+    ["", "{}", '{"machine": 1}', json.dumps({"machine": "as here", "speed": answer(host={})})],
+)
+def test_a_damaged_file_is_measured_anew(damage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_machine", lambda: "as here")
+    (paths.make(paths.cache_dir()) / "speed.json").write_text(damage)
+    assert saved() is None
+
+
+def test_where_nothing_can_be_measured_there_is_no_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for said in ({}, answer(host={"Q4_K": {"4": 1e-11}}), answer(host={"Q4_K": {"1": -1}})):
+        monkeypatch.setattr(module, "ask", lambda *_, said=said: said)
+        assert machine_speed() is None
