@@ -314,10 +314,16 @@ class Scheduler:
         by_seq = {result.request.seq: result for result in results}
         notices = self._notices(results)
         for running in decoding:
-            self._deliver(running, by_seq.get(running.seq), notices)
+            result = by_seq.get(running.seq)
+            self._deliver(running, result, notices, alone=len(requests) == 1)
 
     def _deliver(
-        self, running: Running, result: RoundResult | None, notices: Sequence[Notice]
+        self,
+        running: Running,
+        result: RoundResult | None,
+        notices: Sequence[Notice],
+        *,
+        alone: bool,
     ) -> None:
         """Hand over the events of a round, and end the reply where it is complete."""
         generation = running.generation
@@ -325,7 +331,7 @@ class Scheduler:
             error = generation.request.error
             self._fail(running, error or AssertionError("a request without result or error"))
             return
-        events = generation.events(result, running.policy.speculation)
+        events = generation.events(result, running.policy, alone=alone)
         if generation.finish is None:
             running.job.mailbox.put([*events, *notices])
         else:

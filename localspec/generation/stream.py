@@ -6,12 +6,22 @@ import secrets
 import time
 from typing import Protocol
 
-from localspec.core.events import FinishReason, Reply, ReplyEvent, Round, Speculation, Stats, Token
+from localspec.core.events import (
+    FinishReason,
+    Reply,
+    ReplyEvent,
+    Round,
+    Speculation,
+    Speedup,
+    Stats,
+    Token,
+)
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.core.plan import RequestState
 from localspec.decode.request import MATCH, Request, StopRule
 from localspec.decode.round import RoundResult
+from localspec.decode.speedup import SpeedupEstimate
 from localspec.generation.detokenizer import TextStream
 from localspec.policy import Policy
 from localspec.verifiers import Verifier
@@ -73,6 +83,7 @@ class Generation:
         )
         self._cached = 0
         self._began = self._decoding = time.perf_counter()
+        self._speedup = SpeedupEstimate()
 
     @property
     def tokens(self) -> list[int]:
@@ -112,10 +123,12 @@ class Generation:
         """End the reply here; emitted tokens stay."""
         self.request.finish = "interrupt"
 
-    def events(self, result: RoundResult, speculation: Speculation) -> list[ReplyEvent]:
-        """The events of one of its rounds."""
+    def events(self, result: RoundResult, policy: Policy, *, alone: bool) -> list[ReplyEvent]:
+        """The events of one of its rounds; ``alone`` if that had no other request."""
+        if alone:
+            self._speedup.add(result, policy.costs)
         tokens = [Token(item.token, item.text, item.origin, item.source) for item in result.emitted]
-        return [*tokens, self._event(result, speculation)]
+        return [*tokens, self._event(result, policy.speculation)]
 
     def _event(self, result: RoundResult, speculation: Speculation) -> Round:
         return Round(
@@ -129,7 +142,14 @@ class Generation:
             source=result.draft.source,
             context_used=len(self.tokens),
             speculation=speculation,
+            speedup=self._speedup_at(time.perf_counter()),
         )
+
+    def _speedup_at(self, now: float) -> Speedup | None:
+        """The speed so far relative to plain decoding; time beside rounds counts for both."""
+        tally, emitted = self.request.tally, len(self.request.emitted)
+        beside = now - self._decoding - tally.round_seconds
+        return self._speedup.speedup(beside / max(1, emitted))
 
     def reply(self, policy: Policy) -> Reply:
         """The whole reply."""
@@ -138,8 +158,6 @@ class Generation:
         tally, emitted = self.request.tally, self.request.emitted
         read = self._decoding > self._began
         decode_seconds = now - self._decoding if read else 0.0
-        one = policy.costs.verify(1) if policy.costs else None
-        plain_seconds = tally.plain_token(one, decode_seconds, len(emitted))
         return Reply(
             text=self._ending.stream.text,
             tokens=tuple(e.token for e in emitted),
@@ -161,8 +179,8 @@ class Generation:
                 decode_seconds=decode_seconds,
                 draft_seconds=tally.draft_seconds,
                 verify_seconds=tally.verify_seconds,
-                plain_tokens_per_second=1 / plain_seconds if plain_seconds else None,
                 speculation=policy.speculation,
+                speedup=self._speedup_at(now) if read else None,
             ),
             seed=self.request.noise.seed,
         )

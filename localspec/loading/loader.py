@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from localspec.config import paths
 from localspec.core import drafter_registry
@@ -163,7 +163,24 @@ class _Loader:
             raise OutOfMemoryError(f"{error} ({needs(smaller)})") from None
 
     def _plan(self, kv_type: str | None) -> Fit:
-        """Layers, context and KV type for what is going to be loaded."""
+        """Layers, context and KV type for what is going to be loaded, for as many requests at a
+        time as were asked for, or as fit.
+        """
+        sequences = asked = self.selection.options.parallel
+        while True:
+            try:
+                fit = self._planned(kv_type, sequences)
+            except OutOfMemoryError:
+                if sequences == 1:
+                    raise
+                sequences //= 2
+                continue
+            if sequences == asked:
+                return fit
+            note = f"{sequences} replies at a time instead of {asked}, to fit"
+            return replace(fit, notes=(*fit.notes, note))
+
+    def _planned(self, kv_type: str | None, sequences: int) -> Fit:
         options = self.selection.options
         wishes = Wishes(
             context=options.context,
@@ -173,6 +190,7 @@ class _Loader:
             kv_type=kv_type,
             threads=options.threads,
             require_draft=self.selection.must_fit,
+            sequences=sequences,
             strict=options.strict,
         )
         draft = self.files.draft if self.selection.uses_draft_file else None
@@ -317,6 +335,7 @@ class _Loader:
             draft_bytes=draft.path.stat().st_size if draft else 0,
             threads=context.threads,
             speculation=Speculation("off", off) if off else Speculation("on"),
+            parallel=context.sequences,
             notices=notices,
             drafters=tuple(drafter.name for drafter in drafting.drafters),
             strict=target.strict,
@@ -330,6 +349,8 @@ class _Loader:
         if any(drafter_registry.get(name).needs_branching for name in self.selection.names):
             if self.selection.options.strict:
                 return "strict mode has no draft trees"
+            if self.selection.options.parallel > 1:
+                return "there are no draft trees with several requests at a time"
             return f"{self.files.target.name} keeps a cache that cannot branch"
         return "there is no draft model"
 

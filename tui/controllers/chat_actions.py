@@ -178,6 +178,7 @@ class ChatActions:
             "help": self._help,
             "colours": self.inspector.toggle_colours,
             "details": self._status.toggle_details,
+            "figures": self._status.toggle_expert,
             "compare": lambda: self.inspector.compare(self._status.verifier),
             "token": self.inspector.move,
             "models": self._models.open_picker,
@@ -204,7 +205,7 @@ class ChatActions:
         without_argument = ("help", "find", "again", "continue", "edit", "settings", "new")
         actions: dict[str, Action] = {
             name: partial(_without_value, keys[name])
-            for name in (*without_argument, "colours", "compare", "details")
+            for name in (*without_argument, "colours", "compare", "details", "figures")
         }
         return actions | {
             "branch": lambda back: self._branches.branch(-1 if back else 1),

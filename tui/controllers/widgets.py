@@ -34,7 +34,7 @@ class ChatWidgets:
     footer: Footer
 
     @classmethod
-    def make(cls, name: str, details_key: str, take_back: Callable[[], str | None]) -> ChatWidgets:
+    def make(cls, name: str, take_back: Callable[[], str | None]) -> ChatWidgets:
         """Widgets for a model's ``name``; ``take_back`` returns the last queued message."""
         made = cls(
             TitleBar(name),
@@ -51,7 +51,6 @@ class ChatWidgets:
             StatsBar(),
             Footer(show_command_palette=False),
         )
-        made.stats.details_key = details_key
         made.composer.take_back = take_back
         hidden = (made.details, made.legend, made.strip, made.find_bar, made.queue_bar)
         for widget in (*hidden, made.pull_bar, made.suggest_bar):

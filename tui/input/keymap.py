@@ -79,6 +79,12 @@ _CHAT = (
 _PRIORITY = tuple(
     Binding(keys, action, id=id, tooltip=tooltip, show=False, priority=True)
     for id, keys, action, tooltip in (  # noqa: A001 - Textual's word
+        (
+            "chat.figures",
+            "f6",  # the composer would select a line
+            _command("figures"),
+            "all figures in the bottom line, or few",
+        ),
         ("chat.top", "ctrl+home", _command("oldest"), "to the oldest message"),
         ("chat.bottom", "ctrl+end", _command("newest"), "to the newest message"),
         ("chat.find", "ctrl+f", _command("find"), "search this chat; Up and Down go on"),
