@@ -570,14 +570,14 @@ async def test_links_and_folded_texts_are_reached_by_keys(chat, monkeypatch):
     async with chat(Script(text)) as c:
         monkeypatch.setattr(c.app, "open_url", opened.append)
         await c.ask("\n".join(f"line {n}" for n in range(12)))
-        await c.pilot.press("f6")
-        await c.until(lambda: "https://example.org/a" in c.stats)
         await c.pilot.press("f7")
+        await c.until(lambda: "https://example.org/a" in c.stats)
+        await c.pilot.press("alt+o")
         await c.until(lambda: opened == ["https://example.org/a"])
-        await c.pilot.press("f6", "f7")
+        await c.pilot.press("f7", "alt+o")
         await c.sees("first this")
         assert "line 11" not in c.screen_text
-        await c.pilot.press("f6", "f7")
+        await c.pilot.press("f7", "alt+o")
         await c.sees("line 11")
 
 
@@ -1121,7 +1121,7 @@ async def test_a_pasted_megabyte_is_a_mark_until_it_is_sent_and_then_folded(chat
         assert c.engine.asked[0][0].content == text.strip("\n")
         await c.ready()
         await c.sees("line 3 [red]x[/]")
-        await c.sees("… 54992 more lines (click or F6, F7 to unfold)")
+        await c.sees("… 54992 more lines (click or F7, Alt+O to unfold)")
         await c.pilot.press("up")
         assert c.composer.text == "[pasted text 1, 55001 lines]"
 

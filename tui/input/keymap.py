@@ -88,10 +88,10 @@ _PRIORITY = tuple(
         ("chat.top", "ctrl+home", _command("oldest"), "to the oldest message"),
         ("chat.bottom", "ctrl+end", _command("newest"), "to the newest message"),
         ("chat.find", "ctrl+f", _command("find"), "search this chat; Up and Down go on"),
-        # The composer of Textual selects with these two.
-        ("chat.point_before", "f6", _command("point", -1), "the link or folded text before"),
-        ("chat.point_after", "shift+f6", _command("point", 1), "the link or folded text after"),
-        ("chat.open_pointed", "f7", _command("open_pointed"), "open that link, unfold that text"),
+        # The composer of Textual selects with F7.
+        ("chat.point_before", "f7", _command("point", -1), "the link or folded text before"),
+        ("chat.point_after", "shift+f7", _command("point", 1), "the link or folded text after"),
+        ("chat.open_pointed", "alt+o", _command("open_pointed"), "open that link, unfold that text"),
         (
             "app.copy_or_quit",
             "ctrl+c",

@@ -58,7 +58,7 @@ class QuestionView(Lines):
     def _lines(self) -> list[Line]:
         if not self._folded:
             return lines_of(Content(self._whole))
-        more = Line(Content.styled(f"{self._more} (click or F6, F7 to unfold)", "$quiet"))
+        more = Line(Content.styled(f"{self._more} (click or F7, Alt+O to unfold)", "$quiet"))
         return [*lines_of(Content(self._short)), more]
 
     def on_click(self) -> None:
