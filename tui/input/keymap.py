@@ -91,7 +91,7 @@ _PRIORITY = tuple(
         # The composer of Textual selects with F7.
         ("chat.point_before", "f7", _command("point", -1), "the link or folded text before"),
         ("chat.point_after", "shift+f7", _command("point", 1), "the link or folded text after"),
-        ("chat.open_pointed", "alt+o", _command("open_pointed"), "open that link, unfold that text"),
+        ("chat.open_pointed", "alt+o", _command("open_pointed"), "open that link, unfold the text"),
         (
             "app.copy_or_quit",
             "ctrl+c",
