@@ -237,3 +237,5 @@ class ModelInfo:
     """Names of those that draft, in order of preference."""
     kernels: str = ""
     """Which kernels compute the target on the processor, and why (`localspec.loading.kernels`)."""
+    parallel: int = 1
+    """Requests that are answered at the same time; others wait."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -129,18 +129,23 @@ class EngineClient:
                 case LocalspecError():
                     raise event
 
-    async def submit(self, request: ReplyRequest) -> AsyncIterator[ReplyEvent]:
-        """Answer a request; the last event is Finished.
+    def submit(self, request: ReplyRequest) -> EngineReply:
+        """Answer a request, once its events are read; the last one is Finished.
 
-        Raises what Runtime.submit raises, EngineError when the process dies, UsageError where the
-        conversation is larger than a line of the protocol. Leaving the loop early interrupts the
-        reply.
+        Reading them raises what Runtime.submit raises, EngineError when the process dies, and
+        UsageError where the conversation is larger than a line of the protocol. Closing the reply
+        early interrupts it.
         """
+        return EngineReply(self, request)
+
+    async def _events(self, reply: EngineReply) -> AsyncGenerator[ReplyEvent]:
         id, inbox = self._ask()  # noqa: A001 - the protocol's field
         sent = done = False
         try:
-            self._send(ReplyCommand(id, request))
-            sent = True
+            self._send(ReplyCommand(id, reply.request))
+            sent, reply.id = True, id
+            if reply.interrupted:
+                self._send(InterruptCommand(id))
             while not done:
                 match await inbox.get():
                     case ReplyEvents(_, events):
@@ -160,6 +165,11 @@ class EngineClient:
             inbox.leave()
             if sent and not done:
                 self._send(InterruptCommand(id))
+
+    def interrupt_reply(self, reply: EngineReply) -> None:
+        """End one reply, running or waiting; it still ends with Finished."""
+        if reply.id in self._replies:
+            self._send(InterruptCommand(reply.id))
 
     async def examine(
         self, request: ReplyRequest, tokens: Sequence[int], rival: int | None = None
@@ -276,3 +286,28 @@ class EngineClient:
     def _replies_fail(self, error: EngineError) -> None:
         for inbox in self._replies.values():
             inbox.fail(error)
+
+
+class EngineReply(AsyncIterator[ReplyEvent]):
+    """The events of one reply of an engine; reading the first one sends the request."""
+
+    def __init__(self, client: EngineClient, request: ReplyRequest) -> None:
+        self.request = request
+        self.id = 0
+        """Id in the protocol; 0 until the request is sent."""
+        self.interrupted = False
+        self._client = client
+        self._events = client._events(self)  # noqa: SLF001 - the two are one
+
+    async def __anext__(self) -> ReplyEvent:
+        """The next event."""
+        return await anext(self._events)
+
+    def interrupt(self) -> None:
+        """End this reply now, also before it was sent; it still ends with Finished."""
+        self.interrupted = True
+        self._client.interrupt_reply(self)
+
+    async def aclose(self) -> None:
+        """Read no further; a reply that is still being made is interrupted."""
+        await self._events.aclose()

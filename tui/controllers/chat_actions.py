@@ -185,6 +185,7 @@ class ChatActions:
             for name in (*without_argument, "colours", "compare", "details")
         }
         return actions | {
+            "variants": lambda count: self._branches.vary(int(count or 0)),
             "branch": lambda back: self._branches.branch(-1 if back else 1),
             "chats": lambda query: self.library.list_chats(str(query)),
             "resume": lambda start: self.chats.resume(str(start)),

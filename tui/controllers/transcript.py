@@ -125,8 +125,9 @@ class Transcript:
         await self._log.show_turns(chat.conversation.turns)
         if not chat.conversation.turns:
             await self._log.add(Help(self._welcome()))
-        if chat.growing is not None:
-            self._live = self._log.view_of(chat.growing)
+        shown = [turn for turn in chat.conversation.turns[-1:] if turn in chat.growing]
+        if shown:
+            self._live = self._log.view_of(shown[0])
 
     async def _show_started(self, question: ChatTurn | None, reply: ChatTurn) -> None:
         if reply not in self._session.chat.conversation.turns:

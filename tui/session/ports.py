@@ -12,17 +12,27 @@ from localspec.core.reply_request import ReplyRequest
 from localspec.core.sampling_params import Sampling
 from localspec.errors import EngineError
 
+LARGEST_SEED = (1 << 64) - 1
+
+
+class ReplyHandle(Protocol):
+    """The events of one reply."""
+
+    def __aiter__(self) -> AsyncIterator[ReplyEvent]: ...
+
+    def interrupt(self) -> None:
+        """End the reply now; it still ends with Finished."""
+        ...
+
 
 class ReplyPort(Protocol):
-    """Requests to a loaded model; see localspec.runtime.Runtime."""
+    """Requests to a loaded model, several at the same time; see localspec.runtime.Runtime."""
 
-    def submit(self, request: ReplyRequest) -> AsyncIterator[ReplyEvent]: ...
+    def submit(self, request: ReplyRequest) -> ReplyHandle: ...
 
     async def examine(
         self, request: ReplyRequest, tokens: Sequence[int], rival: int | None = None
     ) -> Examination: ...
-
-    def interrupt(self) -> None: ...
 
 
 class EnginePort(ReplyPort, Protocol):
@@ -57,12 +67,14 @@ class Settings:
     seed: int | None = None
     draft: bool = True
 
-    def request(self, messages: tuple[Message, ...]) -> ReplyRequest:
-        """A request for the next reply of a conversation."""
+    def request(self, messages: tuple[Message, ...], variant: int = 0) -> ReplyRequest:
+        """A request for the next reply of a conversation; a fixed seed is increased by the number
+        of the variant.
+        """
         return ReplyRequest(
             messages=messages,
             sampling=self.sampling,
-            seed=self.seed,
+            seed=None if self.seed is None else min(self.seed + variant, LARGEST_SEED),
             max_tokens=self.max_tokens,
             draft=self.draft,
         )

@@ -57,16 +57,18 @@ class TitleBar(Static):
         self.update(self._place + self._model)
 
     def place(
-        self, chat: tuple[int, int], title: str, branch: tuple[int, int], *, busy: bool
+        self, chat: tuple[int, int], title: str, branch: tuple[int, int], *, busy: int
     ) -> None:
         """Show which open chat and which of its branches is shown.
 
-        ``chat`` is an index from 0 and a count, ``branch`` a number from 1 and a count.
+        ``chat`` is an index from 0 and a count, ``branch`` a number from 1 and a count; ``busy``
+        is the number of other chats in which the model is replying.
         """
         (place, count), (at, branches) = chat, branch
         text = Content("")
         if count > 1:
-            speaks = ("  replying in another chat", "$text-warning") if busy else ""
+            others = "another chat" if busy == 1 else f"{busy} other chats"
+            speaks = (f"  replying in {others}", "$text-warning") if busy else ""
             text = Content.assemble(
                 (f"[{place + 1}/{count}] ", "bold $text-accent"), plain(title), speaks, "  "
             )
