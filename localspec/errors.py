@@ -21,6 +21,7 @@
     ├── UnreadyError               1   a draft model lacks what it drafts from; never shown
     ├── AuditError                 1   our own bookkeeping disagrees: a bug in localspec
     ├── UnsoundBuildError          1   llama.cpp, as it was built, computes wrongly or crashes here
+    ├── StrictError                1   strict mode cannot be promised here, with what differed
     ├── EngineError                1   the engine process died or broke the protocol
     │   └── DeviceError            1   it died because its GPU failed
     │       ├── DeviceMemoryError  1   the GPU ran out of memory
@@ -124,6 +125,10 @@ class AuditError(LocalspecError):
 
 class UnsoundBuildError(LocalspecError):
     """This build of llama.cpp computes wrongly on this processor, crashes or hangs."""
+
+
+class StrictError(LocalspecError):
+    """Bits depend on how a text is cut into passes, so strict mode is refused."""
 
 
 class EngineError(LocalspecError):

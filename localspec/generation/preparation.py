@@ -10,12 +10,16 @@ from localspec.core.events import Notice, Reply
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.core.reply_request import ReplyRequest
+from localspec.core.target import CacheableTarget
+from localspec.errors import UsageError
 from localspec.generation.chat_template import Prompt
 from localspec.generation.grammars import Grammars
 from localspec.generation.prompt import PromptBuilder
 from localspec.generation.runnable import RunnableModel
 from localspec.generation.stream import Generation, StopCondition, new_seed
 from localspec.policy import Policy
+from localspec.prefix_cache.cache import PrefixCache
+from localspec.prefix_cache.states import Conversation
 from localspec.verifiers import Verifier, verifier
 
 
@@ -37,6 +41,10 @@ class Prepared:
     """Whether drafts go on through what the grammar forces."""
     conversation: Prompt | None = None
     """The rendered conversation; None for a raw prompt."""
+    owner: str = ""
+    """Whose request it is."""
+    stable: int | None = None
+    """Tokens that the next turn's prompt will begin with, see `PromptBuilder.stable`."""
 
     def generation(self, seq: int, policy: Policy | None) -> Generation:
         """The reply to be generated in a sequence."""
@@ -50,18 +58,31 @@ class Prepared:
             verifier=self.verifier,
             policy=policy,
             guided=self.guided,
+            owner=self.owner,
+            stable=self.stable,
         )
 
 
 class Preparation:
     """Makes prompts for one model."""
 
-    def __init__(self, model: RunnableModel, capacity: int, judge: Verifier) -> None:
-        """``capacity`` is the context size in tokens; ``judge`` verifies the drafts of requests
-        that name no verifier.
+    def __init__(
+        self,
+        model: RunnableModel,
+        target: CacheableTarget,
+        judge: Verifier,
+        prefix_cache: PrefixCache,
+        *,
+        drafts: bool = True,
+    ) -> None:
+        """``judge`` verifies the drafts of requests that name no verifier; without ``drafts``
+        nothing is drafted at all.
         """
+        self._drafts = drafts
         self._model = model
-        self._capacity = capacity
+        self._capacity = capacity = target.capacity
+        self._cuts_anywhere = target.cuts_anywhere
+        self._prefix_cache = prefix_cache
         self._judge = judge
         self._grammars = Grammars(model)
         self.prompts = PromptBuilder(model, capacity)
@@ -75,9 +96,19 @@ class Preparation:
             Interrupted: ``cancelled`` returned true.
         """
         conversation: Prompt | None = None
+        stable: int | None = None
         stop, notices = request.stop, list[Notice]()
+        if request.grammar is not None:
+            _require_a_beginning(request)
         if request.prompt is None:
-            conversation = self.prompts.chat(request.messages, request.max_tokens, cancelled)
+            transcript = self.prompts.transcript(request.owner)
+            for said in self._prefix_cache.conversations(request.owner):
+                transcript.remember(said.text, list(said.tokens))
+            conversation = self.prompts.chat(
+                request.messages, request.max_tokens, cancelled, request.owner
+            )
+            if not self._cuts_anywhere:
+                stable = self.prompts.stable(request.messages, conversation, request.owner)
             if request.grammar is None:
                 # Without a template texts end the turns, and a grammar may well want those.
                 stop = (*stop, *self.prompts.stop)
@@ -93,8 +124,7 @@ class Preparation:
             prompt = self.prompts.bare(request.prompt)
         if request.grammar is not None:
             notices += self._grammars.prepare()
-        text = None if conversation is None else conversation.text
-        constraint = self._grammars.constraint(request.grammar, prompt, text)
+        constraint = self.constraint(request, prompt, conversation)
         room = self._capacity - len(prompt) + 1
         return Prepared(
             prompt=prompt,
@@ -105,17 +135,43 @@ class Preparation:
             verifier=self._judge if request.verifier is None else verifier(request.verifier),
             notices=tuple(notices),
             constraint=constraint,
-            guided=request.draft,
+            guided=request.draft and self._drafts,
             conversation=conversation,
+            owner=request.owner,
+            stable=stable,
         )
 
-    def remember(self, prepared: Prepared, reply: Reply) -> tuple[str, list[int]] | None:
-        """Record the tokens of a reply for the next turn that quotes its text; returns text and
-        tokens of the conversation. None where the tokens say more than the text.
+    def constraint(
+        self, request: ReplyRequest, prompt: list[int], conversation: Prompt | None
+    ) -> Constraint | None:
+        """What the reply to a request must be; None without a grammar.
+
+        Raises:
+            UsageError: the grammar is refused.
+        """
+        text = None if conversation is None else conversation.text
+        return self._grammars.constraint(request.grammar, prompt, text)
+
+    def remember(self, prepared: Prepared, reply: Reply) -> Conversation | None:
+        """Record the tokens of a reply for the next turn that quotes its text; returns the
+        conversation, the reply included. None where the tokens say more than the text.
         """
         if prepared.conversation is None or prepared.ending.stream.stopped:
             return None
-        return self.prompts.remember(prepared.conversation, reply)
+        return self.prompts.remember(prepared.conversation, reply, prepared.owner)
+
+
+def _require_a_beginning(request: ReplyRequest) -> None:
+    """Refuse a grammar for a reply that is to be continued.
+
+    Raises:
+        UsageError: the last message is the beginning of the reply.
+    """
+    if request.messages and request.messages[-1].role == "assistant":
+        raise UsageError(
+            "a grammar is followed from the beginning of a reply, so a stopped reply cannot be "
+            "continued under one; ask again"
+        )
 
 
 __all__ = ["Preparation", "Prepared"]

@@ -35,6 +35,9 @@ _NEVER = c_api.ggml_abort_callback()
 class Context:
     """Sequences in a KV cache, extended at their ends and truncated, never edited."""
 
+    least_rows = 1
+    """Rows of a sequence in any pass."""
+
     def __init__(
         self,
         model: Model,
@@ -89,7 +92,7 @@ class Context:
         self._revocable: dict[int, int] = {}
         """Tokens of the last pass that a recurrent state could be taken back by, once."""
         self._logits = LastLogits(self._ptr, model.n_vocab)
-        self.capacity = min(n_ctx, int(c_api.llama_n_ctx_seq(self._ptr)))
+        self.capacity = self._room = min(n_ctx, int(c_api.llama_n_ctx_seq(self._ptr)))
         self.threads = threads
         self.kv_type = kv_type
         self.window = model.window if model.partial_removal else 0
@@ -154,6 +157,15 @@ class Context:
             raise DecodeError("this model's cache cannot be truncated")
         self._lengths[seq] = length
         self._branches.cut(length)
+
+    def can_truncate(self, seq: int, length: int) -> bool:
+        """Whether `truncate` to ``length`` would succeed now."""
+        if length >= self._lengths[seq] or length <= 0:
+            return True
+        back = self._lengths[seq] - length
+        if self.rollback is not None and back > min(self.rollback, self._revocable.get(seq, 0)):
+            return False
+        return self._begins(seq) <= self._sees_from(length)
 
     def _begins(self, seq: int) -> int:
         """First token that all layers still have, which only sliding ones may not."""
@@ -228,7 +240,7 @@ class Context:
             if end > batch.capacity:
                 raise DecodeError(f"a pass of {end} tokens; this context takes {batch.capacity}")
             start = self._lengths[seq]
-            if start + count > self.capacity:
+            if start + count > self._room:
                 raise ContextFullError("the context is full; start a new chat or raise --ctx")
             batch.place(n, seq, start, tokens, outputs, count - len(tokens))
             n = end

@@ -75,7 +75,7 @@ class LlamaTarget:
     def deepest(self, sequences: int) -> int:
         """See `Target`. Several recurrent states must be taken back by what was padded, too."""
         context = self._context
-        rows = min(OUTPUTS, context.n_batch // sequences)
+        rows = min(OUTPUTS, context.outputs // sequences)
         if sequences > 1 and context.rollback is not None:
             rows = min(rows, 1 + context.rollback)
         return rows - 1
@@ -150,10 +150,13 @@ class LlamaTarget:
         """Rows of each sequence in the pass, so that llama.cpp computes it in few parts; also of
         idle ones, to close gaps.
         """
+        context = self._context
+        least = context.least_rows
+        needed = {w.seq: max(least, 1 + len(w.draft)) for w in work}
+        if least > 1:  # parts of unequal rows could leave single ones
+            return dict.fromkeys(needed, max(needed.values()))
         if len(work) == 1:
             return {}
-        context = self._context
-        needed = {w.seq: 1 + len(w.draft) for w in work}
         # What slides out of a window does not come back when rows are removed, and a recurrent
         # state is not taken back twice.
         fillable = not context.window and context.rollback is None and self._features is None
@@ -339,7 +342,7 @@ class LlamaTarget:
         self.read(seq, ())
         return saved.state_size(self._context, seq)
 
-    def restore(self, seq: int, state: bytearray) -> None:
+    def restore(self, seq: int, state: bytearray | memoryview) -> None:
         """Put one in its place.
 
         Raises:
@@ -348,3 +351,38 @@ class LlamaTarget:
         self.truncate(seq, 0)
         saved.restore(self._context, seq, state)
         self._cached[seq] = self._context.length(seq)
+
+    @property
+    def cuts_anywhere(self) -> bool:
+        """Whether a sequence, and a restored state, can be truncated to every length."""
+        return not self._context.window and self._context.rollback is None
+
+    def can_truncate(self, seq: int, length: int) -> bool:
+        """Whether `truncate` to ``length`` would succeed now."""
+        cached = self._context.length(seq)
+        return length >= cached or self._context.can_truncate(seq, length)
+
+    def checkpoint_size(self, seq: int) -> int:
+        """Bytes of `checkpoint`."""
+        return saved.checkpoint_size(self._context, seq)
+
+    def checkpoint(self, seq: int) -> memoryview:
+        """What a later truncation to the present length could not bring back."""
+        self.read(seq, ())
+        return memoryview(saved.checkpoint(self._context, seq).state).cast("B")
+
+    def rewind(self, seq: int, length: int, checkpoint: bytearray | memoryview) -> None:
+        """Truncate to ``length``, at which the checkpoint was taken.
+
+        Raises:
+            DecodeError: llama.cpp refuses it; the sequence is then empty.
+        """
+        self._reversible.pop(seq, None)
+        self._scored.pop(seq, None)
+        self._unread[seq] = []
+        try:
+            saved.revert(self._context, seq, saved.Snapshot(length, checkpoint))
+        finally:
+            self._cached[seq] = self._context.length(seq)
+            if self._features is not None:
+                self._features.cut(seq, self._cached[seq])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from localspec.config import paths
 from localspec.core import drafter_registry
@@ -29,11 +29,13 @@ from localspec.loading.policy import Control
 from localspec.loading.resources import Parts, Progress
 from localspec.loading.selection import Selection, select
 from localspec.loading.soundness import required
+from localspec.loading.strict import StrictLoading
 from localspec.models.catalog.resolve import Resolved, resolve
 from localspec.models.compat.heads import carries_mtp
 from localspec.models.memory.fit import fit_files
 from localspec.models.memory.planner import Fit, Wishes, step_down
 from localspec.models.memory.report import needs
+from localspec.prefix_cache.memory import MB, default_limit
 from localspec.verifiers import Verifier, verifier
 
 
@@ -49,6 +51,8 @@ class LoadedPair:
     control: Control
     identity: str
     """A digest of all that a saved state of the target's KV cache depends on."""
+    cache_bytes: int
+    """Most memory for saved states of prompts that were read before."""
     stop: StopFlag
     """Aborts the running pass when it is set."""
     watchdog: Watchdog | None
@@ -105,6 +109,8 @@ class _Target:
 
     context: Context
     kernels: Kernels
+    strict: str
+    """How strict mode computes; "" without it."""
     notices: tuple[str, ...]
 
 
@@ -131,8 +137,11 @@ class _Loader:
             LocalspecError: as `load`.
         """
         notices = (*self.files.notices, *self.earlier.notices)
+        options = self.selection.options
+        if options.strict:
+            return self._load_planned(options.kv_type or "f16", notices)
         try:
-            return self._load_planned(self.selection.options.kv_type, notices)
+            return self._load_planned(options.kv_type, notices)
         except _CacheOnHostError as error:
             return self._load_planned("f16", (*notices, str(error)))
 
@@ -157,7 +166,24 @@ class _Loader:
             raise OutOfMemoryError(f"{error} ({needs(smaller)})") from None
 
     def _plan(self, kv_type: str | None) -> Fit:
-        """Layers, context and KV type for what is going to be loaded."""
+        """Layers, context and KV type for what is going to be loaded, for as many requests at a
+        time as were asked for, or as fit.
+        """
+        sequences = asked = self.selection.options.parallel
+        while True:
+            try:
+                fit = self._planned(kv_type, sequences)
+            except OutOfMemoryError:
+                if sequences == 1:
+                    raise
+                sequences //= 2
+                continue
+            if sequences == asked:
+                return fit
+            note = f"{sequences} replies at a time instead of {asked}, to fit"
+            return replace(fit, notes=(*fit.notes, note))
+
+    def _planned(self, kv_type: str | None, sequences: int) -> Fit:
         options = self.selection.options
         wishes = Wishes(
             context=options.context,
@@ -167,6 +193,8 @@ class _Loader:
             kv_type=kv_type,
             threads=options.threads,
             require_draft=self.selection.must_fit,
+            sequences=sequences,
+            strict=options.strict,
         )
         draft = self.files.draft if self.selection.uses_draft_file else None
         return fit_files(self.files.target, draft, wishes)
@@ -214,10 +242,15 @@ class _Loader:
             verifier=judge,
             control=control,
             identity=policy.state_identity(context),
+            cache_bytes=self._cache_bytes(),
             stop=self.stop,
             watchdog=Watchdog(context, physical_cores()) if watched else None,
             parts=parts,
         )
+
+    def _cache_bytes(self) -> int:
+        wanted = self.selection.options.cache_memory
+        return default_limit() if wanted is None else wanted * MB
 
     def _target(self, parts: Parts) -> _Target:
         """The target's context, with the kernels that an earlier load found better for drafting on
@@ -225,10 +258,12 @@ class _Loader:
         """
         selection, fit = self.selection, parts.fit
         file = self.files.target.path
+        if selection.options.strict:
+            return self._strict_target(parts)
         trials = Trials(parts, file)
         known = trials.bound() if self.anew else trials.known()
         kernels = known or NOT_COMPARED
-        next_layers = selection.in_target and carries_mtp(selection.headers.target)
+        next_layers = self._next_layers
         model = parts.model(
             file, fit.target, next_layers=next_layers, extra_buffers=kernels.extra_buffers
         )
@@ -250,7 +285,26 @@ class _Loader:
             kernels, better = trials.choose(context, next_layers, self._draft_bytes(model))
             if better is not model:
                 context = parts.context(better, fit.target.kv_type, room.count, rollback=rollback)
-        return _Target(context, kernels, (*told, *room.notices))
+        return _Target(context, kernels, "", (*told, *room.notices))
+
+    def _strict_target(self, parts: Parts) -> _Target:
+        """The target's context in strict mode, which drafts chains alone.
+
+        Raises:
+            StrictError: strict mode cannot be promised.
+        """
+        file, next_layers = self.files.target, self._next_layers
+        promise = StrictLoading(parts, file, next_layers, self.anew).load()
+        told = self._about_target(promise.model, parts.fit.context)
+        room = self.selection.branches(file.name, can_branch=False)
+        context = parts.strict_context(promise.model, parts.fit.target.kv_type)
+        strict = promise.recipe.describe()
+        return _Target(context, promise.kernels, strict, (*told, *room.notices))
+
+    @property
+    def _next_layers(self) -> bool:
+        """Whether the target's layers for multi-token prediction are to be loaded."""
+        return self.selection.in_target and carries_mtp(self.selection.headers.target)
 
     def _about_target(self, model: Model, context: int) -> tuple[str, ...]:
         """Notices about the target, one line each."""
@@ -289,8 +343,10 @@ class _Loader:
             draft_bytes=draft.path.stat().st_size if draft else 0,
             threads=context.threads,
             speculation=Speculation("off", off) if off else Speculation("on"),
+            parallel=context.sequences,
             notices=notices,
             drafters=tuple(drafter.name for drafter in drafting.drafters),
+            strict=target.strict,
             kernels=target.kernels.describe(context.model),
         )
 
@@ -299,6 +355,10 @@ class _Loader:
         if self.selection.off:
             return "switched off"
         if any(drafter_registry.get(name).needs_branching for name in self.selection.names):
+            if self.selection.options.strict:
+                return "strict mode has no draft trees"
+            if self.selection.options.parallel > 1:
+                return "there are no draft trees with several requests at a time"
             return f"{self.files.target.name} keeps a cache that cannot branch"
         return "there is no draft model"
 

@@ -165,7 +165,7 @@ def _draft_costs(drafting: Mapping[str, Timed]) -> dict[str, float]:
 
 def state_identity(target: Context) -> str:
     """A digest of all that a saved state of the target's KV cache depends on."""
-    facts = {**_setting(target), "context": target.capacity}
+    facts = {**_setting(target), "context": target.capacity, "sequences": target.sequences}
     return name_of(facts).removesuffix(".json")
 
 
@@ -179,7 +179,11 @@ def costs_file(target: Context, drafting: Mapping[str, Timed]) -> Path:
 def _setting(target: Context) -> dict[str, object]:
     """All that the target's passes depend on: the values chosen, not those asked for."""
     model = target.model
+    strict = {"least rows": target.least_rows} if target.least_rows > 1 else {}
+    products = {} if library.tiled() else {"tiled": False}
     return {
+        **strict,
+        **products,
         "target": fingerprint(model.path),
         "device": [(d.kind, d.description) for d in devices()],
         "driver": driver(),

@@ -184,7 +184,7 @@ def test_a_dry_run_on_a_gpu_corrects_its_compute_buffers(
 ) -> None:
     asked = []
 
-    def fake(path, *, gpu_layers, n_ctx, n_batch, kv_type, host_experts):
+    def fake(path, *, gpu_layers, n_ctx, n_batch, kv_type, host_experts, strict):
         asked.append(gpu_layers)
         kv = sized["large"].kv_all(n_ctx, kv_type)
         return Buffers(kv, {"CUDA0": 800_000_000, "CUDA_Host": 70_000_000}, 0, {})
@@ -735,3 +735,10 @@ def test_memory_that_is_really_refused(shapes: dict[str, Path], tmp_path: Path) 
     assert "refused" in some.stdout
     assert "OutOfMemoryError" in little.stderr
     assert "GB free on the host" in little.stderr
+
+
+def test_every_request_at_a_time_has_a_cache_of_its_own(sized: dict[str, Sizes]) -> None:
+    one = sized["medium"]
+    four = one.for_sequences(4)
+    assert four.kv_all(4096, "f16") == 4 * one.kv_all(4096, "f16")
+    assert four.weights == one.weights

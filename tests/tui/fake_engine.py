@@ -19,6 +19,7 @@ from localspec.core.events import (
     Reply,
     Round,
     Speculation,
+    Speedup,
     Stats,
     Token,
 )
@@ -50,7 +51,7 @@ class Script:
     """Raised in place of the rounds."""
     notice: str | None = None
     speculation: Speculation = ON
-    plain_tokens_per_second: float | None = None
+    speedup: Speedup | None = None
     seconds: float = 0.02
     """Of each round."""
 
@@ -195,6 +196,7 @@ class FakeEngine:
                 source="model",
                 context_used=used + len(tokens),
                 speculation=script.speculation,
+                speedup=script.speedup,
             )
             await asyncio.sleep(self.pace)
         stats = Stats(
@@ -211,8 +213,8 @@ class FakeEngine:
             decode_seconds=script.seconds * rounds,
             draft_seconds=0.01,
             verify_seconds=0.01,
-            plain_tokens_per_second=script.plain_tokens_per_second,
             speculation=script.speculation,
+            speedup=script.speedup,
         )
         yield Finished(
             Reply(

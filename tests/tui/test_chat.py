@@ -348,10 +348,10 @@ async def test_the_smallest_screen_holds_everything_that_matters(chat):
         await c.ask_and_hold("Hello")
         await c.sees("Stop")
         await c.sees("tok/s")
-        await c.sees("drafting on")
+        await c.sees("guesses right")
         lines = c.screen_text.splitlines()
         assert len(lines) == 15
-        assert "drafting on" in lines[-2]
+        assert "guesses right" in lines[-2]
         assert "tok/s" in lines[-2]
         assert "Stop" in lines[-1]
         assert "Quit" in lines[-1]
@@ -412,7 +412,7 @@ async def test_blank_messages_are_not_sent(chat):
 async def test_commands(chat):
     async with chat() as c:
         for text, seen in [
-            ("/temp 0", "match T 0"),
+            ("/temp 0", "temperature 0 from the next reply on"),
             ("/seed 7", "seed 7 from now on"),
             ("/system You are a cat.", "system prompt set"),
             ("/draft off", "plain decoding from now on"),
@@ -485,7 +485,7 @@ async def test_a_path_is_not_a_command(chat):
 async def test_why_nothing_is_drafted_is_always_in_sight(chat, speculation, width):
     async with chat(Script(LONG, speculation=speculation), size=(width, 20)) as c:
         await c.ask("Hello")
-        await c.sees(f"{speculation.state}: {speculation.reason}")
+        await c.sees(f"not drafting: {speculation.reason}")
 
 
 async def test_notices_are_shown(chat):
@@ -670,6 +670,8 @@ async def test_details_on_a_key_below_or_beside(chat):
         await c.sees("by position")
         await c.pilot.press("f2")
         await c.until(lambda: "by position" not in c.screen_text)
+        assert "drafted     " not in c.screen_text
+        await c.pilot.press("f6")
         await c.sees("drafted     ")  # a high screen has room for the strip
 
 
@@ -710,7 +712,7 @@ async def test_a_long_reason_in_the_details_stays_in_its_column(chat):
         await c.sees("drafting    parked: why")
         await c.sees(f"\n{' ' * 14}why why why why")
         await c.pilot.resize_terminal(60, 40)
-        await c.sees("· parked: why why why why why… F2")
+        await c.sees("tok/s · why why why")
         await c.sees(f"drafting    parked: {'why ' * 7}why\n")
 
 
@@ -737,10 +739,10 @@ class Plain(Script):
 
 
 async def test_a_reply_without_drafts_is_not_compared_as_if_it_had_some(chat):
-    plain = Plain(LONG, plain_tokens_per_second=10)
+    plain = Plain(LONG)
     async with chat(plain, *[Plain(LONG)] * 4) as c:
         await c.ask("Hello")
-        assert "× plain" not in c.stats
+        assert "×" not in c.stats
         await c.pilot.press("f3")
         await c.sees("identical: all 18 tokens are the same; nothing was drafted just now")
 
@@ -755,7 +757,7 @@ async def test_a_comparison_measures_both_speeds_now_whatever_the_reply_once_too
         await c.sees("plain decoding  51.4 tok/s now")
         await c.pilot.press("escape")
         await c.ready()
-        assert "× plain" not in c.stats  # the status line is of the reply as it was made
+        assert "×" not in c.stats  # the status line is of the reply as it was made
 
 
 async def test_a_comparison_of_equal_runs_that_differ_gives_no_factor(chat):
@@ -1238,3 +1240,16 @@ async def test_a_stopped_reply_goes_on_where_it_stopped(chat):
         assert c.engine.asked[-1][-1].content == stopped
         await c.type("/continue")
         await c.until(lambda: "is complete" in c.stats)
+
+
+async def test_f6_shows_all_figures_and_config_toml_remembers_it(chat):
+    async with chat(Script(LONG)) as c:
+        await c.ask("Hello")
+        assert "tok/round" not in c.stats
+        config = paths.config_dir() / "config.toml"
+        await c.pilot.press("f6")
+        await c.until(lambda: "/round" in c.stats and "drafting on" in c.stats)
+        await c.until(lambda: config_settings.read(config).get("figures") == "all")
+        await c.pilot.press("f6")
+        await c.until(lambda: "guesses right" in c.stats)
+        await c.until(lambda: "figures" not in config_settings.read(config))

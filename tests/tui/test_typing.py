@@ -112,7 +112,7 @@ async def test_draft_without_a_word_shows_the_state_and_changes_nothing(chat):
         await c.sees("drafting on, draft model story-draft-q8.gguf; /draft off switches it off")
         assert c.session.settings.draft
         await c.type("/draft off")
-        await c.until(lambda: "off: by /draft off" in c.stats)
+        await c.until(lambda: "not drafting: switched off by /draft off" in c.stats)
         await c.type("/draft")
         await c.sees("drafting is switched off; /draft on switches it on")
         assert not c.session.settings.draft
@@ -122,9 +122,11 @@ async def test_after_draft_off_the_line_does_not_go_on_saying_parked(chat):
     parked = Speculation("parked", "plain decoding is faster: 0% of drafted tokens accepted")
     async with chat(Script(LONG, speculation=parked)) as c:
         await c.ask("Hello")
-        assert "parked" in c.stats
+        assert "not drafting: plain" in c.stats
         await c.type("/draft off")
-        await c.until(lambda: "parked" not in c.stats and "off: by /draft off" in c.stats)
+        await c.until(
+            lambda: "plain" not in c.stats and "not drafting: switched off by /draft off" in c.stats
+        )
 
 
 async def test_f9_answers_a_question_whose_reply_was_stopped_before_its_first_token(chat):

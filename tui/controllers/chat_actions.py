@@ -160,6 +160,7 @@ class ChatActions:
             "help": self._help,
             "colours": self.inspector.toggle_colours,
             "details": self._status.toggle_details,
+            "figures": self._status.toggle_expert,
             "compare": lambda: self.inspector.compare(self._status.verifier),
             "token": self.inspector.move,
             "models": self._models.open_picker,
@@ -182,7 +183,7 @@ class ChatActions:
         without_argument = ("help", "again", "continue", "edit", "settings", "new")
         actions: dict[str, Action] = {
             name: partial(_without_value, keys[name])
-            for name in (*without_argument, "colours", "compare", "details")
+            for name in (*without_argument, "colours", "compare", "details", "figures")
         }
         return actions | {
             "variants": lambda count: self._branches.vary(int(count or 0)),

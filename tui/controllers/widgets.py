@@ -32,7 +32,7 @@ class ChatWidgets:
     footer: Footer
 
     @classmethod
-    def make(cls, name: str, details_key: str, take_back: Callable[[], str | None]) -> ChatWidgets:
+    def make(cls, name: str, take_back: Callable[[], str | None]) -> ChatWidgets:
         """Widgets for a model's ``name``; ``take_back`` returns the last queued message."""
         made = cls(
             TitleBar(name),
@@ -48,7 +48,6 @@ class ChatWidgets:
             StatsBar(),
             Footer(show_command_palette=False),
         )
-        made.stats.details_key = details_key
         made.composer.take_back = take_back
         hidden = (made.details, made.legend, made.strip, made.queue_bar, made.pull_bar)
         for widget in (*hidden, made.suggest_bar):

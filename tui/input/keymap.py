@@ -78,6 +78,12 @@ _CHAT = (
 _PRIORITY = tuple(
     Binding(keys, action, id=id, tooltip=tooltip, show=False, priority=True)
     for id, keys, action, tooltip in (  # noqa: A001 - Textual's word
+        (
+            "chat.figures",
+            "f6",  # the composer would select a line
+            _command("figures"),
+            "all figures in the bottom line, or few",
+        ),
         ("chat.top", "ctrl+home", _command("oldest"), "to the oldest message"),
         ("chat.bottom", "ctrl+end", _command("newest"), "to the newest message"),
         (
@@ -115,9 +121,9 @@ _SETTINGS = (
     _key("settings.down", "down", "app.focus_next", "the setting below"),
 )
 
-APP_KEYS = (_QUIT, _PRIORITY[2])
+APP_KEYS = (_QUIT, _PRIORITY[-1])
 """Keys with the same meaning on every screen."""
-CHAT: list[BindingType] = [*_CHAT, *_PRIORITY[:2]]
+CHAT: list[BindingType] = [*_CHAT, *_PRIORITY[:-1]]
 APP: list[BindingType] = [*APP_KEYS]
 COMPOSER: list[BindingType] = [*_COMPOSER]
 COMPARE: list[BindingType] = [_CLOSE]

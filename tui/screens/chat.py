@@ -69,6 +69,13 @@ class ChatScreen(SizedScreen[None]):
             super().__init__()
             self.error = error
 
+    class ExpertChosen(Message):
+        """The user has chosen all figures for the bottom line, or those in everyday words."""
+
+        def __init__(self, expert: bool) -> None:
+            super().__init__()
+            self.expert = expert
+
     class Copied(Message):
         """The user copies a text; ``what`` names it."""
 
@@ -78,15 +85,22 @@ class ChatScreen(SizedScreen[None]):
             self.what = what
 
     def __init__(
-        self, session: Session, name: str, verifier: str, rebound: Mapping[str, str]
+        self,
+        session: Session,
+        name: str,
+        verifier: str,
+        rebound: Mapping[str, str],
+        *,
+        expert: bool = False,
     ) -> None:
-        """``name`` is the model's; ``rebound`` maps ids of `keymap` to other keys."""
+        """``name`` is the model's; ``rebound`` maps ids of `keymap` to other keys; ``expert``
+        starts with all figures in the bottom line.
+        """
         super().__init__()
         self.session = session
         self._model_name, self._rebound = name, rebound
-        details_key = keymap.key_of("chat.details", rebound)
         self._body = Body()
-        self._widgets = widgets = ChatWidgets.make(name, details_key, session.take_back)
+        self._widgets = widgets = ChatWidgets.make(name, session.take_back)
         self._timer: Timer | None = None
         self._refreshing = False
         self._shown_phase: tuple[Phase, OpenChat] | None = None
@@ -95,7 +109,14 @@ class ChatScreen(SizedScreen[None]):
         self._chats_known = False
         """Whether the composer was given the chats for the present word."""
         figures = (widgets.stats, widgets.strip, widgets.details)
-        self.status = StatusArea(session, figures, verifier, self._wake)
+        self.status = StatusArea(
+            session,
+            figures,
+            verifier,
+            self._wake,
+            expert=expert,
+            on_expert=lambda expert: self.post_message(self.ExpertChosen(expert)),
+        )
         self.transcript = Transcript(session, widgets.log, self._welcome, self._notified)
         self.feedback = Feedback(self, self.status, self.transcript, widgets.log)
         self.actions = ChatActions(

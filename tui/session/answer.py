@@ -18,10 +18,10 @@ from localspec.core.events import (
 from localspec.errors import LocalspecError
 from tui.session.conversation import ChatTurn, ReplyRecipe
 from tui.session.engine_slot import EngineSlot
+from tui.session.meter import Meter
 from tui.session.notifications import NoticeAdded, Notification, ReplyFailed, ReplyStarted
 from tui.session.open_chat import OpenChat, PendingReply
 from tui.session.ports import Phase, ReplyHandle, Settings
-from tui.session.stats import Meter
 
 
 @dataclass(slots=True, eq=False)
@@ -90,6 +90,7 @@ class Answer:
                         event.reply,
                         self._start,
                         len(self._begun),
+                        request.grammar,
                     )
         except LocalspecError as error:
             reply.end = "failed"

@@ -122,11 +122,13 @@ SPECS = {
     "settings": Spec("/settings", "see, change and save all settings", _nothing),
     "temp": Spec("/temp X", "sampling temperature; 0 is greedy", _temperature),
     "seed": Spec("/seed N", "fixed seed; without N, a new one each time", _seed),
+    "schema": Spec("/schema [FILE | off]", "replies as JSON that fits a schema, or any text", str),
     "draft": Spec(
         "/draft [on|off|NAME]", "see if replies are drafted, switch it, or name a draft", _draft
     ),
     "compare": Spec("/compare", "repeat the last reply with plain decoding", _nothing),
     "details": Spec("/details", "show times, acceptance and drafters", _nothing),
+    "figures": Spec("/figures", "all figures in the bottom line, or few", _nothing),
     "colours": Spec("/colours", "show where each token came from", _nothing),
     "copy": Spec("/copy [code]", "copy the last reply, or its last code block", _code),
     "theme": Spec("/theme [NAME]", "list the themes, or use one from now on", str),

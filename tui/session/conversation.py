@@ -12,6 +12,7 @@ from typing import Literal
 from localspec.chats.tree import Tree
 from localspec.chats.values import ENDINGS, End, new_message_id
 from localspec.core.events import Message, Reply, Stats, Token
+from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.sampling_params import Sampling
 from tui.render.text import plain
@@ -33,6 +34,8 @@ class ReplyRecipe:
     """Tokens that the turn had before, where ``reply`` continues a stopped one."""
     text_start: int = 0
     """Characters of the turn's text before ``reply``."""
+    grammar: GrammarSpec | None = None
+    """What the reply had to be."""
 
     def request(self, *, draft: bool) -> ReplyRequest:
         """The request that makes the reply again with the same seed."""
@@ -42,6 +45,7 @@ class ReplyRecipe:
             seed=self.reply.seed,
             max_tokens=self.max_tokens,
             draft=draft,
+            grammar=self.grammar,
         )
 
 
@@ -58,6 +62,7 @@ class SavedRecipe:
     start: int = 0
     said: int = 0
     """Both as in `ReplyRecipe`."""
+    grammar: GrammarSpec | None = None
 
 
 @dataclass(slots=True)
@@ -111,8 +116,8 @@ class ChatTurn:
             emitted = max(self.stats.emitted, len(self.tokens))
             tokens = "1 token" if emitted == 1 else f"{emitted} tokens"
             parts = [tokens, f"{self.stats.tokens_per_second:.0f} tok/s"]
-            if self.stats.verified:
-                parts.append(f"{self.stats.tokens_per_round:.1f} tok/round")
+            if self.stats.speedup is not None and self.stats.speedup.text:
+                parts.append(self.stats.speedup.text)
         if self.end in ENDINGS:
             empty = self.end == "failed" and not self.text
             parts.append("not answered" if empty else ENDINGS[self.end])
@@ -268,4 +273,12 @@ def _recipe(turn: ChatTurn, saved: SavedRecipe, before: Iterable[ChatTurn]) -> R
     reply = Reply(turn.text[saved.said :], ids, origins, turn.end, turn.stats, turn.seed)
     begun = [ChatTurn("assistant", turn.text[: saved.said])] if saved.said else []
     messages = _messages(saved.system, [*before, *begun])
-    return ReplyRecipe(messages, saved.sampling, saved.max_tokens, reply, saved.start, saved.said)
+    return ReplyRecipe(
+        messages,
+        saved.sampling,
+        saved.max_tokens,
+        reply,
+        saved.start,
+        saved.said,
+        saved.grammar,
+    )

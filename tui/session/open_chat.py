@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from localspec.chats.values import End
 from tui.session.conversation import ChatTurn, Conversation
+from tui.session.meter import Meter
 from tui.session.notifications import Notification
 from tui.session.recorder import ChatRecorder
-from tui.session.stats import Meter
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,11 @@ from localspec.errors import LocalspecError
 from tui.session.answer import Answer, RunningReply
 from tui.session.comparison import ReplyComparison
 from tui.session.engine_slot import EngineSlot
+from tui.session.meter import Meter
 from tui.session.notifications import NoticeAdded, Notification, ReplyEnded, ReplyFailed
 from tui.session.open_chat import OpenChat, PendingReply
 from tui.session.open_chats import OpenChats
 from tui.session.ports import Phase, Settings
-from tui.session.stats import Meter
 
 
 class ReplyTask:
