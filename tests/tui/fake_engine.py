@@ -7,6 +7,7 @@ import re
 import zlib
 from dataclasses import dataclass, field
 
+from localspec.chats.values import ChatMessage, new_message_id
 from localspec.core.events import (
     Candidate,
     DrafterStats,
@@ -92,6 +93,9 @@ class FakeReply:
         self.interrupted = True
         self.engine.go.set()
 
+    def close(self):
+        """A reply that is not over is interrupted in the real engine."""
+
 
 @dataclass
 class FakeEngine:
@@ -137,7 +141,7 @@ class FakeEngine:
         other = Candidate(7777, " other", 0.25, 0.5, 0.2)
         return Examination(likely, (likely, other), None if rival is None else 0.0012)
 
-    def submit(self, request):
+    def reply(self, request):
         return FakeReply(self, request)
 
     def die(self, error=None):
@@ -226,3 +230,14 @@ class FakeEngine:
                 1,
             )
         )
+
+
+def conversation(count):
+    """Messages of a saved chat, each with its number as text."""
+    found = []
+    for number in range(count):
+        parent = found[-1].id if found else None
+        role, end = ("assistant", "stop") if number % 2 else ("user", None)
+        text = f"message number {number}"
+        found.append(ChatMessage(new_message_id(parent), parent, role, text, 1.0, end))
+    return tuple(found)

@@ -77,7 +77,7 @@ class Answer:
         self._tell(chat, ReplyStarted(self._question, reply))
         try:
             request = settings.request(messages, self._pending.variant)
-            handle = running.handle = self._engine.client.submit(request)
+            handle = running.handle = self._engine.client.reply(request)
             if running.stopped:
                 handle.interrupt()
             async for event in handle:
@@ -98,6 +98,9 @@ class Answer:
                 reply.end, reply.recipe = self._pending.ended, self._recipe
             if self._engine.phase is Phase.REPLYING:  # else `EngineDied` was sent already
                 self._tell(chat, ReplyFailed(error))
+        finally:
+            if running.handle is not None:
+                running.handle.close()
 
     def _take(self, event: ReplyEvent) -> None:
         reply, meter = self.running.turn, self.running.meter

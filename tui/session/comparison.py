@@ -57,7 +57,7 @@ class ReplyComparison:
         """
         recipe, drafted = self.recipe, self.recipe.reply.tokens
         timed = self.speeds.begin()
-        handle = self.handle = engine.submit(recipe.request(draft=False))
+        handle = self.handle = engine.reply(recipe.request(draft=False))
         async for event in handle:
             match event:
                 case Token():
@@ -90,7 +90,7 @@ class ReplyComparison:
             recipe.request(draft=timed.draft),
             max_tokens=min(most, max(1, len(recipe.reply.tokens))),
         )
-        self.handle = engine.submit(request)
+        self.handle = engine.reply(request)
         async for event in self.handle:
             if isinstance(event, Round):
                 timed.add(event)

@@ -25,11 +25,15 @@ class ReplyHandle(Protocol):
         """End the reply now; it still ends with Finished."""
         ...
 
+    def close(self) -> None:
+        """Stop reading; a reply that is still being made is interrupted."""
+        ...
+
 
 class ReplyPort(Protocol):
     """Requests to a loaded model, several at the same time; see localspec.runtime.Runtime."""
 
-    def submit(self, request: ReplyRequest) -> ReplyHandle: ...
+    def reply(self, request: ReplyRequest) -> ReplyHandle: ...
 
     async def examine(
         self, request: ReplyRequest, tokens: Sequence[int], rival: int | None = None
