@@ -9,6 +9,8 @@ from tui.session.meter import Meter
 from tui.session.stats import size_text, speculation_text
 
 _BARS = " ▁▂▃▄▅▆▇█"
+_LEAST_SAVED = 0.05
+"""Seconds that are worth a line."""
 _POSITIONS = 12
 """Positions of a draft that are listed; later ones are rare."""
 
@@ -78,6 +80,8 @@ def _waiting(meter: Meter) -> Iterable[tuple[str, str]]:
     if meter.reading is not None:
         total, cached = meter.reading.total, meter.reading.cached
         yield "prompt", f"{total} tokens, {cached} of them cached"
+        if meter.reading.saved_seconds >= _LEAST_SAVED:
+            yield "cache", f"saved about {meter.reading.saved_seconds:.1f} s of reading the prompt"
 
 
 def _round(meter: Meter) -> Iterable[tuple[str, str]]:
