@@ -23,8 +23,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-import numpy as np
-
 from localspec.core.events import Speculation
 from localspec.core.plan import (
     NOTHING,
@@ -38,8 +36,9 @@ from localspec.core.plan import (
 )
 from localspec.policy.costs import Costs
 from localspec.policy.estimates import Estimates
-from localspec.policy.gain import Curve, Gain, GainPace, Prices, most_gain, never_paid
+from localspec.policy.gain import Gain, GainPace, Prices, most_gain, never_paid
 from localspec.policy.ledger import Key, Ledger, Stakes
+from localspec.policy.pass_costs import PassCosts, bucket_of
 from localspec.policy.probes import ProbeSchedule
 from localspec.policy.reasons import (
     BREADTH_COSTS,
@@ -60,11 +59,6 @@ ANSWER = 1e-4
 have had a long text to take in."""
 
 
-def bucket_of(length: int) -> int:
-    """Bucket of context lengths that share a curve: up to 1k, 4k, 16k, ... tokens."""
-    return max(0, (max(1, length) - 1).bit_length() - 9) // 2
-
-
 class Controller:
     """The measured `Policy`: drafts where that is expected to be faster than plain decoding."""
 
@@ -83,13 +77,10 @@ class Controller:
         that copy from the text, ``branching`` those that draft trees where the budget has room.
         """
         self.knowledge = knowledge
-        self.costs = knowledge.costs[min(knowledge.costs)]
-        """The costs of the bucket that the last plan was for."""
-        self._bucket = min(knowledge.costs)
+        self._passes = PassCosts(knowledge.costs, k_max, tuning.curve_every)
         self._sources = tuple(sources)
         self._free = frozenset(free)
         self._trees = Trees(branching or {}, tuning.trees)
-        self._k_max = k_max
         self._tuning = tuning
         self._estimates = Estimates(
             knowledge.acceptance, tuning.acceptance, tuning.copied, self._free
@@ -100,9 +91,6 @@ class Controller:
         self._round = 0
         self._plain_round = 0
         """The last round in which nothing was drafted."""
-        self._curve: Curve = np.ones(1)
-        self._batch = 1
-        """Requests of the last plan."""
         self._sharing = Sharing(tuning.sharing)
         self._probes = ProbeSchedule(tuning.probes)
         self._lengths: dict[int, int] = {}
@@ -115,28 +103,29 @@ class Controller:
         """Rounds since the last draft."""
         self.speculation = Speculation("on")
 
+    @property
+    def costs(self) -> Costs:
+        """The costs for the context length of the last plan."""
+        return self._passes.costs
+
     def measured(self, curves: Mapping[int, Costs]) -> None:
         """Replace all curves by new measurements, by bucket of context length."""
-        self.knowledge.costs.clear()
-        self.knowledge.costs.update(curves)
-        self._bucket = min(curves)
-        self.costs = curves[self._bucket]
-        self._curve = np.ones(1)
+        self._passes.replace(curves)
 
     def expects_drafts(self, state: RequestState) -> bool:
         """Whether a drafter that computes may come to draft: then it reads the prompt together with
         the target, and a probe during the reply costs next to nothing.
         """
         expected = False
-        self._read_curve(bucket_of(state.length), 1)
+        self._passes.read(state.length, 1, self._round)
         for source in self._sources:
             if source in self._free:
                 continue
             cost = self._cost(source)
-            if most_gain(self._curve, cost) > self._tuning.gain.margin:
+            if most_gain(self._passes.curve, cost) > self._tuning.gain.margin:
                 key = source, state.sampling
                 drafter = self._estimates.drafter(key)
-                hopeless = never_paid(drafter, self._curve, cost, self._tuning.gain)
+                hopeless = never_paid(drafter, self._passes.curve, cost, self._tuning.gain)
                 expected = self._probes.reads_prompt(key, hopeless) or expected
             self._probes.has_read(state.seq, source, state.length if expected else 0)
         return expected
@@ -150,7 +139,7 @@ class Controller:
     def plan(self, states: Sequence[RequestState]) -> list[DraftPlan]:
         """One plan for each request: who may draft, and the pace that decides how far."""
         self._round += 1
-        self._read_curve(bucket_of(max(s.length for s in states)), len(states))
+        self._passes.read(max(s.length for s in states), len(states), self._round)
         self._lengths = {s.seq: s.length for s in states}
         self._trials.clear()
         for state in states:
@@ -170,32 +159,24 @@ class Controller:
         self._estimates.new_text(state.seq, state.sampling, self._sources)
         self._probes.new_reply(self._round)
 
-    def _read_curve(self, bucket: int, batch: int) -> None:
-        curves, every = self.knowledge.costs, self._tuning.curve_every
-        if bucket not in curves:  # start from the current one: a longer context changes it slowly
-            now = {n: self.costs.verify(n) for n in self.costs.curve()}
-            curves[bucket] = Costs(now, self.costs.drafts(), self.costs.tuning)
-        old = bucket != self._bucket or batch != self._batch or len(self._curve) == 1
-        if old or self._round % every == 1:
-            self._bucket, self.costs, self._batch = bucket, curves[bucket], batch
-            seconds = [self.costs.verify(batch * (k + 1)) for k in range(self._k_max + 1)]
-            self._curve = np.array(seconds) / seconds[0]
-
     def _plan(self, state: RequestState) -> DraftPlan:
         tuning = self._tuning
         steps: list[DraftStep] = []
+        probe: DraftStep | None = None
         drafting, why = self._idle < tuning.quiet, NOTHING_YET
         instead = 1.0
         ledger = self._ledgers[state.seq]
-        curve = self._sharing.charged(self._curve, state.seq)
+        curve = self._sharing.charged(self._passes.curve, state.seq)
         for source in reversed(self._sources):
-            key = source, state.sampling
             text, allowed = self._estimates.text(state.seq, source), ledger.allowed(source)
-            cost, breadth = self._cost(source), self._trees.breadth(source, text, self._curve)
+            cost, breadth = (
+                self._cost(source),
+                self._trees.breadth(source, text, self._passes.curve),
+            )
             if breadth < self._trees.least(source):
                 why = BREADTH_COSTS
                 continue
-            prices = Prices(curve[::breadth], cost)
+            prices = Prices(curve[::breadth], cost := self._cost(source))
             gain = Gain(text, prices, allowed, tuning.gain)
             if source in self._free:
                 if why is NOTHING_YET:
@@ -204,7 +185,7 @@ class Controller:
                     steps.insert(0, self._step(source, breadth, gain, instead))
                 continue
             if gain.tokens() > tuning.gain.margin:
-                self._probes.drafts(key)
+                self._probes.drafts((source, state.sampling))
                 steps.insert(0, self._step(source, breadth, gain, instead))
                 instead = max(instead, gain.rate())
                 drafting = True
@@ -212,19 +193,34 @@ class Controller:
             why = why_parked(text, curve, cost, tuning.gain.margin)
             if Gain(text, prices).tokens() > tuning.gain.margin:
                 why = not_affordable(curve, cost, allowed)
-            faster = 1 + tuning.faster * (curve - 1)
-            hoped = Gain(text, Prices(faster[::breadth], cost), allowed, tuning.gain)
-            if hoped.tokens() > tuning.gain.margin and self._probes.may_try(key, self._round):
-                steps.insert(0, self._step(source, breadth, hoped, 1.0))
-                self._trials.add(key)
-                continue
-            if most_gain(faster, cost) > tuning.gain.margin and state.seq not in self._copying:
-                here = {state.seq: state.length}
-                hopeless = never_paid(text, self._curve, cost, tuning.gain)
-                if self._probes.due(key, self._round, here, cost, allowed, hopeless=hopeless):
-                    steps = [DraftStep(source, NOTHING, probe=True)]  # a draft takes its place
+            step = self._parked(state, source, breadth, Gain(text, prices), allowed)
+            if step is not None and step.probe:
+                probe = step
+            elif step is not None:
+                steps.insert(0, step)
         self.speculation = Speculation("on") if drafting else why
-        return DraftPlan(tuple(steps))
+        return DraftPlan((probe,) if probe is not None else tuple(steps))
+
+    def _parked(
+        self, state: RequestState, source: str, breadth: int, gain: Gain, allowed: float
+    ) -> DraftStep | None:
+        """A trial of a parked drafter, or a probe, where one is due. A probe is all that is drafted
+        in its round, or a draft would take its place.
+        """
+        tuning, key = self._tuning, (source, state.sampling)
+        text, cost = self._estimates.text(state.seq, source), gain.prices.cost
+        faster = 1 + tuning.faster * (gain.prices.curve - 1)
+        hoped = Gain(text, Prices(faster, cost), allowed, tuning.gain)
+        if hoped.tokens() > tuning.gain.margin and self._probes.may_try(key, self._round):
+            self._trials.add(key)
+            return self._step(source, breadth, hoped, 1.0)
+        if state.seq in self._copying or most_gain(faster, cost) <= tuning.gain.margin:
+            return None
+        here = {state.seq: state.length}
+        hopeless = never_paid(text, self._passes.curve, cost, tuning.gain)
+        if self._probes.due(key, self._round, here, cost, allowed, hopeless=hopeless):
+            return DraftStep(source, NOTHING, probe=True)
+        return None
 
     def _step(self, source: str, breadth: int, gain: Gain, instead: float) -> DraftStep:
         pace = GainPace(gain, instead)
@@ -281,7 +277,7 @@ class Controller:
         charged to the drafter. The extra time of a pass is shared by those who drafted.
         """
         widest = max(o.proposed for o in outcomes)
-        longer = float(self._curve[min(widest, len(self._curve) - 1)]) - 1
+        longer = float(self._passes.curve[min(widest, len(self._passes.curve) - 1)]) - 1
         drafters = sum(o.proposed > 0 for o in outcomes)
         share = len(outcomes) / drafters * longer if drafters else 0.0
         for o in outcomes:

@@ -43,7 +43,7 @@ class ChatSwitcher:
         """List the open chats, or show one of them by its number."""
         chats = self._session.chats
         if not words:
-            await self._feedback.show_list([*self._rows(), ("", "/open N shows one")])
+            await self._feedback.show_list("Open chats: /open N shows one", self._rows())
         elif words.isdecimal() and 1 <= int(words) <= len(chats.all):
             self._show(int(words) - 1)
         else:
@@ -66,7 +66,7 @@ class ChatSwitcher:
     async def delete(self) -> None:
         """Delete this chat and close it; `undo` brings it back."""
         session, chat = self._session, self._session.chat
-        if chat is session.replies.chat:
+        if session.replies.of(chat):
             self._feedback.hint("the model is replying here; Esc stops it first")
             return
         if not chat.conversation.turns:
@@ -122,7 +122,7 @@ class ChatSwitcher:
         return [
             (
                 f"{'●' if chat is session.chat else ' '} {number}",
-                chat.title + ("  the model is replying" if chat is session.replies.chat else ""),
+                chat.title + ("  the model is replying" if session.replies.of(chat) else ""),
             )
             for number, chat in enumerate(session.chats.all, 1)
         ]

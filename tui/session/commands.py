@@ -60,6 +60,14 @@ def _seed(text: str) -> int | None:
     return int(text)
 
 
+def _variants(text: str) -> int:
+    if not text:
+        return 3
+    if not re.fullmatch(r"[2-8]", text):
+        raise CommandError("needs a number from 2 to 8, as in /variants 3")
+    return int(text)
+
+
 def _switch(text: str) -> bool | None:
     return None if not text else text == "on"
 
@@ -92,10 +100,14 @@ SPECS = {
     "open": Spec("/open [N]", "list the open chats, or show one", str),
     "close": Spec("/close", "close this chat; /resume brings it back", _nothing),
     "again": Spec("/again", "answer the last question again, on another branch", _nothing),
+    "variants": Spec(
+        "/variants [N]", "answer the last question N times more (3), on branches", _variants
+    ),
     "continue": Spec("/continue", "continue a stopped reply", _nothing),
     "edit": Spec("/edit", "change the last question, on another branch", _nothing),
     "branch": Spec("/branch [back]", "show the next branch, or the one before", _back),
-    "chats": Spec("/chats [WORDS]", "list the chats, or search them all", str),
+    "chats": Spec("/chats [WORDS]", "choose a saved chat, or search them all", str),
+    "find": Spec("/find", "search this chat", _nothing),
     "resume": Spec("/resume [ID]", "continue another chat; without ID, the last one", str),
     "delete": Spec("/delete", "delete this chat (recoverable for 30 days)", _nothing),
     "undo": Spec("/undo", "bring back the chat that was deleted last", _nothing),
@@ -117,6 +129,7 @@ SPECS = {
     ),
     "compare": Spec("/compare", "repeat the last reply with plain decoding", _nothing),
     "details": Spec("/details", "show times, acceptance and drafters", _nothing),
+    "figures": Spec("/figures", "all figures in the bottom line, or few", _nothing),
     "colours": Spec("/colours", "show where each token came from", _nothing),
     "copy": Spec("/copy [code]", "copy the last reply, or its last code block", _code),
     "theme": Spec("/theme [NAME]", "list the themes, or use one from now on", str),
