@@ -171,6 +171,9 @@ class Stats:
     speculation: Speculation
     speedup: Speedup | None = None
     """None where nothing was drafted, or too little to compare, or the model is too quick."""
+    saved_seconds: float = 0.0
+    """Seconds that reading the cached tokens would have taken, less those of restoring them;
+    estimated from the measured speed of reading."""
 
     @property
     def plain_tokens_per_second(self) -> float | None:

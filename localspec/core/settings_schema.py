@@ -169,6 +169,17 @@ STRICT = SettingSpec(
     help="bit-identical replies with any draft, in any company; refused where a self-test fails",
     in_panel=True,
 )
+CACHE_MEMORY: SettingSpec[int | None] = SettingSpec(
+    name="cache_memory",
+    kind=Kind.WHOLE,
+    scope=Scope.LOAD,
+    default=None,
+    help="memory for prompts read before, in MB; 0 = none; auto = up to a quarter of what is free",
+    low=0,
+    high=1 << 24,
+    auto=True,
+    in_presets=False,
+)
 REMEMBER = SettingSpec(
     name="remember",
     kind=Kind.SWITCH,
@@ -321,7 +332,7 @@ FIGURES: SettingSpec[str] = SettingSpec(
 SETTINGS: tuple[SettingSpec[Any], ...] = (
     *(MODEL, DRAFT, REQUIRE_DRAFT, VERIFIER, DRAFTER, DRAFT_MAX),
     *(CTX, GPU_LAYERS, DRAFT_GPU_LAYERS, CPU_EXPERTS, THREADS, KV_TYPE),
-    *(JOBS, STRICT, REMEMBER, OFFLINE),
+    *(JOBS, STRICT, CACHE_MEMORY, REMEMBER, OFFLINE),
     *(TEMPERATURE, TOP_K, TOP_P, MIN_P),
     *(REPEAT_PENALTY, PRESENCE_PENALTY, FREQUENCY_PENALTY, PENALTY_LAST_N),
     *(SEED, MAX_TOKENS, SYSTEM, THEME, FIGURES),

@@ -74,14 +74,19 @@ class Generation:
         ending: StopCondition,
         verifier: Verifier = MATCH,
         policy: Policy | None = None,
+        owner: str = "",
+        stable: int | None = None,
         guided: bool = True,
     ) -> None:
+        """``owner`` and ``stable`` are for `PrefixCache.restore` and `PrefixCache.positions`."""
+        self.owner = owner
+        self.stable = stable
         self._n_prompt = len(prompt)
         self._ending = ending
         self.request = Request(
             seq, list(prompt), processor, noise, limit, ending, verifier, policy, guided
         )
-        self._cached = 0
+        self._cached, self._saved_seconds = 0, 0.0
         self._began = self._decoding = time.perf_counter()
         self._speedup = SpeedupEstimate()
 
@@ -110,10 +115,15 @@ class Generation:
         """Tokens of the prompt that were cached already."""
         return self._cached
 
-    def start_reading(self, cached: int) -> None:
-        """Prefill begins; ``cached`` tokens of the prompt are in the KV cache already."""
-        self._cached = cached
+    def start_restoring(self) -> None:
+        """The prompt is looked for in the prefix cache."""
         self._began = time.perf_counter()
+
+    def start_reading(self, cached: int, saved_seconds: float = 0.0) -> None:
+        """Prefill begins; ``cached`` tokens of the prompt are in the KV cache already, which spared
+        so many seconds.
+        """
+        self._cached, self._saved_seconds = cached, saved_seconds
 
     def start_decoding(self) -> None:
         """Prefill is over."""
@@ -181,6 +191,7 @@ class Generation:
                 verify_seconds=tally.verify_seconds,
                 speculation=policy.speculation,
                 speedup=self._speedup_at(now) if read else None,
+                saved_seconds=self._saved_seconds,
             ),
             seed=self.request.noise.seed,
         )

@@ -35,6 +35,7 @@ from localspec.models.compat.heads import carries_mtp
 from localspec.models.memory.fit import fit_files
 from localspec.models.memory.planner import Fit, Wishes, step_down
 from localspec.models.memory.report import needs
+from localspec.prefix_cache.memory import MB, default_limit
 from localspec.verifiers import Verifier, verifier
 
 
@@ -50,6 +51,8 @@ class LoadedPair:
     control: Control
     identity: str
     """A digest of all that a saved state of the target's KV cache depends on."""
+    cache_bytes: int
+    """Most memory for saved states of prompts that were read before."""
     stop: StopFlag
     """Aborts the running pass when it is set."""
     watchdog: Watchdog | None
@@ -239,10 +242,15 @@ class _Loader:
             verifier=judge,
             control=control,
             identity=policy.state_identity(context),
+            cache_bytes=self._cache_bytes(),
             stop=self.stop,
             watchdog=Watchdog(context, physical_cores()) if watched else None,
             parts=parts,
         )
+
+    def _cache_bytes(self) -> int:
+        wanted = self.selection.options.cache_memory
+        return default_limit() if wanted is None else wanted * MB
 
     def _target(self, parts: Parts) -> _Target:
         """The target's context, with the kernels that an earlier load found better for drafting on

@@ -41,6 +41,8 @@ class Options:
     """Requests at a time. More than one have a sequence each, which draft trees exclude."""
     strict: bool = schema.STRICT.default
     """Compute the same bits however a text is cut into passes, see `localspec.loading.strict`."""
+    cache_memory: int | None = schema.CACHE_MEMORY.default
+    """Megabytes of memory for saved states of prompts that were read before."""
     remember: bool = schema.REMEMBER.default
     """Draft from the saved chats too, not only from the running one."""
     offline: bool = schema.OFFLINE.default

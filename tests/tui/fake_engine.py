@@ -7,6 +7,7 @@ import re
 import zlib
 from dataclasses import dataclass, field
 
+from localspec.chats.values import ChatMessage, new_message_id
 from localspec.core.events import (
     Candidate,
     DrafterStats,
@@ -207,3 +208,14 @@ class FakeEngine:
                 1,
             )
         )
+
+
+def conversation(count):
+    """Messages of a saved chat, each with its number as text."""
+    found = []
+    for number in range(count):
+        parent = found[-1].id if found else None
+        role, end = ("assistant", "stop") if number % 2 else ("user", None)
+        text = f"message number {number}"
+        found.append(ChatMessage(new_message_id(parent), parent, role, text, 1.0, end))
+    return tuple(found)

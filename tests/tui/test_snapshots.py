@@ -100,7 +100,7 @@ async def helped(c):
 
 
 async def listed(c):
-    await c.type("/chats")
+    await c.pilot.press("ctrl+l")
     await c.sees("A list of animals")
 
 

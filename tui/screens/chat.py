@@ -39,6 +39,7 @@ from tui.terminal.refresh_rate import refreshes_per_second
 from tui.widgets.bars import SuggestBar
 from tui.widgets.chat_log import ChatLog
 from tui.widgets.composer import Composer
+from tui.widgets.find_bar import FindInput
 from tui.widgets.lines import Lines
 from tui.widgets.message import ReplyView
 
@@ -141,6 +142,7 @@ class ChatScreen(SizedScreen[None]):
         yield widgets.legend
         yield widgets.token_bar
         yield widgets.strip
+        yield widgets.find_bar
         yield widgets.queue_bar
         yield widgets.pull_bar
         yield widgets.suggest_bar
@@ -199,7 +201,9 @@ class ChatScreen(SizedScreen[None]):
         elsewhere = session.replies.chat not in (None, chats.current)
         place = (chats.place, len(chats.all))
         branch = session.chat.conversation.place
-        widgets.title_bar.place(place, chats.current.title, branch, busy=elsewhere)
+        chat = chats.current
+        title = "" if chat.fresh else chat.title
+        widgets.title_bar.place(place, title, branch, chat.conversation.system, busy=elsewhere)
         phase = session.engine.phase
         if (phase, chats.current) != self._shown_phase or phase is not self._keyed_phase:
             self._shown_phase = (phase, chats.current)
@@ -260,7 +264,7 @@ class ChatScreen(SizedScreen[None]):
     def on_key(self, event: events.Key) -> None:
         """Typing goes to the composer, wherever the focus is."""
         composer = self._widgets.composer
-        if composer.has_focus:
+        if composer.has_focus or isinstance(self.focused, FindInput):
             return
         if event.is_printable:
             event.stop()
@@ -305,9 +309,29 @@ class ChatScreen(SizedScreen[None]):
         else:
             self._widgets.log.scroll_page_down()
 
+    @on(FindInput.Changed)
+    def _searched(self, event: FindInput.Changed) -> None:
+        self.actions.finder.search(event.value)
+
+    @on(FindInput.Submitted)
+    def _searched_on(self) -> None:
+        self.actions.finder.step(-1)
+
+    @on(FindInput.Stepped)
+    def _search_stepped(self, event: FindInput.Stepped) -> None:
+        self.actions.finder.step(event.step)
+
+    @on(FindInput.Left)
+    def _search_left(self) -> None:
+        self.actions.finder.close()
+
     @on(ChatLog.OlderWanted)
     async def _older_wanted(self) -> None:
         await self.transcript.load_older()
+
+    @on(ChatLog.NewerWanted)
+    async def _newer_wanted(self) -> None:
+        await self.transcript.load_newer()
 
     @on(Lines.LinkClicked)
     def _link(self, event: Lines.LinkClicked) -> None:

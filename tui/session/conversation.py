@@ -210,6 +210,13 @@ class Conversation:
         self._show(leaves[place + step - 1])
         return True
 
+    def show_message(self, identity: int) -> bool:
+        """Show the newest branch that has a message; whether there is one."""
+        if identity not in self._all:
+            return False
+        self._show(self._tree.newest_leaf(identity))
+        return True
+
     def _show(self, leaf: int | None) -> None:
         self._place = None
         self.turns[:] = [self._all[step] for step in self._tree.path(leaf)]

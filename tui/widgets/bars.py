@@ -30,8 +30,12 @@ class Bar(Static):
     _shown = Content("")
 
 
+_TITLE, _SYSTEM = 40, 30
+"""Most characters of a chat's title and of its system prompt in the title bar."""
+
+
 class TitleBar(Static):
-    """The model that is loaded, and which chat and branch is shown."""
+    """Which chat and branch is shown, the model that is loaded, and the system prompt."""
 
     def __init__(self, name: str) -> None:
         self._model = self._text(name, [])
@@ -56,21 +60,31 @@ class TitleBar(Static):
         self.update(self._place + self._model)
 
     def place(
-        self, chat: tuple[int, int], title: str, branch: tuple[int, int], *, busy: bool
+        self,
+        chat: tuple[int, int],
+        title: str,
+        branch: tuple[int, int],
+        system: str | None,
+        *,
+        busy: bool,
     ) -> None:
-        """Show which open chat and which of its branches is shown.
+        """Show which open chat and which of its branches is shown, and its system prompt.
 
-        ``chat`` is an index from 0 and a count, ``branch`` a number from 1 and a count.
+        ``chat`` is an index from 0 and a count, ``branch`` a number from 1 and a count; an empty
+        ``title`` is that of a new chat.
         """
         (place, count), (at, branches) = chat, branch
         text = Content("")
         if count > 1:
-            speaks = ("  replying in another chat", "$text-warning") if busy else ""
-            text = Content.assemble(
-                (f"[{place + 1}/{count}] ", "bold $text-accent"), plain(title), speaks, "  "
-            )
+            text = Content.styled(f"[{place + 1}/{count}] ", "bold $text-accent")
+        if title or count > 1:
+            text += Content.styled(_cut(title or "new chat", _TITLE), "bold") + Content("  ")
+        if busy:
+            text += Content.styled("replying in another chat  ", "$text-warning")
         if branches > 1:
             text += Content.styled(f"branch {at} of {branches}  ", "$text-accent")
+        if system:
+            text += Content.styled(f"system: {_cut(system, _SYSTEM)}  ", "$quiet")
         if not text.is_same(self._place):
             self._place = text
             self.update(text + self._model)
@@ -81,6 +95,11 @@ class TitleBar(Static):
         parts: list[str | tuple[str, str]] = [("localspec", "bold $primary"), "  ", plain(name)]
         parts += [(SEPARATOR + plain(part), "$quiet") for part in rest]
         return Content.assemble(*parts)
+
+
+def _cut(text: str, most: int) -> str:
+    line = " ".join(plain(text).split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
 class LegendBar(Static):

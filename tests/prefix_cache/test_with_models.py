@@ -1,11 +1,7 @@
-"""Saved KV caches: found by their beginning, never of another setting, never damaged."""
+"""The prefix cache with models: what is restored continues as if it had been read."""
 
 from __future__ import annotations
 
-import math
-import os
-import stat
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,108 +14,13 @@ from conftest import Files
 from localspec import Finished, Message, Options, Runtime, Sampling
 from localspec.core.events import Notice, Reading
 from localspec.errors import DecodeError
-from localspec.generation import kv_files, prefix_cache
-from localspec.generation.kv_files import DamagedError, KvStore
 from localspec.llama import state as llama_saved
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.models.gguf.fingerprint import fingerprint
-
-STATE = memoryview(os.urandom(5000))
-
-
-@pytest.fixture
-def shelf(tmp_path: Path) -> KvStore:
-    return KvStore("this", tmp_path / "states")
-
-
-def put(shelf: KvStore, held: list[int], **more: object) -> bool:
-    given = {"text": "t", "tokens": held, "rate": 9.0, "state": STATE} | more
-    return shelf.put(cached=held, **given)
-
-
-def helds(shelf: KvStore) -> list[tuple[int, ...]]:
-    return [saved.cached for saved in shelf.saved()[0]]
-
-
-def test_a_state_comes_back_as_it_was(shelf: KvStore) -> None:
-    assert put(shelf, [1, 2, 3], text="half \ud83d", tokens=[1, 2, 3, 4])
-    ((saved,), damaged) = shelf.saved()
-    assert (saved.cached, saved.text, saved.tokens) == ((1, 2, 3), "half \ud83d", (1, 2, 3, 4))
-    assert saved.rate == 9.0
-    assert shelf.load(saved) == STATE
-    assert damaged == []
-
-
-def test_other_settings_are_not_seen(shelf: KvStore, tmp_path: Path) -> None:
-    put(shelf, [1, 2, 3])
-    assert helds(KvStore("other", tmp_path / "states")) == []
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="modes")
-def test_nobody_else_can_read_it(shelf: KvStore, tmp_path: Path) -> None:
-    put(shelf, [1, 2, 3])
-    for path in (tmp_path / "states").rglob("*"):
-        assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0
-
-
-def test_a_conversation_that_went_on_replaces_its_beginning(shelf: KvStore) -> None:
-    put(shelf, [1, 2])
-    put(shelf, [1, 3])
-    put(shelf, [1, 2, 4])
-    assert sorted(helds(shelf)) == [(1, 2, 4), (1, 3)]
-
-
-def test_the_least_recently_used_goes_when_room_is_needed(tmp_path: Path) -> None:
-    shelf = KvStore("this", tmp_path / "states", limit=3 * (len(STATE) + 400))
-    for number in range(3):
-        put(shelf, [number])
-        for saved in shelf.saved()[0]:
-            if saved.cached == (number,):
-                os.utime(saved.path, (number + 100, number + 100))
-    (oldest, *_), _ = shelf.saved()
-    shelf.load(oldest)
-    put(KvStore("other", tmp_path / "states", limit=3 * (len(STATE) + 400)), [7])
-    assert sorted(helds(shelf)) == [(0,), (2,)]
-    assert not put(shelf, [9], state=memoryview(bytes(20_000)))
-
-
-def test_writing_can_be_given_up_and_leaves_nothing(shelf: KvStore, tmp_path: Path) -> None:
-    assert not put(shelf, [1], cancelled=lambda: True)
-    assert [p for p in (tmp_path / "states").rglob("*") if p.is_file()] == []
-
-
-def test_a_full_disk_leaves_nothing(
-    shelf: KvStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(self: Path, target: Path) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Path, "replace", full)
-    with pytest.raises(OSError, match="No space"):
-        put(shelf, [1])
-    assert [p for p in (tmp_path / "states").rglob("*") if p.is_file()] == []
-
-
-@pytest.mark.parametrize("place", ["magic", "length", "header", "state", "digest", "cut", "empty"])
-def test_a_damaged_file_is_found_and_removed(shelf: KvStore, place: str) -> None:
-    put(shelf, [1, 2, 3])
-    ((saved,), _) = shelf.saved()
-    raw = bytearray(saved.path.read_bytes())
-    at = {"magic": 3, "length": 19, "header": 36, "state": 1000, "digest": len(raw) - 3}
-    if place in at:
-        raw[at[place]] ^= 0x15
-    saved.path.write_bytes(raw[:-9] if place == "cut" else b"" if place == "empty" else raw)
-    found, damaged = shelf.saved()
-    if found:
-        with pytest.raises(DamagedError):
-            shelf.load(found[0])
-    else:
-        assert damaged == [saved.path]
-    assert not saved.path.exists()
-
-
-# -- with a model ------------------------------------------------------------------------------
+from localspec.prefix_cache import cache, rates
+from localspec.prefix_cache import files as kv_files
+from localspec.prefix_cache.files import KvStore
 
 LONG = [Message("user", "Once upon a time there was a fox. " * 8)]
 GREEDY = Sampling(temperature=0.0)
@@ -127,8 +28,8 @@ GREEDY = Sampling(temperature=0.0)
 
 @pytest.fixture
 def _always_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prefix_cache, "WORTH_SECONDS", 0.0)
-    monkeypatch.setattr(prefix_cache, "BYTES_PER_SECOND", math.inf)
+    monkeypatch.setattr(cache, "WORTH_SECONDS", 0.0)
+    monkeypatch.setattr(rates.Moving, "seconds", lambda *_: 0.0)
 
 
 def options(files: Files, **changes: object) -> Options:
@@ -319,7 +220,7 @@ def test_a_damaged_state_is_told_and_the_prompt_read(files: Files, tmp_path: Pat
 def test_a_state_that_cannot_be_written_is_told_with_the_next_reply(
     files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(self: KvStore, **given: object) -> bool:
+    def full(self: KvStore, *_: object, **given: object) -> bool:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(kv_files.KvStore, "put", full)
@@ -335,7 +236,7 @@ def test_a_state_that_cannot_be_written_is_told_with_the_next_reply(
 def test_what_is_read_faster_than_restored_is_not_kept(
     files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prefix_cache, "BYTES_PER_SECOND", 1e-9)
+    monkeypatch.setattr(rates.Moving, "seconds", lambda *_: 1e9)
     with Runtime.open(options(files)) as runtime:
         runtime.keep_states()
         ask(runtime, LONG)
