@@ -73,11 +73,14 @@ def _speed(meter: Meter) -> Iterable[tuple[str, str]]:
 
 
 def _waiting(meter: Meter) -> Iterable[tuple[str, str]]:
+    texts = []
     if meter.first_token_seconds is not None:
-        yield "first token", f"after {meter.first_token_seconds:.2f} s"
+        texts.append(f"after {meter.first_token_seconds:.2f} s")
     if meter.reading is not None:
         total, cached = meter.reading.total, meter.reading.cached
-        yield "prompt", f"{total} tokens, {cached} of them cached"
+        texts.append(f"prompt {total} tokens, {cached} of them cached")
+    if texts:
+        yield "first token", ", ".join(texts)
 
 
 def _round(meter: Meter) -> Iterable[tuple[str, str]]:
