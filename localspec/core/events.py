@@ -57,7 +57,9 @@ class Reading:
     """Tokens in the KV cache, reused ones included."""
     total: int
     cached: int
-    """Tokens that were already there from an earlier turn."""
+    """Tokens that were read before, for an earlier turn or another conversation."""
+    saved_seconds: float = 0.0
+    """See `Stats.saved_seconds`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Sequence
 
-from localspec.core.events import Notice, Reading, ReplyEvent
+from localspec.core.events import Notice, ReplyEvent
 from localspec.core.target import Target, Work
 from localspec.core.values import Logits, no_draft
 from localspec.drafters.base import Committed, Drafter
@@ -55,7 +55,7 @@ class Prefill:
         generation.start_reading(reused, restored.saved_seconds)
         self._checkpoints[seq] = self._prefix_cache.positions(seq, prompt, generation.stable)
         if reused < len(prompt) - 1:
-            events.append(Reading(reused, len(prompt), reused))
+            events.append(generation.progress(reused))
         return events
 
     def unread(self, generation: Generation) -> int:
@@ -94,11 +94,11 @@ class Prefill:
             if end in checkpoints:
                 self._prefix_cache.checkpoint(seq)
         if end < len(prompt) - 1:
-            return [Reading(end, len(prompt), generation.reused)]
+            return [generation.progress(end)]
         if drafts:
             drafter.commit([Committed(seq, prompt, prompt)])  # nothing was drafted: no evidence
         generation.start_decoding()
-        return [Reading(len(prompt), len(prompt), generation.reused)]
+        return [generation.progress(len(prompt))]
 
     def _learn(self, tokens: int, seconds: float) -> None:
         rate = tokens / max(seconds, 1e-9)

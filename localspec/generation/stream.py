@@ -8,6 +8,7 @@ from typing import Protocol
 
 from localspec.core.events import (
     FinishReason,
+    Reading,
     Reply,
     ReplyEvent,
     Round,
@@ -110,14 +111,13 @@ class Generation:
         """Its sequence of the KV cache."""
         return self.request.seq
 
-    @property
-    def reused(self) -> int:
-        """Tokens of the prompt that were cached already."""
-        return self._cached
-
     def start_restoring(self) -> None:
         """The prompt is looked for in the prefix cache."""
         self._began = time.perf_counter()
+
+    def progress(self, done: int) -> Reading:
+        """So many tokens of the prompt are in the KV cache."""
+        return Reading(done, self._n_prompt, self._cached, self._saved_seconds)
 
     def start_reading(self, cached: int, saved_seconds: float = 0.0) -> None:
         """Prefill begins; ``cached`` tokens of the prompt are in the KV cache already, which spared

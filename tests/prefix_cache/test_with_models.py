@@ -12,10 +12,12 @@ import pytest
 from conftest import Files
 
 from localspec import Finished, Message, Options, Runtime, Sampling
-from localspec.core.events import Notice, Reading
+from localspec.core.events import Notice, Reading, Reply
+from localspec.core.reply_request import ReplyRequest
 from localspec.errors import DecodeError
 from localspec.llama import state as llama_saved
 from localspec.llama.context import Context
+from localspec.llama.draft_model import LlamaDraftModel
 from localspec.llama.model import Model
 from localspec.models.gguf.fingerprint import fingerprint
 from localspec.prefix_cache import cache, rates
@@ -249,3 +251,115 @@ def test_without_keep_states_nothing_is_kept(files: Files, tmp_path: Path) -> No
         ask(runtime, LONG)
         runtime.rest()
     assert list((tmp_path / "home").rglob("*.state")) == []
+
+
+# -- cold and warm -------------------------------------------------------------------------------
+
+
+def replied(runtime: Runtime, messages: list[Message], **more: object) -> Reply:
+    request = ReplyRequest(tuple(messages), sampling=GREEDY, seed=1, max_tokens=12, **more)
+    return runtime.answer(request)
+
+
+def assert_alike(runtime: Runtime, messages: list[Message], found: Reply) -> None:
+    """A reply is the one to a prompt that is read from its first token, near-ties aside."""
+    runtime.forget()
+    cold = replied(runtime, messages)
+    assert cold.stats.cached_tokens == 0
+    pairs = enumerate(zip(found.tokens, cold.tokens, strict=False))
+    at = next((i for i, (a, b) in pairs if a != b), None)
+    if at is not None:
+        request = ReplyRequest(tuple(messages), sampling=GREEDY, seed=1)
+        gap = runtime.examine(request, cold.tokens[: at + 1], found.tokens[at]).gap
+        assert gap is not None
+        assert gap < 0.02
+
+
+@pytest.mark.usefixtures("_always_worth_it")
+@pytest.mark.parametrize("kind", ["full", "sliding", "recurrent", "hybrid"])
+def test_a_next_turn_that_does_not_quote_the_reply_reads_only_what_is_new(
+    tmp_path: Path, kind: str
+) -> None:
+    """As where a template drops what the model thought."""
+    model = memory_files.KINDS[kind](tmp_path / f"{kind}.gguf")
+    with Runtime.open(Options(str(model), context=400)) as runtime:
+        first = replied(runtime, LONG)
+        dropped = [*LONG, Message("assistant", "Yes."), Message("user", "Go on.")]
+        warm = replied(runtime, dropped)
+        assert warm.stats.cached_tokens >= first.stats.prompt_tokens - 2
+        assert warm.stats.saved_seconds > 0
+        other = replied(runtime, [Message("user", "Another story: " + "no, no, no. " * 9)])
+        assert other.stats.cached_tokens < 20
+        back = replied(runtime, dropped)
+        assert back.stats.cached_tokens >= first.stats.prompt_tokens - 2
+        for found in (warm, back):
+            assert_alike(runtime, dropped, found)
+
+
+@pytest.mark.usefixtures("_always_worth_it")
+@pytest.mark.parametrize("kind", ["full", "sliding"])
+def test_strict_replies_are_the_same_bits_with_a_cold_and_a_warm_cache(
+    tmp_path: Path, kind: str
+) -> None:
+    model = memory_files.KINDS[kind](tmp_path / f"{kind}.gguf")
+    with Runtime.open(Options(str(model), context=400, strict=True)) as runtime:
+        runtime.keep_states()
+        replied(runtime, LONG)
+        chat = [*LONG, Message("assistant", "Yes."), Message("user", "Go on.")]
+        request = ReplyRequest(tuple(chat), sampling=Sampling(), seed=1)
+        warm = replied(runtime, chat)
+        assert warm.stats.cached_tokens > 100
+        seen = runtime.examine(request, warm.tokens[:9])
+        runtime.rest()
+        runtime.forget()
+        restored = replied(runtime, chat)
+        assert restored.stats.cached_tokens > 100
+        assert restored.tokens == warm.tokens
+    with Runtime.open(Options(str(model), context=400, strict=True)) as runtime:
+        cold = replied(runtime, chat)
+        assert cold.stats.cached_tokens == 0
+        assert cold.tokens == warm.tokens
+        assert runtime.examine(request, warm.tokens[:9]) == seen
+
+
+@pytest.mark.usefixtures("_always_worth_it")
+def test_requests_of_other_owners_read_everything(files: Files) -> None:
+    with Runtime.open(options(files)) as runtime:
+        runtime.keep_states()
+        prompt = replied(runtime, LONG, owner="a").stats.prompt_tokens
+        runtime.rest()
+        for owner, cached in (("b", 0), ("", 0), ("b", prompt - 1), ("a", prompt - 1)):
+            assert replied(runtime, LONG, owner=owner).stats.cached_tokens == cached
+            runtime.rest()
+
+
+@pytest.mark.usefixtures("_always_worth_it")
+def test_the_draft_model_does_not_read_a_restored_prompt_again(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    extend = LlamaDraftModel.extend
+
+    def counted(self: LlamaDraftModel, work: list[tuple[int, list[int], int]]) -> object:
+        read.append(sum(len(tokens) for _, tokens, _ in work))
+        return extend(self, work)
+
+    monkeypatch.setattr(LlamaDraftModel, "extend", counted)
+    changes = {"draft_max": 3, "drafter": ("model",)}
+    with Runtime.open(options(files, **changes)) as runtime:
+        runtime.keep_states()
+        first = replied(runtime, LONG)
+        runtime.rest()
+        assert max(read) > 100
+        chat = [*LONG, Message("assistant", first.text), Message("user", "And then?")]
+        expected = replied(runtime, chat)
+    with Runtime.open(options(files, **changes)) as runtime:
+        runtime.keep_states()
+        read.clear()
+        found = replied(runtime, chat)
+        assert found.stats.cached_tokens > 100
+        assert found.tokens == expected.tokens
+        assert (
+            found.stats.by_drafter["model"].accepted == expected.stats.by_drafter["model"].accepted
+        )
+        assert 0 < max(read) < 40

@@ -8,6 +8,7 @@ from localspec.core import codec
 from localspec.core.events import (
     LONGEST_BRIEF,
     ModelInfo,
+    Reading,
     Round,
     Speculation,
     Speedup,
@@ -51,6 +52,12 @@ def text(line):
 
 def styles(line):
     return {figure.text: figure.style for figure in line}
+
+
+def test_strict_mode_is_shown_on_the_everyday_line():
+    assert "strict" in text(everyday_line(a_meter(), 76, strict=True))
+    assert "strict" in text(everyday_line(a_meter(rounds=0), 76, strict=True))
+    assert "strict" not in text(everyday_line(a_meter(), 76))
 
 
 def test_the_everyday_line_says_speed_gain_and_right_guesses():
@@ -229,3 +236,12 @@ def test_figures_saved_with_a_derived_field_are_read():
     saved = codec.encode(some_stats()) | {"plain_tokens_per_second": 70.0}
     reply_record.restore(turn, {"stats": saved})
     assert turn.stats == some_stats()
+
+
+def test_the_details_say_what_the_prefix_cache_saved():
+    meter = a_meter()
+    meter.reading = Reading(553, 553, 512, 12.84)
+    assert ("prompt", "553 tokens, 512 of them cached") in details(meter, SETTING)
+    assert ("cache", "saved about 12.8 s of reading the prompt") in details(meter, SETTING)
+    meter.reading = Reading(9, 9, 4, 0.01)
+    assert "cache" not in dict(details(meter, SETTING))

@@ -9,6 +9,8 @@ from tui.session.meter import Meter
 from tui.session.stats import size_text, speculation_text
 
 _BARS = " ▁▂▃▄▅▆▇█"
+_LEAST_SAVED = 0.05
+"""Seconds that are worth a line."""
 _POSITIONS = 12
 """Positions of a draft that are listed; later ones are rare."""
 
@@ -81,6 +83,8 @@ def _waiting(meter: Meter) -> Iterable[tuple[str, str]]:
         texts.append(f"prompt {total} tokens, {cached} of them cached")
     if texts:
         yield "first token", ", ".join(texts)
+    if meter.reading is not None and meter.reading.saved_seconds >= _LEAST_SAVED:
+        yield "cache", f"saved about {meter.reading.saved_seconds:.1f} s of reading the prompt"
 
 
 def _round(meter: Meter) -> Iterable[tuple[str, str]]:
