@@ -241,7 +241,7 @@ def test_figures_saved_with_a_derived_field_are_read():
 def test_the_details_say_what_the_prefix_cache_saved():
     meter = a_meter()
     meter.reading = Reading(553, 553, 512, 12.84)
-    assert ("prompt", "553 tokens, 512 of them cached") in details(meter, SETTING)
+    assert ("first token", "prompt 553 tokens, 512 of them cached") in details(meter, SETTING)
     assert ("cache", "saved about 12.8 s of reading the prompt") in details(meter, SETTING)
     meter.reading = Reading(9, 9, 4, 0.01)
     assert "cache" not in dict(details(meter, SETTING))
