@@ -40,10 +40,11 @@ Line = Sequence[Figure]
 """Figures from left to right."""
 
 
-def everyday_line(meter: Meter, width: int, grammar: str = "") -> Line:
+def everyday_line(meter: Meter, width: int, grammar: str = "", *, strict: bool = False) -> Line:
     """Speed, gain and right guesses in words, in at most ``width`` cells.
 
-    ``grammar`` names what replies have to fit, if anything.
+    ``grammar`` names what replies have to fit, if anything; ``strict`` is whether replies are
+    bit-identical.
     """
     figures: list[Figure] = []
     counts = meter.counts
@@ -59,6 +60,8 @@ def everyday_line(meter: Meter, width: int, grammar: str = "") -> Line:
     if meter.context and meter.used >= _NEARLY_FULL * meter.context:
         full = f"context {min(1, meter.used / meter.context):.0%} full"
         figures.append(Figure(full, full, 2, _BAD))
+    if strict:
+        figures.append(Figure("strict", "strict", 3))
     if grammar:
         figures.append(Figure(f"replies fit {grammar}", grammar, 4))
     state = meter.state
@@ -132,12 +135,8 @@ def _is_faster(meter: Meter) -> bool:
 
 
 def share_in_words(part: int, whole: int) -> str:
-    """``part`` of ``whole`` in small numbers: "3 of 4", "no", "all"."""
-    if part == 0:
-        return "no"
-    if part == whole:
-        return "all"
-    for n in _PARTS:
+    """``part`` of ``whole`` in small numbers, such as "3 of 4"; none and all are exact."""
+    for n in _PARTS if 0 < part < whole else ():
         few = round(n * part / whole)
         if 0 < few < n and abs(few / n - part / whole) <= _CLOSE:
             return f"{few} of {n}"
