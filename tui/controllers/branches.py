@@ -47,11 +47,21 @@ class BranchController:
         if not self._session.regenerate():
             self._feedback.hint("there is no question to answer yet")
 
+    def vary(self, count: int) -> None:
+        """Answer the last question several times more, each on a branch of its own."""
+        settings = self._session.settings
+        if settings.sampling.temperature == 0:
+            self._feedback.hint("at temperature 0 all variants are the same; /temp 0.8 varies them")
+        elif self._session.vary(count):
+            self._feedback.hint(f"{count} variants, each on a branch; /branch shows the next")
+        else:
+            self._feedback.hint("there is no question to answer yet")
+
     def continue_reply(self) -> None:
         """Continue the last reply where it was stopped."""
         session = self._session
         if session.replying or session.engine.phase in (Phase.LOADING, Phase.DEAD):
-            self._feedback.hint("a reply can be continued when the model is loaded and free")
+            self._feedback.hint("wait until the model is loaded and not replying")
         elif not session.continue_reply():
             self._feedback.hint("the last reply is complete; /again makes another")
 
