@@ -53,7 +53,7 @@ class ChatApp(App[None]):
 
     TITLE = "localspec"
     CSS_PATH = [  # noqa: RUF012 - Textual's own type
-        f"screens/{name}.tcss" for name in ("chat", "settings", "models", "compare")
+        f"screens/{name}.tcss" for name in ("chat", "settings", "models", "compare", "race")
     ]
     """Every style sheet: adding one later makes Textual read all of them again."""
     BINDINGS = keymap.APP

@@ -36,7 +36,7 @@ _CHAT = (
         "chat.compare",
         "f3",
         _command("compare"),
-        "repeat the last reply with plain decoding",
+        "repeat the last reply with plain decoding; in an empty chat, the race",
         "Compare",
     ),
     _key(
@@ -99,6 +99,11 @@ _COMPOSER = (
 )
 _QUIT = Binding("ctrl+q", "quit", "Quit", id="app.quit", tooltip="quit", priority=True)
 _CLOSE = _key("compare.close", "escape", "leave", "close the comparison", "Close")
+_RACE = (
+    _key("race.close", "escape", "leave", "leave the race", "Close"),
+    _key("race.take", "enter", "take", "use the best pair for this machine", "Use the best pair"),
+    _key("race.models", "f4", "models", "list all models", "Models"),
+)
 _MODELS = (
     _key("models.close", "escape", "leave", "back to the chat", "Close"),
     _key("models.drafts", "tab", "drafts", "targets or drafts", "Targets/drafts"),
@@ -121,12 +126,13 @@ CHAT: list[BindingType] = [*_CHAT, *_PRIORITY[:2]]
 APP: list[BindingType] = [*APP_KEYS]
 COMPOSER: list[BindingType] = [*_COMPOSER]
 COMPARE: list[BindingType] = [_CLOSE]
+RACE: list[BindingType] = [*_RACE]
 MODELS: list[BindingType] = [*_MODELS]
 SETTINGS: list[BindingType] = [*_SETTINGS]
 
 IN_THE_CHAT = (*_COMPOSER, *_CHAT, *_PRIORITY, _QUIT)
 """The keys of the chat; the other screens list theirs in the footer."""
-_ALL = (*IN_THE_CHAT, _CLOSE, *_MODELS, *_SETTINGS)
+_ALL = (*IN_THE_CHAT, _CLOSE, *_RACE, *_MODELS, *_SETTINGS)
 BY_ID = {binding.id or "": binding for binding in _ALL}
 FIXED = (
     ("Up / Down", "earlier and later messages, in an empty composer"),
@@ -173,6 +179,7 @@ def overrides(settings: Mapping[str, object]) -> dict[str, str]:
     for screen in (
         IN_THE_CHAT,
         (*APP_KEYS, _CLOSE),
+        (*APP_KEYS, *_RACE),
         (*APP_KEYS, *_MODELS),
         (*APP_KEYS, *_SETTINGS),
     ):

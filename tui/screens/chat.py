@@ -138,7 +138,8 @@ class ChatScreen(SizedScreen[None]):
         self.run_worker(self.session.replies.run(), name="session")
 
     async def on_unmount(self) -> None:
-        """Pulls end with the interface."""
+        """Pulls and races end with the interface."""
+        await self.actions.races.close()
         await self.actions.pulls.close()
 
     def fit(self, size: Size) -> None:
@@ -219,7 +220,10 @@ class ChatScreen(SizedScreen[None]):
     def _welcome(self) -> str:
         options = self.session.engine.options
         model = options.model if options is not None else self._model_name
-        return welcome(model, keymap.key_of("chat.models", self._rebound))
+        race, models = (
+            keymap.key_of(name, self._rebound) for name in ("chat.compare", "chat.models")
+        )
+        return welcome(model, race, models)
 
     # -- keys and commands ---------------------------------------------------------------------
 
