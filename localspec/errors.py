@@ -5,7 +5,8 @@
     LocalspecError                 1
     ├── UsageError                 2   a parameter, prompt or flag that is refused
     │   ├── ContextError           2   a prompt larger than the context, with the numbers
-    │   └── NothingAllowedError    2   a logit bias that forbids every token
+    │   └── NothingAllowedError    2   a logit bias (and a grammar) that forbid every token
+    │       └── GrammarError       2   a reply cannot follow its grammar any further
     ├── ModelNotFoundError         3   no such name or file, or not there offline
     ├── AccessError                4   gated or private, token missing or refused
     ├── OutOfMemoryError           5   does not fit, with the numbers
@@ -51,7 +52,11 @@ class ContextError(UsageError):
 
 
 class NothingAllowedError(UsageError):
-    """A logit bias that leaves no token to choose."""
+    """A logit bias, perhaps with a grammar, that leaves no token to choose."""
+
+
+class GrammarError(NothingAllowedError):
+    """No token continues a reply as its grammar wants, or following the grammar takes too long."""
 
 
 class ModelNotFoundError(LocalspecError):

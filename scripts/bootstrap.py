@@ -21,6 +21,7 @@ from pathlib import Path
 from types import FrameType
 
 import llama_backend
+import llama_choice
 import llama_ladder
 import llama_wheel
 from bootstrap_steps import Failure, run_step, say
@@ -236,8 +237,8 @@ def usable_cache(folder: Path) -> Path:
 
 def prepare(profile: str, stamp: str) -> None:
     machine = llama_backend.this_machine()
-    requested = os.environ.get("LOCALSPEC_BACKEND")
-    backend = llama_backend.choose_backend(requested, machine)
+    cache = usable_cache(llama_wheel.cache_directory(os.environ, machine.system))
+    backend = llama_choice.backend_for(machine, os.environ, cache)
     source = llama_wheel.read_source(ROOT / "requirements" / "llama.lock")
     options = llama_backend.OPTIONS_FILE.read_text(encoding="utf-8")
     key = llama_wheel.wheel_key(source, backend, machine, os.environ, options)
@@ -251,14 +252,13 @@ def prepare(profile: str, stamp: str) -> None:
         for name in PROFILES:
             (VENV / f"{name}.stamp").unlink(missing_ok=True)
         state = make_environment()
-        cache = usable_cache(llama_wheel.cache_directory(os.environ, machine.system))
         folder = cache / key
         usual = llama_wheel.usual_cache(os.environ, machine.system) / key
         kept = llama_wheel.cached_wheel(folder) or llama_wheel.cached_wheel(usual)
         if state.get("engine") != key and not kept:
             llama_backend.require_build_tools(backend, machine)
-            idle = None if requested else llama_backend.unused_gpu(backend, machine)
-            if idle:
+            idle = llama_backend.unused_gpu(backend, machine)
+            if idle and not os.environ.get("LOCALSPEC_BACKEND"):
                 say(idle)
         if first:
             say(

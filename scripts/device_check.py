@@ -83,10 +83,7 @@ def main() -> int:
     return 1 if any(row.status == "finding" for row in rows) else 0
 
 
-_BY_HAND = (
-    "the build in an empty cache, and with an old nvcc first on PATH",
-    "experts of a mixture on the host by tensor, against whole layers",
-)
+_BY_HAND = ("the build in an empty cache, and with an old nvcc first on PATH",)
 """Of the first checks on a new device."""
 
 

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from ruled import Rule, Ruled
 
 from localspec.core.events import Speculation
 from localspec.core.logits import LogitsProcessor, Sampling
@@ -96,7 +97,8 @@ class TreeDrafter(Drafter):
         for d in range(min(self._depth, ask.budget.depth)):
             following = []
             for node, path in level:
-                q = ask.processor(self._table([*ask.tokens, *path]), [])
+                past = [*ask.tokens, *path]
+                q = ask.processor(self._table(past), past)
                 for x in self._pick(q, ask, ask.position + d, node):
                     tokens.append(x)
                     parents.append(node)
@@ -137,12 +139,15 @@ def decode(
     *,
     sampling: Sampling = WARM,
     policy: object = None,
+    rule: Rule | None = None,
+    guided: bool = True,
 ) -> list[int]:
     """n tokens by the real loop on a table target; every round audited by the loop itself."""
     target = TableTarget(table)
     target.read(0, PROMPT[:-1])
-    processor = LogitsProcessor(sampling, len(table([])))
-    request = Request(0, list(PROMPT), processor, Noise(seed), n, verifier=verifier)
+    constraint = None if rule is None else Ruled(rule, len(PROMPT))
+    processor = LogitsProcessor(sampling, len(table([])), constraint)
+    request = Request(0, list(PROMPT), processor, Noise(seed), n, verifier=verifier, guided=guided)
     while request.running:
         decode_round([request], target, drafter, policy or Fixed(3))
     if request.error is not None:
@@ -152,17 +157,21 @@ def decode(
     return [e.token for e in request.emitted]
 
 
-def exact_joint(table: Table, n: int, sampling: Sampling = WARM) -> dict[tuple[int, ...], float]:
-    """The target's own probability of every first n tokens."""
+def exact_joint(
+    table: Table, n: int, sampling: Sampling = WARM, rule: Rule | None = None
+) -> dict[tuple[int, ...], float]:
+    """The target's own probability of every first n tokens, of those that are possible."""
     v = len(table([]))
-    processor = LogitsProcessor(sampling, v)
+    constraint = None if rule is None else Ruled(rule, len(PROMPT))
+    processor = LogitsProcessor(sampling, v, constraint)
     joint = {}
     for outcome in itertools.product(range(v), repeat=n):
         mass = 1.0
         for i, x in enumerate(outcome):
             past = [*PROMPT, *outcome[:i]]
-            mass *= processor(table(past), past).probability(x)
-        joint[outcome] = mass
+            mass *= processor(table(past), past).probability(x) if mass else 0.0
+        if mass:
+            joint[outcome] = mass
     return joint
 
 

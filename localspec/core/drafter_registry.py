@@ -173,6 +173,7 @@ TABLE = (
         tree=TreeShape(leaves=15, branching=Branching(leaves=4, least=2), always=True),
         needs_branching=True,
     ),
+    DrafterSpec("grammar", Family.LOOKUP, "localspec.drafters.grammar:open_drafter"),
     DrafterSpec(OFF, Family.NONE, ""),
 )
 """All drafters; heads in the order of preference where several fit a target."""

@@ -1,8 +1,9 @@
 """Logits processing: from a row of logits to the distribution that is sampled from.
 
-One function serves the target (p) and every drafter (q); plain decoding uses it too. The order is
-llama.cpp's: bias, penalties, top-k, top-p, min-p, temperature. Only the candidates that survive
-are ever exponentiated, unless the settings keep the whole vocabulary.
+One function serves the target (p) and every drafter (q); plain decoding uses it too. The grammar's
+mask comes first; the rest is in llama.cpp's order: bias, penalties, top-k, top-p, min-p,
+temperature. Only the candidates that survive are ever exponentiated, unless the settings keep the
+whole vocabulary.
 
 Letters: V vocabulary, s support.
 """
@@ -10,10 +11,12 @@ Letters: V vocabulary, s support.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 
 import numpy as np
 
+from localspec.core.constraint import Constraint, TokenMask
 from localspec.core.sampling_params import GREEDY, Sampling
 from localspec.core.values import Distribution, Ids, Logits, Probs, one_hot
 from localspec.errors import NothingAllowedError, NotNumbersError, UsageError
@@ -26,10 +29,14 @@ class LogitsProcessor:
     prefix, a branch of a tree and plain decoding are all served alike.
     """
 
-    __slots__ = ("_bias_ids", "_bias_values", "sampling")
+    __slots__ = ("_bias_ids", "_bias_values", "constraint", "sampling")
 
-    def __init__(self, sampling: Sampling, n_vocab: int) -> None:
+    def __init__(
+        self, sampling: Sampling, n_vocab: int, constraint: Constraint | None = None
+    ) -> None:
+        """``constraint`` is the grammar of the request, if it has one."""
         self.sampling = sampling
+        self.constraint = constraint
         ids = [token for token, _ in sampling.logit_bias]
         wrong = [token for token in ids if not 0 <= token < n_vocab]
         if wrong:
@@ -39,7 +46,9 @@ class LogitsProcessor:
 
     @property
     def lookback(self) -> int:
-        """The number of tokens before a row that it reads; 0 if none."""
+        """The number of tokens before a row that it reads; 0 if none. A grammar reads them all."""
+        if self.constraint is not None:
+            return sys.maxsize
         return self.sampling.penalty_last_n if self.sampling.penalises else 0
 
     def __call__(self, row: Logits, before: Sequence[int]) -> Distribution:
@@ -48,20 +57,45 @@ class LogitsProcessor:
         ``before`` needs only the last ``lookback`` tokens. The row is not changed.
 
         Raises:
-            NothingAllowedError: the bias forbids every token of the row.
+            NothingAllowedError: bias and grammar together forbid every token of the row.
+            GrammarError: the grammar cannot be followed any further.
             NotNumbersError: the row contains NaN.
         """
+        mask = self.allowed(before)
         try:
-            return self._distribution(row, before)
+            return self._distribution(row, before, mask)
         except NotNumbersError:
-            if len(self._bias_ids) and math.isfinite(float(row.max())):
+            if not math.isfinite(float(row.max())):
+                raise
+            if mask is not None:
+                raise NothingAllowedError(
+                    "the grammar allows no token that the model and the logit bias allow"
+                ) from None
+            if len(self._bias_ids):
                 raise NothingAllowedError(
                     "the logit bias forbids every token; leave it one to choose"
                 ) from None
             raise
 
-    def _distribution(self, row: Logits, before: Sequence[int]) -> Distribution:
+    def allowed(self, before: Sequence[int]) -> TokenMask | None:
+        """The tokens that the grammar allows after ``before``; None where it allows all."""
+        return None if self.constraint is None else self.constraint.mask(before)
+
+    def warmed(self, sampling: Sampling) -> LogitsProcessor:
+        """The same processing under another sampling with the same bias and grammar."""
+        n_vocab = 1 + max((token for token, _ in sampling.logit_bias), default=0)
+        return LogitsProcessor(sampling, n_vocab, self.constraint)
+
+    def _distribution(
+        self, row: Logits, before: Sequence[int], mask: TokenMask | None
+    ) -> Distribution:
         s = self.sampling
+        if mask is not None:
+            plain = not (len(self._bias_ids) or s.penalises)
+            known = _without_applying(row, mask, greedy=plain and s.temperature == 0)
+            if known is not None and not len(self._bias_ids):
+                return one_hot(known)
+            row = mask.applied(row)
         if len(self._bias_ids) or s.penalises:
             row = row.copy()
             present = self._bias_ids < len(row)  # a draft's vocabulary may be padded less
@@ -89,6 +123,15 @@ class LogitsProcessor:
             ids = support.astype(np.int32) if ids is None else ids[support]
         probs /= probs.sum()
         return Distribution(ids, probs)
+
+
+def _without_applying(row: Logits, mask: TokenMask, *, greedy: bool) -> int | None:
+    """The token that is chosen, where the mask need not be applied to the row to know it."""
+    token = mask.only
+    if token is None and greedy:
+        best = int(np.argmax(row))
+        token = best if mask.allows_token(best) else None
+    return token if token is not None and token < len(row) and math.isfinite(row[token]) else None
 
 
 def _require_finite(best: float) -> None:

@@ -147,6 +147,7 @@ class Outcome:
     source: str
     """Name of the drafter whose draft it was, empty or not."""
     proposed: int
+    """Its tokens; like the two that follow, without those that a grammar forced."""
     verified: int
     accepted: int
     considered: int
@@ -157,3 +158,10 @@ class Outcome:
     """Seconds of the whole round, drafting included (shared by all sequences in it)."""
     foreign: bool = False
     """See `RequestState.foreign`."""
+    forced: int = 0
+    """Tokens of the draft that a grammar forced."""
+
+    @property
+    def width(self) -> int:
+        """Rows of the sequence in the target's pass."""
+        return 1 + self.proposed + self.forced

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from localspec.core import settings_schema as schema
 from localspec.core.events import Message
+from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.sampling_params import Sampling
 from localspec.errors import UsageError
 
@@ -30,6 +31,8 @@ class ReplyRequest:
     """Texts that end the reply; they are not part of it."""
     draft: bool = True
     """False: plain decoding."""
+    grammar: GrammarSpec | None = None
+    """What the reply must be; None: any text."""
 
     def __post_init__(self) -> None:
         schema.SEED.require(self.seed)

@@ -119,6 +119,16 @@ DRAFT_GPU_LAYERS: SettingSpec[int | None] = SettingSpec(
     high=_LARGEST,
     auto=True,
 )
+CPU_EXPERTS: SettingSpec[int | None] = SettingSpec(
+    name="cpu_experts",
+    kind=Kind.WHOLE,
+    scope=Scope.LOAD,
+    default=None,
+    help="layers on the GPU whose experts stay on the CPU; auto = as few as fit",
+    low=0,
+    high=_LARGEST,
+    auto=True,
+)
 THREADS: SettingSpec[int | None] = SettingSpec(
     name="threads",
     kind=Kind.WHOLE,
@@ -282,7 +292,7 @@ THEME: SettingSpec[str | None] = SettingSpec(
 
 SETTINGS: tuple[SettingSpec[Any], ...] = (
     *(MODEL, DRAFT, REQUIRE_DRAFT, VERIFIER, DRAFTER, DRAFT_MAX),
-    *(CTX, GPU_LAYERS, DRAFT_GPU_LAYERS, THREADS, KV_TYPE, REMEMBER, OFFLINE),
+    *(CTX, GPU_LAYERS, DRAFT_GPU_LAYERS, CPU_EXPERTS, THREADS, KV_TYPE, REMEMBER, OFFLINE),
     *(TEMPERATURE, TOP_K, TOP_P, MIN_P),
     *(REPEAT_PENALTY, PRESENCE_PENALTY, FREQUENCY_PENALTY, PENALTY_LAST_N),
     *(SEED, MAX_TOKENS, SYSTEM, THEME),

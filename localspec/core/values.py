@@ -24,6 +24,9 @@ Logits = NDArray[np.float32]
 Tokens = Sequence[int]
 """Any sequence of token ids."""
 
+GRAMMAR = "grammar"
+"""Source of tokens that a grammar forced, and name of the drafter that drafts nothing else."""
+
 ROOT = -1
 """The parent of a node that directly follows the pending token."""
 
@@ -85,6 +88,9 @@ class Draft:
     """Time spent on drafting it."""
     considered: int = 0
     """Tokens whose q was computed: the drafted ones, and one more where the pace refused it."""
+    forced: frozenset[int] = frozenset()
+    """Nodes that the request's grammar forced. Such a node has one-hot p and q, is counted as the
+    grammar's (`GRAMMAR`) and is no evidence on the drafter."""
 
     def __post_init__(self) -> None:
         assert len(self.tokens) == len(self.parents)
@@ -97,6 +103,10 @@ class Draft:
     def is_chain(self) -> bool:
         """Whether every node follows the one before it."""
         return bool(np.array_equal(self.parents, chain_parents(len(self))))
+
+    def source_of(self, node: int) -> str:
+        """Name of the drafter that a node is counted for."""
+        return GRAMMAR if node in self.forced else self.source
 
     def children(self, node: int) -> list[int]:
         """Indices of the children of ``node`` (ROOT for the pending token), in order."""
@@ -163,7 +173,8 @@ class Emitted:
 def origins(draft: Draft, verdict: Verdict) -> list[Emitted]:
     """The tokens of a round with their origins, accepted first, the target's own last."""
     accepted = [
-        Emitted(int(draft.tokens[node]), Origin.ACCEPTED, draft.source) for node in verdict.path
+        Emitted(int(draft.tokens[node]), Origin.ACCEPTED, draft.source_of(node))
+        for node in verdict.path
     ]
     last = verdict.path[-1] if verdict.path else ROOT
     if not len(draft):

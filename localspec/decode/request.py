@@ -43,6 +43,9 @@ class StopRule:
 NEVER = StopRule()
 MATCH = Match()
 
+_MOST = 31
+"""Most nodes of a draft with the tokens that a grammar forces: 32 rows in a pass."""
+
 
 class CachedRows:
     """`TargetRows` that are computed once, and kept for the drafter to learn from."""
@@ -87,6 +90,8 @@ class Request:
     verifier: Verifier = MATCH
     policy: Policy | None = None
     """Plans its drafts; None: the policy that all requests of the round share."""
+    guided: bool = True
+    """Whether drafts go on through what the grammar forces; without a grammar it has no effect."""
     emitted: list[Emitted] = field(default_factory=list)
     tally: RequestStats = field(default_factory=RequestStats)
     finish: FinishReason | None = None
@@ -119,11 +124,15 @@ class Request:
         """The plan with budgets no larger than the rest of the reply and of the context, and than
         the target's passes over ``company`` requests have room for.
         """
-        room = min(self.limit - len(self.emitted) - 1, target.capacity - len(self.tokens))
         leaves = target.leaves if company == 1 else 1
-        return plan.within(min(room, target.deepest(company)), leaves)
+        return plan.within(self._room(target, company), leaves)
 
-    def ask(self, step: DraftStep) -> Ask:
+    def _room(self, target: Target, company: int) -> int:
+        """Most tokens that may be drafted one after the other."""
+        left = min(self.limit - len(self.emitted) - 1, target.capacity - len(self.tokens))
+        return min(left, target.deepest(company))
+
+    def ask(self, step: DraftStep, target: Target, company: int) -> Ask:
         """What a drafter is asked for one step of a plan."""
         return Ask(
             self.seq,
@@ -134,9 +143,15 @@ class Request:
             pace=step.pace,
             probe=step.probe,
             prompt=len(self.tokens) - len(self.emitted),
+            room=min(self._room(target, company), _MOST) if self.guided else 0,
             exact=self.verifier.proposals,
             favoured=self.verifier.favours,
         )
+
+    def expect(self, draft: Draft) -> None:
+        """Have the grammar's masks of a draft computed while the target scores it."""
+        if self.processor.constraint is not None:
+            self.processor.constraint.expect(self.tokens, draft)
 
     def may_verify(self, draft: Draft) -> bool:
         """Whether its verifier is exact for the draft; else the request has failed."""
@@ -173,14 +188,17 @@ class Request:
     def take(self, draft: Draft, verdict: Verdict) -> tuple[Verdict, list[Emitted]]:
         """Emit the round's tokens. Tokens past the end of the reply are dropped."""
         taken: list[Emitted] = []
+        constraint = self.processor.constraint
         for item in origins(draft, verdict):
             text, self.finish = self.stop.take(item.token)
+            self.tokens.append(item.token)
+            if constraint is not None and constraint.take(self.tokens):
+                self.finish = self.finish or "stop"
             if self.finish is None and len(self.emitted) + 1 >= self.limit:
                 self.finish = "length"
             if self.finish is not None:
                 text += self.stop.finish()
             taken.append(replace(item, text=text))
-            self.tokens.append(item.token)
             self.emitted.append(taken[-1])
             if self.finish is not None:
                 break

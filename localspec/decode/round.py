@@ -54,19 +54,25 @@ class RoundResult:
             p=self.judged.p,
             draft=self.draft,
             logits=self.scores.logits,
+            forced=frozenset(
+                i for i, node in enumerate(self.verdict.path) if node in self.draft.forced
+            ),
         )
 
     def outcome(self) -> Outcome:
         """What the policy learns from it."""
+        forced = self.draft.forced
+        kept = sum(node in forced for node in self.verdict.path)
         return Outcome(
             seq=self.request.seq,
             source=self.draft.source,
-            proposed=len(self.draft),
-            verified=self.verdict.verified,
-            accepted=len(self.verdict.path),
+            proposed=len(self.draft) - len(forced),
+            verified=self.verdict.verified - kept,
+            accepted=len(self.verdict.path) - kept,
             considered=self.draft.considered,
             draft_s=self.draft.seconds,
             round_s=self.seconds,
+            forced=len(forced),
         )
 
 
@@ -89,6 +95,8 @@ def decode_round(
     drafted = [(r, d) for r, d in zip(running, drafts, strict=True) if r.may_verify(d)]
 
     scoring = time.perf_counter()
+    for r, d in drafted:
+        r.expect(d)
     scores = target.score([Work(r.seq, r.tokens[-1], d) for r, d in drafted])
     verify_s = time.perf_counter() - scoring
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from localspec.core.plan import ANY, PLAIN, DraftPlan, Evidence, Outcome
+from localspec.core.plan import ANY, NOTHING, PLAIN, DraftPlan, DraftStep, Evidence, Outcome
 from localspec.core.target import Target
 from localspec.core.values import Draft, no_draft
+from localspec.decode.guiding import guided
 from localspec.decode.request import Request
 from localspec.drafters.base import Drafter
 from localspec.policy import Policy
@@ -60,13 +61,17 @@ def _by_policy(shared: Policy, requests: Sequence[Request]) -> list[tuple[Policy
     return [*found.values()]
 
 
+_NO_STEP = DraftStep(ANY, NOTHING)
+
+
 def propose(
     drafter: Drafter, requests: Sequence[Request], plans: Sequence[DraftPlan], target: Target
 ) -> list[Draft]:
     """One draft for each request: the first one that is not empty, in the order of its plan.
 
     Steps of equal rank are carried out together, so that a drafter computes the drafts of several
-    requests in the same passes.
+    requests in the same passes. Under a grammar, a draft goes on through what the grammar forces,
+    also an empty one.
     """
     company = len(requests)
     plans = [r.limited(plan, target, company) for r, plan in zip(requests, plans, strict=True)]
@@ -81,9 +86,12 @@ def propose(
                 and plan.steps[rank].source in {member.name, ANY}
             ]
             if chosen:
-                asks = [requests[i].ask(plans[i].steps[rank]) for i in chosen]
+                asks = [requests[i].ask(plans[i].steps[rank], target, company) for i in chosen]
                 for i, draft in zip(chosen, member.propose(asks), strict=True):
                     drafts[i] = draft
+    for i, r in enumerate(requests):
+        if r.guided and r.processor.constraint is not None:
+            drafts[i] = guided(drafts[i], r.ask(_NO_STEP, target, company))
     return drafts
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from localspec.core.events import DrafterStats
-from localspec.core.values import Draft, Verdict
+from localspec.core.values import GRAMMAR, Draft, Verdict
 
 _ENOUGH = 4
 """Rounds without a draft from which the time of plain decoding is taken."""
@@ -49,13 +49,13 @@ class RequestStats:
             self.plain_seconds += seconds
             self.plain_verify_seconds += verify_seconds
             return
-        was = self.by_drafter.get(draft.source, DrafterStats())
-        self.by_drafter[draft.source] = DrafterStats(
-            was.drafted + len(draft),
-            was.verified + verdict.verified,
-            was.accepted + accepted,
-            was.seconds + draft.seconds,
-        )
+        forced = len(draft.forced)
+        kept = sum(node in draft.forced for node in verdict.path)
+        if forced:
+            self._count(GRAMMAR, forced, kept, kept, 0.0)
+        if len(draft) > forced:
+            own = (len(draft) - forced, verdict.verified - kept, accepted - kept)
+            self._count(draft.source, *own, draft.seconds)
         verified = verdict.verified if draft.is_chain else accepted
         while len(self.verified_at) < verified:
             self.verified_at.append(0)
@@ -63,6 +63,17 @@ class RequestStats:
         for i in range(verified):
             self.verified_at[i] += 1
             self.accepted_at[i] += i < accepted
+
+    def _count(
+        self, source: str, drafted: int, verified: int, accepted: int, seconds: float
+    ) -> None:
+        was = self.by_drafter.get(source, DrafterStats())
+        self.by_drafter[source] = DrafterStats(
+            was.drafted + drafted,
+            was.verified + verified,
+            was.accepted + accepted,
+            was.seconds + seconds,
+        )
 
     def plain_token(
         self, expected: float | None, decode_seconds: float, emitted: int

@@ -31,6 +31,8 @@ class Ask:
     whose every proposal brings evidence ignore it."""
     prompt: int = 0
     """Prompt length in `tokens`; drafts are scored on emitted tokens only."""
+    room: int = 0
+    """Most tokens on a path, where the budget allows fewer: what a grammar forces may use it."""
     exact: frozenset[Proposal] = frozenset(Proposal)
     """The proposals that the request's verifier is exact for."""
     favoured: Proposal = Proposal.COUPLED
@@ -40,6 +42,23 @@ class Ask:
     def position(self) -> int:
         """Position of the first token to propose."""
         return len(self.tokens)
+
+    def forced(self, drafted: Sequence[int] = ()) -> list[int]:
+        """Tokens that the request's grammar forces after the drafted ones, as many as fit."""
+        constraint, room = self.processor.constraint, self.room - len(drafted)
+        if constraint is None or room <= 0:
+            return []
+        return constraint.forced([*self.tokens, *drafted])[:room]
+
+    def over(self, drafted: Sequence[int]) -> bool:
+        """Whether the reply ends with the drafted tokens, as its grammar has it."""
+        constraint = self.processor.constraint
+        return constraint is not None and constraint.over([*self.tokens, *drafted])
+
+    def legal(self, drafted: Sequence[int]) -> int:
+        """How many of the drafted tokens the request's grammar allows."""
+        constraint = self.processor.constraint
+        return len(drafted) if constraint is None else constraint.legal(self.tokens, drafted)
 
     def proposal(self, preferred: Proposal) -> Proposal:
         """``preferred`` by the drafter, or where the verifier is not exact for it, what that
@@ -63,6 +82,8 @@ class Committed:
     """The draft scored in the round, of any drafter; None for a prompt."""
     logits: Logits | None = None
     """(1 + n, V) of that draft, as in `Scores`: valid until the target's next pass."""
+    forced: frozenset[int] = frozenset()
+    """Places in `new_tokens` whose tokens a grammar forced: they are no evidence."""
 
 
 class Drafter(abc.ABC):
@@ -133,7 +154,8 @@ def compare(
         if i >= len(news.new_tokens):
             break
         accepted = token == news.new_tokens[i]
-        found.append(Evidence(news.seq, source, i, confidence, accepted))
+        if i not in news.forced:
+            found.append(Evidence(news.seq, source, i, confidence, accepted))
         if not accepted:
             break
     return found

@@ -16,6 +16,7 @@ from localspec.core.reply_request import ReplyRequest
 from localspec.core.target import Target
 from localspec.drafters.base import Drafter, Off
 from localspec.errors import ContextError, LocalspecError, UsageError
+from localspec.generation.grammars import GrammarModel, Grammars, incomplete
 from localspec.generation.inspect_token import examination
 from localspec.generation.prefill import Prefill
 from localspec.generation.prefix_cache import PrefixCache
@@ -29,7 +30,7 @@ from localspec.verifiers import Verifier
 _SEQ = 0
 
 
-class RunnableModel(Tokenizer, Pieces, Protocol):
+class RunnableModel(Tokenizer, Pieces, GrammarModel, Protocol):
     """A target model, as far as requests need it."""
 
     @property
@@ -101,6 +102,7 @@ class RequestRunner:
         self._busy = threading.Lock()
         self._running: Interrupt | None = None
         self._closed = False
+        self._grammars = Grammars(pair.target_model)
         # Last: a template in a process of its own asks at once whether the request was stopped.
         self.prompts = PromptBuilder(pair.target_model, pair.target.capacity, self._stopped)
 
@@ -204,8 +206,12 @@ class RequestRunner:
                 f"the context of {pair.target.capacity} tokens is full: the {prompt.dropped} "
                 "oldest messages were left out"
             )
-        ending = StopCondition(pair.target_model, (*request.stop, *self.prompts.stop))
-        reply = yield from self._generate(request, prompt.tokens, ending, interrupt, policy)
+        # Without a template texts end the turns, and a grammar may well want those.
+        own_stop = self.prompts.stop if request.grammar is None else ()
+        ending = StopCondition(pair.target_model, (*request.stop, *own_stop))
+        reply = yield from self._generate(
+            request, prompt.tokens, ending, interrupt, policy, prompt.text
+        )
         if not ending.stream.stopped:  # else the tokens say more than the text
             self.prompts.remember(prompt, reply)
         yield Finished(reply)
@@ -225,27 +231,34 @@ class RequestRunner:
         ending: StopCondition,
         interrupt: Interrupt,
         policy: Policy | None,
+        text: str | None = None,
     ) -> Generator[ReplyEvent, None, Reply]:
         self.require_open()
         pair = self._pair
         room = pair.target.capacity - len(prompt) + 1
         drafter: Drafter = pair.drafter
         policy = policy or pair.control.policy
+        if request.grammar is not None:
+            yield from self._grammars.prepare()
+        constraint = self._grammars.constraint(request.grammar, prompt, text)
         if not request.draft:
             drafter, policy = Off(), Plain("switched off for this reply")
         generation = Generation(
             seq=_SEQ,
             prompt=prompt,
-            processor=LogitsProcessor(request.sampling, pair.target_model.n_vocab),
+            processor=LogitsProcessor(request.sampling, pair.target_model.n_vocab, constraint),
             noise=Noise(new_seed() if request.seed is None else request.seed),
             limit=min(request.max_tokens or room, room),
             ending=ending,
             verifier=pair.verifier,
+            guided=not isinstance(drafter, Off),
         )
         with self._alone():
             doing(f"answering with {pair.target_model.path}")
             try:
-                return (yield from self._loop.reply(generation, drafter, policy, interrupt))
+                reply = yield from self._loop.reply(generation, drafter, policy, interrupt)
+                yield from incomplete(constraint, reply.finish_reason)
+                return reply
             finally:
                 # Also where the caller stops reading events in the middle of a reply.
                 if not self._closed:

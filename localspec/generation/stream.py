@@ -67,11 +67,12 @@ class Generation:
         ending: StopCondition,
         verifier: Verifier = MATCH,
         policy: Policy | None = None,
+        guided: bool = True,
     ) -> None:
         self._n_prompt = len(prompt)
         self._ending = ending
         self._request = Request(
-            seq, list(prompt), processor, noise, limit, ending, verifier, policy
+            seq, list(prompt), processor, noise, limit, ending, verifier, policy, guided
         )
         self._cached = 0
         self._began = self._decoding = time.perf_counter()

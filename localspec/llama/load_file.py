@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from llama_cpp._ggml import libggml
+
 from localspec.errors import LocalspecError
 from localspec.llama.library import c_api
 from localspec.models.compat.heads import corrected_metadata
 from localspec.models.gguf.model_file import ModelFile
+from localspec.models.gguf.sizes import EXPERTS
 from localspec.processes.activity import doing
 
 _WEIGHTS = re.compile(r":\s+(\S+) model buffer size =")
@@ -48,6 +52,25 @@ def load(path: Path, params: Any) -> Any:
     return c_api.llama_model_load_from_file(os.fsencode(path), params)
 
 
+def experts_on_host(layers: int) -> Any:
+    """Overrides that leave the routed experts of the first ``layers`` layers on the host.
+
+    The array must outlive the loading.
+    """
+    host = libggml.ggml_backend_cpu_buffer_type
+    host.restype, host.argtypes = ctypes.c_void_p, []
+    array = (_BufferOverride * (layers + 1))()  # one without a pattern is the end
+    for i, entry in enumerate(array[:layers]):
+        entry.pattern, entry.buffer_type = f"^blk\\.{i}{EXPERTS}".encode(), host()
+    return array
+
+
+class _BufferOverride(ctypes.Structure):
+    """llama.h: struct llama_model_tensor_buft_override."""
+
+    _fields_ = (("pattern", ctypes.c_char_p), ("buffer_type", ctypes.c_void_p))
+
+
 def _overrides(values: dict[str, int]) -> Any:
     """An array of them; llama.cpp takes one without a key for the end."""
     array = (c_api.llama_model_kv_override * (len(values) + 1))()
@@ -57,4 +80,4 @@ def _overrides(values: dict[str, int]) -> Any:
     return array
 
 
-__all__ = ["is_extra", "load", "weight_buffers"]
+__all__ = ["experts_on_host", "is_extra", "load", "weight_buffers"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from localspec.llama import library
 from localspec.llama.file_errors import check_file, load_error
 from localspec.llama.library import c_api
 from localspec.llama.limits import KV_TYPES, OUTPUTS, ROLLBACK
-from localspec.llama.load_file import load
+from localspec.llama.load_file import experts_on_host, load
 
 _MIB = 1 << 20
 _BUFFER = re.compile(r":\s+(\S+)\s+(model|KV|RS|compute|output) buffer size =\s+([\d.]+) MiB")
@@ -50,7 +51,15 @@ def read_buffers(lines: Iterable[str]) -> Buffers:
     return Buffers(kv, compute, output, weights)
 
 
-def dry_run(path: Path, *, gpu_layers: int, n_ctx: int, n_batch: int, kv_type: str) -> Buffers:
+def dry_run(
+    path: Path,
+    *,
+    gpu_layers: int,
+    n_ctx: int,
+    n_batch: int,
+    kv_type: str,
+    host_experts: int = 0,
+) -> Buffers:
     """Build the model's graphs without weights, cache or buffers.
 
     Takes milliseconds, and a fifth of a second of reading where the vocabulary is large.
@@ -65,6 +74,8 @@ def dry_run(path: Path, *, gpu_layers: int, n_ctx: int, n_batch: int, kv_type: s
     params.no_alloc = True
     params.load_mode = c_api.LLAMA_LOAD_MODE_NONE
     params.n_gpu_layers = gpu_layers
+    overrides = experts_on_host(host_experts)
+    params.tensor_buft_overrides = ctypes.cast(overrides, ctypes.c_void_p)
     library.errors_since(0)
     with library.listening() as lines:
         model = load(path, params)

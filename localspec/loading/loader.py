@@ -163,6 +163,7 @@ class _Loader:
             context=options.context,
             gpu_layers=options.gpu_layers,
             draft_gpu_layers=options.draft_gpu_layers,
+            cpu_experts=options.cpu_experts,
             kv_type=kv_type,
             threads=options.threads,
             require_draft=self.selection.must_fit,

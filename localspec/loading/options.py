@@ -24,6 +24,7 @@ class Options:
     context: int | None = schema.CTX.default
     gpu_layers: int | None = schema.GPU_LAYERS.default
     draft_gpu_layers: int | None = schema.DRAFT_GPU_LAYERS.default
+    cpu_experts: int | None = schema.CPU_EXPERTS.default
     threads: int | None = schema.THREADS.default
     kv_type: str | None = schema.KV_TYPE.default
     verifier: str = schema.VERIFIER.default

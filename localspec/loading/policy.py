@@ -183,7 +183,7 @@ def _setting(target: Context) -> dict[str, object]:
         "target": fingerprint(model.path),
         "device": [(d.kind, d.description) for d in devices()],
         "driver": driver(),
-        "layers": model.gpu_layers,
+        "layers": [model.gpu_layers, model.host_experts],
         "buffers": model.buffers,
         "flash attention": target.flash_attention,
         "kv": target.kv_type,

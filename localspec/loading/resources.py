@@ -67,6 +67,7 @@ class Parts:
             next_layers=next_layers or not alone,
             alone=alone,
             extra_buffers=extra_buffers and self.extra_buffers,
+            host_experts=share.host_experts if share is not None else 0,
             on_progress=progress,
             cancelled=self.cancelled,
         )

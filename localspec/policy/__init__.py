@@ -80,7 +80,7 @@ class FixedLength:
         """Record the cost of the pass."""
         del evidence
         seconds = max(o.round_s for o in outcomes) - sum(o.draft_s for o in outcomes)
-        self.costs.passed(sum(1 + o.proposed for o in outcomes), seconds)
+        self.costs.passed(sum(o.width for o in outcomes), seconds)
 
 
 class Plain:

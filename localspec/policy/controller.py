@@ -243,7 +243,7 @@ class Controller:
         """Update times by width, acceptance by confidence, and loss budgets by the gain."""
         if not outcomes:
             return
-        width = sum(1 + o.proposed for o in outcomes)
+        width = sum(o.width for o in outcomes)
         drafting = sum(o.draft_s for o in outcomes)
         self.costs.passed(width, max(o.round_s for o in outcomes) - drafting)
         self._idle = 0 if width > len(outcomes) else self._idle + 1

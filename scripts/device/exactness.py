@@ -32,6 +32,10 @@ def rows(folder: Path, *, quick: bool) -> Iterator[Row]:
     for name, case in pairs.random(folder).items():
         for placement in (ALL,) if quick else (ALL, PARTLY, NONE):
             yield _row(f"{name}: {placement.name}", case, case.options(placement), quick=quick)
+    experts = pairs.random(folder)["suffix on a mixture, random"]
+    for layers in (2, 4):
+        what = f"experts of {layers} of 4 layers on the host"
+        yield _row(what, experts, experts.options(ALL, cpu_experts=layers), quick=quick)
     model = cases["draft model"]
     with kv_on_host():
         for placement in (ALL,) if quick else (ALL, PARTLY):

@@ -85,6 +85,16 @@ def trained(folder: Path) -> dict[str, Case]:
     return {case.name: case for case in cases}
 
 
+def mixture(folder: Path, layers: int = 4, width: int = 128) -> Path:
+    """A target of random weights with 16 experts in each layer, two of which read a token."""
+    sys.path.insert(0, str(ROOT / "scripts"))
+    from moe_files import Size, write_moe
+
+    path = folder / f"mixture-{layers}-{width}.gguf"
+    size = Size(layers=layers, width=width, hidden=2 * width)
+    return path if path.is_file() else write_moe(path, "qwen3moe", size)
+
+
 def random(folder: Path) -> dict[str, Case]:
     """Targets of random weights with heads of every kind: states, windows, shared caches."""
     sys.path.insert(0, str(ROOT / "tests"))
@@ -111,6 +121,7 @@ def random(folder: Path) -> dict[str, Case]:
             head_files.write_eagle(folder / "few.gguf", ids=[*range(3, 120)]),
         ),
     }
+    files["suffix on a mixture, random"] = ("suffix", mixture(folder), None)
     return {
         name: Case(name, drafter, target, draft, accepts=False)
         for name, (drafter, target, draft) in files.items()

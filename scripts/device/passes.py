@@ -34,6 +34,7 @@ def rows(folder: Path, *, quick: bool) -> Iterator[Row]:
         if not quick:
             yield from _lengths(case)
             yield _partly(case)
+            yield _experts(pairs.mixture(folder, layers=8, width=512))
         yield from _replies(case)
     except LocalspecError as error:
         yield finding(_GROUP, "passes", f"{type(error).__name__}: {error}")
@@ -103,6 +104,22 @@ def _partly(case: Case) -> Row:
         context.close()
         model.close()
     return ok(_GROUP, "part of the layers on the device", _ms(took))
+
+
+def _experts(path: Path) -> Row:
+    """Half of a mixture's layers on the host, against half of its layers' experts alone."""
+    parts = []
+    for name, placed in (("half of the layers", (4, 0)), ("half of the experts", (99, 4))):
+        model = Model(path, gpu_layers=placed[0], host_experts=placed[1])
+        context = Context(model, n_ctx=768, threads=1)
+        try:
+            text = _text(model, 8)
+            took = {n: _median(context, [text[:n]] * _TRIES)[n] for n in (1, 4, 8)}
+        finally:
+            context.close()
+            model.close()
+        parts.append(f"{name} on the host: {_ms(took)}")
+    return ok(_GROUP, "a mixture that is partly on the device", "; ".join(parts))
 
 
 def _replies(case: Case) -> Iterator[Row]:

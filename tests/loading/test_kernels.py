@@ -219,9 +219,14 @@ def test_the_reckoning_counts_what_drafts_cost() -> None:
 
 
 def placed(path: Path, **chosen: Any) -> Context:
-    facts = {"gpu_layers": 0, "buffers": ("CPU_Mapped",), "flash_attention": "enabled"}
+    facts = {
+        "gpu_layers": 0,
+        "host_experts": 0,
+        "buffers": ("CPU_Mapped",),
+        "flash_attention": "enabled",
+    }
     facts |= {"kv_type": "f16", "threads": 1, "capacity": 512, "branches": 0, **chosen}
-    model = {"path": path, "gpu_layers": facts["gpu_layers"], "buffers": facts["buffers"]}
+    model = {"path": path, **{k: facts[k] for k in ("gpu_layers", "host_experts", "buffers")}}
     return cast(Context, SimpleNamespace(**facts, model=SimpleNamespace(**model)))
 
 
@@ -229,6 +234,7 @@ def placed(path: Path, **chosen: Any) -> Context:
     "chosen",
     [
         {"gpu_layers": 28},
+        {"host_experts": 4},
         {"buffers": ("CPU_Mapped", "CPU_REPACK")},
         {"flash_attention": "disabled"},
         {"kv_type": "q8_0"},

@@ -184,7 +184,7 @@ def test_a_dry_run_on_a_gpu_corrects_its_compute_buffers(
 ) -> None:
     asked = []
 
-    def fake(path, *, gpu_layers, n_ctx, n_batch, kv_type):
+    def fake(path, *, gpu_layers, n_ctx, n_batch, kv_type, host_experts):
         asked.append(gpu_layers)
         kv = sized["large"].kv_all(n_ctx, kv_type)
         return Buffers(kv, {"CUDA0": 800_000_000, "CUDA_Host": 70_000_000}, 0, {})
@@ -296,6 +296,59 @@ def test_a_small_card_takes_the_draft_and_some_layers(sized: dict[str, Sizes]) -
         free=[5 * GB],
     )
     assert not within(fit.memory, (more, fit.draft)), "one more layer would have fitted"
+
+
+def mixture(dense: Sizes) -> Sizes:
+    """The model with seven eighths of its layers in 128 experts, 8 of which read a token."""
+    experts = tuple(n * 7 // 8 for n in dense.layers)
+    return replace(dense, experts=experts, experts_read=8 / 128)
+
+
+def test_a_mixture_that_does_not_fit_leaves_experts_on_the_host_rather_than_layers(
+    sized: dict[str, Sizes],
+) -> None:
+    """As a 30B with 3B active on a laptop: what the host reads for a token decides."""
+    target = mixture(sized["large"])
+    fit = plan(target, sized["small"], machine(8))
+    assert fit.verdict == "partly on GPU"
+    assert (fit.target.gpu_layers, fit.target.n_layers) == (65, 65)
+    assert 0 < fit.target.host_experts < 64
+    assert any(f"but the experts of {fit.target.host_experts} layers" in note for note in fit.notes)
+    inside(fit)
+    fewer = place(
+        target,
+        "target",
+        gpu_layers=65,
+        n_ctx=fit.context,
+        kv_type=fit.target.kv_type,
+        free=[8 * GB],
+        host_experts=fit.target.host_experts - 1,
+    )
+    assert fit.draft is not None
+    assert not within(fit.memory, (fewer, fit.draft)), "one more layer's experts would have fitted"
+    layers = plan(target, sized["small"], machine(8), Wishes(cpu_experts=0, gpu_layers=25))
+    assert layers.target.host_read > 2 * fit.target.host_read
+
+
+def test_experts_stay_where_they_all_fit_and_a_dense_model_has_none(
+    sized: dict[str, Sizes],
+) -> None:
+    assert plan(mixture(sized["medium"]), None, machine(24)).target.host_experts == 0
+    assert plan(sized["large"], None, machine(8)).target.host_experts == 0
+
+
+def test_the_memory_of_a_mixture_is_the_same_wherever_its_experts_are(
+    sized: dict[str, Sizes],
+) -> None:
+    target = mixture(sized["medium"])
+    one, two = (
+        place(target, "", gpu_layers=37, n_ctx=4096, kv_type="f16", free=[24 * GB], host_experts=n)
+        for n in (0, 20)
+    )
+    assert one.weights == two.weights
+    assert two.host - one.host == sum(target.experts[:20])
+    assert one.host_read == 0
+    assert two.host_read == pytest.approx(sum(target.experts[:20]) / 16, rel=0.01)
 
 
 def test_two_cards_share_by_what_is_free(sized: dict[str, Sizes]) -> None:

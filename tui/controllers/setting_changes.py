@@ -23,7 +23,7 @@ from tui.render.text import plain
 from tui.session.ports import Settings
 from tui.session.session import Session
 
-_OTHER_OPTIONS = {"model", "draft", "kv_type", "gpu_layers", "draft_gpu_layers"}
+_OTHER_OPTIONS = {"model", "draft", "kv_type", "gpu_layers", "draft_gpu_layers", "cpu_experts"}
 """Options that a preset may name in addition to the settings of the panel."""
 
 

@@ -201,6 +201,8 @@ class HeadModel:
 class HeadDrafter(ChainDrafter):
     """Chains from a head (Li et al. 2025, "EAGLE-3"; DeepSeek-AI 2024, section 2.2)."""
 
+    reads_forced = False
+
     def follow(self, seq: int, tokens: Sequence[int], upto: int) -> None:
         """Read along while the states of the prompt are stored."""
         self._read_prompt(seq, tokens, upto)

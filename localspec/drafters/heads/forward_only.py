@@ -54,7 +54,8 @@ class ForwardOnlyDrafter(HeadDrafter):
         except NothingAllowedError:
             return
         proposal = self.chooser.proposal(ask)
-        probe = Chain(ask, 0, proposal, ask.position, confidences=[confidence(q, row)], refused=q)
+        sure = confidence(q, row, ask.processor.allowed(ask.tokens))
+        probe = Chain(ask, 0, proposal, ask.position, confidences=[sure], places=[0], refused=q)
         self._predicted[ask.seq] = probe
 
 

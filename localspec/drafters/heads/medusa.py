@@ -148,6 +148,8 @@ class MedusaModel:
 class MedusaChains(ChainDrafter):
     """The best path through the heads' guesses, or a draw from each (Cai et al. 2024)."""
 
+    reads_forced = False
+
     def __init__(self, model: MedusaModel, favoured: Proposal, name: str = "medusa") -> None:
         """See `ChainDrafter`."""
         super().__init__(model, favoured, name)

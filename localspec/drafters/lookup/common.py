@@ -9,7 +9,7 @@ import numpy as np
 
 from localspec.core.plan import Evidence
 from localspec.core.values import Draft, Proposal, chain_parents
-from localspec.drafters.base import Committed, compare
+from localspec.drafters.base import Ask, Committed, compare
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,16 @@ def copied(tokens: Sequence[int], source: str, seconds: float, considered: int) 
     )
 
 
+def legal_part(
+    ask: Ask, tokens: list[int], confidences: list[float]
+) -> tuple[list[int], list[float]]:
+    """The part of a draft that the grammar of the request allows, with its confidences."""
+    legal = ask.legal(tokens)
+    if legal == len(tokens):
+        return tokens, confidences
+    return tokens[:legal], confidences[:legal]
+
+
 class PendingGuesses:
     """The tokens that a drafter predicted for a round: the drafted ones, then the refused one."""
 
@@ -55,4 +65,4 @@ class PendingGuesses:
         self._guesses.pop(seq, None)
 
 
-__all__ = ["LookupTexts", "PendingGuesses", "copied"]
+__all__ = ["LookupTexts", "PendingGuesses", "copied", "legal_part"]

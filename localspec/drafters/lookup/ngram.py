@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from localspec.core.plan import Evidence
 from localspec.core.values import Draft, no_draft
 from localspec.drafters.base import Ask, Committed, Drafter
-from localspec.drafters.lookup.common import LookupTexts, PendingGuesses, copied
+from localspec.drafters.lookup.common import LookupTexts, PendingGuesses, copied, legal_part
 
 _LONGEST = 32
 """Matches are not measured beyond that."""
@@ -92,6 +92,7 @@ class NGram(Drafter):
             at = end + len(tokens)
             # Where the match runs into the present, the text repeats itself.
             tokens.append(ask.tokens[at] if at < len(ask.tokens) else tokens[at - len(ask.tokens)])
+        tokens, confidences = legal_part(ask, tokens, confidences)
         if length:
             expected = ask.tokens[end + len(tokens) :][:1] if len(confidences) > len(tokens) else ()
             self._pending.note(ask.seq, [*tokens, *expected], confidences)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from localspec.core.plan import Evidence
 from localspec.core.values import Draft, no_draft
 from localspec.drafters.base import Ask, Committed, Drafter
-from localspec.drafters.lookup.common import LookupTexts, PendingGuesses, copied
+from localspec.drafters.lookup.common import LookupTexts, PendingGuesses, copied, legal_part
 from localspec.drafters.lookup.suffix_index import SuffixIndex
 
 _PLACES = 12
@@ -90,6 +90,7 @@ class Suffix(Drafter):
                 break
             votes = _agreeing(votes, token, text.text, tokens)
             tokens.append(token)
+        tokens, confidences = legal_part(ask, tokens, confidences)
         if confidences:
             self._pending.note(ask.seq, [*tokens, *refused], confidences)
         return copied(tokens, self.name, time.perf_counter() - start, len(confidences))

@@ -5,12 +5,20 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from localspec.core.plan import Evidence
-from localspec.core.values import Distribution, Draft, Logits, Proposal, chain_parents, no_draft
+from localspec.core.values import (
+    Distribution,
+    Draft,
+    Logits,
+    Proposal,
+    chain_parents,
+    no_draft,
+    one_hot,
+)
 from localspec.drafters.base import Ask, Committed, Drafter, compare
 from localspec.drafters.model.cache import DraftCache
 from localspec.drafters.model.interface import CANNOT, DraftModel
@@ -36,22 +44,40 @@ class Chain:
     drawn_from: list[Distribution] = field(default_factory=list)
     """The distribution each token was drawn from."""
     confidences: list[float] = field(default_factory=list)
-    """One for each token, and one more where the pace refused the next token."""
+    """One for each token that the model chose, and one more where the pace refused the next one."""
+    places: list[int] = field(default_factory=list)
+    """Place in the chain of the token that each confidence is of; the others were forced."""
+    reads_forced: bool = True
+    """See `ChainDrafter.reads_forced`."""
     refused: Distribution | None = None
     """q of the refused token."""
     passes: int = 0
 
     @property
     def open(self) -> bool:
-        return self.refused is None and len(self.tokens) < self.depth
+        return self.refused is None and len(self.confidences) < self.depth
+
+    def take_forced(self) -> list[int]:
+        """Append what the grammar forces here, which needs no pass of the model."""
+        if not self.reads_forced:
+            return []
+        forced = self.ask.forced(self.tokens)
+        self.tokens += forced
+        self.q += map(one_hot, forced)
+        self.drawn_from += map(one_hot, forced)
+        return forced
 
 
 class ChainDrafter(Drafter):
     """A chain from a draft model (Leviathan et al. 2023, algorithm 1, the loop over x_i ~ q).
 
     Read the missing tokens, compute q, ask the pace whether to continue, draw with `TokenChooser`,
-    read the drawn token, and so on.
+    read the drawn token, and so on. Tokens that a grammar forces are read without a pass of their
+    own.
     """
+
+    reads_forced = True
+    """Whether the model can read tokens that a grammar forces without proposing them itself."""
 
     def __init__(
         self,
@@ -86,11 +112,13 @@ class ChainDrafter(Drafter):
                 self._depth(ask),
                 self.chooser.proposal(ask),
                 ask.position,
+                reads_forced=self.reads_forced,
             )
             for ask in asks
         ]
         active = [c for c in chains if c.depth > 0]
-        feed = [self._cache.missing(c.ask.seq, c.ask.tokens) for c in active]
+        feed = [[*self._cache.missing(c.ask.seq, c.ask.tokens), *c.take_forced()] for c in active]
+        active, feed = self._with_room(active, feed)
         while active:
             work = [(c.ask.seq, new, 1) for c, new in zip(active, feed, strict=True)]
             try:
@@ -105,7 +133,8 @@ class ChainDrafter(Drafter):
             if self.problem is not None:
                 break
             active = [c for c in active if c.open and c.ask.pace.further(c.confidences)]
-            feed = [c.tokens[-1:] for c in active]
+            feed = [[*c.tokens[-1:], *c.take_forced()] for c in active]
+            active, feed = self._with_room(active, feed)
         for c in chains:
             self._chains[c.ask.seq] = c
             if c.ask.probe:
@@ -200,6 +229,27 @@ class ChainDrafter(Drafter):
         depth = min(ask.budget.nodes, ask.budget.depth, room)
         return depth if self._deepest is None else min(depth, self._deepest)
 
+    def _with_room(
+        self, chains: list[Chain], feed: list[list[int]]
+    ) -> tuple[list[Chain], list[list[int]]]:
+        """The chains that may still grow: forced tokens may have used up what there was room for,
+        or be none of the model's.
+        """
+        both = [
+            (c, new)
+            for c, new in zip(chains, feed, strict=True)
+            if not c.ask.over(c.tokens)
+            and (
+                len(c.places) == len(c.tokens)
+                or (
+                    len(c.tokens) < c.ask.room
+                    and len(c.ask.tokens) + len(c.tokens) <= self._cache.capacity
+                    and self._cache.readable(new)
+                )
+            )
+        ]
+        return [c for c, _ in both], [new for _, new in both]
+
     def _draw(self, chain: Chain, row: Logits) -> None:
         ask = chain.ask
         chain.passes += 1
@@ -208,9 +258,10 @@ class ChainDrafter(Drafter):
         try:
             q = ask.processor(row, before)
         except NothingAllowedError:  # the target may have allowed tokens that this model lacks
-            chain.depth = len(chain.tokens)
+            chain.depth = len(chain.confidences)
             return
-        chain.confidences.append(confidence(q, row))
+        chain.confidences.append(confidence(q, row, ask.processor.allowed(before)))
+        chain.places.append(len(chain.tokens))
         if not ask.pace.more(chain.confidences):
             chain.refused = q
             return
@@ -242,7 +293,12 @@ class ChainDrafter(Drafter):
         if chain.refused is not None:
             at = chain.start + len(tokens)
             tokens.append(self.chooser.likely(chain.refused, chain.ask, at))
-        found = compare(news, self.name, tokens, chain.confidences)
+        own = set(chain.places)
+        scored = replace(news, forced=frozenset(range(len(tokens))) - own)
+        confidences = dict(zip(chain.places, chain.confidences, strict=True))
+        found = compare(
+            scored, self.name, tokens, [confidences.get(i, 1.0) for i in range(len(tokens))]
+        )
         self.chooser.learn(chain.ask, chain.start, chain.q, chain.tokens, news)
         return found
 
@@ -271,4 +327,7 @@ class ChainDrafter(Drafter):
                 return
             predicted = self.chooser.likely(q, ask, first + i + 1)
             accepted = predicted == ask.tokens[first + i + 1]
-            self._probed.append(Evidence(ask.seq, self.name, 0, confidence(q, row), accepted))
+            allowed = ask.processor.allowed(before)
+            if allowed is None or allowed.only is None:
+                sure = confidence(q, row, allowed)
+                self._probed.append(Evidence(ask.seq, self.name, 0, sure, accepted))

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from localspec.core.constraint import TokenMask
 from localspec.core.logits import Sampling
 from localspec.core.noise import Stream
 from localspec.core.values import Distribution, Logits, Probs, Proposal
@@ -34,8 +35,9 @@ _HEAD = 8.0
 rest of the round, and the confidence is calibrated anyway."""
 
 
-def confidence(q: Distribution, row: Logits) -> float:
-    """The largest probability of q; for a greedy q, of the softmax of its row's head.
+def confidence(q: Distribution, row: Logits, allowed: TokenMask | None = None) -> float:
+    """The largest probability of q; for a greedy q, of the softmax of its row's head, without the
+    tokens that are not ``allowed``.
 
     A function of q and the tokens before alone, so that stopping by it leaves rejection sampling
     exact.
@@ -43,7 +45,11 @@ def confidence(q: Distribution, row: Logits) -> float:
     if not q.certain:
         return float(q.probs.max())
     top = row[int(q.ids[0])]
-    near = row[row >= top - _HEAD]
+    if allowed is None:
+        near = row[row >= top - _HEAD]
+    else:
+        ids = np.flatnonzero(row >= top - _HEAD).astype(np.int32)
+        near = row[ids[allowed.allows(ids)]]
     return 1.0 / float(np.exp(near - top).sum())
 
 

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
-from localspec.core.logits import LogitsProcessor, Sampling
+from localspec.core.logits import LogitsProcessor
 from localspec.core.plan import Budget, Evidence
 from localspec.core.target import Work
 from localspec.core.values import ROOT, Distribution, Draft, Logits, Proposal, Scores, no_draft
@@ -70,7 +70,6 @@ class Trees(Drafter):
         self._chains = chains
         self._vocabulary = vocabulary
         self._favoured = favoured
-        self._rankings: dict[Sampling, LogitsProcessor] = {}
         self._trees: dict[int, TreeBuilder] = {}
         """Trees to be compared with the tokens that the round emits."""
 
@@ -187,12 +186,8 @@ class Trees(Drafter):
         sampling = processor.sampling
         if sampling.kind != "greedy":
             return processor
-        if sampling not in self._rankings:
-            warm = replace(sampling, temperature=1.0, top_k=_HEAD, top_p=1.0, min_p=0.0)
-            # Its bias was checked against the target's vocabulary, which may be larger.
-            n_vocab = max((token for token, _ in sampling.logit_bias), default=0) + 1
-            self._rankings[sampling] = LogitsProcessor(warm, n_vocab)
-        return self._rankings[sampling]
+        warm = replace(sampling, temperature=1.0, top_k=_HEAD, top_p=1.0, min_p=0.0)
+        return processor.warmed(warm)
 
     def _slots(self, tree: TreeBuilder, level: dict[int, Distribution], width: int) -> list[Slot]:
         """The most probable places for children, as many as the budget allows."""

@@ -53,6 +53,8 @@ def sizes(head: Header, target: Header) -> Sizes:
         inputs=0,
         outputs=weights,
         tied=False,
+        experts=(),
+        experts_read=1.0,
         largest=0,
         kv_width=(),
         state=(),

@@ -31,6 +31,9 @@ OUTPUTS = 63
 _OUTPUT_ROWS = 16
 """Rows of logits that the host stores after the widest pass of the measurements at load."""
 _LAYER = re.compile(r"^blk\.(\d+)\.")
+EXPERTS = r"\.ffn_(?:up|down|gate|gate_up)_(?:ch)?exps\."
+"""Pattern of the names of tensors with the weights of routed experts."""
+_EXPERTS = re.compile(EXPERTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,10 @@ class Sizes:
     """Bytes of the output layer, which a GPU gets first; with a tied embedding, of its copy."""
     tied: bool
     """Whether the output layer is the embedding; a copy exists only where a GPU has the output."""
+    experts: tuple[int, ...]
+    """The part of `layers` that routed experts take; zeros for a dense model."""
+    experts_read: float
+    """Share of the experts' bytes that are read for one token."""
     largest: int
     """Bytes of the largest tensor of a layer, which is copied to a GPU while a prompt is read."""
     kv_width: tuple[int, ...]
@@ -126,11 +133,14 @@ class Sizes:
 def sizes_of(header: Header) -> Sizes:
     """Sizes of a model by its header, which lists the tensors of all its files."""
     n_layer = header.n_layer
-    layers, inputs, outputs, embedding, largest = [0] * n_layer, 0, 0, 0, 0
+    layers, experts = [0] * n_layer, [0] * n_layer
+    inputs, outputs, embedding, largest = 0, 0, 0, 0
     for tensor in header.tensors:
         at = _LAYER.match(tensor.name)
         if at and int(at[1]) < n_layer:
             layers[int(at[1])] += tensor.n_bytes
+            if _EXPERTS.search(tensor.name):
+                experts[int(at[1])] += tensor.n_bytes
             largest = max(largest, tensor.n_bytes)
         elif tensor.name.startswith("output"):
             outputs += tensor.n_bytes
@@ -153,6 +163,8 @@ def sizes_of(header: Header) -> Sizes:
         inputs=inputs + (outputs if tied else 0),
         outputs=outputs + (embedding if tied else 0),
         tied=tied,
+        experts=tuple(experts),
+        experts_read=_experts_read(header),
         largest=largest,
         kv_width=kv_width,
         state=state,
@@ -185,6 +197,12 @@ def _cached(header: Header) -> tuple[tuple[int, ...], tuple[int, ...], tuple[str
         kernel = header.of_model("ssm.conv_kernel") or 1
         state = _F32 * ((kernel - 1) * (inner + 2 * groups * size) + size * inner)
     return kv_width, (state,) * len(kv_width), tuple(doubts)
+
+
+def _experts_read(header: Header) -> float:
+    """Share of the experts that one token is sent to."""
+    count, used = header.of_model("expert_count") or 0, header.of_model("expert_used_count") or 0
+    return min(1.0, used / count) if count else 1.0
 
 
 def _activations(header: Header) -> int:

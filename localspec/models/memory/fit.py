@@ -96,13 +96,15 @@ def fit_files(
         context = fit.context if fit else wishes.context or usual_context(pair[0])
         kv_type = fit.target.kv_type if fit else wishes.kv_type or "f16"
         layers = [share.gpu_layers for share in fit.shares] if fit else []
+        experts = [share.host_experts for share in fit.shares] if fit else []
         for i, file in enumerate(files):
             if kind(file.header) != MODEL:  # a head's graph needs the target's
                 continue
             on_gpu = layers[i] if i < len(layers) else 0
+            on_host = experts[i] if i < len(experts) else 0
             type_ = draft_kv_type(pair[i], kv_type) if i else kv_type
             try:
-                pair[i] = _measured(pair[i], file, on_gpu, context, type_, memory)
+                pair[i] = _measured(pair[i], file, on_gpu, on_host, context, type_, memory)
             except LocalspecError:
                 if i == 0:
                     raise
@@ -158,14 +160,35 @@ def _draft_sizes(draft: ModelFile, target: ModelFile) -> Sizes:
 
 
 def _measured(
-    sizes: Sizes, file: ModelFile, gpu_layers: int, n_ctx: int, kv_type: str, memory: Memory
+    sizes: Sizes,
+    file: ModelFile,
+    gpu_layers: int,
+    host_experts: int,
+    n_ctx: int,
+    kv_type: str,
+    memory: Memory,
 ) -> Sizes:
     """The sizes corrected by a dry run."""
     from localspec.llama.memory_estimate import dry_run
 
     free = [gpu.free for gpu in memory.gpus]
-    estimate = place(sizes, "", gpu_layers=gpu_layers, n_ctx=n_ctx, kv_type=kv_type, free=free)
-    found = dry_run(file.path, gpu_layers=gpu_layers, n_ctx=n_ctx, n_batch=BATCH, kv_type=kv_type)
+    estimate = place(
+        sizes,
+        "",
+        gpu_layers=gpu_layers,
+        n_ctx=n_ctx,
+        kv_type=kv_type,
+        free=free,
+        host_experts=host_experts,
+    )
+    found = dry_run(
+        file.path,
+        gpu_layers=gpu_layers,
+        n_ctx=n_ctx,
+        n_batch=BATCH,
+        kv_type=kv_type,
+        host_experts=host_experts,
+    )
     on_gpu = sum(n for name, n in found.compute.items() if _is_gpu(name))
     if estimate.gpu_compute and on_gpu:
         compute = on_gpu / estimate.gpu_compute

@@ -34,6 +34,10 @@ class Share:
     """Total of each GPU."""
     host: int
     """Total of the host."""
+    host_experts: int = 0
+    """Layers on GPUs whose routed experts stay on the host: the first ones."""
+    host_read: int = 0
+    """Bytes of layers that the host reads for a token: the time of a pass follows them."""
 
     @property
     def name(self) -> str:
@@ -54,8 +58,10 @@ def place(
     n_ctx: int,
     kv_type: str,
     free: Sequence[int],
+    host_experts: int = 0,
 ) -> Share:
-    """Memory on GPUs and host with ``gpu_layers`` layers on GPUs that have ``free`` bytes each.
+    """Memory on GPUs and host with ``gpu_layers`` layers on GPUs that have ``free`` bytes each, but
+    without the routed experts of the first ``host_experts`` layers.
 
     llama.cpp offloads from the end: first the output, then the last layers. It divides them over
     several GPUs in proportion to their free memory.
@@ -63,7 +69,10 @@ def place(
     last = sizes.n_layer  # the output counts as the layer after the last
     count = min(gpu_layers, last + 1) if free else 0
     start = last + 1 - count
-    host_weights = sizes.inputs + sum(sizes.layers[:start])
+    kept = sum(sizes.experts[start:host_experts])  # experts of layers on GPUs, on the host
+    host_weights = sizes.inputs + sum(sizes.layers[:start]) + kept
+    unread = (1 - sizes.experts_read) * sum(sizes.experts[: max(start, host_experts)])
+    host_read = int(sum(sizes.layers[:start]) + kept - unread)
     host_kv = sum(sizes.kv(i, n_ctx, kv_type) for i in range(min(start, last)))
     if count == 0:
         host_weights += 0 if sizes.tied else sizes.outputs
@@ -75,10 +84,13 @@ def place(
     for layer, gpu in zip(range(start, last + 1), _split(count, free), strict=True):
         if gpus[gpu] == 0:
             # While a prompt is read, host layers are copied to the GPU, two tensors at a time.
-            taken = sizes.compute(n_ctx, BATCH) + (2 * sizes.largest if start > 0 else 0)
+            copied = 2 * sizes.largest if start > 0 or kept else 0
+            taken = sizes.compute(n_ctx, BATCH) + copied
             gpus[gpu] += taken
             gpu_compute += taken
         weights = sizes.outputs if layer == last else sizes.layers[layer]
+        if layer < min(host_experts, last):
+            weights -= sizes.experts[layer]
         kv = 0 if layer == last else sizes.kv(layer, n_ctx, kv_type)
         gpus[gpu] += weights + kv
         gpu_weights += weights
@@ -95,6 +107,8 @@ def place(
         gpu_compute=gpu_compute,
         gpus=tuple(gpus),
         host=host_weights + host_kv + host_compute + sizes.rows,
+        host_experts=host_experts if kept else 0,
+        host_read=host_read,
     )
 
 

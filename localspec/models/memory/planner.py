@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 
 from localspec.errors import OutOfMemoryError, UsageError
 from localspec.models.gguf.sizes import KV_BYTES, Sizes
 from localspec.models.memory.layers import (
     BATCH,
     Share,
-    gpus_hold,
     host_holds,
     on_gpus,
-    place,
     within,
 )
 from localspec.models.memory.machine import Memory
+from localspec.models.memory.placement import Placement
 
 FITS, PARTLY, CPU_ONLY = "fits on GPU", "partly on GPU", "CPU only"
 DEFAULT_CONTEXT = 8192
@@ -39,6 +37,7 @@ class Wishes:
     context: int | None = None
     gpu_layers: int | None = None
     draft_gpu_layers: int | None = None
+    cpu_experts: int | None = None
     kv_type: str | None = None
     threads: int | None = None
     require_draft: bool = False
@@ -72,7 +71,7 @@ class Fit:
     @property
     def verdict(self) -> str:
         """FITS, PARTLY or CPU_ONLY."""
-        if all(s.gpu_layers == s.n_layers for s in self.shares):
+        if all(s.gpu_layers == s.n_layers and not s.host_experts for s in self.shares):
             return FITS
         return PARTLY if any(s.gpu_layers for s in self.shares) else CPU_ONLY
 
@@ -154,39 +153,21 @@ def _placed(
     target: Sizes, draft: Sizes | None, memory: Memory, asked: Wishes, n_ctx: int, kv_type: str
 ) -> Fit | None:
     """The most GPU layers at this context; None if it does not fit at all."""
-    free = [g.free for g in memory.gpus]
+    pair = Placement(target, draft, memory, n_ctx, kv_type, draft_kv_type(draft, kv_type))
 
-    def pair(target_layers: int, draft_layers: int) -> Fit:
-        one = place(
-            target, "target", gpu_layers=target_layers, n_ctx=n_ctx, kv_type=kv_type, free=free
-        )
-        two = None
-        if draft is not None:
-            two = place(
-                draft,
-                "draft",
-                gpu_layers=draft_layers,
-                n_ctx=n_ctx,
-                kv_type=draft_kv_type(draft, kv_type),
-                free=[max(0, n - used) for n, used in zip(free, one.gpus, strict=True)],
-            )
-        return Fit(one, two, n_ctx, asked.threads or 1, memory, asked)
-
-    def gpus_take(draft_layers: int, target_layers: int) -> bool:
-        return gpus_hold(memory, pair(target_layers, draft_layers).shares)
+    def fit(shares: tuple[Share, ...]) -> Fit:
+        two = shares[1] if len(shares) > 1 else None
+        return Fit(shares[0], two, n_ctx, asked.threads or 1, memory, asked)
 
     draft_choices = _draft_choices(draft, memory, asked)
     for draft_layers in draft_choices:
-        layers = asked.gpu_layers
-        if layers is None:
-            layers = _most(target.n_layer + 1, partial(gpus_take, draft_layers)) if free else 0
-        fit = pair(layers, draft_layers)
-        if within(memory, fit.shares):
-            return fit
+        shares = pair.best(draft_layers, asked.gpu_layers, asked.cpu_experts)
+        if within(memory, shares):
+            return fit(shares)
     if asked.gpu_layers is not None:  # the user's number overrides the estimate of what a GPU holds
-        fit = pair(asked.gpu_layers, draft_choices[-1])
-        if memory.shared or host_holds(memory, fit.shares):
-            return fit
+        shares = pair.shares(asked.gpu_layers, draft_choices[-1], asked.cpu_experts or 0)
+        if memory.shared or host_holds(memory, shares):
+            return fit(shares)
     return None
 
 
@@ -197,17 +178,6 @@ def _draft_choices(draft: Sizes | None, memory: Memory, asked: Wishes) -> list[i
     if asked.draft_gpu_layers is not None:
         return [asked.draft_gpu_layers]
     return [draft.n_layer + 1, 0]
-
-
-def _most(high: int, fits: Callable[[int], bool]) -> int:
-    """The largest number up to ``high`` that fits, by bisection; 0 if none does."""
-    if fits(high):
-        return high
-    low = 0
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
 
 
 def draft_kv_type(draft: Sizes | None, kv_type: str) -> str:
@@ -244,12 +214,16 @@ def _left_on_host(fit: Fit) -> list[str]:
     """Text about each model that is not all on the GPUs although the user set no GPU layers."""
     if not fit.memory.gpus:
         return []
+    first, experts = fit.target.host_experts, list[str]()
+    if first:
+        experts = [f"all of {fit.target.name} but the experts of {first} layers"]
     asked = (fit.wishes.gpu_layers, fit.wishes.draft_gpu_layers)
-    return [
+    layers = [
         f"{share.gpu_layers} of {share.n_layers} layers of {share.name}"
         for share, layers in zip(fit.shares, asked, strict=False)
         if layers is None and share.gpu_layers < share.n_layers
     ]
+    return experts + layers
 
 
 def _noted(fit: Fit, note: str) -> Fit:

@@ -1,0 +1,105 @@
+"""The grammar of a request, for the model that answers it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from localspec.core.constraint import Constraint
+from localspec.core.events import FinishReason, Notice
+from localspec.core.grammar_spec import GrammarSpec
+
+_LARGE = 32768
+"""Tokens of a vocabulary from which its preparation is worth a notice."""
+
+
+class GrammarModel(Protocol):
+    """A target model, as far as grammars need it."""
+
+    @property
+    def template(self) -> str | None:
+        """Source of the chat template; None where the file has none."""
+        ...
+
+    @property
+    def end_ids(self) -> frozenset[int]:
+        """Tokens that end a reply."""
+        ...
+
+    @property
+    def n_vocab(self) -> int:
+        """Tokens of its vocabulary."""
+        ...
+
+    def tokenize(self, text: str, *, special: bool = ..., bos: bool = ...) -> list[int]:
+        """Ids of a text; with ``special``, control tokens are recognised in it."""
+        ...
+
+    def grammar_vocabulary(self) -> Any:
+        """An ``llguidance.LLTokenizer`` of its vocabulary."""
+        ...
+
+
+class Grammars:
+    """Makes the constraints of one model's replies. The vocabulary is prepared for the first."""
+
+    def __init__(self, model: GrammarModel) -> None:
+        self._model = model
+        self._prepared = False
+
+    @functools.cached_property
+    def _vocabulary(self) -> Any:
+        self._prepared = True
+        return self._model.grammar_vocabulary()
+
+    def prepare(self) -> Iterator[Notice]:
+        """Prepare the vocabulary, which takes a second or two where it is large; nothing else of
+        this process runs meanwhile. A server calls it while it loads.
+        """
+        if not self._prepared:
+            if self._model.n_vocab > _LARGE:
+                yield Notice("preparing the vocabulary for grammars, once for this model")
+            _ = self._vocabulary
+
+    def constraint(
+        self, spec: GrammarSpec | None, prompt: list[int], text: str | None
+    ) -> Constraint | None:
+        """What a reply after ``prompt`` must be; None without a grammar.
+
+        ``text`` is the prompt as a chat template wrote it, None where none did: only then may the
+        model think before the grammar begins.
+
+        Raises:
+            UsageError: the grammar is refused.
+        """
+        if spec is None:
+            return None
+        from localspec.grammar.compiling import compiled
+        from localspec.grammar.matching import GrammarMatcher
+        from localspec.grammar.thinking import thinking
+
+        model = self._model
+        tokenize: Callable[[str], list[int]] = functools.partial(model.tokenize, special=True)
+        return GrammarMatcher(
+            self._vocabulary,
+            compiled(spec),
+            spec.kind,
+            start=len(prompt),
+            n_vocab=model.n_vocab,
+            end_ids=model.end_ids,
+            thinking=None if text is None else thinking(model.template, text, tokenize),
+        )
+
+
+def incomplete(constraint: Constraint | None, finish: FinishReason | None) -> Iterator[Notice]:
+    """A notice where a reply ended before its grammar did."""
+    if constraint is not None and not constraint.complete:
+        why = {
+            "length": "the reply was cut at its largest length",
+            "interrupt": "the reply was stopped",
+        }.get(finish or "interrupt", "a stop text ended the reply")
+        yield Notice(f"{why} before its grammar was complete: the text is not valid")
+
+
+__all__ = ["GrammarModel", "Grammars", "incomplete"]

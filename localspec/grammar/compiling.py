@@ -1,0 +1,126 @@
+"""From what a user asks for to a grammar of llguidance, checked before anything runs."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from localspec.core.grammar_spec import GrammarSpec
+from localspec.errors import UsageError
+
+if TYPE_CHECKING:
+    from llguidance._lib import JsonCompileOptions
+
+_JSON_STYLE: JsonCompileOptions = {
+    "whitespace_flexible": False,
+    "item_separator": ", ",
+    "key_separator": ": ",
+}
+"""One way to write JSON. With free whitespace nothing is forced between two keys, and small models
+write blanks without end."""
+_LONGEST = 300
+"""Most characters of the library's message in ours."""
+_INVALID = {
+    "schema": "this JSON schema cannot be followed",
+    "json": "JSON objects cannot be followed",
+    "regex": "this regular expression is not one that can be followed",
+    "choice": "these choices cannot be followed",
+    "lark": "this Lark grammar is not valid",
+    "gbnf": "this GBNF grammar is not valid",
+}
+
+
+def limits() -> Any:
+    """What a grammar may cost: about a second and 200 MB to compile, some 20 ms for a mask."""
+    from llguidance._lib import LLParserLimits
+
+    return LLParserLimits(
+        initial_lexer_fuel=1_000_000,
+        step_lexer_fuel=200_000,
+        step_max_items=50_000,
+        max_lexer_states=100_000,
+        max_grammar_size=500_000,
+        verbose_errors=False,
+    )
+
+
+def compiled(spec: GrammarSpec) -> str:
+    """The grammar of a request in llguidance's own form, checked as far as that goes without a
+    vocabulary.
+
+    Raises:
+        UsageError: it is not valid, or has parts that are not supported; they are named.
+    """
+    from llguidance import LLMatcher
+
+    try:
+        grammar = _written(spec)
+        failed, messages = LLMatcher.validate_grammar_with_warnings(grammar, limits=limits())
+    except (ValueError, RecursionError) as error:
+        refuse(spec.kind, str(error))
+    if failed:
+        refuse(spec.kind, messages[0])
+    return grammar
+
+
+def refuse(kind: str, reason: str) -> NoReturn:
+    """Refuse a grammar with the library's reason on one line.
+
+    Raises:
+        UsageError: always.
+    """
+    if "unimplemented keys" in reason.lower():
+        named = ", ".join(re.findall(r'"([^"]*)"', reason))
+        raise UsageError(
+            f"this JSON schema uses keywords that are not supported: {named}; leave them out"
+        )
+    reason = " ".join(reason.split())
+    if len(reason) > _LONGEST:
+        reason = reason[:_LONGEST] + "..."
+    raise UsageError(f"{_INVALID[kind]}: {reason}")
+
+
+def _written(spec: GrammarSpec) -> str:
+    """The grammar in llguidance's own form.
+
+    Raises:
+        ValueError: it cannot be written so.
+    """
+    from llguidance import LLMatcher
+
+    match spec.kind:
+        case "schema":
+            return str(LLMatcher.grammar_from_json_schema(spec.text, overrides=_JSON_STYLE))
+        case "json":
+            schema = {"type": "object"}
+            return str(LLMatcher.grammar_from_json_schema(schema, overrides=_JSON_STYLE))
+        case "regex":
+            return str(LLMatcher.grammar_from_regex(spec.text))
+        case "choice":
+            return str(LLMatcher.grammar_from_regex("|".join(map(_literal, spec.choices))))
+        case "lark":
+            return str(LLMatcher.grammar_from_lark(spec.text))
+        case "gbnf":
+            return str(LLMatcher.grammar_from_lark(_lark_of_gbnf(spec.text)))
+
+
+def _literal(text: str) -> str:
+    """A regular expression for one text."""
+    return re.sub(r"[\\.+*?()|\[\]{}^$#&\-~/]", r"\\\g<0>", text)
+
+
+def _lark_of_gbnf(text: str) -> str:
+    """A GBNF grammar in Lark's syntax.
+
+    Raises:
+        ValueError: it is no GBNF.
+    """
+    from llguidance.gbnf_to_lark import gbnf_to_lark
+
+    try:
+        return str(gbnf_to_lark(text))
+    except Exception as error:  # noqa: BLE001 - the converter raises whatever it runs into
+        raise ValueError(str(error) or type(error).__name__) from None
+
+
+__all__ = ["compiled", "limits", "refuse"]

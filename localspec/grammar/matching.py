@@ -1,0 +1,249 @@
+"""Follows a grammar along one reply: masks, forced tokens, and whether the reply is complete."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from localspec.core.constraint import TokenMask
+from localspec.core.values import Draft
+from localspec.errors import AuditError, GrammarError, LocalspecError
+from localspec.grammar.compiling import limits, refuse
+from localspec.grammar.thinking import Thinking
+
+_WORKER = ThreadPoolExecutor(1, "grammar")
+"""Computes masks while the target computes logits: both run without the interpreter's lock."""
+
+
+class GrammarMatcher:
+    """A `localspec.core.constraint.Constraint` on llguidance.
+
+    One matcher is moved along the sequence, back and forth: a place is reached by rolling back to
+    what it shares with the last one, and reading the rest. So chains, trees, probes of earlier
+    tokens and emitted ones are all the same to it.
+
+    llguidance raises nothing: after a token that it does not allow it stays in an error state. So
+    tokens are only ever tried, and the state is looked at after every call.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        grammar: str,
+        kind: str,
+        *,
+        start: int,
+        n_vocab: int,
+        end_ids: frozenset[int],
+        thinking: Thinking | None = None,
+    ) -> None:
+        """``tokenizer`` is an ``LLTokenizer``, ``grammar`` from `compiling.compiled`, ``kind`` that
+        of its spec; the reply begins at token ``start`` of the sequence, or after its ``thinking``.
+
+        Raises:
+            UsageError: the grammar is not valid for this vocabulary, or too large.
+        """
+        from llguidance import LLMatcher
+
+        self._matcher = LLMatcher(tokenizer, grammar, log_level=0, limits=limits())
+        if self._matcher.is_error():
+            refuse(kind, self._matcher.get_error())
+        self._start = start
+        self._words = (n_vocab + 31) // 32
+        self._ends = end_ids
+        self._thinking = thinking
+        self._begin = start if thinking is None else None
+        """Where the grammar begins; None while that is not known of the emitted tokens."""
+        self._settled = start
+        """Emitted tokens end here; what the matcher has read before it is not compared again."""
+        self._read: list[int] = []
+        """Tokens that the matcher has read, from where the grammar begins."""
+        self._masks: dict[tuple[int, ...], TokenMask | None] = {}
+        """Masks of this round, by the drafted tokens before their places."""
+        self._lock = threading.RLock()
+        self._round = 0
+        self._complete = False
+        self._ended = False
+
+    # -- what it allows ------------------------------------------------------------------------
+
+    @property
+    def complete(self) -> bool:
+        """See `Constraint.complete`."""
+        return self._complete
+
+    def mask(self, before: Sequence[int]) -> TokenMask | None:
+        """See `Constraint.mask`."""
+        with self._lock:
+            if len(before) < self._settled:  # a probe of emitted tokens
+                return self._mask(before)
+            drafted = tuple(before[self._settled :])
+            if drafted not in self._masks:
+                self._masks[drafted] = self._mask(before)
+            return self._masks[drafted]
+
+    def _mask(self, before: Sequence[int]) -> TokenMask | None:
+        begin = self._begin_of(before)
+        if begin is None or begin > len(before):
+            return self._while_thinking()
+        if not self._seek(before, begin):
+            # A draft may go on after an end of the reply; what it has there is never asked for.
+            if before[begin + len(self._read)] in self._ends or (
+                self._read and self._read[-1] in self._ends
+            ):
+                return self._only_ends()
+            raise AuditError("a mask was asked for after a token that the grammar forbids")
+        words = np.empty(self._words, np.uint32)
+        self._matcher.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
+        self._require_sound()
+        if len(before) == self._start and self._thinking is not None:
+            opening = self._thinking.optional
+            if opening is not None:
+                words[opening >> 5] |= np.uint32(1 << (opening & 31))
+        mask = TokenMask(words)
+        if not mask.count:
+            raise GrammarError(
+                "the grammar leads to a place where no token of this model may follow; the reply "
+                "ends there, incomplete"
+            )
+        return mask
+
+    def _while_thinking(self) -> TokenMask:
+        """Everything but an end of the reply."""
+        return TokenMask(~self._only_ends().words)
+
+    def _only_ends(self) -> TokenMask:
+        words = np.zeros(self._words, np.uint32)
+        for token in self._ends:
+            words[token >> 5] |= np.uint32(1 << (token & 31))
+        return TokenMask(words)
+
+    def over(self, before: Sequence[int]) -> bool:
+        """See `Constraint.over`."""
+        with self._lock:
+            begin = self._begin_of(before)
+            if begin is None or begin >= len(before) or not self._seek(before, begin):
+                return False
+            return bool(self._matcher.is_stopped())
+
+    def forced(self, before: Sequence[int]) -> list[int]:
+        """See `Constraint.forced`."""
+        with self._lock:
+            begin = self._begin_of(before)
+            if begin is None or (len(before) == self._start and self._may_think()):
+                return []
+            if not self._seek(before, begin):
+                return []
+            found: list[int] = self._matcher.compute_ff_tokens()
+            self._require_sound()
+            return found
+
+    def legal(self, before: Sequence[int], tokens: Sequence[int]) -> int:
+        """See `Constraint.legal`."""
+        with self._lock:
+            begin = self._begin_of(before)
+            free = begin is None or (len(before) == self._start and self._may_think())
+            if not free and begin is not None and self._seek(before, begin):
+                found = int(self._matcher.validate_tokens(list(tokens)))
+                self._require_sound()
+                return found
+            if not free:
+                return 0
+            so_far = list(before)
+            for n, token in enumerate(tokens):
+                mask = self.mask(so_far)
+                if mask is not None and not mask.allows_token(token):
+                    return n
+                so_far.append(token)
+            return len(tokens)
+
+    # -- a round -------------------------------------------------------------------------------
+
+    def expect(self, before: Sequence[int], draft: Draft) -> None:
+        """See `Constraint.expect`."""
+        paths = [(), *(draft.prefix(node) for node in range(len(draft)))]
+        missing = [path for path in paths if path not in self._masks]
+        if missing:
+            _WORKER.submit(self._fill, self._round, list(before), missing)
+
+    def _fill(self, at: int, before: list[int], paths: Sequence[tuple[int, ...]]) -> None:
+        for path in paths:
+            with self._lock:
+                if self._round != at:
+                    return
+                try:
+                    self.mask([*before, *path])
+                except LocalspecError:
+                    return  # it is raised again where the mask is needed
+
+    def take(self, before: Sequence[int]) -> bool:
+        """See `Constraint.take`."""
+        with self._lock:
+            self._round += 1
+            self._masks.clear()
+            token, place = before[-1], before[:-1]
+            begin = self._begin_of(place)
+            if self._begin is None:
+                self._begin = self._begin_of(before)
+            if begin is not None and self._begin is not None:
+                if token in self._ends:
+                    self._ended = True
+                    return False
+                if not self._seek(before, self._begin):
+                    raise AuditError("a token was emitted that the grammar forbids")
+                self._complete = bool(self._matcher.is_accepting())
+            self._settled = len(before)
+            stopped = self._begin is not None and self._complete and self._matcher.is_stopped()
+            self._require_sound()
+            return bool(stopped)
+
+    # -- places --------------------------------------------------------------------------------
+
+    def _may_think(self) -> bool:
+        return self._thinking is not None and self._thinking.optional is not None
+
+    def _begin_of(self, before: Sequence[int]) -> int | None:
+        """Where the grammar begins in this sequence; None while the model thinks."""
+        if self._begin is not None:
+            return self._begin
+        assert self._thinking is not None
+        return self._thinking.end(before, self._start, self._settled)
+
+    def _seek(self, before: Sequence[int], begin: int) -> bool:
+        """Move the matcher to the place after ``before``; False where the grammar forbids one of
+        its tokens, and the matcher then stands before that one.
+        """
+        length = len(before) - begin
+        same = max(0, min(self._settled - begin, length, len(self._read)))
+        ahead = before[begin + same :]
+        here = self._read[same:]
+        for one, other in zip(ahead, here, strict=False):
+            if one != other:
+                break
+            same += 1
+        if same < len(self._read):
+            if not self._matcher.rollback(len(self._read) - same):
+                raise GrammarError(f"the grammar cannot be followed: {self._matcher.get_error()}")
+            del self._read[same:]
+        new = list(before[begin + same :])
+        read = self._matcher.try_consume_tokens(new) if new else 0
+        self._require_sound()
+        self._read += new[:read]
+        return bool(read == len(new))
+
+    def _require_sound(self) -> None:
+        """Refuse to go on with a matcher in its error state.
+
+        Raises:
+            GrammarError: it is.
+        """
+        if self._matcher.is_error():
+            reason = " ".join(self._matcher.get_error().split())[:200]
+            raise GrammarError(f"the grammar is too complex to be followed here: {reason}")
+
+
+__all__ = ["GrammarMatcher"]

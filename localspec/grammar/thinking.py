@@ -1,0 +1,63 @@
+"""Reasoning models: the grammar begins where their thinking ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+_MARKERS = (
+    ("<|channel|>analysis<|message|>", "<|channel|>final<|message|>"),
+    ("<think>", "</think>"),
+    ("[THINK]", "[/THINK]"),
+    ("<seed:think>", "</seed:think>"),
+    ("<|START_THINKING|>", "<|END_THINKING|>"),
+    ("<reasoning>", "</reasoning>"),
+)
+"""(Begin, end) of the thinking of known model families."""
+
+
+@dataclass(frozen=True, slots=True)
+class Thinking:
+    """Where the thinking in a reply ends."""
+
+    close: tuple[int, ...]
+    """Tokens that end it."""
+    optional: int | None = None
+    """The first token of a reply that thinks; None where the prompt began the thinking."""
+
+    def end(self, tokens: Sequence[int], start: int, searched: int) -> int | None:
+        """The place after the thinking of the reply that begins at ``start``; None before that.
+
+        It is known not to end in the first ``searched`` tokens.
+        """
+        if self.optional is not None and (len(tokens) == start or tokens[start] != self.optional):
+            return start
+        n = len(self.close)
+        for at in range(max(start, searched - n + 1), len(tokens) - n + 1):
+            if tuple(tokens[at : at + n]) == self.close:
+                return at + n
+        return None
+
+
+def thinking(
+    template: str | None, prompt: str, tokenize: Callable[[str], list[int]]
+) -> Thinking | None:
+    """The thinking of a reply to ``prompt``, as the chat template has it; None where it has none.
+
+    ``tokenize`` makes tokens of a marker, control tokens included. Where the marker that begins it
+    is not a token of its own, only a thinking that the prompt begins is recognised.
+    """
+    for begin, end in _MARKERS:
+        if template is None or begin not in template or end not in template:
+            continue
+        if prompt.rstrip().endswith(begin):
+            return Thinking(tuple(tokenize(end)))
+        if prompt.rstrip().endswith(end):
+            return None  # switched off: the template has written an empty thought
+        opening = tokenize(begin)
+        if len(opening) == 1 or begin.startswith("<|channel|>"):
+            return Thinking(tuple(tokenize(end)), opening[0])
+    return None
+
+
+__all__ = ["Thinking", "thinking"]
