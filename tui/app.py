@@ -73,8 +73,11 @@ class ChatApp(App[None]):
         options: Options | None = None,
         reopen: Callable[[Options], EnginePort] | None = None,
         theme: str = DARK.name,
+        race: bool = False,
     ) -> None:
         """Continue the chat ``resume``; its system prompt stays unless ``system`` is given.
+
+        With ``race``, the race is the first thing shown.
 
         ``keys`` binds ids of `tui.input.keymap` to other keys.
         """
@@ -90,6 +93,7 @@ class ChatApp(App[None]):
                 self.session.chat.conversation.system = system
         self._model_name = name
         self._verifier = verifier
+        self._race = race
         self._last_ctrl_c = 0.0
         self.failure: LocalspecError | None = None
         """Why the interface could not start."""
@@ -126,7 +130,9 @@ class ChatApp(App[None]):
 
     def get_default_screen(self) -> Screen[None]:
         """The chat."""
-        return ChatScreen(self.session, self._model_name, self._verifier, self._rebound)
+        screen = ChatScreen(self.session, self._model_name, self._verifier, self._rebound)
+        screen.race_first = self._race
+        return screen
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """The commands of the palette."""
@@ -227,8 +233,10 @@ def run(
     seed: int | None = None,
     system: str | None = None,
     resume: Chat | None = None,
+    *,
+    race: bool = False,
 ) -> int:
-    """Run the interface in this terminal; the exit code.
+    """Run the interface in this terminal, with a ``race`` at its start; the exit code.
 
     An unexpected exception is raised after the terminal is restored.
     """
@@ -247,6 +255,7 @@ def run(
         options=options,
         theme=theme,
         reopen=lambda other: EngineClient(other, log_dir=paths.state_dir()),
+        race=race,
     )
     for line in config_settings.unknown():
         app.session.tell(f"{paths.config_dir() / 'config.toml'}: {line}")

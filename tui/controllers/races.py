@@ -46,7 +46,9 @@ class RaceController:
     def open(self) -> None:
         """Start a race, unless the engine is needed for something else."""
         if self._session.engine.phase is not Phase.READY or self._session.replying:
-            self._feedback.hint(status_text.why_not(self._session) or "wait until the model is loaded")
+            self._feedback.hint(
+                status_text.why_not(self._session) or "wait until the model is loaded"
+            )
             return
         self._screen.run_worker(self._open(), group="open race", exclusive=True)
 

@@ -106,6 +106,14 @@ _RACE = (
 )
 _MODELS = (
     _key("models.close", "escape", "leave", "back to the chat", "Close"),
+    Binding(
+        "enter",
+        "choose",
+        "Use or pull",
+        id="models.choose",
+        tooltip="use the model, or download it",
+        priority=True,  # else the input's own key would hide it from the footer
+    ),
     _key("models.drafts", "tab", "drafts", "targets or drafts", "Targets/drafts"),
     _key("models.up", "up", "move(-1)", "the model above"),
     _key("models.down", "down", "move(1)", "the model below"),

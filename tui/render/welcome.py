@@ -24,3 +24,11 @@ def welcome(model: str, race_key: str, models_key: str) -> str:
     if model != _DEMO:
         return _WELCOME
     return f"{_WELCOME}\n{_TOY.format(race=race_key, models=models_key)}"
+
+
+def toy(models_key: str) -> str:
+    """The line after the toy's first reply."""
+    return (
+        "that was the demo, a toy of 4 MB: it can do sums, lists, short Python functions and JSON; "
+        f"{models_key} lists real models"
+    )
