@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         Stats,
         Token,
     )
+    from localspec.core.grammar_spec import GrammarSpec
     from localspec.core.origin import Origin
     from localspec.core.reply_request import ReplyRequest
     from localspec.core.sampling_params import GREEDY, Sampling
@@ -33,6 +34,7 @@ __version__ = "0.1.0"
 __all__ = [
     "GREEDY",
     "Finished",
+    "GrammarSpec",
     "Loading",
     "LocalspecError",
     "Message",
@@ -52,6 +54,7 @@ __all__ = [
 
 _HOMES = {
     "GREEDY": "core.sampling_params",
+    "GrammarSpec": "core.grammar_spec",
     "LocalspecError": "errors",
     "Options": "loading.options",
     "ReplyRequest": "core.reply_request",

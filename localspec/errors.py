@@ -13,6 +13,7 @@
     ├── DraftIncompatibleError     6   the draft cannot be used with this target
     ├── ModelFileError             7   not a GGUF, truncated, damaged
     │   └── UnsupportedModelError  7   a whole file, but not a model that can chat here
+    ├── QueueFullError             1   more requests wait than may; try again later
     ├── ProposalError              1   a verifier was handed a proposal it is not exact for
     ├── DecodeError                1   llama.cpp refused or failed a pass
     │   ├── ContextFullError       1   no room left in the KV cache
@@ -20,6 +21,7 @@
     ├── UnreadyError               1   a draft model lacks what it drafts from; never shown
     ├── AuditError                 1   our own bookkeeping disagrees: a bug in localspec
     ├── UnsoundBuildError          1   llama.cpp, as it was built, computes wrongly or crashes here
+    ├── StrictError                1   strict mode cannot be promised here, with what differed
     ├── EngineError                1   the engine process died or broke the protocol
     │   └── DeviceError            1   it died because its GPU failed
     │       ├── DeviceMemoryError  1   the GPU ran out of memory
@@ -93,6 +95,10 @@ class UnsupportedModelError(ModelFileError):
     """The file is whole, but it is not a language model that this build can chat with."""
 
 
+class QueueFullError(LocalspecError):
+    """As many requests as may wait are waiting."""
+
+
 class ProposalError(LocalspecError):
     """A draft whose proposal the verifier does not list; the result would not be exact."""
 
@@ -119,6 +125,10 @@ class AuditError(LocalspecError):
 
 class UnsoundBuildError(LocalspecError):
     """This build of llama.cpp computes wrongly on this processor, crashes or hangs."""
+
+
+class StrictError(LocalspecError):
+    """Bits depend on how a text is cut into passes, so strict mode is refused."""
 
 
 class EngineError(LocalspecError):

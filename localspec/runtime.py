@@ -22,7 +22,7 @@ another process and raises `EngineError` instead. `localspec.bench.lab.Lab` meas
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -33,15 +33,17 @@ from localspec.core.events import (
     Message,
     ModelInfo,
     Reply,
-    ReplyEvent,
 )
+from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.interrupt import Interrupt
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.sampling_params import Sampling
-from localspec.errors import ChatsError
+from localspec.errors import ChatsError, UsageError
+from localspec.generation.examine import examine
 from localspec.generation.kv_files import KvStore
 from localspec.generation.prefix_cache import PrefixCache
-from localspec.generation.request_runner import RequestRunner
+from localspec.generation.reply_stream import ReplyStream
+from localspec.generation.scheduler import Scheduler
 from localspec.loading.drafting import NO_TEXTS, EarlierTexts
 from localspec.loading.loader import LoadedPair, load
 from localspec.loading.options import Options
@@ -49,37 +51,13 @@ from localspec.policy import Policy
 from localspec.processes.activity import doing
 
 
-class ReplyStream(Iterator[ReplyEvent]):
-    """The events of one reply; reading them runs it."""
-
-    def __init__(self, events: Iterator[ReplyEvent], interrupt: Interrupt) -> None:
-        self._events = events
-        self._interrupt = interrupt
-
-    def __next__(self) -> ReplyEvent:
-        """The next event."""
-        return next(self._events)
-
-    def interrupt(self) -> None:
-        """End this reply within about 50 ms, whether it runs or is still to begin; it still ends
-        with `Finished`. Callable from any thread.
-        """
-        self._interrupt.set()
-
-    def close(self) -> None:
-        """Stop reading: what was emitted is kept in the KV cache, no `Finished` comes."""
-        if isinstance(self._events, Generator):
-            self._events.close()
-
-
 class Runtime:
-    """One loaded pair, answering one request at a time."""
+    """One loaded pair, answering as many requests at a time as it has sequences; others wait."""
 
     def __init__(self, pair: LoadedPair) -> None:
         """Use `Runtime.open`."""
         self._pair = pair
-        self._runner = RequestRunner(pair)
-        self._newest: ReplyStream | None = None
+        self._scheduler = Scheduler(pair)
 
     @classmethod
     def open(
@@ -119,17 +97,21 @@ class Runtime:
         Raises:
             UsageError: closed; llama.cpp aborts the process when a freed part is used.
         """
-        self._runner.require_open()
+        self._require_open()
         return self._pair
+
+    def _require_open(self) -> None:
+        if self._scheduler.closed:
+            raise UsageError("this runtime is closed")
 
     def render(self, messages: Sequence[Message]) -> str:
         """The prompt that `reply` would read, as text."""
-        return self._runner.prompts.render(messages)
+        return self._scheduler.preparation.prompts.render(messages)
 
     def encode(self, messages: Sequence[Message]) -> list[int]:
         """Tokens of the prompt that `reply` would read."""
-        self._runner.require_open()
-        return self._runner.prompts.transcript.encode(self.render(messages))
+        self._require_open()
+        return self._scheduler.preparation.prompts.transcript.encode(self.render(messages))
 
     def submit(
         self,
@@ -140,19 +122,22 @@ class Runtime:
     ) -> ReplyStream:
         """Answer a request; its events come from the stream, the last one is `Finished`.
 
-        The request runs while its stream is read. ``interrupt`` lets a caller end it from before
-        it was submitted; by default the stream brings its own. ``policy`` plans the drafts of this
-        reply in place of the controller.
+        The request runs whether its stream is read or not, in the order in which requests were
+        submitted, beside as many others as the runtime has sequences. A stream that is closed, or
+        dropped, ends its reply. ``interrupt`` lets a caller end it from before it was submitted;
+        by default the stream brings its own. ``policy`` plans the drafts of this reply in place of
+        the controller.
+
+        Raises:
+            UsageError: the runtime is closed.
+            QueueFullError: too many requests wait.
 
         Raises (while the stream is read):
-            UsageError: another request is running, the runtime is closed, or the parameters cannot
-                be meant.
+            UsageError: the parameters cannot be meant.
             ContextError: the last message does not fit into the context.
             DecodeError: llama.cpp failed.
         """
-        interrupt = interrupt or Interrupt()
-        self._newest = ReplyStream(self._runner.events(request, interrupt, policy), interrupt)
-        return self._newest
+        return self._scheduler.submit(request, interrupt or Interrupt(), policy)
 
     def answer(self, request: ReplyRequest, *, policy: Policy | None = None) -> Reply:
         """Answer a request and wait for the whole reply; as `submit`, and raises as that does."""
@@ -169,6 +154,7 @@ class Runtime:
         max_tokens: int | None = None,
         stop: Sequence[str] = (),
         draft: bool = True,
+        grammar: GrammarSpec | None = None,
     ) -> ReplyStream:
         """`submit` for a conversation, with the fields of `ReplyRequest` as arguments."""
         return self.submit(
@@ -179,6 +165,7 @@ class Runtime:
                 max_tokens=max_tokens,
                 stop=tuple(stop),
                 draft=draft,
+                grammar=grammar,
             )
         )
 
@@ -191,6 +178,7 @@ class Runtime:
         max_tokens: int | None = None,
         stop: Sequence[str] = (),
         draft: bool = True,
+        grammar: GrammarSpec | None = None,
     ) -> ReplyStream:
         """`submit` for a text that is continued without a chat template."""
         return self.submit(
@@ -201,6 +189,7 @@ class Runtime:
                 max_tokens=max_tokens,
                 stop=tuple(stop),
                 draft=draft,
+                grammar=grammar,
             )
         )
 
@@ -217,43 +206,43 @@ class Runtime:
             UsageError: no tokens, none of this model's, or a request without a seed.
             LocalspecError: as `submit`.
         """
-        return self._runner.examine(request, tokens, rival)
+        self._require_open()
+        return examine(self._scheduler, self._pair, request, tokens, rival)
 
     def interrupt(self) -> None:
-        """End the reply that was asked for last within about 50 ms; callable from any thread."""
-        if self._newest is not None:
-            self._newest.interrupt()
+        """End all replies within about 50 ms, those that wait too; callable from any thread."""
+        self._scheduler.interrupt()
 
     def forget(self) -> None:
-        """Empty the KV cache: the next prompt is read from its first token.
+        """Empty the KV cache: the next prompt is read from its first token. What running replies
+        use of it is emptied when they end.
 
         Raises:
             UsageError: closed.
         """
-        self._runner.clear()
+        self._scheduler.forget()
 
     def keep_states(self, store: KvStore | None = None) -> None:
         """From now on use KV caches of earlier sessions, where that is faster than reading.
 
         They are saved by `rest`.
         """
-        pair = self.pair
-        self._runner.prefill.prefix_cache = PrefixCache(
-            store or KvStore(pair.identity), pair.target, self._runner.prompts.transcript
-        )
+        pair, scheduler = self.pair, self._scheduler
+        transcript = scheduler.preparation.prompts.transcript
+        scheduler.use(PrefixCache(store or KvStore(pair.identity), pair.target, transcript))
 
     def rest(self, cancelled: Callable[[], bool] = lambda: False) -> None:
-        """Save the KV cache of the conversation, if `keep_states` was called and it is worth it.
+        """Save the KV caches of conversations, if `keep_states` was called and it is worth it.
 
         Call it when nothing was asked for a while. It gives up when ``cancelled`` returns true.
         """
-        self._runner.rest(cancelled)
+        self._scheduler.rest(cancelled)
 
     def close(self) -> None:
-        """Free everything. May be called twice, and between two events of a reply, which then ends
-        as if interrupted.
+        """Free everything. May be called twice, and while replies run, which then end as if
+        interrupted.
         """
-        self._runner.close()
+        self._scheduler.close()
         doing(f"freeing {self.info.target}")
         self._pair.close()
 

@@ -23,9 +23,12 @@ Table = Callable[[Tokens], Logits]
 class TableTarget:
     """A `Target` that looks its logits up. Its KV cache is a list of tokens."""
 
-    def __init__(self, table: Table, capacity: int = 1 << 20, leaves: int = 256) -> None:
+    def __init__(
+        self, table: Table, capacity: int = 1 << 20, leaves: int = 256, sequences: int = 8
+    ) -> None:
         self.table = table
         self.capacity = capacity
+        self.sequences = sequences
         self.leaves = leaves
         self.cache: dict[int, list[int]] = {}
         self._last: dict[int, Work] = {}

@@ -32,6 +32,7 @@ class Ready:
     """A target and a draft model whose logits need no computing."""
 
     leaves = 1
+    sequences = 1
     capacity = 1 << 30
 
     def __init__(self, vocabulary: int) -> None:

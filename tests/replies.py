@@ -2,14 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from localspec import Finished, Message, Reply, Runtime, Sampling
+from localspec.core.events import Speculation
+from localspec.core.interrupt import Interrupt
+from localspec.core.plan import DraftPlan, Evidence, Outcome, RequestState
+from localspec.policy import Policy
+from localspec.policy.costs import Costs
 
 HELLO = [Message("user", "Hello there, hello there, hello")]
 WARM = Sampling(temperature=1.0)
 ENDLESS = tuple((token, -100.0) for token in range(3))
 """A bias against the tokens that end a reply."""
+
+
+class StopAfter:
+    """A policy that interrupts its reply once it has so many tokens, in the thread that decodes:
+    whoever reads the events comes too late for a small model.
+    """
+
+    def __init__(self, policy: Policy, tokens: int) -> None:
+        self._policy = policy
+        self._tokens = tokens
+        self.interrupt = Interrupt()
+
+    @property
+    def speculation(self) -> Speculation:
+        return self._policy.speculation
+
+    @property
+    def costs(self) -> Costs | None:
+        return self._policy.costs
+
+    def expects_drafts(self, state: RequestState) -> bool:
+        return self._policy.expects_drafts(state)
+
+    def plan(self, states: Sequence[RequestState]) -> list[DraftPlan]:
+        if any(state.emitted >= self._tokens for state in states):
+            self.interrupt.set()
+        return self._policy.plan(states)
+
+    def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
+        self._policy.learn(outcomes, evidence)
 
 
 def last(events: Iterable[object]) -> Reply:

@@ -93,10 +93,14 @@ class Verification:
     comparisons: tuple[SettingComparison, ...]
     widths: dict[int, int]
     """Passes of all replies, plain ones too, by their tokens."""
+    strict: bool = False
+    """Whether strict mode promised that logits do not differ at all."""
 
     @property
     def exact(self) -> bool:
-        """Whether every divergence is a near-tie."""
+        """Whether every divergence is a near-tie, or, in strict mode, nothing differs."""
+        if self.strict and (self.batch_noise or any(c.divergences for c in self.comparisons)):
+            return False
         return all(d.near_tie for c in self.comparisons for d in c.divergences)
 
 
@@ -161,7 +165,10 @@ class Comparing:
         worst = max(self._noise, default=0.0)
         typical = statistics.median(self._noise) if self._noise else 0.0
         comparisons = tuple(c.judged(worst) for c in self._comparisons if c.replies)
-        return Verification(worst, typical, comparisons, dict(sorted(self._widths.items())))
+        widths = dict(sorted(self._widths.items()))
+        return Verification(
+            worst, typical, comparisons, widths, bool(self._lab.runtime.info.strict)
+        )
 
     def _compared(
         self, before: SettingComparison, setting: Sampling, prompt: str, seed: int

@@ -145,6 +145,7 @@ def _answer_lines(asked: SharedFlags, journal: Journal) -> int:
                         sampling=talk.sampling,
                         seed=talk.seed,
                         max_tokens=asked.max_tokens,
+                        grammar=talk.grammar,
                     )
                     _stream(events, text, journal, voice)
                 except Leaving:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from localspec.chats.journal import Journal
+from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.sampling_params import Sampling
 from localspec.errors import UsageError
 
@@ -15,6 +16,7 @@ _HELP = """\
 /help          these commands
 /new           begin another chat; this one is saved
 /system TEXT   set the system prompt; none removes it, no TEXT shows it
+/schema FILE   replies as JSON that fits a schema; off for any text
 /temp X        sampling temperature; 0 is greedy
 /seed N        fixed seed; without N, a new one each time
 /quit          leave
@@ -32,6 +34,8 @@ class Talk:
     journal: Journal
     sampling: Sampling
     seed: int | None
+    grammar: GrammarSpec | None = None
+    """What the next replies must be."""
 
     def obey(self, line: str) -> str | None:
         """Run the command in ``line`` and return its answer; None if it is a message to the model.
@@ -48,6 +52,7 @@ class Talk:
             "new": self._new,
             "clear": self._new,
             "system": self._system,
+            "schema": self._schema,
             "temp": self._temperature,
             "seed": self._seed,
             **dict.fromkeys(("quit", "exit", "bye"), self._leave),
@@ -65,6 +70,14 @@ class Talk:
             self.journal.system = None if text == "none" else text
         system = self.journal.system
         return "no system prompt" if system is None else f"system prompt: {system}"
+
+    def _schema(self, text: str) -> str:
+        from localspec.grammar import reading
+
+        if not text:
+            raise UsageError("/schema needs a file, or off")
+        self.grammar = None if text == "off" else reading.schema(text)
+        return "any text from the next reply on" if text == "off" else f"replies fit {text}"
 
     def _temperature(self, text: str) -> str:
         try:

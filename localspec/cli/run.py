@@ -19,6 +19,7 @@ from localspec.cli.flags import (
     setting_option,
     sort_flags,
 )
+from localspec.cli.grammar_flags import grammar_flags, take_grammar
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.output import read_stdin, require_text, say, summary, tell, write, write_json
 from localspec.core import settings_schema as schema
@@ -41,6 +42,7 @@ from localspec.errors import UsageError
 @click.option(
     "--stats", is_flag=True, help="Print statistics on stderr even if it is not a terminal."
 )
+@grammar_flags
 @preset_flag
 @model_flags
 @sampling_flags
@@ -61,6 +63,7 @@ def command(
     if prompt is None and sys.stdin.isatty():
         raise UsageError("give a prompt: localspec run 'Hello', or - to read stdin")
     text = require_text(read_stdin() if prompt in {None, "-"} else prompt or "")
+    grammar = take_grammar(flags)
     asked = sort_flags(model, flags)
     preset = chosen_preset()
     if system is None and preset is not None:
@@ -81,6 +84,7 @@ def command(
                 seed=asked.seed,
                 max_tokens=asked.max_tokens,
                 stop=tuple(stop),
+                grammar=grammar,
             )
             stream = runtime.submit(request)
             ctrl_c.on_first = stream.interrupt

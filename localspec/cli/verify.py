@@ -99,6 +99,7 @@ def _compare(
         "draft": info.draft,
         "backend": info.backend,
         "kernels": info.kernels,
+        "strict": info.strict or None,
     }
     with Unfinished() as unfinished:
         if as_json:
@@ -122,6 +123,8 @@ def _compare(
         working.clear()
         unfinished.hold("")
     closing = [*_closing(result), f"kernels of the target: {info.kernels}"]
+    if info.strict:
+        closing.append(f"strict mode: {info.strict}")
     write(json_line(report(result) | {"model": facts}) if as_json else in_lines(closing))
     return result
 

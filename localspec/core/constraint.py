@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from localspec.core.values import Draft, Ids, Logits
+from localspec.core.values import Draft, Ids
 
 Words = NDArray[np.uint32]
 """(ceil(V / 32),) one bit for each token, the lowest bit first."""
@@ -39,8 +39,13 @@ class TokenMask:
         return 32 * word + int(self.words[word]).bit_length() - 1
 
     @functools.cached_property
-    def _bits(self) -> NDArray[np.bool_]:
-        return np.unpackbits(self.words.view(np.uint8), bitorder="little").view(np.bool_)
+    def ids(self) -> Ids:
+        """(count,) the tokens, ascending."""
+        filled = np.flatnonzero(self.words)
+        bits = np.unpackbits(self.words[filled].view(np.uint8), bitorder="little")
+        places = np.flatnonzero(bits)
+        found: Ids = (32 * filled[places >> 5] + (places & 31)).astype(np.int32)
+        return found
 
     def allows(self, ids: Ids) -> NDArray[np.bool_]:
         """(n,) whether each of the tokens ``ids`` (n,) may come."""
@@ -55,15 +60,6 @@ class TokenMask:
         """Whether one token may come."""
         word = token >> 5
         return word < len(self.words) and bool(int(self.words[word]) >> (token & 31) & 1)
-
-    def applied(self, row: Logits) -> Logits:
-        """A copy of the row (any length) with -inf for every token that may not come."""
-        bits = self._bits[: len(row)]
-        if len(bits) == len(row):
-            return np.where(bits, row, np.float32(-np.inf))
-        masked = np.full_like(row, -np.inf)
-        masked[: len(bits)] = np.where(bits, row[: len(bits)], np.float32(-np.inf))
-        return masked
 
 
 class Constraint(Protocol):

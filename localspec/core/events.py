@@ -235,5 +235,7 @@ class ModelInfo:
     notices: tuple[str, ...] = field(default=())
     drafters: tuple[str, ...] = ()
     """Names of those that draft, in order of preference."""
+    strict: str = ""
+    """How strict mode computes, as its self-test has shown it exact here; "" without it."""
     kernels: str = ""
     """Which kernels compute the target on the processor, and why (`localspec.loading.kernels`)."""

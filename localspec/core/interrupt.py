@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections.abc import Iterator
 from typing import Protocol
 
 
@@ -24,39 +22,43 @@ class StopSignal(Protocol):
         ...
 
 
+class Watcher(Protocol):
+    """Wants to know at once when a request is told to end."""
+
+    def interrupted(self) -> None:
+        """An interrupt that it watches was set. Called in any thread, also by the collection of
+        garbage: it must neither block nor fail.
+        """
+        ...
+
+
 class Interrupt:
     """Belongs to one request. Any thread may set it, also before the request begins to run."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a collected stream may set it in the middle of `set`
         self._is_set = False
-        self._signal: StopSignal | None = None
+        self._watcher: Watcher | None = None
 
     def set(self) -> None:
         """End the request: at once where it runs, else as soon as it begins."""
         with self._lock:
             self._is_set = True
-            if self._signal is not None:
-                self._signal.set()
+            watcher = self._watcher
+        if watcher is not None:
+            watcher.interrupted()
 
     def is_set(self) -> bool:
         """Whether the request was told to end."""
         return self._is_set
 
-    @contextlib.contextmanager
-    def stopping(self, signal: StopSignal) -> Iterator[None]:
-        """While the request runs on a pair, `set` aborts the passes of that pair."""
+    def watch(self, watcher: Watcher | None) -> None:
+        """Let ``watcher`` be told from now on; at once, if it is set already."""
         with self._lock:
-            if self._is_set:
-                signal.set()
-            else:
-                signal.clear()
-            self._signal = signal
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._signal = None
+            self._watcher = watcher
+            told = self._is_set
+        if told and watcher is not None:
+            watcher.interrupted()
 
 
-__all__ = ["Interrupt", "StopSignal"]
+__all__ = ["Interrupt", "StopSignal", "Watcher"]

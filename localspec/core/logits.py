@@ -90,23 +90,23 @@ class LogitsProcessor:
         self, row: Logits, before: Sequence[int], mask: TokenMask | None
     ) -> Distribution:
         s = self.sampling
-        if mask is not None:
-            plain = not (len(self._bias_ids) or s.penalises)
-            known = _without_applying(row, mask, greedy=plain and s.temperature == 0)
-            if known is not None and not len(self._bias_ids):
-                return one_hot(known)
-            row = mask.applied(row)
         if len(self._bias_ids) or s.penalises:
             row = row.copy()
             present = self._bias_ids < len(row)  # a draft's vocabulary may be padded less
             np.add.at(row, self._bias_ids[present], self._bias_values[present])
             if s.penalises:
                 _penalise(row, before[-s.penalty_last_n :], s)
-        if s.temperature == 0 or s.top_k == 1:
-            best = int(np.argmax(row))
-            _require_finite(row[best])
-            return one_hot(best)
-        ids = _best(row, s.top_k) if 0 < s.top_k < len(row) else None
+        most = 1 if s.temperature == 0 else s.top_k
+        ids: Ids | None
+        if mask is not None:
+            ids = _allowed(row, mask, most)
+        elif most == 1:
+            ids = np.array([np.argmax(row)], np.int32)
+        else:
+            ids = _best(row, most) if 0 < most < len(row) else None
+        if most == 1 and ids is not None:
+            _require_finite(row[ids[0]])
+            return one_hot(int(ids[0]))
         logits = (row if ids is None else row[ids]).astype(np.float64)
         top = logits.max()
         _require_finite(top)
@@ -125,15 +125,6 @@ class LogitsProcessor:
         return Distribution(ids, probs)
 
 
-def _without_applying(row: Logits, mask: TokenMask, *, greedy: bool) -> int | None:
-    """The token that is chosen, where the mask need not be applied to the row to know it."""
-    token = mask.only
-    if token is None and greedy:
-        best = int(np.argmax(row))
-        token = best if mask.allows_token(best) else None
-    return token if token is not None and token < len(row) and math.isfinite(row[token]) else None
-
-
 def _require_finite(best: float) -> None:
     if not math.isfinite(best):
         raise NotNumbersError(
@@ -147,6 +138,38 @@ def _penalise(row: Logits, lately: Sequence[int], s: Sampling) -> None:
     seen = row[ids]
     seen = np.where(seen <= 0, seen * s.repeat_penalty, seen / s.repeat_penalty)
     row[ids] = seen - counts * s.frequency_penalty - s.presence_penalty
+
+
+_FEW = 2048
+"""Allowed tokens that are gathered one by one."""
+_SPARE = 24
+"""Candidates beyond the wanted ones, in case the mask forbids some of the best."""
+
+
+def _allowed(row: Logits, mask: TokenMask, k: int) -> Ids:
+    """Ids of the k largest logits of those that the mask allows, ascending; of all where k is 0.
+
+    Mostly without a look at all that the mask allows: the best of the whole row are looked up in
+    it, and enough of them pass.
+
+    Raises:
+        NotNumbersError: the row has none of the allowed tokens.
+    """
+    n = len(row)
+    ids: Ids | None = None
+    if mask.count > _FEW and 0 < k < n - _SPARE:
+        best = np.array([np.argmax(row)], np.int32) if k == 1 else _best(row, k + _SPARE)
+        best = best[mask.allows(best)]
+        ids = best if len(best) >= k else None
+    if ids is None:
+        ids = mask.ids
+        ids = ids if not len(ids) or ids[-1] < n else ids[ids < n]
+    if not len(ids):
+        _require_finite(-math.inf)
+    if k == 1 and len(ids) > 1:
+        at = int(np.argmax(row[ids]))
+        return ids[at : at + 1]
+    return ids[_best(row[ids], k)] if 0 < k < len(ids) else ids
 
 
 _COLUMNS_PER_BLOCK = 64

@@ -31,12 +31,16 @@ class ReplyRequest:
     """Texts that end the reply; they are not part of it."""
     draft: bool = True
     """False: plain decoding."""
+    verifier: str | None = None
+    """Accepts or rejects drafted tokens; None: the one that the model was loaded with."""
     grammar: GrammarSpec | None = None
     """What the reply must be; None: any text."""
 
     def __post_init__(self) -> None:
         schema.SEED.require(self.seed)
         schema.MAX_TOKENS.require(self.max_tokens)
+        if self.verifier is not None:
+            schema.VERIFIER.require(self.verifier)
         if self.prompt is not None and self.messages:
             raise UsageError("a request has messages or a raw prompt, not both")
 

@@ -150,6 +150,14 @@ KV_TYPE: SettingSpec[str | None] = SettingSpec(
     auto=True,
     metavar="TYPE",
 )
+STRICT = SettingSpec(
+    name="strict",
+    kind=Kind.SWITCH,
+    scope=Scope.LOAD,
+    default=False,
+    help="bit-identical replies with any draft, in any company; refused where a self-test fails",
+    in_panel=True,
+)
 REMEMBER = SettingSpec(
     name="remember",
     kind=Kind.SWITCH,
@@ -292,7 +300,8 @@ THEME: SettingSpec[str | None] = SettingSpec(
 
 SETTINGS: tuple[SettingSpec[Any], ...] = (
     *(MODEL, DRAFT, REQUIRE_DRAFT, VERIFIER, DRAFTER, DRAFT_MAX),
-    *(CTX, GPU_LAYERS, DRAFT_GPU_LAYERS, CPU_EXPERTS, THREADS, KV_TYPE, REMEMBER, OFFLINE),
+    *(CTX, GPU_LAYERS, DRAFT_GPU_LAYERS, CPU_EXPERTS, THREADS, KV_TYPE),
+    *(STRICT, REMEMBER, OFFLINE),
     *(TEMPERATURE, TOP_K, TOP_P, MIN_P),
     *(REPEAT_PENALTY, PRESENCE_PENALTY, FREQUENCY_PENALTY, PENALTY_LAST_N),
     *(SEED, MAX_TOKENS, SYSTEM, THEME),

@@ -35,6 +35,11 @@ class Target(Protocol):
         ...
 
     @property
+    def sequences(self) -> int:
+        """Sequences that it can hold, with ids from 0 on."""
+        ...
+
+    @property
     def leaves(self) -> int:
         """Leaves of a draft tree that it can score; 1 is chains only."""
         ...

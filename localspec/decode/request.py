@@ -168,10 +168,10 @@ class Request:
         p = self.rows(draft, scores)
         try:
             verdict = self.verifier(draft, p, self.noise, self.position, self.stop.end_ids)
+            verdict, emitted = self.take(draft, verdict)
         except (NotNumbersError, NothingAllowedError) as error:
             self.error = error
             return None
-        verdict, emitted = self.take(draft, verdict)
         return Judged(verdict, emitted, p.along(verdict.path))
 
     def rows(self, draft: Draft, scores: Scores) -> CachedRows:

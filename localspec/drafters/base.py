@@ -122,6 +122,12 @@ class Drafter(abc.ABC):
         """
         del seq, tokens, upto
 
+    def catch_up(self, seq: int, tokens: Sequence[int], upto: int) -> None:
+        """Read the first ``upto`` tokens of a prompt now, part by part as the target does, rather
+        than all of them once it is committed. For drafters that compute while they read.
+        """
+        del seq, tokens, upto
+
     @property
     def problem(self) -> str | None:
         """Why it has stopped drafting for good, in a sentence for the user; None if it has not."""

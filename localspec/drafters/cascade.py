@@ -45,6 +45,11 @@ class Cascade(Drafter):
         for drafter in self._drafters:
             drafter.follow(seq, tokens, upto)
 
+    def catch_up(self, seq: int, tokens: Sequence[int], upto: int) -> None:
+        """Tell every drafter."""
+        for drafter in self._drafters:
+            drafter.catch_up(seq, tokens, upto)
+
     @property
     def problem(self) -> str | None:
         """The problem of the first drafter that has one."""

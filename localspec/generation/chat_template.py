@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,16 +27,22 @@ PLAIN_TEMPLATE = (
 PLAIN_STOP = ("\nUser:",)
 
 
+Cancelled = Callable[[], bool]
+"""Whether nobody wants the result any more."""
+
+
+def _never() -> bool:
+    return False
+
+
 class Template:
     """A model's chat template. It comes with a downloaded file: one that could take more time or
     memory than its messages do runs in a process with limits: see
     `localspec.generation.template_process`.
     """
 
-    def __init__(
-        self, source: str, *, bos: str, eos: str, cancelled: Callable[[], bool] = lambda: False
-    ) -> None:
-        """Compile; ``cancelled`` is asked while a template runs that may take long.
+    def __init__(self, source: str, *, bos: str, eos: str) -> None:
+        """Compile.
 
         Raises:
             UnsupportedModelError: it is not valid Jinja, or too long.
@@ -45,7 +52,7 @@ class Template:
                 f"the model's chat template has {len(source)} characters, and {LONGEST_SOURCE} is "
                 "the most; choose another file of this model"
             )
-        self._source, self._bos, self._eos, self._cancelled = source, bos, eos, cancelled
+        self._source, self._bos, self._eos = source, bos, eos
         self._program: Program | None = None
         try:
             if is_bounded(source):
@@ -57,10 +64,11 @@ class Template:
         if broken is not None:
             raise UnsupportedModelError(f"the model's chat template is broken: {broken}")
 
-    def render(self, messages: Sequence[Message]) -> str:
+    def render(self, messages: Sequence[Message], cancelled: Cancelled = _never) -> str:
         """The prompt that asks for the next assistant turn, or for the rest of one.
 
-        A last message of the assistant is taken as unfinished and is continued.
+        A last message of the assistant is taken as unfinished and is continued. ``cancelled`` is
+        asked while a template runs that may take long.
 
         Raises:
             UsageError: the template refuses these messages, or takes too much time or memory.
@@ -69,23 +77,26 @@ class Template:
         unfinished = messages[-1].content if messages and messages[-1].role == "assistant" else ""
         whole = messages[:-1] if unfinished else messages
         try:
-            prompt = self._rendered([{"role": m.role, "content": m.content} for m in whole])
+            prompt = self._rendered(
+                [{"role": m.role, "content": m.content} for m in whole], cancelled
+            )
         except (RefusedError, TooMuchError) as error:
             raise UsageError(f"the model's chat template refuses this chat: {error}") from None
         return prompt + unfinished
 
-    def _rendered(self, messages: list[dict[str, str]]) -> str:
+    def _rendered(self, messages: list[dict[str, str]], cancelled: Cancelled) -> str:
         if self._program is not None:
             return self._program.render(messages, self._bos, self._eos)
         answer = self._ask(
-            {"source": self._source, "messages": messages, "bos": self._bos, "eos": self._eos}
+            {"source": self._source, "messages": messages, "bos": self._bos, "eos": self._eos},
+            cancelled,
         )
         if "text" not in answer:
             raise RefusedError(answer.get("refused") or answer.get("broken"))
         return str(answer["text"])
 
-    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        return template_process.shared().ask(request, self._cancelled)
+    def _ask(self, request: dict[str, Any], cancelled: Cancelled = _never) -> dict[str, Any]:
+        return template_process.shared().ask(request, cancelled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,20 +128,22 @@ class Transcript:
         """Tokenizers for the start of a text (adding bos where wanted) and for what follows."""
         self._start, self._rest = tokenize_start, tokenize_rest
         self._seen: dict[str, list[int]] = {}
+        self._lock = threading.Lock()
 
     def encode(self, text: str) -> list[int]:
-        """Tokens of a prompt."""
-        known = max((t for t in self._seen if text.startswith(t)), key=len, default="")
-        if not known:
-            return self._start(text)
-        return self._seen[known] + self._rest(text[len(known) :])
+        """Tokens of a prompt. Callable from any thread, as is `remember`."""
+        with self._lock:
+            known = max((t for t in self._seen if text.startswith(t)), key=len, default="")
+            tokens = self._seen.get(known)
+        return self._start(text) if tokens is None else tokens + self._rest(text[len(known) :])
 
     def remember(self, text: str, tokens: list[int]) -> None:
         """Record that ``text`` was made of exactly these tokens."""
-        self._seen.pop(text, None)
-        self._seen[text] = list(tokens)
-        if len(self._seen) > _REMEMBERED:
-            del self._seen[next(iter(self._seen))]
+        with self._lock:
+            self._seen.pop(text, None)
+            self._seen[text] = list(tokens)
+            if len(self._seen) > _REMEMBERED:
+                del self._seen[next(iter(self._seen))]
 
 
 _CUT_EVERY = 4
@@ -143,6 +156,7 @@ def fit(
     encode: Tokenize,
     capacity: int,
     reserve: int,
+    cancelled: Cancelled = _never,
 ) -> Prompt:
     """The prompt of as much of the conversation as leaves ``reserve`` tokens for the reply.
 
@@ -158,7 +172,7 @@ def fit(
     turns = [m for m in messages if m.role != "system"]
 
     def without(dropped: int) -> Prompt:
-        text = template.render([*system, *turns[dropped:]])
+        text = template.render([*system, *turns[dropped:]], cancelled)
         return Prompt(text, encode(text), dropped)
 
     prompt = without(0)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from localspec.core.constraint import Constraint
 from localspec.core.events import Candidate, Examination
 from localspec.core.logits import LogitsProcessor, Sampling
 from localspec.core.noise import Noise
@@ -28,12 +29,13 @@ def examination(
     sampling: Sampling,
     noise: Noise,
     text: Callable[[int], str],
+    constraint: Constraint | None = None,
 ) -> Examination:
     """The candidates for the place of ``token`` after the tokens ``before``.
 
     ``row`` (V,) are the target's logits there; ``text`` returns the text of a token.
     """
-    processor = LogitsProcessor(sampling, len(row))
+    processor = LogitsProcessor(sampling, len(row), constraint)
     past = before[-processor.lookback :] if processor.lookback else []
     p = processor(row, past)
     draft_row = drafter.logits(seq, before)
@@ -53,7 +55,7 @@ def examination(
     return Examination(
         candidate(token),
         tuple(candidate(int(i)) for i in best),
-        None if rival is None else _gap(row, before, (token, rival), sampling, noise),
+        None if rival is None else _gap(row, before, (token, rival), processor, noise),
     )
 
 
@@ -71,10 +73,14 @@ def _softmax(row: Logits) -> Logits:
 
 
 def _gap(
-    row: Logits, before: list[int], tokens: Sequence[int], sampling: Sampling, noise: Noise
+    row: Logits,
+    before: list[int],
+    tokens: Sequence[int],
+    processor: LogitsProcessor,
+    noise: Noise,
 ) -> float:
     """The gap as `localspec.bench.exactness` defines it: twice the distance by which every logit
     must be able to move.
     """
-    choice = Choice(before, sampling, noise, len(row))
+    choice = Choice(before, processor.sampling, noise, len(row), processor.constraint)
     return 2 * max(choice.distance(row, token) for token in tokens)

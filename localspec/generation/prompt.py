@@ -55,16 +55,12 @@ class Tokenizer(Protocol):
 class PromptBuilder:
     """Builds the prompts of one model, and reuses the tokens of earlier conversations."""
 
-    def __init__(
-        self, model: Tokenizer, capacity: int, cancelled: Callable[[], bool] = lambda: False
-    ) -> None:
-        """``capacity`` is the context size in tokens; ``cancelled`` ends a running template."""
+    def __init__(self, model: Tokenizer, capacity: int) -> None:
+        """``capacity`` is the context size in tokens."""
         self._model = model
         self._capacity = capacity
         bos, eos = (model.marker(model.special_ids[name]) for name in ("bos", "eos"))
-        self._template = Template(
-            model.template or PLAIN_TEMPLATE, bos=bos, eos=eos, cancelled=cancelled
-        )
+        self._template = Template(model.template or PLAIN_TEMPLATE, bos=bos, eos=eos)
         self.stop = () if model.template else PLAIN_STOP
         """Texts that end a reply, in addition to those of the request."""
         self.transcript = Transcript(
@@ -75,21 +71,27 @@ class PromptBuilder:
             ),
             lambda text: model.tokenize(text, special=True),
         )
-        self.conversation: tuple[str, list[int]] = ("", [])
-        """Text and tokens of the last conversation, its reply included."""
 
     def render(self, messages: Sequence[Message]) -> str:
         """The whole conversation as text, see `Template.render`."""
         return self._template.render(messages)
 
-    def chat(self, messages: Sequence[Message], max_tokens: int | None) -> Prompt:
-        """The prompt of a conversation: as much of it as leaves room for the reply.
+    def chat(
+        self,
+        messages: Sequence[Message],
+        max_tokens: int | None,
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> Prompt:
+        """The prompt of a conversation: as much of it as leaves room for the reply. ``cancelled``
+        is asked while a template runs that may take long.
 
         Raises:
             UsageError, ContextError: see `fit`.
+            Interrupted: ``cancelled`` returned true.
         """
         reserve = max(1, min(max_tokens or self._capacity, self._capacity // _RESERVE_FRACTION))
-        return fit(messages, self._template, self.transcript.encode, self._capacity, reserve)
+        encode = self.transcript.encode
+        return fit(messages, self._template, encode, self._capacity, reserve, cancelled)
 
     def bare(self, text: str) -> list[int]:
         """The tokens of a text to be continued without a chat template.
@@ -108,13 +110,16 @@ class PromptBuilder:
             )
         return tokens
 
-    def remember(self, prompt: Prompt, reply: Reply) -> None:
-        """Record the tokens of the reply, for the next turn that quotes its text."""
+    def remember(self, prompt: Prompt, reply: Reply) -> tuple[str, list[int]]:
+        """Record the tokens of the reply, for the next turn that quotes its text; returns text and
+        tokens of the conversation, the reply included.
+        """
         tokens = list(reply.tokens)
         if tokens and tokens[-1] in self._model.end_ids:
             tokens.pop()
-        self.conversation = prompt.text + reply.text, [*prompt.tokens, *tokens]
-        self.transcript.remember(*self.conversation)
+        text, tokens = prompt.text + reply.text, [*prompt.tokens, *tokens]
+        self.transcript.remember(text, tokens)
+        return text, tokens
 
 
 __all__ = ["PromptBuilder", "Tokenizer"]

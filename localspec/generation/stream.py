@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator
 from typing import Protocol
 
 from localspec.core.events import FinishReason, Reply, ReplyEvent, Round, Speculation, Stats, Token
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.core.plan import RequestState
-from localspec.core.target import Target
 from localspec.decode.request import MATCH, Request, StopRule
-from localspec.decode.round import RoundResult, decode_round
-from localspec.drafters.base import Drafter
+from localspec.decode.round import RoundResult
 from localspec.generation.detokenizer import TextStream
 from localspec.policy import Policy
 from localspec.verifiers import Verifier
@@ -71,28 +68,36 @@ class Generation:
     ) -> None:
         self._n_prompt = len(prompt)
         self._ending = ending
-        self._request = Request(
+        self.request = Request(
             seq, list(prompt), processor, noise, limit, ending, verifier, policy, guided
         )
         self._cached = 0
         self._began = self._decoding = time.perf_counter()
-        self.last_verify = (0, 0.0)
-        """Width and seconds of the last target pass."""
 
     @property
     def tokens(self) -> list[int]:
         """Prompt and emitted tokens."""
-        return self._request.tokens
+        return self.request.tokens
 
     @property
     def state(self) -> RequestState:
         """What the policy is told of it."""
-        return self._request.state
+        return self.request.state
 
     @property
     def finish(self) -> FinishReason | None:
         """Why it ended; None while it runs."""
-        return self._request.finish
+        return self.request.finish
+
+    @property
+    def seq(self) -> int:
+        """Its sequence of the KV cache."""
+        return self.request.seq
+
+    @property
+    def reused(self) -> int:
+        """Tokens of the prompt that were cached already."""
+        return self._cached
 
     def start_reading(self, cached: int) -> None:
         """Prefill begins; ``cached`` tokens of the prompt are in the KV cache already."""
@@ -105,22 +110,12 @@ class Generation:
 
     def interrupt(self) -> None:
         """End the reply here; emitted tokens stay."""
-        self._request.finish = "interrupt"
+        self.request.finish = "interrupt"
 
-    def round(self, target: Target, drafter: Drafter, policy: Policy) -> Iterator[ReplyEvent]:
-        """One round and its events.
-
-        Raises:
-            LocalspecError: why the request failed.
-        """
-        results = decode_round([self._request], target, drafter, policy)
-        if self._request.error is not None:
-            raise self._request.error
-        (result,) = results
-        self.last_verify = (1 + len(result.draft), result.verify_seconds)
-        for item in result.emitted:
-            yield Token(item.token, item.text, item.origin, item.source)
-        yield self._event(result, policy.speculation)
+    def events(self, result: RoundResult, speculation: Speculation) -> list[ReplyEvent]:
+        """The events of one of its rounds."""
+        tokens = [Token(item.token, item.text, item.origin, item.source) for item in result.emitted]
+        return [*tokens, self._event(result, speculation)]
 
     def _event(self, result: RoundResult, speculation: Speculation) -> Round:
         return Round(
@@ -140,7 +135,7 @@ class Generation:
         """The whole reply."""
         now = time.perf_counter()
         self._ending.finish()  # an interrupted reply may still hold text back
-        tally, emitted = self._request.tally, self._request.emitted
+        tally, emitted = self.request.tally, self.request.emitted
         read = self._decoding > self._began
         decode_seconds = now - self._decoding if read else 0.0
         one = policy.costs.verify(1) if policy.costs else None
@@ -169,7 +164,7 @@ class Generation:
                 plain_tokens_per_second=1 / plain_seconds if plain_seconds else None,
                 speculation=policy.speculation,
             ),
-            seed=self._request.noise.seed,
+            seed=self.request.noise.seed,
         )
 
 

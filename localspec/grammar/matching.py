@@ -19,6 +19,11 @@ _WORKER = ThreadPoolExecutor(1, "grammar")
 """Computes masks while the target computes logits: both run without the interpreter's lock."""
 
 
+_LARGE = 32768
+"""Tokens of a vocabulary from which masks are worth a thread: below, handing them over takes as
+long as computing them."""
+
+
 class GrammarMatcher:
     """A `localspec.core.constraint.Constraint` on llguidance.
 
@@ -167,7 +172,7 @@ class GrammarMatcher:
         """See `Constraint.expect`."""
         paths = [(), *(draft.prefix(node) for node in range(len(draft)))]
         missing = [path for path in paths if path not in self._masks]
-        if missing:
+        if missing and 32 * self._words >= _LARGE:
             _WORKER.submit(self._fill, self._round, list(before), missing)
 
     def _fill(self, at: int, before: list[int], paths: Sequence[tuple[int, ...]]) -> None:

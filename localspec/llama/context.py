@@ -35,6 +35,9 @@ _NEVER = c_api.ggml_abort_callback()
 class Context:
     """Sequences in a KV cache, extended at their ends and truncated, never edited."""
 
+    least_rows = 1
+    """Rows of a sequence in any pass."""
+
     def __init__(
         self,
         model: Model,
@@ -89,7 +92,7 @@ class Context:
         self._revocable: dict[int, int] = {}
         """Tokens of the last pass that a recurrent state could be taken back by, once."""
         self._logits = LastLogits(self._ptr, model.n_vocab)
-        self.capacity = min(n_ctx, int(c_api.llama_n_ctx_seq(self._ptr)))
+        self.capacity = self._room = min(n_ctx, int(c_api.llama_n_ctx_seq(self._ptr)))
         self.threads = threads
         self.kv_type = kv_type
         self.window = model.window if model.partial_removal else 0
@@ -228,7 +231,7 @@ class Context:
             if end > batch.capacity:
                 raise DecodeError(f"a pass of {end} tokens; this context takes {batch.capacity}")
             start = self._lengths[seq]
-            if start + count > self.capacity:
+            if start + count > self._room:
                 raise ContextFullError("the context is full; start a new chat or raise --ctx")
             batch.place(n, seq, start, tokens, outputs, count - len(tokens))
             n = end

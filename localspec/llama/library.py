@@ -32,11 +32,17 @@ __all__ = [
     "errors_since",
     "listening",
     "log_to",
+    "mark_computing",
     "start",
     "system_info",
+    "tiled",
+    "untile",
     "version",
 ]
 
+_TILED = "GGML_CPU_TILED_MM"
+"""Variable that switches llama.cpp's tiled products of K-quants and IQ types off on x86. It is read
+once: before the first pass of the process."""
 _LEVELS = {1: logging.DEBUG, 2: logging.INFO, 3: logging.WARNING, 4: logging.ERROR}
 _CONTINUED = 5
 
@@ -126,6 +132,32 @@ def listening(*, alone: bool = True) -> Iterator[list[str]]:
             _listeners[me] = outer
             if not alone:
                 outer.extend(lines)
+
+
+_computing: list[bool] = []
+"""Whether products are tiled, once a context was made: llama.cpp keeps to that."""
+
+
+def mark_computing() -> None:
+    """From now on the choice between tiled and plain products can no longer change."""
+    if not _computing:
+        _computing.append(tiled())
+
+
+def tiled() -> bool:
+    """Whether the processor computes products with many rows in tiles, where it has kernels for
+    that; their results differ in the last bits.
+    """
+    if _computing:
+        return _computing[0]
+    return os.environ.get(_TILED, "1").strip() != "0"
+
+
+def untile() -> bool:
+    """Switch tiled products off; False if the process has computed with them already."""
+    if not _computing:
+        os.environ[_TILED] = "0"
+    return not tiled()
 
 
 def version() -> str:

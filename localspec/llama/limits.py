@@ -14,6 +14,13 @@ llama.cpp computes attention with another kernel, whose logits differ from those
 llama.cpp reserves memory for the rows; left alone it would for every token of a batch, which with a
 large vocabulary is hundreds of megabytes for rows that nobody asks for."""
 
+LEAST_ROWS = 2
+"""Rows of each sequence in a pass of strict mode: attention over a single row rounds otherwise, in
+about one number of a thousand, whatever the type of the weights."""
+STRICT_BATCH = 128
+"""Tokens in one pass over a prompt in strict mode, without flash attention: the scores of all heads
+are then stored, for every token of the pass and every one of the context."""
+
 ROLLBACK = 7
 """Tokens that a recurrent state can be taken back after a pass, where llama.cpp keeps the last
 states: each costs the memory of a whole one."""
@@ -38,4 +45,4 @@ def decode_error(code: int) -> LocalspecError | None:
     return DecodeError(f"llama.cpp failed to decode (code {code}): {reason[0]}")
 
 
-__all__ = ["KV_TYPES", "OUTPUTS", "ROLLBACK", "decode_error"]
+__all__ = ["KV_TYPES", "LEAST_ROWS", "OUTPUTS", "ROLLBACK", "STRICT_BATCH", "decode_error"]

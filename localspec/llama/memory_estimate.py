@@ -12,7 +12,7 @@ from localspec.errors import OutOfMemoryError
 from localspec.llama import library
 from localspec.llama.file_errors import check_file, load_error
 from localspec.llama.library import c_api
-from localspec.llama.limits import KV_TYPES, OUTPUTS, ROLLBACK
+from localspec.llama.limits import KV_TYPES, OUTPUTS, ROLLBACK, STRICT_BATCH
 from localspec.llama.load_file import experts_on_host, load
 
 _MIB = 1 << 20
@@ -59,8 +59,10 @@ def dry_run(
     n_batch: int,
     kv_type: str,
     host_experts: int = 0,
+    strict: bool = False,
 ) -> Buffers:
-    """Build the model's graphs without weights, cache or buffers.
+    """Build the model's graphs without weights, cache or buffers; with ``strict``, those of a
+    strict context.
 
     Takes milliseconds, and a fifth of a second of reading where the vocabulary is large.
 
@@ -88,6 +90,10 @@ def dry_run(
             wanted.n_rs_seq = ROLLBACK
             wanted.n_outputs_max = min(n_batch, OUTPUTS)
             wanted.op_offload = gpu_layers > 0
+            if strict:
+                wanted.flash_attn_type = c_api.LLAMA_FLASH_ATTN_TYPE_DISABLED
+                wanted.n_batch = wanted.n_ubatch = STRICT_BATCH
+                wanted.n_outputs_max = OUTPUTS
             context = c_api.llama_init_from_model(model, wanted)
             if not context:
                 reason = (library.errors_since() or ["no reason given"])[0]

@@ -58,6 +58,11 @@ class LlamaTarget:
         """Passes that decoded, by their tokens: they need not be as wide as the drafts."""
 
     @property
+    def sequences(self) -> int:
+        """Sequences that it can hold."""
+        return self._context.sequences
+
+    @property
     def leaves(self) -> int:
         """Leaves of a draft tree that it can score."""
         return 1 + self._context.branches
@@ -145,10 +150,13 @@ class LlamaTarget:
         """Rows of each sequence in the pass, so that llama.cpp computes it in few parts; also of
         idle ones, to close gaps.
         """
+        context = self._context
+        least = context.least_rows
+        needed = {w.seq: max(least, 1 + len(w.draft)) for w in work}
+        if least > 1:  # parts of unequal rows could leave single ones
+            return dict.fromkeys(needed, max(needed.values()))
         if len(work) == 1:
             return {}
-        context = self._context
-        needed = {w.seq: 1 + len(w.draft) for w in work}
         # What slides out of a window does not come back when rows are removed, and a recurrent
         # state is not taken back twice.
         fillable = not context.window and context.rollback is None and self._features is None

@@ -129,7 +129,7 @@ class Drafters:
         """The drafter of a row, why text is drafted from in its place, or None where nothing is."""
         match spec.family:
             case Family.LOOKUP | Family.LOOKAHEAD:
-                possible = self.target.model.branching or not spec.needs_branching
+                possible = not spec.needs_branching or self.target.branches > 0
                 return _lookup(spec, texts) if possible else None
             case Family.MODEL:
                 if isinstance(draft, DraftFile):

@@ -29,6 +29,7 @@ from localspec.loading.policy import Control
 from localspec.loading.resources import Parts, Progress
 from localspec.loading.selection import Selection, select
 from localspec.loading.soundness import required
+from localspec.loading.strict import StrictLoading
 from localspec.models.catalog.resolve import Resolved, resolve
 from localspec.models.compat.heads import carries_mtp
 from localspec.models.memory.fit import fit_files
@@ -105,6 +106,8 @@ class _Target:
 
     context: Context
     kernels: Kernels
+    strict: str
+    """How strict mode computes; "" without it."""
     notices: tuple[str, ...]
 
 
@@ -131,8 +134,11 @@ class _Loader:
             LocalspecError: as `load`.
         """
         notices = (*self.files.notices, *self.earlier.notices)
+        options = self.selection.options
+        if options.strict:
+            return self._load_planned(options.kv_type or "f16", notices)
         try:
-            return self._load_planned(self.selection.options.kv_type, notices)
+            return self._load_planned(options.kv_type, notices)
         except _CacheOnHostError as error:
             return self._load_planned("f16", (*notices, str(error)))
 
@@ -167,6 +173,7 @@ class _Loader:
             kv_type=kv_type,
             threads=options.threads,
             require_draft=self.selection.must_fit,
+            strict=options.strict,
         )
         draft = self.files.draft if self.selection.uses_draft_file else None
         return fit_files(self.files.target, draft, wishes)
@@ -225,10 +232,12 @@ class _Loader:
         """
         selection, fit = self.selection, parts.fit
         file = self.files.target.path
+        if selection.options.strict:
+            return self._strict_target(parts)
         trials = Trials(parts, file)
         known = trials.bound() if self.anew else trials.known()
         kernels = known or NOT_COMPARED
-        next_layers = selection.in_target and carries_mtp(selection.headers.target)
+        next_layers = self._next_layers
         model = parts.model(
             file, fit.target, next_layers=next_layers, extra_buffers=kernels.extra_buffers
         )
@@ -250,7 +259,26 @@ class _Loader:
             kernels, better = trials.choose(context, next_layers, self._draft_bytes(model))
             if better is not model:
                 context = parts.context(better, fit.target.kv_type, room.count, rollback=rollback)
-        return _Target(context, kernels, (*told, *room.notices))
+        return _Target(context, kernels, "", (*told, *room.notices))
+
+    def _strict_target(self, parts: Parts) -> _Target:
+        """The target's context in strict mode, which drafts chains alone.
+
+        Raises:
+            StrictError: strict mode cannot be promised.
+        """
+        file, next_layers = self.files.target, self._next_layers
+        promise = StrictLoading(parts, file, next_layers, self.anew).load()
+        told = self._about_target(promise.model, parts.fit.context)
+        room = self.selection.branches(file.name, can_branch=False)
+        context = parts.strict_context(promise.model, parts.fit.target.kv_type)
+        strict = promise.recipe.describe()
+        return _Target(context, promise.kernels, strict, (*told, *room.notices))
+
+    @property
+    def _next_layers(self) -> bool:
+        """Whether the target's layers for multi-token prediction are to be loaded."""
+        return self.selection.in_target and carries_mtp(self.selection.headers.target)
 
     def _about_target(self, model: Model, context: int) -> tuple[str, ...]:
         """Notices about the target, one line each."""
@@ -291,6 +319,7 @@ class _Loader:
             speculation=Speculation("off", off) if off else Speculation("on"),
             notices=notices,
             drafters=tuple(drafter.name for drafter in drafting.drafters),
+            strict=target.strict,
             kernels=target.kernels.describe(context.model),
         )
 
@@ -299,6 +328,8 @@ class _Loader:
         if self.selection.off:
             return "switched off"
         if any(drafter_registry.get(name).needs_branching for name in self.selection.names):
+            if self.selection.options.strict:
+                return "strict mode has no draft trees"
             return f"{self.files.target.name} keeps a cache that cannot branch"
         return "there is no draft model"
 

@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from localspec.core import settings_schema as schema
 from localspec.core.setting_spec import Scope
 from localspec.core.settings_schema import DRAFTERS, MAX_K, VERIFIERS
+from localspec.errors import UsageError
 
 _SPECS = schema.of(Scope.LOAD)
+STRICT_KV_TYPES = ("f16", "bf16", "f32")
+"""Types of KV cache that strict mode takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,8 @@ class Options:
     """K of every round; None lets the policy choose it, round by round."""
     require_draft: bool = schema.REQUIRE_DRAFT.default
     """Fail where the draft model cannot be used, rather than draft from the text alone."""
+    strict: bool = schema.STRICT.default
+    """Compute the same bits however a text is cut into passes, see `localspec.loading.strict`."""
     remember: bool = schema.REMEMBER.default
     """Draft from the saved chats too, not only from the running one."""
     offline: bool = schema.OFFLINE.default
@@ -43,6 +48,16 @@ class Options:
     def __post_init__(self) -> None:
         for spec in _SPECS:
             spec.require(getattr(self, spec.python_name))
+        if self.strict and self.verifier != "match":
+            raise UsageError(
+                "strict mode promises the same text with any draft, which only --verifier match "
+                "keeps: what rejection sampling emits depends on the drafts"
+            )
+        if self.strict and self.kv_type not in {None, *STRICT_KV_TYPES}:
+            raise UsageError(
+                f"strict mode computes without flash attention, which a {self.kv_type} KV cache "
+                f"needs; use --kv-type {' or '.join(STRICT_KV_TYPES)}"
+            )
 
 
 __all__ = ["DRAFTERS", "MAX_K", "VERIFIERS", "Options"]

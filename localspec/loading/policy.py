@@ -179,7 +179,11 @@ def costs_file(target: Context, drafting: Mapping[str, Timed]) -> Path:
 def _setting(target: Context) -> dict[str, object]:
     """All that the target's passes depend on: the values chosen, not those asked for."""
     model = target.model
+    strict = {"least rows": target.least_rows} if target.least_rows > 1 else {}
+    products = {} if library.tiled() else {"tiled": False}
     return {
+        **strict,
+        **products,
         "target": fingerprint(model.path),
         "device": [(d.kind, d.description) for d in devices()],
         "driver": driver(),

@@ -12,13 +12,16 @@ from localspec.llama.abort import StopFlag
 from localspec.llama.context import Context
 from localspec.llama.heads.base import Head
 from localspec.llama.heads.medusa import Medusa, opened
+from localspec.llama.limits import STRICT_BATCH
 from localspec.llama.model import Model
+from localspec.llama.strict import StrictContext
 from localspec.llama.threads import choose_threads
 from localspec.models.gguf.model_file import ModelFile
 from localspec.models.memory.layers import BATCH, Share
 from localspec.models.memory.planner import Fit
 
 _Head = TypeVar("_Head", bound=Head)
+_Context = TypeVar("_Context", bound=Context)
 Progress = Callable[[Loading], None]
 Part = Context | Model | Medusa
 
@@ -74,6 +77,22 @@ class Parts:
         self.loaded.append(made)
         return made
 
+    def strict_context(self, model: Model, kv_type: str) -> StrictContext:
+        """A strict context of the planned size.
+
+        Raises:
+            OutOfMemoryError: there is no room for it.
+        """
+        made = StrictContext(
+            model,
+            n_ctx=self.fit.context,
+            n_batch=STRICT_BATCH,
+            threads=self.fit.threads,
+            kv_type=kv_type,
+            stop=self.stop,
+        )
+        return self._timed(made)
+
     def context(self, model: Model, kv_type: str, branches: int = 0, rollback: int = 0) -> Context:
         """A context of the planned size, see `Context`.
 
@@ -90,8 +109,12 @@ class Parts:
             kv_type=kv_type,
             stop=self.stop,
         )
+        return self._timed(made)
+
+    def _timed(self, made: _Context) -> _Context:
+        """Add a context, with the number of threads that is best for it."""
         self.loaded.insert(0, made)
-        if self.threads is None and model.on_host:
+        if self.threads is None and made.model.on_host:
             choose_threads(made)
         return made
 

@@ -86,7 +86,10 @@ class Selection:
             for name in (*self.names, *(self.options.drafter or ()))
         )
         if most and not can_branch:
-            told = f"{model} keeps a cache that cannot branch: drafting chains, not trees"
+            why = f"{model} keeps a cache that cannot branch"
+            if self.options.strict:
+                why = "strict mode keeps the tokens of a text in adjoining cells"
+            told = f"{why}: drafting chains, not trees"
             return Branches(0, (told,) if asked else ())
         if asked and not most:
             told = f"this kind of {', '.join(self.names)} head drafts chains, not trees"

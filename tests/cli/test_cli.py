@@ -655,7 +655,7 @@ def test_help_and_version_import_only_what_they_print_with() -> None:
 def test_the_interface_starts_without_numpy() -> None:
     probe = (
         "import sys, localspec.cli.chat, tui.app; "
-        "bad = {'numpy', 'llama_cpp', 'huggingface_hub'} & set(sys.modules); "
+        "bad = {'numpy', 'llama_cpp', 'huggingface_hub', 'llguidance'} & set(sys.modules); "
         "sys.exit(f'loaded {bad}' if bad else 0)"
     )
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, cwd=ROOT, check=False)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tables
+from runnables import Costs, Hooked, Pair, V, letters
 
-from localspec.core.events import Notice, Reading, Reply, Token
+from localspec.core.events import Finished, Notice, Reading, Reply, Token
 from localspec.core.interrupt import Interrupt
 from localspec.core.logits import GREEDY, LogitsProcessor
 from localspec.core.noise import Noise
+from localspec.core.reply_request import ReplyRequest
 from localspec.core.values import Proposal
 from localspec.drafters.base import Ask, Committed, Drafter, Off
 from localspec.drafters.lookup.ngram import NGram
@@ -22,48 +24,21 @@ from localspec.errors import AuditError, DecodeError
 from localspec.generation.chat_template import Transcript
 from localspec.generation.inspect_token import examination
 from localspec.generation.kv_files import KvStore
-from localspec.generation.prefill import PART, Prefill
+from localspec.generation.prefill import PART
 from localspec.generation.prefix_cache import PrefixCache
-from localspec.generation.reply import ReplyLoop
-from localspec.generation.stream import Generation, StopCondition
+from localspec.generation.scheduler import Scheduler
 from localspec.policy import Plain
-from localspec.testing import Fixed, TableModel, TableTarget
+from localspec.testing import Fixed, TableModel
 
-V = 26
 TABLE = tables.random_table(31, v=V)
 PROMPT = [int(i) for i in np.random.default_rng(0).integers(0, V, 3 * PART)]
 
 
-class Letters:
-    """Pieces of one letter."""
-
-    end_ids = frozenset({0})
-
-    def piece(self, token: int) -> bytes:
-        return bytes([ord("a") + token])
-
-
-class Flag:
-    """A stop signal."""
-
-    def __init__(self) -> None:
-        self._is_set = False
-
-    def set(self) -> None:
-        self._is_set = True
-
-    def clear(self) -> None:
-        self._is_set = False
-
-    def is_set(self) -> bool:
-        return self._is_set
-
-
-class Counting(TableTarget):
-    """Records what was read, and can do something before it reads."""
+class Counting(Hooked):
+    """Records what was read."""
 
     def __init__(self, capacity: int = 4096, *, cuts: bool = True) -> None:
-        super().__init__(TABLE, capacity=capacity)
+        super().__init__(TABLE, capacity)
         self.parts: list[list[int]] = []
         self._cuts = cuts
 
@@ -97,25 +72,15 @@ class Counting(TableTarget):
             raise DecodeError("not a state") from None
 
 
-class Costs:
-    """Saves nothing, or fails to."""
-
-    def __init__(self, error: OSError | None = None) -> None:
-        self._error = error
-
-    def save(self) -> None:
-        if self._error is not None:
-            raise self._error
-
-
 class Bench:
-    """A loop on one sequence of a table."""
+    """A scheduler of one sequence of a table."""
 
-    def __init__(self, target: Counting, drafter: Drafter | None = None, costs: object = None):
+    def __init__(
+        self, target: Counting, drafter: Drafter | None = None, costs: Costs | None = None
+    ) -> None:
         self.target, self.drafter = target, drafter or Off()
-        self.flag = Flag()
-        self.prefill = Prefill(target, self.drafter, self.flag, 0)
-        self.loop = ReplyLoop(target, self.prefill, self.flag, costs or Costs(), None)
+        self.scheduler = Scheduler(Pair(target, self.drafter, costs or Costs()))
+        self.prefill = self.scheduler.prefill
         self.events: list[object] = []
 
     def reply(
@@ -126,27 +91,15 @@ class Bench:
         stop: tuple[str, ...] = (),
         k: int = 0,
         interrupt: Interrupt | None = None,
-        on_event: Callable[[object], None] = lambda _event: None,
     ) -> Reply:
-        generation = Generation(
-            seq=0,
-            prompt=prompt,
-            processor=LogitsProcessor(GREEDY, V),
-            noise=Noise(0),
-            limit=n,
-            ending=StopCondition(Letters(), stop),
+        request = ReplyRequest(
+            prompt=letters(prompt), sampling=GREEDY, max_tokens=n, stop=stop, seed=0
         )
         policy = Fixed(k) if k else Plain("test")
-        events = self.loop.reply(generation, self.drafter, policy, interrupt or Interrupt())
-        self.events = []
-        try:
-            while True:
-                self.events.append(next(events))
-                on_event(self.events[-1])
-        except StopIteration as end:
-            self.prefill.sync(generation.tokens)
-            reply: Reply = end.value
-            return reply
+        self.events = [*self.scheduler.submit(request, interrupt or Interrupt(), policy)]
+        last = self.events[-1]
+        assert isinstance(last, Finished)
+        return last.reply
 
     @property
     def notices(self) -> list[str]:
@@ -157,11 +110,27 @@ class Bench:
         return "".join(event.text for event in self.events if isinstance(event, Token))
 
 
+@pytest.fixture(autouse=True)
+def _closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Every scheduler ends with its test."""
+    made: list[Scheduler] = []
+    begin = Scheduler.__init__
+
+    def noted(self: Scheduler, *arguments: object, **more: object) -> None:
+        begin(self, *arguments, **more)
+        made.append(self)
+
+    monkeypatch.setattr(Scheduler, "__init__", noted)
+    yield
+    for scheduler in made:
+        scheduler.close()
+
+
 def plain_text(prompt: list[int], n: int) -> str:
     tokens = list(prompt)
     for _ in range(n):
         tokens.append(int(np.argmax(TABLE(tokens))))
-    return "".join(chr(ord("a") + token) for token in tokens[len(prompt) :])
+    return letters(tokens[len(prompt) :])
 
 
 def a_prompt_whose_reply_is_long() -> list[int]:
@@ -273,14 +242,11 @@ def test_an_interrupt_before_the_request_runs_ends_it_with_nothing_read() -> Non
 
 def test_an_interrupt_within_prefill_keeps_the_parts_read_before() -> None:
     bench, interrupt = Bench(Counting()), Interrupt()
-
-    def second_part(event: object) -> None:
-        if isinstance(event, Reading) and event.done == PART:
-            interrupt.set()
-
-    reply = bench.reply(LONG, interrupt=interrupt, on_event=second_part)
+    bench.target.before_read = interrupt.set
+    reply = bench.reply(LONG, interrupt=interrupt)
+    bench.target.before_read = lambda: None
     assert reply.finish_reason == "interrupt"
-    assert bench.prefill.cached == LONG[:PART]
+    assert bench.prefill.cached[0] == LONG[:PART]
     resumed = bench.reply(LONG)
     assert resumed.stats.cached_tokens == PART
     assert resumed.text == plain_text(LONG, 12)
@@ -288,13 +254,15 @@ def test_an_interrupt_within_prefill_keeps_the_parts_read_before() -> None:
 
 def test_an_interrupt_while_decoding_keeps_the_tokens_emitted() -> None:
     bench, interrupt = Bench(Counting()), Interrupt()
-    seen: Iterator[int] = iter(range(100))
+    rounds: Iterator[int] = iter(range(100))
 
-    def fourth_token(event: object) -> None:
-        if isinstance(event, Token) and next(seen) == 3:
+    def fourth_round() -> None:
+        if next(rounds) == 3:
             interrupt.set()
 
-    reply = bench.reply(LONG, interrupt=interrupt, on_event=fourth_token)
+    bench.target.before_score = fourth_round
+    reply = bench.reply(LONG, interrupt=interrupt)
+    bench.target.before_score = lambda: None
     assert (reply.finish_reason, len(reply.tokens)) == ("interrupt", 4)
     assert reply.text == plain_text(LONG, 4)
     assert bench.reply(LONG).finish_reason == "length"  # the next request is not affected
@@ -345,7 +313,7 @@ class GivesUp(NGram):
 
 def test_a_problem_is_reported_once_for_all_replies() -> None:
     error = OSError(28, "No space left on device")
-    bench = Bench(Counting(), GivesUp(), Costs(error))
+    bench = Bench(Counting(), GivesUp(), Costs(error=error))
     bench.reply(LONG, k=2)
     assert bench.notices.count("the file is damaged") == 1
     assert sum("No space left on device" in notice for notice in bench.notices) == 1
@@ -368,7 +336,7 @@ def restoring(bench: Bench, folder: Path) -> PrefixCache:
 def saved(bench: Bench, cache: PrefixCache, prompt: list[int]) -> None:
     """Save the conversation as if its prompt had taken long to read."""
     cache.has_read(0, 3600.0)
-    cache.save(0, bench.prefill.cached, "text", prompt, lambda: False)
+    cache.save(0, bench.prefill.cached[0], "text", prompt, lambda: False)
 
 
 def test_a_saved_prompt_is_restored_in_another_session(tmp_path: Path) -> None:
@@ -426,13 +394,14 @@ def test_an_examined_position_has_the_probabilities_of_target_and_draft() -> Non
     bench = Bench(Counting(), drafter)
     first = bench.reply(LONG)
     before = [*LONG, *first.tokens[:5]]
+    seq, row = bench.prefill.row_after(before, [0])
     found = examination(
-        bench.prefill.row_after(before),
+        row,
         before,
         first.tokens[5],
         None,
         drafter=drafter,
-        seq=0,
+        seq=seq,
         sampling=tables.WARM,
         noise=Noise(0),
         text=lambda token: chr(ord("a") + token),
@@ -442,5 +411,5 @@ def test_an_examined_position_has_the_probabilities_of_target_and_draft() -> Non
     assert found.chosen.p == pytest.approx(p.probability(first.tokens[5]))
     assert found.chosen.q == pytest.approx(q.probability(first.tokens[5]))
     assert found.candidates[0].token == int(np.argmax(TABLE(before)))
-    assert bench.prefill.cached == before
+    assert bench.prefill.cached[0] == before
     assert bench.reply(LONG).text == first.text  # the cache is as good as before

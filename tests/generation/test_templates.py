@@ -39,7 +39,7 @@ def process(monkeypatch: pytest.MonkeyPatch) -> Iterator[TemplateProcess]:
 
 
 def rendered(source: str, cancelled=lambda: False) -> str:
-    return Template(source, bos="<s>", eos="", cancelled=cancelled).render(HELLO)
+    return Template(source, bos="<s>", eos="").render(HELLO, cancelled)
 
 
 @pytest.mark.parametrize(
@@ -74,10 +74,10 @@ def test_an_endless_template_is_ended_and_the_next_one_works(
 
 def test_a_template_is_ended_when_nobody_waits_for_it_any_more(process: TemplateProcess) -> None:
     stop = threading.Event()
-    template = Template(ENDLESS, bos="", eos="", cancelled=stop.is_set)
+    template = Template(ENDLESS, bos="", eos="")
     stop.set()
     with pytest.raises(Interrupted):
-        template.render(HELLO)
+        template.render(HELLO, stop.is_set)
     assert process._process is None
 
 

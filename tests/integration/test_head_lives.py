@@ -14,9 +14,10 @@ import head_files
 import pytest
 from heads.compose import compose_mtp
 from heads.widen import widen
+from replies import StopAfter
 
 from localspec import Finished, Message, Options, Reply, ReplyRequest, Runtime, Sampling
-from localspec.core.events import Round, Token
+from localspec.core.events import Round
 from localspec.demo import FOLDER
 from localspec.generation import prefix_cache
 
@@ -84,7 +85,8 @@ class Life:
 
     def __post_init__(self) -> None:
         # Both then read a reply of before as the tokens that it was made of.
-        self.plain._runner.prompts = self.runtime._runner.prompts
+        own, theirs = self.plain._scheduler.preparation, self.runtime._scheduler.preparation
+        own.prompts = theirs.prompts
 
     def ask(
         self,
@@ -96,11 +98,14 @@ class Life:
         until: int | None = None,
     ) -> Reply:
         """A reply; interrupted after so many tokens with ``until``."""
-        heard, asked = 0, {"sampling": sampling, "seed": seed, "max_tokens": most}
-        for event in self.runtime.reply(messages, **asked):
-            heard += isinstance(event, Token)
-            if until is not None and heard >= until:
-                self.runtime.interrupt()
+        asked = {"sampling": sampling, "seed": seed, "max_tokens": most}
+        request = ReplyRequest(tuple(messages), **asked)
+        if until is None:
+            events = self.runtime.submit(request)
+        else:
+            policy = StopAfter(self.runtime.pair.control.policy, until)
+            events = self.runtime.submit(request, policy.interrupt, policy=policy)
+        for event in events:
             if isinstance(event, Round) and event.verified:
                 stood = event.accepted / event.drafted
                 self.outcomes.add("all" if stood == 1 else "some" if stood else "none")

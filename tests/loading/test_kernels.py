@@ -225,7 +225,8 @@ def placed(path: Path, **chosen: Any) -> Context:
         "buffers": ("CPU_Mapped",),
         "flash_attention": "enabled",
     }
-    facts |= {"kv_type": "f16", "threads": 1, "capacity": 512, "branches": 0, **chosen}
+    facts |= {"kv_type": "f16", "threads": 1, "capacity": 512, "branches": 0, "least_rows": 1}
+    facts |= chosen
     model = {"path": path, **{k: facts[k] for k in ("gpu_layers", "host_experts", "buffers")}}
     return cast(Context, SimpleNamespace(**facts, model=SimpleNamespace(**model)))
 
@@ -238,6 +239,7 @@ def placed(path: Path, **chosen: Any) -> Context:
         {"buffers": ("CPU_Mapped", "CPU_REPACK")},
         {"flash_attention": "disabled"},
         {"kv_type": "q8_0"},
+        {"least_rows": 2},
     ],
     ids=str,
 )

@@ -139,12 +139,13 @@ def open_drafters(files: Files, tmp_path: Path) -> Open:
     ) -> Drafting:
         path = {"model": files.draft, "eagle3": eagle}.get(brings or "")
         target, file = ModelFile(files.target), ModelFile(path) if path else None
-        model = SimpleNamespace(branching=branching, tokenize=lambda text, **_: [*text.encode()])
+        model = SimpleNamespace(tokenize=lambda text, **_: [*text.encode()])
+        context = SimpleNamespace(model=model, branches=15 if branching else 0)
         return Drafters(
             selection=select(LoadOptions(**given), read_headers(target, file)),
             target_file=target,
             draft_file=file,
-            target=cast("Context", SimpleNamespace(model=model)),
+            target=cast("Context", context),
             parts=cast("Parts", NoParts(left_out)),
             favoured=Proposal.COUPLED,
             earlier=TEXTS,

@@ -91,6 +91,7 @@ class CommandRunner:
                 self._ask(task)
             elif (action := self._actions.get(task.name)) is None:
                 self._session.tell(self._session.change(task))
+                self._composer.placeholder = self._session.settings.invitation
             else:
                 running = action(task.value)
                 if running is not None:

@@ -98,7 +98,10 @@ class StatusArea:
             meter = session.chat.meter
             meter.switched_off = not session.settings.draft
             meter.memory = self._memory.look(session.engine.client.pid)
-            setting = f"{self.verifier} T {session.settings.sampling.temperature:g}"
+            strict = " strict" if session.engine.info and session.engine.info.strict else ""
+            setting = f"{self.verifier}{strict} T {session.settings.sampling.temperature:g}"
+            if session.settings.grammar is not None:
+                setting = f"{session.settings.grammar_name} · {setting}"
             self._stats.show_figures(meter, setting, two=self._tall)
             self._strip.show_rounds(meter)
             self._details.show_details(meter)

@@ -111,6 +111,7 @@ SPECS = {
     "settings": Spec("/settings", "see, change and save all settings", _nothing),
     "temp": Spec("/temp X", "sampling temperature; 0 is greedy", _temperature),
     "seed": Spec("/seed N", "fixed seed; without N, a new one each time", _seed),
+    "schema": Spec("/schema [FILE | off]", "replies as JSON that fits a schema, or any text", str),
     "draft": Spec(
         "/draft [on|off|NAME]", "see if replies are drafted, switch it, or name a draft", _draft
     ),

@@ -12,6 +12,7 @@ from typing import Literal
 from localspec.chats.tree import Tree
 from localspec.chats.values import ENDINGS, End, new_message_id
 from localspec.core.events import Message, Reply, Stats, Token
+from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.sampling_params import Sampling
 from tui.render.text import plain
@@ -33,6 +34,8 @@ class ReplyRecipe:
     """Tokens that the turn had before, where ``reply`` continues a stopped one."""
     text_start: int = 0
     """Characters of the turn's text before ``reply``."""
+    grammar: GrammarSpec | None = None
+    """What the reply had to be."""
 
     def request(self, *, draft: bool) -> ReplyRequest:
         """The request that makes the reply again with the same seed."""
@@ -42,6 +45,7 @@ class ReplyRecipe:
             seed=self.reply.seed,
             max_tokens=self.max_tokens,
             draft=draft,
+            grammar=self.grammar,
         )
 
 
@@ -58,6 +62,7 @@ class SavedRecipe:
     start: int = 0
     said: int = 0
     """Both as in `ReplyRecipe`."""
+    grammar: GrammarSpec | None = None
 
 
 @dataclass(slots=True)
@@ -258,4 +263,12 @@ def _recipe(turn: ChatTurn, saved: SavedRecipe, before: Iterable[ChatTurn]) -> R
     reply = Reply(turn.text[saved.said :], ids, origins, turn.end, turn.stats, turn.seed)
     begun = [ChatTurn("assistant", turn.text[: saved.said])] if saved.said else []
     messages = _messages(saved.system, [*before, *begun])
-    return ReplyRecipe(messages, saved.sampling, saved.max_tokens, reply, saved.start, saved.said)
+    return ReplyRecipe(
+        messages,
+        saved.sampling,
+        saved.max_tokens,
+        reply,
+        saved.start,
+        saved.said,
+        saved.grammar,
+    )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from localspec.core.events import Examination, Loading, Message, ModelInfo, ReplyEvent
+from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.sampling_params import Sampling
 from localspec.errors import EngineError
@@ -56,6 +57,15 @@ class Settings:
     max_tokens: int | None = None
     seed: int | None = None
     draft: bool = True
+    grammar: GrammarSpec | None = None
+    """What the next replies must be; None: any text."""
+    grammar_name: str = ""
+    """The name that the user gave it by."""
+
+    @property
+    def invitation(self) -> str:
+        """The text of the empty composer."""
+        return "Message" if self.grammar is None else f"Message; replies fit {self.grammar_name}"
 
     def request(self, messages: tuple[Message, ...]) -> ReplyRequest:
         """A request for the next reply of a conversation."""
@@ -65,4 +75,5 @@ class Settings:
             seed=self.seed,
             max_tokens=self.max_tokens,
             draft=self.draft,
+            grammar=self.grammar,
         )

@@ -43,7 +43,12 @@ def details(turn: ChatTurn) -> dict[str, Any] | None:
         first = recipe.messages[0]
         system = first.content if first.role == "system" else None
         how = SavedRecipe(
-            recipe.sampling, recipe.max_tokens, system, recipe.start, recipe.text_start
+            recipe.sampling,
+            recipe.max_tokens,
+            system,
+            recipe.start,
+            recipe.text_start,
+            recipe.grammar,
         )
         saved["how"] = codec.encode(how)
     return saved

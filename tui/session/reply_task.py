@@ -109,6 +109,7 @@ class ReplyTask:
                         event.reply,
                         start,
                         len(begun),
+                        request.grammar,
                     )
         except LocalspecError as error:
             reply.end = "failed"

@@ -9,9 +9,12 @@ from __future__ import annotations
 import dataclasses
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localspec.core.events import Examination
+from localspec.errors import UsageError
+from localspec.grammar import reading
 from tui.session.commands import Command
 from tui.session.comparison import ReplyComparison, examine
 from tui.session.conversation import ChatTurn, Conversation
@@ -166,6 +169,8 @@ class Session:
                 return "drafting from now on" if settings.draft else "plain decoding from now on"
             case "system":
                 return self._system(str(value))
+            case "schema":
+                return self._schema(str(value))
         raise AssertionError(command)
 
     def _system(self, text: str) -> str:
@@ -176,6 +181,21 @@ class Session:
             )
         self.chat.system(None if text == "none" else text)
         return "no system prompt from now on" if text == "none" else "system prompt set"
+
+    def _schema(self, text: str) -> str:
+        settings = self.settings
+        if not text:
+            if settings.grammar is None:
+                return "replies may be any text; /schema FILE asks for JSON that fits a schema"
+            return f"replies fit {settings.grammar_name}; /schema off ends that"
+        try:
+            settings.grammar = None if text == "off" else reading.schema(text)
+        except UsageError as error:
+            return str(error)
+        settings.grammar_name = "" if text == "off" else _brief(text)
+        if text == "off":
+            return "replies may be any text from the next one on"
+        return f"replies fit {settings.grammar_name} from the next one on"
 
     # -- which chat is shown -------------------------------------------------------------------
 
@@ -251,3 +271,8 @@ class Session:
     def _notify(self, notification: Notification) -> None:
         self._notifications.append(notification)
         self._activity()
+
+
+def _brief(text: str) -> str:
+    """The name of a schema: that of its file, or what it is."""
+    return "a schema" if text.lstrip().startswith("{") else Path(text).name

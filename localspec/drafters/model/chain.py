@@ -161,6 +161,10 @@ class ChainDrafter(Drafter):
                 self._cache.missing(item.seq, item.all_tokens)
         return evidence
 
+    def catch_up(self, seq: int, tokens: Sequence[int], upto: int) -> None:
+        """See `Drafter.catch_up`."""
+        self._read_prompt(seq, tokens, upto)
+
     def _read_prompt(self, seq: int, tokens: Sequence[int], upto: int) -> None:
         """Cache the first ``upto`` tokens of a prompt, if they can be read."""
         missing = self._cache.missing(seq, tokens)

@@ -108,6 +108,10 @@ class Trees(Drafter):
         """See `Drafter.follow`."""
         self._chains.follow(seq, tokens, upto)
 
+    def catch_up(self, seq: int, tokens: Sequence[int], upto: int) -> None:
+        """See `Drafter.catch_up`."""
+        self._chains.catch_up(seq, tokens, upto)
+
     @property
     def problem(self) -> str | None:
         """Why it has stopped drafting for good; None if it has not."""

@@ -53,6 +53,8 @@ class Assistant(Head):
         params.n_seq_max = other.sequences + other.branches
         params.kv_unified = other.branches > 0
         params.type_k = params.type_v = KV_TYPES[other.kv_type]
+        if other.least_rows > 1:  # a strict target; it decides how values lie in the cells
+            params.flash_attn_type = c_api.LLAMA_FLASH_ATTN_TYPE_DISABLED
 
     def _width(self) -> int:
         return int(c_api.llama_model_n_embd_inp(self.model.handle))

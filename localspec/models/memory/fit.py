@@ -92,7 +92,7 @@ def fit_files(
         if not uncertain:
             raise
     cheap = all(sizes.n_vocab < _CHEAP_VOCABULARY for sizes in pair)
-    if fit is None or measure or uncertain or cheap or fit.tight:
+    if fit is None or measure or uncertain or cheap or fit.tight or wishes.strict:
         context = fit.context if fit else wishes.context or usual_context(pair[0])
         kv_type = fit.target.kv_type if fit else wishes.kv_type or "f16"
         layers = [share.gpu_layers for share in fit.shares] if fit else []
@@ -104,7 +104,16 @@ def fit_files(
             on_host = experts[i] if i < len(experts) else 0
             type_ = draft_kv_type(pair[i], kv_type) if i else kv_type
             try:
-                pair[i] = _measured(pair[i], file, on_gpu, on_host, context, type_, memory)
+                pair[i] = _measured(
+                    pair[i],
+                    file,
+                    on_gpu,
+                    on_host,
+                    context,
+                    type_,
+                    memory,
+                    strict=wishes.strict and i == 0,
+                )
             except LocalspecError:
                 if i == 0:
                     raise
@@ -167,6 +176,8 @@ def _measured(
     n_ctx: int,
     kv_type: str,
     memory: Memory,
+    *,
+    strict: bool,
 ) -> Sizes:
     """The sizes corrected by a dry run."""
     from localspec.llama.memory_estimate import dry_run
@@ -188,6 +199,7 @@ def _measured(
         n_batch=BATCH,
         kv_type=kv_type,
         host_experts=host_experts,
+        strict=strict,
     )
     on_gpu = sum(n for name, n in found.compute.items() if _is_gpu(name))
     if estimate.gpu_compute and on_gpu:

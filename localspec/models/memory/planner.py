@@ -41,6 +41,8 @@ class Wishes:
     kv_type: str | None = None
     threads: int | None = None
     require_draft: bool = False
+    strict: bool = False
+    """Without flash attention, whose buffers do not grow with the context."""
 
     def __post_init__(self) -> None:
         if self.kv_type is not None and self.kv_type not in KV_BYTES:

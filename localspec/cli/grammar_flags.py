@@ -1,0 +1,63 @@
+"""Flags of ``run`` for structured output."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from localspec.core.grammar_spec import GrammarSpec
+from localspec.errors import UsageError
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+_FLAGS = ("schema", "json_object", "regex", "choice", "grammar")
+
+
+def grammar_flags(function: _Function) -> _Function:
+    """What the reply must be: one of five flags."""
+    options = (
+        click.option(
+            "--schema", metavar="FILE|JSON", help="Reply with JSON that fits this JSON schema."
+        ),
+        click.option("--json-object", is_flag=True, help="Reply with a JSON object."),
+        click.option("--regex", metavar="REGEX", help="Reply with a text that matches."),
+        click.option("--choice", metavar="A,B,C", help="Reply with one of these texts."),
+        click.option(
+            "--grammar", metavar="FILE", help="Reply as this grammar has it, in Lark or GBNF."
+        ),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def take_grammar(flags: dict[str, Any]) -> GrammarSpec | None:
+    """Take those flags out of ``flags``: the grammar of the reply, checked, or None.
+
+    Raises:
+        UsageError: more than one, or a grammar that cannot be followed.
+    """
+    given = {name: value for name in _FLAGS if (value := flags.pop(name)) not in (None, False)}
+    if not given:
+        return None
+    if len(given) > 1:
+        names = " and ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise UsageError(f"{names} exclude each other: a reply follows one grammar")
+    from localspec.grammar import reading
+
+    ((name, value),) = given.items()
+    match name:
+        case "schema":
+            return reading.schema(value)
+        case "regex":
+            return reading.regex(value)
+        case "choice":
+            return reading.choices(value)
+        case "grammar":
+            return reading.grammar(value)
+    return GrammarSpec.json_object()
+
+
+__all__ = ["grammar_flags", "take_grammar"]

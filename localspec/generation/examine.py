@@ -1,0 +1,58 @@
+"""One place of a reply, computed again on the models of a scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from localspec.core.events import Examination
+from localspec.core.noise import Noise
+from localspec.core.reply_request import ReplyRequest
+from localspec.errors import ContextError, UsageError
+from localspec.generation.inspect_token import examination
+from localspec.generation.runnable import RunnablePair
+from localspec.generation.scheduler import Scheduler
+
+
+def examine(
+    scheduler: Scheduler,
+    pair: RunnablePair,
+    request: ReplyRequest,
+    tokens: Sequence[int],
+    rival: int | None,
+) -> Examination:
+    """See `localspec.runtime.Runtime.examine`."""
+    model = pair.target_model
+    if request.seed is None:
+        raise UsageError("a place is examined with the seed of its reply")
+    seed = request.seed
+    if not tokens or not all(0 <= t < model.n_vocab for t in (*tokens, rival or 0)):
+        raise UsageError("these are no tokens of this model")
+    prompt = scheduler.preparation.prompts.chat(request.messages, request.max_tokens)
+    constraint = scheduler.preparation.constraint(request, prompt.tokens, prompt)
+    known = [*prompt.tokens, *tokens[:-1]]
+    if len(known) > pair.target.capacity:
+        raise ContextError("the context has no room for that place any more")
+
+    def display(token: int) -> str:
+        """A token as text; control tokens by their name."""
+        return model.piece(token).decode("utf-8", "replace") or model.marker(token)
+
+    def compute(free: Sequence[int]) -> Examination:
+        seq, row = scheduler.prefill.row_after(known, free)
+        return examination(
+            row,
+            known,
+            tokens[-1],
+            rival,
+            drafter=pair.drafter,
+            seq=seq,
+            sampling=request.sampling,
+            noise=Noise(seed),
+            constraint=constraint,
+            text=display,
+        )
+
+    return scheduler.call(compute, needs_sequence=True)
+
+
+__all__ = ["examine"]

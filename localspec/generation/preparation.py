@@ -1,0 +1,155 @@
+"""From a request to its prompt and the rules of its reply."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from localspec.core.constraint import Constraint
+from localspec.core.events import Notice, Reply
+from localspec.core.logits import LogitsProcessor
+from localspec.core.noise import Noise
+from localspec.core.reply_request import ReplyRequest
+from localspec.errors import UsageError
+from localspec.generation.chat_template import Prompt
+from localspec.generation.grammars import Grammars
+from localspec.generation.prefix_cache import PrefixCache
+from localspec.generation.prompt import PromptBuilder
+from localspec.generation.runnable import RunnableModel
+from localspec.generation.stream import Generation, StopCondition, new_seed
+from localspec.policy import Policy
+from localspec.verifiers import Verifier, verifier
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A request with its prompt, ready to be read."""
+
+    prompt: list[int]
+    processor: LogitsProcessor
+    noise: Noise
+    limit: int
+    """Most tokens to emit."""
+    ending: StopCondition
+    verifier: Verifier
+    notices: tuple[Notice, ...] = ()
+    constraint: Constraint | None = None
+    """What its grammar allows; None without one."""
+    guided: bool = True
+    """Whether drafts go on through what the grammar forces."""
+    conversation: Prompt | None = None
+    """The rendered conversation; None for a raw prompt."""
+
+    def generation(self, seq: int, policy: Policy | None) -> Generation:
+        """The reply to be generated in a sequence."""
+        return Generation(
+            seq=seq,
+            prompt=self.prompt,
+            processor=self.processor,
+            noise=self.noise,
+            limit=self.limit,
+            ending=self.ending,
+            verifier=self.verifier,
+            policy=policy,
+            guided=self.guided,
+        )
+
+
+class Preparation:
+    """Makes prompts for one model."""
+
+    def __init__(
+        self, model: RunnableModel, capacity: int, judge: Verifier, *, drafts: bool = True
+    ) -> None:
+        """``capacity`` is the context size in tokens; ``judge`` verifies the drafts of requests
+        that name no verifier; without ``drafts`` nothing is drafted at all.
+        """
+        self._drafts = drafts
+        self._model = model
+        self._capacity = capacity
+        self._judge = judge
+        self._grammars = Grammars(model)
+        self.prompts = PromptBuilder(model, capacity)
+        self.prefix_cache: PrefixCache | None = None
+        """KV caches saved by earlier sessions; None where they are not used."""
+
+    def prepared(self, request: ReplyRequest, cancelled: Callable[[], bool]) -> Prepared:
+        """The request with its prompt.
+
+        Raises:
+            UsageError: the parameters cannot be meant, or the template refuses the conversation.
+            ContextError: the last message does not fit into the context.
+            Interrupted: ``cancelled`` returned true.
+        """
+        conversation: Prompt | None = None
+        stop, notices = request.stop, list[Notice]()
+        if request.grammar is not None:
+            _require_a_beginning(request)
+        if request.prompt is None:
+            if self.prefix_cache is not None:
+                self.prefix_cache.prepare()
+            conversation = self.prompts.chat(request.messages, request.max_tokens, cancelled)
+            if request.grammar is None:
+                # Without a template texts end the turns, and a grammar may well want those.
+                stop = (*stop, *self.prompts.stop)
+            prompt = conversation.tokens
+            if conversation.dropped:
+                notices.append(
+                    Notice(
+                        f"the context of {self._capacity} tokens is full: the "
+                        f"{conversation.dropped} oldest messages were left out"
+                    )
+                )
+        else:
+            prompt = self.prompts.bare(request.prompt)
+        if request.grammar is not None:
+            notices += self._grammars.prepare()
+        constraint = self.constraint(request, prompt, conversation)
+        room = self._capacity - len(prompt) + 1
+        return Prepared(
+            prompt=prompt,
+            processor=LogitsProcessor(request.sampling, self._model.n_vocab, constraint),
+            noise=Noise(new_seed() if request.seed is None else request.seed),
+            limit=min(request.max_tokens or room, room),
+            ending=StopCondition(self._model, stop),
+            verifier=self._judge if request.verifier is None else verifier(request.verifier),
+            notices=tuple(notices),
+            constraint=constraint,
+            guided=request.draft and self._drafts,
+            conversation=conversation,
+        )
+
+    def constraint(
+        self, request: ReplyRequest, prompt: list[int], conversation: Prompt | None
+    ) -> Constraint | None:
+        """What the reply to a request must be; None without a grammar.
+
+        Raises:
+            UsageError: the grammar is refused.
+        """
+        text = None if conversation is None else conversation.text
+        return self._grammars.constraint(request.grammar, prompt, text)
+
+    def remember(self, prepared: Prepared, reply: Reply) -> tuple[str, list[int]] | None:
+        """Record the tokens of a reply for the next turn that quotes its text; returns text and
+        tokens of the conversation. None where the tokens say more than the text.
+        """
+        if prepared.conversation is None or prepared.ending.stream.stopped:
+            return None
+        return self.prompts.remember(prepared.conversation, reply)
+
+
+def _require_a_beginning(request: ReplyRequest) -> None:
+    """Refuse a grammar for a reply that is to be continued.
+
+    Raises:
+        UsageError: the last message is the beginning of the reply.
+    """
+    if request.messages and request.messages[-1].role == "assistant":
+        raise UsageError(
+            "a grammar is followed from the beginning of a reply, so a stopped reply cannot be "
+            "continued under one; ask again"
+        )
+
+
+__all__ = ["Preparation", "Prepared"]

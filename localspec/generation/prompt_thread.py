@@ -1,0 +1,85 @@
+"""Makes prompts in a thread of its own: a chat template may take seconds, and replies run on."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from dataclasses import dataclass
+from typing import Protocol
+
+from localspec.errors import Interrupted
+from localspec.generation.preparation import Preparation, Prepared
+from localspec.generation.reply_job import Job
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A job with its prompt."""
+
+    job: Job
+    prepared: Prepared
+
+
+class TakesPrompts(Protocol):
+    """Whoever runs the jobs."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether it takes no more."""
+        ...
+
+    def ready(self, ready: Ready) -> None:
+        """Take a job whose prompt is made. Called in the thread of prompts."""
+        ...
+
+
+class PromptThread:
+    """Makes one prompt after the other. The thread starts with the first."""
+
+    def __init__(self, preparation: Preparation, taker: TakesPrompts) -> None:
+        self._preparation = preparation
+        self._taker = taker
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def prepare(self, job: Job) -> None:
+        """Make the prompt of a job, after those before it."""
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, name="localspec prompts", daemon=True
+                )
+                self._thread.start()
+        self._jobs.put(job)
+
+    def close(self) -> None:
+        """Wait until the prompts begun are made or given up; the taker must be closed."""
+        self._jobs.put(None)
+        with self._lock:
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            if self._taker.closed:
+                job.interrupt.set()
+            if not job.over:
+                self._prepare(job)
+
+    def _prepare(self, job: Job) -> None:
+        def cancelled() -> bool:
+            return job.over or self._taker.closed
+
+        try:
+            prepared = self._preparation.prepared(job.request, cancelled)
+        except Interrupted:
+            job.interrupt.set()  # it ends with `Finished`, as wherever it is interrupted
+        except Exception as error:  # noqa: BLE001 - raised to whoever reads the reply
+            job.fail(error)
+        else:
+            self._taker.ready(Ready(job, prepared))
+
+
+__all__ = ["PromptThread", "Ready", "TakesPrompts"]

@@ -1,0 +1,148 @@
+"""A request on its way to a reply: submitted, running, over."""
+
+from __future__ import annotations
+
+import enum
+import threading
+from collections.abc import Sequence
+from typing import Protocol
+
+from localspec.core.events import Finished, Reply, ReplyEvent, Speculation, Stats
+from localspec.core.interrupt import Interrupt
+from localspec.core.reply_request import ReplyRequest
+from localspec.drafters.base import Drafter
+from localspec.generation.preparation import Prepared
+from localspec.generation.reply_stream import Mailbox
+from localspec.generation.stream import Generation, new_seed
+from localspec.policy import Policy
+
+
+class _State(enum.Enum):
+    WAITING = enum.auto()
+    RUNNING = enum.auto()
+    OVER = enum.auto()
+
+
+class Wakes(Protocol):
+    """Is told when a running request was told to end."""
+
+    def wake(self) -> None:
+        """Look at once. Callable in any thread, and by the collection of garbage."""
+        ...
+
+
+class Job:
+    """A submitted request. One that is interrupted while it waits is over at once."""
+
+    def __init__(
+        self, request: ReplyRequest, policy: Policy | None, interrupt: Interrupt, owner: Wakes
+    ) -> None:
+        """``policy`` is the request's own; None: the one that all share."""
+        self.request = request
+        self.policy = policy
+        self.interrupt = interrupt
+        self.mailbox = Mailbox()
+        self._owner = owner
+        self._lock = threading.RLock()
+        self._state = _State.WAITING
+
+    @property
+    def waiting(self) -> bool:
+        """Whether it neither runs nor is over."""
+        return self._state is _State.WAITING
+
+    @property
+    def over(self) -> bool:
+        """Whether its last event was handed over."""
+        return self._state is _State.OVER
+
+    def begin(self) -> bool:
+        """It runs from now on; False where it is over already."""
+        with self._lock:
+            if self._state is _State.OVER:
+                return False
+            self._state = _State.RUNNING
+            return True
+
+    def interrupted(self) -> None:
+        """See `localspec.core.interrupt.Watcher`."""
+        with self._lock:
+            if self._state is _State.WAITING:
+                self.end([Finished(_unbegun(self.request.seed))])
+        self._owner.wake()
+
+    def end(self, events: Sequence[ReplyEvent]) -> None:
+        """Hand over the last events."""
+        self._state = _State.OVER
+        self.mailbox.put(events)
+
+    def fail(self, error: BaseException) -> None:
+        """End with an error; nothing happens where it is over already."""
+        with self._lock:
+            if self._state is not _State.OVER:
+                self._state = _State.OVER
+                self.mailbox.fail(error)
+
+
+def _unbegun(seed: int | None) -> Reply:
+    """The reply to a request that was interrupted before anything of it was read."""
+    return Reply(
+        text="",
+        tokens=(),
+        origins=(),
+        finish_reason="interrupt",
+        stats=Stats(
+            prompt_tokens=0,
+            cached_tokens=0,
+            emitted=0,
+            rounds=0,
+            drafted=0,
+            verified=0,
+            accepted=0,
+            per_position=(),
+            by_drafter={},
+            prompt_seconds=0.0,
+            decode_seconds=0.0,
+            draft_seconds=0.0,
+            verify_seconds=0.0,
+            plain_tokens_per_second=None,
+            speculation=Speculation("off", "interrupted before it began"),
+        ),
+        seed=new_seed() if seed is None else seed,
+    )
+
+
+class Running:
+    """A job that has a sequence of the target."""
+
+    def __init__(
+        self,
+        job: Job,
+        prepared: Prepared,
+        generation: Generation,
+        drafter: Drafter,
+        policy: Policy,
+    ) -> None:
+        """``drafter`` reads the prompt along; ``policy`` plans the drafts."""
+        self.job = job
+        self.prepared = prepared
+        self.generation = generation
+        self.drafter = drafter
+        self.policy = policy
+        self.reading = True
+        """Whether a part of its prompt is still to be read."""
+        self.forgotten = False
+        """Whether its sequence is to be emptied when it ends."""
+
+    @property
+    def seq(self) -> int:
+        """Its sequence."""
+        return self.generation.seq
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it was told to end."""
+        return self.job.interrupt.is_set()
+
+
+__all__ = ["Job", "Running", "Wakes"]

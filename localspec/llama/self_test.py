@@ -1,0 +1,187 @@
+"""Whether a strict context computes the same bits in every way that localspec computes.
+
+A text is written in many ways: in passes of other widths, with rejected drafts between, its
+beginning cut elsewhere, restored from a saved state, on other threads, and beside other sequences
+that join and leave. The logits and the whole KV cache must be equal, bit for bit, to those of the
+first way. A cache has many more numbers than the logits, so a rounding that differs once in ten
+thousand is found in a short text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from localspec.core.values import Logits
+from localspec.llama import state as saved
+from localspec.llama.passes import ordinary_tokens
+from localspec.llama.strict import StrictContext
+
+SEQUENCES = 4
+"""Sequences of the context that is tested."""
+CELLS = 512
+"""Tokens of each of them."""
+WIDTHS = (1, 2, 3, 4, 8, 16)
+"""Passes that the end of the text is written in."""
+_PROMPT, _REPLY = 72, 24
+_LONG = 264
+"""Tokens of the longest mate: llama.cpp computes attention over cells in steps of 256."""
+_MATES = {1: 20, 2: _LONG, 3: 40}
+"""Tokens of other sequences before they join, by id."""
+_CUTS = {
+    "a prompt read token by token at both ends": (*range(1, 13), 15, 17, 64, _PROMPT - 1),
+    "a prompt read in parts of 7": tuple(range(7, _PROMPT, 7)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Two ways of computing that do not agree."""
+
+    what: str
+    """The way that differs, to complete "this backend computes other last bits with ..."."""
+    logits: float
+    """Largest difference of a logit; 0 where only the KV cache differs."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A text as it was computed."""
+
+    rows: Logits
+    """(reply, V)"""
+    cells: bytes
+    """The sequence's state."""
+
+
+class SelfTest:
+    """Computes one text in all ways, on a context that holds nothing else."""
+
+    def __init__(self, context: StrictContext) -> None:
+        """``context`` has `SEQUENCES` of `CELLS` tokens."""
+        self._context = context
+        known = ordinary_tokens(context.model, 199)
+        order = np.random.default_rng(17).integers(0, len(known), CELLS + _LONG)
+        self._text = [known[i] for i in order]
+        self._tokens = self._text[: _PROMPT + _REPLY]
+
+    def differences(self, on_progress: Callable[[float], None]) -> Iterator[Difference]:
+        """What differs from the first way. ``on_progress`` is told the share that is done.
+
+        Raises:
+            Interrupted, DecodeError: a pass failed.
+        """
+        ways = self._ways()
+        self._read(0, ())
+        first = self._reply(0, 4)
+        for done, (what, write) in enumerate(ways, 1):
+            on_progress(done / (len(ways) + 1))
+            found = write()
+            if found.rows.tobytes() != first.rows.tobytes() or found.cells != first.cells:
+                yield Difference(what, float(np.abs(found.rows - first.rows).max()))
+        on_progress(1.0)
+
+    def _ways(self) -> list[tuple[str, Callable[[], _Written]]]:
+        ways: list[tuple[str, Callable[[], _Written]]] = [
+            (_passes_of(width), lambda width=width: self._again(width))  # type: ignore[misc]
+            for width in (*WIDTHS, _REPLY)
+        ]
+        ways += [("rejected drafts", self._with_rejected), ("a restored state", self._restored)]
+        if self._context.threads > 1:
+            ways.append(("one thread", self._on_one_thread))
+        ways += [
+            ("one more sequence", lambda: self._in_company(0, (1,), 1)),
+            ("three more sequences", lambda: self._in_company(0, (1, 2, 3), 8)),
+        ]
+        ways += [
+            (what, lambda cuts=cuts: self._cut(cuts))  # type: ignore[misc]
+            for what, cuts in _CUTS.items()
+        ]
+        ways.append(("another place among the sequences", lambda: self._in_company(2, (1, 3), 4)))
+        return ways
+
+    def _read(self, seq: int, cuts: Sequence[int]) -> None:
+        """The prompt, in parts that end at ``cuts``."""
+        self._context.truncate(seq, 0)
+        for start, end in zip((0, *cuts), (*cuts, _PROMPT), strict=True):
+            self._context.forward([(seq, self._tokens[start:end], 0)])
+
+    def _reply(self, seq: int, width: int, mates: Sequence[int] = ()) -> _Written:
+        """The rest of the text in passes of that width; ``mates`` go on beside it, and the first of
+        them leaves halfway.
+        """
+        rows = []
+        for at in range(0, _REPLY, width):
+            tokens = self._tokens[_PROMPT + at : _PROMPT + min(_REPLY, at + width)]
+            beside = mates if at < _REPLY // 2 else mates[1:]
+            work = [(seq, tokens, len(tokens))]
+            work += [(mate, self._text[at : at + len(tokens)], len(tokens)) for mate in beside]
+            work.sort(key=lambda item: item[0])
+            found = self._context.forward(work)
+            own = next(i for i, item in enumerate(work) if item[0] == seq)
+            rows.append(found[own].copy())
+        return _Written(np.concatenate(rows), self._cells(seq))
+
+    def _cells(self, seq: int) -> bytes:
+        """The sequence's state, as sequence 0 has it: the bytes name the sequence."""
+        state = saved.state(self._context, seq)
+        if seq != 0:
+            saved.restore(self._context, 0, bytearray(state))
+            state = saved.state(self._context, 0)
+        return bytes(state)
+
+    def _again(self, width: int) -> _Written:
+        self._context.truncate(0, _PROMPT)
+        return self._reply(0, width)
+
+    def _with_rejected(self) -> _Written:
+        """Passes of four tokens, the last two of which are taken back."""
+        context, rows = self._context, []
+        context.truncate(0, _PROMPT)
+        for at in range(_PROMPT, _PROMPT + _REPLY, 2):
+            tokens = self._tokens[at : at + 2]
+            found = context.forward([(0, [*tokens, *self._text[:2]], 4)])
+            rows.append(found[0][:2].copy())
+            context.truncate(0, at + 2)
+        return _Written(np.concatenate(rows), self._cells(0))
+
+    def _cut(self, cuts: Sequence[int]) -> _Written:
+        self._read(0, cuts)
+        return self._reply(0, 4)
+
+    def _restored(self) -> _Written:
+        self._context.truncate(0, _PROMPT)
+        state = bytearray(saved.state(self._context, 0))
+        saved.restore(self._context, 0, state)
+        return self._reply(0, 2)
+
+    def _on_one_thread(self) -> _Written:
+        threads = self._context.threads
+        self._context.set_threads(1)
+        try:
+            return self._again(3)
+        finally:
+            self._context.set_threads(threads)
+
+    def _in_company(self, seq: int, mates: Sequence[int], width: int) -> _Written:
+        """Beside sequences of other lengths, which stay where they are for the next way."""
+        context = self._context
+        for mate in mates:
+            if context.length(mate) < _MATES[mate]:
+                context.truncate(mate, 0)
+                context.read(mate, self._text[: _MATES[mate]])
+            context.truncate(mate, _MATES[mate])
+        if seq != 0:
+            context.truncate(0, 0)
+            self._read(seq, ())
+        context.truncate(seq, _PROMPT)
+        return self._reply(seq, width, mates)
+
+
+def _passes_of(width: int) -> str:
+    return f"passes of {width} token{'s' if width > 1 else ''}"
+
+
+__all__ = ["CELLS", "SEQUENCES", "WIDTHS", "Difference", "SelfTest"]

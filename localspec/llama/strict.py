@@ -1,0 +1,112 @@
+"""Strict contexts: the same bits, however a text is cut into passes and whoever shares them.
+
+llama.cpp chooses kernels by the number of rows in a pass, and their results differ in the last
+bits. In a strict context these choices are taken away:
+
+- no flash attention: from 64 rows on it sums in tiles;
+- a stream of cells for each sequence: in a common one the cells of others lie in between, and sums
+  are grouped otherwise;
+- two rows of each sequence at least: products and attention over a single row round otherwise;
+- no tiled products (`localspec.llama.library.untile`), which begin at a certain number of rows;
+- Q2_K and Q4_K weights as in the file: of repacked ones, four rows have another kernel than one.
+
+The list is measured on x86; whether it suffices on this machine is found by
+`localspec.llama.self_test`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from localspec.core.values import Logits, Tokens
+from localspec.llama.context import Context
+from localspec.llama.library import c_api
+from localspec.llama.limits import LEAST_ROWS
+
+_FILLER = 0
+"""Token of rows that nobody needs."""
+_ROW_DEPENDENT = frozenset({10, 12})
+"""ggml types whose repacked kernels depend on the number of rows, as seen on x86: Q2_K, Q4_K."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """A way of computing that may be exact."""
+
+    extra_buffers: bool
+    """Whether weights may be repacked for the processor's own kernels."""
+    tiled: bool
+    """Whether products are tiled; True only where the process cannot change it any more."""
+
+    def describe(self) -> str:
+        """For users."""
+        weights = "" if self.extra_buffers else ", weights as in the file"
+        products = "" if self.tiled else ", no tiled products"
+        return (
+            f"at least {LEAST_ROWS} rows of each sequence, no flash attention, "
+            f"separate streams{products}{weights}"
+        )
+
+
+def recipes(types: Iterable[int], *, tiled: bool) -> list[Recipe]:
+    """Recipes for weights of these ggml types, the one that is likely the fastest first."""
+    plain = Recipe(extra_buffers=False, tiled=tiled)
+    if _ROW_DEPENDENT.intersection(types):
+        return [plain]
+    return [Recipe(extra_buffers=True, tiled=tiled), plain]
+
+
+class StrictContext(Context):
+    """A context that computes every pass with the same kernels."""
+
+    least_rows = LEAST_ROWS
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        """As `Context`, without branches."""
+        super().__init__(*args, **settings)
+        self._room = int(c_api.llama_n_ctx_seq(self.handle))
+        self.capacity = min(self.capacity, self._room - (self.least_rows - 1))
+
+    def _adjust(self, params: Any) -> None:
+        params.flash_attn_type = c_api.LLAMA_FLASH_ATTN_TYPE_DISABLED
+        params.kv_unified = False
+
+    def forward(
+        self,
+        work: Sequence[tuple[int, Tokens, int]],
+        *,
+        states: bool = False,
+        padding: Sequence[int] = (),
+    ) -> list[Logits]:
+        """`Context.forward`, with rows behind short runs that are removed again.
+
+        The last layers compute outputs alone, so rows are added to a single output, too.
+        """
+        asked = [*padding, *[0] * (len(work) - len(padding))]
+        added = [
+            max(0, self.least_rows - len(tokens) - more)
+            for (_, tokens, _), more in zip(work, asked, strict=True)
+        ]
+        outputs = sum(n for _, _, n in work)
+        lonely = 0 < outputs < self.least_rows
+        filled: list[tuple[int, Tokens, int, int]] = []
+        for (seq, tokens, n), more, own in zip(work, asked, added, strict=True):
+            fillers = more + own
+            if lonely and n:
+                filled.append((seq, [*tokens, *[_FILLER] * fillers], n + fillers, 0))
+            else:
+                filled.append((seq, tokens, n, fillers))
+        rows = super().forward(
+            [(seq, tokens, n) for seq, tokens, n, _ in filled],
+            states=states,
+            padding=[n for *_, n in filled],
+        )
+        for (seq, _, _), own in zip(work, added, strict=True):
+            if own:
+                self.truncate(seq, self._lengths[seq] - own)
+        return [found[:n] for found, (_, _, n) in zip(rows, work, strict=True)]
+
+
+__all__ = ["Recipe", "StrictContext", "recipes"]

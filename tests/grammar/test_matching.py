@@ -1,0 +1,259 @@
+"""The matcher: the same answers wherever it stood before, and no error passed over."""
+
+from __future__ import annotations
+
+import json
+
+import jsonschema
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from localspec.core.grammar_spec import GrammarSpec
+from localspec.core.values import Draft, Proposal, chain_parents
+from localspec.errors import AuditError, GrammarError
+from localspec.grammar import matching
+from localspec.grammar.matching import GrammarMatcher
+from localspec.grammar.thinking import Thinking, thinking
+
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 6},
+        "age": {"type": "integer", "minimum": 0, "maximum": 99},
+        "tags": {"type": "array", "items": {"enum": ["a", "b"]}, "maxItems": 2},
+    },
+    "required": ["name", "age", "tags"],
+    "additionalProperties": False,
+}
+SPEC = GrammarSpec.schema(PERSON)
+
+
+def allowed(matcher: GrammarMatcher, tokens: list[int], model) -> list[int]:
+    ids = np.arange(model.n_vocab, dtype=np.int32)
+    mask = matcher.mask(tokens)
+    return ids[mask.allows(ids)].tolist()
+
+
+def walk(matcher: GrammarMatcher, model, seed: int, most: int = 200) -> list[int]:
+    """Emits random allowed tokens until the reply is over."""
+    rng, tokens = np.random.default_rng(seed), [5] * matcher._start
+    for _ in range(most):
+        token = int(rng.choice(allowed(matcher, tokens, model)))
+        tokens.append(token)
+        if matcher.take(tokens) or token in model.end_ids:
+            break
+    return tokens[matcher._start :]
+
+
+def text(model, tokens: list[int]) -> str:
+    return b"".join(map(model.piece, tokens)).decode("utf-8")
+
+
+def test_whatever_is_emitted_fits_the_schema(matcher, model):
+    for seed in range(8):
+        one = matcher(SPEC, start=2)
+        tokens = walk(one, model, seed)
+        assert one.complete
+        jsonschema.validate(json.loads(text(model, tokens)), PERSON)
+
+
+def test_masks_and_forced_tokens_do_not_depend_on_where_the_matcher_stood(matcher, model):
+    tokens = walk(matcher(SPEC), model, 3)
+    one, rng = matcher(SPEC), np.random.default_rng(0)
+    for place in rng.permutation(len(tokens)).tolist():
+        before = tokens[:place]
+        fresh = matcher(SPEC)
+        assert one.mask(before).words.tolist() == fresh.mask(before).words.tolist()
+        assert one.forced(before) == fresh.forced(before)
+        assert one.legal(before, tokens[place:]) == len(tokens) - place
+
+
+def test_forced_tokens_are_the_only_ones_that_the_masks_allow(matcher, model):
+    one = matcher(SPEC)
+    tokens = walk(matcher(SPEC), model, 1)
+    for place in range(len(tokens)):
+        before = tokens[:place]
+        for token in one.forced(before):
+            assert one.mask(before).only == token
+            before = [*before, token]
+
+
+def test_masks_computed_ahead_are_those_computed_when_needed(matcher, model, monkeypatch):
+    monkeypatch.setattr(matching, "_LARGE", 0)
+    tokens = walk(matcher(SPEC), model, 2)
+    ahead, later = matcher(SPEC), matcher(SPEC)
+    part = np.array(tokens[:9], np.int32)
+    ahead.expect([], Draft(part, chain_parents(9), Proposal.DETERMINISTIC, None, "x"))
+    for place in range(10):
+        assert (
+            ahead.mask(tokens[:place]).words.tolist() == later.mask(tokens[:place]).words.tolist()
+        )
+
+
+def test_a_forbidden_token_is_never_read_silently(matcher, model):
+    one = matcher(SPEC)
+    assert one.legal([], [7, 7]) == 0
+    with pytest.raises(AuditError, match="forbids"):
+        one.mask([7])
+    with pytest.raises(AuditError, match="forbids"):
+        one.take([7])
+    assert one.forced([])  # and the matcher is none the worse for it
+
+
+def test_the_reply_is_over_where_nothing_but_an_end_may_follow(matcher, model):
+    one = matcher(GrammarSpec.choice(["yes", "yesterday"]))
+    tokens = model.tokenize("yes")
+    for n in range(1, len(tokens) + 1):
+        assert not one.take(tokens[:n])
+    assert one.complete  # it may end here, or go on
+    ends = set(model.end_ids)
+    assert ends <= set(allowed(one, tokens, model))
+    rest = model.tokenize("terday")
+    took = [one.take([*tokens, *rest[: n + 1]]) for n in range(len(rest))]
+    assert took[-1]
+    assert one.over([*tokens, *rest])
+    assert set(allowed(one, [*tokens, *rest], model)) == ends
+
+
+def test_all_end_tokens_are_allowed_only_where_the_grammar_may_end(matcher, model):
+    one = matcher(GrammarSpec.regex("[0-9]+"))
+    assert len(model.end_ids) == 2
+    assert not model.end_ids & set(allowed(one, [], model))
+    digit = model.tokenize("7")
+    assert model.end_ids <= set(allowed(one, digit, model))
+
+
+def test_a_draft_beyond_an_end_is_harmless(matcher, model):
+    one = matcher(GrammarSpec.choice(["no"]))
+    end = min(model.end_ids)
+    before = [*model.tokenize("no"), end, end, 7]
+    assert set(allowed(one, before, model)) == set(model.end_ids)
+    assert one.mask([]).only is not None
+
+
+def test_a_place_without_any_token_is_an_error_in_words(matcher, model, monkeypatch):
+    one = matcher(SPEC)
+    monkeypatch.setattr(one, "_matcher", _Nothing(one._matcher))
+    with pytest.raises(GrammarError, match="no token of this model"):
+        one.mask([])
+
+
+class _Nothing:
+    """A matcher whose masks are empty."""
+
+    def __init__(self, matcher: object) -> None:
+        self._matcher = matcher
+
+    def unsafe_compute_mask_ptr(self, pointer: int, size: int) -> None:
+        import ctypes
+
+        ctypes.memset(pointer, 0, size)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._matcher, name)
+
+
+# -- thinking ----------------------------------------------------------------------------------
+
+THINK, DONE, WORD = 40, 41, 42
+
+
+def test_the_grammar_begins_where_the_thinking_ends_also_inside_a_draft(matcher, model):
+    one = matcher(SPEC, start=3, thinking=Thinking((DONE,)))
+    prompt = [9, 9, 9]
+    free = one.mask(prompt)
+    assert free.allows_token(WORD)
+    assert not any(free.allows_token(end) for end in model.end_ids)
+    assert one.forced(prompt) == []
+    inside = one.mask([*prompt, WORD, DONE])  # a draft, none of it emitted
+    assert inside.words.tolist() == matcher(SPEC).mask([]).words.tolist()
+    assert one.forced([*prompt, WORD, DONE]) == matcher(SPEC).forced([])
+    assert one.legal(prompt, [WORD, DONE, *matcher(SPEC).forced([]), WORD]) >= 3
+    for n in range(1, 3):
+        assert not one.take([*prompt, WORD, DONE][: 3 + n])
+    assert one.mask([*prompt, WORD, DONE]).words.tolist() == inside.words.tolist()
+
+
+def test_a_reply_may_think_or_not(matcher, model):
+    one = matcher(SPEC, start=1, thinking=Thinking((DONE,), THINK))
+    first = one.mask([9])
+    brace = matcher(SPEC).forced([])[0]
+    assert first.allows_token(THINK)
+    assert first.allows_token(brace)
+    assert first.count == 2
+    assert one.forced([9]) == []
+    one.take([9, THINK])
+    assert one.mask([9, THINK]).allows_token(WORD)
+    other = matcher(SPEC, start=1, thinking=Thinking((DONE,), THINK))
+    other.take([9, brace])
+    assert not other.mask([9, brace]).allows_token(WORD)
+
+
+def test_an_end_of_several_tokens_is_found_across_emitted_and_drafted_ones(matcher, model):
+    one = matcher(SPEC, start=0, thinking=Thinking((50, 51, 52)))
+    one.take([50])
+    one.take([50, 51])
+    assert one.mask([50, 51, WORD]).allows_token(WORD)
+    assert not one.mask([50, 51, 52]).allows_token(WORD)
+
+
+TEMPLATE = "{% if thinking %}<think>\n{% endif %}...</think>"
+
+
+def test_the_template_and_the_prompt_say_whether_a_model_thinks():
+    def tokenize(marker: str) -> list[int]:
+        return {"<think>": [THINK], "</think>": [DONE]}[marker]
+
+    assert thinking(TEMPLATE, "user: hi\nassistant:", tokenize) == Thinking((DONE,), THINK)
+    assert thinking(TEMPLATE, "hi <think>\n", tokenize) == Thinking((DONE,))
+    assert thinking(TEMPLATE, "hi <think>\n\n</think>\n\n", tokenize) is None
+    assert thinking("no markers", "hi", tokenize) is None
+    assert thinking(None, "hi", tokenize) is None
+
+
+# -- any schema --------------------------------------------------------------------------------
+
+_NAMES = st.text("abcxyz_", min_size=1, max_size=5)
+_SCHEMAS = st.recursive(
+    st.one_of(
+        st.fixed_dictionaries({"type": st.just("string"), "maxLength": st.integers(0, 8)}),
+        st.builds(
+            lambda low, more: {"type": "integer", "minimum": low, "maximum": low + more},
+            st.integers(-100, 100),
+            st.integers(0, 1000),
+        ),
+        st.just({"type": "boolean"}),
+        st.just({"type": "null"}),
+        st.builds(lambda values: {"enum": values}, st.lists(_NAMES, min_size=1, unique=True)),
+    ),
+    lambda inner: st.one_of(
+        st.builds(
+            lambda items, most: {"type": "array", "items": items, "maxItems": most},
+            inner,
+            st.integers(0, 3),
+        ),
+        st.builds(
+            lambda properties: {
+                "type": "object",
+                "properties": properties,
+                "required": sorted(properties)[::2],
+                "additionalProperties": False,
+            },
+            st.dictionaries(_NAMES, inner, max_size=4),
+        ),
+        st.builds(lambda options: {"anyOf": options}, st.lists(inner, min_size=1, max_size=3)),
+    ),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(schema=_SCHEMAS, seed=st.integers(0, 99))
+def test_any_walk_through_any_schema_that_ends_is_valid(matcher, model, schema, seed):
+    one = matcher(GrammarSpec.schema(schema))
+    tokens = walk(one, model, seed, most=400)
+    if one.complete:
+        found = [token for token in tokens if token not in model.end_ids]
+        jsonschema.validate(json.loads(text(model, found)), schema)

@@ -1,0 +1,110 @@
+"""Strict contexts: the bits of a text do not depend on how it is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pytest
+from conftest import Files
+
+from localspec.core.values import Logits, Tokens
+from localspec.errors import ContextFullError
+from localspec.llama import library
+from localspec.llama.limits import STRICT_BATCH
+from localspec.llama.model import Model
+from localspec.llama.self_test import CELLS, SEQUENCES, SelfTest
+from localspec.llama.strict import Recipe, StrictContext, recipes
+from localspec.llama.synthetic import write_model
+
+_Q2_K, _Q4_K, _Q6_K, _Q4_0 = 10, 12, 14, 2
+
+
+@pytest.fixture(scope="module", params=["Q4_0", "Q8_0", "F16"])
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Model:
+    path = tmp_path_factory.mktemp("strict") / "model.gguf"
+    write_model(path, request.param)
+    return Model(path, alone=False)
+
+
+def context(model: Model, kind: type[StrictContext] = StrictContext) -> StrictContext:
+    return kind(model, n_ctx=CELLS, n_seq=SEQUENCES, n_batch=STRICT_BATCH, threads=1)
+
+
+def test_a_text_has_the_same_bits_in_every_way_of_computing_it(model: Model) -> None:
+    found = list(SelfTest(context(model)).differences(lambda _: None))
+    assert found == []
+
+
+class Rounding(StrictContext):
+    """A backend with another kernel from 8 tokens on."""
+
+    def forward(
+        self,
+        work: Sequence[tuple[int, Tokens, int]],
+        *,
+        states: bool = False,
+        padding: Sequence[int] = (),
+    ) -> list[Logits]:
+        rows = super().forward(work, states=states, padding=padding)
+        if sum(len(tokens) for _, tokens, _ in work) >= 8:
+            return [row * np.float32(1.0000002) for row in rows]
+        return rows
+
+
+def test_a_difference_in_the_last_bit_is_found_and_named(files: Files) -> None:
+    kind = Model(files.target)
+    found = [d.what for d in SelfTest(context(kind, Rounding)).differences(lambda _: None)]
+    assert found == [
+        "passes of 8 tokens",
+        "passes of 16 tokens",
+        "passes of 24 tokens",
+        "three more sequences",
+        "another place among the sequences",
+    ]
+
+
+@pytest.fixture
+def small(files: Files) -> Iterator[StrictContext]:
+    made = StrictContext(Model(files.target), n_ctx=256, n_batch=16, threads=1)
+    yield made
+    made.close()
+
+
+def test_padding_leaves_nothing_behind(small: StrictContext) -> None:
+    for n in (1, 2, 1):
+        before = small.length(0)
+        (rows,) = small.forward([(0, [5] * n, n)])
+        assert rows.shape == (n, small.model.n_vocab)
+        assert small.length(0) == before + n
+        small.audit()
+
+
+def test_a_context_fills_up_to_its_last_token(small: StrictContext) -> None:
+    small.read(0, [5] * (small.capacity - 1))
+    small.forward([(0, [5], 1)])
+    assert small.length(0) == small.capacity
+    with pytest.raises(ContextFullError):
+        small.forward([(0, [5, 5], 1)])
+
+
+def test_repacked_weights_are_left_out_where_their_kernels_depend_on_rows() -> None:
+    plain = Recipe(extra_buffers=False, tiled=False)
+    assert recipes({_Q4_K, _Q6_K}, tiled=False) == [plain]
+    assert recipes({_Q2_K}, tiled=False) == [plain]
+    assert recipes({_Q4_0, _Q6_K}, tiled=False) == [Recipe(True, tiled=False), plain]
+
+
+def test_tiles_are_switched_off_only_before_the_first_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(library, "_computing", [])
+    monkeypatch.delenv("GGML_CPU_TILED_MM", raising=False)
+    assert library.tiled()
+    assert library.untile()
+    library.mark_computing()
+    assert not library.tiled()
+
+    monkeypatch.setattr(library, "_computing", [True])
+    assert not library.untile()
+    assert library.tiled()

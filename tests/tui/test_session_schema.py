@@ -1,0 +1,42 @@
+"""/schema in the chat: what replies must be, shown where the user types."""
+
+from __future__ import annotations
+
+from localspec.core.sampling_params import Sampling
+from tui.session.commands import parse
+from tui.session.ports import Settings
+from tui.session.session import Session
+
+
+class _Engine:
+    on_death = None
+    pid = None
+
+
+def session() -> Session:
+    return Session(_Engine(), Settings(Sampling()))
+
+
+def test_a_schema_is_part_of_the_next_requests_until_it_is_switched_off(tmp_path):
+    file = tmp_path / "person.json"
+    file.write_text('{"type": "object"}', encoding="utf-8")
+    one = session()
+    assert one.settings.invitation == "Message"
+    told = one.change(parse(f"/schema {file}"))
+    assert told == "replies fit person.json from the next one on"
+    assert one.settings.request(()).grammar.kind == "schema"
+    assert one.settings.invitation == "Message; replies fit person.json"
+    one.change(parse("/schema off"))
+    assert one.settings.request(()).grammar is None
+    assert one.settings.invitation == "Message"
+
+
+def test_a_schema_that_cannot_be_followed_changes_nothing(tmp_path):
+    file = tmp_path / "odd.json"
+    file.write_text('{"not": {"type": "string"}}', encoding="utf-8")
+    one = session()
+    one.change(parse('/schema {"type": "object"}'))
+    assert "not supported: not" in one.change(parse(f"/schema {file}"))
+    assert "no file" in one.change(parse(f"/schema {tmp_path / 'missing.json'}"))
+    assert one.settings.grammar_name == "a schema"
+    assert "replies fit a schema" in one.change(parse("/schema"))
