@@ -155,8 +155,9 @@ def row(offer: Offer, standing: Standing, names: int, room: int, *, current: boo
     here = "" if special else "yes" if offer.installed else "no"
     draft = Path(offer.draft.rsplit(" : ")[-1]).name if offer.draft else ""
     more = f"{(offer.licence or '')[:12]:<12}  {_cut(draft, 26):<26}  " if room >= _BROAD else ""
+    mark = "●" if current else "★" if standing.best else " "
     known = (
-        f"{'●' if current else ' '} {_cut(_name(offer, room), names):<{names}}",
+        f"{mark} {_cut(_name(offer, room), names):<{names}}",
         f"  {approx + about:>9}  ",
         f"{short:<8}",
         f"  {'' if standing.speed is None else str(standing.speed):<9}",

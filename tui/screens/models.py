@@ -144,7 +144,10 @@ class ModelsScreen(SizedScreen[Picked | None], ModalScreen[Picked | None]):
     def _title(self) -> Content:
         target = Path(self._info.target).name if self._info is not None else "the present target"
         title = f"Drafts for {target}" if self._drafts else "Models"
-        return Content.styled(plain(title), "bold $primary")
+        name = Content.styled(plain(title), "bold $primary")
+        if self._best is None or self._drafts:
+            return name
+        return Content.assemble(name, (f"   ★ best for this machine: {self._best}", "$quiet"))
 
     def _fit(self, offer: Offer) -> str | None:
         return offer.fit(self._memory) if self._memory is not None else None
