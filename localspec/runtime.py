@@ -40,14 +40,13 @@ from localspec.core.reply_request import ReplyRequest
 from localspec.core.sampling_params import Sampling
 from localspec.errors import ChatsError, UsageError
 from localspec.generation.examine import examine
-from localspec.generation.kv_files import KvStore
-from localspec.generation.prefix_cache import PrefixCache
 from localspec.generation.reply_stream import ReplyStream
 from localspec.generation.scheduler import Scheduler
 from localspec.loading.drafting import NO_TEXTS, EarlierTexts
 from localspec.loading.loader import LoadedPair, load
 from localspec.loading.options import Options
 from localspec.policy import Policy
+from localspec.prefix_cache.files import KvStore
 from localspec.processes.activity import doing
 
 
@@ -111,7 +110,7 @@ class Runtime:
     def encode(self, messages: Sequence[Message]) -> list[int]:
         """Tokens of the prompt that `reply` would read."""
         self._require_open()
-        return self._scheduler.preparation.prompts.transcript.encode(self.render(messages))
+        return self._scheduler.preparation.prompts.transcript().encode(self.render(messages))
 
     def submit(
         self,
@@ -223,16 +222,14 @@ class Runtime:
         self._scheduler.forget()
 
     def keep_states(self, store: KvStore | None = None) -> None:
-        """From now on use KV caches of earlier sessions, where that is faster than reading.
+        """From now on use states of earlier sessions on disk, where that is faster than reading.
 
         They are saved by `rest`.
         """
-        pair, scheduler = self.pair, self._scheduler
-        transcript = scheduler.preparation.prompts.transcript
-        scheduler.use(PrefixCache(store or KvStore(pair.identity), pair.target, transcript))
+        self._scheduler.use_disk(store or KvStore(self.pair.identity))
 
     def rest(self, cancelled: Callable[[], bool] = lambda: False) -> None:
-        """Save the KV caches of conversations, if `keep_states` was called and it is worth it.
+        """Save states to disk where it is worth it, if `keep_states` was called.
 
         Call it when nothing was asked for a while. It gives up when ``cancelled`` returns true.
         """

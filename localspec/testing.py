@@ -14,6 +14,7 @@ from localspec.core.plan import ANY, Budget, DraftPlan, DraftStep, Evidence, Out
 from localspec.core.target import Work
 from localspec.core.values import Logits, Scores, Tokens
 from localspec.decode.request import StopRule
+from localspec.errors import DecodeError
 from localspec.policy.costs import Costs
 
 Table = Callable[[Tokens], Logits]
@@ -21,11 +22,19 @@ Table = Callable[[Tokens], Logits]
 
 
 class TableTarget:
-    """A `Target` that looks its logits up. Its KV cache is a list of tokens."""
+    """A `CacheableTarget` that looks its logits up. Its KV cache is a list of tokens."""
 
     def __init__(
-        self, table: Table, capacity: int = 1 << 20, leaves: int = 256, sequences: int = 8
+        self,
+        table: Table,
+        capacity: int = 1 << 20,
+        leaves: int = 256,
+        sequences: int = 8,
+        *,
+        cuts_anywhere: bool = True,
     ) -> None:
+        """With ``cuts_anywhere`` false, sequences behave as those of a recurrent model."""
+        self.cuts_anywhere = cuts_anywhere
         self.table = table
         self.capacity = capacity
         self.sequences = sequences
@@ -38,8 +47,14 @@ class TableTarget:
         self.cache.setdefault(seq, []).extend(tokens)
 
     def truncate(self, seq: int, length: int) -> None:
-        """Keep the first tokens."""
+        """Keep the first tokens.
+
+        Raises:
+            DecodeError: it cannot be truncated there.
+        """
         self._last.pop(seq, None)
+        if not self.can_truncate(seq, length):
+            raise DecodeError("this table cannot be truncated")
         del self.cache.setdefault(seq, [])[length:]
 
     def deepest(self, sequences: int) -> int:
@@ -67,6 +82,53 @@ class TableTarget:
 
     def audit(self, seq: int) -> None:
         """There is no second bookkeeping to compare with."""
+
+    def can_cut(self, saved_length: int, length: int) -> bool:
+        """Whether a restored state can be truncated to ``length``."""
+        return self.cuts_anywhere or length == 0 or length >= saved_length
+
+    def can_truncate(self, seq: int, length: int) -> bool:
+        """Whether the sequence can be truncated to ``length``."""
+        return self.can_cut(self.length(seq), length)
+
+    def state(self, seq: int) -> memoryview:
+        """The tokens as bytes."""
+        return memoryview(bytearray(np.array(self.cache.get(seq, ()), np.int32).tobytes()))
+
+    def state_size(self, seq: int) -> int:
+        """Bytes of `state`."""
+        return 4 * self.length(seq)
+
+    def restore(self, seq: int, state: bytearray | memoryview) -> None:
+        """Replace the sequence by a saved state.
+
+        Raises:
+            DecodeError: it is none; the sequence is then empty.
+        """
+        self._last.pop(seq, None)
+        self.cache[seq] = []
+        if len(state) % 4:
+            raise DecodeError("this is no state of a table")
+        self.cache[seq] = np.frombuffer(state, np.int32).tolist()
+
+    def checkpoint_size(self, seq: int) -> int:
+        """Bytes of `checkpoint`."""
+        return self.state_size(seq)
+
+    def checkpoint(self, seq: int) -> memoryview:
+        """The tokens as bytes, as `state`."""
+        return self.state(seq)
+
+    def rewind(self, seq: int, length: int, checkpoint: bytearray | memoryview) -> None:
+        """The sequence is what the checkpoint says, whatever it was.
+
+        Raises:
+            DecodeError: the checkpoint is of another length; the sequence is then empty.
+        """
+        self.restore(seq, checkpoint)
+        if self.length(seq) != length:
+            self.cache[seq] = []
+            raise DecodeError("this checkpoint is of another length")
 
 
 class TableModel:

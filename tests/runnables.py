@@ -65,8 +65,15 @@ class Flag:
 class Hooked(TableTarget):
     """Does something before it reads or scores, in the thread that computes."""
 
-    def __init__(self, table: Table, capacity: int = 4096, sequences: int = 1) -> None:
-        super().__init__(table, capacity=capacity, sequences=sequences)
+    def __init__(
+        self,
+        table: Table,
+        capacity: int = 4096,
+        sequences: int = 1,
+        *,
+        cuts_anywhere: bool = True,
+    ) -> None:
+        super().__init__(table, capacity=capacity, sequences=sequences, cuts_anywhere=cuts_anywhere)
         self.before_read: Callable[[], None] = lambda: None
         self.before_score: Callable[[], None] = lambda: None
 
@@ -113,3 +120,4 @@ class Pair:
     verifier: Verifier = field(default_factory=Match)
     stop: Flag = field(default_factory=Flag)
     watchdog: Watchdog | None = None
+    cache_bytes: int = 0

@@ -26,6 +26,7 @@ from localspec.config import edit, paths
 from localspec.config import settings as config_settings
 from localspec.core.safe_text import safe_line
 from localspec.core.sampling_params import Sampling
+from localspec.core.settings_schema import FIGURES
 from localspec.engine.client import EngineClient
 from localspec.errors import LocalspecError
 from tui.input import keymap
@@ -53,7 +54,8 @@ class ChatApp(App[None]):
 
     TITLE = "localspec"
     CSS_PATH = [  # noqa: RUF012 - Textual's own type
-        f"screens/{name}.tcss" for name in ("chat", "settings", "models", "compare", "race")
+        f"screens/{name}.tcss"
+        for name in ("chat", "settings", "models", "compare", "listing", "chats", "race")
     ]
     """Every style sheet: adding one later makes Textual read all of them again."""
     BINDINGS = keymap.APP
@@ -73,13 +75,13 @@ class ChatApp(App[None]):
         options: Options | None = None,
         reopen: Callable[[Options], EnginePort] | None = None,
         theme: str = DARK.name,
+        expert: bool = False,
         race: bool = False,
     ) -> None:
         """Continue the chat ``resume``; its system prompt stays unless ``system`` is given.
 
-        With ``race``, the race is the first thing shown.
-
-        ``keys`` binds ids of `tui.input.keymap` to other keys.
+        ``keys`` binds ids of `tui.input.keymap` to other keys; ``expert`` shows all figures in the
+        bottom line. With ``race``, the race is the first thing shown.
         """
         super().__init__()
         terminal_keys.teach()
@@ -93,6 +95,7 @@ class ChatApp(App[None]):
                 self.session.chat.conversation.system = system
         self._model_name = name
         self._verifier = verifier
+        self._expert = expert
         self._race = race
         self._last_ctrl_c = 0.0
         self.failure: LocalspecError | None = None
@@ -130,7 +133,9 @@ class ChatApp(App[None]):
 
     def get_default_screen(self) -> Screen[None]:
         """The chat."""
-        screen = ChatScreen(self.session, self._model_name, self._verifier, self._rebound)
+        screen = ChatScreen(
+            self.session, self._model_name, self._verifier, self._rebound, expert=self._expert
+        )
         screen.race_first = self._race
         return screen
 
@@ -156,12 +161,20 @@ class ChatApp(App[None]):
 
     async def _save_theme(self, name: str) -> None:
         """Save the theme that the user has chosen."""
-        value = None if name == default() else name
+        await self._save("theme", None if name == default() else name)
+
+    @on(ChatScreen.ExpertChosen)
+    def _keep_figures(self, event: ChatScreen.ExpertChosen) -> None:
+        value = "all" if event.expert else None
+        self.run_worker(self._save(FIGURES.name, value), group="figures", exclusive=True)
+
+    async def _save(self, name: str, value: str | None) -> None:
+        """Save a choice of the user in config.toml; None removes it."""
         try:
-            await asyncio.to_thread(edit.save, {("theme",): value})
+            await asyncio.to_thread(edit.save, {(name,): value})
         except LocalspecError as error:
             if isinstance(self.screen, ChatScreen):
-                self.screen.feedback.hint(f"this theme is not saved: {error}")
+                self.screen.feedback.hint(f"the setting {name} is not saved: {error}")
 
     def _terminated(self, number: signal.Signals) -> None:
         self.exit(return_code=128 + number)
@@ -242,6 +255,7 @@ def run(
     """
     keys = keymap.overrides(config_settings.settings())
     theme = wanted(config_settings.settings())
+    figures = FIGURES.check(config_settings.settings().get(FIGURES.name, FIGURES.default))
     engine = EngineClient(options, log_dir=paths.state_dir())
     app = ChatApp(
         engine,
@@ -254,6 +268,7 @@ def run(
         keys=keys,
         options=options,
         theme=theme,
+        expert=figures == "all",
         reopen=lambda other: EngineClient(other, log_dir=paths.state_dir()),
         race=race,
     )

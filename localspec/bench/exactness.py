@@ -18,42 +18,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from localspec.bench.lab import Lab
-from localspec.core.events import Message, Reply
+from localspec.bench.scoring import SAFETY, Divergence, Scorer, complete, request_of
 from localspec.core.logits import Sampling
-from localspec.core.noise import Noise
-from localspec.core.reply_request import ReplyRequest
-from localspec.core.target import Work
-from localspec.core.values import Draft, Logits, Proposal, chain_parents, no_draft
-from localspec.errors import Interrupted
 from localspec.runtime import Runtime
-from localspec.verifiers.near_tie import Choice
 
-_SEQ = 0
 _NOISE_PROMPTS = 6
-_TEXTS_PER_WIDTH = 2
-_WIDEST = 32
-"""Tokens of the widest pass that a chat makes, but for long drafts that were asked for."""
-_SAFETY = 2.0
-"""Two tokens may move by the noise, in opposite directions."""
-
-
-@dataclass(frozen=True, slots=True)
-class Divergence:
-    """Where a drafted reply left the plain one."""
-
-    prompt: str
-    position: int
-    """Index in the reply."""
-    plain: int
-    drafted: int
-    """Token ids."""
-    gap: float
-    """The difference of the two in the target's logits: twice what every logit must be able to
-    move for the other one to be chosen, in units of logits."""
-    near_tie: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +47,7 @@ class SettingComparison:
     def judged(self, noise: float) -> SettingComparison:
         """The same with each divergence judged by this batch noise."""
         judged = tuple(
-            dataclasses.replace(d, near_tie=d.gap <= _SAFETY * noise) for d in self.divergences
+            dataclasses.replace(d, near_tie=d.gap <= SAFETY * noise) for d in self.divergences
         )
         return dataclasses.replace(self, divergences=judged)
 
@@ -177,8 +147,8 @@ class Comparing:
         lab, most = self._lab, self._max_tokens
         passes = lab.borrow().target.widths
         passes.clear()
-        plain = _complete(lab.runtime.answer(_request(prompt, setting, seed, most, draft=False)))
-        drafted = _complete(lab.exercise(_request(prompt, setting, seed, most, draft=True)))
+        plain = complete(lab.runtime.answer(request_of(prompt, setting, seed, most, draft=False)))
+        drafted = complete(lab.exercise(request_of(prompt, setting, seed, most, draft=True)))
         new = [width for width in passes if width > 1 and width not in self._widths]
         self._widths += passes
         self._noise += self._scorer.batch_noise(self._prompts[:_NOISE_PROMPTS], most, new)
@@ -197,104 +167,3 @@ class Comparing:
             rounds=before.rounds + drafted.stats.rounds,
             divergences=divergences,
         )
-
-
-def _request(
-    prompt: str, sampling: Sampling, seed: int, max_tokens: int, *, draft: bool
-) -> ReplyRequest:
-    return ReplyRequest(
-        messages=(Message("user", prompt),),
-        sampling=sampling,
-        seed=seed,
-        max_tokens=max_tokens,
-        draft=draft,
-    )
-
-
-def _complete(reply: Reply) -> Reply:
-    """The reply.
-
-    Raises:
-        Interrupted: it was cut short.
-    """
-    if reply.finish_reason == "interrupt":
-        raise Interrupted("interrupted; what was compared is incomplete")
-    return reply
-
-
-class Scorer:
-    """Reads given tokens through the target and looks at the logits."""
-
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-        self._lab = Lab(runtime)
-        self._n_vocab = runtime.pair.target_model.n_vocab
-        self._replies: dict[str, tuple[int, ...]] = {}
-        """Plain greedy replies that noise is measured on."""
-        self._single: dict[str, Logits] = {}
-        """Their logits from passes over one token."""
-
-    def batch_noise(
-        self, prompts: Sequence[str], max_tokens: int, widths: Sequence[int]
-    ) -> Iterator[float]:
-        """Largest logit difference at each position of plain replies, over passes of ``widths``.
-
-        Each width is measured on `_TEXTS_PER_WIDTH` of the replies, in turns.
-        """
-        for i, width in enumerate(widths):
-            for at in range(min(len(prompts), _TEXTS_PER_WIDTH)):
-                prompt = prompts[(i + at) % len(prompts)]
-                yield from self._noise_of(prompt, max_tokens, width)
-
-    def _noise_of(self, prompt: str, max_tokens: int, width: int) -> Iterator[float]:
-        if prompt not in self._replies:
-            greedy = Sampling(temperature=0)
-            request = _request(prompt, greedy, 0, max_tokens, draft=False)
-            reply = _complete(self._runtime.answer(request))
-            self._replies[prompt] = reply.tokens
-        reply_tokens = self._replies[prompt]
-        text = [*self._runtime.encode([Message("user", prompt)]), *reply_tokens]
-        # Two of the widest passes at least, if the reply is too short with the end of the prompt.
-        measured = min(len(text) - 1, max(len(reply_tokens), 2 * _WIDEST))
-        known, rest = text[:-measured], text[-measured:]
-        if prompt not in self._single:
-            self._single[prompt] = self._rows(known, rest, 1)
-        yield from (
-            np.abs(self._single[prompt] - self._rows(known, rest, width)).max(axis=1).tolist()
-        )
-
-    def examine(
-        self, prompt: str, plain: Reply, drafted: Reply, sampling: Sampling, noise: float
-    ) -> Divergence:
-        """The gap between the two tokens where two replies differ first."""
-        pairs = zip(plain.tokens, drafted.tokens, strict=False)
-        at = next((i for i, (a, b) in enumerate(pairs) if a != b), None)
-        if at is None:  # one goes on where the other ends, after the same tokens: never a near-tie
-            at = min(len(plain.tokens), len(drafted.tokens)) - 1
-            last = plain.tokens[at]
-            return Divergence(prompt, at, last, last, np.inf, near_tie=False)
-        a, b = plain.tokens[at], drafted.tokens[at]
-        tokens = self._runtime.encode([Message("user", prompt)])
-        row = self._rows(tokens, list(plain.tokens[: at + 1]), 1)[-1]
-        choice = Choice([*tokens, *plain.tokens[:at]], sampling, Noise(plain.seed), self._n_vocab)
-        gap = 2 * max(choice.distance(row, a), choice.distance(row, b))
-        return Divergence(prompt, at, a, b, gap, near_tie=gap <= _SAFETY * noise)
-
-    def _rows(self, prompt: list[int], reply: list[int], width: int) -> Logits:
-        """Logits (len(reply), V) that chose each token of a reply, read ``width`` at a time."""
-        target = self._lab.borrow().target
-        target.read(_SEQ, prompt[:-1])
-        tokens = [prompt[-1], *reply[:-1]]
-        rows = []
-        for i in range(0, len(tokens), width):
-            pending, *rest = tokens[i : i + width]
-            draft = no_draft("verify")
-            if rest:
-                ids = np.array(rest, np.int32)
-                parents = chain_parents(len(rest))
-                draft = Draft(ids, parents, Proposal.DETERMINISTIC, None, "verify")
-            (scores,) = target.score([Work(_SEQ, pending, draft)])
-            rows.append(scores.logits.copy())
-            target.keep(_SEQ, range(len(rest)))
-        self._runtime.forget()
-        return np.concatenate(rows)

@@ -15,6 +15,12 @@ def terms(query: str) -> list[str]:
     return [term for term in found if any(c.isalnum() for c in term)]
 
 
+def has_all(text: str, query: str) -> bool:
+    """Whether a text has all terms of ``query``, whatever their case."""
+    text, words = text.casefold(), terms(query.casefold())
+    return bool(words) and all(word in text for word in words)
+
+
 def match(query: str) -> str:
     """An FTS5 expression for all terms, the last one as a beginning; "" where there is none."""
     quoted = ['"' + term.replace('"', '""') + '"' for term in terms(query)]

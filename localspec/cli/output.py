@@ -163,8 +163,8 @@ def confirm(question: str, *, default: bool = False) -> bool:
 def summary(stats: Stats) -> str:
     """One line about a reply."""
     parts = [f"{stats.emitted} tokens", f"{stats.tokens_per_second:.0f} tok/s"]
-    if stats.times_plain is not None:
-        parts.append(f"{stats.times_plain:.1f}× plain")
+    if stats.speedup is not None and stats.speedup.text:
+        parts.append(stats.speedup.text)
     if stats.drafted:
         parts.append(f"accepted {stats.accepted}/{stats.verified} {stats.acceptance:.0%}")
         parts.append(f"{stats.tokens_per_round:.1f} tok/round")

@@ -137,6 +137,7 @@ def report(reply: Reply, info: ModelInfo) -> dict[str, Any]:
         "stats": {
             "prompt_tokens": s.prompt_tokens,
             "cached_tokens": s.cached_tokens,
+            "saved_seconds": s.saved_seconds,
             "emitted": s.emitted,
             "rounds": s.rounds,
             "drafted": s.drafted,

@@ -57,7 +57,9 @@ class Reading:
     """Tokens in the KV cache, reused ones included."""
     total: int
     cached: int
-    """Tokens that were already there from an earlier turn."""
+    """Tokens that were read before, for an earlier turn or another conversation."""
+    saved_seconds: float = 0.0
+    """See `Stats.saved_seconds`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,46 @@ class Token:
     origin: Origin
     source: str | None
     """The drafter, for accepted tokens."""
+
+
+QUICKEST_PLAIN = 400.0
+"""Tokens per second of plain decoding up to which speeds are compared. A pass of a quicker model
+takes no longer than the work around it, which differs between the two ways of decoding."""
+
+
+@dataclass(frozen=True, slots=True)
+class Speedup:
+    """The speed of a reply relative to plain decoding at the same time."""
+
+    factor: float
+    error: float
+    """Relative, two standard errors: a difference within it may be noise."""
+
+    @property
+    def verdict(self) -> Literal["faster", "slower", "same", "unknown"]:
+        """What the measurement supports; ``unknown`` where the machine was too noisy to say."""
+        if self.factor > 1 + self.error:
+            return "faster"
+        if self.factor * (1 + self.error) < 1:
+            return "slower"
+        return "same" if self.error <= _LARGEST_ERROR else "unknown"
+
+    @property
+    def text(self) -> str:
+        """The verdict in words; empty where it is unknown."""
+        match self.verdict:
+            case "faster":
+                return f"{self.factor:.1f}× faster"
+            case "slower":
+                return f"{1 / self.factor:.1f}× slower"
+            case "same":
+                return "about as fast as plain"
+            case "unknown":
+                return ""
+
+
+_LARGEST_ERROR = 0.15
+"""Largest relative error at which two speeds are called about the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +131,8 @@ class Round:
     context_used: int
     """Tokens of the conversation now."""
     speculation: Speculation
+    speedup: Speedup | None = None
+    """Of the reply so far; None where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,18 +150,6 @@ class DrafterStats:
     verified: int = 0
     accepted: int = 0
     seconds: float = 0.0
-
-
-QUICKEST_PLAIN = 400.0
-"""Tokens per second of plain decoding up to which a factor of speeds is given. Of quicker models a
-pass takes no longer than the work around it, so that a factor would measure the machine's noise."""
-
-
-def times_plain(speed: float, plain: float | None) -> float | None:
-    """A speed relative to that of plain decoding, both in tokens per second; None if unknown."""
-    if not plain or not speed or plain > QUICKEST_PLAIN:
-        return None
-    return speed / plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,16 +170,21 @@ class Stats:
     decode_seconds: float
     draft_seconds: float
     verify_seconds: float
-    plain_tokens_per_second: float | None
-    """Estimated speed of plain decoding: from the measured seconds of a pass over one token, and
-    the time per token of this reply outside passes and drafts. None where neither is known."""
     speculation: Speculation
+    speedup: Speedup | None = None
+    """None where nothing was drafted, or too little to compare, or the model is too quick."""
+    saved_seconds: float = 0.0
+    """Seconds that reading the cached tokens would have taken, less those of restoring them;
+    estimated from the measured speed of reading."""
 
     @property
-    def times_plain(self) -> float | None:
-        """Times as fast as plain decoding; None where that is not known or cannot be measured."""
-        plain = self.plain_tokens_per_second
-        return times_plain(self.tokens_per_second, plain) if self.drafted else None
+    def plain_tokens_per_second(self) -> float | None:
+        """Estimated speed of plain decoding during this reply; its own speed where nothing was
+        drafted, None where that is not known.
+        """
+        if self.speedup is not None:
+            return self.tokens_per_second / self.speedup.factor
+        return None if self.drafted else self.tokens_per_second or None
 
     @property
     def acceptance(self) -> float:
@@ -239,3 +276,5 @@ class ModelInfo:
     """How strict mode computes, as its self-test has shown it exact here; "" without it."""
     kernels: str = ""
     """Which kernels compute the target on the processor, and why (`localspec.loading.kernels`)."""
+    parallel: int = 1
+    """Requests that are answered at the same time; others wait."""

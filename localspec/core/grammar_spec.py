@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol
 
 from localspec.errors import UsageError
 
-GrammarKind = Literal["schema", "json", "regex", "choice", "lark", "gbnf"]
+GrammarKind = Literal["schema", "json", "regex", "choice", "lark", "gbnf", "tools"]
 
 MAX_TEXT = 1 << 20
 """Most characters of a grammar. The grammar library has limits of its own behind this one."""
@@ -35,7 +35,8 @@ class GrammarSpec:
 
     kind: GrammarKind
     text: str = ""
-    """A JSON schema as JSON, a regex, a Lark or GBNF grammar; empty for "json" and "choice"."""
+    """A JSON schema as JSON, a regex, a Lark or GBNF grammar; empty for "json" and "choice". For
+    "tools" see `localspec.grammar.tools.spec`."""
     choices: tuple[str, ...] = ()
     """The texts to choose from, for "choice"."""
 

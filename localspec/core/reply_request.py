@@ -35,6 +35,8 @@ class ReplyRequest:
     """Accepts or rejects drafted tokens; None: the one that the model was loaded with."""
     grammar: GrammarSpec | None = None
     """What the reply must be; None: any text."""
+    owner: str = ""
+    """Whose request it is: what was read for one owner is never reused for another."""
 
     def __post_init__(self) -> None:
         schema.SEED.require(self.seed)

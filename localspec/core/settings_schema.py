@@ -150,6 +150,17 @@ KV_TYPE: SettingSpec[str | None] = SettingSpec(
     auto=True,
     metavar="TYPE",
 )
+JOBS = SettingSpec(
+    name="jobs",
+    kind=Kind.WHOLE,
+    scope=Scope.LOAD,
+    default=1,
+    help="replies at a time; each takes the memory of a whole context",
+    low=1,
+    high=32,
+    field="parallel",
+    in_presets=False,
+)
 STRICT = SettingSpec(
     name="strict",
     kind=Kind.SWITCH,
@@ -157,6 +168,17 @@ STRICT = SettingSpec(
     default=False,
     help="bit-identical replies with any draft, in any company; refused where a self-test fails",
     in_panel=True,
+)
+CACHE_MEMORY: SettingSpec[int | None] = SettingSpec(
+    name="cache_memory",
+    kind=Kind.WHOLE,
+    scope=Scope.LOAD,
+    default=None,
+    help="memory for prompts read before, in MB; 0 = none; auto = up to a quarter of what is free",
+    low=0,
+    high=1 << 24,
+    auto=True,
+    in_presets=False,
 )
 REMEMBER = SettingSpec(
     name="remember",
@@ -297,14 +319,23 @@ THEME: SettingSpec[str | None] = SettingSpec(
     metavar="NAME",
     in_presets=False,
 )
+FIGURES: SettingSpec[str] = SettingSpec(
+    name="figures",
+    kind=Kind.CHOICE,
+    scope=Scope.INTERFACE,
+    default="few",
+    help="figures in the bottom line of the chat",
+    choices=("few", "all"),
+    in_presets=False,
+)
 
 SETTINGS: tuple[SettingSpec[Any], ...] = (
     *(MODEL, DRAFT, REQUIRE_DRAFT, VERIFIER, DRAFTER, DRAFT_MAX),
     *(CTX, GPU_LAYERS, DRAFT_GPU_LAYERS, CPU_EXPERTS, THREADS, KV_TYPE),
-    *(STRICT, REMEMBER, OFFLINE),
+    *(JOBS, STRICT, CACHE_MEMORY, REMEMBER, OFFLINE),
     *(TEMPERATURE, TOP_K, TOP_P, MIN_P),
     *(REPEAT_PENALTY, PRESENCE_PENALTY, FREQUENCY_PENALTY, PENALTY_LAST_N),
-    *(SEED, MAX_TOKENS, SYSTEM, THEME),
+    *(SEED, MAX_TOKENS, SYSTEM, THEME, FIGURES),
 )
 """In the order of the help text."""
 BY_NAME = {spec.name: spec for spec in SETTINGS}

@@ -92,7 +92,7 @@ class Target(Protocol):
 
 
 class SavesState(Protocol):
-    """A target whose KV cache can be written to disk and read back."""
+    """A target whose sequences can be copied out of the KV cache as bytes, and back into it."""
 
     def state(self, seq: int) -> memoryview:
         """The sequence's part of the KV cache."""
@@ -102,11 +102,23 @@ class SavesState(Protocol):
         """Bytes of that state."""
         ...
 
+    @property
+    def cuts_anywhere(self) -> bool:
+        """Whether a sequence, and a restored state, can be truncated to every length.
+
+        Otherwise it is recurrent or has sliding layers, and checkpoints are needed to go back.
+        """
+        ...
+
     def can_cut(self, saved_length: int, length: int) -> bool:
         """Whether a restored state of ``saved_length`` tokens can be truncated to ``length``."""
         ...
 
-    def restore(self, seq: int, state: bytearray) -> None:
+    def can_truncate(self, seq: int, length: int) -> bool:
+        """Whether the sequence can be truncated to ``length`` now."""
+        ...
+
+    def restore(self, seq: int, state: bytearray | memoryview) -> None:
         """Replace the sequence by a saved state.
 
         Raises:
@@ -114,5 +126,27 @@ class SavesState(Protocol):
         """
         ...
 
+    def checkpoint_size(self, seq: int) -> int:
+        """Bytes of `checkpoint`."""
+        ...
 
-__all__ = ["SavesState", "Target", "Work"]
+    def checkpoint(self, seq: int) -> memoryview:
+        """The part of the state that a later truncation to the present length cannot bring back:
+        the recurrent state, and the KV cache of sliding layers.
+        """
+        ...
+
+    def rewind(self, seq: int, length: int, checkpoint: bytearray | memoryview) -> None:
+        """Truncate the sequence to ``length``, at which the checkpoint was taken.
+
+        Raises:
+            DecodeError: it cannot; the sequence is then empty.
+        """
+        ...
+
+
+class CacheableTarget(Target, SavesState, Protocol):
+    """A target that a prefix cache can serve."""
+
+
+__all__ = ["CacheableTarget", "SavesState", "Target", "Work"]

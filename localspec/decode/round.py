@@ -112,10 +112,8 @@ def decode_round(
     results = [RoundResult(*one, verify_s, learning - start) for one in verified]
     evidence = drafter.commit([t.committed() for t in results])
     learn(policy, [t.request for t in results], [t.outcome() for t in results], evidence)
-    overhead_s = scoring - start + time.perf_counter() - learning
     for t in results:
         t.request.tally.add(t.draft, t.verdict, verify_s, t.seconds)
-        t.request.tally.overhead_seconds += overhead_s
     for r in requests:
         if r.error is not None:
             forget(r.seq, target, drafter)

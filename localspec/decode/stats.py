@@ -7,9 +7,6 @@ from dataclasses import dataclass, field
 from localspec.core.events import DrafterStats
 from localspec.core.values import GRAMMAR, Draft, Verdict
 
-_ENOUGH = 4
-"""Rounds without a draft from which the time of plain decoding is taken."""
-
 
 @dataclass(slots=True)
 class RequestStats:
@@ -27,12 +24,6 @@ class RequestStats:
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0
     round_seconds: float = 0.0
-    plain_rounds: int = 0
-    plain_seconds: float = 0.0
-    plain_verify_seconds: float = 0.0
-    """Target passes of the rounds without a draft."""
-    overhead_seconds: float = 0.0
-    """Planning, asking drafters and learning, which plain decoding is spared."""
 
     def add(self, draft: Draft, verdict: Verdict, verify_seconds: float, seconds: float) -> None:
         """Count one round."""
@@ -45,9 +36,6 @@ class RequestStats:
         self.verify_seconds += verify_seconds
         self.round_seconds += seconds
         if not len(draft):
-            self.plain_rounds += 1
-            self.plain_seconds += seconds
-            self.plain_verify_seconds += verify_seconds
             return
         forced = len(draft.forced)
         kept = sum(node in draft.forced for node in verdict.path)
@@ -74,26 +62,6 @@ class RequestStats:
             was.accepted + accepted,
             was.seconds + seconds,
         )
-
-    def plain_token(
-        self, expected: float | None, decode_seconds: float, emitted: int
-    ) -> float | None:
-        """Seconds per token of plain decoding: a target pass, and the time of this reply outside
-        passes and drafts, per token. None where neither is known.
-
-        ``expected`` is the policy's estimate of a round without a draft, if it measures. It
-        includes the policy's own work, which plain decoding is spared.
-        """
-        if expected is None or not emitted:
-            return self.plain_seconds / self.plain_rounds if self.plain_rounds else None
-        if self.plain_rounds >= _ENOUGH:
-            one = self.plain_verify_seconds / self.plain_rounds
-        else:
-            rounds = self.round_seconds - self.draft_seconds
-            one = expected * (self.verify_seconds / rounds if rounds > 0 else 1.0)
-        # Sampling, events and the rest are paid for every token, drafted or not.
-        rest = decode_seconds - self.overhead_seconds - self.verify_seconds
-        return one + max(0.0, rest) / emitted
 
 
 __all__ = ["RequestStats"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from localspec.core.logits import LogitsProcessor
@@ -86,6 +86,15 @@ class Committed:
     """Places in `new_tokens` whose tokens a grammar forced: they are no evidence."""
 
 
+@dataclass(frozen=True, slots=True)
+class DraftState:
+    """A drafter's cache of one sequence as bytes."""
+
+    length: int
+    """Tokens in the cache."""
+    state: memoryview
+
+
 class Drafter(abc.ABC):
     """Proposes tokens and learns which were accepted.
 
@@ -146,6 +155,19 @@ class Drafter(abc.ABC):
         del seq
         return 0
 
+    def state(self, seq: int, tokens: Sequence[int]) -> Mapping[str, DraftState]:
+        """Its cache of the sequence, if that begins with ``tokens`` or is a beginning of them: by a
+        name that no cache of another kind has. Empty where it has none, or catches up quickly.
+        """
+        del seq, tokens
+        return {}
+
+    def restore(self, seq: int, tokens: Sequence[int], states: Mapping[str, DraftState]) -> None:
+        """The target's sequence was replaced by ``tokens``; ``states`` are those saved with them,
+        of this drafter or of others.
+        """
+        del seq, tokens, states
+
     def close(self, seq: int) -> None:
         """Forget the sequence."""
         del seq
@@ -177,4 +199,4 @@ class Off(Drafter):
         return [no_draft(self.name) for _ in asks]
 
 
-__all__ = ["Ask", "Committed", "Drafter", "Off", "compare"]
+__all__ = ["Ask", "Committed", "DraftState", "Drafter", "Off", "compare"]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from localspec.core.plan import Evidence
 from localspec.core.values import Draft, Logits, no_draft
-from localspec.drafters.base import Ask, Committed, Drafter
+from localspec.drafters.base import Ask, Committed, Drafter, DraftState
 
 
 class Cascade(Drafter):
@@ -64,6 +64,18 @@ class Cascade(Drafter):
     def length(self, seq: int) -> int:
         """The longest of its drafters' caches."""
         return max(d.length(seq) for d in self._drafters)
+
+    def state(self, seq: int, tokens: Sequence[int]) -> Mapping[str, DraftState]:
+        """The caches of its drafters."""
+        states: dict[str, DraftState] = {}
+        for drafter in self._drafters:
+            states |= drafter.state(seq, tokens)
+        return states
+
+    def restore(self, seq: int, tokens: Sequence[int], states: Mapping[str, DraftState]) -> None:
+        """Tell every drafter."""
+        for drafter in self._drafters:
+            drafter.restore(seq, tokens, states)
 
     def close(self, seq: int) -> None:
         """Forget the sequence."""

@@ -1,7 +1,7 @@
 """The interface's side of the engine process: start it, ask it, report its end.
 
 All methods belong to one asyncio loop, never block it, and never print. Reading happens in the
-background; a reply that is not consumed holds back the engine's pipe instead of filling memory.
+background, so no reply waits for the reader of another.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,60 @@ if TYPE_CHECKING:
 
 LOG_NAME = "engine.log"
 _CLOSE_SECONDS = 1.5
+
+
+class EngineReply(AsyncIterator[ReplyEvent]):
+    """The events of one reply, as they come; the last one is `Finished`."""
+
+    def __init__(self, client: EngineClient, id: int, inbox: Inbox) -> None:  # noqa: A002 - the protocol's field
+        """Use `EngineClient.reply`."""
+        self._client = client
+        self._id = id
+        self._inbox = inbox
+        self._ready: deque[ReplyEvent] = deque()
+        self._over = False
+
+    async def __anext__(self) -> ReplyEvent:
+        """The next event.
+
+        Raises:
+            LocalspecError: why the reply failed, see `Runtime.submit`.
+            EngineError: the process died; what had arrived was delivered before.
+        """
+        if not self._ready:
+            if self._over:
+                raise StopAsyncIteration
+            match await self._inbox.get():
+                case ReplyEvents(_, events):
+                    self._ready.extend(events)
+                    if isinstance(events[-1], Finished):
+                        self._end()
+                case FailedEvent() as failed:
+                    self._end()
+                    raise failed.exception()
+                case EngineError() as error:
+                    self._end()
+                    raise error
+                case other:
+                    self.close()
+                    raise EngineError(f"the engine answered with {other.type}")
+        return self._ready.popleft()
+
+    def interrupt(self) -> None:
+        """End this reply; it still ends with `Finished`."""
+        if not self._over:
+            self._client.interrupt_reply(self._id)
+
+    def close(self) -> None:
+        """Stop reading; the reply is interrupted. May be called twice."""
+        if not self._over:
+            self.interrupt()
+            self._end()
+        self._ready.clear()
+
+    def _end(self) -> None:
+        self._over = True
+        self._client.forget_reply(self._id)
 
 
 class EngineClient:
@@ -129,42 +184,48 @@ class EngineClient:
                 case LocalspecError():
                     raise event
 
-    async def submit(self, request: ReplyRequest) -> AsyncIterator[ReplyEvent]:
-        """Answer a request; the last event is Finished.
+    def reply(self, request: ReplyRequest) -> EngineReply:
+        """Have a request answered. Several may be answered at the same time, as many as
+        ``info.parallel``; others wait.
 
-        Raises what Runtime.submit raises, EngineError when the process dies, UsageError where the
-        conversation is larger than a line of the protocol. Leaving the loop early interrupts the
-        reply.
+        Raises:
+            EngineError: the engine is not running.
+            UsageError: the conversation is larger than a line of the protocol.
         """
         id, inbox = self._ask()  # noqa: A001 - the protocol's field
-        sent = done = False
         try:
             self._send(ReplyCommand(id, request))
-            sent = True
-            while not done:
-                match await inbox.get():
-                    case ReplyEvents(_, events):
-                        done = isinstance(events[-1], Finished)
-                        for event in events:
-                            yield event
-                    case FailedEvent() as failed:
-                        done = True
-                        raise failed.exception()
-                    case EngineError() as error:
-                        done = True
-                        raise error
-                    case other:
-                        raise EngineError(f"the engine answered with {other.type}")
+        except BaseException:
+            self.forget_reply(id)
+            raise
+        return EngineReply(self, id, inbox)
+
+    async def submit(self, request: ReplyRequest) -> AsyncIterator[ReplyEvent]:
+        """`reply` for a loop; raises what that and its stream do. Leaving the loop early interrupts
+        the reply.
+        """
+        reply = self.reply(request)
+        try:
+            async for event in reply:
+                yield event
         finally:
-            del self._replies[id]
+            reply.close()
+
+    def interrupt_reply(self, id: int) -> None:  # noqa: A002 - the protocol's field
+        """End a reply; one that is over already stays as it is."""
+        if id in self._replies:
+            self._send(InterruptCommand(id))
+
+    def forget_reply(self, id: int) -> None:  # noqa: A002 - the protocol's field
+        """Take no more events of a reply; `EngineReply` calls it."""
+        inbox = self._replies.pop(id, None)
+        if inbox is not None:
             inbox.leave()
-            if sent and not done:
-                self._send(InterruptCommand(id))
 
     async def examine(
         self, request: ReplyRequest, tokens: Sequence[int], rival: int | None = None
     ) -> Examination:
-        """`Runtime.examine`, after the replies that wait in line.
+        """`Runtime.examine`, beside the replies that run.
 
         Raises what that raises, or EngineError when the process dies.
         """
@@ -181,8 +242,7 @@ class EngineClient:
                 case other:
                     raise EngineError(f"the engine answered with {other.type}")
         finally:
-            del self._replies[id]
-            inbox.leave()
+            self.forget_reply(id)
 
     def _ask(self) -> tuple[int, Inbox]:
         """A new id, and where its events come in."""
@@ -195,7 +255,7 @@ class EngineClient:
 
     def interrupt(self) -> None:
         """End every running and waiting reply; each still ends with Finished."""
-        for id in self._replies:  # noqa: A001 - the protocol's field
+        for id in [*self._replies]:  # noqa: A001 - the protocol's field
             self._send(InterruptCommand(id))
 
     async def close(self) -> None:
@@ -245,7 +305,7 @@ class EngineClient:
         broken: EngineError | None = None
         try:
             while line := await process.stdout.readline():
-                await self._deliver(protocol.decode_event(line))
+                self._deliver(protocol.decode_event(line))
         except EngineError as error:
             broken = error
         except (ValueError, OSError) as failure:  # a line over the limit, a failed pipe
@@ -263,7 +323,7 @@ class EngineClient:
             if self.on_death is not None and self.info is not None:
                 self.on_death(end)
 
-    async def _deliver(self, event: EngineEvent) -> None:
+    def _deliver(self, event: EngineEvent) -> None:
         id = getattr(event, "id", None)  # noqa: A001 - the protocol's field
         if isinstance(event, FailedEvent) and id is None and self.info is not None:
             # The engine did not understand a command, and it cannot tell which one.
@@ -271,7 +331,7 @@ class EngineClient:
         elif id is None:
             self._opening.put_nowait(event)
         elif id in self._replies:
-            await self._replies[id].put(event)
+            self._replies[id].put(event)
 
     def _replies_fail(self, error: EngineError) -> None:
         for inbox in self._replies.values():

@@ -8,39 +8,37 @@ from collections import deque
 from localspec.engine.events import EngineEvent
 from localspec.errors import EngineError
 
-_WAITING_MESSAGES = 256
-
 
 class Inbox:
-    """Holds few of them: who does not take them holds the engine's pipe back."""
+    """Holds as many as come: a slow reader must not hold back the pipe, which carries the events of
+    others too. A reply is no longer than the context.
+    """
 
     def __init__(self) -> None:
         self._events: deque[EngineEvent | EngineError] = deque()
         self._changed = asyncio.Event()
-        self._left = False
+        self._closed = False
 
     async def get(self) -> EngineEvent | EngineError:
+        """The next one; waits for it."""
         while not self._events:
             self._changed.clear()
             await self._changed.wait()
-        self._changed.set()
         return self._events.popleft()
 
-    async def put(self, event: EngineEvent) -> None:
-        while len(self._events) >= _WAITING_MESSAGES and not self._left:
-            self._changed.clear()
-            await self._changed.wait()
-        if not self._left:
+    def put(self, event: EngineEvent) -> None:
+        """Add one, unless nobody will get it."""
+        if not self._closed:
             self._events.append(event)
             self._changed.set()
 
     def fail(self, error: EngineError) -> None:
-        """Put the last event, room or no room."""
-        self._events.append(error)
-        self._left = True
-        self._changed.set()
+        """Put the last one."""
+        if not self._closed:
+            self._events.append(error)
+            self.leave()
 
     def leave(self) -> None:
         """Nobody will get any more."""
-        self._left = True
+        self._closed = True
         self._changed.set()

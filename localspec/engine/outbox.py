@@ -1,6 +1,6 @@
-"""Writes the engine's messages from a thread of its own; tokens share messages.
+"""Writes the engine's messages from a thread of its own; tokens of a reply share messages.
 
-The decode loop only appends to a list, so neither encoding nor a slow client costs it time.
+Who makes events only appends to a list, so neither encoding nor a slow client costs time there.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ INTERVAL = 0.02
 
 
 class Outbox:
-    """Messages on their way to the client, in the order they were put in."""
+    """Messages on their way to the client. Those of a reply keep their order."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
         self._ready = threading.Condition()
         self._messages: deque[EngineEvent] = deque()
-        self._waiting: list[ReplyEvent] = []
-        self._waiting_id = 0
+        self._waiting: dict[int, list[ReplyEvent]] = {}
+        """Tokens and rounds by reply, until the next message with them is due."""
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="outbox", daemon=True)
         self._thread.start()
@@ -43,14 +43,12 @@ class Outbox:
         and with all that wait.
         """
         with self._ready:
-            if self._waiting and self._waiting_id != id:
-                self._seal()
-            self._waiting_id = id
-            self._waiting.append(event)
+            first = not self._waiting
+            self._waiting.setdefault(id, []).append(event)
             if not isinstance(event, Token | Round):
                 self._seal()
                 self._ready.notify()
-            elif len(self._waiting) == 1:  # otherwise the writer already waits for its time
+            elif first:  # otherwise the writer already waits for its time
                 self._ready.notify()
 
     def close(self, timeout: float = 1.0) -> None:
@@ -61,9 +59,8 @@ class Outbox:
         self._thread.join(timeout)
 
     def _seal(self) -> None:
-        if self._waiting:
-            self._messages.append(ReplyEvents(self._waiting_id, tuple(self._waiting)))
-            self._waiting = []
+        self._messages += [ReplyEvents(id, tuple(events)) for id, events in self._waiting.items()]  # noqa: A001 - as above
+        self._waiting.clear()
 
     def _run(self) -> None:
         next_time = 0.0

@@ -1,4 +1,4 @@
-"""The protocol between a client and the engine process: JSON lines, version 3.
+"""The protocol between a client and the engine process: JSON lines, version 4.
 
 One message is one JSON object on one line, UTF-8, ended by a newline. Its ``type`` names it; the
 other fields are those of its class. The engine reads commands on its standard input and writes
@@ -38,9 +38,13 @@ Messages of the engine (`localspec.engine.events`)::
                                      a class name of localspec.errors, message one line for the
                                      user. The engine goes on with the next command
 
-Commands are executed in order: a reply sent while another runs starts after it. ``interrupt`` is
-executed at once. The client chooses ids and should not repeat them. A line that is no command is
-answered by ``failed`` with error "EngineError" and otherwise ignored.
+Replies and examinations run side by side, replies as many at a time as ``parallel`` of ModelInfo
+says; others wait in their order, and more than may wait are answered by ``failed`` with error
+"QueueFullError". The events of a reply keep their order, those of several replies are mixed in any
+order, and none waits for another: the client must read on, whichever of them it shows. ``open``
+ends all replies; ``interrupt`` is executed at once and concerns no other reply. The client chooses
+ids and should not repeat them. A line that is no command is answered by ``failed`` with error
+"EngineError" and otherwise ignored.
 """
 
 from __future__ import annotations
@@ -72,8 +76,9 @@ from localspec.engine.events import (
 )
 from localspec.errors import EngineError, LocalspecError, UsageError
 
-VERSION = 3
-"""2 added examine and examined; 3 sends a ReplyRequest and the events of a reply as they are."""
+VERSION = 4
+"""2 added examine and examined; 3 sends a ReplyRequest and the events of a reply as they are; with
+4 several replies run at a time."""
 
 MAX_LINE = 16 * 1024 * 1024
 """Bytes of the longest line either side accepts."""

@@ -1,7 +1,12 @@
-"""Executes commands in the engine process: the main thread decodes, a second one takes commands."""
+"""Executes commands in the engine process.
+
+The main thread opens models and submits requests, a second one takes commands, and one for each
+reply hands its events on.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import queue
@@ -67,7 +72,9 @@ Factory = Callable[
 
 
 class EngineWorker:
-    """Executes commands one after another; interrupts and the end of input jump the line."""
+    """Executes commands. Replies and examinations run side by side; interrupts and the end of
+    input jump the line.
+    """
 
     def __init__(self, outbox: Outbox, factory: Factory, log_path: Path) -> None:
         self._outbox = outbox
@@ -79,6 +86,10 @@ class EngineWorker:
         self._runtime: EngineRuntime | None = None
         self._interrupts: dict[int, Interrupt] = {}
         """One for each reply that runs or waits."""
+        self._answering: set[threading.Thread] = set()
+        """They hand on the events of a reply, or examine."""
+        self._rested = True
+        """Whether nothing was asked for since the last rest."""
 
     def run(self) -> None:
         """Execute commands until told to close."""
@@ -89,20 +100,34 @@ class EngineWorker:
             self._execute(command)
         if self._runtime is not None:
             self._runtime.close()
+        for thread in self._threads():
+            thread.join(GRACE)
 
     def _next(self) -> Command:
-        """The next command; when none comes for a moment, the runtime may do what waits."""
+        """The next command; when none comes and no reply runs for a moment, the runtime may do what
+        waits.
+        """
+        while True:
+            try:
+                return self._commands.get(timeout=None if self._rested else IDLE)
+            except queue.Empty:
+                if not self._threads():
+                    self._rested = True
+                    self._rest()
+
+    def _threads(self) -> list[threading.Thread]:
+        with self._lock:
+            return [*self._answering]
+
+    def _rest(self) -> None:
+        if self._runtime is None:
+            return
         try:
-            return self._commands.get(timeout=IDLE)
-        except queue.Empty:
-            if self._runtime is not None:
-                try:
-                    self._runtime.rest(lambda: not self._commands.empty())
-                except (LocalspecError, OSError, MemoryError):
-                    # Nobody asked for it, and what it saves is read again where it is missing: a
-                    # full disk or memory is no reason to end the engine of a running chat.
-                    log.exception("resting failed")
-        return self._commands.get()
+            self._runtime.rest(lambda: not self._commands.empty())
+        except (LocalspecError, OSError, MemoryError):
+            # Nobody asked for it, and what it saves is read again where it is missing: a full disk
+            # or memory is no reason to end the engine of a running chat.
+            log.exception("resting failed")
 
     def listen(self, stream: BinaryIO) -> None:
         """Take commands until the pipe ends, then see to it that the process ends."""
@@ -148,14 +173,33 @@ class EngineWorker:
             interrupt.set()
 
     def _execute(self, command: Command) -> None:
-        id = command.id if isinstance(command, ReplyCommand | ExamineCommand) else None  # noqa: A001 - as above
-        try:
-            if isinstance(command, OpenCommand):
+        self._rested = False
+        if isinstance(command, OpenCommand):
+            with self._reporting(None):
                 self._open(command)
-            elif isinstance(command, ReplyCommand):
-                self._reply(command)
-            elif isinstance(command, ExamineCommand):
-                self._examine(command)
+        elif isinstance(command, ReplyCommand):
+            self._reply(command)
+        elif isinstance(command, ExamineCommand):
+            self._spawn(self._examine, command)
+
+    def _spawn(self, work: Callable[..., None], *arguments: object) -> None:
+        """Do something while other commands are executed."""
+
+        def run() -> None:
+            work(*arguments)
+            with self._lock:
+                self._answering.discard(thread)
+
+        thread = threading.Thread(target=run, name="answers", daemon=True)
+        with self._lock:
+            self._answering.add(thread)
+        thread.start()
+
+    @contextlib.contextmanager
+    def _reporting(self, id: int | None) -> Iterator[None]:  # noqa: A002 - the protocol's field
+        """Report the error where a command fails."""
+        try:
+            yield
         except LocalspecError as error:
             log.info("%s: %s", type(error).__name__, error)
             self._outbox.send(FailedEvent.of(id, error))
@@ -164,10 +208,6 @@ class EngineWorker:
             log.exception("command failed")
             line = f"internal error, {type(error).__name__}: {error}; see {self._log_path}"
             self._outbox.send(FailedEvent.of(id, EngineError(" ".join(line.split()))))
-        finally:
-            if id is not None:
-                with self._lock:
-                    self._interrupts.pop(id, None)
 
     def _open(self, command: OpenCommand) -> None:
         if self._runtime is not None:
@@ -190,17 +230,35 @@ class EngineWorker:
 
         return on_event
 
-    def _reply(self, command: ReplyCommand) -> None:
+    def _opened(self) -> EngineRuntime:
         if self._runtime is None:
             raise EngineError("no model is open")
-        for event in self._runtime.submit(command.request, self._interrupts[command.id]):
-            self._outbox.add(command.id, event)
+        return self._runtime
+
+    def _reply(self, command: ReplyCommand) -> None:
+        """Submit a request here, so that requests keep their order; its events come elsewhere."""
+        submitted = False
+        with self._reporting(command.id):
+            events = self._opened().submit(command.request, self._interrupts[command.id])
+            self._spawn(self._forward, command.id, events)
+            submitted = True
+        if not submitted:
+            self._end(command.id)
+
+    def _forward(self, id: int, events: Iterator[ReplyEvent]) -> None:  # noqa: A002 - the protocol's field
+        with self._reporting(id):
+            for event in events:
+                self._outbox.add(id, event)
+        self._end(id)
+
+    def _end(self, id: int) -> None:  # noqa: A002 - the protocol's field
+        with self._lock:
+            self._interrupts.pop(id, None)
 
     def _examine(self, command: ExamineCommand) -> None:
-        if self._runtime is None:
-            raise EngineError("no model is open")
-        found = self._runtime.examine(command.request, command.tokens, command.rival)
-        self._outbox.send(ExaminedEvent(command.id, found))
+        with self._reporting(command.id):
+            found = self._opened().examine(command.request, command.tokens, command.rival)
+            self._outbox.send(ExaminedEvent(command.id, found))
 
 
 def _read_line(stream: BinaryIO) -> bytes:

@@ -27,7 +27,9 @@ def examine(
     seed = request.seed
     if not tokens or not all(0 <= t < model.n_vocab for t in (*tokens, rival or 0)):
         raise UsageError("these are no tokens of this model")
-    prompt = scheduler.preparation.prompts.chat(request.messages, request.max_tokens)
+    prompt = scheduler.preparation.prompts.chat(
+        request.messages, request.max_tokens, owner=request.owner
+    )
     constraint = scheduler.preparation.constraint(request, prompt.tokens, prompt)
     known = [*prompt.tokens, *tokens[:-1]]
     if len(known) > pair.target.capacity:
@@ -38,7 +40,7 @@ def examine(
         return model.piece(token).decode("utf-8", "replace") or model.marker(token)
 
     def compute(free: Sequence[int]) -> Examination:
-        seq, row = scheduler.prefill.row_after(known, free)
+        seq, row = scheduler.prefill.row_after(known, free, request.owner)
         return examination(
             row,
             known,

@@ -83,13 +83,19 @@ class Grammars:
         tokenize: Callable[[str], list[int]] = functools.partial(model.tokenize, special=True)
         return GrammarMatcher(
             self._vocabulary,
-            compiled(spec),
+            compiled(spec, model.template, self._marker),
             spec.kind,
             start=len(prompt),
             n_vocab=model.n_vocab,
             end_ids=model.end_ids,
             thinking=None if text is None else thinking(model.template, text, tokenize),
         )
+
+    def _marker(self, name: str) -> int | None:
+        """The id of a marker that is a token of its own; None where it is plain text."""
+        tokens = self._model.tokenize(name, special=True)
+        alone = len(tokens) == 1 and self._vocabulary.is_special_token(tokens[0])
+        return tokens[0] if alone else None
 
 
 def incomplete(constraint: Constraint | None, finish: FinishReason | None) -> Iterator[Notice]:

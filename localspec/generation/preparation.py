@@ -10,14 +10,16 @@ from localspec.core.events import Notice, Reply
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.core.reply_request import ReplyRequest
+from localspec.core.target import CacheableTarget
 from localspec.errors import UsageError
 from localspec.generation.chat_template import Prompt
 from localspec.generation.grammars import Grammars
-from localspec.generation.prefix_cache import PrefixCache
 from localspec.generation.prompt import PromptBuilder
 from localspec.generation.runnable import RunnableModel
 from localspec.generation.stream import Generation, StopCondition, new_seed
 from localspec.policy import Policy
+from localspec.prefix_cache.cache import PrefixCache
+from localspec.prefix_cache.states import Conversation
 from localspec.verifiers import Verifier, verifier
 
 
@@ -39,6 +41,10 @@ class Prepared:
     """Whether drafts go on through what the grammar forces."""
     conversation: Prompt | None = None
     """The rendered conversation; None for a raw prompt."""
+    owner: str = ""
+    """Whose request it is."""
+    stable: int | None = None
+    """Tokens that the next turn's prompt will begin with, see `PromptBuilder.stable`."""
 
     def generation(self, seq: int, policy: Policy | None) -> Generation:
         """The reply to be generated in a sequence."""
@@ -52,6 +58,8 @@ class Prepared:
             verifier=self.verifier,
             policy=policy,
             guided=self.guided,
+            owner=self.owner,
+            stable=self.stable,
         )
 
 
@@ -59,19 +67,25 @@ class Preparation:
     """Makes prompts for one model."""
 
     def __init__(
-        self, model: RunnableModel, capacity: int, judge: Verifier, *, drafts: bool = True
+        self,
+        model: RunnableModel,
+        target: CacheableTarget,
+        judge: Verifier,
+        prefix_cache: PrefixCache,
+        *,
+        drafts: bool = True,
     ) -> None:
-        """``capacity`` is the context size in tokens; ``judge`` verifies the drafts of requests
-        that name no verifier; without ``drafts`` nothing is drafted at all.
+        """``judge`` verifies the drafts of requests that name no verifier; without ``drafts``
+        nothing is drafted at all.
         """
         self._drafts = drafts
         self._model = model
-        self._capacity = capacity
+        self._capacity = capacity = target.capacity
+        self._cuts_anywhere = target.cuts_anywhere
+        self._prefix_cache = prefix_cache
         self._judge = judge
         self._grammars = Grammars(model)
         self.prompts = PromptBuilder(model, capacity)
-        self.prefix_cache: PrefixCache | None = None
-        """KV caches saved by earlier sessions; None where they are not used."""
 
     def prepared(self, request: ReplyRequest, cancelled: Callable[[], bool]) -> Prepared:
         """The request with its prompt.
@@ -82,13 +96,19 @@ class Preparation:
             Interrupted: ``cancelled`` returned true.
         """
         conversation: Prompt | None = None
+        stable: int | None = None
         stop, notices = request.stop, list[Notice]()
         if request.grammar is not None:
             _require_a_beginning(request)
         if request.prompt is None:
-            if self.prefix_cache is not None:
-                self.prefix_cache.prepare()
-            conversation = self.prompts.chat(request.messages, request.max_tokens, cancelled)
+            transcript = self.prompts.transcript(request.owner)
+            for said in self._prefix_cache.conversations(request.owner):
+                transcript.remember(said.text, list(said.tokens))
+            conversation = self.prompts.chat(
+                request.messages, request.max_tokens, cancelled, request.owner
+            )
+            if not self._cuts_anywhere:
+                stable = self.prompts.stable(request.messages, conversation, request.owner)
             if request.grammar is None:
                 # Without a template texts end the turns, and a grammar may well want those.
                 stop = (*stop, *self.prompts.stop)
@@ -117,6 +137,8 @@ class Preparation:
             constraint=constraint,
             guided=request.draft and self._drafts,
             conversation=conversation,
+            owner=request.owner,
+            stable=stable,
         )
 
     def constraint(
@@ -130,13 +152,13 @@ class Preparation:
         text = None if conversation is None else conversation.text
         return self._grammars.constraint(request.grammar, prompt, text)
 
-    def remember(self, prepared: Prepared, reply: Reply) -> tuple[str, list[int]] | None:
-        """Record the tokens of a reply for the next turn that quotes its text; returns text and
-        tokens of the conversation. None where the tokens say more than the text.
+    def remember(self, prepared: Prepared, reply: Reply) -> Conversation | None:
+        """Record the tokens of a reply for the next turn that quotes its text; returns the
+        conversation, the reply included. None where the tokens say more than the text.
         """
         if prepared.conversation is None or prepared.ending.stream.stopped:
             return None
-        return self.prompts.remember(prepared.conversation, reply)
+        return self.prompts.remember(prepared.conversation, reply, prepared.owner)
 
 
 def _require_a_beginning(request: ReplyRequest) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from localspec.core.events import Message, Reply
+from localspec.drafters.model.interface import common_prefix
 from localspec.errors import ContextError, UsageError
 from localspec.generation.chat_template import (
     PLAIN_STOP,
@@ -15,7 +17,10 @@ from localspec.generation.chat_template import (
     Transcript,
     fit,
 )
+from localspec.prefix_cache.states import Conversation
 
+_OWNERS = 64
+"""Owners whose earlier conversations are remembered."""
 _RESERVE_FRACTION = 4
 """A quarter of the context is kept free for the reply before old turns are dropped."""
 
@@ -63,7 +68,23 @@ class PromptBuilder:
         self._template = Template(model.template or PLAIN_TEMPLATE, bos=bos, eos=eos)
         self.stop = () if model.template else PLAIN_STOP
         """Texts that end a reply, in addition to those of the request."""
-        self.transcript = Transcript(
+        self._bos = bos
+        self._lock = threading.Lock()  # prompts are made in another thread than replies
+        self._transcripts: dict[str, Transcript] = {}
+        """By owner: what one was answered does not show in how another's prompts are split."""
+
+    def transcript(self, owner: str = "") -> Transcript:
+        """The earlier conversations of an owner."""
+        with self._lock:
+            found = self._transcripts.pop(owner, None) or self._new_transcript()
+            self._transcripts[owner] = found
+            if len(self._transcripts) > _OWNERS:
+                del self._transcripts[next(iter(self._transcripts))]
+        return found
+
+    def _new_transcript(self) -> Transcript:
+        model, bos = self._model, self._bos
+        return Transcript(
             lambda text: model.tokenize(
                 text,
                 special=True,
@@ -81,6 +102,7 @@ class PromptBuilder:
         messages: Sequence[Message],
         max_tokens: int | None,
         cancelled: Callable[[], bool] = lambda: False,
+        owner: str = "",
     ) -> Prompt:
         """The prompt of a conversation: as much of it as leaves room for the reply. ``cancelled``
         is asked while a template runs that may take long.
@@ -90,8 +112,27 @@ class PromptBuilder:
             Interrupted: ``cancelled`` returned true.
         """
         reserve = max(1, min(max_tokens or self._capacity, self._capacity // _RESERVE_FRACTION))
-        encode = self.transcript.encode
+        encode = self.transcript(owner).encode
         return fit(messages, self._template, encode, self._capacity, reserve, cancelled)
+
+    def stable(self, messages: Sequence[Message], prompt: Prompt, owner: str = "") -> int | None:
+        """Tokens of the prompt that the next turn's prompt will begin with; None if the template
+        does not say. Fewer than all where the template opens a reply, or a thought, in another way
+        than it quotes one.
+        """
+        system = [m for m in messages if m.role == "system"]
+        turns = [m for m in messages if m.role != "system"][prompt.dropped :]
+        if not turns or turns[-1].role == "assistant":
+            return None
+        later = [*system, *turns, Message("assistant", "."), Message("user", ".")]
+        try:
+            text = self._template.render(later)
+        except UsageError:
+            return None
+        shared = common_prefix(prompt.tokens, self.transcript(owner).encode(text))
+        if shared == len(prompt.tokens):
+            return shared
+        return max(0, shared - 1)  # the last one may be split differently before another reply
 
     def bare(self, text: str) -> list[int]:
         """The tokens of a text to be continued without a chat template.
@@ -110,16 +151,16 @@ class PromptBuilder:
             )
         return tokens
 
-    def remember(self, prompt: Prompt, reply: Reply) -> tuple[str, list[int]]:
-        """Record the tokens of the reply, for the next turn that quotes its text; returns text and
-        tokens of the conversation, the reply included.
+    def remember(self, prompt: Prompt, reply: Reply, owner: str = "") -> Conversation:
+        """Record the tokens of the reply, for the next turn that quotes its text; returns the
+        conversation, the reply included.
         """
         tokens = list(reply.tokens)
         if tokens and tokens[-1] in self._model.end_ids:
             tokens.pop()
-        text, tokens = prompt.text + reply.text, [*prompt.tokens, *tokens]
-        self.transcript.remember(text, tokens)
-        return text, tokens
+        said = Conversation(prompt.text + reply.text, (*prompt.tokens, *tokens))
+        self.transcript(owner).remember(said.text, list(said.tokens))
+        return said
 
 
 __all__ = ["PromptBuilder", "Tokenizer"]

@@ -105,7 +105,6 @@ def _unbegun(seed: int | None) -> Reply:
             decode_seconds=0.0,
             draft_seconds=0.0,
             verify_seconds=0.0,
-            plain_tokens_per_second=None,
             speculation=Speculation("off", "interrupted before it began"),
         ),
         seed=new_seed() if seed is None else seed,

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from localspec.core.events import Notice
 from localspec.core.interrupt import StopSignal
-from localspec.core.target import Target
+from localspec.core.target import CacheableTarget
 from localspec.drafters.base import Drafter
 from localspec.generation.grammars import GrammarModel
 from localspec.generation.prompt import Tokenizer
@@ -65,8 +65,13 @@ class RunnablePair(Protocol):
         ...
 
     @property
-    def target(self) -> Target:
+    def target(self) -> CacheableTarget:
         """Scores drafts."""
+        ...
+
+    @property
+    def cache_bytes(self) -> int:
+        """Most memory for saved states of prompts that were read before."""
         ...
 
     @property

@@ -29,13 +29,14 @@ from localspec.errors import Interrupted, QueueFullError, UsageError
 from localspec.generation.grammars import incomplete
 from localspec.generation.pass_stop import PassStop
 from localspec.generation.prefill import PART, Prefill
-from localspec.generation.prefix_cache import PrefixCache
 from localspec.generation.preparation import Preparation
 from localspec.generation.prompt_thread import PromptThread, Ready
 from localspec.generation.reply_job import Job, Running
 from localspec.generation.reply_stream import ReplyStream
 from localspec.generation.runnable import RunnablePair
 from localspec.policy import Plain, Policy
+from localspec.prefix_cache.cache import PrefixCache
+from localspec.prefix_cache.files import KvStore
 from localspec.processes.activity import doing
 
 log = logging.getLogger("localspec.scheduler")
@@ -76,14 +77,16 @@ class Scheduler:
     def __init__(self, pair: RunnablePair, most_waiting: int = MOST_WAITING) -> None:
         self._pair = pair
         self._most_waiting = most_waiting
+        self.prefix_cache = PrefixCache(pair.target, pair.drafter, pair.cache_bytes)
         self.preparation = Preparation(
             pair.target_model,
-            pair.target.capacity,
+            pair.target,
             pair.verifier,
+            self.prefix_cache,
             drafts=not isinstance(pair.drafter, Off),
         )
         self._prompts = PromptThread(self.preparation, self)
-        self.prefill = Prefill(pair.target, pair.drafter)
+        self.prefill = Prefill(pair.target, pair.drafter, self.prefix_cache)
         self._stop = PassStop(pair.stop)
         self._messages: queue.SimpleQueue[_Message] = queue.SimpleQueue()
         self._lock = threading.Lock()  # guards the three below
@@ -248,7 +251,7 @@ class Scheduler:
             ready = self._ready.popleft()
             if ready.job.begin():
                 doing(f"answering with {self._pair.target_model.path}")
-                seq = self.prefill.choose(ready.prepared.prompt, free)
+                seq = self.prefix_cache.choose(ready.prepared.prompt, ready.prepared.owner, free)
                 self._running.append(self._begun(ready, seq))
                 self._guarded(self._running[-1], self._begin)
 
@@ -314,10 +317,16 @@ class Scheduler:
         by_seq = {result.request.seq: result for result in results}
         notices = self._notices(results)
         for running in decoding:
-            self._deliver(running, by_seq.get(running.seq), notices)
+            result = by_seq.get(running.seq)
+            self._deliver(running, result, notices, alone=len(requests) == 1)
 
     def _deliver(
-        self, running: Running, result: RoundResult | None, notices: Sequence[Notice]
+        self,
+        running: Running,
+        result: RoundResult | None,
+        notices: Sequence[Notice],
+        *,
+        alone: bool,
     ) -> None:
         """Hand over the events of a round, and end the reply where it is complete."""
         generation = running.generation
@@ -325,7 +334,7 @@ class Scheduler:
             error = generation.request.error
             self._fail(running, error or AssertionError("a request without result or error"))
             return
-        events = generation.events(result, running.policy.speculation)
+        events = generation.events(result, running.policy, alone=alone)
         if generation.finish is None:
             running.job.mailbox.put([*events, *notices])
         else:
@@ -357,7 +366,7 @@ class Scheduler:
         generation = running.generation
         if generation.finish is None:
             generation.interrupt()
-        self.prefill.sync(generation)
+        self.prefill.finish(generation)
         last = [*events, *self._save_costs()]
         capacity = self._pair.target.capacity
         if generation.finish == "length" and len(generation.tokens) > capacity:
@@ -368,7 +377,7 @@ class Scheduler:
         if running.forgotten:
             self.prefill.forget(running.seq)
         elif conversation is not None:
-            self.prefill.rests(generation, *conversation)
+            self.prefix_cache.describe(running.seq, conversation)
         self._over(running)
         running.job.end([*last, Finished(reply)])
 
@@ -410,23 +419,20 @@ class Scheduler:
     def _forget(self, free: Sequence[int]) -> None:
         for seq in free:
             self.prefill.forget(seq)
+        self.prefix_cache.clear()
         for running in self._running:
             running.forgotten = True
 
-    def use(self, prefix_cache: PrefixCache) -> None:
-        """From now on use KV caches of earlier sessions, and save them in `rest`.
+    def use_disk(self, store: KvStore) -> None:
+        """From now on use states of earlier sessions, and save them in `rest`.
 
         Raises:
             UsageError: closed.
         """
-
-        def begin(_free: Sequence[int]) -> None:
-            self.preparation.prefix_cache = self.prefill.prefix_cache = prefix_cache
-
-        self.call(begin)
+        self.call(lambda _free: self.prefix_cache.use_disk(store))
 
     def rest(self, cancelled: Callable[[], bool]) -> None:
-        """Save the KV caches of conversations, if nothing runs, until something is to be done.
+        """Save states to disk, if nothing runs, until something is to be done.
 
         Raises:
             UsageError: closed.
@@ -434,7 +440,7 @@ class Scheduler:
 
         def save(free: Sequence[int]) -> None:
             if len(free) == self._pair.target.sequences and not self._ready:
-                self.prefill.save(lambda: cancelled() or not self._messages.empty())
+                self.prefix_cache.rest(lambda: cancelled() or not self._messages.empty())
 
         self.call(save)
 

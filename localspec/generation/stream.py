@@ -6,12 +6,23 @@ import secrets
 import time
 from typing import Protocol
 
-from localspec.core.events import FinishReason, Reply, ReplyEvent, Round, Speculation, Stats, Token
+from localspec.core.events import (
+    FinishReason,
+    Reading,
+    Reply,
+    ReplyEvent,
+    Round,
+    Speculation,
+    Speedup,
+    Stats,
+    Token,
+)
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.core.plan import RequestState
 from localspec.decode.request import MATCH, Request, StopRule
 from localspec.decode.round import RoundResult
+from localspec.decode.speedup import SpeedupEstimate
 from localspec.generation.detokenizer import TextStream
 from localspec.policy import Policy
 from localspec.verifiers import Verifier
@@ -64,15 +75,21 @@ class Generation:
         ending: StopCondition,
         verifier: Verifier = MATCH,
         policy: Policy | None = None,
+        owner: str = "",
+        stable: int | None = None,
         guided: bool = True,
     ) -> None:
+        """``owner`` and ``stable`` are for `PrefixCache.restore` and `PrefixCache.positions`."""
+        self.owner = owner
+        self.stable = stable
         self._n_prompt = len(prompt)
         self._ending = ending
         self.request = Request(
             seq, list(prompt), processor, noise, limit, ending, verifier, policy, guided
         )
-        self._cached = 0
+        self._cached, self._saved_seconds = 0, 0.0
         self._began = self._decoding = time.perf_counter()
+        self._speedup = SpeedupEstimate()
 
     @property
     def tokens(self) -> list[int]:
@@ -94,15 +111,19 @@ class Generation:
         """Its sequence of the KV cache."""
         return self.request.seq
 
-    @property
-    def reused(self) -> int:
-        """Tokens of the prompt that were cached already."""
-        return self._cached
-
-    def start_reading(self, cached: int) -> None:
-        """Prefill begins; ``cached`` tokens of the prompt are in the KV cache already."""
-        self._cached = cached
+    def start_restoring(self) -> None:
+        """The prompt is looked for in the prefix cache."""
         self._began = time.perf_counter()
+
+    def progress(self, done: int) -> Reading:
+        """So many tokens of the prompt are in the KV cache."""
+        return Reading(done, self._n_prompt, self._cached, self._saved_seconds)
+
+    def start_reading(self, cached: int, saved_seconds: float = 0.0) -> None:
+        """Prefill begins; ``cached`` tokens of the prompt are in the KV cache already, which spared
+        so many seconds.
+        """
+        self._cached, self._saved_seconds = cached, saved_seconds
 
     def start_decoding(self) -> None:
         """Prefill is over."""
@@ -112,10 +133,12 @@ class Generation:
         """End the reply here; emitted tokens stay."""
         self.request.finish = "interrupt"
 
-    def events(self, result: RoundResult, speculation: Speculation) -> list[ReplyEvent]:
-        """The events of one of its rounds."""
+    def events(self, result: RoundResult, policy: Policy, *, alone: bool) -> list[ReplyEvent]:
+        """The events of one of its rounds; ``alone`` if that had no other request."""
+        if alone:
+            self._speedup.add(result, policy.costs)
         tokens = [Token(item.token, item.text, item.origin, item.source) for item in result.emitted]
-        return [*tokens, self._event(result, speculation)]
+        return [*tokens, self._event(result, policy.speculation)]
 
     def _event(self, result: RoundResult, speculation: Speculation) -> Round:
         return Round(
@@ -129,7 +152,14 @@ class Generation:
             source=result.draft.source,
             context_used=len(self.tokens),
             speculation=speculation,
+            speedup=self._speedup_at(time.perf_counter()),
         )
+
+    def _speedup_at(self, now: float) -> Speedup | None:
+        """The speed so far relative to plain decoding; time beside rounds counts for both."""
+        tally, emitted = self.request.tally, len(self.request.emitted)
+        beside = now - self._decoding - tally.round_seconds
+        return self._speedup.speedup(beside / max(1, emitted))
 
     def reply(self, policy: Policy) -> Reply:
         """The whole reply."""
@@ -138,8 +168,6 @@ class Generation:
         tally, emitted = self.request.tally, self.request.emitted
         read = self._decoding > self._began
         decode_seconds = now - self._decoding if read else 0.0
-        one = policy.costs.verify(1) if policy.costs else None
-        plain_seconds = tally.plain_token(one, decode_seconds, len(emitted))
         return Reply(
             text=self._ending.stream.text,
             tokens=tuple(e.token for e in emitted),
@@ -161,8 +189,9 @@ class Generation:
                 decode_seconds=decode_seconds,
                 draft_seconds=tally.draft_seconds,
                 verify_seconds=tally.verify_seconds,
-                plain_tokens_per_second=1 / plain_seconds if plain_seconds else None,
                 speculation=policy.speculation,
+                speedup=self._speedup_at(now) if read else None,
+                saved_seconds=self._saved_seconds,
             ),
             seed=self.request.noise.seed,
         )

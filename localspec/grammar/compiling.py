@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from localspec.core.grammar_spec import GrammarSpec
@@ -11,7 +12,7 @@ from localspec.errors import UsageError
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions
 
-_JSON_STYLE: JsonCompileOptions = {
+JSON_STYLE: JsonCompileOptions = {
     "whitespace_flexible": False,
     "item_separator": ", ",
     "key_separator": ": ",
@@ -27,6 +28,7 @@ _INVALID = {
     "choice": "these choices cannot be followed",
     "lark": "this Lark grammar is not valid",
     "gbnf": "this GBNF grammar is not valid",
+    "tools": "these tools cannot be called",
 }
 
 
@@ -47,9 +49,16 @@ def limits() -> Any:
     )
 
 
-def compiled(spec: GrammarSpec) -> str:
+def compiled(
+    spec: GrammarSpec,
+    template: str | None = None,
+    marker: Callable[[str], int | None] = lambda _: None,
+) -> str:
     """The grammar of a request in llguidance's own form, checked as far as that goes without a
     vocabulary.
+
+    For calls of tools, ``template`` is the model's chat template and ``marker`` gives the id of a
+    marker that is a token of its own.
 
     Raises:
         UsageError: it is not valid, or has parts that are not supported; they are named.
@@ -57,7 +66,7 @@ def compiled(spec: GrammarSpec) -> str:
     from llguidance import LLMatcher
 
     try:
-        grammar = _written(spec)
+        grammar = _written(spec) if spec.kind != "tools" else _of_tools(spec, template, marker)
         failed, messages = LLMatcher.validate_grammar_with_warnings(grammar, limits=limits())
     except (ValueError, RecursionError) as error:
         refuse(spec.kind, str(error))
@@ -93,10 +102,10 @@ def _written(spec: GrammarSpec) -> str:
 
     match spec.kind:
         case "schema":
-            return str(LLMatcher.grammar_from_json_schema(spec.text, overrides=_JSON_STYLE))
+            return str(LLMatcher.grammar_from_json_schema(spec.text, overrides=JSON_STYLE))
         case "json":
             schema = {"type": "object"}
-            return str(LLMatcher.grammar_from_json_schema(schema, overrides=_JSON_STYLE))
+            return str(LLMatcher.grammar_from_json_schema(schema, overrides=JSON_STYLE))
         case "regex":
             return str(LLMatcher.grammar_from_regex(spec.text))
         case "choice":
@@ -105,6 +114,26 @@ def _written(spec: GrammarSpec) -> str:
             return str(LLMatcher.grammar_from_lark(spec.text))
         case "gbnf":
             return str(LLMatcher.grammar_from_lark(_lark_of_gbnf(spec.text)))
+        case "tools":
+            raise AssertionError("calls of tools depend on the model")
+
+
+def _of_tools(spec: GrammarSpec, template: str | None, marker: Callable[[str], int | None]) -> str:
+    """The same for calls of tools.
+
+    Raises:
+        UsageError: there are no such tools, or the model has no known way to call one.
+    """
+    from llguidance import LLMatcher
+
+    from localspec.grammar.tool_families import FAMILIES, family_of
+    from localspec.grammar.tools import Choice, lark
+
+    choice = Choice.of(spec)
+    family = FAMILIES[choice.family] if choice.family is not None else family_of(template)
+    if family is None:
+        raise UsageError("the chat template of this model has no known way to call tools")
+    return str(LLMatcher.grammar_from_lark(lark(choice, family, marker)))
 
 
 def _literal(text: str) -> str:
@@ -126,4 +155,4 @@ def _lark_of_gbnf(text: str) -> str:
         raise ValueError(str(error) or type(error).__name__) from None
 
 
-__all__ = ["compiled", "limits", "refuse"]
+__all__ = ["JSON_STYLE", "compiled", "limits", "refuse"]

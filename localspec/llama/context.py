@@ -158,6 +158,15 @@ class Context:
         self._lengths[seq] = length
         self._branches.cut(length)
 
+    def can_truncate(self, seq: int, length: int) -> bool:
+        """Whether `truncate` to ``length`` would succeed now."""
+        if length >= self._lengths[seq] or length <= 0:
+            return True
+        back = self._lengths[seq] - length
+        if self.rollback is not None and back > min(self.rollback, self._revocable.get(seq, 0)):
+            return False
+        return self._begins(seq) <= self._sees_from(length)
+
     def _begins(self, seq: int) -> int:
         """First token that all layers still have, which only sliding ones may not."""
         if not self.window:

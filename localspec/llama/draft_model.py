@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from localspec.core.values import Logits, Tokens
-from localspec.errors import ContextFullError
+from localspec.errors import ContextFullError, DecodeError
+from localspec.llama import library
+from localspec.llama import state as saved
 from localspec.llama.context import Context
+from localspec.llama.devices import backend
+from localspec.models.gguf.fingerprint import fingerprint
 
 
 class LlamaDraftModel:
@@ -14,6 +18,7 @@ class LlamaDraftModel:
 
     def __init__(self, context: Context, target_vocab: int) -> None:
         self._context = context
+        self._identity: str | None = None
         self.vocabulary = min(context.model.n_vocab, target_vocab)
 
     @property
@@ -50,3 +55,34 @@ class LlamaDraftModel:
     def truncate(self, seq: int, length: int) -> None:
         """Keep the first ``length`` tokens of the sequence."""
         self._context.truncate(seq, length)
+
+    @property
+    def identity(self) -> str:
+        """Names everything that a state depends on."""
+        if self._identity is None:
+            context = self._context
+            facts = [context.kv_type, context.sequences, context.branches, library.commit()]
+            facts += [context.capacity, context.flash_attention, backend()]
+            self._identity = f"{fingerprint(context.model.path)} {facts}"
+        return self._identity
+
+    def state(self, seq: int) -> memoryview:
+        """The sequence's part of the KV cache."""
+        return saved.state(self._context, seq)
+
+    def restore(self, seq: int, state: memoryview, length: int) -> None:
+        """Replace the sequence by the first ``length`` tokens of a saved state.
+
+        Raises:
+            DecodeError: it cannot; the sequence is then empty.
+        """
+        context = self._context
+        saved.restore(context, seq, state)
+        try:
+            context.truncate(seq, length)
+        except DecodeError:
+            context.truncate(seq, 0)
+            raise
+        if context.length(seq) != length:
+            context.truncate(seq, 0)
+            raise DecodeError("a draft model's state of another length than its tokens")

@@ -21,6 +21,9 @@ STRICT_BATCH = 128
 """Tokens in one pass over a prompt in strict mode, without flash attention: the scores of all heads
 are then stored, for every token of the pass and every one of the context."""
 
+OUTPUTS_EACH = 16
+"""Rows of logits for each of several sequences: drafts become shorter as a pass is shared."""
+
 ROLLBACK = 7
 """Tokens that a recurrent state can be taken back after a pass, where llama.cpp keeps the last
 states: each costs the memory of a whole one."""
@@ -45,4 +48,12 @@ def decode_error(code: int) -> LocalspecError | None:
     return DecodeError(f"llama.cpp failed to decode (code {code}): {reason[0]}")
 
 
-__all__ = ["KV_TYPES", "LEAST_ROWS", "OUTPUTS", "ROLLBACK", "STRICT_BATCH", "decode_error"]
+__all__ = [
+    "KV_TYPES",
+    "LEAST_ROWS",
+    "OUTPUTS",
+    "OUTPUTS_EACH",
+    "ROLLBACK",
+    "STRICT_BATCH",
+    "decode_error",
+]

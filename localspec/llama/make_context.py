@@ -10,7 +10,7 @@ from typing import Any
 from localspec.errors import OutOfMemoryError
 from localspec.llama import library
 from localspec.llama.library import c_api
-from localspec.llama.limits import KV_TYPES, OUTPUTS
+from localspec.llama.limits import KV_TYPES, OUTPUTS, OUTPUTS_EACH
 from localspec.llama.model import Model
 
 _FLASH = re.compile(r"(?:Flash Attention|flash_attn\s+=) (auto|enabled|disabled)")
@@ -51,7 +51,7 @@ def context_params(
     params.op_offload = model.offloads
     params.type_k = params.type_v = KV_TYPES[kv_type]
     params.n_rs_seq = rollback
-    params.n_outputs_max = min(n_batch, OUTPUTS * n_seq)
+    params.n_outputs_max = min(n_batch, max(OUTPUTS, OUTPUTS_EACH * n_seq))
     params.no_perf = True
     params.pooling_type = c_api.LLAMA_POOLING_TYPE_NONE  # states are of tokens
     return params

@@ -10,18 +10,20 @@ from localspec.errors import DecodeError
 from localspec.llama.context import Context
 from localspec.llama.library import c_api
 
-_RECURRENT = c_api.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY
-_ON_DEVICE = c_api.LLAMA_STATE_SEQ_FLAGS_ON_DEVICE
+_PARTIAL = int(c_api.LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY)
+_ON_DEVICE = int(c_api.LLAMA_STATE_SEQ_FLAGS_ON_DEVICE)
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A recurrent state before a pass."""
+    """The part of a sequence's state that truncation cannot bring back."""
 
     length: int
     """Tokens of the sequence."""
     state: Any
-    """A ctypes array of bytes; on a device, only of what describes the state there."""
+    """Writable buffer of bytes; on a device, only of what describes the state there."""
+    flags: int = _PARTIAL
+    """What it is for llama.cpp."""
 
 
 def state_size(context: Context, seq: int) -> int:
@@ -37,7 +39,7 @@ def state(context: Context, seq: int) -> memoryview:
     return memoryview(buffer).cast("B")[:written]
 
 
-def restore(context: Context, seq: int, saved: bytearray) -> None:
+def restore(context: Context, seq: int, saved: bytearray | memoryview) -> None:
     """Put a state back in place of what the sequence holds.
 
     Raises:
@@ -53,24 +55,33 @@ def restore(context: Context, seq: int, saved: bytearray) -> None:
         raise DecodeError("this saved state is damaged or belongs to another model or setting")
 
 
-def _snapshot_flags(context: Context) -> int:
-    """The recurrent part alone; a state that a device has is copied there, not to the host.
-
-    llama.cpp stores one such copy for each sequence, which is all that `revert` needs.
-    """
-    return int(_RECURRENT | _ON_DEVICE if context.on_device else _RECURRENT)
-
-
 def snapshot(context: Context, seq: int) -> Snapshot:
-    """The recurrent part of the sequence's state, to `revert` to after the next pass.
+    """The part of the sequence's state that truncation cannot bring back, to `revert` to after the
+    next pass.
 
-    It is valid until the next snapshot of the sequence.
+    It is valid until the next snapshot of the sequence: a state that a device has is copied there,
+    not to the host, and llama.cpp stores one such copy for each sequence.
     """
-    flags = _snapshot_flags(context)
+    return _partial(context, seq, _PARTIAL | _ON_DEVICE if context.on_device else _PARTIAL)
+
+
+def checkpoint_size(context: Context, seq: int) -> int:
+    """Bytes of `checkpoint`."""
+    return int(c_api.llama_state_seq_get_size_ext(context.handle, seq, _PARTIAL))
+
+
+def checkpoint(context: Context, seq: int) -> Snapshot:
+    """As `snapshot`, in the host's memory: valid for ever, and for every sequence that holds the
+    same tokens.
+    """
+    return _partial(context, seq, _PARTIAL)
+
+
+def _partial(context: Context, seq: int, flags: int) -> Snapshot:
     size = int(c_api.llama_state_seq_get_size_ext(context.handle, seq, flags))
     buffer = (ctypes.c_uint8 * size)()
     c_api.llama_state_seq_get_data_ext(context.handle, buffer, size, seq, flags)
-    return Snapshot(context.length(seq), buffer)
+    return Snapshot(context.length(seq), buffer, flags)
 
 
 def revert(context: Context, seq: int, before: Snapshot) -> None:
@@ -79,14 +90,23 @@ def revert(context: Context, seq: int, before: Snapshot) -> None:
     Raises:
         DecodeError: llama.cpp refuses it; the sequence is then empty.
     """
-    handle, buffer = context.handle, before.state
-    flags = _snapshot_flags(context)
-    read = c_api.llama_state_seq_set_data_ext(handle, buffer, len(buffer), seq, flags)
+    handle, size = context.handle, len(before.state)
+    buffer = (ctypes.c_uint8 * size).from_buffer(before.state)
+    read = c_api.llama_state_seq_set_data_ext(handle, buffer, size, seq, before.flags)
     memory = c_api.llama_get_memory(handle)
     if not read or not c_api.llama_memory_seq_rm(memory, seq, before.length, -1):
         context.truncate(seq, 0)
-        raise DecodeError("this model's recurrent state cannot be taken back")
+        raise DecodeError("this model's state cannot be taken back")
     context.adopt(seq)
 
 
-__all__ = ["Snapshot", "restore", "revert", "snapshot", "state", "state_size"]
+__all__ = [
+    "Snapshot",
+    "checkpoint",
+    "checkpoint_size",
+    "restore",
+    "revert",
+    "snapshot",
+    "state",
+    "state_size",
+]

@@ -75,7 +75,7 @@ class LlamaTarget:
     def deepest(self, sequences: int) -> int:
         """See `Target`. Several recurrent states must be taken back by what was padded, too."""
         context = self._context
-        rows = min(OUTPUTS, context.n_batch // sequences)
+        rows = min(OUTPUTS, context.outputs // sequences)
         if sequences > 1 and context.rollback is not None:
             rows = min(rows, 1 + context.rollback)
         return rows - 1
@@ -142,7 +142,10 @@ class LlamaTarget:
             if unread > most:
                 self.read(w.seq, ())
         ordered = sorted(work, key=lambda w: w.seq)
-        rows = self._pass(ordered, self._shape(ordered))
+        if self._too_wide(ordered):
+            rows = [self._pass([w], self._shape([w]))[0].copy() for w in ordered]
+        else:
+            rows = self._pass(ordered, self._shape(ordered))
         found = {w.seq: logits for w, logits in zip(ordered, rows, strict=True)}
         return [Scores(found[w.seq]) for w in work]
 
@@ -151,18 +154,30 @@ class LlamaTarget:
         idle ones, to close gaps.
         """
         context = self._context
-        least = context.least_rows
-        needed = {w.seq: max(least, 1 + len(w.draft)) for w in work}
-        if least > 1:  # parts of unequal rows could leave single ones
-            return dict.fromkeys(needed, max(needed.values()))
+        needed = {w.seq: 1 + len(w.draft) for w in work}
+        if context.least_rows > 1:  # parts of unequal rows could leave single ones
+            needed = dict.fromkeys(needed, self._widest(work))
         if len(work) == 1:
-            return {}
+            return needed
         # What slides out of a window does not come back when rows are removed, and a recurrent
         # state is not taken back twice.
         fillable = not context.window and context.rollback is None and self._features is None
         idle = [*range(work[0].seq, work[-1].seq)] if fillable else []
         room = {seq: context.capacity - context.length(seq) for seq in (*needed, *idle)}
         return padded(needed, room, self._times, idle)
+
+    def _widest(self, work: Sequence[Work]) -> int:
+        """Rows of the longest draft with its pending token, and no fewer than a pass may have."""
+        return max(self._context.least_rows, *(1 + len(w.draft) for w in work))
+
+    def _too_wide(self, work: Sequence[Work]) -> bool:
+        """Whether rows must be equal, and one of the sequences has no room for that many."""
+        context = self._context
+        spare = context.least_rows - 1
+        if not spare or len(work) == 1:
+            return False
+        fullest = max(context.length(w.seq) for w in work)
+        return fullest + self._widest(work) > context.capacity + spare
 
     def _pass(self, work: Sequence[Work], shape: Mapping[int, int]) -> list[Logits]:
         """Logits of one pass of this shape, and the account of what it put into the cache."""
@@ -342,7 +357,7 @@ class LlamaTarget:
         self.read(seq, ())
         return saved.state_size(self._context, seq)
 
-    def restore(self, seq: int, state: bytearray) -> None:
+    def restore(self, seq: int, state: bytearray | memoryview) -> None:
         """Put one in its place.
 
         Raises:
@@ -351,3 +366,38 @@ class LlamaTarget:
         self.truncate(seq, 0)
         saved.restore(self._context, seq, state)
         self._cached[seq] = self._context.length(seq)
+
+    @property
+    def cuts_anywhere(self) -> bool:
+        """Whether a sequence, and a restored state, can be truncated to every length."""
+        return not self._context.window and self._context.rollback is None
+
+    def can_truncate(self, seq: int, length: int) -> bool:
+        """Whether `truncate` to ``length`` would succeed now."""
+        cached = self._context.length(seq)
+        return length >= cached or self._context.can_truncate(seq, length)
+
+    def checkpoint_size(self, seq: int) -> int:
+        """Bytes of `checkpoint`."""
+        return saved.checkpoint_size(self._context, seq)
+
+    def checkpoint(self, seq: int) -> memoryview:
+        """What a later truncation to the present length could not bring back."""
+        self.read(seq, ())
+        return memoryview(saved.checkpoint(self._context, seq).state).cast("B")
+
+    def rewind(self, seq: int, length: int, checkpoint: bytearray | memoryview) -> None:
+        """Truncate to ``length``, at which the checkpoint was taken.
+
+        Raises:
+            DecodeError: llama.cpp refuses it; the sequence is then empty.
+        """
+        self._reversible.pop(seq, None)
+        self._scored.pop(seq, None)
+        self._unread[seq] = []
+        try:
+            saved.revert(self._context, seq, saved.Snapshot(length, checkpoint))
+        finally:
+            self._cached[seq] = self._context.length(seq)
+            if self._features is not None:
+                self._features.cut(seq, self._cached[seq])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from localspec.config import paths
 from localspec.core import drafter_registry
@@ -35,6 +35,7 @@ from localspec.models.compat.heads import carries_mtp
 from localspec.models.memory.fit import fit_files
 from localspec.models.memory.planner import Fit, Wishes, step_down
 from localspec.models.memory.report import needs
+from localspec.prefix_cache.memory import MB, default_limit
 from localspec.verifiers import Verifier, verifier
 
 
@@ -50,6 +51,8 @@ class LoadedPair:
     control: Control
     identity: str
     """A digest of all that a saved state of the target's KV cache depends on."""
+    cache_bytes: int
+    """Most memory for saved states of prompts that were read before."""
     stop: StopFlag
     """Aborts the running pass when it is set."""
     watchdog: Watchdog | None
@@ -163,7 +166,24 @@ class _Loader:
             raise OutOfMemoryError(f"{error} ({needs(smaller)})") from None
 
     def _plan(self, kv_type: str | None) -> Fit:
-        """Layers, context and KV type for what is going to be loaded."""
+        """Layers, context and KV type for what is going to be loaded, for as many requests at a
+        time as were asked for, or as fit.
+        """
+        sequences = asked = self.selection.options.parallel
+        while True:
+            try:
+                fit = self._planned(kv_type, sequences)
+            except OutOfMemoryError:
+                if sequences == 1:
+                    raise
+                sequences //= 2
+                continue
+            if sequences == asked:
+                return fit
+            note = f"{sequences} replies at a time instead of {asked}, to fit"
+            return replace(fit, notes=(*fit.notes, note))
+
+    def _planned(self, kv_type: str | None, sequences: int) -> Fit:
         options = self.selection.options
         wishes = Wishes(
             context=options.context,
@@ -173,6 +193,7 @@ class _Loader:
             kv_type=kv_type,
             threads=options.threads,
             require_draft=self.selection.must_fit,
+            sequences=sequences,
             strict=options.strict,
         )
         draft = self.files.draft if self.selection.uses_draft_file else None
@@ -221,10 +242,15 @@ class _Loader:
             verifier=judge,
             control=control,
             identity=policy.state_identity(context),
+            cache_bytes=self._cache_bytes(),
             stop=self.stop,
             watchdog=Watchdog(context, physical_cores()) if watched else None,
             parts=parts,
         )
+
+    def _cache_bytes(self) -> int:
+        wanted = self.selection.options.cache_memory
+        return default_limit() if wanted is None else wanted * MB
 
     def _target(self, parts: Parts) -> _Target:
         """The target's context, with the kernels that an earlier load found better for drafting on
@@ -317,6 +343,7 @@ class _Loader:
             draft_bytes=draft.path.stat().st_size if draft else 0,
             threads=context.threads,
             speculation=Speculation("off", off) if off else Speculation("on"),
+            parallel=context.sequences,
             notices=notices,
             drafters=tuple(drafter.name for drafter in drafting.drafters),
             strict=target.strict,
@@ -330,6 +357,8 @@ class _Loader:
         if any(drafter_registry.get(name).needs_branching for name in self.selection.names):
             if self.selection.options.strict:
                 return "strict mode has no draft trees"
+            if self.selection.options.parallel > 1:
+                return "there are no draft trees with several requests at a time"
             return f"{self.files.target.name} keeps a cache that cannot branch"
         return "there is no draft model"
 

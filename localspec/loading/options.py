@@ -37,8 +37,12 @@ class Options:
     """K of every round; None lets the policy choose it, round by round."""
     require_draft: bool = schema.REQUIRE_DRAFT.default
     """Fail where the draft model cannot be used, rather than draft from the text alone."""
+    parallel: int = schema.JOBS.default
+    """Requests at a time. More than one have a sequence each, which draft trees exclude."""
     strict: bool = schema.STRICT.default
     """Compute the same bits however a text is cut into passes, see `localspec.loading.strict`."""
+    cache_memory: int | None = schema.CACHE_MEMORY.default
+    """Megabytes of memory for saved states of prompts that were read before."""
     remember: bool = schema.REMEMBER.default
     """Draft from the saved chats too, not only from the running one."""
     offline: bool = schema.OFFLINE.default

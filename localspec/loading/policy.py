@@ -165,7 +165,7 @@ def _draft_costs(drafting: Mapping[str, Timed]) -> dict[str, float]:
 
 def state_identity(target: Context) -> str:
     """A digest of all that a saved state of the target's KV cache depends on."""
-    facts = {**_setting(target), "context": target.capacity}
+    facts = {**_setting(target), "context": target.capacity, "sequences": target.sequences}
     return name_of(facts).removesuffix(".json")
 
 

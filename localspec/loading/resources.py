@@ -86,6 +86,7 @@ class Parts:
         made = StrictContext(
             model,
             n_ctx=self.fit.context,
+            n_seq=self.fit.wishes.sequences,
             n_batch=STRICT_BATCH,
             threads=self.fit.threads,
             kv_type=kv_type,
@@ -102,6 +103,7 @@ class Parts:
         made = Context(
             model,
             n_ctx=self.fit.context,
+            n_seq=self.fit.wishes.sequences,
             branches=branches,
             rollback=rollback,
             n_batch=BATCH,
@@ -128,6 +130,7 @@ class Parts:
             model,
             target,
             n_ctx=self.fit.context,
+            n_seq=target.sequences,
             branches=target.branches if model.branching else 0,
             n_batch=BATCH,
             threads=target.threads,

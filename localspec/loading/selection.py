@@ -85,8 +85,10 @@ class Selection:
             (shape := get(name).tree) is not None and shape.always
             for name in (*self.names, *(self.options.drafter or ()))
         )
-        if most and not can_branch:
+        if most and (not can_branch or self.options.parallel > 1):
             why = f"{model} keeps a cache that cannot branch"
+            if self.options.parallel > 1:
+                why = "with several requests at a time every one has cells of its own"
             if self.options.strict:
                 why = "strict mode keeps the tokens of a text in adjoining cells"
             told = f"{why}: drafting chains, not trees"

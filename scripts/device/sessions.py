@@ -23,7 +23,8 @@ from localspec.core.events import Reading, Round
 from localspec.core.target import Work
 from localspec.core.values import no_draft
 from localspec.errors import LocalspecError
-from localspec.generation.kv_files import KvStore
+from localspec.prefix_cache.files import KvStore
+from localspec.prefix_cache.states import State, token_ids
 
 _GROUP = "Sessions"
 _PROMPT_S = 0.3
@@ -119,10 +120,10 @@ def _resumed(what: str, case: Case, placement: Placement, folder: Path) -> Row:
                 target.read(0, tokens[:-1])
                 state = target.state(0)
                 held = tokens[:-1]
-                shelf.put(cached=held, text="", tokens=held, rate=1.0, state=state)
+                shelf.put(State("", token_ids(held), state, rate=1.0), 1.0)
             else:
                 ((saved,), _) = shelf.saved()
-                target.restore(0, shelf.load(saved))
+                target.restore(0, shelf.load(saved).state)
             (scores,) = target.score([Work(0, tokens[-1], no_draft("check"))])
             logits.append(scores.logits.copy())
     apart = float(np.abs(first[0] - second[0]).max())

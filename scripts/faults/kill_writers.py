@@ -203,22 +203,24 @@ class Settings(Writer):
 
 _STATES = """
 import random
-from localspec.generation.kv_files import KvStore
+from localspec.prefix_cache.files import KvStore
+from localspec.prefix_cache.states import State, token_ids
 store = KvStore("setting")
 for n in range(12):
     held = list(range(n * 10, n * 10 + 50))
     state = memoryview(random.Random(n).randbytes(4 << 20))
-    store.put(cached=held, text="abc", tokens=held, rate=5.0, state=state)
+    store.put(State("", token_ids(held), state, rate=5.0), 10.0)
 """
 _READ_STATES = """
 import random
-from localspec.generation.kv_files import KvStore
+from localspec.prefix_cache.files import KvStore
+from localspec.prefix_cache.states import State, token_ids
 store = KvStore("setting")
 found, damaged = store.saved()
 assert not damaged, damaged
 for saved in found:
-    n = saved.cached[0] // 10
-    assert bytes(store.load(saved)) == random.Random(n).randbytes(4 << 20), n
+    n = saved.tokens[0] // 10
+    assert bytes(store.load(saved).state) == random.Random(n).randbytes(4 << 20), n
 """
 
 

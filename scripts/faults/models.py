@@ -22,10 +22,10 @@ from localspec import Finished, Message, Options, Reply, Runtime
 from localspec.core.logits import Sampling
 from localspec.core.reply_request import ReplyRequest
 from localspec.drafters.cascade import Cascade
-from localspec.generation import prefix_cache
-from localspec.generation.kv_files import KvStore
 from localspec.loading import loader
 from localspec.loading.policy import Control
+from localspec.prefix_cache import cache, rates
+from localspec.prefix_cache.files import KvStore
 
 _LETTERS = range(3 + ord("a") - ord("!"), 3 + ord("z") - ord("!") + 1)
 """Tokens of the byte vocabulary that are letters: replies of these are cut into tokens as they
@@ -93,8 +93,8 @@ class Models(Search):
         self._folder.mkdir()
         self._files: dict[str, Path] = {}
         self._cases = 0
-        prefix_cache.WORTH_SECONDS = 0.0  # states of small models are worth nothing
-        prefix_cache.BYTES_PER_SECOND = math.inf
+        cache.WORTH_SECONDS = 0.0  # states of small models are worth nothing
+        rates.Moving.seconds = lambda *_: 0.0  # type: ignore[method-assign]
 
     def case(self, seed: int) -> Case:
         """See `faults.runner.Search`."""

@@ -159,18 +159,19 @@ def chat_database(chance: Chance, folder: Path) -> str | None:
 
 def states(chance: Chance, folder: Path) -> str | None:
     """Saved KV caches."""
-    from localspec.generation.kv_files import DamagedError, KvStore
+    from localspec.prefix_cache.files import DamagedError, KvStore
+    from localspec.prefix_cache.states import State, token_ids
 
     shelf = KvStore("setting", folder)
     state = memoryview(chance.randbytes(3000))
-    shelf.put(cached=[1, 2, 3], text="abc", tokens=[1, 2], rate=5.0, state=state)
+    shelf.put(State("", token_ids([1, 2, 3]), state, rate=5.0), 1.0)
     (path,) = (folder / "setting").glob("*.state")
     path.write_bytes(mutations.in_bytes(path.read_bytes(), chance))
 
     def read() -> None:
         found, _ = shelf.saved()
         for saved in found:
-            if bytes(shelf.load(saved)) != bytes(state) or saved.cached != (1, 2, 3):
+            if shelf.load(saved).state != state or saved.tokens.tolist() != [1, 2, 3]:
                 raise AssertionError("a changed state was taken for a whole one")
 
     return outcome(read, DamagedError)

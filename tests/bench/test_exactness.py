@@ -10,8 +10,9 @@ import pytest
 from conftest import Files
 
 from localspec import GREEDY, Message, Options, ReplyRequest, Runtime, Sampling
-from localspec.bench.exactness import Divergence, Scorer, SettingComparison, Verification, verify
-from localspec.cli.verify import report
+from localspec.bench.exactness import SettingComparison, Verification, verify
+from localspec.bench.scoring import Divergence, Scorer
+from localspec.cli.verify_report import report
 from localspec.core.noise import Noise
 from localspec.core.plan import PLAIN, Branching, RequestState
 from localspec.policy.exercise import Exercise

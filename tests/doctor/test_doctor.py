@@ -217,7 +217,6 @@ def stats(verified: int, accepted: int, seconds: float = 1.0) -> Stats:
         decode_seconds=seconds,
         draft_seconds=0.0,
         verify_seconds=0.0,
-        plain_tokens_per_second=None,
         speculation=Speculation("on"),
     )
 

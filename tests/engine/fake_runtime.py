@@ -58,7 +58,7 @@ class FakeRuntime:
             yield Round(4, 2, 1, 1, 0.001, 0.002, 0.003, "model", i, ON)
             if text == "forever":
                 time.sleep(0.001)
-        stats = Stats(4, 0, len(tokens), 1, 4, 2, 1, (0.5,), {}, 0.1, 0.1, 0.0, 0.1, None, ON)
+        stats = Stats(4, 0, len(tokens), 1, 4, 2, 1, (0.5,), {}, 0.1, 0.1, 0.0, 0.1, ON)
         ids = tuple(range(len(tokens)))
         origins = (Origin.PLAIN,) * len(tokens)
         yield Finished(Reply("".join(tokens), ids, origins, reason, stats, seed or 0))

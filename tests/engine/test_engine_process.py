@@ -25,6 +25,11 @@ async def ask(client, text):
     return [event async for event in events]
 
 
+async def read_into(events, reply):
+    async for event in reply:
+        events.append(event)
+
+
 def text_of(events):
     return "".join(event.text for event in events if isinstance(event, Token))
 
@@ -67,6 +72,42 @@ async def test_an_interrupt_ends_a_reply_and_keeps_what_came(client):
     assert events[-1].reply.finish_reason == "interrupt"
     assert events[-1].reply.text == text_of(events)
     assert text_of(await ask(client, "still here")) == "still here "
+
+
+async def test_several_replies_come_at_a_time_and_each_is_stopped_on_its_own(client):
+    replies = [client.reply(ReplyRequest((Message("user", "forever"),))) for _ in range(3)]
+    seen = [[await anext(reply) for _ in range(30)] for reply in replies]
+    assert all(any(isinstance(event, Token) for event in events) for events in seen)
+    replies[1].interrupt()
+    rest = [event async for event in replies[1]]
+    assert rest[-1].reply.finish_reason == "interrupt"
+    assert rest[-1].reply.text == text_of([*seen[1], *rest])
+    for reply in (replies[0], replies[2]):  # they go on
+        assert isinstance(await anext(reply), Token | Round)
+        reply.close()
+    assert text_of(await ask(client, "next")) == "next "
+
+
+async def test_a_reply_that_nobody_reads_holds_up_no_other(client):
+    unread = client.reply(ReplyRequest((Message("user", "forever"),)))
+    for i in range(30):
+        assert text_of(await ask(client, f"one {i}")) == f"one {i} "
+    unread.interrupt()
+    events = [event async for event in unread]
+    assert events[-1].reply.text == text_of(events)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+async def test_what_arrived_of_all_replies_is_kept_when_the_engine_is_killed(client):
+    replies = [client.reply(ReplyRequest((Message("user", "forever"),))) for _ in range(8)]
+    kept = [[await anext(reply) for _ in range(20)] for reply in replies]
+    os.kill(client.pid, signal.SIGKILL)
+    for reply, events in zip(replies, kept, strict=True):
+        with pytest.raises(EngineError, match="signal 9"):
+            await read_into(events, reply)
+        tokens = [event.token for event in events if isinstance(event, Token)]
+        assert tokens == [*range(len(tokens))]
+        assert len(tokens) > 5
 
 
 async def test_replies_wait_in_line_and_an_interrupt_reaches_the_waiting_ones(client):

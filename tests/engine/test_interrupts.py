@@ -25,6 +25,8 @@ def test_an_interrupt_after_the_end_of_its_reply_is_forgotten():
         engine._take(line)
         while not engine._commands.empty():
             engine._execute(engine._commands.get())
+        for thread in engine._threads():
+            thread.join(60)
     outbox.close()
     assert not engine._interrupts
 

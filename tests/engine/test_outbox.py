@@ -62,14 +62,16 @@ def test_other_events_do_not_overtake_tokens_and_do_not_wait():
     assert flat == [token(0), token(1), Notice("x"), token(2), failed, token(3)]
 
 
-def test_a_batch_belongs_to_one_reply():
+def test_a_batch_belongs_to_one_reply_and_replies_in_turns_still_share_batches():
     sink = Sink()
     outbox = Outbox(sink)
-    outbox.add(1, token(0))
-    outbox.add(2, token(1))
+    with outbox._ready:  # as if all came within one interval
+        for i in range(40):
+            outbox._waiting.setdefault(i % 2, []).append(token(i))
     outbox.close()
+    assert [event.id for _, event in sink.events] == [0, 1]
     for _, event in sink.events:
-        assert len(event.events) == 1
+        assert [item.token % 2 for item in event.events] == [event.id] * 20
 
 
 def test_a_broken_pipe_is_survived():

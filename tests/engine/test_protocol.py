@@ -23,6 +23,7 @@ from localspec.core.events import (
     Reply,
     Round,
     Speculation,
+    Speedup,
     Stats,
     Token,
 )
@@ -54,8 +55,9 @@ speculations = st.builds(
     Speculation, st.sampled_from(["on", "parked", "off"]), st.none() | text, st.none() | text
 )
 tokens = st.builds(Token, count, text, st.sampled_from(Origin), st.none() | text)
+speedups = st.none() | st.builds(Speedup, number, number)
 rounds = st.builds(
-    Round, count, count, count, count, number, number, number, text, count, speculations
+    Round, count, count, count, count, number, number, number, text, count, speculations, speedups
 )
 stats = st.builds(
     Stats,
@@ -63,8 +65,8 @@ stats = st.builds(
     st.lists(number, max_size=3).map(tuple),
     st.dictionaries(text, st.builds(DrafterStats, count, count, count, number), max_size=2),
     *[number] * 4,
-    st.none() | number,
     speculations,
+    speedups,
 )
 replies = st.builds(
     Reply,

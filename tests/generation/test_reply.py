@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,12 +18,9 @@ from localspec.core.values import Proposal
 from localspec.drafters.base import Ask, Committed, Drafter, Off
 from localspec.drafters.lookup.ngram import NGram
 from localspec.drafters.model.chain import ChainDrafter
-from localspec.errors import AuditError, DecodeError
-from localspec.generation.chat_template import Transcript
+from localspec.errors import AuditError
 from localspec.generation.inspect_token import examination
-from localspec.generation.kv_files import KvStore
 from localspec.generation.prefill import PART
-from localspec.generation.prefix_cache import PrefixCache
 from localspec.generation.scheduler import Scheduler
 from localspec.policy import Plain
 from localspec.testing import Fixed, TableModel
@@ -38,9 +33,8 @@ class Counting(Hooked):
     """Records what was read."""
 
     def __init__(self, capacity: int = 4096, *, cuts: bool = True) -> None:
-        super().__init__(TABLE, capacity)
+        super().__init__(TABLE, capacity, cuts_anywhere=cuts)
         self.parts: list[list[int]] = []
-        self._cuts = cuts
 
     @property
     def tokens_read(self) -> list[int]:
@@ -49,27 +43,6 @@ class Counting(Hooked):
     def read(self, seq: int, tokens: Sequence[int]) -> None:
         self.parts.append(list(tokens))
         super().read(seq, tokens)
-
-    def truncate(self, seq: int, length: int) -> None:
-        if not self._cuts and 0 < length < self.length(seq):
-            raise DecodeError("this cache cannot be cut")
-        super().truncate(seq, length)
-
-    def state(self, seq: int) -> memoryview:
-        return memoryview(json.dumps(self.cache[seq]).encode())
-
-    def state_size(self, seq: int) -> int:
-        return len(self.state(seq))
-
-    def can_cut(self, saved_length: int, length: int) -> bool:
-        return self._cuts or saved_length == length
-
-    def restore(self, seq: int, state: bytearray) -> None:
-        try:
-            self.cache[seq] = json.loads(state)
-        except ValueError:
-            self.cache[seq] = []
-            raise DecodeError("not a state") from None
 
 
 class Bench:
@@ -321,70 +294,6 @@ def test_a_problem_is_reported_once_for_all_replies() -> None:
     assert bench.notices == []
 
 
-# -- the prefix cache --------------------------------------------------------------------------
-
-
-def restoring(bench: Bench, folder: Path) -> PrefixCache:
-    store = KvStore("setting", folder)
-    encode = lambda text: [ord(c) - ord("a") for c in text]  # noqa: E731
-    cache = bench.prefill.prefix_cache = PrefixCache(
-        store, bench.target, Transcript(encode, encode)
-    )
-    return cache
-
-
-def saved(bench: Bench, cache: PrefixCache, prompt: list[int]) -> None:
-    """Save the conversation as if its prompt had taken long to read."""
-    cache.has_read(0, 3600.0)
-    cache.save(0, bench.prefill.cached[0], "text", prompt, lambda: False)
-
-
-def test_a_saved_prompt_is_restored_in_another_session(tmp_path: Path) -> None:
-    before = Bench(Counting())
-    cache = restoring(before, tmp_path)
-    first = before.reply(LONG)
-    saved(before, cache, LONG)
-    after = Bench(Counting())
-    restoring(after, tmp_path)
-    reply = after.reply([*LONG, *first.tokens, 5])
-    assert reply.stats.cached_tokens == len(LONG) + len(first.tokens) - 1
-    assert after.target.tokens_read == [first.tokens[-1]]
-    assert reply.text == plain_text([*LONG, *first.tokens, 5], 12).split("a")[0]  # a ends it
-
-
-def test_nothing_is_restored_for_another_prompt_or_where_the_state_cannot_be_cut(
-    tmp_path: Path,
-) -> None:
-    before = Bench(Counting())
-    cache = restoring(before, tmp_path)
-    before.reply(LONG)
-    saved(before, cache, LONG)
-    for prompt, cuts in (([(LONG[0] + 1) % V, *LONG[1:]], True), (LONG[:-20], False)):
-        after = Bench(Counting(cuts=cuts))
-        restoring(after, tmp_path)
-        assert after.reply(prompt).stats.cached_tokens == 0
-
-
-def test_a_damaged_state_is_reported_once_and_read_again(tmp_path: Path) -> None:
-    before = Bench(Counting())
-    cache = restoring(before, tmp_path)
-    before.reply(LONG)
-    saved(before, cache, LONG)
-    (path,) = tmp_path.rglob("*.state")
-    data = bytearray(path.read_bytes())
-    data[-40] ^= 1
-    path.write_bytes(data)
-    after = Bench(Counting())
-    restoring(after, tmp_path)
-    reply = after.reply(LONG)
-    assert reply.stats.cached_tokens == 0
-    assert len(after.notices) == 1
-    assert "damaged" in after.notices[0]
-    assert not path.exists()
-    after.reply(LONG)
-    assert after.notices == []
-
-
 # -- examined positions ------------------------------------------------------------------------
 
 
@@ -394,7 +303,7 @@ def test_an_examined_position_has_the_probabilities_of_target_and_draft() -> Non
     bench = Bench(Counting(), drafter)
     first = bench.reply(LONG)
     before = [*LONG, *first.tokens[:5]]
-    seq, row = bench.prefill.row_after(before, [0])
+    seq, row = bench.prefill.row_after(before, [0], "")
     found = examination(
         row,
         before,

@@ -4,7 +4,6 @@ is what plain decoding says, whatever the caches of target and head went through
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +18,7 @@ from replies import StopAfter
 from localspec import Finished, Message, Options, Reply, ReplyRequest, Runtime, Sampling
 from localspec.core.events import Round
 from localspec.demo import FOLDER
-from localspec.generation import prefix_cache
+from localspec.prefix_cache import cache, rates
 
 ENDLESS = tuple((token, -100.0) for token in range(3))
 WARM = Sampling(temperature=1.0, logit_bias=ENDLESS)
@@ -70,8 +69,8 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, Path
 
 @pytest.fixture(autouse=True)
 def _states_are_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prefix_cache, "WORTH_SECONDS", 0.0)
-    monkeypatch.setattr(prefix_cache, "BYTES_PER_SECOND", math.inf)
+    monkeypatch.setattr(cache, "WORTH_SECONDS", 0.0)
+    monkeypatch.setattr(rates.Moving, "seconds", lambda *_: 0.0)
 
 
 @dataclass
@@ -115,7 +114,13 @@ class Life:
         assert isinstance(right, Finished)
         found, expected = event.reply.tokens, right.reply.tokens
         stopped = event.reply.finish_reason == "interrupt"
-        assert found == (expected[: len(found)] if stopped else expected)
+        expected = expected[: len(found)] if stopped else expected
+        if found != expected:  # nearly equal logits, whose last bits depend on who read what when
+            at = next(i for i, (a, b) in enumerate(zip(found, expected, strict=False)) if a != b)
+            request = ReplyRequest(tuple(messages), sampling=sampling, seed=seed)
+            place = self.plain.examine(request, expected[: at + 1], found[at])
+            assert place.gap is not None
+            assert place.gap < 1e-3
         return event.reply
 
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from conftest import Files
 
-from localspec.core.values import Logits, Tokens
+from localspec.core.target import Work
+from localspec.core.values import Draft, Logits, Proposal, Tokens, chain_parents, no_draft
 from localspec.errors import ContextFullError
 from localspec.llama import library
 from localspec.llama.limits import STRICT_BATCH
@@ -16,6 +17,7 @@ from localspec.llama.model import Model
 from localspec.llama.self_test import CELLS, SEQUENCES, SelfTest
 from localspec.llama.strict import Recipe, StrictContext, recipes
 from localspec.llama.synthetic import write_model
+from localspec.llama.target import LlamaTarget
 
 _Q2_K, _Q4_K, _Q6_K, _Q4_0 = 10, 12, 14, 2
 
@@ -86,6 +88,26 @@ def test_a_context_fills_up_to_its_last_token(small: StrictContext) -> None:
     assert small.length(0) == small.capacity
     with pytest.raises(ContextFullError):
         small.forward([(0, [5, 5], 1)])
+
+
+def test_a_sequence_without_room_for_the_widest_draft_has_a_pass_of_its_own(files: Files) -> None:
+    kind = Model(files.target)
+    made = StrictContext(kind, n_ctx=256, n_seq=2, n_batch=64, threads=1)
+    target = LlamaTarget(made)
+    target.read(0, [5] * 10)
+    target.read(1, [6] * (target.capacity - 2))
+    draft = Draft(
+        np.array([7] * 6, np.int32), chain_parents(6), Proposal.DETERMINISTIC, None, "test"
+    )
+    wide, full = Work(0, 8, draft), Work(1, 9, no_draft("test"))
+    rows = [scores.logits.copy() for scores in target.score([wide, full])]
+    for w in (wide, full):
+        target.keep(w.seq, ())
+        target.truncate(w.seq, target.length(w.seq) - 1)
+        (alone,) = target.score([w])
+        assert np.array_equal(alone.logits, rows[w.seq])
+        target.keep(w.seq, ())
+        target.audit(w.seq)
 
 
 def test_repacked_weights_are_left_out_where_their_kernels_depend_on_rows() -> None:

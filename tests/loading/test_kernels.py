@@ -225,7 +225,14 @@ def placed(path: Path, **chosen: Any) -> Context:
         "buffers": ("CPU_Mapped",),
         "flash_attention": "enabled",
     }
-    facts |= {"kv_type": "f16", "threads": 1, "capacity": 512, "branches": 0, "least_rows": 1}
+    facts |= {
+        "kv_type": "f16",
+        "threads": 1,
+        "capacity": 512,
+        "branches": 0,
+        "sequences": 1,
+        "least_rows": 1,
+    }
     facts |= chosen
     model = {"path": path, **{k: facts[k] for k in ("gpu_layers", "host_experts", "buffers")}}
     return cast(Context, SimpleNamespace(**facts, model=SimpleNamespace(**model)))

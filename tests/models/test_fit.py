@@ -735,3 +735,10 @@ def test_memory_that_is_really_refused(shapes: dict[str, Path], tmp_path: Path) 
     assert "refused" in some.stdout
     assert "OutOfMemoryError" in little.stderr
     assert "GB free on the host" in little.stderr
+
+
+def test_every_request_at_a_time_has_a_cache_of_its_own(sized: dict[str, Sizes]) -> None:
+    one = sized["medium"]
+    four = one.for_sequences(4)
+    assert four.kv_all(4096, "f16") == 4 * one.kv_all(4096, "f16")
+    assert four.weights == one.weights

@@ -61,6 +61,11 @@ class Chat:
         """Wait until a text stands on the screen."""
         await self.until(lambda: text in self.screen_text)
 
+    async def leave(self):
+        """Close the screen over the chat."""
+        await self.pilot.press("escape")
+        await self.until(lambda: self.app.screen is self.app.screen_stack[0])
+
     async def type(self, text):
         self.composer.text = ""
         self.composer.insert(text)

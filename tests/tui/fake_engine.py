@@ -7,6 +7,7 @@ import re
 import zlib
 from dataclasses import dataclass, field
 
+from localspec.chats.values import ChatMessage, new_message_id
 from localspec.core.events import (
     Candidate,
     DrafterStats,
@@ -19,6 +20,7 @@ from localspec.core.events import (
     Reply,
     Round,
     Speculation,
+    Speedup,
     Stats,
     Token,
 )
@@ -50,7 +52,7 @@ class Script:
     """Raised in place of the rounds."""
     notice: str | None = None
     speculation: Speculation = ON
-    plain_tokens_per_second: float | None = None
+    speedup: Speedup | None = None
     seconds: float = 0.02
     """Of each round."""
 
@@ -176,6 +178,7 @@ class FakeEngine:
                 source="model",
                 context_used=used + len(tokens),
                 speculation=script.speculation,
+                speedup=script.speedup,
             )
             await asyncio.sleep(self.pace)
         stats = Stats(
@@ -192,8 +195,8 @@ class FakeEngine:
             decode_seconds=script.seconds * rounds,
             draft_seconds=0.01,
             verify_seconds=0.01,
-            plain_tokens_per_second=script.plain_tokens_per_second,
             speculation=script.speculation,
+            speedup=script.speedup,
         )
         yield Finished(
             Reply(
@@ -205,3 +208,14 @@ class FakeEngine:
                 1,
             )
         )
+
+
+def conversation(count):
+    """Messages of a saved chat, each with its number as text."""
+    found = []
+    for number in range(count):
+        parent = found[-1].id if found else None
+        role, end = ("assistant", "stop") if number % 2 else ("user", None)
+        text = f"message number {number}"
+        found.append(ChatMessage(new_message_id(parent), parent, role, text, 1.0, end))
+    return tuple(found)

@@ -4,10 +4,11 @@ import contextlib
 import sys
 
 import pytest
-from fake_engine import FakeEngine, Script
+from fake_engine import FakeEngine, Script, conversation
 from textual import events
 from textual._xterm_parser import XTermParser
 
+from localspec.chats.values import Chat, started
 from localspec.config import paths
 from localspec.config import settings as config_settings
 from localspec.core.events import Message, Round, Speculation, Token
@@ -79,9 +80,9 @@ async def test_text_that_looks_like_markup_is_shown_as_it_is(chat):
         await c.ask(text)
         await c.until(lambda: c.screen_text.count("[red]x[/] [link=y]z [/nothing] <b>tag</b>") == 2)
         await c.ask_and_hold("again")
-        await c.until(lambda: c.screen_text.count("[red]x[/] [link=y]z") == 3)
+        await c.until(lambda: c.screen_text.count("[red]x[/] [link=y]z") == 4)  # and the title
         await c.pilot.press("ctrl+t")
-        await c.until(lambda: c.screen_text.count("[red]x[/] [link=y]z") == 3)
+        await c.until(lambda: c.screen_text.count("[red]x[/] [link=y]z") == 4)  # and the title
         assert "\x1b" not in c.screen_text
 
 
@@ -348,10 +349,10 @@ async def test_the_smallest_screen_holds_everything_that_matters(chat):
         await c.ask_and_hold("Hello")
         await c.sees("Stop")
         await c.sees("tok/s")
-        await c.sees("drafting on")
+        await c.sees("guesses right")
         lines = c.screen_text.splitlines()
         assert len(lines) == 15
-        assert "drafting on" in lines[-2]
+        assert "guesses right" in lines[-2]
         assert "tok/s" in lines[-2]
         assert "Stop" in lines[-1]
         assert "Quit" in lines[-1]
@@ -412,11 +413,10 @@ async def test_blank_messages_are_not_sent(chat):
 async def test_commands(chat):
     async with chat() as c:
         for text, seen in [
-            ("/temp 0", "match T 0"),
+            ("/temp 0", "temperature 0 from the next reply on"),
             ("/seed 7", "seed 7 from now on"),
             ("/system You are a cat.", "system prompt set"),
             ("/draft off", "plain decoding from now on"),
-            ("/help", "continue a stopped reply"),
         ]:
             await c.type(text)
             await c.until(lambda seen=seen: seen in c.screen_text)
@@ -434,23 +434,32 @@ async def test_the_system_prompt_is_shown_set_and_removed(chat):
         await c.type("/system")
         await c.sees("no system prompt; /system TEXT sets one")
         await c.type("/system You are a cat.")
-        await c.type("/system")
-        await c.sees("system prompt: You are a cat.")
-        assert c.session.chat.conversation.system == "You are a cat."
+        await c.sees("system: You are a cat.")
+        c.composer.insert("/system")
+        await c.pilot.press("enter")
+        await c.until(lambda: c.composer.text == "/system You are a cat.")
+        await c.pilot.press("backspace", *"!!")
+        await c.pilot.press("enter")
+        await c.until(lambda: c.session.chat.conversation.system == "You are a cat!!")
         await c.type("/system none")
         await c.until(lambda: c.session.chat.conversation.system is None)
 
 
-async def test_help_begins_at_its_beginning_and_names_no_keys_of_other_screens(chat):
-    async with chat(size=(80, 24)) as c:
+async def test_help_is_over_the_chat_and_is_searched_by_typing(chat):
+    async with chat(Script(LONG), size=(80, 24)) as c:
+        await c.ask("Hello")
+        before = c.screen_text
         await c.pilot.press("f1")
-        await c.sees("send; during a reply")
-        assert "/quit" not in c.screen_text
-        await c.pilot.press("ctrl+end")
-        await c.sees("/quit")
-        await c.type("/system You are a cat.")  # a line later on is followed again
-        await c.sees("system prompt set")
-        assert "the setting above" not in c.screen_text
+        await c.sees("/resume [ID]")
+        assert "F9" not in c.screen_text
+        await c.pilot.press("pagedown", "pagedown")
+        await c.sees("write in $EDITOR")
+        await c.pilot.press(*"f9")
+        await c.until(lambda: "/resume" not in c.screen_text and "F9" in c.screen_text)
+        await c.pilot.press("backspace", "backspace", *"setting above")
+        await c.sees("no line contains this")
+        await c.leave()
+        assert c.screen_text == before
 
 
 async def test_advice_for_the_shell_is_told_with_the_commands_of_the_chat():
@@ -485,7 +494,7 @@ async def test_a_path_is_not_a_command(chat):
 async def test_why_nothing_is_drafted_is_always_in_sight(chat, speculation, width):
     async with chat(Script(LONG, speculation=speculation), size=(width, 20)) as c:
         await c.ask("Hello")
-        await c.sees(f"{speculation.state}: {speculation.reason}")
+        await c.sees(f"not drafting: {speculation.reason}")
 
 
 async def test_notices_are_shown(chat):
@@ -503,7 +512,6 @@ async def test_only_the_newest_messages_are_widgets_and_older_ones_load(chat, mo
             await c.until(lambda i=i: len(c.replies) > i and c.replies[i].end)
         await c.ready()
         await c.until(lambda: 4 <= len(c.app.screen.query("QuestionView, ReplyView")) <= 8)
-        await c.pilot.press("ctrl+home")  # being at the top loads some already
         while len(views := c.app.screen.query("QuestionView, ReplyView")) < 14:
             count = len(views)
             await c.pilot.press("ctrl+o")
@@ -513,6 +521,64 @@ async def test_only_the_newest_messages_are_widgets_and_older_ones_load(chat, mo
         await c.pilot.press("ctrl+home")
         await c.sees("question 0")
         await c.until(lambda: "load older" not in c.screen_text)
+
+
+async def test_a_jump_to_the_oldest_message_mounts_few_and_reading_on_loads_the_next(
+    chat, monkeypatch
+):
+    monkeypatch.setattr(chat_log, "KEEP", 4)
+    monkeypatch.setattr(chat_log, "SLACK", 4)
+    messages = conversation(200)
+    resumed = Chat(started(), messages)
+    async with chat(Script("the reply"), resume=resumed, size=(80, 15)) as c:
+        await c.sees("message number 199")
+        await c.pilot.press("ctrl+home")
+        await c.sees("message number 0")
+        assert len(c.app.screen.query("QuestionView, ReplyView")) == 4
+        await c.pilot.press("pagedown")
+        await c.until(lambda: len(c.app.screen.query("QuestionView, ReplyView")) == 8)
+        await c.pilot.press("ctrl+end")
+        await c.sees("message number 199")
+        await c.pilot.press("ctrl+home")
+        await c.sees("message number 0")
+        await c.type("a question from up here")
+        await c.sees("the reply")
+
+
+async def test_the_search_in_a_chat_goes_from_place_to_place(chat):
+    async with chat(resume=Chat(started(), conversation(200)), size=(80, 15)) as c:
+        await c.sees("message number 199")
+        await c.pilot.press("ctrl+f", *"number 15")
+        await c.sees("11 of 11")
+        await c.sees("message number 159")
+        await c.pilot.press("up")
+        await c.sees("10 of 11")
+        await c.sees("message number 158")
+        await c.pilot.press("down", "down")
+        await c.sees("1 of 11")
+        await c.sees("message number 15")
+        assert c.app.screen.get_selected_text() == "number 15"
+        await c.pilot.press(*"x")
+        await c.sees("not found")
+        await c.pilot.press("escape", *"typed")
+        await c.until(lambda: c.composer.text == "typed")
+
+
+async def test_links_and_folded_texts_are_reached_by_keys(chat, monkeypatch):
+    opened = []
+    text = "<think>\nfirst this\n</think>\n\nSee [the paper](https://example.org/a)."
+    async with chat(Script(text)) as c:
+        monkeypatch.setattr(c.app, "open_url", opened.append)
+        await c.ask("\n".join(f"line {n}" for n in range(12)))
+        await c.pilot.press("f7")
+        await c.until(lambda: "https://example.org/a" in c.stats)
+        await c.pilot.press("alt+o")
+        await c.until(lambda: opened == ["https://example.org/a"])
+        await c.pilot.press("f7", "alt+o")
+        await c.sees("first this")
+        assert "line 11" not in c.screen_text
+        await c.pilot.press("f7", "alt+o")
+        await c.sees("line 11")
 
 
 async def test_scrolling_back_while_it_speaks_stays_where_it_is(chat):
@@ -644,6 +710,7 @@ async def test_a_theme_is_kept_for_the_next_time(chat):
     async with chat() as c:
         await c.type("/theme")
         await c.sees("localspec-light")
+        await c.leave()
         await c.type("/theme nord")
         await c.until((paths.config_dir() / "config.toml").is_file)
         assert c.app.theme == "nord"
@@ -670,6 +737,8 @@ async def test_details_on_a_key_below_or_beside(chat):
         await c.sees("by position")
         await c.pilot.press("f2")
         await c.until(lambda: "by position" not in c.screen_text)
+        assert "drafted     " not in c.screen_text
+        await c.pilot.press("f6")
         await c.sees("drafted     ")  # a high screen has room for the strip
 
 
@@ -710,7 +779,7 @@ async def test_a_long_reason_in_the_details_stays_in_its_column(chat):
         await c.sees("drafting    parked: why")
         await c.sees(f"\n{' ' * 14}why why why why")
         await c.pilot.resize_terminal(60, 40)
-        await c.sees("· parked: why why why why why… F2")
+        await c.sees("tok/s · why why why")
         await c.sees(f"drafting    parked: {'why ' * 7}why\n")
 
 
@@ -737,10 +806,10 @@ class Plain(Script):
 
 
 async def test_a_reply_without_drafts_is_not_compared_as_if_it_had_some(chat):
-    plain = Plain(LONG, plain_tokens_per_second=10)
+    plain = Plain(LONG)
     async with chat(plain, *[Plain(LONG)] * 4) as c:
         await c.ask("Hello")
-        assert "× plain" not in c.stats
+        assert "×" not in c.stats
         await c.pilot.press("f3")
         await c.sees("identical: all 18 tokens are the same; nothing was drafted just now")
 
@@ -755,7 +824,7 @@ async def test_a_comparison_measures_both_speeds_now_whatever_the_reply_once_too
         await c.sees("plain decoding  51.4 tok/s now")
         await c.pilot.press("escape")
         await c.ready()
-        assert "× plain" not in c.stats  # the status line is of the reply as it was made
+        assert "×" not in c.stats  # the status line is of the reply as it was made
 
 
 async def test_a_comparison_of_equal_runs_that_differ_gives_no_factor(chat):
@@ -1052,7 +1121,7 @@ async def test_a_pasted_megabyte_is_a_mark_until_it_is_sent_and_then_folded(chat
         assert c.engine.asked[0][0].content == text.strip("\n")
         await c.ready()
         await c.sees("line 3 [red]x[/]")
-        await c.sees("… 54992 more lines (click to unfold)")
+        await c.sees("… 54992 more lines (click or F7, Alt+O to unfold)")
         await c.pilot.press("up")
         assert c.composer.text == "[pasted text 1, 55001 lines]"
 
@@ -1161,10 +1230,10 @@ async def test_right_to_left_wide_and_joined_characters_are_shown(chat):
     text = "שלום עולם, مرحبا, 漢字かな, 👩‍👩‍👧 é e\u0301, [x]"
     async with chat(Script(text), size=(60, 20)) as c:
         await c.ask(text)
-        await c.until(lambda: c.screen_text.count("漢字かな") == 2)
-        await c.until(lambda: c.screen_text.count("שלום") == 2)
+        await c.until(lambda: c.screen_text.count("漢字かな") == 3)  # and the title
+        await c.until(lambda: c.screen_text.count("שלום") == 3)
         await c.pilot.press("ctrl+t")
-        await c.until(lambda: c.screen_text.count("漢字かな") == 2)
+        await c.until(lambda: c.screen_text.count("漢字かな") == 3)  # and the title
 
 
 async def test_another_answer_after_help_is_shown_once(chat):
@@ -1172,6 +1241,8 @@ async def test_another_answer_after_help_is_shown_once(chat):
     async with chat(Script("first answer"), Script("second answer")) as c:
         await c.ask("Hello")
         await c.type("/help")
+        await c.sees("keys and commands")
+        await c.leave()
         await c.pilot.press("f5")
         await c.until(lambda: c.replies[-1].text == "second answer" and c.replies[-1].end)
         await c.ready()
@@ -1238,3 +1309,16 @@ async def test_a_stopped_reply_goes_on_where_it_stopped(chat):
         assert c.engine.asked[-1][-1].content == stopped
         await c.type("/continue")
         await c.until(lambda: "is complete" in c.stats)
+
+
+async def test_f6_shows_all_figures_and_config_toml_remembers_it(chat):
+    async with chat(Script(LONG)) as c:
+        await c.ask("Hello")
+        assert "tok/round" not in c.stats
+        config = paths.config_dir() / "config.toml"
+        await c.pilot.press("f6")
+        await c.until(lambda: "/round" in c.stats and "drafting on" in c.stats)
+        await c.until(lambda: config_settings.read(config).get("figures") == "all")
+        await c.pilot.press("f6")
+        await c.until(lambda: "guesses right" in c.stats)
+        await c.until(lambda: "figures" not in config_settings.read(config))

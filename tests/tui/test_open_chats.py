@@ -114,6 +114,7 @@ async def test_open_chats_are_listed_looked_at_and_closed(chat):
         await c.ask("about bears")
         await c.type("/open")
         await c.sees("● 2  about bears")
+        await c.leave()
         await c.type("/open 7")
         await c.until(lambda: "from 1 to 2" in c.stats)
         await c.type("/open 1")

@@ -16,16 +16,7 @@ from hypothesis import strategies as st
 from textual.app import App
 from textual.theme import BUILTIN_THEMES
 
-from localspec.core.events import (
-    Finished,
-    Message,
-    ModelInfo,
-    Reply,
-    Round,
-    Speculation,
-    Stats,
-    Token,
-)
+from localspec.core.events import Finished, Message, Reply, Speculation, Stats, Token
 from localspec.core.logits import Sampling
 from localspec.core.values import Origin
 from localspec.errors import UsageError
@@ -36,140 +27,15 @@ from tui.input.attachments import AttachError, attach
 from tui.input.completion import completions
 from tui.input.external_editor import EditorError
 from tui.input.pastes import Pastes
-from tui.render.stats_panel import details, strip
 from tui.render.thinking import Thought, thought
 from tui.session.commands import SPECS, Command, CommandError, parse
 from tui.session.conversation import Conversation
-from tui.session.stats import SEPARATOR, Meter, stats_line, stats_lines
 from tui.session.token_runs import Kind, Run, Runs, kind_of, legend, styled
 from tui.terminal.theme import DARK, LIGHT, OWN_VARIABLES, borrowed, wanted
 
-ON = Speculation("on")
 
-
-def a_round(emitted=3, seconds=0.02, speculation=ON):
-    return Round(4, 3, 2, emitted, 0.005, 0.01, seconds, "model", 310, speculation)
-
-
-def some_stats(plain=None, speculation=ON):
-    return Stats(9, 0, 131, 50, 900, 655, 412, (), {}, 0.1, 1.0, 0.2, 0.7, plain, speculation)
-
-
-def a_meter(rounds=10, **more):
-    meter = Meter()
-    meter.opened(ModelInfo("t", "d", "cpu", 2048, "demo", 1, 1, 1, ON))
-    for _ in range(rounds):
-        meter.add(a_round(**more))
-    return meter
-
-
-def test_the_whole_stats_line():
-    meter = a_meter()
-    assert SEPARATOR.join(stats_line(meter, "match T 0.8", 120)) == (
-        "150 tok/s (mean 150) · accepted 20/30 67% · 3.0 tok/round · K 4 · ctx 310/2048 · "
-        "match T 0.8 · drafting on"
-    )
-    meter.finish(some_stats(plain=65.5))
-    line, _ = stats_line(meter, "match T 0.8", 120)
-    assert line.startswith("131 tok/s mean · 2.0× plain · accepted 412/655 63% · 2.6 tok/round")
-
-
-def test_the_present_speed_looks_back_one_second():
-    meter = a_meter(rounds=100, emitted=2, seconds=0.02)
-    for _ in range(60):
-        meter.add(a_round(emitted=4, seconds=0.02))
-    assert meter.now == pytest.approx(200)
-    assert meter.mean == pytest.approx(137.5)
-
-
-@given(st.integers(20, 140), st.sampled_from(["on", "parked", "off"]), st.text(max_size=60))
-def test_the_stats_line_fits_and_the_state_leaves_last(width, state, reason):
-    meter = a_meter(speculation=Speculation(state, reason))
-    line, shown = stats_line(meter, "match T 0.8", width)
-    assert len(line) + len(shown) + (len(SEPARATOR) if line else 0) <= max(width, len(shown) + 3)
-    assert len(shown) <= width
-    assert shown.startswith(("drafting on", "parked: ", "off: "))
-
-
-def test_a_long_reason_is_cut_and_the_speed_stays():
-    reason = "plain decoding is faster here (100% of drafted tokens stand)"
-    meter = a_meter(speculation=Speculation("parked", reason))
-    line, shown = stats_line(meter, "match T 0.8", 76)
-    assert line.startswith("150 tok/s")
-    assert shown.startswith("parked: plain decoding")
-    assert dict(details(meter))["drafting"] == f"parked: {reason}"
-
-
-@pytest.mark.parametrize("width", [76, 96, 116])
-def test_why_drafting_is_parked_is_read_whole_in_short_on_one_line_and_two(width):
-    reason = (
-        "checking costs too much here: checking 4 tokens takes 7.1 times as long as one, and "
-        "drafting one takes 6% of that time"
-    )
-    meter = a_meter(speculation=Speculation("parked", reason))
-    meter.memory = 1_500_000_000
-    line, shown = stats_line(meter, "match T 0.8", width)
-    assert shown == "parked: checking costs too much here, F2"
-    assert line.startswith("150 tok/s")
-    _, second, state = stats_lines(meter, "match T 0.8", width)
-    assert state == shown
-    assert second.startswith("ctx 310/2048")
-    assert details(meter)[0] == ("drafting", f"parked: {reason}")
-
-
-@given(st.integers(20, 200))
-def test_two_lines_of_figures_hold_no_less_than_one(width):
-    meter = a_meter()
-    meter.memory = 1_500_000_000
-    first, second, state = stats_lines(meter, "match T 0.8", width)
-    assert max(len(first), len(second) + len(state)) <= width
-    if width >= 80:
-        assert "mem 1.5 GB" in second
-        assert second.startswith("ctx 310/2048")
-        assert "tok/s" in first
-
-
-def test_the_speed_against_plain_decoding_is_blank_until_it_was_measured():
-    meter = a_meter()
-    assert "plain" not in stats_line(meter, "", 200)[0]
-    meter.finish(some_stats(plain=65.5))
-    meter.start()
-    meter.add(a_round())
-    assert "2.3× plain" in stats_line(meter, "", 200)[0]
-
-
-def test_of_a_tiny_target_no_factor_is_given():
-    meter = a_meter()
-    meter.finish(some_stats(plain=807.0))
-    assert "plain" not in stats_line(meter, "", 200)[0]
-    assert "plain" not in dict(details(meter))["speed"]
-    assert some_stats(plain=807.0).times_plain is None
-    assert some_stats(plain=65.5).times_plain == pytest.approx(2, rel=0.01)
-
-
-def test_the_strip_has_a_column_a_round_and_shows_the_newest():
-    rounds = [a_round()] * 3 + [Round(0, 0, 0, 1, 0.0, 0.01, 0.01, "off", 1, ON)]
-    drafted, accepted = strip(rounds, 10)
-    assert (drafted, accepted) == ("███·", "▄▄▄ ")
-    assert strip(rounds, 2) == ("█·", "▄ ")
-    assert strip([], 5) == ("", "")
-
-
-def test_details_add_up():
-    meter = a_meter()
-    meter.token()
-    found = dict(details(meter))
-    assert found["a round"] == "20.0 ms: draft 5.0, verify 10.0, else 5.0"
-    assert found["model"] == "40 drafted, 20/30 accepted, 1.25 ms each"
-    assert found["by position"] == "█ 100%  █ 100%    0%"
-    assert found["first token"].startswith("after 0.0")
-    assert details(Meter()) == [("details", "come with the first reply")]
-
-
-def test_before_the_first_reply_there_is_no_speed():
-    line, state = stats_line(a_meter(rounds=0), "match T 0", 100)
-    assert line == "ctx 0/2048 · match T 0"
-    assert state == "drafting on"
+def some_stats(speculation=Speculation("on")):  # noqa: B008 - frozen
+    return Stats(9, 0, 131, 50, 900, 655, 412, (), {}, 0.1, 1.0, 0.2, 0.7, speculation)
 
 
 @pytest.mark.parametrize(
@@ -281,7 +147,7 @@ def test_both_themes_have_the_same_variables():
 
 def test_every_key_has_an_id_of_its_own_and_is_in_the_tables():
     bindings = [*keymap.CHAT, *keymap.APP, *keymap.COMPOSER, *keymap.COMPARE]
-    bindings += [*keymap.MODELS, *keymap.SETTINGS]
+    bindings += [*keymap.MODELS, *keymap.SETTINGS, *keymap.LISTING, *keymap.CHATS, *keymap.FIND]
     ids = [binding.id for binding in bindings]
     assert None not in ids
     assert len(set(ids)) == len(ids)

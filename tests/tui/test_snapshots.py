@@ -17,7 +17,7 @@ from textual.widgets import Input
 from localspec.chats.saver import Saver
 from localspec.chats.store import ChatStore
 from localspec.chats.values import Chat, ChatInfo, ChatMessage
-from localspec.core.events import Speculation
+from localspec.core.events import Speculation, Speedup
 from localspec.loading.options import Options
 from localspec.models.catalog.offers import Offer, Offers
 from localspec.models.memory import ask_machine
@@ -45,6 +45,7 @@ def keep(p, q, u):
 
 > Never slower.
 """
+FASTER = Speedup(1.43, 0.08)
 PROSE = "Once upon a time there was a little fox. She liked to play in the forest all day long. "
 
 
@@ -53,7 +54,7 @@ async def empty(c):
 
 
 async def reply(c):
-    c.engine.scripts.append(Script(TEXT, plain_tokens_per_second=70))
+    c.engine.scripts.append(Script(TEXT, speedup=FASTER))
     await c.ask("Why is [b]this[/b] exact?")
     await c.sees("Never slower")
 
@@ -79,7 +80,7 @@ async def token(c):
 
 
 async def details(c):
-    c.engine.scripts.append(Script(PROSE, plain_tokens_per_second=70))
+    c.engine.scripts.append(Script(PROSE, speedup=FASTER))
     await c.pilot.press("f2")
     await c.ask("Tell me a story.")
     await c.sees("draft 4.0, verify 15.0")
@@ -99,7 +100,7 @@ async def helped(c):
 
 
 async def listed(c):
-    await c.type("/chats")
+    await c.pilot.press("ctrl+l")
     await c.sees("A list of animals")
 
 
@@ -112,7 +113,7 @@ async def parked(c):
     speculation = Speculation("parked", "plain decoding is faster here")
     c.engine.scripts.append(Script(PROSE, speculation=speculation))
     await c.ask("Tell me a story.")
-    await c.sees("parked")
+    await c.sees("not drafting: plain decoding is faster here")
 
 
 async def thought(c):
@@ -237,7 +238,7 @@ def recorder(tmp_path, monkeypatch):
     """Two chats with times of their own, and a clock that stands still for the figures."""
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
-    monkeypatch.setattr("tui.session.stats.time", types.SimpleNamespace(monotonic=lambda: 0.0))
+    monkeypatch.setattr("tui.session.meter.time", types.SimpleNamespace(monotonic=lambda: 0.0))
     with ChatStore(tmp_path / "chats.db") as store:
         for i, title in enumerate(["A list of animals", "What is 2 + 3?"]):
             when = 1_760_000_000.0 + 86_400 * i

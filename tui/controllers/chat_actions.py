@@ -14,6 +14,8 @@ from tui.controllers.chat_library import ChatLibrary
 from tui.controllers.chat_switcher import ChatSwitcher
 from tui.controllers.command_runner import Action, CommandRunner
 from tui.controllers.feedback import Feedback
+from tui.controllers.log_pointer import LogPointer
+from tui.controllers.message_finder import MessageFinder
 from tui.controllers.model_chooser import ModelChooser
 from tui.controllers.pulls import PullController
 from tui.controllers.races import RaceController
@@ -24,7 +26,7 @@ from tui.controllers.transcript import Transcript
 from tui.controllers.widgets import ChatWidgets
 from tui.input import keymap
 from tui.session import commands
-from tui.session.commands import Value
+from tui.session.commands import Command, Value
 from tui.session.ports import Phase
 from tui.session.session import Session
 from tui.terminal import theme
@@ -61,7 +63,11 @@ class ChatActions:
             on_editing=screen.refresh_bindings,
         )
         self.chats = ChatSwitcher(session, feedback, widgets.composer, self._branches)
-        self.library = ChatLibrary(session, feedback, widgets.log, self.chats)
+        self.finder = MessageFinder(screen, session, transcript, widgets.composer, widgets.find_bar)
+        self.library = ChatLibrary(screen, session, feedback, widgets.log, self.chats, self.finder)
+        self._pointer = LogPointer(
+            screen, feedback, widgets.log, keymap.key_of("chat.open_pointed", rebound)
+        )
         self.pulls = PullController(screen, feedback, widgets.pull_bar)
         self._models = ModelChooser(screen, session, feedback, self.pulls)
         self._settings = SettingsController(screen, session, feedback, self._models)
@@ -149,16 +155,28 @@ class ChatActions:
     async def _help(self) -> None:
         typed = [(spec.usage, spec.help) for spec in commands.SPECS.values()]
         keys = [(row.keys, row.does) for row in keymap.rows(self._rebound, keymap.IN_THE_CHAT)]
-        await self._feedback.show_list([*keys, *keymap.FIXED, ("", ""), *typed])
+        await self._feedback.show_list(
+            "Keys and commands", [*typed, ("", ""), *keys, *keymap.FIXED]
+        )
 
     def _copy(self, *, code: bool) -> None:
         self.inspector.copy(self._copy_text, code=code)
+
+    def _system(self, text: str) -> None:
+        """Set the system prompt, or put the present one into the composer to be changed."""
+        system = self._session.chat.conversation.system
+        if not text and system and not self._composer.text:
+            self._composer.put(f"/system {system}")
+            self._composer.focus()
+            self._feedback.hint("Enter sets this system prompt; /system none has none")
+        else:
+            self._session.tell(self._session.change(Command("system", text)))
 
     async def _use_theme(self, name: str) -> None:
         app = self._screen.app
         if not name:
             rows = [("●" if known == app.theme else "", known) for known in theme.NAMES]
-            await self._feedback.show_list([*rows, ("", "/theme NAME uses one")])
+            await self._feedback.show_list("Themes: /theme NAME uses one", rows)
         elif name in theme.NAMES:
             app.theme = name
         else:
@@ -171,6 +189,7 @@ class ChatActions:
             "help": self._help,
             "colours": self.inspector.toggle_colours,
             "details": self._status.toggle_details,
+            "figures": self._status.toggle_expert,
             "compare": self._compare,
             "token": self.inspector.move,
             "models": self._models.open_picker,
@@ -179,25 +198,30 @@ class ChatActions:
             "continue": self._branches.continue_reply,
             "edit": self._branches.edit,
             "branch": self._branches.branch,
+            "chats": self.library.pick,
+            "find": self.finder.open,
+            "point": self._pointer.move,
+            "open_pointed": self._pointer.open,
             "new": self.chats.new,
             "next_chat": self.chats.next_chat,
             "restart": self._restart,
             "older": self._transcript.load_older,
             "oldest": self._transcript.show_oldest,
-            "newest": self._log.anchor,
+            "newest": self._transcript.show_newest,
         }
 
     def _command_actions(self) -> dict[str, Action]:
         """The actions of typed commands, by name."""
         keys = self._keys
-        without_argument = ("help", "again", "continue", "edit", "settings", "new")
+        without_argument = ("help", "find", "again", "continue", "edit", "settings", "new")
         actions: dict[str, Action] = {
             name: partial(_without_value, keys[name])
-            for name in (*without_argument, "colours", "compare", "details")
+            for name in (*without_argument, "colours", "compare", "details", "figures")
         }
         return actions | {
             "branch": lambda back: self._branches.branch(-1 if back else 1),
-            "chats": lambda query: self.library.list_chats(str(query)),
+            "chats": lambda query: self.library.pick(str(query)),
+            "system": lambda text: self._system(str(text)),
             "resume": lambda start: self.chats.resume(str(start)),
             "export": lambda name: self.library.export(str(name)),
             "import": lambda name: self.library.import_chats(str(name)),

@@ -1,19 +1,22 @@
-"""The saved chats: list and search them, rename, export and import."""
+"""The saved chats: choose, search, rename, export and import them."""
 
 from __future__ import annotations
 
-from localspec.chats.values import Listed, date_of
-from localspec.chats.words import terms
+from typing import Any
+
+from textual.screen import Screen
+
+from localspec.chats.values import date_of
 from localspec.config import paths
 from localspec.errors import ChatsError, LocalspecError
 from tui.controllers.chat_switcher import ChatSwitcher
 from tui.controllers.feedback import Feedback
+from tui.controllers.message_finder import MessageFinder
 from tui.input.completion import Known
 from tui.session.archive import ChatArchive
 from tui.session.session import Session
 from tui.widgets.chat_log import ChatLog
 
-_LISTED = 20
 _ID_SHOWN = 8
 
 
@@ -21,33 +24,36 @@ class ChatLibrary:
     """Commands about saved chats."""
 
     def __init__(
-        self, session: Session, feedback: Feedback, log: ChatLog, switcher: ChatSwitcher
+        self,
+        screen: Screen[Any],
+        session: Session,
+        feedback: Feedback,
+        log: ChatLog,
+        switcher: ChatSwitcher,
+        finder: MessageFinder,
     ) -> None:
-        self._session, self._feedback = session, feedback
+        self._screen, self._session, self._feedback = screen, session, feedback
+        self._finder = finder
         self._log, self._switcher = log, switcher
 
     @property
     def _archive(self) -> ChatArchive:
         return self._session.chat.recorder.archive
 
-    async def list_chats(self, query: str) -> None:
-        """List the chats used last, or the messages that contain the words of ``query``."""
-        result = self._feedback.result
-        listed = await result(self._archive.chats()) or []
-        if query:
-            named = [chat.info for chat in listed if _has_words(chat, query)]
-            hits = await result(self._archive.search(query))
-            found = [(info, _described(info.title, info.updated)) for info in named]
-            found += [(hit.info, f"{hit.info.title}: {hit.excerpt}") for hit in hits or ()]
-        else:
-            found = [(i.info, _described(i.info.title, i.info.updated)) for i in listed]
-        if found:
-            rows = [(info.id[:_ID_SHOWN], text) for info, text in found[:_LISTED]]
-            more = [("", f"and {len(found) - _LISTED} more")] if len(found) > _LISTED else []
-            await self._feedback.show_list([*rows, *more, ("", "/resume ID continues one")])
-        else:
-            none = "no title or message contains this" if query else "there are no chats yet"
-            self._feedback.hint(none)
+    def pick(self, query: str = "") -> None:
+        """Choose a saved chat; a message that the search found is shown."""
+        from tui.screens.chats import ChatsScreen, Opened  # not needed for the first frame
+
+        async def opened(chosen: Opened | None) -> None:
+            if chosen is None:
+                return
+            if chosen.id != self._session.chat.recorder.info.id:
+                await self._switcher.resume(chosen.id)
+            if chosen.message is not None:
+                await self._finder.show_message(chosen.message, chosen.words)
+
+        picker = ChatsScreen(self._archive, self._session.chat.recorder.info.id, query)
+        self._screen.app.push_screen(picker, opened)
 
     def rename(self, title: str) -> None:
         """Set the title of this chat."""
@@ -78,7 +84,7 @@ class ChatLibrary:
             await self._switcher.resume(found[0].id)
             return
         rows = [(info.id[:_ID_SHOWN], _described(info.title, info.updated)) for info in found]
-        await self._feedback.show_list([*rows, ("", "imported; /resume ID continues one")])
+        await self._feedback.show_list("Imported: /resume ID continues one", rows)
 
     async def known(self) -> Known:
         """The chats that the composer can complete; none where they cannot be read."""
@@ -89,12 +95,6 @@ class ChatLibrary:
         titles = {chat.info.id[:_ID_SHOWN]: chat.info.title for chat in listed}
         opened = enumerate(self._session.chats.all, 1)
         return Known(titles, {str(number): chat.title for number, chat in opened})
-
-
-def _has_words(listed: Listed, query: str) -> bool:
-    """Whether a title that the user chose contains all words of a search."""
-    title, words = listed.info.title.casefold(), terms(query.casefold())
-    return listed.info.named and bool(words) and all(word in title for word in words)
 
 
 def _described(title: str, updated: float) -> str:

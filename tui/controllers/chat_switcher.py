@@ -43,7 +43,7 @@ class ChatSwitcher:
         """List the open chats, or show one of them by its number."""
         chats = self._session.chats
         if not words:
-            await self._feedback.show_list([*self._rows(), ("", "/open N shows one")])
+            await self._feedback.show_list("Open chats: /open N shows one", self._rows())
         elif words.isdecimal() and 1 <= int(words) <= len(chats.all):
             self._show(int(words) - 1)
         else:

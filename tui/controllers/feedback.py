@@ -12,13 +12,13 @@ from tui.controllers.status_area import StatusArea
 from tui.controllers.transcript import Transcript
 from tui.session.commands import told_here
 from tui.widgets.chat_log import ChatLog
-from tui.widgets.message import Columns, Note
+from tui.widgets.message import Note
 
 T = TypeVar("T")
 
 
 class Feedback:
-    """Hints in the stats line, notes and lists in the conversation."""
+    """Hints in the stats line, notes in the conversation, lists over it."""
 
     def __init__(
         self, screen: Screen[Any], status: StatusArea, transcript: Transcript, log: ChatLog
@@ -46,9 +46,11 @@ class Feedback:
         """Show lines in the conversation."""
         await self._transcript.add(*(Note(line, error=error) for line in lines))
 
-    async def show_list(self, rows: Sequence[tuple[str, str]]) -> None:
-        """Show rows of two columns in the conversation, from their beginning."""
-        await self._transcript.add_list(Columns(rows))
+    async def show_list(self, title: str, rows: Sequence[tuple[str, str]]) -> None:
+        """Show rows of two columns over the chat."""
+        from tui.screens.listing import ListScreen  # not needed for the first frame
+
+        self._screen.app.push_screen(ListScreen(title, rows))
 
     async def result(self, answer: Awaitable[T]) -> T | None:
         """The result of ``answer``; None, and its error as a note, where it fails."""

@@ -43,7 +43,9 @@ class SettingsController:
         """List the settings, explain one, or change one."""
         settings, options = self._session.settings, self._session.engine.options
         if not text:
-            await self._feedback.show_list(setting_fields.rows(settings, options))
+            await self._feedback.show_list(
+                "Settings: /set NAME VALUE changes one", setting_fields.rows(settings, options)
+            )
             return
         try:
             name, typed = setting_fields.read(text)
@@ -105,7 +107,7 @@ class SettingsController:
         found = presets.presets()
         listed = [(preset.name, plain(preset.about)) for preset in found.values()]
         hint = "/preset NAME uses one" if found else "there are none; /preset save NAME makes one"
-        await self._feedback.show_list([*listed, ("", hint)])
+        await self._feedback.show_list("Presets", [*listed, ("", hint)])
 
     def _use_preset(self, preset: Preset) -> None:
         session, options = self._session, self._session.engine.options

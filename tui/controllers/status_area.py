@@ -8,13 +8,14 @@ from collections.abc import Callable
 from tui.render.lines import cells
 from tui.session.ports import Phase
 from tui.session.session import Session
+from tui.session.stats import everyday_line, expert_lines
 from tui.terminal.process_memory import MemoryGauge
 from tui.terminal.refresh_rate import FIGURES_SECONDS
 from tui.widgets.bars import StatsBar
 from tui.widgets.panel import Details, RoundStrip
 
 TALL = 32
-"""Terminal rows from which the figures take two lines and the strip is always shown."""
+"""Terminal rows from which all figures take two lines, with the strip above them."""
 _HINT_SECONDS = 1.5
 _READ_PER_SECOND = 30
 """Characters of a hint that are read in a second."""
@@ -29,13 +30,19 @@ class StatusArea:
         widgets: tuple[StatsBar, RoundStrip, Details],
         verifier: str,
         wake: Callable[[], None],
+        *,
+        expert: bool,
+        on_expert: Callable[[bool], object],
     ) -> None:
-        """``verifier`` is used until the options are known; ``wake`` starts the refresh timer."""
+        """``verifier`` is used until the options are known; ``wake`` starts the refresh timer;
+        ``expert`` shows all figures, and ``on_expert`` is called where the user changes that.
+        """
         self._session = session
         self._stats, self._strip, self._details = widgets
         self._verifier = verifier
         self._wake = wake
         self._memory = MemoryGauge()
+        self._expert, self._on_expert = expert, on_expert
         self._detailed = False
         self._hint_until = self._due = 0.0
 
@@ -70,18 +77,27 @@ class StatusArea:
         self._detailed = not self._detailed
         self.arrange()
 
+    def toggle_expert(self) -> None:
+        """Show all figures in the bottom line, or those in everyday words."""
+        self._expert = not self._expert
+        self._on_expert(self._expert)
+        self._due = 0.0
+        self.arrange()
+
     def arrange(self) -> None:
         """Show the panel and the strip where they are wanted and there is room."""
         self._details.display = self._detailed
+        self._stats.set_class(self._two, "-two")
         has_rounds = bool(self._session.chat.meter.last_rounds)
-        shown = self._detailed or (self._tall and has_rounds)
+        shown = self._detailed or (self._two and has_rounds)
         if shown is not self._strip.display:
             self._strip.display = shown
         self._wake()
 
     @property
-    def _tall(self) -> bool:
-        return self._stats.app.size.height >= TALL
+    def _two(self) -> bool:
+        """Whether the figures take two lines."""
+        return self._expert and self._stats.app.size.height >= TALL
 
     def refresh(self) -> None:
         """Show the newest figures, unless a hint is shown or they were shown a moment ago."""
@@ -100,8 +116,13 @@ class StatusArea:
             meter.memory = self._memory.look(session.engine.client.pid)
             strict = " strict" if session.engine.info and session.engine.info.strict else ""
             setting = f"{self.verifier}{strict} T {session.settings.sampling.temperature:g}"
-            if session.settings.grammar is not None:
-                setting = f"{session.settings.grammar_name} · {setting}"
-            self._stats.show_figures(meter, setting, two=self._tall)
+            grammar = "" if session.settings.grammar is None else session.settings.grammar_name
+            if grammar:
+                setting = f"{grammar} · {setting}"
+            room = self._stats.room
+            if self._expert:
+                self._stats.show_figures(expert_lines(meter, setting, room, two=self._two))
+            else:
+                self._stats.show_figures([everyday_line(meter, room, grammar)])
             self._strip.show_rounds(meter)
-            self._details.show_details(meter)
+            self._details.show_details(meter, setting)

@@ -23,7 +23,7 @@ from tui.session.notifications import (
 )
 from tui.session.session import Session
 from tui.widgets.chat_log import ChatLog
-from tui.widgets.message import Help, Note, ReplyView
+from tui.widgets.message import Help, Note, QuestionView, ReplyView
 
 
 class Transcript:
@@ -74,12 +74,6 @@ class Transcript:
             for widget in widgets:
                 await self._log.add(widget)
 
-    async def add_list(self, widget: Widget) -> None:
-        """Show a widget that is read from its beginning."""
-        async with self.changing:
-            await self._catch_up()
-            await self._log.add_list(widget)
-
     async def add_note(self, text: str) -> None:
         """Show a line of the interface, once where it would follow itself."""
         async with self.changing:
@@ -95,6 +89,31 @@ class Transcript:
         """Scroll to the oldest message."""
         async with self.changing:
             await self._log.show_oldest()
+
+    async def load_newer(self) -> None:
+        """Show newer messages, after a jump away from the newest."""
+        async with self.changing:
+            await self._log.load_newer()
+            self._follow()
+
+    async def show_newest(self) -> None:
+        """Scroll to the newest message and follow it."""
+        async with self.changing:
+            await self._log.show_newest()
+            self._follow()
+
+    async def show_turn(self, turn: ChatTurn) -> QuestionView | ReplyView | None:
+        """Scroll to a message; returns its widget, None where the chat does not have it."""
+        async with self.changing:
+            await self._catch_up()
+            view = await self._log.show_turn(turn)
+            self._follow()
+            return view
+
+    def _follow(self) -> None:
+        """Stream into the widget of the growing reply, if it is mounted."""
+        growing = self._session.chat.growing
+        self._live = self._log.view_of(growing) if growing is not None else None
 
     async def _catch_up(self) -> None:
         for notification in self._session.take_notifications():
@@ -125,8 +144,7 @@ class Transcript:
         await self._log.show_turns(chat.conversation.turns)
         if not chat.conversation.turns:
             await self._log.add(Help(self._welcome()))
-        if chat.growing is not None:
-            self._live = self._log.view_of(chat.growing)
+        self._follow()
 
     async def _show_started(self, question: ChatTurn | None, reply: ChatTurn) -> None:
         if reply not in self._session.chat.conversation.turns:

@@ -10,6 +10,7 @@ from textual.widgets import Footer
 from tui.widgets.bars import Bar, LegendBar, QueueBar, StatsBar, SuggestBar, TitleBar
 from tui.widgets.chat_log import ChatLog
 from tui.widgets.composer import Composer
+from tui.widgets.find_bar import FindBar
 from tui.widgets.panel import Details, RoundStrip
 from tui.widgets.token_bar import TokenBar
 
@@ -24,6 +25,7 @@ class ChatWidgets:
     legend: LegendBar
     token_bar: TokenBar
     strip: RoundStrip
+    find_bar: FindBar
     queue_bar: QueueBar
     pull_bar: Bar
     suggest_bar: SuggestBar
@@ -32,7 +34,7 @@ class ChatWidgets:
     footer: Footer
 
     @classmethod
-    def make(cls, name: str, details_key: str, take_back: Callable[[], str | None]) -> ChatWidgets:
+    def make(cls, name: str, take_back: Callable[[], str | None]) -> ChatWidgets:
         """Widgets for a model's ``name``; ``take_back`` returns the last queued message."""
         made = cls(
             TitleBar(name),
@@ -41,6 +43,7 @@ class ChatWidgets:
             LegendBar(),
             TokenBar(markup=False),
             RoundStrip(markup=False),
+            FindBar(),
             QueueBar(),
             Bar(markup=False, id="pull"),
             SuggestBar(markup=False),
@@ -48,9 +51,8 @@ class ChatWidgets:
             StatsBar(),
             Footer(show_command_palette=False),
         )
-        made.stats.details_key = details_key
         made.composer.take_back = take_back
-        hidden = (made.details, made.legend, made.strip, made.queue_bar, made.pull_bar)
-        for widget in (*hidden, made.suggest_bar):
+        hidden = (made.details, made.legend, made.strip, made.find_bar, made.queue_bar)
+        for widget in (*hidden, made.pull_bar, made.suggest_bar):
             widget.display = False
         return made

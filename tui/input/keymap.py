@@ -63,6 +63,7 @@ _CHAT = (
     _key("chat.edit", "f8", _command("edit"), "change the last question, on another branch"),
     _key("chat.branch_before", "alt+up", _command("branch", -1), "show the branch before"),
     _key("chat.branch_after", "alt+down", _command("branch", 1), "show the branch after"),
+    _key("chat.chats", "ctrl+l", _command("chats"), "choose a saved chat, or search them all"),
     _key("chat.new", "ctrl+n", _command("new"), "open a new chat; the others stay open"),
     _key("chat.next", "ctrl+pagedown,f12", _command("next_chat", 1), "the next open chat"),
     _key("chat.previous", "ctrl+pageup", _command("next_chat", -1), "the open chat before"),
@@ -78,8 +79,19 @@ _CHAT = (
 _PRIORITY = tuple(
     Binding(keys, action, id=id, tooltip=tooltip, show=False, priority=True)
     for id, keys, action, tooltip in (  # noqa: A001 - Textual's word
+        (
+            "chat.figures",
+            "f6",  # the composer would select a line
+            _command("figures"),
+            "all figures in the bottom line, or few",
+        ),
         ("chat.top", "ctrl+home", _command("oldest"), "to the oldest message"),
         ("chat.bottom", "ctrl+end", _command("newest"), "to the newest message"),
+        ("chat.find", "ctrl+f", _command("find"), "search this chat; Up and Down go on"),
+        # The composer of Textual selects with F7.
+        ("chat.point_before", "f7", _command("point", -1), "the link or folded text before"),
+        ("chat.point_after", "shift+f7", _command("point", 1), "the link or folded text after"),
+        ("chat.open_pointed", "alt+o", _command("open_pointed"), "open that link, unfold the text"),
         (
             "app.copy_or_quit",
             "ctrl+c",
@@ -120,6 +132,25 @@ _MODELS = (
     _key("models.page_up", "pageup", "page(-1)", "a page up"),
     _key("models.page_down", "pagedown", "page(1)", "a page down"),
 )
+_CHATS = (
+    _key("chats.close", "escape", "leave", "back to the chat", "Close"),
+    _key("chats.up", "up", "move(-1)", "the chat above"),
+    _key("chats.down", "down", "move(1)", "the chat below"),
+    _key("chats.page_up", "pageup", "page(-1)", "a page up"),
+    _key("chats.page_down", "pagedown", "page(1)", "a page down"),
+)
+_FIND = (
+    _key("find.close", "escape", "leave", "leave the search"),
+    _key("find.before", "up", "step(-1)", "the place before"),
+    _key("find.after", "down", "step(1)", "the place after"),
+)
+_LISTING = (
+    _key("listing.close", "escape,f1", "leave", "back to the chat", "Close"),
+    _key("listing.up", "up", "scroll(-1)", "a line up"),
+    _key("listing.down", "down", "scroll(1)", "a line down"),
+    _key("listing.page_up", "pageup", "page(-1)", "a page up"),
+    _key("listing.page_down", "pagedown", "page(1)", "a page down"),
+)
 _SETTINGS = (
     _key("settings.apply", "enter", "apply", "use these settings from the next reply on", "Apply"),
     _key("settings.save", "ctrl+s", "save", "use them and write them to config.toml", "Save"),
@@ -128,19 +159,22 @@ _SETTINGS = (
     _key("settings.down", "down", "app.focus_next", "the setting below"),
 )
 
-APP_KEYS = (_QUIT, _PRIORITY[2])
+APP_KEYS = (_QUIT, _PRIORITY[-1])
 """Keys with the same meaning on every screen."""
-CHAT: list[BindingType] = [*_CHAT, *_PRIORITY[:2]]
+CHAT: list[BindingType] = [*_CHAT, *_PRIORITY[:-1]]
 APP: list[BindingType] = [*APP_KEYS]
 COMPOSER: list[BindingType] = [*_COMPOSER]
 COMPARE: list[BindingType] = [_CLOSE]
 RACE: list[BindingType] = [*_RACE]
 MODELS: list[BindingType] = [*_MODELS]
 SETTINGS: list[BindingType] = [*_SETTINGS]
+LISTING: list[BindingType] = [*_LISTING]
+CHATS: list[BindingType] = [*_CHATS]
+FIND: list[BindingType] = [*_FIND]
 
 IN_THE_CHAT = (*_COMPOSER, *_CHAT, *_PRIORITY, _QUIT)
 """The keys of the chat; the other screens list theirs in the footer."""
-_ALL = (*IN_THE_CHAT, _CLOSE, *_RACE, *_MODELS, *_SETTINGS)
+_ALL = (*IN_THE_CHAT, _CLOSE, *_RACE, *_MODELS, *_SETTINGS, *_LISTING, *_CHATS, *_FIND)
 BY_ID = {binding.id or "": binding for binding in _ALL}
 FIXED = (
     ("Up / Down", "earlier and later messages, in an empty composer"),
@@ -190,6 +224,8 @@ def overrides(settings: Mapping[str, object]) -> dict[str, str]:
         (*APP_KEYS, *_RACE),
         (*APP_KEYS, *_MODELS),
         (*APP_KEYS, *_SETTINGS),
+        (*APP_KEYS, *_LISTING),
+        (*APP_KEYS, *_CHATS),
     ):
         _require_one_meaning(screen, found)
     return found

@@ -23,6 +23,7 @@ from textual.highlight import (
 )
 from textual.style import Style
 
+from localspec.core.safe_text import is_safe
 from tui.render.lines import BLANK, EMPTY, Entry, Line, Rule
 from tui.render.table import table
 
@@ -273,5 +274,7 @@ def _styles(node: SyntaxTreeNode) -> list[str | Style]:
             return [_INLINE_CODE]
         case "link" | "image":
             target = str(node.attrs.get("href") or node.attrs.get("src") or "")
-            return ["underline", Style.from_meta({"@click": f"link({target!r})"})]
+            address = target if is_safe(target) and " " not in target else None
+            click = Style.from_meta({"@click": f"link({target!r})"})
+            return ["underline", click, *([Style(link=address)] if address else [])]
     return [_INLINE[node.type]] if node.type in _INLINE else []

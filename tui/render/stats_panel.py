@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from localspec.core.events import Round
-from tui.session.stats import Meter, speculation_text
+from tui.session.meter import Meter
+from tui.session.stats import size_text, speculation_text
 
 _BARS = " ▁▂▃▄▅▆▇█"
+_LEAST_SAVED = 0.05
+"""Seconds that are worth a line."""
 _POSITIONS = 12
 """Positions of a draft that are listed; later ones are rare."""
 
@@ -29,8 +32,8 @@ def _bar(value: int, scale: int) -> str:
     return _BARS[-(-value * (len(_BARS) - 1) // scale)] if scale else " "
 
 
-def details(meter: Meter) -> list[tuple[str, str]]:
-    """Label and text of every line that is known."""
+def details(meter: Meter, setting: str) -> list[tuple[str, str]]:
+    """Label and text of every line that is known; ``setting`` names verifier and temperature."""
     lines = [
         *_state(meter),
         *_speed(meter),
@@ -39,7 +42,13 @@ def details(meter: Meter) -> list[tuple[str, str]]:
         *_drafters(meter),
         *_positions(meter),
     ]
-    return lines or [("details", "come with the first reply")]
+    if not lines:
+        lines = [("details", "come with the first reply")]
+    return [*lines, *_model(meter, setting), *(_STRIP if meter.last_rounds else ())]
+
+
+_STRIP = (("the bars", "below: one column per round, · = nothing drafted in it"),)
+"""What the strip shows."""
 
 
 def _state(meter: Meter) -> Iterable[tuple[str, str]]:
@@ -52,13 +61,17 @@ def _speed(meter: Meter) -> Iterable[tuple[str, str]]:
     if not meter.mean:
         return
     text = f"{meter.mean:.1f} tok/s"
-    if meter.ratio is not None:
-        text += f", {meter.ratio:.1f}× plain decoding ({meter.plain_speed:.1f})"
     yield "speed", text
-    rounds = meter.stats.rounds if meter.stats else meter.rounds
-    emitted = meter.stats.emitted if meter.stats else meter.emitted
-    if rounds:
-        yield "rounds", f"{rounds}, {emitted / rounds:.2f} tokens each"
+    if meter.speedup is not None:
+        factor, error = meter.speedup.factor, meter.speedup.error
+        found = meter.speedup.text or "the machine is too busy to compare speeds"
+        yield "gain", f"{found}: {factor:.2f}× the speed of plain decoding, ±{error:.0%}"
+    counts = meter.counts
+    if counts.rounds:
+        yield "rounds", f"{counts.rounds}, {counts.emitted / counts.rounds:.2f} tokens each"
+    if counts.verified:
+        share = f"{counts.accepted / counts.verified:.0%}"
+        yield "accepted", f"{counts.accepted} of {counts.verified} checked guesses, {share}"
 
 
 def _waiting(meter: Meter) -> Iterable[tuple[str, str]]:
@@ -67,6 +80,8 @@ def _waiting(meter: Meter) -> Iterable[tuple[str, str]]:
     if meter.reading is not None:
         total, cached = meter.reading.total, meter.reading.cached
         yield "prompt", f"{total} tokens, {cached} of them cached"
+        if meter.reading.saved_seconds >= _LEAST_SAVED:
+            yield "cache", f"saved about {meter.reading.saved_seconds:.1f} s of reading the prompt"
 
 
 def _round(meter: Meter) -> Iterable[tuple[str, str]]:
@@ -99,3 +114,13 @@ def _positions(meter: Meter) -> Iterable[tuple[str, str]]:
             "by position",
             "  ".join(f"{_bar(round(share), 100)} {share:.0f}%" for share in shares),
         )
+
+
+def _model(meter: Meter, setting: str) -> Iterable[tuple[str, str]]:
+    """What is the same for every reply."""
+    if meter.context:
+        yield "context", f"{min(meter.used, meter.context)} of {meter.context} tokens used"
+    if meter.memory is not None:
+        yield "memory", f"{size_text(meter.memory)} in the engine process"
+    verifier, _, temperature = setting.partition(" T ")
+    yield "sampling", f"verifier {verifier}, temperature {temperature}"

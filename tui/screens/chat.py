@@ -40,6 +40,7 @@ from tui.terminal.refresh_rate import refreshes_per_second
 from tui.widgets.bars import SuggestBar
 from tui.widgets.chat_log import ChatLog
 from tui.widgets.composer import Composer
+from tui.widgets.find_bar import FindInput
 from tui.widgets.lines import Lines
 from tui.widgets.message import ReplyView
 
@@ -70,6 +71,13 @@ class ChatScreen(SizedScreen[None]):
             super().__init__()
             self.error = error
 
+    class ExpertChosen(Message):
+        """The user has chosen all figures for the bottom line, or those in everyday words."""
+
+        def __init__(self, expert: bool) -> None:
+            super().__init__()
+            self.expert = expert
+
     class Copied(Message):
         """The user copies a text; ``what`` names it."""
 
@@ -79,17 +87,24 @@ class ChatScreen(SizedScreen[None]):
             self.what = what
 
     def __init__(
-        self, session: Session, name: str, verifier: str, rebound: Mapping[str, str]
+        self,
+        session: Session,
+        name: str,
+        verifier: str,
+        rebound: Mapping[str, str],
+        *,
+        expert: bool = False,
     ) -> None:
-        """``name`` is the model's; ``rebound`` maps ids of `keymap` to other keys."""
+        """``name`` is the model's; ``rebound`` maps ids of `keymap` to other keys; ``expert``
+        starts with all figures in the bottom line.
+        """
         super().__init__()
         self.session = session
         self.race_first = False
         """Whether to start a race as soon as the model is loaded."""
         self._model_name, self._rebound = name, rebound
-        details_key = keymap.key_of("chat.details", rebound)
         self._body = Body()
-        self._widgets = widgets = ChatWidgets.make(name, details_key, session.take_back)
+        self._widgets = widgets = ChatWidgets.make(name, session.take_back)
         self._timer: Timer | None = None
         self._refreshing = False
         self._shown_phase: tuple[Phase, OpenChat] | None = None
@@ -99,7 +114,14 @@ class ChatScreen(SizedScreen[None]):
         self._chats_known = False
         """Whether the composer was given the chats for the present word."""
         figures = (widgets.stats, widgets.strip, widgets.details)
-        self.status = StatusArea(session, figures, verifier, self._wake)
+        self.status = StatusArea(
+            session,
+            figures,
+            verifier,
+            self._wake,
+            expert=expert,
+            on_expert=lambda expert: self.post_message(self.ExpertChosen(expert)),
+        )
         self.transcript = Transcript(session, widgets.log, self._welcome, self._notified)
         self.feedback = Feedback(self, self.status, self.transcript, widgets.log)
         self.actions = ChatActions(
@@ -124,6 +146,7 @@ class ChatScreen(SizedScreen[None]):
         yield widgets.legend
         yield widgets.token_bar
         yield widgets.strip
+        yield widgets.find_bar
         yield widgets.queue_bar
         yield widgets.pull_bar
         yield widgets.suggest_bar
@@ -183,7 +206,9 @@ class ChatScreen(SizedScreen[None]):
         elsewhere = session.replies.chat not in (None, chats.current)
         place = (chats.place, len(chats.all))
         branch = session.chat.conversation.place
-        widgets.title_bar.place(place, chats.current.title, branch, busy=elsewhere)
+        chat = chats.current
+        title = "" if chat.fresh else chat.title
+        widgets.title_bar.place(place, title, branch, chat.conversation.system, busy=elsewhere)
         phase = session.engine.phase
         if (phase, chats.current) != self._shown_phase or phase is not self._keyed_phase:
             self._shown_phase = (phase, chats.current)
@@ -258,7 +283,7 @@ class ChatScreen(SizedScreen[None]):
     def on_key(self, event: events.Key) -> None:
         """Typing goes to the composer, wherever the focus is."""
         composer = self._widgets.composer
-        if composer.has_focus:
+        if composer.has_focus or isinstance(self.focused, FindInput):
             return
         if event.is_printable:
             event.stop()
@@ -303,9 +328,29 @@ class ChatScreen(SizedScreen[None]):
         else:
             self._widgets.log.scroll_page_down()
 
+    @on(FindInput.Changed)
+    def _searched(self, event: FindInput.Changed) -> None:
+        self.actions.finder.search(event.value)
+
+    @on(FindInput.Submitted)
+    def _searched_on(self) -> None:
+        self.actions.finder.step(-1)
+
+    @on(FindInput.Stepped)
+    def _search_stepped(self, event: FindInput.Stepped) -> None:
+        self.actions.finder.step(event.step)
+
+    @on(FindInput.Left)
+    def _search_left(self) -> None:
+        self.actions.finder.close()
+
     @on(ChatLog.OlderWanted)
     async def _older_wanted(self) -> None:
         await self.transcript.load_older()
+
+    @on(ChatLog.NewerWanted)
+    async def _newer_wanted(self) -> None:
+        await self.transcript.load_newer()
 
     @on(Lines.LinkClicked)
     def _link(self, event: Lines.LinkClicked) -> None:

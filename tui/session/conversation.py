@@ -116,8 +116,8 @@ class ChatTurn:
             emitted = max(self.stats.emitted, len(self.tokens))
             tokens = "1 token" if emitted == 1 else f"{emitted} tokens"
             parts = [tokens, f"{self.stats.tokens_per_second:.0f} tok/s"]
-            if self.stats.verified:
-                parts.append(f"{self.stats.tokens_per_round:.1f} tok/round")
+            if self.stats.speedup is not None and self.stats.speedup.text:
+                parts.append(self.stats.speedup.text)
         if self.end in ENDINGS:
             empty = self.end == "failed" and not self.text
             parts.append("not answered" if empty else ENDINGS[self.end])
@@ -208,6 +208,13 @@ class Conversation:
         if not 1 <= place + step <= count:
             return False
         self._show(leaves[place + step - 1])
+        return True
+
+    def show_message(self, identity: int) -> bool:
+        """Show the newest branch that has a message; whether there is one."""
+        if identity not in self._all:
+            return False
+        self._show(self._tree.newest_leaf(identity))
         return True
 
     def _show(self, leaf: int | None) -> None:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from localspec.chats.values import End
 from tui.session.conversation import ChatTurn, Conversation
+from tui.session.meter import Meter
 from tui.session.notifications import Notification
 from tui.session.recorder import ChatRecorder
-from tui.session.stats import Meter
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +51,12 @@ class OpenChat:
     @property
     def title(self) -> str:
         """Its title in the list of chats."""
-        known = self.conversation.turns or self.recorder.info.named
-        return self.recorder.info.title if known else "new chat"
+        return "new chat" if self.fresh else self.recorder.info.title
+
+    @property
+    def fresh(self) -> bool:
+        """Whether it has neither messages nor a title of its own."""
+        return not (self.conversation.turns or self.recorder.info.named)
 
     @property
     def untouched(self) -> bool:

@@ -14,6 +14,9 @@ from localspec.core.origin import Origin
 from localspec.errors import LocalspecError
 from tui.session.conversation import ChatTurn, SavedRecipe
 
+_FORMER = "plain_tokens_per_second"
+"""Field of `Stats` that was saved once; it is derived now."""
+
 
 @dataclass(frozen=True, slots=True)
 class SavedTokens:
@@ -60,7 +63,10 @@ def restore(turn: ChatTurn, saved: Mapping[str, Any]) -> None:
     turn.seed = seed if type(seed) is int else None
     model = saved.get(MODEL)
     turn.model = model if isinstance(model, str) else None
-    turn.stats = _decoded(Stats, saved.get("stats"))
+    stats = saved.get("stats")
+    if isinstance(stats, dict):
+        stats = {name: value for name, value in stats.items() if name != _FORMER}
+    turn.stats = _decoded(Stats, stats)
     tokens = _decoded(SavedTokens, saved.get("tokens"))
     fits = tokens is not None and min(tokens.lengths, default=0) >= 0
     if tokens is not None and fits and sum(tokens.lengths) <= len(turn.text):

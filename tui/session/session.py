@@ -123,6 +123,15 @@ class Session:
         self.stop()
         return self._changed(True)
 
+    def show_message(self, identity: int) -> ChatTurn | None:
+        """Show the branch with a message; None where this chat does not have it."""
+        conversation = self.chat.conversation
+        if not any(turn.id == identity for turn in conversation.turns):
+            if self.replying or not conversation.show_message(identity):
+                return None
+            self._changed(True)
+        return next(turn for turn in conversation.turns if turn.id == identity)
+
     def take_back(self) -> str | None:
         """Remove the last queued message and return it; None where nothing is queued."""
         return self.chat.queue.pop() if self.chat.queue else None

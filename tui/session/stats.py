@@ -1,215 +1,164 @@
-"""The figures of the stats line: collected from rounds, formatted for any width."""
+"""The figures of the bottom line, formatted for any width.
+
+There are two forms: one in everyday words, and one with all figures.
+"""
 
 from __future__ import annotations
 
-import time
-from collections import deque
+import dataclasses
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from localspec.core.events import (
-    DrafterStats,
-    ModelInfo,
-    Reading,
-    Round,
-    Speculation,
-    Stats,
-    times_plain,
-)
+from localspec.core.events import LONGEST_BRIEF, Speculation
+from tui.session.meter import Meter
 
-_NOW_SECONDS = 1.0
-"""Seconds of decoding that the present speed averages: tokens arrive in bursts."""
-_STRIP_ROUNDS = 512
-"""Rounds of the strip: more than any terminal has columns."""
-
-
-SWITCHED_OFF = Speculation("off", "by /draft off")
-
-
-class Meter:
-    """Counts of the running or last reply, and the state of the model."""
-
-    def __init__(self) -> None:
-        self.context = 0
-        """Size of the context in tokens; 0 while unknown."""
-        self.used = 0
-        self.speculation: Speculation | None = None
-        """State that the engine reported last."""
-        self.switched_off = False
-        """Whether the user has switched drafting off, from the next reply on."""
-        self.plain_speed: float | None = None
-        """Tokens per second of plain decoding as last measured with this pair; None until then."""
-        self.memory: int | None = None
-        """Bytes of the engine process; None while unknown."""
-        self.last_rounds: deque[Round] = deque(maxlen=_STRIP_ROUNDS)
-        self._recent: deque[tuple[int, float]] = deque()
-        self.start()
-
-    def start(self) -> None:
-        """Reset the counts for a new reply."""
-        self.emitted = self.rounds = self.verified = self.accepted = 0
-        self.drafted = 0
-        """Tokens drafted in the last round."""
-        self.seconds = 0.0
-        self.stats: Stats | None = None
-        """Statistics of the finished reply."""
-        self.reading: Reading | None = None
-        """Progress of the prefill."""
-        self.first_token_seconds: float | None = None
-        """Seconds from the request to the first token."""
-        self.draft_seconds = self.verify_seconds = 0.0
-        self.judged_at: list[int] = []
-        self.accepted_at: list[int] = []
-        self.by_drafter: dict[str, DrafterStats] = {}
-        self._began = time.monotonic()
-        self._recent.clear()
-        self._recent_emitted, self._recent_seconds = 0, 0.0
-
-    def opened(self, info: ModelInfo) -> None:
-        """Reset everything for a newly loaded model."""
-        self.start()
-        self.last_rounds.clear()
-        self.context, self.speculation = info.context, info.speculation
-        self.plain_speed = None
-
-    def copy_model(self, other: Meter) -> None:
-        """Take over the state of the model from another chat."""
-        self.context, self.speculation = other.context, other.speculation
-        self.plain_speed, self.memory = other.plain_speed, other.memory
-
-    def add(self, done: Round) -> None:
-        """Count a round."""
-        self.emitted += done.emitted
-        self.rounds += 1
-        self.verified += done.verified
-        self.accepted += done.accepted
-        self.drafted = done.drafted
-        self.seconds += done.seconds
-        self.used = done.context_used
-        self.speculation = done.speculation
-        self.last_rounds.append(done)
-        self.draft_seconds += done.draft_seconds
-        self.verify_seconds += done.verify_seconds
-        if done.drafted:
-            self._judge(done)
-        self._recent.append((done.emitted, done.seconds))
-        self._recent_emitted += done.emitted
-        self._recent_seconds += done.seconds
-        while len(self._recent) > 1 and self._recent_seconds - self._recent[0][1] > _NOW_SECONDS:
-            emitted, seconds = self._recent.popleft()
-            self._recent_emitted -= emitted
-            self._recent_seconds -= seconds
-
-    def token(self) -> None:
-        """Count a token."""
-        if self.first_token_seconds is None:
-            self.first_token_seconds = time.monotonic() - self._began
-
-    def finish(self, stats: Stats) -> None:
-        """Take the statistics of the finished reply."""
-        self.stats = stats
-        self.speculation = stats.speculation
-        self.plain_speed = stats.plain_tokens_per_second or self.plain_speed
-
-    def _judge(self, done: Round) -> None:
-        """Count accepted tokens by position: all accepted ones, then one miss."""
-        was = self.by_drafter.get(done.source, DrafterStats())
-        self.by_drafter[done.source] = DrafterStats(
-            was.drafted + done.drafted,
-            was.verified + done.verified,
-            was.accepted + done.accepted,
-            was.seconds + done.draft_seconds,
-        )
-        judged = min(done.verified, done.accepted + 1)
-        missing = judged - len(self.judged_at)
-        self.judged_at += [0] * missing
-        self.accepted_at += [0] * missing
-        for i in range(judged):
-            self.judged_at[i] += 1
-            self.accepted_at[i] += i < done.accepted
-
-    @property
-    def ratio(self) -> float | None:
-        """Speed relative to plain decoding; None without a draft or a measured plain speed."""
-        drafted = self.stats.drafted if self.stats is not None else self.by_drafter
-        return times_plain(self.mean, self.plain_speed) if drafted else None
-
-    @property
-    def state(self) -> Speculation | None:
-        """The state of speculation: switched off by the user, or as the engine reports."""
-        return SWITCHED_OFF if self.switched_off else self.speculation
-
-    @property
-    def now(self) -> float:
-        """Tokens per second over the last second of decoding."""
-        return self._recent_emitted / self._recent_seconds if self._recent_seconds > 0 else 0.0
-
-    @property
-    def mean(self) -> float:
-        """Tokens per second over the whole reply."""
-        if self.stats is not None:
-            return self.stats.tokens_per_second
-        return self.emitted / self.seconds if self.seconds > 0 else 0.0
+SEPARATOR = " · "
+_QUIET, _GOOD, _BAD = "$quiet", "$text-success", "$text-warning"
+_VERDICT_STYLES = {"faster": _GOOD, "slower": _BAD}
+_NEARLY_FULL = 0.8
+"""Part of the context in use from which the everyday line shows it."""
+_PARTS = (2, 3, 4, 5, 10, 20, 50, 100)
+"""Denominators of a share in words."""
+_CLOSE = 0.031
+"""Largest difference between a share and its words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One part of the stats line."""
+    """One part of the bottom line."""
 
     text: str
     short: str
     rank: int
     """Figures of a higher rank are shortened and dropped first."""
+    style: str = _QUIET
+    second: bool = False
+    """Whether it is on the second line, where there are two."""
 
 
-SEPARATOR = " · "
-_SETTING_RANKS = (4, 6, 8)
-"""Ranks of the second line, where there are two: context, setting and memory."""
-_LEAST_STATE = 32
-"""Least cells for a reason without a short form."""
-_LONGEST_SHORT = 44
-_NEEDED = 4
-"""Highest rank that a long reason leaves room for: speed, acceptance, ratio, context."""
+Line = Sequence[Figure]
+"""Figures from left to right."""
 
 
-def figures(meter: Meter, setting: str) -> list[Figure]:
-    """The parts of the stats line, in their order. ``setting`` names verifier and temperature."""
-    parts: list[Figure] = []
-    finished = meter.stats
-    rounds = finished.rounds if finished else meter.rounds
-    if rounds:
-        emitted = finished.emitted if finished else meter.emitted
-        verified = finished.verified if finished else meter.verified
-        accepted = finished.accepted if finished else meter.accepted
+def everyday_line(meter: Meter, width: int, grammar: str = "") -> Line:
+    """Speed, gain and right guesses in words, in at most ``width`` cells.
+
+    ``grammar`` names what replies have to fit, if anything.
+    """
+    figures: list[Figure] = []
+    counts = meter.counts
+    if counts.rounds:
+        speed = f"{meter.mean if meter.stats else meter.now:.0f} tok/s"
+        figures.append(Figure(speed, speed, 1))
+        figures += _verdict(meter, 2)
+    else:
+        figures.append(Figure("ready", "ready", 4))
+    if counts.verified:
+        right = f"{share_in_words(counts.accepted, counts.verified)} guesses right"
+        figures.append(Figure(right, right, 3))
+    if meter.context and meter.used >= _NEARLY_FULL * meter.context:
+        full = f"context {min(1, meter.used / meter.context):.0%} full"
+        figures.append(Figure(full, full, 2, _BAD))
+    if grammar:
+        figures.append(Figure(f"replies fit {grammar}", grammar, 4))
+    state = meter.state
+    if state is not None and state.state != "on" and not _is_faster(meter):
+        reason = brief_reason(state)
+        figures.append(Figure(f"not drafting: {reason}", reason, 0, _BAD))
+    return fitted(figures, width)
+
+
+def expert_lines(meter: Meter, setting: str, width: int, *, two: bool = False) -> list[Line]:
+    """All figures on one line or two, in at most ``width`` cells each.
+
+    ``setting`` names verifier and temperature. The state of speculation is always shown.
+    """
+    figures = [*_reply(meter), *_model(meter, setting)]
+    if meter.state is not None:
+        state = state_text(meter.state)
+        style = _QUIET if meter.state.state == "on" else _BAD
+        figures.append(Figure(state, state, 0, style, second=True))
+    if not two:
+        return [fitted(figures, width)]
+    rows = ([f for f in figures if f.second is second] for second in (False, True))
+    return [fitted(row, width) for row in rows if row]
+
+
+def _reply(meter: Meter) -> Iterable[Figure]:
+    """The figures of the reply."""
+    counts = meter.counts
+    if not counts.rounds:
+        return
+    if meter.stats is None:
+        now = f"{meter.now:.0f} tok/s"
+        yield Figure(f"{now} (mean {meter.mean:.0f})", now, 1)
+    else:
         mean = f"{meter.mean:.0f} tok/s"
-        if finished is None:
-            now = f"{meter.now:.0f} tok/s"
-            parts.append(Figure(f"{now} (mean {meter.mean:.0f})", now, 0))
-        else:
-            parts.append(Figure(f"{mean} mean", mean, 0))
-        if meter.ratio is not None:
-            ratio = f"{meter.ratio:.1f}× plain"
-            parts.append(Figure(ratio, ratio, 3))
-        if verified:
-            share = f"{100 * accepted / verified:.0f}%"
-            parts.append(Figure(f"accepted {accepted}/{verified} {share}", f"accepted {share}", 2))
-        parts.append(
-            Figure(f"{emitted / rounds:.1f} tok/round", f"{emitted / rounds:.1f}/round", 5)
-        )
-        if meter.drafted and finished is None:
-            parts.append(Figure(f"K {meter.drafted}", f"K {meter.drafted}", 7))
+        yield Figure(f"{mean} mean", mean, 1)
+    yield from _verdict(meter, 3)
+    if counts.verified:
+        share = f"{counts.accepted / counts.verified:.0%}"
+        accepted = f"accepted {counts.accepted}/{counts.verified} {share}"
+        yield Figure(accepted, f"accepted {share}", 2)
+    per_round = f"{counts.emitted / counts.rounds:.1f}"
+    yield Figure(f"{per_round} tok/round", f"{per_round}/round", 5)
+    if meter.drafted and meter.stats is None:
+        length = f"K {meter.drafted}"
+        yield Figure(length, length, 7)
+
+
+def _model(meter: Meter, setting: str) -> Iterable[Figure]:
+    """Context, memory and setting."""
     if meter.context:
         # The last token of a reply that filled the context is not in the cache.
         context = f"ctx {min(meter.used, meter.context)}/{meter.context}"
-        parts.append(Figure(context, context, 4))
+        yield Figure(context, context, 4, second=True)
     if meter.memory is not None:
-        memory = size_text(meter.memory)
-        parts.append(Figure(f"mem {memory}", memory, 8))
-    parts.append(Figure(setting, setting, 6))
-    return parts
+        memory = f"mem {size_text(meter.memory)}"
+        yield Figure(memory, memory, 8, second=True)
+    yield Figure(setting, setting, 6, second=True)
+
+
+def _verdict(meter: Meter, rank: int) -> Iterable[Figure]:
+    """The measured gain, coloured by what was measured."""
+    speedup = meter.speedup
+    if speedup is not None and speedup.text:
+        style = _VERDICT_STYLES.get(speedup.verdict, _QUIET)
+        yield Figure(speedup.text, speedup.text, rank, style)
+
+
+def _is_faster(meter: Meter) -> bool:
+    return meter.speedup is not None and meter.speedup.verdict == "faster"
+
+
+def share_in_words(part: int, whole: int) -> str:
+    """``part`` of ``whole`` in small numbers: "3 of 4", "no", "all"."""
+    if part == 0:
+        return "no"
+    if part == whole:
+        return "all"
+    for n in _PARTS:
+        few = round(n * part / whole)
+        if 0 < few < n and abs(few / n - part / whole) <= _CLOSE:
+            return f"{few} of {n}"
+    return f"{part} of {whole}"
+
+
+def brief_reason(speculation: Speculation) -> str:
+    """Why nothing is drafted, in at most `LONGEST_BRIEF` characters."""
+    reason = speculation.shortest or "no reason given"
+    return reason if len(reason) <= LONGEST_BRIEF else reason[: LONGEST_BRIEF - 1].rstrip() + "…"
+
+
+def state_text(speculation: Speculation) -> str:
+    """The state of speculation with its brief reason."""
+    if speculation.state == "on":
+        return "drafting on"
+    return f"{speculation.state}: {brief_reason(speculation)}"
 
 
 def speculation_text(speculation: Speculation | None) -> str:
-    """The state of speculation, with its reason."""
+    """The state of speculation with its full reason."""
     if speculation is None:
         return ""
     if speculation.state == "on":
@@ -217,70 +166,41 @@ def speculation_text(speculation: Speculation | None) -> str:
     return f"{speculation.state}: {speculation.reason or 'no reason given'}"
 
 
-def short_state(speculation: Speculation | None, details: str, width: int) -> str:
-    """The state of speculation in at most ``width`` cells, where possible.
-
-    ``details`` is the key of the panel with the whole text. A reason starts with a short form
-    that ends at a colon.
-    """
-    whole, width = speculation_text(speculation), max(width, _LEAST_STATE)
-    if speculation is None or len(whole) <= width:
-        return whole
-    brief, colon, _ = (speculation.reason or "").partition(": ")
-    if len(whole) <= _LONGEST_SHORT:
-        return whole
-    short = f"{speculation.state}: {brief}, {details}"
-    if colon and len(short) <= _LONGEST_SHORT:
-        return short
-    ending = f"… {details}"
-    return whole[: width - len(ending)].rstrip(" ,;:") + ending
-
-
 def size_text(size: int) -> str:
     """A number of bytes in MB or GB."""
     return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"
 
 
-def fitted(parts: list[Figure], width: int) -> str:
+def fitted(figures: Sequence[Figure], width: int) -> Line:
     """The figures on one line, at most ``width`` wide.
 
-    The least important take their short form first, then they leave in the same order.
+    The least important take their short form first, then they leave in the same order. The most
+    important one is shortened last and never leaves.
     """
-    texts = {part: part.text for part in parts}
-    by_rank = sorted(parts, key=lambda part: -part.rank)
-    for part in by_rank:
-        if len(SEPARATOR.join(texts.values())) > width:
-            texts[part] = part.short
-    for part in by_rank:
-        if len(SEPARATOR.join(texts.values())) > width:
-            del texts[part]
-    return SEPARATOR.join(texts.values())
+    shown = dict(enumerate(figures))
+    *others, most = sorted(shown, key=lambda at: -shown[at].rank)
+    for at in others:
+        if _width(shown.values()) > width:
+            shown[at] = _shortened(shown[at])
+    for at in [*others[:-1], most, *others[-1:]]:
+        if _width(shown.values()) <= width:
+            break
+        if at == most:
+            shown[at] = _shortened(shown[at])
+        else:
+            del shown[at]
+    if _width(shown.values()) > width:
+        shown = {most: _cut(shown[most], width)}
+    return list(shown.values())
 
 
-def stats_line(meter: Meter, setting: str, width: int, details: str = "F2") -> tuple[str, str]:
-    """The figures and the state of speculation, together at most ``width`` wide.
-
-    The state is always shown; a long reason is shortened before the most important figures are.
-    """
-    parts = figures(meter, setting)
-    needed = SEPARATOR.join(part.short for part in parts if part.rank <= _NEEDED)
-    state = short_state(meter.state, details, width - len(needed) - len(SEPARATOR))
-    line = fitted(parts, width - (len(state) + len(SEPARATOR) if state else 0))
-    return line, _cut(state, width)
+def _width(figures: Iterable[Figure]) -> int:
+    return len(SEPARATOR.join(figure.text for figure in figures))
 
 
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 1] + "…"
+def _shortened(figure: Figure) -> Figure:
+    return dataclasses.replace(figure, text=figure.short)
 
 
-def stats_lines(
-    meter: Meter, setting: str, width: int, details: str = "F2"
-) -> tuple[str, str, str]:
-    """Two lines: the figures; then setting, context and memory with the state of speculation."""
-    parts = figures(meter, setting)
-    needed = SEPARATOR.join(part.short for part in parts if part.rank in _SETTING_RANKS)
-    state = short_state(meter.state, details, width - len(needed) - len(SEPARATOR))
-    room = width - (len(state) + len(SEPARATOR) if state else 0)
-    first = fitted([part for part in parts if part.rank not in _SETTING_RANKS], width)
-    second = fitted([part for part in parts if part.rank in _SETTING_RANKS], room)
-    return first, second, _cut(state, width)
+def _cut(figure: Figure, width: int) -> Figure:
+    return dataclasses.replace(figure, text=figure.text[: max(0, width - 1)] + "…")

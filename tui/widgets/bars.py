@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from textual.content import Content
@@ -10,13 +11,11 @@ from textual.message import Message
 from textual.widgets import Static
 
 from localspec.core.drafter_registry import find
-from localspec.core.events import Loading, ModelInfo, Speculation
+from localspec.core.events import Loading, ModelInfo
 from tui.input.completion import Completion
 from tui.render.text import plain
-from tui.session.stats import SEPARATOR, Meter, stats_line, stats_lines
+from tui.session.stats import SEPARATOR, Line
 from tui.session.token_runs import legend
-
-_STATE_STYLES = {"on": "$text-success", "parked": "$text-warning", "off": "$text-warning"}
 
 
 class Bar(Static):
@@ -31,8 +30,12 @@ class Bar(Static):
     _shown = Content("")
 
 
+_TITLE, _SYSTEM = 40, 30
+"""Most characters of a chat's title and of its system prompt in the title bar."""
+
+
 class TitleBar(Static):
-    """The model that is loaded, and which chat and branch is shown."""
+    """Which chat and branch is shown, the model that is loaded, and the system prompt."""
 
     def __init__(self, name: str) -> None:
         self._model = self._text(name, [])
@@ -57,21 +60,31 @@ class TitleBar(Static):
         self.update(self._place + self._model)
 
     def place(
-        self, chat: tuple[int, int], title: str, branch: tuple[int, int], *, busy: bool
+        self,
+        chat: tuple[int, int],
+        title: str,
+        branch: tuple[int, int],
+        system: str | None,
+        *,
+        busy: bool,
     ) -> None:
-        """Show which open chat and which of its branches is shown.
+        """Show which open chat and which of its branches is shown, and its system prompt.
 
-        ``chat`` is an index from 0 and a count, ``branch`` a number from 1 and a count.
+        ``chat`` is an index from 0 and a count, ``branch`` a number from 1 and a count; an empty
+        ``title`` is that of a new chat.
         """
         (place, count), (at, branches) = chat, branch
         text = Content("")
         if count > 1:
-            speaks = ("  replying in another chat", "$text-warning") if busy else ""
-            text = Content.assemble(
-                (f"[{place + 1}/{count}] ", "bold $text-accent"), plain(title), speaks, "  "
-            )
+            text = Content.styled(f"[{place + 1}/{count}] ", "bold $text-accent")
+        if title or count > 1:
+            text += Content.styled(_cut(title or "new chat", _TITLE), "bold") + Content("  ")
+        if busy:
+            text += Content.styled("replying in another chat  ", "$text-warning")
         if branches > 1:
             text += Content.styled(f"branch {at} of {branches}  ", "$text-accent")
+        if system:
+            text += Content.styled(f"system: {_cut(system, _SYSTEM)}  ", "$quiet")
         if not text.is_same(self._place):
             self._place = text
             self.update(text + self._model)
@@ -82,6 +95,11 @@ class TitleBar(Static):
         parts: list[str | tuple[str, str]] = [("localspec", "bold $primary"), "  ", plain(name)]
         parts += [(SEPARATOR + plain(part), "$quiet") for part in rest]
         return Content.assemble(*parts)
+
+
+def _cut(text: str, most: int) -> str:
+    line = " ".join(plain(text).split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
 class LegendBar(Static):
@@ -153,45 +171,38 @@ class QueueBar(Static):
 
 
 class StatsBar(Bar):
-    """The figures of the reply and the state of speculation; always visible."""
+    """The figures of the reply, or why nothing is drafted; always visible."""
 
-    details_key = "F2"
-    """Key of the panel that shows a long reason in full."""
+    @property
+    def room(self) -> int:
+        """Cells of a line."""
+        return self.content_size.width or self.app.size.width - 4
 
-    def show_figures(self, meter: Meter, setting: str, *, two: bool = False) -> None:
-        """Show the figures on one line, or on two."""
-        width = self.content_size.width or self.app.size.width - 2
-        if two:
-            first, line, state = stats_lines(meter, setting, width, self.details_key)
-            if first:
-                line = f"{first}\n{line}"
-        else:
-            line, state = stats_line(meter, setting, width, self.details_key)
-        self._show(line, state, self._style(meter.state))
+    def show_figures(self, lines: Sequence[Line]) -> None:
+        """Show figures on one line or two."""
+        self.show(Content("\n").join(_joined(line) for line in lines))
 
     def show_loading(self, loading: Loading | None) -> None:
         """Show the progress of loading."""
         if loading is None:
-            self._show("", "starting the engine", "$quiet")
+            self.show(Content.styled("starting the engine", "$quiet"))
             return
         cells = 20
         done = round(cells * min(1.0, max(0.0, loading.fraction)))
         bar = "━" * done + "╌" * (cells - done)
         text = f"loading {plain(loading.name)} {100 * loading.fraction:.0f}%"
-        self._show(f"{bar}", text, "$quiet")
+        self.show(Content.styled(f"{bar}{SEPARATOR}{text}", "$quiet"))
 
     def show_stopped(self) -> None:
         """Show that the engine is not running."""
-        self._show("", "the engine is not running; Ctrl+R starts it", "$text-error")
+        text = "the engine is not running; Ctrl+R starts it"
+        self.show(Content.styled(text, "$text-error"))
 
     def show_hint(self, text: str) -> None:
         """Show a hint in place of the figures."""
-        self._show("", text, "$text-accent")
+        self.show(Content.styled(plain(text), "$text-accent"))
 
-    def _show(self, line: str, state: str, style: str) -> None:
-        gap = SEPARATOR if line and not line.endswith("\n") and state else ""
-        self.show(Content.assemble((line + gap, "$quiet"), (plain(state), style)))
 
-    @staticmethod
-    def _style(speculation: Speculation | None) -> str:
-        return _STATE_STYLES[speculation.state] if speculation else "$quiet"
+def _joined(line: Line) -> Content:
+    parts = [Content.styled(plain(figure.text), figure.style) for figure in line]
+    return Content.styled(SEPARATOR, "$quiet").join(parts)

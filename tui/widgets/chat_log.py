@@ -16,8 +16,6 @@ from tui.widgets.message import Note, QuestionView, ReplyView
 
 KEEP = 10
 """Messages that stay mounted: each further one slows the layout of every new line of a reply."""
-_AT_ONCE = 50
-"""Messages mounted together on the way to the oldest; keys are handled in between."""
 SLACK = 10
 """Messages beyond `KEEP` before the oldest are unmounted; also how many load at a time."""
 
@@ -30,11 +28,22 @@ class OlderButton(Button):
         self.display = False
 
 
+class NewerButton(Button):
+    """Loads newer messages, where the newest are not mounted."""
+
+    def __init__(self) -> None:
+        super().__init__("", compact=True)
+        self.display = False
+
+
 class ChatLog(VerticalScroll):
-    """Messages and notes, oldest first."""
+    """Messages and notes, oldest first. A window of the messages is mounted."""
 
     class OlderWanted(Message):
         """The user asks for older messages."""
+
+    class NewerWanted(Message):
+        """The user asks for newer messages, after a jump away from the newest."""
 
     can_focus = True
 
@@ -49,9 +58,10 @@ class ChatLog(VerticalScroll):
         """Whether the user has scrolled away from the newest message."""
 
     def compose(self) -> ComposeResult:
-        """The button above everything."""
-        self._older = OlderButton()
+        """The buttons above and below the messages."""
+        self._older, self._newer = OlderButton(), NewerButton()
         yield self._older
+        yield self._newer
 
     def on_mount(self) -> None:
         """Follow the newest message until the user scrolls."""
@@ -62,15 +72,35 @@ class ChatLog(VerticalScroll):
         """Number of older messages that are not mounted."""
         return self._first
 
-    async def add_turn(self, turn: ChatTurn) -> QuestionView | ReplyView:
-        """Show the next message."""
-        view = self._view(turn)
+    @property
+    def views(self) -> Sequence[QuestionView | ReplyView]:
+        """The messages that are mounted, oldest first."""
+        return self._views
+
+    @property
+    def _end(self) -> int:
+        """Index after the last turn that is mounted."""
+        return self._first + len(self._views)
+
+    @property
+    def at_newest(self) -> bool:
+        """Whether the newest message is mounted."""
+        return self._end == len(self._turns)
+
+    async def add_turn(self, turn: ChatTurn) -> None:
+        """Show the next message; while older ones are read after a jump, it is only counted."""
+        attached = self.at_newest
         self._turns.append(turn)
-        self._views.append(view)
-        await self.mount(view)
-        if len(self._views) > KEEP + SLACK and not self.reading_back:
-            await self._prune()
-        return view
+        if attached:
+            view = self._view(turn)
+            self._views.append(view)
+            await self.mount(view)
+            if len(self._views) > KEEP + SLACK and not self.reading_back:
+                await self._prune()
+        elif self.reading_back:
+            self._count()
+        else:
+            await self.show_newest()
 
     async def show_turns(self, turns: Sequence[ChatTurn]) -> None:
         """Replace everything by these turns; the newest are mounted."""
@@ -102,24 +132,13 @@ class ChatLog(VerticalScroll):
             await self.add(Note(text))
         self.anchor()
 
-    async def add_list(self, widget: Widget) -> None:
-        """Show a widget from its beginning, even where it is higher than the log."""
-        await self.add(widget)
-        self.anchor()
-        self.call_after_refresh(self._show_beginning, widget)
-
-    def _show_beginning(self, widget: Widget) -> None:
-        if widget.is_attached and widget.outer_size.height > self.content_size.height:
-            self.release_anchor()
-            self.scroll_to_widget(widget, animate=False, top=True)
-
     async def clear(self) -> None:
         """Remove everything."""
         self._turns.clear()
         self._views.clear()
         self._others.clear()
         self._first = 0
-        await self.query_children().exclude("OlderButton").remove()
+        await self.query_children().exclude("OlderButton").exclude("NewerButton").remove()
         self._count()
         self.anchor()
 
@@ -139,17 +158,58 @@ class ChatLog(VerticalScroll):
             lambda: self.scroll_to(y=self.virtual_size.height - below, animate=False)
         )
 
+    async def load_newer(self) -> None:
+        """Mount the next newer messages, where the newest are not mounted."""
+        end = self._end
+        views = [self._view(turn) for turn in self._turns[end : end + SLACK]]
+        if not views:
+            return
+        await self.mount_all(views, before=self._newer)
+        self._views += views
+        self._count()
+
     async def show_oldest(self) -> None:
-        """Mount all older messages and scroll to the first."""
-        self.release_anchor()
-        while self._first:
-            start = max(0, self._first - _AT_ONCE)
-            views = [self._view(turn) for turn in self._turns[start : self._first]]
-            self._first = start
-            self._views[:0] = views
-            await self.mount_all(views, after=self._older)
-            self._count()
+        """Scroll to the first message; it is mounted without those between."""
+        self._leave()
+        if self._first:
+            await self._mount_window(0)
         self.scroll_home(animate=False)
+
+    async def show_newest(self) -> None:
+        """Scroll to the last message and follow it."""
+        if not self.at_newest:
+            await self._mount_window(max(0, len(self._turns) - KEEP))
+        self.anchor()
+
+    async def show_turn(self, turn: ChatTurn) -> QuestionView | ReplyView | None:
+        """Mount the widget of a turn where it is not, and scroll to it; None for a turn of another
+        branch.
+        """
+        place = next((i for i, known in enumerate(self._turns) if known is turn), None)
+        if place is None:
+            return None
+        self._leave()
+        if not self._first <= place < self._end:
+            await self._mount_window(max(0, place - KEEP // 2))
+        view = self._views[place - self._first]
+        self.call_after_refresh(self.scroll_to_widget, view, animate=False, top=True)
+        return view
+
+    def _leave(self) -> None:
+        """Stop following, also where the messages on the way do not fill the screen."""
+        super().anchor(False)
+        self.reading_back = True
+
+    async def _mount_window(self, first: int) -> None:
+        """Mount the turns from ``first`` on in place of those that are mounted."""
+        gone = [*self._views, *self._others]
+        self._others.clear()
+        self._first = first
+        self._views = [self._view(turn) for turn in self._turns[first : first + KEEP]]
+        with self.app.batch_update():
+            await self.remove_children(gone)
+            await self.mount_all(self._views, after=self._older)
+            self._count()
 
     def mark(self, turn: ChatTurn | None) -> None:
         """Mark the question that is edited and scroll to it; None removes the mark."""
@@ -183,8 +243,13 @@ class ChatLog(VerticalScroll):
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         """Follow the newest message again where the user scrolls to the end."""
         super().watch_scroll_y(old_value, new_value)
-        if new_value >= self.max_scroll_y:
+        if new_value >= self.max_scroll_y and not self.at_newest:
+            if new_value > old_value:
+                self.post_message(self.NewerWanted())
+        elif new_value >= self.max_scroll_y:
             self.reading_back = False
+            if not self.is_anchored and new_value > old_value:
+                super().anchor()
         elif new_value <= 0 < old_value and self.reading_back and self._first:
             self.post_message(self.OlderWanted())
 
@@ -209,8 +274,12 @@ class ChatLog(VerticalScroll):
     def _count(self) -> None:
         self._older.display = self._first > 0
         self._older.label = f"load older ({self._first})  ctrl+o"
+        newer = len(self._turns) - self._end
+        self._newer.display = newer > 0
+        self._newer.label = f"{newer} newer  ctrl+end: the newest"
 
     @on(Button.Pressed)
     def _pressed(self, event: Button.Pressed) -> None:
         event.stop()
-        self.post_message(self.OlderWanted())
+        older = event.button is self._older
+        self.post_message(self.OlderWanted() if older else self.NewerWanted())

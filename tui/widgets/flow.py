@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-
 from textual import events
 from textual.content import Content
 from textual.message import Message
@@ -64,10 +62,8 @@ class TextFlow(Lines):
 
     def row_at(self, position: int) -> int:
         """The row in which a character of the text is drawn."""
-        for entry, end in zip(self._entries, self._ends, strict=False):
+        for index, entry in enumerate(self._entries[: len(self._ends)]):
             if position <= len(entry.text):
-                rows = entry.rows(self._measured)
-                starts = [row.start for row in rows]
-                return end - len(rows) + max(0, bisect_right(starts, position) - 1)
+                return self.row_of(index, position)
             position -= len(entry.text) + 1
         return self._ends[-1] - 1 if self._ends else 0

@@ -6,7 +6,8 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 
 from rich.segment import Segment
-from textual.geometry import Region, Size
+from textual.containers import VerticalScroll
+from textual.geometry import Offset, Region, Size
 from textual.message import Message
 from textual.selection import Selection
 from textual.strip import Strip
@@ -166,6 +167,28 @@ class Lines(Widget):
         """Draw again with other colours."""
         super().notify_style_update()
         self._forget_drawn()
+
+    def row_of(self, index: int, position: int) -> int:
+        """The row in which a character of a line is drawn."""
+        starts = [row.start for row in self._entries[index].rows(self._measured)]
+        before = self._ends[index - 1] if index else 0
+        return before + max(0, bisect_right(starts, position) - 1)
+
+    def select_span(self, index: int, start: int, end: int) -> None:
+        """Select characters of a line, in place of any other selection."""
+        self.screen.selections = {self: Selection(Offset(start, index), Offset(end, index))}
+
+    def show_place(self, index: int, position: int) -> None:
+        """Scroll to a character of a line, if it is not visible."""
+        log = next((node for node in self.ancestors if isinstance(node, VerticalScroll)), None)
+        if log is None or not self.is_attached or index >= len(self._ends):
+            return
+        y = self.region.y + self.row_of(index, position)
+        if not log.content_region.y <= y < log.content_region.bottom:
+            log.release_anchor()
+            y += int(log.scroll_offset.y) - log.content_region.y
+            height = log.content_region.height
+            log.scroll_to(y=max(0, y - height // 3), animate=False, force=True)
 
     # -- selecting and clicking ----------------------------------------------------------------
 

@@ -39,18 +39,35 @@ class QuestionView(Lines):
         self._short = "\n".join(lines[:_FOLDED_LINES])[:_FOLDED_CHARACTERS]
         hidden = len(lines) - self._short.count("\n") - 1
         self._more = f"… {hidden} more lines" if hidden else "… more"
-        self._folded = len(self._short) < len(self._whole)
+        self.foldable = self._folded = len(self._short) < len(self._whole)
         super().__init__(self._lines())
+
+    settled = True
+    """Whether all text is typeset."""
+
+    def texts(self) -> list[Lines]:
+        """The text, unfolded, to search in."""
+        if self._folded:
+            self.toggle()
+        return [self]
+
+    def folds(self) -> list[QuestionView | ThoughtView]:
+        """Itself, where it is long enough to be folded."""
+        return [self] if self.foldable else []
 
     def _lines(self) -> list[Line]:
         if not self._folded:
             return lines_of(Content(self._whole))
-        more = Line(Content.styled(f"{self._more} (click to unfold)", "$quiet"))
+        more = Line(Content.styled(f"{self._more} (click or F7, Alt+O to unfold)", "$quiet"))
         return [*lines_of(Content(self._short)), more]
 
     def on_click(self) -> None:
         """Fold or unfold."""
-        if len(self._short) < len(self._whole):
+        self.toggle()
+
+    def toggle(self) -> None:
+        """Fold or unfold."""
+        if self.foldable:
             self._folded = not self._folded
             self.replace(0, self._lines())
 
@@ -78,9 +95,17 @@ class Columns(Lines):
     """Rows of two columns; a long left side has a row of its own."""
 
     def __init__(self, rows: Sequence[tuple[str, str]]) -> None:
+        super().__init__(self._lines(rows))
+
+    def show(self, rows: Sequence[tuple[str, str]]) -> None:
+        """Show other rows."""
+        self.replace(0, self._lines(rows))
+
+    @classmethod
+    def _lines(cls, rows: Sequence[tuple[str, str]]) -> list[Line]:
         lefts = [len(left) for left, _ in rows]
         width = max((n for n in lefts if n <= _WIDEST_LEFT), default=0) + 2
-        super().__init__(line for left, right in rows for line in self._row(left, right, width))
+        return [line for left, right in rows for line in cls._row(left, right, width)]
 
     @staticmethod
     def _row(left: str, right: str, width: int) -> list[Line]:
@@ -113,6 +138,10 @@ class ThoughtView(Static):
         self.update(Content(f"{line}\n{plain(found.text)}" if self._unfolded else line))
 
     def on_click(self) -> None:
+        """Fold or unfold."""
+        self.toggle()
+
+    def toggle(self) -> None:
         """Fold or unfold."""
         self._unfolded = not self._unfolded
         if self._found is not None:
@@ -166,6 +195,19 @@ class ReplyView(Vertical):
             self._colours = colours
             self._choose()
             await self.sync()
+
+    @property
+    def settled(self) -> bool:
+        """Whether all text is typeset."""
+        return self._colours or (self.markdown.is_attached and self.markdown.settled)
+
+    def texts(self) -> list[Lines]:
+        """The lines that are shown, to search in."""
+        return [self.flow] if self._colours else [self.markdown.closed, self.markdown.tail]
+
+    def folds(self) -> list[QuestionView | ThoughtView]:
+        """The thought, where there is one."""
+        return [self._thinking] if self._thinking.display else []
 
     def mark(self, span: tuple[int, int]) -> None:
         """Show one span of the coloured text reversed."""

@@ -9,7 +9,7 @@ from textual.widgets import Static
 
 from tui.render.stats_panel import details, strip
 from tui.render.text import plain
-from tui.session.stats import Meter
+from tui.session.meter import Meter
 from tui.widgets.bars import Bar
 
 _LABEL = 12
@@ -40,9 +40,9 @@ class Details(Static):
 
     _shown: list[tuple[str, str]] = []  # noqa: RUF012 - replaced, never changed
 
-    def show_details(self, meter: Meter) -> None:
-        """Show the figures of the running or last reply."""
-        lines = details(meter)
+    def show_details(self, meter: Meter, setting: str) -> None:
+        """Show the figures of the running or last reply; see `details`."""
+        lines = details(meter, setting)
         if self.display and lines != self._shown:
             self._shown = lines
             self._set()

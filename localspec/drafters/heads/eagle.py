@@ -146,7 +146,7 @@ class HeadModel:
         if first < cached.sure <= end:  # states that were guessed can be replaced by the target's
             self._forget(seq, cached, cached.sure)
         begin = max(1, cached.read)
-        if begin <= first < end and begin - 1 not in cached.own:  # earlier states are gone
+        if begin <= first < end:  # the states before are gone
             self._forget(seq, cached, 0)
             begin = first + 1
         known = max(begin, min(len(tokens), end + 1))

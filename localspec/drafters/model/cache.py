@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from localspec.core.values import Logits
-from localspec.drafters.base import Committed
-from localspec.drafters.model.interface import DraftModel, common_prefix
+from localspec.drafters.base import Committed, DraftState
+from localspec.drafters.model.interface import DraftModel, SavesDraftState, common_prefix
+from localspec.errors import DecodeError
 
 
 @dataclass(slots=True)
@@ -74,6 +75,31 @@ class DraftCache:
         while length < end and sequence.tokens[length] == news.all_tokens[length]:
             length += 1
         self._cut(news.seq, sequence, length)
+
+    def state(self, seq: int, tokens: Sequence[int]) -> dict[str, DraftState]:
+        """See `Drafter.state`; empty for a model that cannot save its cache."""
+        sequence = self._sequences.get(seq)
+        if sequence is None or not isinstance(self._model, SavesDraftState):
+            return {}
+        length = len(sequence.tokens)
+        if not 0 < min(length, len(tokens)) <= common_prefix(sequence.tokens, tokens):
+            return {}
+        return {self._model.identity: DraftState(length, self._model.state(seq))}
+
+    def restore(self, seq: int, tokens: Sequence[int], states: Mapping[str, DraftState]) -> None:
+        """See `Drafter.restore`: what cannot be restored is read again."""
+        if not isinstance(self._model, SavesDraftState):
+            return
+        saved = states.get(self._model.identity)
+        sequence = self._sequences.get(seq)
+        if saved is None or (sequence and common_prefix(sequence.tokens, tokens) >= saved.length):
+            return
+        length = min(saved.length, len(tokens))
+        try:
+            self._model.restore(seq, saved.state, length)
+        except DecodeError:
+            length = 0
+        self._sequences[seq] = _CachedSequence(list(tokens[:length]))
 
     def close(self, seq: int) -> None:
         """Forget the sequence."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -19,7 +19,7 @@ from localspec.core.values import (
     no_draft,
     one_hot,
 )
-from localspec.drafters.base import Ask, Committed, Drafter, compare
+from localspec.drafters.base import Ask, Committed, Drafter, DraftState, compare
 from localspec.drafters.model.cache import DraftCache
 from localspec.drafters.model.interface import CANNOT, DraftModel
 from localspec.drafters.model.proposal import TokenChooser, confidence
@@ -186,6 +186,14 @@ class ChainDrafter(Drafter):
             return None
         row: Logits = rows[0].copy()
         return row
+
+    def state(self, seq: int, tokens: Sequence[int]) -> Mapping[str, DraftState]:
+        """The draft model's KV cache."""
+        return self._cache.state(seq, tokens)
+
+    def restore(self, seq: int, tokens: Sequence[int], states: Mapping[str, DraftState]) -> None:
+        """Restore the draft model's KV cache, which would be read again otherwise."""
+        self._cache.restore(seq, tokens, states)
 
     def length(self, seq: int) -> int:
         """Tokens of the sequence in the draft model's KV cache."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -41,6 +41,28 @@ class DraftModel(Protocol):
         ...
 
 
+@runtime_checkable
+class SavesDraftState(Protocol):
+    """A draft model whose sequences can be copied out of its KV cache as bytes, and back."""
+
+    @property
+    def identity(self) -> str:
+        """Names everything that a state depends on."""
+        ...
+
+    def state(self, seq: int) -> memoryview:
+        """The sequence's part of the KV cache."""
+        ...
+
+    def restore(self, seq: int, state: memoryview, length: int) -> None:
+        """Replace the sequence by the first ``length`` tokens of a saved state.
+
+        Raises:
+            DecodeError: it cannot; the sequence is then empty.
+        """
+        ...
+
+
 def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
     """The number of leading tokens that are equal."""
     n = min(len(a), len(b))
@@ -50,4 +72,4 @@ def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
     return int(differ[0]) if len(differ) else n
 
 
-__all__ = ["CANNOT", "DraftModel", "common_prefix"]
+__all__ = ["CANNOT", "DraftModel", "SavesDraftState", "common_prefix"]

@@ -72,6 +72,8 @@ class Sizes:
     """Why KV cache and compute buffers may be smaller than estimated; a dry run settles it."""
     kv_factor: float = 1.0
     """KV cache of a dry run, divided by the estimate."""
+    sequences: int = 1
+    """Sequences that have a KV cache each."""
     compute_factor: float = 1.0
     """Compute buffers of a dry run, divided by the estimate."""
 
@@ -90,10 +92,10 @@ class Sizes:
         return kv_type in _UNQUANTIZED or self.head_size % _QUANT_BLOCK == 0
 
     def kv(self, layer: int, n_ctx: int, kv_type: str) -> int:
-        """Bytes of the KV cache of one layer for ``n_ctx`` tokens."""
+        """Bytes of the KV cache of one layer for ``n_ctx`` tokens of each sequence."""
         cells = -(-n_ctx // _KV_PAD) * _KV_PAD
         cache = self.kv_width[layer] * cells * KV_BYTES[kv_type]
-        return int((cache + self.state[layer]) * self.kv_factor)
+        return int((cache + self.state[layer]) * self.kv_factor) * self.sequences
 
     def kv_all(self, n_ctx: int, kv_type: str) -> int:
         """Bytes of the KV cache of all layers."""
@@ -105,7 +107,8 @@ class Sizes:
         The graph is widest either at the logits or in a layer, with the attention mask.
         """
         rows = min(n_ctx, n_batch)
-        logits = _F32 * (min(rows, OUTPUTS) * self.n_vocab + rows * 2 * self.width)
+        outputs = max(OUTPUTS, _OUTPUT_ROWS * self.sequences)
+        logits = _F32 * (min(rows, outputs) * self.n_vocab + rows * 2 * self.width)
         return int(max(logits, self._layer_compute(rows, n_ctx)) * _SLACK * self.compute_factor)
 
     def host_compute(self, n_ctx: int, n_batch: int) -> int:
@@ -118,7 +121,11 @@ class Sizes:
     @property
     def rows(self) -> int:
         """Bytes of the logits on the host."""
-        return _OUTPUT_ROWS * self.n_vocab * _F32
+        return _OUTPUT_ROWS * self.sequences * self.n_vocab * _F32
+
+    def for_sequences(self, n: int) -> Sizes:
+        """These sizes with a KV cache for each of ``n`` sequences."""
+        return replace(self, sequences=n)
 
     def corrected(self, kv: float, compute: float) -> Sizes:
         """These sizes corrected by a dry run: its KV cache and buffers over the estimates."""

@@ -124,6 +124,7 @@ def fit_files(
 
 def _planned(pair: Sequence[Sizes], memory: Memory, wishes: Wishes) -> Fit:
     """The plan of target and draft; without GPUs where these cannot hold its KV cache."""
+    pair = [sizes.for_sequences(wishes.sequences) for sizes in pair]
     target, draft = pair[0], pair[1] if len(pair) > 1 else None
     fit = plan(target, draft, memory, wishes)
     too_long = _too_long(fit)

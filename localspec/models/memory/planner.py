@@ -41,6 +41,8 @@ class Wishes:
     kv_type: str | None = None
     threads: int | None = None
     require_draft: bool = False
+    sequences: int = 1
+    """Requests at a time; each has a KV cache of the whole context."""
     strict: bool = False
     """Without flash attention, whose buffers do not grow with the context."""
 

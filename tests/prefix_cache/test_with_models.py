@@ -1,11 +1,7 @@
-"""Saved KV caches: found by their beginning, never of another setting, never damaged."""
+"""The prefix cache with models: what is restored continues as if it had been read."""
 
 from __future__ import annotations
 
-import math
-import os
-import stat
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,110 +12,17 @@ import pytest
 from conftest import Files
 
 from localspec import Finished, Message, Options, Runtime, Sampling
-from localspec.core.events import Notice, Reading
+from localspec.core.events import Notice, Reading, Reply
+from localspec.core.reply_request import ReplyRequest
 from localspec.errors import DecodeError
-from localspec.generation import kv_files, prefix_cache
-from localspec.generation.kv_files import DamagedError, KvStore
 from localspec.llama import state as llama_saved
 from localspec.llama.context import Context
+from localspec.llama.draft_model import LlamaDraftModel
 from localspec.llama.model import Model
 from localspec.models.gguf.fingerprint import fingerprint
-
-STATE = memoryview(os.urandom(5000))
-
-
-@pytest.fixture
-def shelf(tmp_path: Path) -> KvStore:
-    return KvStore("this", tmp_path / "states")
-
-
-def put(shelf: KvStore, held: list[int], **more: object) -> bool:
-    given = {"text": "t", "tokens": held, "rate": 9.0, "state": STATE} | more
-    return shelf.put(cached=held, **given)
-
-
-def helds(shelf: KvStore) -> list[tuple[int, ...]]:
-    return [saved.cached for saved in shelf.saved()[0]]
-
-
-def test_a_state_comes_back_as_it_was(shelf: KvStore) -> None:
-    assert put(shelf, [1, 2, 3], text="half \ud83d", tokens=[1, 2, 3, 4])
-    ((saved,), damaged) = shelf.saved()
-    assert (saved.cached, saved.text, saved.tokens) == ((1, 2, 3), "half \ud83d", (1, 2, 3, 4))
-    assert saved.rate == 9.0
-    assert shelf.load(saved) == STATE
-    assert damaged == []
-
-
-def test_other_settings_are_not_seen(shelf: KvStore, tmp_path: Path) -> None:
-    put(shelf, [1, 2, 3])
-    assert helds(KvStore("other", tmp_path / "states")) == []
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="modes")
-def test_nobody_else_can_read_it(shelf: KvStore, tmp_path: Path) -> None:
-    put(shelf, [1, 2, 3])
-    for path in (tmp_path / "states").rglob("*"):
-        assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0
-
-
-def test_a_conversation_that_went_on_replaces_its_beginning(shelf: KvStore) -> None:
-    put(shelf, [1, 2])
-    put(shelf, [1, 3])
-    put(shelf, [1, 2, 4])
-    assert sorted(helds(shelf)) == [(1, 2, 4), (1, 3)]
-
-
-def test_the_least_recently_used_goes_when_room_is_needed(tmp_path: Path) -> None:
-    shelf = KvStore("this", tmp_path / "states", limit=3 * (len(STATE) + 400))
-    for number in range(3):
-        put(shelf, [number])
-        for saved in shelf.saved()[0]:
-            if saved.cached == (number,):
-                os.utime(saved.path, (number + 100, number + 100))
-    (oldest, *_), _ = shelf.saved()
-    shelf.load(oldest)
-    put(KvStore("other", tmp_path / "states", limit=3 * (len(STATE) + 400)), [7])
-    assert sorted(helds(shelf)) == [(0,), (2,)]
-    assert not put(shelf, [9], state=memoryview(bytes(20_000)))
-
-
-def test_writing_can_be_given_up_and_leaves_nothing(shelf: KvStore, tmp_path: Path) -> None:
-    assert not put(shelf, [1], cancelled=lambda: True)
-    assert [p for p in (tmp_path / "states").rglob("*") if p.is_file()] == []
-
-
-def test_a_full_disk_leaves_nothing(
-    shelf: KvStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(self: Path, target: Path) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Path, "replace", full)
-    with pytest.raises(OSError, match="No space"):
-        put(shelf, [1])
-    assert [p for p in (tmp_path / "states").rglob("*") if p.is_file()] == []
-
-
-@pytest.mark.parametrize("place", ["magic", "length", "header", "state", "digest", "cut", "empty"])
-def test_a_damaged_file_is_found_and_removed(shelf: KvStore, place: str) -> None:
-    put(shelf, [1, 2, 3])
-    ((saved,), _) = shelf.saved()
-    raw = bytearray(saved.path.read_bytes())
-    at = {"magic": 3, "length": 19, "header": 36, "state": 1000, "digest": len(raw) - 3}
-    if place in at:
-        raw[at[place]] ^= 0x15
-    saved.path.write_bytes(raw[:-9] if place == "cut" else b"" if place == "empty" else raw)
-    found, damaged = shelf.saved()
-    if found:
-        with pytest.raises(DamagedError):
-            shelf.load(found[0])
-    else:
-        assert damaged == [saved.path]
-    assert not saved.path.exists()
-
-
-# -- with a model ------------------------------------------------------------------------------
+from localspec.prefix_cache import cache, rates
+from localspec.prefix_cache import files as kv_files
+from localspec.prefix_cache.files import KvStore
 
 LONG = [Message("user", "Once upon a time there was a fox. " * 8)]
 GREEDY = Sampling(temperature=0.0)
@@ -127,8 +30,8 @@ GREEDY = Sampling(temperature=0.0)
 
 @pytest.fixture
 def _always_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prefix_cache, "WORTH_SECONDS", 0.0)
-    monkeypatch.setattr(prefix_cache, "BYTES_PER_SECOND", math.inf)
+    monkeypatch.setattr(cache, "WORTH_SECONDS", 0.0)
+    monkeypatch.setattr(rates.Moving, "seconds", lambda *_: 0.0)
 
 
 def options(files: Files, **changes: object) -> Options:
@@ -319,7 +222,7 @@ def test_a_damaged_state_is_told_and_the_prompt_read(files: Files, tmp_path: Pat
 def test_a_state_that_cannot_be_written_is_told_with_the_next_reply(
     files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(self: KvStore, **given: object) -> bool:
+    def full(self: KvStore, *_: object, **given: object) -> bool:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(kv_files.KvStore, "put", full)
@@ -335,7 +238,7 @@ def test_a_state_that_cannot_be_written_is_told_with_the_next_reply(
 def test_what_is_read_faster_than_restored_is_not_kept(
     files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prefix_cache, "BYTES_PER_SECOND", 1e-9)
+    monkeypatch.setattr(rates.Moving, "seconds", lambda *_: 1e9)
     with Runtime.open(options(files)) as runtime:
         runtime.keep_states()
         ask(runtime, LONG)
@@ -348,3 +251,115 @@ def test_without_keep_states_nothing_is_kept(files: Files, tmp_path: Path) -> No
         ask(runtime, LONG)
         runtime.rest()
     assert list((tmp_path / "home").rglob("*.state")) == []
+
+
+# -- cold and warm -------------------------------------------------------------------------------
+
+
+def replied(runtime: Runtime, messages: list[Message], **more: object) -> Reply:
+    request = ReplyRequest(tuple(messages), sampling=GREEDY, seed=1, max_tokens=12, **more)
+    return runtime.answer(request)
+
+
+def assert_alike(runtime: Runtime, messages: list[Message], found: Reply) -> None:
+    """A reply is the one to a prompt that is read from its first token, near-ties aside."""
+    runtime.forget()
+    cold = replied(runtime, messages)
+    assert cold.stats.cached_tokens == 0
+    pairs = enumerate(zip(found.tokens, cold.tokens, strict=False))
+    at = next((i for i, (a, b) in pairs if a != b), None)
+    if at is not None:
+        request = ReplyRequest(tuple(messages), sampling=GREEDY, seed=1)
+        gap = runtime.examine(request, cold.tokens[: at + 1], found.tokens[at]).gap
+        assert gap is not None
+        assert gap < 0.02
+
+
+@pytest.mark.usefixtures("_always_worth_it")
+@pytest.mark.parametrize("kind", ["full", "sliding", "recurrent", "hybrid"])
+def test_a_next_turn_that_does_not_quote_the_reply_reads_only_what_is_new(
+    tmp_path: Path, kind: str
+) -> None:
+    """As where a template drops what the model thought."""
+    model = memory_files.KINDS[kind](tmp_path / f"{kind}.gguf")
+    with Runtime.open(Options(str(model), context=400)) as runtime:
+        first = replied(runtime, LONG)
+        dropped = [*LONG, Message("assistant", "Yes."), Message("user", "Go on.")]
+        warm = replied(runtime, dropped)
+        assert warm.stats.cached_tokens >= first.stats.prompt_tokens - 2
+        assert warm.stats.saved_seconds > 0
+        other = replied(runtime, [Message("user", "Another story: " + "no, no, no. " * 9)])
+        assert other.stats.cached_tokens < 20
+        back = replied(runtime, dropped)
+        assert back.stats.cached_tokens >= first.stats.prompt_tokens - 2
+        for found in (warm, back):
+            assert_alike(runtime, dropped, found)
+
+
+@pytest.mark.usefixtures("_always_worth_it")
+@pytest.mark.parametrize("kind", ["full", "sliding"])
+def test_strict_replies_are_the_same_bits_with_a_cold_and_a_warm_cache(
+    tmp_path: Path, kind: str
+) -> None:
+    model = memory_files.KINDS[kind](tmp_path / f"{kind}.gguf")
+    with Runtime.open(Options(str(model), context=400, strict=True)) as runtime:
+        runtime.keep_states()
+        replied(runtime, LONG)
+        chat = [*LONG, Message("assistant", "Yes."), Message("user", "Go on.")]
+        request = ReplyRequest(tuple(chat), sampling=Sampling(), seed=1)
+        warm = replied(runtime, chat)
+        assert warm.stats.cached_tokens > 100
+        seen = runtime.examine(request, warm.tokens[:9])
+        runtime.rest()
+        runtime.forget()
+        restored = replied(runtime, chat)
+        assert restored.stats.cached_tokens > 100
+        assert restored.tokens == warm.tokens
+    with Runtime.open(Options(str(model), context=400, strict=True)) as runtime:
+        cold = replied(runtime, chat)
+        assert cold.stats.cached_tokens == 0
+        assert cold.tokens == warm.tokens
+        assert runtime.examine(request, warm.tokens[:9]) == seen
+
+
+@pytest.mark.usefixtures("_always_worth_it")
+def test_requests_of_other_owners_read_everything(files: Files) -> None:
+    with Runtime.open(options(files)) as runtime:
+        runtime.keep_states()
+        prompt = replied(runtime, LONG, owner="a").stats.prompt_tokens
+        runtime.rest()
+        for owner, cached in (("b", 0), ("", 0), ("b", prompt - 1), ("a", prompt - 1)):
+            assert replied(runtime, LONG, owner=owner).stats.cached_tokens == cached
+            runtime.rest()
+
+
+@pytest.mark.usefixtures("_always_worth_it")
+def test_the_draft_model_does_not_read_a_restored_prompt_again(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    extend = LlamaDraftModel.extend
+
+    def counted(self: LlamaDraftModel, work: list[tuple[int, list[int], int]]) -> object:
+        read.append(sum(len(tokens) for _, tokens, _ in work))
+        return extend(self, work)
+
+    monkeypatch.setattr(LlamaDraftModel, "extend", counted)
+    changes = {"draft_max": 3, "drafter": ("model",)}
+    with Runtime.open(options(files, **changes)) as runtime:
+        runtime.keep_states()
+        first = replied(runtime, LONG)
+        runtime.rest()
+        assert max(read) > 100
+        chat = [*LONG, Message("assistant", first.text), Message("user", "And then?")]
+        expected = replied(runtime, chat)
+    with Runtime.open(options(files, **changes)) as runtime:
+        runtime.keep_states()
+        read.clear()
+        found = replied(runtime, chat)
+        assert found.stats.cached_tokens > 100
+        assert found.tokens == expected.tokens
+        assert (
+            found.stats.by_drafter["model"].accepted == expected.stats.by_drafter["model"].accepted
+        )
+        assert 0 < max(read) < 40

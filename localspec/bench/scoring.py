@@ -1,0 +1,182 @@
+"""Reads given tokens through the target and looks at its logits: near-ties and batch noise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from localspec.bench.lab import Lab
+from localspec.core.events import Message, Reply
+from localspec.core.logits import Sampling
+from localspec.core.noise import Noise
+from localspec.core.reply_request import ReplyRequest
+from localspec.core.target import Work
+from localspec.core.values import Draft, Logits, Proposal, chain_parents, no_draft
+from localspec.errors import Interrupted
+from localspec.runtime import Runtime
+from localspec.verifiers.near_tie import Choice
+
+_SEQ = 0
+_TEXTS_PER_WIDTH = 2
+_WIDEST = 32
+"""Tokens of the widest pass that a chat makes, but for long drafts that were asked for."""
+_IN_COMPANY = (1, 4)
+"""Widths of passes in company."""
+SAFETY = 2.0
+"""Two tokens may move by the noise, in opposite directions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """Where a drafted reply left the plain one."""
+
+    prompt: str
+    position: int
+    """Index in the reply."""
+    plain: int
+    drafted: int
+    """Token ids."""
+    gap: float
+    """The difference of the two in the target's logits: twice what every logit must be able to
+    move for the other one to be chosen, in units of logits."""
+    near_tie: bool
+
+
+def request_of(
+    prompt: str, sampling: Sampling, seed: int, max_tokens: int, *, draft: bool
+) -> ReplyRequest:
+    return ReplyRequest(
+        messages=(Message("user", prompt),),
+        sampling=sampling,
+        seed=seed,
+        max_tokens=max_tokens,
+        draft=draft,
+    )
+
+
+def complete(reply: Reply) -> Reply:
+    """The reply.
+
+    Raises:
+        Interrupted: it was cut short.
+    """
+    if reply.finish_reason == "interrupt":
+        raise Interrupted("interrupted; what was compared is incomplete")
+    return reply
+
+
+class Scorer:
+    """Reads given tokens through the target and looks at the logits."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._lab = Lab(runtime)
+        self._n_vocab = runtime.pair.target_model.n_vocab
+        self._replies: dict[str, tuple[int, ...]] = {}
+        """Plain greedy replies that noise is measured on."""
+        self._single: dict[str, Logits] = {}
+        """Their logits from passes over one token."""
+
+    def batch_noise(
+        self, prompts: Sequence[str], max_tokens: int, widths: Sequence[int]
+    ) -> Iterator[float]:
+        """Largest logit difference at each position of plain replies, over passes of ``widths``.
+
+        Each width is measured on `_TEXTS_PER_WIDTH` of the replies, in turns.
+        """
+        for i, width in enumerate(widths):
+            for at in range(min(len(prompts), _TEXTS_PER_WIDTH)):
+                prompt = prompts[(i + at) % len(prompts)]
+                yield from self._noise_of(prompt, max_tokens, width)
+
+    def _noise_of(self, prompt: str, max_tokens: int, width: int) -> Iterator[float]:
+        if prompt not in self._replies:
+            greedy = Sampling(temperature=0)
+            request = request_of(prompt, greedy, 0, max_tokens, draft=False)
+            reply = complete(self._runtime.answer(request))
+            self._replies[prompt] = reply.tokens
+        reply_tokens = self._replies[prompt]
+        text = [*self._runtime.encode([Message("user", prompt)]), *reply_tokens]
+        # Two of the widest passes at least, if the reply is too short with the end of the prompt.
+        measured = min(len(text) - 1, max(len(reply_tokens), 2 * _WIDEST))
+        known, rest = text[:-measured], text[-measured:]
+        if prompt not in self._single:
+            self._single[prompt] = self._rows(known, rest, 1)
+        yield from (
+            np.abs(self._single[prompt] - self._rows(known, rest, width)).max(axis=1).tolist()
+        )
+
+    def company_noise(
+        self, prompt: str, reply: Sequence[int], others: Sequence[str]
+    ) -> Iterator[float]:
+        """Largest logit difference at each position of a reply, between single tokens alone and
+        passes of `_IN_COMPANY` tokens beside the beginnings of ``others``.
+        """
+        text = self._runtime.encode([Message("user", prompt)])
+        alone = self._rows(text, list(reply), 1)
+        for width in _IN_COMPANY:
+            beside = [self._runtime.encode([Message("user", other)]) for other in others]
+            found = self._rows(text, list(reply), width, beside)
+            yield from np.abs(alone - found).max(axis=1).tolist()
+
+    def examine(
+        self, prompt: str, plain: Reply, drafted: Reply, sampling: Sampling, noise: float
+    ) -> Divergence:
+        """The gap between the two tokens where two replies differ first."""
+        pairs = zip(plain.tokens, drafted.tokens, strict=False)
+        at = next((i for i, (a, b) in enumerate(pairs) if a != b), None)
+        if at is None:  # one goes on where the other ends, after the same tokens: never a near-tie
+            at = min(len(plain.tokens), len(drafted.tokens)) - 1
+            last = plain.tokens[at]
+            return Divergence(prompt, at, last, last, np.inf, near_tie=False)
+        a, b = plain.tokens[at], drafted.tokens[at]
+        tokens = self._runtime.encode([Message("user", prompt)])
+        row = self._rows(tokens, list(plain.tokens[: at + 1]), 1)[-1]
+        choice = Choice([*tokens, *plain.tokens[:at]], sampling, Noise(plain.seed), self._n_vocab)
+        gap = 2 * max(choice.distance(row, a), choice.distance(row, b))
+        return Divergence(prompt, at, a, b, gap, near_tie=gap <= SAFETY * noise)
+
+    def _rows(
+        self,
+        prompt: list[int],
+        reply: list[int],
+        width: int,
+        others: Sequence[list[int]] = (),
+    ) -> Logits:
+        """Logits (len(reply), V) that chose each token of a reply, read ``width`` at a time.
+
+        ``others`` are in the next sequences: half of each is read before, and it is gone through
+        again and again beside the reply.
+        """
+        target = self._lab.borrow().target
+        target.read(_SEQ, prompt[:-1])
+        for seq, other in enumerate(others, _SEQ + 1):
+            target.read(seq, other[: len(other) // 2])
+        starts = {seq: target.length(seq) for seq in range(_SEQ + 1, _SEQ + 1 + len(others))}
+        tokens = [prompt[-1], *reply[:-1]]
+        rows = []
+        for i in range(0, len(tokens), width):
+            run = tokens[i : i + width]
+            beside = [_run(seq, others[seq - 1][-width:]) for seq in starts]
+            scores = target.score([_run(_SEQ, run), *beside])
+            rows.append(scores[0].logits.copy())
+            target.keep(_SEQ, range(len(run) - 1))
+            for seq, start in starts.items():
+                target.keep(seq, ())
+                target.truncate(seq, start)
+        self._runtime.forget()
+        return np.concatenate(rows)
+
+
+def _run(seq: int, tokens: Sequence[int]) -> Work:
+    """A pending token and the rest as its draft."""
+    pending, *rest = tokens
+    if not rest:
+        return Work(seq, pending, no_draft("verify"))
+    ids, parents = np.array(rest, np.int32), chain_parents(len(rest))
+    return Work(seq, pending, Draft(ids, parents, Proposal.DETERMINISTIC, None, "verify"))
+
+
+__all__ = ["SAFETY", "Divergence", "Scorer", "complete", "request_of"]

@@ -1,0 +1,251 @@
+"""Whether company changes a reply: what `localspec verify --together N` does.
+
+Every prompt is answered alone by plain decoding, and then drafted beside others: with an empty KV
+cache, and again with what that left in it. The others have other prompts, lengths and settings;
+they begin before the reply and after, and as one ends the next begins. Where a reply diverges, the
+target's own scores say whether the two tokens were a near-tie, by the difference that company
+makes to the logits here.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from localspec.bench.scoring import SAFETY, Divergence, Scorer, complete, request_of
+from localspec.core.events import Finished, Reply
+from localspec.core.logits import Sampling
+from localspec.core.reply_request import ReplyRequest
+from localspec.errors import LocalspecError
+from localspec.generation.reply_stream import ReplyStream
+from localspec.runtime import Runtime
+
+_LENGTHS = (16, 40, 8, 64, 24)
+"""Tokens of the others' replies, in turns."""
+_TEMPERATURES = (0.8, 0.0, 1.2)
+"""Theirs, likewise."""
+_WAITING = 24
+"""Others that wait until one of those beside the reply has ended."""
+_MEASURED = 6
+"""Prompts on which the difference that company makes is measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompanyComparison:
+    """One sampling setting over all prompts."""
+
+    temperature: float
+    replies: int
+    """Compared replies: two of each prompt, with an empty and with a used cache."""
+    tokens: int
+    cached: int
+    """Tokens of prompts that were in the KV cache."""
+    accepted: int
+    verified: int
+    shared: int
+    """Others that began or ended while a reply ran, or ran beside it."""
+    divergences: tuple[Divergence, ...]
+
+    @property
+    def identical(self) -> int:
+        """Replies without a divergence."""
+        return self.replies - len(self.divergences)
+
+    @property
+    def acceptance(self) -> float:
+        """accepted / verified."""
+        return self.accepted / self.verified if self.verified else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CompanyVerification:
+    """All of it."""
+
+    together: int
+    noise: float
+    """Largest difference of a logit between passes alone and in company, seen here."""
+    typical_noise: float
+    comparisons: tuple[CompanyComparison, ...]
+    strict: bool
+    """Whether strict mode promised that nothing differs."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether every divergence is a near-tie, or, in strict mode, nothing differs."""
+        found = [d for c in self.comparisons for d in c.divergences]
+        if self.strict and (self.noise or found):
+            return False
+        return all(d.near_tie for d in found)
+
+
+class Company:
+    """Other requests that run beside one, and wait to."""
+
+    def __init__(self, runtime: Runtime, prompts: Sequence[str], together: int) -> None:
+        self._runtime = runtime
+        self._most = together - 1
+        self._requests = _requests(prompts)
+        self._streams: list[ReplyStream] = []
+
+    def gather(self) -> None:
+        """Submit as many as run beside one."""
+        self._submit(self._most)
+
+    def queue(self) -> None:
+        """Submit those that begin as others end."""
+        self._submit(_WAITING)
+
+    def _submit(self, n: int) -> None:
+        self._streams += [self._runtime.submit(next(self._requests)) for _ in range(n)]
+
+    def leave(self) -> int:
+        """End all; returns how many of them had begun.
+
+        Raises:
+            LocalspecError: one of them failed.
+        """
+        for stream in self._streams:
+            stream.interrupt()
+        replies = [_last(stream) for stream in self._streams]
+        self._streams.clear()
+        return sum(reply is not None and bool(reply.tokens) for reply in replies)
+
+
+def _requests(prompts: Sequence[str]) -> Iterator[ReplyRequest]:
+    """Requests without end, no two in a row alike."""
+    for at in itertools.count():
+        yield ReplyRequest(
+            prompt=prompts[at % len(prompts)],
+            sampling=Sampling(temperature=_TEMPERATURES[at % len(_TEMPERATURES)]),
+            seed=at,
+            max_tokens=_LENGTHS[at % len(_LENGTHS)],
+            draft=at % 4 != 0,
+        )
+
+
+def _last(stream: ReplyStream) -> Reply | None:
+    """The whole reply; None where its stream was closed."""
+    found = None
+    for event in stream:
+        if isinstance(event, Finished):
+            found = event.reply
+    return found
+
+
+class ComparingTogether:
+    """A comparison of replies in company with plain ones alone, step by step."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        prompts: Sequence[str],
+        sampling: Sequence[Sampling],
+        *,
+        together: int,
+        max_tokens: int,
+        seed: int,
+    ) -> None:
+        """Compare nothing yet; see `steps`. The runtime has at least ``together`` sequences."""
+        self._runtime = runtime
+        self._prompts = prompts
+        self._sampling = sampling
+        self._together = together
+        self._max_tokens = max_tokens
+        self._seed = seed
+        self._scorer = Scorer(runtime)
+        self._company = Company(runtime, prompts, together)
+        self._noise: list[float] = []
+        self._comparisons: list[CompanyComparison] = []
+
+    def steps(self) -> Iterator[CompanyComparison]:
+        """Compare; the comparison at the current setting before its first prompt and after each.
+
+        Raises:
+            LocalspecError: a reply failed.
+        """
+        for setting in self._sampling:
+            self._comparisons.append(CompanyComparison(setting.temperature, 0, 0, 0, 0, 0, 0, ()))
+            yield self._comparisons[-1]
+            for i, prompt in enumerate(self._prompts):
+                asked = request_of(prompt, setting, self._seed + i, self._max_tokens, draft=True)
+                self._comparisons[-1] = self._compared(self._comparisons[-1], asked, prompt)
+                yield self._comparisons[-1]
+
+    def so_far(self) -> CompanyVerification:
+        """The result of all steps until now; divergences are judged by all noise seen."""
+        worst = max(self._noise, default=0.0)
+        comparisons = tuple(
+            replace(c, divergences=tuple(_judged(d, worst) for d in c.divergences))
+            for c in self._comparisons
+            if c.replies
+        )
+        return CompanyVerification(
+            self._together,
+            worst,
+            statistics.median(self._noise) if self._noise else 0.0,
+            comparisons,
+            bool(self._runtime.info.strict),
+        )
+
+    def _compared(
+        self, before: CompanyComparison, asked: ReplyRequest, prompt: str
+    ) -> CompanyComparison:
+        """One prompt more, with an empty cache and with a used one."""
+        self._runtime.forget()
+        plain = complete(self._runtime.answer(replace(asked, draft=False)))
+        now = before
+        for cached in (False, True):
+            reply, shared = self._beside_others(asked, cached=cached)
+            found = now.divergences
+            if reply.tokens != plain.tokens:
+                self._measure(prompt, plain)
+                setting = asked.sampling
+                found = (*found, self._scorer.examine(prompt, plain, reply, setting, 0.0))
+            now = CompanyComparison(
+                temperature=now.temperature,
+                replies=now.replies + 1,
+                tokens=now.tokens + len(plain.tokens),
+                cached=now.cached + reply.stats.cached_tokens,
+                accepted=now.accepted + reply.stats.accepted,
+                verified=now.verified + reply.stats.verified,
+                shared=now.shared + shared,
+                divergences=found,
+            )
+        if prompt in self._prompts[:_MEASURED]:
+            self._measure(prompt, plain)
+        return now
+
+    def _beside_others(self, asked: ReplyRequest, *, cached: bool) -> tuple[Reply, int]:
+        """The reply, and how many others it had beside it. With its prompt ``cached`` it begins
+        before the others, else after as many as run beside it.
+        """
+        self._runtime.forget()
+        policy = self._runtime.pair.control.proof
+        try:
+            if cached:
+                complete(self._runtime.answer(replace(asked, draft=False, max_tokens=1)))
+                stream = self._runtime.submit(asked, policy=policy)
+            self._company.gather()
+            if not cached:
+                stream = self._runtime.submit(asked, policy=policy)
+            self._company.queue()
+            last = _last(stream)
+        finally:
+            shared = self._company.leave()
+        if last is None:
+            raise LocalspecError("a reply ended without its last event")
+        return complete(last), shared
+
+    def _measure(self, prompt: str, plain: Reply) -> None:
+        """Add the difference that company makes to the logits of a reply."""
+        others = [p for p in self._prompts if p != prompt][: self._together - 1]
+        self._noise += self._scorer.company_noise(prompt, plain.tokens, others)
+
+
+def _judged(divergence: Divergence, noise: float) -> Divergence:
+    return replace(divergence, near_tie=divergence.gap <= SAFETY * noise)
+
+
+__all__ = ["Company", "CompanyComparison", "CompanyVerification", "ComparingTogether"]

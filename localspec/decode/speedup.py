@@ -1,0 +1,75 @@
+"""The speed of a reply relative to plain decoding, estimated from its own rounds.
+
+Both speeds belong to the same moments: for every round, the policy's costs say what a target pass
+over one token would have taken then, since they follow the machine from pass to pass. A time that
+was measured for another reply, or before other programs started, is never compared with this one.
+"""
+
+from __future__ import annotations
+
+import math
+
+from localspec.core.events import QUICKEST_PLAIN, Speedup
+from localspec.decode.round import RoundResult
+from localspec.policy.costs import Costs
+
+_STALL = 3.0
+"""Rounds that take so many times their expected time were interrupted by the machine: they say
+nothing about either way of decoding."""
+_FEWEST = 8
+"""Fewest rounds of an estimate."""
+_KNOWN = 9
+"""Passes that the expected time of a pass rests on: its estimate forgets a fifth with each."""
+_LEAST_ERROR = 0.05
+"""Relative error of the expected times on a quiet machine."""
+
+
+class SpeedupEstimate:
+    """Sums over the rounds of one reply."""
+
+    def __init__(self) -> None:
+        self._rounds = self._emitted = 0
+        self._drafted = False
+        self._seconds = self._plain_seconds = 0.0
+        self._surprise = self._surprise_squares = 0.0
+
+    def add(self, result: RoundResult, costs: Costs | None) -> None:
+        """Add a round of this request alone; ``costs`` have learnt from it."""
+        if costs is None or result.verify_seconds <= 0:
+            return
+        drafting, emitted = result.draft.seconds, len(result.emitted)
+        expected = costs.verify(1 + len(result.draft)) + drafting
+        surprise = math.log(result.seconds / expected)
+        if surprise > math.log(_STALL):
+            return
+        own = max(0.0, result.seconds - drafting - result.verify_seconds)
+        share = result.verify_seconds / (result.verify_seconds + own)
+        # The costs are those of a whole round. What a round does beside its pass is done for every
+        # token of plain decoding too; counting it by token leaves out the work of the policy.
+        one = costs.verify(1) * share + own / max(1, emitted)
+        self._rounds += 1
+        self._emitted += emitted
+        self._drafted = self._drafted or len(result.draft) > 0
+        self._seconds += result.seconds
+        self._plain_seconds += emitted * one
+        self._surprise += surprise
+        self._surprise_squares += surprise * surprise
+
+    def speedup(self, beside: float) -> Speedup | None:
+        """The estimate so far; None where nothing was drafted, or too little is known.
+
+        ``beside`` are the seconds per token outside rounds, which both ways of decoding pay.
+        """
+        if self._rounds < _FEWEST or not self._drafted:
+            return None
+        both = self._emitted * max(0.0, beside)
+        plain, drafted = self._plain_seconds + both, self._seconds + both
+        if self._emitted > QUICKEST_PLAIN * plain:
+            return None
+        mean = self._surprise / self._rounds
+        variance = max(0.0, self._surprise_squares / self._rounds - mean * mean)
+        error = 2 * math.sqrt(variance * (1 / self._rounds + 1 / _KNOWN))
+        return Speedup(plain / drafted, max(_LEAST_ERROR, error))
+
+
+__all__ = ["SpeedupEstimate"]

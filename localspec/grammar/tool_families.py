@@ -1,0 +1,168 @@
+"""How the families of models write calls of tools, as rules of a Lark grammar.
+
+A marker that is a token of its own in a vocabulary cannot be spelled by other tokens; in the
+grammar it is written by its id.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from localspec.grammar.compiling import JSON_STYLE
+
+Marker = Callable[[str], int | None]
+"""The id of a marker that is a token of its own; None where it is plain text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A function that a model may call."""
+
+    name: str
+    parameters: Mapping[str, Any]
+    """JSON schema of an object."""
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One way to write calls."""
+
+    name: str
+    open: str
+    """Marker that begins the first call; "" where a call is bare JSON."""
+    rules: Callable[[Sequence[Tool], Marker, bool], str]
+    """Lark rules for some tools, ``rest`` among them: the calls after the first ``open``; with
+    several calls if the flag is set."""
+    before: str = ""
+    """Regular expression of text that no call follows from; "" for text without ``open``."""
+
+
+def text(literal: str) -> str:
+    """A literal in Lark."""
+    return json.dumps(literal)
+
+
+def marked(name: str, marker: Marker) -> str:
+    """A marker in Lark: by its id where it has one."""
+    known = marker(name)
+    return text(name) if known is None else f"<[{known}]>"
+
+
+def schema(of: Mapping[str, Any]) -> str:
+    """JSON by a schema, in Lark."""
+    return "%json " + json.dumps({**of, "x-guidance": dict(JSON_STYLE)})
+
+
+def without(marker: str) -> str:
+    """A Lark terminal of text that does not contain ``marker``."""
+    inner = re.sub(r"[\\.+*?()|\[\]{}^$/]", r"\\\g<0>", marker)
+    return f"/(?s:.+)/ & ~/(?s:.*){inner}(?s:.*)/"
+
+
+def _named_json(tools: Sequence[Tool], arguments: str) -> str:
+    """``tool``: an object of a name and its arguments."""
+    options = []
+    for tool in tools:
+        begin = f'{{"name": {json.dumps(tool.name)}, "{arguments}": '
+        options.append(f"{text(begin)} {schema(tool.parameters)} {text('}')}")
+    return "tool: " + "\n  | ".join(options)
+
+
+def _block(marker: Marker, several: bool) -> str:
+    """``rest``: calls between ``<tool_call>`` markers, after the first of them."""
+    begin, end = marked("<tool_call>", marker), marked("</tool_call>", marker)
+    more = f' ("\\n" {begin} body)*' if several else ""
+    return f'rest: body{more}\nbody: "\\n" tool "\\n" {end}'
+
+
+def _hermes(tools: Sequence[Tool], marker: Marker, several: bool) -> str:
+    return f"{_block(marker, several)}\n{_named_json(tools, 'arguments')}"
+
+
+def _coder(tools: Sequence[Tool], marker: Marker, several: bool) -> str:
+    rules = [_block(marker, several), f"lines[suffix={text(_END)}]: /(?s:.*)/"]
+    options = []
+    for i, tool in enumerate(tools):
+        parts = []
+        required = set(tool.parameters.get("required", ()))
+        shared = {k: v for k, v in tool.parameters.items() if k in {"$defs", "definitions"}}
+        for j, (key, value) in enumerate(tool.parameters.get("properties", {}).items()):
+            written = _coder_value(value, shared)
+            if written.startswith("/"):
+                rules.append(f"V_{i}_{j}: {written}")
+                written = f"V_{i}_{j}"
+            rules.append(f"p_{i}_{j}: {text(f'<parameter={key}>' + chr(10))} {written}")
+            parts.append(f"p_{i}_{j}" if key in required else f"p_{i}_{j}?")
+        begin = text(f"<function={tool.name}>\n")
+        options.append(" ".join([begin, *parts, text("</function>")]))
+    return "\n".join([*rules, "tool: " + "\n  | ".join(options)])
+
+
+_END = "\n</parameter>\n"
+_END_REGEX = r"\n<\/parameter>\n"
+
+
+def _coder_value(value: Mapping[str, Any], shared: Mapping[str, Any]) -> str:
+    """A value and the end of its parameter in Lark: a rule, or a terminal that begins with "/".
+    Texts stand without quotes.
+    """
+    choices = value.get("enum", [value["const"]] if "const" in value else None)
+    if choices is not None and all(isinstance(choice, str) for choice in choices):
+        return "(" + " | ".join(text(choice) for choice in choices) + f") {text(_END)}"
+    if value.get("type") != "string":
+        return f"{schema({**value, **shared})} {text(_END)}"
+    least, most = value.get("minLength", 0), value.get("maxLength")
+    if not least and most is None:
+        return "lines"
+    inside = f"(?s:.{{{least},{'' if most is None else most}}})"
+    return f"/{inside}{_END_REGEX}/ & ~/(?s:.*){_END_REGEX}(?s:.+)/"
+
+
+def _mistral(tools: Sequence[Tool], marker: Marker, several: bool) -> str:
+    del marker
+    more = ' (", " tool)*' if several else ""
+    return f'rest: "[" tool{more} "]"\n{_named_json(tools, "arguments")}'
+
+
+def _mistral_args(tools: Sequence[Tool], marker: Marker, several: bool) -> str:
+    options = [
+        f"{text(tool.name)} {marked('[ARGS]', marker)} {schema(tool.parameters)}" for tool in tools
+    ]
+    more = f" ({marked('[TOOL_CALLS]', marker)} tool)*" if several else ""
+    return f"rest: tool{more}\ntool: " + "\n  | ".join(options)
+
+
+def _llama3(tools: Sequence[Tool], marker: Marker, several: bool) -> str:
+    more = ' ("; " tool)*' if several else ""
+    tag = marker("<|python_tag|>")
+    begin = f"<[{tag}]>? " if tag is not None else ""
+    return f"rest: {begin}tool{more}\n{_named_json(tools, 'parameters')}"
+
+
+HERMES = Family("hermes", "<tool_call>", _hermes)
+QWEN3_CODER = Family("qwen3-coder", "<tool_call>", _coder)
+MISTRAL = Family("mistral", "[TOOL_CALLS]", _mistral)
+MISTRAL_ARGS = Family("mistral-args", "[TOOL_CALLS]", _mistral_args)
+LLAMA3 = Family("llama3", "", _llama3, before=r"[^{\s](?s:.*)")
+FAMILIES = {f.name: f for f in (HERMES, QWEN3_CODER, MISTRAL, MISTRAL_ARGS, LLAMA3)}
+
+
+def family_of(template: str | None) -> Family | None:
+    """The family whose calls a chat template writes; None where it writes none that is known."""
+    source = template or ""
+    if "<function=" in source and "<parameter=" in source:
+        return QWEN3_CODER
+    if "<tool_call>" in source:
+        return HERMES
+    if "[TOOL_CALLS]" in source:
+        return MISTRAL_ARGS if "[ARGS]" in source else MISTRAL
+    if "<|python_tag|>" in source or ("ipython" in source and '"parameters"' in source):
+        return LLAMA3
+    return None
+
+
+__all__ = ["FAMILIES", "HERMES", "Family", "Marker", "Tool", "family_of", "marked", "without"]

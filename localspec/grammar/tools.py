@@ -1,0 +1,201 @@
+"""Calls of tools: a grammar under which they cannot be malformed, and what a reply calls."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from localspec.core.grammar_spec import GrammarSpec
+from localspec.errors import UsageError
+from localspec.grammar.tool_families import FAMILIES, Family, Marker, Tool, marked, without
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call in a reply."""
+
+    name: str
+    arguments: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The tools of a request and whether it must call one, from a spec of the kind "tools"."""
+
+    tools: tuple[Tool, ...]
+    required: bool
+    """Whether the reply is calls alone; else text, with or without calls after it."""
+    several: bool
+    """Whether it may call more than once."""
+    family: str | None
+    """Name of a family; None: that of the chat template."""
+
+    @classmethod
+    def of(cls, spec: GrammarSpec) -> Choice:
+        """The content of a spec.
+
+        Raises:
+            UsageError: no tools, or no such tool or family.
+        """
+        data = json.loads(spec.text)
+        tools = tuple(Tool(tool["name"], tool["parameters"]) for tool in data["tools"])
+        wanted = data["choice"]
+        if wanted not in {"auto", "required"}:
+            tools = tuple(tool for tool in tools if tool.name == wanted)
+            if not tools:
+                raise UsageError(f"there is no tool {wanted!r} to be called")
+        if data["family"] is not None and data["family"] not in FAMILIES:
+            raise UsageError(f"no such way to call tools: {data['family']!r}")
+        return cls(tools, wanted != "auto", data["several"], data["family"])
+
+
+def spec(
+    tools: Iterable[Mapping[str, Any]],
+    *,
+    choice: str = "auto",
+    several: bool = True,
+    family: str | None = None,
+) -> GrammarSpec:
+    """A grammar for replies that may call ``tools``, each as OpenAI has it or a mapping with
+    "name" and "parameters".
+
+    ``choice`` is "auto" (text, calls, or both), "required" (calls alone) or the name of the one to
+    call; ``family`` a name of `FAMILIES`, by default the one of the model's chat template.
+
+    Raises:
+        UsageError: no tools, or one without a proper name or parameters.
+    """
+    found = [_tool(tool) for tool in tools]
+    if not found:
+        raise UsageError("there are no tools to call")
+    made = GrammarSpec(
+        "tools",
+        json.dumps({"tools": found, "choice": choice, "several": several, "family": family}),
+    )
+    Choice.of(made)
+    return made
+
+
+def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
+    function = tool.get("function", tool)
+    name = function.get("name") if isinstance(function, Mapping) else None
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9_.-]{1,128}", name):
+        raise UsageError("a tool needs a name of letters, digits, '_', '.' and '-'")
+    parameters = function.get("parameters") or {"type": "object", "properties": {}}
+    if not isinstance(parameters, Mapping):
+        raise UsageError(f"the parameters of {name} are no JSON schema")
+    closed = {"type": "object", "additionalProperties": False, **parameters}
+    return {"name": name, "parameters": closed}
+
+
+def lark(choice: Choice, family: Family, marker: Marker) -> str:
+    """The grammar of the replies of one family in Lark's syntax, for llguidance.
+
+    Text without a call may contain anything but what begins one.
+    """
+    rules = family.rules(choice.tools, marker, choice.several)
+    if not family.open:
+        free = f"start: TEXT | rest\nTEXT: /{family.before}/"
+        return f"{'start: rest' if choice.required else free}\n{rules}"
+    begin, known = marked(family.open, marker), marker(family.open)
+    if choice.required:
+        return f"start: {begin} rest\n{rules}"
+    if known is not None:
+        return f"start: TEXT | TEXT? {begin} rest\nTEXT: /(?s:.+)/\n{rules}"
+    lead = f"lead[suffix={begin}]: /(?s:.*)/"
+    return f"start: TEXT | lead rest\n{lead}\nTEXT: {without(family.open)}\n{rules}"
+
+
+def calls(family: Family, reply: str, tools: Iterable[Tool] = ()) -> tuple[str, list[ToolCall]]:
+    """The text before the calls of a reply, and the calls.
+
+    ``reply`` has its markers as text, see `whole_text`. A reply that was cut has the calls that
+    are complete in it. ``tools`` say which arguments are texts, where a family does not write
+    quotes.
+    """
+    readers: dict[str, Callable[[str], list[ToolCall]]] = {
+        "hermes": _in_json,
+        "mistral": _in_json,
+        "llama3": _in_json,
+        "qwen3-coder": functools.partial(_in_lines, {tool.name: tool for tool in tools}),
+        "mistral-args": _after_names,
+    }
+    if family.open:
+        before, found, rest = reply.partition(family.open)
+        return (before, readers[family.name](found + rest)) if found else (reply, [])
+    bare = reply.removeprefix("<|python_tag|>")
+    return ("", readers[family.name](bare)) if bare.startswith("{") else (reply, [])
+
+
+def whole_text(
+    tokens: Iterable[int], piece: Callable[[int], bytes], name: Callable[[int], str]
+) -> str:
+    """The text of a reply with its control tokens by name."""
+    parts = (piece(token) or name(token).encode() for token in tokens)
+    return b"".join(parts).decode("utf-8", "replace")
+
+
+def held_back(text: str, marker: str) -> int:
+    """Characters at the end of ``text`` that may be the beginning of a marker: not to be shown
+    before it is known whether they are.
+    """
+    longest = min(len(text), len(marker) - 1)
+    return next((n for n in range(longest, 0, -1) if text.endswith(marker[:n])), 0)
+
+
+def _in_json(text: str) -> list[ToolCall]:
+    """Every complete JSON object with a name, wherever it begins."""
+    found: list[ToolCall] = []
+    decoder, at = json.JSONDecoder(), text.find("{")
+    while at >= 0:
+        try:
+            value, end = decoder.raw_decode(text, at)
+        except json.JSONDecodeError:
+            break
+        arguments = value.get("arguments", value.get("parameters"))
+        found.append(ToolCall(value["name"], arguments))
+        at = text.find("{", end)
+    return found
+
+
+def _after_names(text: str) -> list[ToolCall]:
+    found: list[ToolCall] = []
+    for part in text.split("[TOOL_CALLS]")[1:]:
+        name, _, arguments = part.partition("[ARGS]")
+        try:
+            found.append(ToolCall(name, json.loads(arguments)))
+        except json.JSONDecodeError:
+            break
+    return found
+
+
+_CALL = re.compile(r"<tool_call>\n<function=([^>]*)>\n(.*?)</function>\n</tool_call>", re.DOTALL)
+_PARAMETER = re.compile(r"<parameter=([^>]*)>\n(.*?)\n</parameter>\n", re.DOTALL)
+
+
+def _in_lines(tools: Mapping[str, Tool], text: str) -> list[ToolCall]:
+    found: list[ToolCall] = []
+    for name, inside in _CALL.findall(text):
+        known = tools[name].parameters.get("properties", {}) if name in tools else {}
+        values = {
+            key: _value(written, known.get(key, {})) for key, written in _PARAMETER.findall(inside)
+        }
+        found.append(ToolCall(name, values))
+    return found
+
+
+def _value(written: str, schema: Mapping[str, Any]) -> Any:
+    """A parameter of that schema; one that is no JSON is a text."""
+    if schema.get("type") == "string" or written in schema.get("enum", ()):
+        return written
+    try:
+        return json.loads(written)
+    except json.JSONDecodeError:
+        return written
+
+
+__all__ = ["Choice", "ToolCall", "calls", "held_back", "lark", "spec", "whole_text"]

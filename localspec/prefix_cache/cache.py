@@ -1,0 +1,334 @@
+"""The prefix cache: what was read for earlier requests is not read again.
+
+Three places are looked through for the longest beginning of a prompt: the target's sequences, saved
+states in memory, and saved states on disk. Whichever spares most seconds by the measured speeds is
+taken, and none where reading is faster. Requests see only what requests of the same owner left.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from localspec.core.target import CacheableTarget
+from localspec.drafters.base import Drafter
+from localspec.errors import AuditError, DecodeError
+from localspec.prefix_cache.disk import DAMAGED, DiskStates
+from localspec.prefix_cache.files import DamagedError, KvStore
+from localspec.prefix_cache.memory import MemoryStates
+from localspec.prefix_cache.rates import Rates
+from localspec.prefix_cache.sources import (
+    FromDisk,
+    FromMemory,
+    FromSequence,
+    InPlace,
+    Live,
+    Opened,
+    Source,
+    from_disk,
+)
+from localspec.prefix_cache.states import (
+    NO_CUT,
+    NONE,
+    Checkpoint,
+    Conversation,
+    Nothing,
+    Restored,
+    State,
+    TokenIds,
+    cut_of_sequence,
+    cut_of_state,
+    shared,
+    token_ids,
+)
+
+WORTH_SECONDS = 0.2
+"""Seconds of reading that a state must spare to be saved."""
+_TIMES_WORTH = 2.0
+"""How much longer reading must take than moving the state, for it to be saved."""
+_MOST_CHECKPOINTS = 8
+"""Checkpoints of one sequence."""
+
+
+class PrefixCache:
+    """Restores beginnings of prompts into sequences of the target, and saves them.
+
+    For each request: `restore`, `has_read` after each part of the prompt, `checkpoint` at the
+    `positions` in it, and `finished` when no more tokens are appended. A sequence that is emptied
+    by others in between is `lost`.
+    """
+
+    def __init__(self, target: CacheableTarget, drafter: Drafter, limit: int) -> None:
+        """Saved states take at most ``limit`` bytes of memory."""
+        self._target = target
+        self._drafter = drafter
+        anywhere = target.cuts_anywhere
+        share = limit if anywhere else limit // 2  # the other half is for checkpoints
+        self._memory = MemoryStates(share, cuts_anywhere=anywhere)
+        self._checkpoint_bytes = limit - share
+        self._disk: DiskStates | None = None
+        self._rates = Rates()
+        self._live: dict[int, Live] = {}
+        """What the target's sequences hold."""
+        self._turn = 0
+        self._notices: list[str] = []
+
+    def use_disk(self, store: KvStore) -> None:
+        """From now on restore from disk too, and write to it in `rest`."""
+        self._disk = DiskStates(store, cuts_anywhere=self._target.cuts_anywhere)
+
+    # -- before a prompt is read ---------------------------------------------------------------
+
+    def conversations(self, owner: str = "") -> list[Conversation]:
+        """Texts and tokens of the owner's states on disk that were not asked for before: prompts
+        that quote them must be tokenized as they were.
+        """
+        return self._disk.conversations(owner) if self._disk is not None else []
+
+    def choose(self, prompt: Sequence[int], owner: str, free: Sequence[int]) -> int:
+        """The one of the free sequences that the prompt is best read into: it shares most with the
+        prompt, and what it loses is worth least.
+        """
+        ids = token_ids(prompt)
+
+        def value(seq: int) -> tuple[float, int]:
+            live = self._live.get(seq, Live())
+            kept = self._in_place(seq, live, ids, owner).cut.length
+            return kept - (len(live.tokens) - kept) / 2, -live.turn
+
+        return max(free, key=value)
+
+    def restore(
+        self, seq: int, cached: Sequence[int], prompt: Sequence[int], owner: str = ""
+    ) -> Restored | Nothing:
+        """Make the sequence hold the longest beginning of the prompt that is worth it, without the
+        last token of the prompt.
+
+        ``cached`` are its tokens until now. Afterwards it holds exactly the ``length`` tokens of
+        the result: none after a restore that failed, and a notice says so.
+        """
+        started = time.perf_counter()
+        ids, live = token_ids(prompt), self._live.get(seq, Live())
+        live.keep(token_ids(cached))
+        best, opened, moving = self._opened(seq, live, ids, owner)
+        self._turn += 1
+        now = self._live[seq] = Live(owner, running=True, turn=self._turn)
+        if live.owner != owner:
+            self._drafter.close(seq)
+        if not self._put(seq, opened, best) or best.cut.length == 0:
+            return NONE
+        self._learn(best, time.perf_counter() - moving)
+        now.checkpoints = opened.checkpoints
+        now.keep(ids[: best.cut.length])
+        rate = self._rates.reading.per_second or best.rate
+        seconds = best.cut.length / rate - (time.perf_counter() - started) if rate > 0 else 0.0
+        return Restored(best.cut.length, best.place, max(0.0, seconds))
+
+    def positions(self, seq: int, prompt: Sequence[int], stable: int | None = None) -> list[int]:
+        """Positions of the prompt at which `checkpoint` is to be called, in ascending order; none
+        where the target can be truncated everywhere.
+
+        They are the end of the ``stable`` beginning, which the next turn's prompt will have again
+        (None: not known), and the position where the prompt leaves what others began with, since
+        more may come that do so.
+        """
+        if self._target.cuts_anywhere:
+            return []
+        ids, live = token_ids(prompt), self._live[seq]
+        most = len(ids) - 1
+        known = [
+            *(o.tokens for at, o in self._live.items() if at != seq and o.owner == live.owner),
+            *(state.tokens for state in self._memory.of(live.owner)),
+            *(saved.tokens for saved in (self._disk.of(live.owner) if self._disk else ())),
+        ]
+        leaves = max((shared(tokens, ids) for tokens in known), default=0)
+        ends = most if stable is None else min(stable, most)
+        return sorted(at for at in {ends, min(leaves, most)} if at > len(live.tokens))
+
+    # -- while and after a prompt is read ------------------------------------------------------
+
+    def has_read(self, seq: int, part: Sequence[int], seconds: float) -> None:
+        """A part of the prompt was appended to the sequence, which took so long."""
+        live = self._live[seq]
+        live.tokens = np.concatenate([live.tokens, token_ids(part)])
+        self._rates.reading.add(len(part), seconds)
+
+    def checkpoint(self, seq: int) -> None:
+        """Save what truncation to the present length could not bring back, where it is worth it."""
+        live, size = self._live[seq], self._target.checkpoint_size(seq)
+        if not self._spares(len(live.tokens), self._rates.memory.seconds(size), least=0.0):
+            return
+        kept = list(live.checkpoints)
+        taken = sum(len(c.state) for other in self._live.values() for c in other.checkpoints)
+        while kept and (taken + size > self._checkpoint_bytes or len(kept) >= _MOST_CHECKPOINTS):
+            taken -= len(kept.pop(0).state)
+        if taken + size <= self._checkpoint_bytes:
+            kept.append(Checkpoint(live.tokens, self._target.checkpoint(seq)))
+        live.checkpoints = tuple(kept)
+
+    def finished(self, seq: int, cached: Sequence[int]) -> None:
+        """The request has ended; its sequence rests with these tokens."""
+        live = self._live.get(seq)
+        if live is not None:
+            live.keep(token_ids(cached))
+            live.running = False
+
+    def describe(self, seq: int, conversation: Conversation) -> None:
+        """The text of what rests in the sequence, for prompts that quote it after a restart."""
+        if seq in self._live:
+            self._live[seq].conversation = conversation
+
+    def lost(self, seq: int) -> None:
+        """The sequence was emptied."""
+        self._live.pop(seq, None)
+
+    def clear(self) -> None:
+        """Forget everything but the files."""
+        self._memory.clear()
+        self._live.clear()
+
+    def take_notices(self) -> list[str]:
+        """New notices for the user."""
+        notices, self._notices = self._notices, []
+        if self._disk is not None:
+            notices += self._disk.notices
+            self._disk.notices = []
+        return list(dict.fromkeys(notices))
+
+    def rest(self, cancelled: Callable[[], bool]) -> None:
+        """Write to disk what is worth it, of sequences at rest and of memory, until ``cancelled``
+        returns true.
+        """
+        if self._disk is None:
+            return
+        for seq, live in list(self._live.items()):
+            if not live.running and not cancelled() and self._disk.wants(live.owner, live.tokens):
+                size = self._target.state_size(seq)
+                if self._spares(len(live.tokens), self._rates.disk.seconds(size)):
+                    self._write(self._state(seq, live), cancelled)
+        for state in self._memory.all():
+            moving = self._rates.disk.seconds(state.n_bytes)
+            worth = self._spares(len(state.tokens), moving)
+            if worth and not cancelled() and self._disk.wants(state.owner, state.tokens):
+                self._write(state, cancelled)
+
+    # -- sources -------------------------------------------------------------------------------
+
+    def _opened(
+        self, seq: int, live: Live, prompt: TokenIds, owner: str
+    ) -> tuple[Source, Opened, float]:
+        """The best source that can be read, and the time when reading it began; what the sequence
+        will lose is saved.
+        """
+        while True:
+            best = max(self._sources(seq, live, prompt, owner), key=self._gain)
+            self._displace(seq, live, best)
+            start = time.perf_counter()
+            try:
+                return best, best.open(), start
+            except DamagedError:
+                self._notices.append(DAMAGED)
+            except OSError:  # another process has removed it to make room
+                pass
+            self._forget(best)
+
+    def _in_place(self, seq: int, live: Live, prompt: TokenIds, owner: str) -> InPlace:
+        if live.owner != owner:
+            return InPlace(NO_CUT)
+        cut = cut_of_sequence(self._target, seq, live.tokens, live.checkpoints, prompt)
+        return InPlace(cut, live.checkpoints)
+
+    def _sources(self, seq: int, live: Live, prompt: TokenIds, owner: str) -> Iterator[Source]:
+        target = self._target
+        yield self._in_place(seq, live, prompt, owner)
+        for other, there in self._live.items():
+            usable = there.owner == owner and (target.cuts_anywhere or not there.running)
+            if other != seq and usable:
+                yield FromSequence(target, self._drafter, other, there, prompt)
+        for state in self._memory.of(owner):
+            yield FromMemory(state, cut_of_state(target, state.tokens, state.checkpoints, prompt))
+        if self._disk is not None:
+            for saved in self._disk.of(owner):
+                yield from_disk(target, self._disk, saved, prompt)
+
+    def _gain(self, source: Source) -> tuple[float, int]:
+        """Seconds that a source spares, by the measured speeds; then tokens."""
+        length = source.cut.length
+        rate = self._rates.reading.per_second or source.rate
+        if isinstance(source, InPlace):
+            return (length / rate if rate else 0.0), length
+        if not rate or not length:
+            return -1.0, 0
+        moved = self._rates.disk if source.place == "disk" else self._rates.memory
+        return length / rate - moved.seconds(source.n_bytes), length
+
+    def _forget(self, source: Source) -> None:
+        """A source turned out to be of no use."""
+        if isinstance(source, FromMemory):
+            self._memory.remove(source.state)
+        elif isinstance(source, FromDisk):
+            source.disk.discard(source.saved)
+
+    # -- moving --------------------------------------------------------------------------------
+
+    def _put(self, seq: int, opened: Opened, source: Source) -> bool:
+        """Fill the sequence; if that fails, it is empty and the source forgotten."""
+        try:
+            opened.put(self._target, self._drafter, seq)
+        except (AuditError, DecodeError) as error:
+            self._forget(source)
+            self._target.truncate(seq, 0)
+            self._target.audit(seq)
+            self._notices.append(
+                f"what was read before could not be used ({error}); it is read again"
+            )
+            return False
+        return True
+
+    def _learn(self, source: Source, seconds: float) -> None:
+        """Record how long a restore took, and that it was of use."""
+        if isinstance(source, FromDisk):
+            self._rates.disk.add(source.n_bytes, seconds)
+        elif not isinstance(source, InPlace):
+            self._rates.memory.add(source.n_bytes, seconds)
+        if isinstance(source, FromMemory):
+            self._memory.used(source.state)
+
+    def _displace(self, seq: int, live: Live, best: Source) -> None:
+        """Save in memory what the sequence is about to lose, where that is the larger part of it
+        and worth it.
+        """
+        lost = len(live.tokens) - (best.cut.length if isinstance(best, InPlace) else 0)
+        if 2 * lost <= len(live.tokens) or self._memory.has(live.owner, live.tokens):
+            return
+        size = self._target.state_size(seq)
+        if self._memory.fits(size) and self._spares(lost, self._rates.memory.seconds(size)):
+            self._memory.add(self._state(seq, live), self._rates.reading.seconds(lost))
+
+    def _spares(self, tokens: int, moving: float, least: float | None = None) -> bool:
+        """Whether so many tokens are worth saving, if moving their state takes so many seconds."""
+        least = WORTH_SECONDS if least is None else least
+        return self._rates.reading.seconds(tokens) > max(least, _TIMES_WORTH * moving)
+
+    def _state(self, seq: int, live: Live) -> State:
+        start = time.perf_counter()
+        data = self._target.state(seq)
+        self._rates.memory.add(len(data), time.perf_counter() - start)
+        return State(
+            owner=live.owner,
+            tokens=live.tokens,
+            state=data,
+            checkpoints=live.checkpoints,
+            drafts=self._drafter.state(seq, live.tokens.tolist()),
+            rate=self._rates.reading.per_second,
+            conversation=live.conversation,
+        )
+
+    def _write(self, state: State, cancelled: Callable[[], bool]) -> None:
+        assert self._disk is not None
+        self._disk.write(state, self._rates.reading.seconds(len(state.tokens)), cancelled)
+
+
+__all__ = ["WORTH_SECONDS", "PrefixCache"]

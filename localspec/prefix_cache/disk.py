@@ -1,0 +1,92 @@
+"""The states of a `KvStore` as the prefix cache uses them: listed, loaded and written."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from localspec.errors import LocalspecError
+from localspec.prefix_cache.files import KvStore, Saved
+from localspec.prefix_cache.states import Conversation, State, TokenIds, covers
+
+DAMAGED = "a saved state of an earlier chat was damaged and is ignored; it is read again"
+
+
+class DiskStates:
+    """Saved states on disk. Other processes may add and remove files at any time."""
+
+    def __init__(self, store: KvStore, *, cuts_anywhere: bool) -> None:
+        """``cuts_anywhere`` is as in `SavesState`."""
+        self._store = store
+        self._cuts_anywhere = cuts_anywhere
+        self._lock = threading.Lock()  # prompts are made in another thread than replies
+        self._listed: dict[str, tuple[int, list[Saved]]] = {}
+        """States by owner, and the version of the folder that they were listed at."""
+        self._refused: set[tuple[str, bytes]] = set()
+        """Owner and tokens of states that could not be written, which is not tried again."""
+        self._told: set[Path] = set()
+        self._said: set[str] = set()
+        self.notices: list[str] = []
+        """New ones for the user."""
+
+    def of(self, owner: str) -> list[Saved]:
+        """The owner's states, listed again whenever the folder has changed."""
+        with self._lock:
+            version = self._store.version(owner)
+            if owner not in self._listed or self._listed[owner][0] != version:
+                saved, damaged = self._store.saved(owner)
+                if damaged:
+                    self.notices.append(DAMAGED)
+                self._listed[owner] = (version, saved)
+            return self._listed[owner][1]
+
+    def conversations(self, owner: str) -> list[Conversation]:
+        """Texts and tokens of the owner's states that were not asked for before."""
+        new = [saved for saved in self.of(owner) if saved.path not in self._told]
+        self._told |= {saved.path for saved in new}
+        return [saved.conversation for saved in new]
+
+    def load(self, saved: Saved) -> State:
+        """A state with its bytes; see `KvStore.load`."""
+        return self._store.load(saved)
+
+    def discard(self, saved: Saved) -> None:
+        """Forget a state that turned out to be of no use."""
+        with self._lock:
+            version, listed = self._listed[saved.owner]
+            self._listed[saved.owner] = version, [other for other in listed if other is not saved]
+
+    def wants(self, owner: str, tokens: TokenIds) -> bool:
+        """Whether a state of these tokens is neither there nor was refused."""
+        if not len(tokens) or (owner, tokens.tobytes()) in self._refused:
+            return False
+        return not any(
+            len(s.tokens) == len(tokens) and bool((s.tokens == tokens).all())
+            for s in self.of(owner)
+        )
+
+    def write(self, state: State, seconds: float, cancelled: Callable[[], bool]) -> None:
+        """Write a state that spares so many seconds, in place of those that it covers."""
+        replaced = [saved for saved in self.of(state.owner) if self._covers(state, saved)]
+        try:
+            done = self._store.put(state, seconds, replaces=replaced, cancelled=cancelled)
+        except (OSError, LocalspecError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            line = f"this chat's state cannot be kept on disk ({why}); resuming it will take longer"
+            if line not in self._said:
+                self._said.add(line)
+                self.notices.append(line)
+            done = False
+        if not done and not cancelled():
+            self._refused.add((state.owner, state.tokens.tobytes()))
+
+    def _covers(self, state: State, saved: Saved) -> bool:
+        return covers(
+            (state.tokens, [c.length for c in state.checkpoints]),
+            (saved.tokens, [length for length, _ in saved.checkpoints]),
+            cuts_anywhere=self._cuts_anywhere,
+        )
+
+
+__all__ = ["DAMAGED", "DiskStates"]

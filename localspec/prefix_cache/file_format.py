@@ -1,0 +1,197 @@
+"""The file of a saved state: a header, the bytes of its parts, and a digest of both."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from localspec.drafters.base import DraftState
+from localspec.prefix_cache.states import (
+    Checkpoint,
+    Conversation,
+    State,
+    TokenIds,
+    shared,
+    token_ids,
+)
+
+_KIND = b"localspec state "
+_MAGIC = _KIND + b"2\n"
+_FIXED = struct.Struct("<QQd")
+"""After the magic: bytes of the header, bytes of the states, seconds that they spare."""
+_START = len(_MAGIC) + _FIXED.size
+DIGEST = 32
+_CHUNK = 1 << 22
+_LARGEST_HEADER = 1 << 28
+
+
+class DamagedError(Exception):
+    """The content of a file is not what was written."""
+
+
+class OtherFormatError(Exception):
+    """The file is of another version of localspec."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Saved:
+    """A state on disk, without its bytes."""
+
+    path: Path
+    owner: str
+    tokens: TokenIds
+    """Tokens in the KV cache."""
+    checkpoints: tuple[tuple[int, int], ...]
+    """(tokens, bytes) of each."""
+    drafts: tuple[tuple[str, int, int], ...]
+    """(identity of the drafter, tokens, bytes) of each."""
+    rate: float
+    """Tokens per second at which prompts were read when it was written."""
+    conversation: Conversation
+    n_bytes: int
+    """Size of all states."""
+
+    @property
+    def parts(self) -> list[int]:
+        """Sizes of the checkpoints and of the drafters' states, which follow the state."""
+        return [*(size for _, size in self.checkpoints), *(size for *_, size in self.drafts)]
+
+
+def start_of(state: State, seconds: float) -> bytes:
+    """All that is before the parts of a state that spares so many seconds."""
+    header = _header(state)
+    return _MAGIC + _FIXED.pack(len(header), state.n_bytes, seconds) + header
+
+
+def chunks(state: State) -> Iterator[memoryview]:
+    """The bytes of its parts."""
+    parts = [state.state, *(c.state for c in state.checkpoints)]
+    for part in [*parts, *(draft.state for draft in state.drafts.values())]:
+        for at in range(0, len(part), _CHUNK):
+            yield part[at : at + _CHUNK]
+
+
+def read_start(file: BinaryIO) -> tuple[int, int, float]:
+    """Bytes of the header and of the parts, and the seconds that the state spares.
+
+    Raises:
+        DamagedError, OtherFormatError, OSError
+    """
+    start = file.read(_START)
+    if start[: len(_MAGIC)] != _MAGIC:
+        raise OtherFormatError if start.startswith(_KIND) else DamagedError
+    if len(start) != _START:
+        raise DamagedError
+    n_header, n_bytes, seconds = _FIXED.unpack(start[len(_MAGIC) :])
+    return int(n_header), int(n_bytes), float(seconds)
+
+
+def _header(state: State) -> bytes:
+    return json.dumps(
+        {
+            "owner": state.owner,
+            "tokens": state.tokens.tolist(),
+            "checkpoints": [[c.length, len(c.state)] for c in state.checkpoints],
+            "drafts": [[name, d.length, len(d.state)] for name, d in state.drafts.items()],
+            "rate": state.rate,
+            "text": state.conversation.text,
+            "text_tokens": list(state.conversation.tokens),
+        }
+    ).encode("utf-8", "surrogatepass")
+
+
+def read_header(file: BinaryIO, path: Path, owner: str) -> Saved:
+    """What a file holds, without the bytes of its parts.
+
+    Raises:
+        DamagedError: it is not what was written, as far as that can be seen, or another owner's.
+        OtherFormatError, OSError
+    """
+    n_header, n_bytes, _ = read_start(file)
+    size = os.fstat(file.fileno()).st_size
+    if n_header > _LARGEST_HEADER or _START + n_header + n_bytes + DIGEST != size:
+        raise DamagedError
+    try:
+        data = json.loads(file.read(n_header).decode("utf-8", "surrogatepass"))
+        saved = Saved(
+            path=path,
+            owner=str(data["owner"]),
+            tokens=token_ids(data["tokens"]),
+            checkpoints=tuple((int(n), int(size)) for n, size in data["checkpoints"]),
+            drafts=tuple((str(name), int(n), int(size)) for name, n, size in data["drafts"]),
+            rate=float(data["rate"]),
+            conversation=Conversation(str(data["text"]), tuple(data["text_tokens"])),
+            n_bytes=n_bytes,
+        )
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        raise DamagedError from None
+    if saved.owner != owner or min(saved.parts, default=0) < 0 or sum(saved.parts) > n_bytes:
+        raise DamagedError
+    return saved
+
+
+def read_whole(file: BinaryIO, listed: Saved) -> tuple[Saved, memoryview]:
+    """The header, which may have changed since it was listed, and the bytes of all parts.
+
+    Raises:
+        DamagedError: it is not what was written, or the state of other tokens.
+        OtherFormatError, OSError
+    """
+    saved = read_header(file, listed.path, listed.owner)
+    if shared(saved.tokens, listed.tokens) != max(len(saved.tokens), len(listed.tokens)):
+        raise DamagedError
+    head = file.tell()
+    file.seek(0)
+    digest = hashlib.blake2b(file.read(head), digest_size=DIGEST)
+    data = memoryview(bytearray(saved.n_bytes))
+    whole = file.readinto(data) == saved.n_bytes  # type: ignore[attr-defined] # a buffered file
+    digest.update(data)
+    if not whole or file.read() != digest.digest():
+        raise DamagedError
+    return saved, data
+
+
+def divided(saved: Saved, data: memoryview) -> State:
+    """The parts of a file: the state, the checkpoints, the drafters' states."""
+    parts = saved.parts
+    at = saved.n_bytes - sum(parts)
+    state, rest = data[:at], []
+    for size in parts:
+        rest.append(data[at : at + size])
+        at += size
+    n = len(saved.checkpoints)
+    return State(
+        owner=saved.owner,
+        tokens=saved.tokens,
+        state=state,
+        checkpoints=tuple(
+            Checkpoint(saved.tokens[:length], part)
+            for (length, _), part in zip(saved.checkpoints, rest[:n], strict=True)
+        ),
+        drafts={
+            name: DraftState(length, part)
+            for (name, length, _), part in zip(saved.drafts, rest[n:], strict=True)
+        },
+        rate=saved.rate,
+        conversation=saved.conversation,
+    )
+
+
+__all__ = [
+    "DIGEST",
+    "DamagedError",
+    "OtherFormatError",
+    "Saved",
+    "chunks",
+    "divided",
+    "read_header",
+    "read_start",
+    "read_whole",
+    "start_of",
+]

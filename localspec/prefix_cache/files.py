@@ -1,0 +1,204 @@
+"""Saved states on disk: files that spare reading a long prompt again after a restart.
+
+Each folder belongs to one setting (model files, KV type, context, devices, build of llama.cpp) and
+one owner; states of others are never opened. When all of them together exceed the limit, those
+go first that spare the fewest seconds per byte, halved for every day without use.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import math
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from localspec.config import paths
+from localspec.prefix_cache.file_format import (
+    DIGEST,
+    DamagedError,
+    OtherFormatError,
+    Saved,
+    chunks,
+    divided,
+    read_header,
+    read_start,
+    read_whole,
+    start_of,
+)
+from localspec.prefix_cache.states import State
+
+_STALE_SECONDS = 3600
+_DAY = 86400.0
+LIMIT = 4 << 30
+"""Most bytes of all states together; never more than half of the free space."""
+
+
+class KvStore:
+    """The states of one setting."""
+
+    def __init__(self, identity: str, root: Path | None = None, limit: int = LIMIT) -> None:
+        """``identity`` names everything that a state depends on."""
+        self._root = root or paths.cache_dir() / "states"
+        self._identity = identity
+        self._limit = limit
+        self._read: dict[tuple[Path, int, int], Saved] = {}
+        """Headers that were read, by path, inode and size."""
+
+    def saved(self, owner: str = "") -> tuple[list[Saved], list[Path]]:
+        """The owner's states, the least recently used first; and damaged files, which are removed.
+
+        States of another format are removed as well.
+        """
+        found, damaged, known = [], [], {}
+        for path in sorted(self._folder(owner).glob("*.state"), key=_used):
+            try:
+                facts = path.stat()
+                key = (path, facts.st_ino, facts.st_size)
+                known[key] = self._read.get(key) or self._header(path, owner)
+                found.append(known[key])
+            except DamagedError:
+                damaged.append(path)
+                remove(path)
+            except OtherFormatError:
+                remove(path)
+            except OSError:  # another process has just removed it
+                continue
+        mine = self._folder(owner)
+        self._read = {k: v for k, v in self._read.items() if k[0].parent != mine} | known
+        return found, damaged
+
+    def _header(self, path: Path, owner: str) -> Saved:
+        with path.open("rb") as file:
+            return read_header(file, path, owner)
+
+    def version(self, owner: str = "") -> int:
+        """Changes whenever a file of the owner was added or removed, by this process or others."""
+        try:
+            return self._folder(owner).stat().st_mtime_ns
+        except OSError:
+            return 0
+
+    def load(self, saved: Saved) -> State:
+        """A state with its bytes.
+
+        Raises:
+            DamagedError: it is not what was listed; the file is removed.
+            OSError: it cannot be read.
+        """
+        try:
+            with saved.path.open("rb") as file:
+                now, data = read_whole(file, saved)
+        except (DamagedError, OtherFormatError):
+            remove(saved.path)
+            raise DamagedError from None
+        with contextlib.suppress(OSError):
+            os.utime(saved.path)
+        return divided(now, data)
+
+    def put(
+        self,
+        state: State,
+        seconds: float,
+        *,
+        replaces: Sequence[Saved] = (),
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> bool:
+        """Write a state that spares so many seconds, and remove those that it ``replaces``.
+
+        Returns whether it was written: not where ``cancelled`` returns true meanwhile, nor where it
+        is larger than the limit.
+
+        Raises:
+            OSError: it cannot be written; no partial file remains.
+        """
+        folder = self._folder(state.owner)
+        paths.make(folder)
+        start = start_of(state, seconds)
+        if not self._make_room(len(start) + state.n_bytes + DIGEST):
+            return False
+        digest = hashlib.blake2b(start, digest_size=DIGEST)
+        handle, name = tempfile.mkstemp(dir=folder, suffix=".part")  # for the owner only
+        part = Path(name)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(start)
+                for chunk in chunks(state):
+                    if cancelled():
+                        remove(part)
+                        return False
+                    digest.update(chunk)
+                    file.write(chunk)
+                file.write(digest.digest())
+            whole = folder / f"{hashlib.sha256(state.tokens.tobytes()).hexdigest()[:24]}.state"
+            part.replace(whole)
+        except BaseException:
+            remove(part)
+            raise
+        for saved in replaces:
+            if saved.path != whole:
+                remove(saved.path)
+        return True
+
+    def _folder(self, owner: str) -> Path:
+        if not owner:
+            return self._root / self._identity
+        digest = hashlib.blake2b(owner.encode("utf-8", "surrogatepass"), digest_size=10)
+        return self._root / f"{self._identity}-{digest.hexdigest()}"
+
+    def _make_room(self, wanted: int) -> bool:
+        """Remove the least valuable states, of all settings, until ``wanted`` bytes fit."""
+        for part in self._root.glob("*/*.part"):  # its writer was killed
+            if time.time() - _used(part) > _STALE_SECONDS:
+                remove(part)
+        files = sorted(self._root.glob("*/*.state"), key=_worth)
+        sizes = {path: _size(path) for path in files}
+        taken = sum(sizes.values())
+        limit = min(self._limit, taken + shutil.disk_usage(self._root).free // 2)
+        if wanted > limit:
+            return False
+        for path in files:
+            if taken + wanted <= limit:
+                break
+            remove(path)
+            taken -= sizes[path]
+        return True
+
+
+def remove(path: Path) -> None:
+    """Remove a file; where that fails, the next write that needs room tries again."""
+    with contextlib.suppress(OSError):
+        path.unlink()
+
+
+def _used(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _worth(path: Path) -> tuple[float, float]:
+    """Value of a file, the least first: log2 of seconds per byte, less the days without use."""
+    used = _used(path)
+    try:
+        with path.open("rb") as file:
+            n_header, n_bytes, seconds = read_start(file)
+        rate = seconds / (n_header + n_bytes)
+    except (OSError, DamagedError, OtherFormatError, ZeroDivisionError):
+        rate = 0.0
+    return (math.log2(rate) if rate > 0 else -math.inf) - (time.time() - used) / _DAY, used
+
+
+__all__ = ["LIMIT", "DamagedError", "KvStore", "Saved", "remove"]

@@ -1,0 +1,80 @@
+"""Replies in company, compared with plain ones alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from conftest import Files
+
+from localspec import GREEDY, Options, Runtime, Sampling
+from localspec.bench import together
+from localspec.bench.together import ComparingTogether
+from localspec.cli import verify
+
+PROMPTS = ("hello", "what is it?", "a longer question of a few more words")
+SETTINGS = (GREEDY, Sampling(temperature=1.0))
+
+
+@pytest.fixture
+def options(files: Files) -> Options:
+    return Options(
+        model=str(files.target), draft=str(files.draft), draft_max=3, parallel=3, context=384
+    )
+
+
+def comparing(runtime: Runtime) -> ComparingTogether:
+    return ComparingTogether(runtime, PROMPTS, SETTINGS, together=3, max_tokens=20, seed=1)
+
+
+def test_strict_mode_computes_the_same_bits_in_company(options: Options) -> None:
+    with Runtime.open(dataclasses.replace(options, strict=True)) as runtime:
+        found = comparing(runtime)
+        rows = list(found.steps())
+        result = found.so_far()
+    assert [row.replies for row in rows] == [0, 2, 4, 6] * 2
+    assert result.exact
+    assert result.noise == 0.0
+    assert all(c.identical == 6 and c.accepted and c.cached for c in result.comparisons)
+    assert all(c.shared > 6 for c in result.comparisons)  # others come as others leave
+
+
+def test_a_reply_that_company_changed_is_found(
+    options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Negative control: one token becomes the least likely one."""
+    usual = ComparingTogether._beside_others
+    with Runtime.open(options) as runtime:
+        found = comparing(runtime)
+
+        def changed(self, asked, *, cached):  # type: ignore[no-untyped-def]
+            reply, shared = usual(self, asked, cached=cached)
+            text = runtime.encode(asked.messages)
+            row = found._scorer._rows(text, list(reply.tokens[:3]), 1)[-1]
+            tokens = (*reply.tokens[:2], int(np.argmin(row)), *reply.tokens[3:])
+            return dataclasses.replace(reply, tokens=tokens), shared
+
+        monkeypatch.setattr(together.ComparingTogether, "_beside_others", changed)
+        steps = found.steps()
+        assert [next(steps).replies for _ in range(2)] == [0, 2]
+        result = found.so_far()
+    assert not result.exact
+    assert [d.position for d in result.comparisons[0].divergences] == [2, 2]
+    assert result.noise > 0 or not result.strict
+
+
+def test_the_command_prints_one_object(files: Files, tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("hello\nwhat is it?\n")
+    arguments = [str(files.target), "-d", str(files.draft), "--prompts", str(prompts), "--json"]
+    arguments += ["--together", "2", "-n", "8", "-t", "0", "--ctx", "256", "--strict"]
+    result = CliRunner().invoke(verify.command, arguments, standalone_mode=False)
+    assert result.exception is None
+    found = json.loads(result.stdout)
+    assert (found["together"], found["exact"], found["noise"]) == (2, True, 0.0)
+    assert found["settings"][0]["replies"] == 4
+    assert found["model"]["strict"].startswith("at least 2 rows")

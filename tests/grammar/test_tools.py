@@ -1,0 +1,162 @@
+"""Calls of tools are well formed by construction, in every family's way to write them."""
+
+from __future__ import annotations
+
+import json
+
+import jsonschema
+import numpy as np
+import pytest
+
+from localspec.core.grammar_spec import GrammarSpec
+from localspec.errors import UsageError
+from localspec.grammar import tools
+from localspec.grammar.compiling import compiled
+from localspec.grammar.matching import GrammarMatcher
+from localspec.grammar.tool_families import FAMILIES, Tool, family_of
+
+WEATHER = {
+    "type": "object",
+    "properties": {
+        "city": {"type": "string", "maxLength": 12},
+        "days": {"$ref": "#/$defs/count"},
+        "unit": {"enum": ["c", "f"]},
+    },
+    "required": ["city", "unit"],
+    "$defs": {"count": {"type": "integer", "minimum": 1, "maximum": 9}},
+}
+TOOLS = [
+    {"type": "function", "function": {"name": "get_weather", "parameters": WEATHER}},
+    {"name": "stop.it"},
+]
+TEMPLATES = {
+    "hermes": "<tool_call>{...}</tool_call>",
+    "qwen3-coder": "<tool_call><function=...><parameter=...>",
+    "mistral": "[TOOL_CALLS][...]",
+    "mistral-args": "[TOOL_CALLS]name[ARGS]{}",
+    "llama3": "<|python_tag|>",
+}
+WRITTEN = {
+    "hermes": (
+        'Let me see.<tool_call>\n{"name": "get_weather", "arguments": {"city": "Rome", "days": 2,'
+        ' "unit": "c"}}\n</tool_call>\n<tool_call>\n{"name": "stop.it", "arguments": {}}\n'
+        "</tool_call>"
+    ),
+    "qwen3-coder": (
+        "Let me see.<tool_call>\n<function=get_weather>\n<parameter=city>\nRome\n</parameter>\n"
+        "<parameter=days>\n2\n</parameter>\n<parameter=unit>\nc\n</parameter>\n</function>\n"
+        "</tool_call>\n<tool_call>\n<function=stop.it>\n</function>\n</tool_call>"
+    ),
+    "mistral": (
+        'Let me see.[TOOL_CALLS][{"name": "get_weather", "arguments": {"city": "Rome", "days": 2,'
+        ' "unit": "c"}}, {"name": "stop.it", "arguments": {}}]'
+    ),
+    "mistral-args": (
+        'Let me see.[TOOL_CALLS]get_weather[ARGS]{"city": "Rome", "days": 2, "unit": "c"}'
+        "[TOOL_CALLS]stop.it[ARGS]{}"
+    ),
+    "llama3": (
+        '{"name": "get_weather", "parameters": {"city": "Rome", "days": 2, "unit": "c"}}; '
+        '{"name": "stop.it", "parameters": {}}'
+    ),
+}
+
+
+def matcher(model, vocabulary, spec: GrammarSpec, family: str) -> GrammarMatcher:
+    return GrammarMatcher(
+        vocabulary,
+        compiled(spec, TEMPLATES[family]),
+        spec.kind,
+        start=0,
+        n_vocab=model.n_vocab,
+        end_ids=model.end_ids,
+    )
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_text_and_parallel_calls_are_allowed_and_read_back(family, model, vocabulary):
+    assert family_of(TEMPLATES[family]).name == family
+    spec = tools.spec(TOOLS)
+    one = matcher(model, vocabulary, spec, family)
+    tokens = vocabulary.tokenize_str(WRITTEN[family])
+    assert one.legal([], tokens) == len(tokens)
+    choice = tools.Choice.of(spec)
+    before, found = tools.calls(FAMILIES[family], WRITTEN[family], choice.tools)
+    assert before == ("" if family == "llama3" else "Let me see.")
+    assert found == [
+        tools.ToolCall("get_weather", {"city": "Rome", "days": 2, "unit": "c"}),
+        tools.ToolCall("stop.it", {}),
+    ]
+    plain = vocabulary.tokenize_str("No tool is needed here.")
+    assert one.legal([], plain) == len(plain)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("seed", range(3))
+def test_any_reply_that_must_call_has_valid_calls_only(family, seed, model, vocabulary):
+    spec = tools.spec(TOOLS, choice="required", several=False)
+    one = matcher(model, vocabulary, spec, family)
+    rng, tokens = np.random.default_rng(seed), list[int]()
+    for _ in range(300):
+        tokens.append(int(rng.choice(one.mask(tokens).ids)))
+        if one.take(tokens) or tokens[-1] in model.end_ids:
+            break
+    assert one.complete
+    said = tools.whole_text([t for t in tokens if t not in model.end_ids], model.piece, str)
+    before, found = tools.calls(FAMILIES[family], said, tools.Choice.of(spec).tools)
+    assert before == ""
+    (call,) = found
+    if call.name == "get_weather":
+        jsonschema.validate(json.loads(json.dumps(call.arguments)), WEATHER)
+    else:
+        assert call.arguments == {}
+
+
+@pytest.mark.parametrize("family", ["hermes", "qwen3-coder", "mistral", "mistral-args"])
+def test_text_cannot_hold_half_a_call(family, model, vocabulary):
+    one = matcher(model, vocabulary, tools.spec(TOOLS), family)
+    marker = FAMILIES[family].open
+    tokens = vocabulary.tokenize_str(f"so {marker}oops")
+    assert one.legal([], tokens) < len(tokens)
+    begun = vocabulary.tokenize_str(f"so {marker}")
+    assert one.legal([], begun) == len(begun)
+    for n in range(len(begun)):
+        one.take(begun[: n + 1])
+    assert not one.complete
+    assert not model.end_ids & set(one.mask(begun).ids.tolist())
+
+
+def test_one_tool_may_be_demanded_and_unknown_ones_are_refused(model, vocabulary):
+    spec = tools.spec(TOOLS, choice="stop.it")
+    one = matcher(model, vocabulary, spec, "hermes")
+    forced = vocabulary.decode_str(one.forced([]))
+    assert forced.startswith('<tool_call>\n{"name": "stop.it", "arguments": {}}\n</tool_call>')
+    with pytest.raises(UsageError, match="no tool 'other'"):
+        tools.spec(TOOLS, choice="other")
+    with pytest.raises(UsageError, match="a tool needs a name"):
+        tools.spec([{"name": "rm -rf"}])
+    with pytest.raises(UsageError, match="no tools"):
+        tools.spec([])
+    with pytest.raises(UsageError, match="no known way to call"):
+        compiled(tools.spec(TOOLS), "a template without calls")
+    with pytest.raises(UsageError, match="not supported: not"):
+        compiled(tools.spec([{"name": "f", "parameters": {"not": {}}}]), TEMPLATES["hermes"])
+
+
+def test_a_marker_that_is_a_token_is_written_by_its_id(model, vocabulary):
+    end = max(model.end_ids)
+    spec = tools.spec(TOOLS, choice="required")
+    grammar = compiled(spec, TEMPLATES["hermes"], {"<tool_call>": end}.get)
+    one = GrammarMatcher(
+        vocabulary, grammar, "tools", start=0, n_vocab=model.n_vocab, end_ids=frozenset({0})
+    )
+    assert one.forced([])[:1] in ([], [end])
+    assert one.mask([]).only == end
+
+
+def test_half_a_marker_is_held_back():
+    assert tools.held_back("so <tool", "<tool_call>") == 5
+    assert tools.held_back("so <tool_call>", "<tool_call>") == 0
+    assert tools.held_back("a < b", "<tool_call>") == 0
+    assert tools.held_back("", "<tool_call>") == 0
+    assert isinstance(Tool("a", {}), Tool)

@@ -1,0 +1,110 @@
+"""Several requests of one runtime at a time, with every kind of drafter, on small random files."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import pytest
+from conftest import Files
+from head_pairs import Pair
+from replies import ENDLESS, last
+
+from localspec import Message, Options, Reply, ReplyRequest, Runtime, Sampling
+from localspec.errors import OutOfMemoryError
+from localspec.loading import loader
+from localspec.models.gguf.model_file import ModelFile
+from localspec.models.memory.fit import fit_files
+from localspec.models.memory.planner import Fit, Wishes
+
+TEXTS = (
+    "Hello there, hello there, hello",
+    "One two three, one two three, one",
+    "Quite another question, which is longer than the others are; hello there?",
+    "a b a b a b a",
+    "Hello there, hello there, hullo",
+)
+COLD = Sampling(temperature=0.0, logit_bias=ENDLESS)
+
+
+def requests(n: int = 24) -> list[ReplyRequest]:
+    return [
+        ReplyRequest(
+            (Message("user", text),),
+            sampling=dataclasses.replace(COLD, temperature=float(i % 2)),
+            seed=i,
+            max_tokens=n + 3 * i,
+        )
+        for i, text in enumerate(TEXTS)
+    ]
+
+
+def together(runtime: Runtime, asked: Sequence[ReplyRequest]) -> list[Reply]:
+    return [last(stream) for stream in [runtime.submit(request) for request in asked]]
+
+
+def check(options: Options, drafter: str) -> None:
+    """Replies in company are those of plain decoding alone, and drafts were accepted."""
+    asked = requests()
+    with Runtime.open(dataclasses.replace(options, parallel=3)) as runtime:
+        assert runtime.info.parallel == 3
+        found = together(runtime, asked)
+        again = together(runtime, asked[::-1])[::-1]
+    with Runtime.open(dataclasses.replace(options, drafter=("off",), draft=None)) as runtime:
+        right = [last(runtime.submit(request)) for request in asked]
+    assert [r.tokens for r in found] == [r.tokens for r in right]
+    assert [r.tokens for r in again] == [r.tokens for r in right]
+    assert sum(r.stats.by_drafter[drafter].drafted for r in found if r.stats.by_drafter) > 0
+
+
+@pytest.mark.parametrize("drafter", ["model", "suffix"])
+def test_replies_in_company_are_those_of_plain_decoding(files: Files, drafter: str) -> None:
+    draft = str(files.draft) if drafter == "model" else None
+    options = Options(
+        str(files.target), draft, drafter=(drafter,), draft_max=3, context=256, threads=1
+    )
+    check(options, drafter)
+
+
+@pytest.mark.parametrize("name", ["mtp", "mtp on a hybrid", "eagle3, owning"])
+def test_heads_draft_for_several_requests(head_pairs: dict[str, Pair], name: str) -> None:
+    pair = head_pairs[name]
+    options = Options(
+        str(pair.target),
+        None if pair.head is None else str(pair.head),
+        drafter=(pair.drafter,),
+        draft_max=3,
+        context=256,
+        threads=1,
+    )
+    check(options, pair.drafter)
+
+
+def test_fewer_requests_run_at_a_time_where_memory_is_short(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = fit_files
+
+    def short(target: ModelFile, draft: ModelFile | None, wishes: Wishes) -> Fit:
+        if wishes.sequences > 2:
+            raise OutOfMemoryError("too large")
+        return planned(target, draft, wishes)
+
+    monkeypatch.setattr(loader, "fit_files", short)
+    options = Options(str(files.target), draft="none", context=256, threads=1, parallel=8)
+    with Runtime.open(options) as runtime:
+        assert runtime.info.parallel == 2
+        assert "2 replies at a time instead of 8, to fit" in runtime.info.notices
+        assert len(together(runtime, requests(8))) == len(TEXTS)
+
+
+def test_trees_are_refused_in_one_line_where_several_requests_run(files: Files) -> None:
+    options = Options(
+        str(files.target), str(files.draft), drafter=("tree",), context=256, threads=1, parallel=2
+    )
+    with Runtime.open(options) as runtime:
+        assert any("drafting chains, not trees" in notice for notice in runtime.info.notices)
+        assert len(together(runtime, requests(8))) == len(TEXTS)
+    options = dataclasses.replace(options, drafter=("lookahead",), draft=None)
+    with Runtime.open(options) as runtime:
+        assert runtime.info.speculation.state == "off"

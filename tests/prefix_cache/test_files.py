@@ -1,0 +1,147 @@
+"""States on disk: whole or not there, bounded, of one setting and one owner."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from localspec.drafters.base import DraftState
+from localspec.prefix_cache.files import DamagedError, KvStore
+from localspec.prefix_cache.states import Checkpoint, Conversation, State, token_ids
+
+STATE = memoryview(os.urandom(5000))
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> KvStore:
+    return KvStore("this", tmp_path / "states")
+
+
+def state(tokens: list[int], data: memoryview = STATE, **more: object) -> State:
+    return State(owner=more.pop("owner", ""), tokens=token_ids(tokens), state=data, **more)
+
+
+def tokens_of(shelf: KvStore, owner: str = "") -> list[tuple[int, ...]]:
+    return [tuple(saved.tokens.tolist()) for saved in shelf.saved(owner)[0]]
+
+
+def files_in(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def test_a_state_comes_back_as_it_was(shelf: KvStore) -> None:
+    said = Conversation("half \ud83d", (1, 2, 3, 4))
+    checkpoints = tuple(Checkpoint(token_ids([1, 2, 3][:n]), STATE[n : 9 * n]) for n in (1, 2))
+    drafts = {"small": DraftState(2, STATE[7:99]), "other": DraftState(3, STATE[:0])}
+    put = state([1, 2, 3], checkpoints=checkpoints, drafts=drafts, rate=9.0, conversation=said)
+    assert shelf.put(put, 1.0)
+    ((saved,), damaged) = shelf.saved()
+    assert (saved.tokens.tolist(), saved.conversation, saved.rate) == ([1, 2, 3], said, 9.0)
+    found = shelf.load(saved)
+    assert found.state == STATE
+    assert [c.tokens.tolist() for c in found.checkpoints] == [[1], [1, 2]]
+    assert [c.state for c in found.checkpoints] == [c.state for c in checkpoints]
+    assert found.drafts == drafts
+    assert damaged == []
+
+
+def test_other_settings_are_not_seen(shelf: KvStore, tmp_path: Path) -> None:
+    shelf.put(state([1, 2, 3]), 1.0)
+    assert tokens_of(KvStore("other", tmp_path / "states")) == []
+
+
+def test_one_owner_does_not_see_the_states_of_another(shelf: KvStore, tmp_path: Path) -> None:
+    for owner in ("", "a", "b"):
+        shelf.put(state([1, 2, len(owner)], owner=owner), 1.0)
+    assert tokens_of(shelf) == [(1, 2, 0)]
+    assert tokens_of(shelf, "a") == tokens_of(shelf, "b") == [(1, 2, 1)]
+    assert tokens_of(shelf, "c") == []
+    (of_a,) = shelf.saved("a")[0]
+    (of_b,) = shelf.saved("b")[0]
+    of_b.path.write_bytes(of_a.path.read_bytes())  # moved by hand
+    with pytest.raises(DamagedError):
+        shelf.load(of_b)
+    of_b.path.write_bytes(of_a.path.read_bytes())
+    assert KvStore("this", tmp_path / "states").saved("b") == ([], [of_b.path])
+
+
+def test_states_of_an_earlier_format_go_without_a_word(shelf: KvStore, tmp_path: Path) -> None:
+    shelf.put(state([1, 2, 3]), 1.0)
+    ((saved,), _) = shelf.saved()
+    saved.path.write_bytes(b"localspec state 1\n" + saved.path.read_bytes()[18:])
+    assert KvStore("this", tmp_path / "states").saved() == ([], [])
+    assert not saved.path.exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="modes")
+def test_nobody_else_can_read_it(shelf: KvStore, tmp_path: Path) -> None:
+    shelf.put(state([1, 2, 3]), 1.0)
+    for path in (tmp_path / "states").rglob("*"):
+        assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0
+
+
+def test_what_a_state_replaces_goes(shelf: KvStore) -> None:
+    shelf.put(state([1, 2]), 1.0)
+    shelf.put(state([1, 3]), 1.0)
+    (first, _), _ = shelf.saved()
+    shelf.put(state([1, 2, 4]), 1.0, replaces=[first])
+    assert sorted(tokens_of(shelf)) == [(1, 2, 4), (1, 3)]
+
+
+def test_what_spares_least_goes_first_and_loses_by_every_day_without_use(tmp_path: Path) -> None:
+    limit = 3 * (len(STATE) + 500)
+    shelf = KvStore("this", tmp_path / "states", limit)
+    for number in range(3):
+        shelf.put(state([number]), 8.0 if number == 0 else 1.0)
+    now = time.time()
+    for saved in shelf.saved()[0]:
+        days = {0: 2, 1: 0, 2: 1}[int(saved.tokens[0])]  # worth 8 / 4, 1, 1 / 2
+        os.utime(saved.path, (now - 86400 * days,) * 2)
+    other = KvStore("other", tmp_path / "states", limit)
+    other.put(state([7]), 4.0)
+    assert sorted(tokens_of(shelf)) == [(0,), (1,)]
+    other.put(state([8]), 4.0)
+    assert sorted(tokens_of(shelf)) == [(0,)]
+    assert not shelf.put(state([9], memoryview(bytes(20_000))), 99.0)
+
+
+def test_writing_can_be_given_up_and_leaves_nothing(shelf: KvStore, tmp_path: Path) -> None:
+    assert not shelf.put(state([1]), 1.0, cancelled=lambda: True)
+    assert files_in(tmp_path) == []
+
+
+def test_a_full_disk_leaves_nothing(
+    shelf: KvStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: Path, target: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(OSError, match="No space"):
+        shelf.put(state([1]), 1.0)
+    assert files_in(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "place", ["magic", "length", "seconds", "header", "state", "digest", "cut", "empty"]
+)
+def test_a_damaged_file_is_found_and_removed(shelf: KvStore, place: str) -> None:
+    shelf.put(state([1, 2, 3]), 1.0)
+    ((saved,), _) = shelf.saved()
+    raw = bytearray(saved.path.read_bytes())
+    at = {"magic": 3, "length": 19, "seconds": 36, "header": 60, "state": 1000, "digest": -3}
+    if place in at:
+        raw[at[place]] ^= 0x15
+    saved.path.write_bytes(raw[:-9] if place == "cut" else b"" if place == "empty" else raw)
+    found, damaged = shelf.saved()
+    if found:
+        with pytest.raises(DamagedError):
+            shelf.load(found[0])
+    else:
+        assert damaged == [saved.path]
+    assert not saved.path.exists()

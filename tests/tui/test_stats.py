@@ -1,0 +1,242 @@
+"""The figures of the bottom line and of the details panel."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localspec.core import codec
+from localspec.core.events import (
+    LONGEST_BRIEF,
+    ModelInfo,
+    Reading,
+    Round,
+    Speculation,
+    Speedup,
+    Stats,
+)
+from tui.render.stats_panel import details, strip
+from tui.session import reply_record
+from tui.session.conversation import ChatTurn
+from tui.session.meter import Meter
+from tui.session.stats import SEPARATOR, everyday_line, expert_lines, share_in_words
+
+ON = Speculation("on")
+FASTER, SLOWER, SAME, UNKNOWN = (
+    Speedup(1.43, 0.06),
+    Speedup(0.78, 0.06),
+    Speedup(1.03, 0.06),
+    Speedup(1.3, 0.5),
+)
+SETTING = "match T 0.8"
+
+
+def a_round(emitted=3, seconds=0.02, speculation=ON, speedup=None):
+    return Round(4, 3, 2, emitted, 0.005, 0.01, seconds, "model", 310, speculation, speedup)
+
+
+def some_stats(speculation=ON, speedup=None):
+    return Stats(9, 0, 131, 50, 900, 655, 412, (), {}, 0.1, 1.0, 0.2, 0.7, speculation, speedup)
+
+
+def a_meter(rounds=10, **more):
+    meter = Meter()
+    meter.opened(ModelInfo("t", "d", "cpu", 2048, "demo", 1, 1, 1, ON))
+    for _ in range(rounds):
+        meter.add(a_round(**more))
+    return meter
+
+
+def text(line):
+    return SEPARATOR.join(figure.text for figure in line)
+
+
+def styles(line):
+    return {figure.text: figure.style for figure in line}
+
+
+def test_the_everyday_line_says_speed_gain_and_right_guesses():
+    line = everyday_line(a_meter(speedup=FASTER), 76)
+    assert text(line) == "150 tok/s · 1.4× faster · 2 of 3 guesses right"
+    assert styles(line)["1.4× faster"] == "$text-success"
+
+
+def test_no_state_contradicts_what_was_measured():
+    slower = everyday_line(a_meter(speedup=SLOWER), 76)
+    assert text(slower) == "150 tok/s · 1.3× slower · 2 of 3 guesses right"
+    assert styles(slower)["1.3× slower"] == "$text-warning"
+    same = everyday_line(a_meter(speedup=SAME), 76)
+    assert styles(same)["about as fast as plain"] == "$quiet"
+    for speedup in (SLOWER, SAME, UNKNOWN, None):
+        lines = [everyday_line(a_meter(speedup=speedup), 100)]
+        lines += expert_lines(a_meter(speedup=speedup), SETTING, 120)
+        assert "$text-success" not in [f.style for line in lines for f in line]
+        assert "faster" not in "".join(map(text, lines))
+    parked = a_meter(speculation=Speculation("parked", "plain is faster here"), speedup=FASTER)
+    assert "not drafting" not in text(everyday_line(parked, 76))
+
+
+def test_the_factor_is_of_this_reply_only():
+    meter = a_meter(speedup=FASTER)
+    meter.finish(some_stats(speedup=FASTER))
+    meter.start()
+    meter.add(a_round())
+    assert "×" not in text(everyday_line(meter, 100))
+
+
+def test_before_the_first_reply_there_is_no_speed():
+    assert text(everyday_line(a_meter(rounds=0), 76)) == "ready"
+    (line,) = expert_lines(a_meter(rounds=0), "match T 0", 100)
+    assert text(line) == "ctx 0/2048 · match T 0 · drafting on"
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "words"),
+    [
+        (3, 4, "3 of 4"),
+        (412, 655, "3 of 5"),
+        (400, 600, "2 of 3"),
+        (0, 7, "no"),
+        (7, 7, "all"),
+        (1, 1000, "1 of 1000"),
+        (999, 1000, "999 of 1000"),
+        (93, 100, "9 of 10"),
+    ],
+)
+def test_a_share_in_words(part, whole, words):
+    assert share_in_words(part, whole) == words
+
+
+@given(st.integers(0, 500), st.integers(1, 500))
+def test_a_share_in_words_is_never_far_off(part, whole):
+    part = min(part, whole)
+    words = share_in_words(part, whole)
+    exact = {"no": 0.0, "all": 1.0}
+    few, _, n = words.partition(" of ")
+    shown = exact[words] if words in exact else int(few) / int(n)
+    assert shown == pytest.approx(part / whole, abs=0.032)
+    assert (shown == 0) == (part == 0)
+    assert (shown == 1) == (part == whole)
+
+
+REASON = (
+    "checking drafts costs too much here: checking 4 tokens takes 7.1 times as long as one, and "
+    "drafting one takes 6% of that time"
+)
+BRIEF = "checking drafts costs too much here"
+
+
+@pytest.mark.parametrize("width", [54, 76, 116])
+def test_why_nothing_is_drafted_is_whole_in_brief_on_every_line(width):
+    meter = a_meter(speculation=Speculation("parked", REASON, BRIEF))
+    meter.memory = 1_500_000_000
+    line = text(everyday_line(meter, width))
+    assert line.startswith("150 tok/s")
+    assert line.endswith(BRIEF)
+    assert ("not drafting: " in line) == (width >= 76)
+    for two in (False, True):
+        assert text(expert_lines(meter, SETTING, width, two=two)[-1]).endswith(f"parked: {BRIEF}")
+    assert details(meter, SETTING)[0] == ("drafting", f"parked: {REASON}")
+
+
+def test_a_reason_without_a_brief_form_is_cut():
+    meter = a_meter(speculation=Speculation("off", "x" * 80))
+    reason = text(everyday_line(meter, 76)).rpartition(": ")[2]
+    assert len(reason) == LONGEST_BRIEF
+    assert reason.endswith("…")
+
+
+def test_a_context_that_is_nearly_full_is_shown():
+    meter = a_meter()
+    assert "context" not in text(everyday_line(meter, 76))
+    meter.used = 1900
+    assert "context 93% full" in text(everyday_line(meter, 76))
+
+
+speculations = st.builds(
+    Speculation, st.sampled_from(["on", "parked", "off"]), st.text(max_size=60), st.none()
+)
+speedups = st.sampled_from([None, FASTER, SLOWER, SAME, UNKNOWN])
+
+
+@given(st.integers(20, 140), speculations, speedups)
+def test_every_line_fits_and_the_state_leaves_last(width, speculation, speedup):
+    meter = a_meter(speculation=speculation, speedup=speedup)
+    lines = [everyday_line(meter, width), *expert_lines(meter, SETTING, width)]
+    lines += expert_lines(meter, SETTING, width, two=True)
+    assert all(len(text(line)) <= width for line in lines)
+    assert all(text(line) for line in lines)
+    if width >= 50:
+        for state in (text(lines[1]), text(lines[3])):
+            assert state.rpartition(SEPARATOR)[2].startswith(("drafting on", "parked: ", "off: "))
+
+
+def test_all_figures_on_one_line():
+    meter = a_meter()
+    (line,) = expert_lines(meter, SETTING, 120)
+    assert text(line) == (
+        "150 tok/s (mean 150) · accepted 20/30 67% · 3.0 tok/round · K 4 · ctx 310/2048 · "
+        "match T 0.8 · drafting on"
+    )
+    meter.finish(some_stats(speedup=FASTER))
+    (line,) = expert_lines(meter, SETTING, 120)
+    assert text(line).startswith(
+        "131 tok/s mean · 1.4× faster · accepted 412/655 63% · 2.6 tok/round"
+    )
+
+
+@given(st.integers(20, 200))
+def test_two_lines_of_figures_hold_no_less_than_one(width):
+    meter = a_meter()
+    meter.memory = 1_500_000_000
+    first, second = (text(line) for line in expert_lines(meter, SETTING, width, two=True))
+    assert max(len(first), len(second)) <= width
+    if width >= 80:
+        assert "mem 1.5 GB" in second
+        assert second.startswith("ctx 310/2048")
+        assert "tok/s" in first
+
+
+def test_the_present_speed_looks_back_one_second():
+    meter = a_meter(rounds=100, emitted=2, seconds=0.02)
+    for _ in range(60):
+        meter.add(a_round(emitted=4, seconds=0.02))
+    assert meter.now == pytest.approx(200)
+    assert meter.mean == pytest.approx(137.5)
+
+
+def test_the_strip_has_a_column_a_round_and_shows_the_newest():
+    rounds = [a_round()] * 3 + [Round(0, 0, 0, 1, 0.0, 0.01, 0.01, "off", 1, ON)]
+    drafted, accepted = strip(rounds, 10)
+    assert (drafted, accepted) == ("███·", "▄▄▄ ")
+    assert strip(rounds, 2) == ("█·", "▄ ")
+    assert strip([], 5) == ("", "")
+
+
+def test_details_add_up():
+    meter = a_meter(speedup=FASTER)
+    meter.token()
+    found = dict(details(meter, SETTING))
+    assert found["gain"] == "1.4× faster: 1.43× the speed of plain decoding, ±6%"
+    assert found["a round"] == "20.0 ms: draft 5.0, verify 10.0, else 5.0"
+    assert found["model"] == "40 drafted, 20/30 accepted, 1.25 ms each"
+    assert found["by position"] == "█ 100%  █ 100%    0%"
+    assert found["first token"].startswith("after 0.0")
+    assert found["context"] == "310 of 2048 tokens used"
+    assert found["sampling"] == "verifier match, temperature 0.8"
+    assert details(Meter(), SETTING)[0] == ("details", "come with the first reply")
+
+
+def test_figures_saved_with_a_derived_field_are_read():
+    turn = ChatTurn("assistant", "Hi")
+    saved = codec.encode(some_stats()) | {"plain_tokens_per_second": 70.0}
+    reply_record.restore(turn, {"stats": saved})
+    assert turn.stats == some_stats()
+
+
+def test_the_details_say_what_the_prefix_cache_saved():
+    meter = a_meter()
+    meter.reading = Reading(553, 553, 512, 12.84)
+    assert ("prompt", "553 tokens, 512 of them cached") in details(meter, SETTING)
+    assert ("cache", "saved about 12.8 s of reading the prompt") in details(meter, SETTING)
+    meter.reading = Reading(9, 9, 4, 0.01)
+    assert "cache" not in dict(details(meter, SETTING))

@@ -1,0 +1,243 @@
+"""The chat picker: recent chats, and a search over titles and messages."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from textual import on, work
+from textual.app import ComposeResult
+from textual.content import Content
+from textual.geometry import Size
+from textual.screen import ModalScreen
+from textual.widgets import Footer, Input, OptionList, Static
+from textual.widgets.option_list import Option
+
+from localspec.chats.transfer import branch
+from localspec.chats.values import Chat, ChatInfo, Listed, date_of
+from localspec.chats.words import has_all, terms
+from localspec.errors import ChatsError
+from tui.input import keymap
+from tui.render.text import plain
+from tui.screens.sized import SizedScreen
+from tui.session.archive import ChatArchive
+
+_REST_SECONDS = 0.15
+"""Pause in typing or moving before the file of chats is asked."""
+_ROWS_EACH = 2
+"""Rows that most messages take in the preview."""
+_EXCERPT = 400
+"""Characters of a message in the preview."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A chat in the list, and the message that the search found in it."""
+
+    info: ChatInfo
+    message: int | None = None
+    """Id of the message; None for a chat that was found by its title."""
+    excerpt: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The choice of the user."""
+
+    id: str
+    message: int | None = None
+    words: str = ""
+    """The search that found the message."""
+
+
+class ChatsScreen(SizedScreen[Opened | None], ModalScreen[Opened | None]):
+    """Choose a saved chat; a hit of the search opens at its message."""
+
+    BINDINGS = keymap.CHATS
+    AUTO_FOCUS = "Input"
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-wide")]  # noqa: RUF012 - Textual's type
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (20, "-high")]  # noqa: RUF012 - as above
+
+    def __init__(self, archive: ChatArchive, current: str, query: str = "") -> None:
+        """``current`` is the id of the chat that is shown."""
+        super().__init__()
+        self._archive, self._current, self._query = archive, current, query
+        self._listed: Sequence[Listed] | None = None
+        self._hits: Sequence[Found] = ()
+        self._shown: list[Found] = []
+        self._error = ""
+
+    def compose(self) -> ComposeResult:
+        """A search, the list, and the beginning of the chat under the cursor."""
+        self.take_size(self.app.size)
+        yield Static(Content.styled("Chats", "bold $primary"), id="title")
+        yield Input(
+            self._query, placeholder="search titles and messages", id="query", validate_on=()
+        )
+        yield OptionList(markup=False, compact=True, id="list")
+        yield Static(markup=False, id="preview")
+        yield Footer(show_command_palette=False)
+
+    def on_mount(self) -> None:
+        """Start to read the list."""
+        self._list = self.query_one(OptionList)
+        self._list.can_focus = False
+        self._preview = self.query_one("#preview", Static)
+        self._read()
+
+    @work
+    async def _read(self) -> None:
+        try:
+            self._listed = await self._archive.chats()
+        except ChatsError as error:
+            self._listed, self._error = (), str(error)
+        self._fill()
+        if self._query:
+            self._search()
+
+    # -- the list ------------------------------------------------------------------------------
+
+    @property
+    def _typed(self) -> str:
+        return self.query_one(Input).value.strip()
+
+    @on(Input.Changed)
+    def _changed(self) -> None:
+        self._hits = ()
+        self._fill()
+        self._search()
+
+    @work(exclusive=True, group="search")
+    async def _search(self) -> None:
+        """Find messages once the user pauses."""
+        query = self._typed
+        if not query:
+            return
+        await asyncio.sleep(_REST_SECONDS)
+        try:
+            hits = await self._archive.search(query)
+        except ChatsError as error:
+            self._error = str(error)
+            hits = []
+        self._hits = [Found(hit.info, hit.message, hit.excerpt) for hit in hits]
+        self._fill()
+
+    def _fill(self) -> None:
+        """Show the chats whose titles match, then the messages."""
+        query = self._typed
+        titled = [
+            Found(chat.info)
+            for chat in self._listed or ()
+            if not query or has_all(chat.info.title, query)
+        ]
+        at = self._highlighted
+        self._shown = [*titled, *self._hits]
+        self._list.set_options(Option(self._row(found)) for found in self._shown)
+        if self._shown:
+            self._list.highlighted = self._shown.index(at) if at in self._shown else 0
+        else:
+            self._preview.update(Content.styled(self._why_empty(), "$quiet"))
+
+    def _why_empty(self) -> str:
+        if self._error:
+            return plain(self._error)
+        if self._listed is None:
+            return "reading …"
+        return "no title or message contains this" if self._typed else "there are no chats yet"
+
+    def _row(self, found: Found) -> Content:
+        info = found.info
+        mark = "● " if info.id == self._current else "  "
+        date = Content.styled(f"{mark}{date_of(info.updated):<16}  ", "$quiet")
+        title = Content(plain(info.title))
+        if not found.excerpt:
+            return date + title
+        return date + title + Content.styled(f"  {plain(found.excerpt)}", "$quiet")
+
+    @property
+    def _highlighted(self) -> Found | None:
+        at = self._list.highlighted
+        return self._shown[at] if at is not None and at < len(self._shown) else None
+
+    # -- the preview ---------------------------------------------------------------------------
+
+    @on(OptionList.OptionHighlighted)
+    @work(exclusive=True, group="preview")
+    async def _moved(self) -> None:
+        await asyncio.sleep(_REST_SECONDS)
+        found = self._highlighted
+        if found is None:
+            return
+        try:
+            chat = await self._archive.load(found.info.id)
+        except ChatsError as error:
+            self._preview.update(Content.styled(plain(str(error)), "$text-error"))
+            return
+        self._preview.update(_preview(chat, found, self._typed, self._preview.size.height))
+
+    # -- choosing ------------------------------------------------------------------------------
+
+    @on(Input.Submitted)
+    @on(OptionList.OptionSelected)
+    def _entered(self) -> None:
+        found = self._highlighted
+        if found is not None:
+            self.dismiss(Opened(found.info.id, found.message, self._typed))
+
+    def action_leave(self) -> None:
+        """Back to the chat."""
+        self.dismiss(None)
+
+    def action_move(self, step: int) -> None:
+        """Move the cursor."""
+        if step < 0:
+            self._list.action_cursor_up()
+        else:
+            self._list.action_cursor_down()
+
+    def action_page(self, step: int) -> None:
+        """Move the cursor by a page."""
+        height = max(1, self._list.size.height - 1)
+        at = (self._list.highlighted or 0) + step * height
+        if self._shown:
+            self._list.highlighted = max(0, min(len(self._shown) - 1, at))
+
+    def fit(self, size: Size) -> None:
+        """Use the available columns."""
+        super().fit(size)
+        self.query_one(Footer).compact = size.width < 90
+
+
+def _preview(chat: Chat, found: Found, query: str, rows: int) -> Content:
+    """The size of a chat, its system prompt, and its last messages or the one that was found."""
+    newest = branch(chat)[-max(1, rows // _ROWS_EACH) :]
+    messages = [m for m in chat.messages if m.id == found.message] or newest
+    info = chat.info
+    parts = [Content.styled(plain(_size(chat)), "$quiet")]
+    if info.system:
+        parts.append(Content.styled(f"system: {_short(info.system, '')}", "$quiet"))
+    for each in messages:
+        who = Content.styled("you  " if each.role == "user" else "     ", "$primary")
+        text = Content(_short(each.text, query))
+        for term in terms(query):
+            text = text.highlight_regex(f"(?i){re.escape(term)}", style="reverse")
+        parts.append(who + text)
+    return Content("\n").join(parts)
+
+
+def _size(chat: Chat) -> str:
+    count = len(chat.messages)
+    size = "1 message" if count == 1 else f"{count} messages"
+    return f"{size}, {chat.info.model}" if chat.info.model else size
+
+
+def _short(text: str, query: str) -> str:
+    """One line of a message, around the first word of the search."""
+    line = " ".join(plain(text).split())
+    places = (line.casefold().find(term.casefold()) for term in terms(query))
+    at = min((place for place in places if place >= 0), default=0)
+    start = max(0, at - _EXCERPT // 3)
+    end = start + _EXCERPT
+    return f"{'…' if start else ''}{line[start:end]}{'…' if end < len(line) else ''}"

@@ -1,0 +1,158 @@
+"""Counts of the running or last reply, and the state of the model."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import NamedTuple
+
+from localspec.core.events import (
+    DrafterStats,
+    ModelInfo,
+    Reading,
+    Round,
+    Speculation,
+    Speedup,
+    Stats,
+)
+
+_NOW_SECONDS = 1.0
+"""Seconds of decoding that the present speed averages: tokens arrive in bursts."""
+_STRIP_ROUNDS = 512
+"""Rounds of the strip: more than any terminal has columns."""
+
+SWITCHED_OFF = Speculation("off", "switched off by /draft off", "switched off by /draft off")
+
+
+class Counts(NamedTuple):
+    """Counts of one reply: ``accepted <= verified``, ``rounds <= emitted``."""
+
+    emitted: int
+    rounds: int
+    verified: int
+    accepted: int
+
+
+class Meter:
+    """Counts of the running or last reply, and the state of the model."""
+
+    def __init__(self) -> None:
+        self.context = 0
+        """Size of the context in tokens; 0 while unknown."""
+        self.used = 0
+        self.speculation: Speculation | None = None
+        """State that the engine reported last."""
+        self.switched_off = False
+        """Whether the user has switched drafting off, from the next reply on."""
+        self.memory: int | None = None
+        """Bytes of the engine process; None while unknown."""
+        self.last_rounds: deque[Round] = deque(maxlen=_STRIP_ROUNDS)
+        self._recent: deque[tuple[int, float]] = deque()
+        self.start()
+
+    def start(self) -> None:
+        """Reset the counts for a new reply."""
+        self.emitted = self.rounds = self.verified = self.accepted = 0
+        self.drafted = 0
+        """Tokens drafted in the last round."""
+        self.seconds = 0.0
+        self.speedup: Speedup | None = None
+        """Of this reply only: the speed of another one was measured at another time."""
+        self.stats: Stats | None = None
+        """Statistics of the finished reply."""
+        self.reading: Reading | None = None
+        """Progress of the prefill."""
+        self.first_token_seconds: float | None = None
+        """Seconds from the request to the first token."""
+        self.draft_seconds = self.verify_seconds = 0.0
+        self.judged_at: list[int] = []
+        self.accepted_at: list[int] = []
+        self.by_drafter: dict[str, DrafterStats] = {}
+        self._began = time.monotonic()
+        self._recent.clear()
+        self._recent_emitted, self._recent_seconds = 0, 0.0
+
+    def opened(self, info: ModelInfo) -> None:
+        """Reset everything for a newly loaded model."""
+        self.start()
+        self.last_rounds.clear()
+        self.context, self.speculation = info.context, info.speculation
+
+    def copy_model(self, other: Meter) -> None:
+        """Take over the state of the model from another chat."""
+        self.context, self.speculation = other.context, other.speculation
+        self.memory = other.memory
+
+    def add(self, done: Round) -> None:
+        """Count a round."""
+        self.emitted += done.emitted
+        self.rounds += 1
+        self.verified += done.verified
+        self.accepted += done.accepted
+        self.drafted = done.drafted
+        self.seconds += done.seconds
+        self.used = done.context_used
+        self.speculation, self.speedup = done.speculation, done.speedup
+        self.last_rounds.append(done)
+        self.draft_seconds += done.draft_seconds
+        self.verify_seconds += done.verify_seconds
+        if done.drafted:
+            self._judge(done)
+        self._recent.append((done.emitted, done.seconds))
+        self._recent_emitted += done.emitted
+        self._recent_seconds += done.seconds
+        while len(self._recent) > 1 and self._recent_seconds - self._recent[0][1] > _NOW_SECONDS:
+            emitted, seconds = self._recent.popleft()
+            self._recent_emitted -= emitted
+            self._recent_seconds -= seconds
+
+    def token(self) -> None:
+        """Count a token."""
+        if self.first_token_seconds is None:
+            self.first_token_seconds = time.monotonic() - self._began
+
+    def finish(self, stats: Stats) -> None:
+        """Take the statistics of the finished reply."""
+        self.stats = stats
+        self.speculation = stats.speculation
+        self.speedup = stats.speedup
+
+    def _judge(self, done: Round) -> None:
+        """Count accepted tokens by position: all accepted ones, then one miss."""
+        was = self.by_drafter.get(done.source, DrafterStats())
+        self.by_drafter[done.source] = DrafterStats(
+            was.drafted + done.drafted,
+            was.verified + done.verified,
+            was.accepted + done.accepted,
+            was.seconds + done.draft_seconds,
+        )
+        judged = min(done.verified, done.accepted + 1)
+        missing = judged - len(self.judged_at)
+        self.judged_at += [0] * missing
+        self.accepted_at += [0] * missing
+        for i in range(judged):
+            self.judged_at[i] += 1
+            self.accepted_at[i] += i < done.accepted
+
+    @property
+    def state(self) -> Speculation | None:
+        """The state of speculation: switched off by the user, or as the engine reports."""
+        return SWITCHED_OFF if self.switched_off else self.speculation
+
+    @property
+    def now(self) -> float:
+        """Tokens per second over the last second of decoding."""
+        return self._recent_emitted / self._recent_seconds if self._recent_seconds > 0 else 0.0
+
+    @property
+    def mean(self) -> float:
+        """Tokens per second over the whole reply."""
+        if self.stats is not None:
+            return self.stats.tokens_per_second
+        return self.emitted / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def counts(self) -> Counts:
+        """Tokens and rounds of the reply so far; the engine's own counts once it is finished."""
+        done = self.stats or self
+        return Counts(done.emitted, done.rounds, done.verified, done.accepted)
