@@ -34,6 +34,7 @@ COMMANDS = {
     "make-draft": "Make a draft model from a model: fewer bits or fewer layers.",
     "tune": "Measure the cost of passes of each width on this machine.",
     "doctor": "Check the installation and suggest a fix for each problem.",
+    "completion": "Complete names and flags in bash, zsh or fish.",
 }
 
 
@@ -71,7 +72,12 @@ class _Lazy(click.Group):
             close = difflib.get_close_matches(name, COMMANDS, n=1)
             hint = f" Did you mean {close[0]!r}?" if close else ""
             ctx.fail(f"No such command {name!r}.{hint}")
-        return super().resolve_command(ctx, args)
+        found, command, rest = super().resolve_command(ctx, args)
+        if command is not None and any(arg.startswith("-") for arg in rest):
+            from localspec.cli import foreign
+
+            rest = foreign.ours(command, rest)
+        return found, command, rest
 
 
 @click.command(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from localspec.cli import complete
 from localspec.cli.chats import to_resume
 from localspec.cli.containment import contain
 from localspec.cli.flags import (
@@ -41,7 +42,12 @@ _INTERFACE = "tui.app"
 @model_argument
 @setting_option(schema.SYSTEM, sources=False)
 @click.option("-c", "--continue", "last", is_flag=True, help="Continue the last chat.")
-@click.option("--resume", metavar="ID", help="Continue this chat; `localspec chats` lists them.")
+@click.option(
+    "--resume",
+    metavar="ID",
+    shell_complete=complete.chats,
+    help="Continue this chat; `localspec chats` lists them.",
+)
 @click.option(
     "--plain",
     is_flag=True,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from localspec.cli import complete
 from localspec.cli.output import confirm, decode, say, write, write_json, write_line
 from localspec.core.safe_text import safe_line
 from localspec.errors import ChatsError, ChatsFileError, UsageError
@@ -102,7 +103,7 @@ def search(query: str, limit: int, *, as_json: bool) -> int:
 
 
 @command.command(short_help="Print a chat as Markdown.")
-@click.argument("chat", default="last")
+@click.argument("chat", default="last", shell_complete=complete.chats)
 def show(chat: str) -> None:
     """Print CHAT as Markdown: the branch viewed last."""
     from localspec.chats.transfer import to_markdown
@@ -111,7 +112,7 @@ def show(chat: str) -> None:
 
 
 @command.command(short_help="Write chats as JSON or Markdown.")
-@click.argument("chats", nargs=-1)
+@click.argument("chats", nargs=-1, shell_complete=complete.chats)
 @click.option("-a", "--all", "everything", is_flag=True, help="Export all chats.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Write to this new file.")
 @click.option(
@@ -174,7 +175,7 @@ def import_chats(file: str) -> None:
 
 
 @command.command()
-@click.argument("chat")
+@click.argument("chat", shell_complete=complete.chats)
 @click.argument("title")
 def rename(chat: str, title: str) -> None:
     """Give CHAT another TITLE."""
@@ -186,7 +187,7 @@ def rename(chat: str, title: str) -> None:
 
 
 @command.command()
-@click.argument("chats", nargs=-1, required=True)
+@click.argument("chats", nargs=-1, required=True, shell_complete=complete.chats)
 @click.option("--for-good", is_flag=True, help="Erase for good; this cannot be undone.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 def rm(chats: tuple[str, ...], *, for_good: bool, yes: bool) -> int:
@@ -210,7 +211,7 @@ def rm(chats: tuple[str, ...], *, for_good: bool, yes: bool) -> int:
 
 
 @command.command()
-@click.argument("chats", nargs=-1, required=True)
+@click.argument("chats", nargs=-1, required=True, shell_complete=complete.removed_chats)
 def restore(chats: tuple[str, ...]) -> None:
     """Restore removed CHATS; `list --removed` shows them."""
     with _store() as store:

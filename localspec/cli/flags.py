@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from localspec.cli import complete
 from localspec.cli.output import tell
 from localspec.cli.source import PRESET, with_source
 from localspec.config import paths, presets
@@ -104,6 +105,7 @@ def setting_option(
         settings |= {"type": _SwitchType(spec), "is_flag": True}
     else:
         settings |= {"type": _SettingType(spec), "metavar": spec.metavar or _METAVARS[spec.kind]}
+    settings |= {"shell_complete": complete.of_setting(spec)}
     if sources:
         settings |= {"default": _Default(spec), "envvar": spec.variable}
         settings |= {"show_default": spec.kind is not Kind.SWITCH}
@@ -129,6 +131,7 @@ def preset_flag(function: _Function) -> _Function:
         "--preset",
         metavar="NAME",
         envvar="LOCALSPEC_PRESET",
+        shell_complete=complete.presets,
         help="Use the system message and settings of [presets.NAME] in config.toml.",
         is_eager=True,
         expose_value=False,
@@ -152,8 +155,8 @@ def model_argument(function: Callable[..., int]) -> Callable[..., int]:
             raise UsageError(f"the model is named twice, {model!r} and -m {option!r}; name one")
         return function(*args, model=option if model is None else model, **rest)
 
-    option = click.option("-m", "--model", "option", hidden=True)
-    return click.argument("model", required=False)(option(command))
+    option = click.option("-m", "--model", "option", hidden=True, shell_complete=complete.models)
+    return click.argument("model", required=False, shell_complete=complete.models)(option(command))
 
 
 def model_flags(function: _Function) -> _Function:

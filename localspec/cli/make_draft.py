@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from localspec.cli import complete
 from localspec.cli.containment import contain
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.output import say, write_line
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @click.command("make-draft")
-@click.argument("model")
+@click.argument("model", shell_complete=complete.models)
 @click.option("--bits", type=click.IntRange(2, 4), help="Bits of each weight, roughly: 2, 3 or 4.")
 @click.option("--layers", metavar="LIST", help="Keep only these layers, as 0-7 or 0,2,4-6.")
 @click.option("--search", is_flag=True, help="Find the layers worth keeping by measurement.")

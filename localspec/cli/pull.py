@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from localspec.cli import complete
 from localspec.cli.flags import setting_option
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.models import labelled
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @click.command("pull")
-@click.argument("name")
+@click.argument("name", shell_complete=complete.models)
 @setting_option(schema.DRAFT, sources=False)
 @click.option("--dry-run", is_flag=True, help="Check everything, download nothing.")
 @click.option(

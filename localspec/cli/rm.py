@@ -6,13 +6,14 @@ import sys
 
 import click
 
+from localspec.cli import complete
 from localspec.cli.output import confirm, say, write_line
 from localspec.core.units import size
 from localspec.errors import LocalspecError, UsageError
 
 
 @click.command("rm")
-@click.argument("name")
+@click.argument("name", shell_complete=complete.models)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 def command(name: str, *, yes: bool) -> int:
     """Remove the files of NAME from the Hugging Face cache.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from localspec.cli import complete
 from localspec.cli.containment import contain
 from localspec.cli.flags import setting_option
 from localspec.cli.models import describe, labelled
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @click.command("show")
-@click.argument("name")
+@click.argument("name", shell_complete=complete.models)
 @setting_option(schema.DRAFT, sources=False)
 @setting_option(schema.OFFLINE, sources=False, envvar=schema.OFFLINE.variable)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object instead of text.")

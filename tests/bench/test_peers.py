@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import stat
@@ -46,6 +47,14 @@ SERVER = """
         def do_POST(self):
             asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             drafted = "--spec-draft-n-max" in sys.argv
+            if asked.get("stream"):
+                timings = {"predicted_n": 12, "draft_n": 9, "draft_n_accepted": 8}
+                events = {"content": ""}, {"content": "a"}, {"content": "b", "timings": timings}
+                self.send_response(200)
+                self.end_headers()
+                for event in events:
+                    self.wfile.write(b"data: " + json.dumps(event).encode() + b"\\n\\n")
+                return
             timings = {"predicted_n": 20, "predicted_per_second": 50.0}
             if drafted:
                 timings |= {"draft_n": 18, "draft_n_accepted": 12}
@@ -96,6 +105,18 @@ def test_the_server_is_asked_for_the_very_same_thing(files: Files, tmp_path: Pat
     assert flags[flags.index("-md") + 1] == str(files.draft)
     assert flags[flags.index("--spec-draft-n-max") + 1] == "3"
     assert spoken.tokens_per_round == 20 / 8  # eight rounds: each adds one to what it accepts
+
+
+def test_a_reply_of_the_server_is_timed_while_it_is_written(files: Files, tmp_path: Path) -> None:
+    several = dataclasses.replace(setting(files), parallel=4)
+    path = program(tmp_path, "server", SERVER)
+    with llama_server.running(path, (), several) as server:
+        flags = json.loads(server.answer(QUESTION).text)[1]
+        streamed = server.stream(QUESTION)
+    assert (flags[flags.index("-np") + 1], flags[flags.index("-c") + 1]) == ("4", "2048")
+    assert streamed.emitted == 12
+    assert streamed.tokens_per_round == 12 / 4
+    assert streamed.first > 0
 
 
 def test_a_server_that_does_not_start_is_quoted(files: Files, tmp_path: Path) -> None:

@@ -54,6 +54,12 @@ def styles(line):
     return {figure.text: figure.style for figure in line}
 
 
+def test_strict_mode_is_shown_on_the_everyday_line():
+    assert "strict" in text(everyday_line(a_meter(), 76, strict=True))
+    assert "strict" in text(everyday_line(a_meter(rounds=0), 76, strict=True))
+    assert "strict" not in text(everyday_line(a_meter(), 76))
+
+
 def test_the_everyday_line_says_speed_gain_and_right_guesses():
     line = everyday_line(a_meter(speedup=FASTER), 76)
     assert text(line) == "150 tok/s · 1.4× faster · 2 of 3 guesses right"

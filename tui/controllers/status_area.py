@@ -114,8 +114,9 @@ class StatusArea:
             meter = session.chat.meter
             meter.switched_off = not session.settings.draft
             meter.memory = self._memory.look(session.engine.client.pid)
-            strict = " strict" if session.engine.info and session.engine.info.strict else ""
-            setting = f"{self.verifier}{strict} T {session.settings.sampling.temperature:g}"
+            strict = session.engine.info is not None and bool(session.engine.info.strict)
+            judged = f"{self.verifier} strict" if strict else self.verifier
+            setting = f"{judged} T {session.settings.sampling.temperature:g}"
             grammar = "" if session.settings.grammar is None else session.settings.grammar_name
             if grammar:
                 setting = f"{grammar} · {setting}"
@@ -123,6 +124,6 @@ class StatusArea:
             if self._expert:
                 self._stats.show_figures(expert_lines(meter, setting, room, two=self._two))
             else:
-                self._stats.show_figures([everyday_line(meter, room, grammar)])
+                self._stats.show_figures([everyday_line(meter, room, grammar, strict=strict)])
             self._strip.show_rounds(meter)
             self._details.show_details(meter, setting)

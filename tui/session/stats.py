@@ -40,10 +40,11 @@ Line = Sequence[Figure]
 """Figures from left to right."""
 
 
-def everyday_line(meter: Meter, width: int, grammar: str = "") -> Line:
+def everyday_line(meter: Meter, width: int, grammar: str = "", *, strict: bool = False) -> Line:
     """Speed, gain and right guesses in words, in at most ``width`` cells.
 
-    ``grammar`` names what replies have to fit, if anything.
+    ``grammar`` names what replies have to fit, if anything; ``strict`` is whether replies are
+    bit-identical.
     """
     figures: list[Figure] = []
     counts = meter.counts
@@ -59,6 +60,8 @@ def everyday_line(meter: Meter, width: int, grammar: str = "") -> Line:
     if meter.context and meter.used >= _NEARLY_FULL * meter.context:
         full = f"context {min(1, meter.used / meter.context):.0%} full"
         figures.append(Figure(full, full, 2, _BAD))
+    if strict:
+        figures.append(Figure("strict", "strict", 3))
     if grammar:
         figures.append(Figure(f"replies fit {grammar}", grammar, 4))
     state = meter.state

@@ -34,6 +34,8 @@ class Setting:
     """Whether layers may go to a GPU."""
     ends: frozenset[int]
     """Tokens that end a reply."""
+    parallel: int = 1
+    """Requests at a time; each has ``context`` tokens."""
 
 
 @dataclass(frozen=True, slots=True)

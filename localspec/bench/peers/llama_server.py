@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx2
 
-from localspec.bench.peers import Mode, Peer, Question, Setting, Spoken
+from localspec.bench.peers import Mode, Question, Setting, Spoken
 from localspec.core import drafter_registry
 from localspec.core.drafter_registry import Family
 from localspec.errors import PeerError
@@ -40,7 +42,7 @@ def modes(program: Path, lengths: Sequence[int], drafter: str | None) -> list[Mo
 
 
 @contextlib.contextmanager
-def running(program: Path, flags: Sequence[str], setting: Setting) -> Iterator[Peer]:
+def running(program: Path, flags: Sequence[str], setting: Setting) -> Iterator[Server]:
     """A server that has loaded the pair; it ends with the block.
 
     Raises:
@@ -62,7 +64,7 @@ def running(program: Path, flags: Sequence[str], setting: Setting) -> Iterator[P
             with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=_ANSWER_S) as http:
                 try:
                     _wait(process, http)
-                    yield _Server(http)
+                    yield Server(http)
                 except (httpx2.HTTPError, ValueError, KeyError) as error:
                     raise PeerError(f"{program.name} failed: {error}; {_last(log)}") from None
                 except TimeoutError:
@@ -76,13 +78,62 @@ def running(program: Path, flags: Sequence[str], setting: Setting) -> Iterator[P
                 process.wait()
 
 
-class _Server:
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """A reply of the server that was read as it was written."""
+
+    emitted: int
+    first: float
+    """Seconds from the request to its first text."""
+    tokens_per_round: float | None
+    """None where it does not draft."""
+
+
+class Server:
+    """A server that is running."""
+
     def __init__(self, http: httpx2.Client) -> None:
         self._http = http
 
     def answer(self, question: Question) -> Spoken:
+        """See `Peer`."""
+        response = self._http.post("/completion", json=self._body(question))
+        response.raise_for_status()
+        found: dict[str, Any] = response.json()
+        timings = found["timings"]
+        return Spoken(
+            str(found["content"]), float(timings["predicted_per_second"]), _per_round(timings)
+        )
+
+    def stream(self, question: Question) -> Streamed:
+        """One reply that is read as it is written; several may be asked for at a time.
+
+        Raises:
+            PeerError: it does not answer.
+        """
+        began, first, timings = time.perf_counter(), None, None
+        body = self._body(question) | {"stream": True}
+        try:
+            with self._http.stream("POST", "/completion", json=body) as response:
+                response.raise_for_status()
+                for line in response.iter_lines():
+                    if not line.startswith("data:"):
+                        continue
+                    event = json.loads(line.removeprefix("data:"))
+                    if first is None and event.get("content"):
+                        first = time.perf_counter() - began
+                    timings = event.get("timings", timings)
+            if timings is None:
+                raise PeerError("llama-server ended a reply without its timings")
+            emitted = int(timings["predicted_n"])
+        except (httpx2.HTTPError, ValueError, KeyError) as error:
+            raise PeerError(f"llama-server failed: {error}") from None
+        seconds = time.perf_counter() - began
+        return Streamed(emitted, seconds if first is None else first, _per_round(timings))
+
+    def _body(self, question: Question) -> dict[str, Any]:
         s = question.sampling
-        body = {
+        return {
             "prompt": list(question.tokens),
             "n_predict": question.max_tokens,
             "seed": question.seed,
@@ -93,21 +144,21 @@ class _Server:
             "top_p": s.top_p,
             "min_p": s.min_p,
         }
-        response = self._http.post("/completion", json=body)
-        response.raise_for_status()
-        found: dict[str, Any] = response.json()
-        timings = found["timings"]
-        rounds = None
-        if timings.get("draft_n"):
-            # Each round emits what it accepted and one token of the target.
-            emitted = int(timings["predicted_n"])
-            rounds = emitted / max(1, emitted - int(timings["draft_n_accepted"]))
-        return Spoken(str(found["content"]), float(timings["predicted_per_second"]), rounds)
+
+
+def _per_round(timings: dict[str, Any]) -> float | None:
+    """Tokens per round; None without drafting."""
+    if not timings.get("draft_n"):
+        return None
+    # Each round emits what it accepted and one token of the target.
+    emitted = int(timings["predicted_n"])
+    return emitted / max(1, emitted - int(timings["draft_n_accepted"]))
 
 
 def _load(setting: Setting) -> list[str]:
-    threads, context = str(setting.threads), str(setting.context)
-    flags = ["-m", str(setting.target), "-t", threads, "-tb", threads, "-c", context, "-np", "1"]
+    threads, slots = str(setting.threads), str(setting.parallel)
+    flags = ["-m", str(setting.target), "-t", threads, "-tb", threads, "-np", slots]
+    flags += ["-c", str(setting.context * setting.parallel)]
     return flags if setting.gpu else [*flags, "-ngl", "0"]
 
 

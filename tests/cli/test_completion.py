@@ -1,0 +1,115 @@
+"""Completion by the shell, and flags of other programs."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.shell_completion import ShellComplete
+
+from localspec import cli
+from localspec.chats.store import ChatStore
+from localspec.chats.values import started
+from localspec.cli import foreign
+from localspec.cli import run as run_command
+from localspec.config import paths
+from localspec.config import settings as config_settings
+
+
+def completed(*words: str) -> list[str]:
+    """What a shell is offered for the last word."""
+    shell = ShellComplete(cli.cli, {}, "localspec", "_LOCALSPEC_COMPLETE")
+    return [item.value for item in shell.get_completions(list(words[:-1]), words[-1])]
+
+
+@pytest.fixture(autouse=True)
+def _fresh_settings():
+    config_settings.settings.cache_clear()
+    yield
+    config_settings.settings.cache_clear()
+
+
+def test_models_choices_presets_and_chats_are_completed():
+    assert "demo" in completed("chat", "de")
+    assert "demo" in completed("run", "-m", "")
+    assert "none" in completed("run", "-d", "no")
+    assert completed("bench", "--verifier", "m") == ["match"]
+    assert completed("run", "--drafter", "model,lookup,su") == ["model,lookup,suffix"]
+    folder = paths.make(paths.config_dir())
+    (folder / "config.toml").write_text("[presets.calm]\ntemperature = 0.1\n")
+    config_settings.settings.cache_clear()
+    assert completed("run", "--preset", "") == ["calm"]
+    assert completed("chats", "show", "") == []
+    info = started()
+    with ChatStore() as store:
+        store.put([info], [])
+    assert completed("chats", "show", "") == completed("chat", "--resume", "") == [info.id[:8]]
+
+
+def test_completing_names_imports_neither_numpy_nor_the_hub():
+    probe = (
+        "import sys; from click.shell_completion import ShellComplete; from localspec import cli; "
+        "shell = ShellComplete(cli.cli, {}, 'localspec', 'X'); "
+        "assert shell.get_completions(['run', '-m'], 'de'); "
+        "sys.exit(str({'numpy', 'llama_cpp', 'huggingface_hub', 'textual'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, check=False)
+    assert done.stderr.decode().strip() == "set()"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_installed_once(shell, monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for variable in ("XDG_CONFIG_HOME", "ZDOTDIR"):
+        monkeypatch.delenv(variable, raising=False)
+    start = tmp_path / f".{shell}rc"
+    start.write_text("alias a=b")
+    for _ in range(2):
+        assert cli.call(["completion", shell, "--install"]) == 0
+    file = Path(capsys.readouterr().err.split("written to ")[1].split("\n")[0].split(";")[0])
+    assert "_LOCALSPEC_COMPLETE" in file.read_text()
+    if shell == "fish":
+        assert start.read_text() == "alias a=b"
+        assert file == tmp_path / ".config/fish/completions/localspec.fish"
+        return
+    first, line = start.read_text().splitlines()
+    assert first == "alias a=b"
+    assert str(file) in line
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
+def test_bash_takes_the_script():
+    done = subprocess.run(
+        [sys.executable, "-m", "localspec", "completion", "bash"], capture_output=True, check=True
+    )
+    checked = subprocess.run(["bash", "-n"], input=done.stdout, capture_output=True, check=False)
+    assert (checked.returncode, checked.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize(
+    ("typed", "taken"),
+    [
+        ("--n-predict 5 hi", "--max-tokens 5 hi"),
+        ("--ctx-size=512 hi", "--ctx=512 hi"),
+        ("-p hi -ngl 3 -c 512", "hi --gpu-layers 3 --ctx 512"),
+        ("--stop -ngl hi", "--stop -ngl hi"),
+        ("-- -ngl", "-- -ngl"),
+        ("--nonsense -t 1", "--nonsense -t 1"),
+    ],
+)
+def test_flags_of_other_programs_are_taken_as_ours(typed, taken):
+    assert foreign.ours(run_command.command, typed.split()) == taken.split()
+
+
+def test_a_flag_that_a_command_has_keeps_its_meaning():
+    from localspec.cli import chat
+
+    assert foreign.ours(chat.command, ["-c", "-ngl", "0"]) == ["-c", "--gpu-layers", "0"]
+
+
+def test_every_foreign_flag_leads_to_one_of_ours():
+    own = {name for p in run_command.command.params for name in p.opts}
+    assert set(foreign.NAMES.values()) <= own
