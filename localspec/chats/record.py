@@ -54,13 +54,13 @@ class ChatRecord:
         if self._saver is not None:
             messages = (begun,) if question is None else (question, begun)
             self._saver.save(self.info, *messages)
-            self._saver.follow(lambda: (self.info.id, reply()))
+            self._saver.follow(begun.id, lambda: (self.info.id, reply()))
 
     def end_reply(self, reply: ChatMessage) -> None:
         """Save the finished reply."""
         self._touch(self.info.leaf)
         if self._saver is not None:
-            self._saver.follow(None)
+            self._saver.unfollow(reply.id)
             self._saver.save(self.info, reply)
 
     def _touch(self, leaf: int | None) -> None:

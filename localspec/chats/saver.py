@@ -48,8 +48,10 @@ class Saver:
         self._saved_infos: dict[str, ChatInfo] = {}
         self._saved_messages: dict[int, tuple[str, ChatMessage]] = {}
         """Saved already; saved again after a failure, since the file may be another one then."""
-        self._growing: Callable[[], tuple[str, ChatMessage]] | None = None
-        self._grown: tuple[str, ChatMessage] | None = None
+        self._growing: dict[int, Callable[[], tuple[str, ChatMessage]]] = {}
+        """By id of the message."""
+        self._grown: dict[int, tuple[str, ChatMessage]] = {}
+        """As they were saved last."""
         self._calls: list[Callable[[], None]] = []
         self._failing: str | None = None
         self._closed = False
@@ -69,14 +71,20 @@ class Saver:
                 self._messages[message.id] = (info.id, message)
             self._ready.notify()
 
-    def follow(self, growing: Callable[[], tuple[str, ChatMessage]] | None) -> None:
-        """Save what the function returns at each interval, until another one or None is given.
+    def follow(self, message: int, growing: Callable[[], tuple[str, ChatMessage]]) -> None:
+        """Save what the function returns for that message at each interval, until `unfollow`.
 
         It is called from the saver's thread. Its message must have been saved before.
         """
         with self._ready:
-            self._growing = growing
+            self._growing[message] = growing
             self._ready.notify()
+
+    def unfollow(self, message: int) -> None:
+        """Save the message no more by itself."""
+        with self._ready:
+            self._growing.pop(message, None)
+            self._grown.pop(message, None)
 
     def call(self, function: Callable[[ChatStore], T]) -> Future[T]:
         """Call ``function`` with the store, after all pending messages have been saved.
@@ -147,14 +155,14 @@ class Saver:
         """Save all that is pending; whether that worked."""
         with self._ready:
             infos, messages = self._infos, self._messages
-            growing = self._growing
+            growing = dict(self._growing)
             self._infos, self._messages = {}, {}
-        if growing is not None:
-            grown = growing()
-            waiting = messages.get(grown[1].id)
+        for message, reply in growing.items():
+            grown = reply()
+            waiting = messages.get(message)
             ended = waiting is not None and waiting[1].end is not None
-            if grown != self._grown and not ended:
-                messages[grown[1].id] = self._grown = grown
+            if grown != self._grown.get(message) and not ended:
+                messages[message] = self._grown[message] = grown
         if not infos and not messages:
             return self._failing is None
         try:

@@ -104,7 +104,8 @@ def command(
         for notice in runtime.info.notices:
             tell(notice)
         info = runtime.info
-        computing = [name for name in info.drafters if get(name).family is not Family.LOOKUP]
+        free = {Family.LOOKUP, Family.GRAMMAR}
+        computing = [name for name in info.drafters if get(name).family not in free]
         modes = bench_against.modes(peers, lengths or (_PEER_LENGTH,), next(iter(computing), None))
         measuring = Measuring(runtime, chosen, temperatures, max_tokens=max_tokens)
         working = Working(ctrl_c)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import shlex
 import sys
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from localspec.cli.containment import contain
 from localspec.cli.flags import (
@@ -22,10 +23,14 @@ from localspec.cli.flags import (
 from localspec.cli.grammar_flags import grammar_flags, take_grammar
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.output import read_stdin, require_text, say, summary, tell, write, write_json
+from localspec.cli.prompt_file import PromptLine, read_prompts
 from localspec.core import settings_schema as schema
 from localspec.core.events import Finished, Message, ModelInfo, Notice, Reply, ReplyEvent, Token
 from localspec.core.reply_request import ReplyRequest
 from localspec.errors import UsageError
+
+if TYPE_CHECKING:
+    from localspec.loading.options import Options
 
 
 @click.command("run", context_settings={"ignore_unknown_options": False})
@@ -37,6 +42,14 @@ from localspec.errors import UsageError
 )
 @click.option(
     "--raw", is_flag=True, help="Continue the prompt as plain text, without the chat template."
+)
+@click.option(
+    "--parallel",
+    metavar="FILE",
+    help=(
+        "Answer every line of FILE, several at a time (see --jobs): a prompt a line, or JSON lines "
+        "with the fields of a request. Prints a JSON object for each, in their order; - is stdin."
+    ),
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 @click.option(
@@ -53,16 +66,18 @@ def command(
     stop: tuple[str, ...],
     *,
     raw: bool,
+    parallel: str | None,
     as_json: bool,
     stats: bool,
     **flags: Any,
 ) -> int:
     """Answer PROMPT once. With -, or a pipe and no PROMPT, the prompt is read from stdin."""
     prompt = _only(prompts)
+    if parallel is not None and prompt is not None:
+        raise UsageError("--parallel takes its prompts from a file; leave out the one behind run")
     contain()
-    if prompt is None and sys.stdin.isatty():
-        raise UsageError("give a prompt: localspec run 'Hello', or - to read stdin")
-    text = require_text(read_stdin() if prompt in {None, "-"} else prompt or "")
+    text = _text(prompt) if parallel is None else ""
+    lines = [] if parallel is None else read_prompts(parallel)
     grammar = take_grammar(flags)
     asked = sort_flags(model, flags)
     preset = chosen_preset()
@@ -70,33 +85,73 @@ def command(
         system = preset.system
     if raw and system is not None:
         raise UsageError("--system needs the chat template, which --raw leaves out")
-    with CtrlC() as ctrl_c:
-        from localspec.runtime import Runtime
-
-        with Runtime.open(asked.options, cancelled=lambda: ctrl_c.pressed) as runtime:
-            for notice in runtime.info.notices:
-                tell(notice)
-            about = (Message("system", system),) if system is not None else ()
-            request = ReplyRequest(
-                messages=() if raw else (*about, Message("user", text)),
-                prompt=text if raw else None,
-                sampling=asked.sampling,
-                seed=asked.seed,
-                max_tokens=asked.max_tokens,
-                stop=tuple(stop),
-                grammar=grammar,
-            )
-            stream = runtime.submit(request)
-            ctrl_c.on_first = stream.interrupt
-            if ctrl_c.pressed:
-                stream.interrupt()
-            reply = _follow(stream, show=not as_json)
-            info = runtime.info
+    base = ReplyRequest(
+        sampling=asked.sampling,
+        seed=asked.seed,
+        max_tokens=asked.max_tokens,
+        stop=tuple(stop),
+        grammar=grammar,
+    )
+    if parallel is not None:
+        return _answer_all(lines, base, asked.options, system=system, raw=raw)
+    about = (Message("system", system),) if system is not None else ()
+    request = dataclasses.replace(
+        base,
+        messages=() if raw else (*about, Message("user", text)),
+        prompt=text if raw else None,
+    )
+    reply, info = _answer(request, asked.options, show=not as_json)
     if as_json:
         write_json(report(reply, info))
     if stats or (sys.stderr.isatty() and not as_json):
         say(summary(reply.stats), dim=True)
     return 130 if reply.finish_reason == "interrupt" else 0
+
+
+def _text(prompt: str | None) -> str:
+    """The prompt, or stdin for it."""
+    if prompt is None and sys.stdin.isatty():
+        raise UsageError("give a prompt: localspec run 'Hello', or - to read stdin")
+    return require_text(read_stdin() if prompt in {None, "-"} else prompt or "")
+
+
+def _answer(request: ReplyRequest, options: Options, *, show: bool) -> tuple[Reply, ModelInfo]:
+    """The reply, streamed to stdout with ``show``, and what answered."""
+    from localspec.runtime import Runtime
+
+    with (
+        CtrlC() as ctrl_c,
+        Runtime.open(options, cancelled=lambda: ctrl_c.pressed) as runtime,
+    ):
+        for notice in runtime.info.notices:
+            tell(notice)
+        stream = runtime.submit(request)
+        ctrl_c.on_first = stream.interrupt
+        if ctrl_c.pressed:
+            stream.interrupt()
+        return _follow(stream, show=show), runtime.info
+
+
+def _answer_all(
+    lines: Sequence[PromptLine],
+    base: ReplyRequest,
+    options: Options,
+    *,
+    system: str | None,
+    raw: bool,
+) -> int:
+    """Answer the lines of a file, several at a time."""
+    from localspec.cli.parallel import JOBS, ParallelRun
+    from localspec.runtime import Runtime
+
+    source = click.get_current_context().get_parameter_source(schema.JOBS.name)
+    if source is ParameterSource.DEFAULT and options.parallel == schema.JOBS.default:
+        options = dataclasses.replace(options, parallel=min(JOBS, len(lines)))
+    with (
+        CtrlC() as ctrl_c,
+        Runtime.open(options, cancelled=lambda: ctrl_c.pressed) as runtime,
+    ):
+        return ParallelRun(runtime, lines, base, system=system, raw=raw, ctrl_c=ctrl_c).run()
 
 
 def _only(prompts: tuple[str, ...]) -> str | None:

@@ -28,6 +28,8 @@ class Family(enum.Enum):
 
     LOOKUP = enum.auto()
     """Copied from text already known; costs next to nothing."""
+    GRAMMAR = enum.auto()
+    """Forced by the grammar of the reply."""
     LOOKAHEAD = enum.auto()
     """Guessed by the target's own passes."""
     MODEL = enum.auto()
@@ -59,8 +61,8 @@ class DrafterSpec:
     """Name for ``--drafter`` and in statistics."""
     family: Family
     code: str
-    """``module:name`` of the function that opens it, called with `LookupTexts` for LOOKUP and
-    LOOKAHEAD, with `localspec.loading.drafters.opening.Opening` for MODEL and HEAD."""
+    """``module:name`` of the function that opens it, called with `LookupTexts` for LOOKUP,
+    GRAMMAR and LOOKAHEAD, with `localspec.loading.drafters.opening.Opening` for MODEL and HEAD."""
     file: str | None = None
     """Kind of the draft file that it needs, see `localspec.models.compat.heads.kind`."""
     tree: TreeShape | None = None
@@ -173,7 +175,7 @@ TABLE = (
         tree=TreeShape(leaves=15, branching=Branching(leaves=4, least=2), always=True),
         needs_branching=True,
     ),
-    DrafterSpec("grammar", Family.LOOKUP, "localspec.drafters.grammar:open_drafter"),
+    DrafterSpec("grammar", Family.GRAMMAR, "localspec.drafters.grammar:open_drafter"),
     DrafterSpec(OFF, Family.NONE, ""),
 )
 """All drafters; heads in the order of preference where several fit a target."""

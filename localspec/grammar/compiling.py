@@ -86,7 +86,14 @@ def refuse(kind: str, reason: str) -> NoReturn:
         raise UsageError(
             f"this JSON schema uses keywords that are not supported: {named}; leave them out"
         )
+    if "oneOf constraints" in reason:
+        raise UsageError(
+            "this JSON schema uses oneOf with alternatives that may hold together; use anyOf, or "
+            "tell them apart by a key with different constants"
+        )
     reason = " ".join(reason.split())
+    if kind in {"regex", "choice"}:  # the library shows the grammar that it made of it
+        reason = re.sub(r"^.*regex parse error: | \d+ \| start:.*$", "", reason)
     if len(reason) > _LONGEST:
         reason = reason[:_LONGEST] + "..."
     raise UsageError(f"{_INVALID[kind]}: {reason}")

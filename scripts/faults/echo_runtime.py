@@ -39,7 +39,7 @@ class Echo:
                 break
             yield Token(n, word + " ", Origin.PLAIN, None)
         text = "".join(word + " " for word in words)
-        stats = Stats(1, 0, len(words), 1, 0, 0, 0, (), {}, 0.1, 0.1, 0.0, 0.1, None, _ON)
+        stats = Stats(1, 0, len(words), 1, 0, 0, 0, (), {}, 0.1, 0.1, 0.0, 0.1, speculation=_ON)
         yield Finished(Reply(text, tuple(range(len(words))), (), "stop", stats, 1))
 
     def examine(self, *_: Any, **__: Any) -> Examination:

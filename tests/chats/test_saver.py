@@ -85,12 +85,12 @@ def test_a_reply_is_saved_while_it_grows(saver, path):
     def growing():
         return info.id, grown
 
-    saver.follow(growing)
+    saver.follow(reply.id, growing)
     until(lambda: path.exists() and known(path, info))
     for text in ("one", "one two"):
         grown = replace(reply, text=text)
         until(lambda text=text: stored(path, info)[-1] == text)
-    saver.follow(None)
+    saver.unfollow(reply.id)
     saver.save(info, replace(reply, text="one two three", end="stop"))
     saver.close()
     assert stored(path, info)[-1] == "one two three"
@@ -181,6 +181,19 @@ def test_saving_never_waits(path, monkeypatch):
     saver.close()
 
 
+def test_several_replies_are_saved_while_they_grow(saver, path):
+    info, question = started(), said("hello")
+    replies = [said("", question.id, "assistant") for _ in range(3)]
+    saver.save(info, question, *replies)
+    for number, reply in enumerate(replies):
+        saver.follow(reply.id, lambda r=reply, n=number: (info.id, replace(r, text=f"text {n}")))
+    until(lambda: path.exists() and known(path, info))
+    until(lambda: set(stored(path, info)) == {"hello", "text 0", "text 1", "text 2"})
+    saver.unfollow(replies[1].id)
+    saver.save(info, replace(replies[1], text="whole", end="stop"))
+    until(lambda: set(stored(path, info)) == {"hello", "text 0", "whole", "text 2"})
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 def test_a_kill_loses_at_most_the_last_second_of_a_reply(path):
     script = textwrap.dedent("""
@@ -192,7 +205,7 @@ def test_a_kill_loses_at_most_the_last_second_of_a_reply(path):
         info, question = started(), said("question")
         reply = said("", question.id, "assistant")
         saver.save(info, question, reply)
-        saver.follow(lambda: (info.id, replace(reply, text=f"{time.monotonic()}")))
+        saver.follow(reply.id, lambda: (info.id, replace(reply, text=f"{time.monotonic()}")))
         print(info.id, flush=True)
         time.sleep(60)
     """)

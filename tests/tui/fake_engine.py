@@ -75,6 +75,28 @@ class Script:
             at += len(kinds)
 
 
+class FakeReply:
+    """Implements tui.session.ports.ReplyHandle."""
+
+    def __init__(self, engine, request):
+        self.engine = engine
+        self.interrupted = False
+        self._events = engine.events(self, request)
+
+    def __aiter__(self):
+        return self
+
+    async def __anext__(self):
+        return await anext(self._events)
+
+    def interrupt(self):
+        self.interrupted = True
+        self.engine.go.set()
+
+    def close(self):
+        """A reply that is not over is interrupted in the real engine."""
+
+
 @dataclass
 class FakeEngine:
     """Implements tui.session.ports.EnginePort."""
@@ -89,12 +111,13 @@ class FakeEngine:
         self.go = asyncio.Event()
         self.loaded = asyncio.Event()
         self.loaded.set()
+        self.info = INFO
         self.asked = []
+        self.seeds = []
         self.drafted = []
         self.examined = []
         self.opened = self.closed = 0
         self.holding = False
-        self._interrupted = False
         self._dead = None
         self.cancelled = False
 
@@ -110,7 +133,7 @@ class FakeEngine:
             raise self.open_error
         self.opened += 1
         self._dead = None
-        return INFO
+        return self.info
 
     async def examine(self, request, tokens, rival=None):
         self.examined.append(tuple(tokens))
@@ -118,9 +141,8 @@ class FakeEngine:
         other = Candidate(7777, " other", 0.25, 0.5, 0.2)
         return Examination(likely, (likely, other), None if rival is None else 0.0012)
 
-    def interrupt(self):
-        self._interrupted = True
-        self.go.set()
+    def reply(self, request):
+        return FakeReply(self, request)
 
     def die(self, error=None):
         """As if the process had been killed, or with another ``error``."""
@@ -135,11 +157,11 @@ class FakeEngine:
             self.cancelled = True
             self.loaded.set()
 
-    async def submit(self, request):
+    async def events(self, reply, request):
         messages, draft = request.messages, request.draft
         self.asked.append(messages)
+        self.seeds.append(request.seed)
         self.drafted.append(draft)
-        self._interrupted = False
         script = self.scripts.pop(0) if self.scripts else Script()
         yield Reading(1, 10, 0)
         await asyncio.sleep(0)
@@ -157,7 +179,7 @@ class FakeEngine:
                 self.holding = False
             if self._dead is not None:
                 raise self._dead
-            if self._interrupted:
+            if reply.interrupted:
                 reason = "interrupt"
                 break
             for token in round_tokens:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
-from fake_engine import FakeEngine, Script
+from fake_engine import INFO, FakeEngine, Script
 from test_chat import LONG
 from textual import events
 
@@ -39,6 +40,90 @@ async def test_a_reply_goes_on_in_its_chat_while_another_is_looked_at(chat):
         assert c.session.chat.conversation.turns[-1].text == LONG
         await c.pilot.press("f12")
         await c.sees("Second.")
+
+
+def several(engine, count=4):
+    """The engine answers that many requests at once."""
+    engine.info = replace(INFO, parallel=count)
+    return engine
+
+
+async def test_several_chats_are_answered_at_the_same_time(chat):
+    engine = several(FakeEngine([Script(LONG, hold_at=2), Script("Second.")]))
+    async with chat(engine=engine) as c:
+        await c.ask_and_hold("first question")
+        await c.pilot.press("ctrl+n")
+        await c.type("second question")
+        await c.sees("Second.")  # while the first one is still being made
+        assert c.engine.holding
+        await c.sees("replying in another chat")
+        c.engine.go.set()
+        await c.until(lambda: c.session.idle)
+        await c.pilot.press("ctrl+pageup")
+        await c.sees("The end.")
+
+
+async def test_esc_ends_the_reply_of_one_chat_and_no_other(chat):
+    engine = several(FakeEngine([Script(LONG, hold_at=2), Script(LONG, hold_at=3)]))
+    async with chat(engine=engine) as c:
+        await c.ask_and_hold("first")
+        await c.pilot.press("ctrl+n")
+        await c.type("second")
+        await c.until(lambda: len(c.session.replies.running) == 2)
+        await c.sees("One two three")
+        await c.pilot.press("escape")
+        await c.sees("stopped by you")
+        await c.pilot.press("ctrl+pageup")
+        await c.sees("The end.")  # `go` lets both go on; this one was not interrupted
+        ends = [x.conversation.turns[-1].end for x in c.session.chats.all]
+        assert ends == ["stop", "interrupt"]
+
+
+async def test_variants_are_made_at_once_on_branches_of_their_own(chat):
+    scripts = [Script("One."), Script("A."), Script("B."), Script("C.")]
+    async with chat(engine=several(FakeEngine(scripts, pace=0.01))) as c:
+        await c.ask("Which?")
+        await c.type("/variants 3")
+        await c.sees("branch 2 of 4")
+        await c.until(lambda: c.session.idle)
+        turns = c.session.chat.conversation
+        assert [t.text for t in turns.turns] == ["Which?", "A."]  # the first stays in sight
+        assert turns.place == (2, 4)
+        await c.pilot.press("alt+down")
+        await c.sees("B.")
+        await c.pilot.press("alt+down")
+        await c.sees("C.")
+        assert len(set(c.engine.asked[1:])) == 1
+
+
+async def test_a_fixed_seed_is_another_one_for_each_variant(chat):
+    scripts = [Script("One."), Script("A."), Script("B.")]
+    async with chat(engine=several(FakeEngine(scripts))) as c:
+        c.session.settings.seed = 7
+        await c.ask("Which?")
+        await c.type("/variants 2")
+        await c.until(lambda: len(c.engine.seeds) == 3 and c.session.idle)
+        assert c.engine.seeds == [7, 7, 8]
+
+
+async def test_variants_of_greedy_decoding_are_refused(chat):
+    async with chat(Script("One.")) as c:
+        await c.type("/temp 0")
+        await c.ask("Which?")
+        await c.type("/variants")
+        await c.until(lambda: "all variants are the same" in c.stats)
+        assert len(c.engine.asked) == 1
+
+
+async def test_esc_ends_all_variants(chat):
+    scripts = [Script("One."), *(Script(LONG, hold_at=2) for _ in range(5))]
+    async with chat(engine=several(FakeEngine(scripts), 2)) as c:
+        await c.ask("Which?")
+        await c.type("/variants 5")
+        await c.until(lambda: len(c.session.replies.running) == 2 and c.engine.holding)
+        await c.pilot.press("escape")
+        await c.until(lambda: c.session.idle)
+        assert c.session.chat.conversation.place[1] == 3  # the other three were never begun
 
 
 async def test_one_looks_on_at_a_reply_that_is_still_being_made(chat):

@@ -47,6 +47,16 @@ class BranchController:
         if not self._session.regenerate():
             self._feedback.hint("there is no question to answer yet")
 
+    def vary(self, count: int) -> None:
+        """Answer the last question several times more, each on a branch of its own."""
+        settings = self._session.settings
+        if settings.sampling.temperature == 0:
+            self._feedback.hint("at temperature 0 all variants are the same; /temp 0.8 varies them")
+        elif self._session.vary(count):
+            self._feedback.hint(f"{count} variants, each on a branch; /branch shows the next")
+        else:
+            self._feedback.hint("there is no question to answer yet")
+
     def continue_reply(self) -> None:
         """Continue the last reply where it was stopped."""
         session = self._session

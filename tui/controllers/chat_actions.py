@@ -219,6 +219,7 @@ class ChatActions:
             for name in (*without_argument, "colours", "compare", "details", "figures")
         }
         return actions | {
+            "variants": lambda count: self._branches.vary(int(count or 0)),
             "branch": lambda back: self._branches.branch(-1 if back else 1),
             "chats": lambda query: self.library.pick(str(query)),
             "system": lambda text: self._system(str(text)),

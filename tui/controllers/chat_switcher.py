@@ -66,7 +66,7 @@ class ChatSwitcher:
     async def delete(self) -> None:
         """Delete this chat and close it; `undo` brings it back."""
         session, chat = self._session, self._session.chat
-        if chat is session.replies.chat:
+        if session.replies.of(chat):
             self._feedback.hint("the model is replying here; Esc stops it first")
             return
         if not chat.conversation.turns:
@@ -122,7 +122,7 @@ class ChatSwitcher:
         return [
             (
                 f"{'●' if chat is session.chat else ' '} {number}",
-                chat.title + ("  the model is replying" if chat is session.replies.chat else ""),
+                chat.title + ("  the model is replying" if session.replies.of(chat) else ""),
             )
             for number, chat in enumerate(session.chats.all, 1)
         ]

@@ -112,8 +112,9 @@ class Transcript:
 
     def _follow(self) -> None:
         """Stream into the widget of the growing reply, if it is mounted."""
-        growing = self._session.chat.growing
-        self._live = self._log.view_of(growing) if growing is not None else None
+        chat = self._session.chat
+        shown = [turn for turn in chat.conversation.turns[-1:] if turn in chat.growing]
+        self._live = self._log.view_of(shown[0]) if shown else None
 
     async def _catch_up(self) -> None:
         for notification in self._session.take_notifications():

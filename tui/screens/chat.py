@@ -203,7 +203,7 @@ class ChatScreen(SizedScreen[None]):
         await self.transcript.refresh()
         widgets.queue_bar.show(list(session.chat.queue), status_text.in_line(session))
         self.status.refresh()
-        elsewhere = session.replies.chat not in (None, chats.current)
+        elsewhere = sum(chat is not chats.current for chat in session.replies.chats)
         place = (chats.place, len(chats.all))
         branch = session.chat.conversation.place
         chat = chats.current

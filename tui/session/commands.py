@@ -60,6 +60,14 @@ def _seed(text: str) -> int | None:
     return int(text)
 
 
+def _variants(text: str) -> int:
+    if not text:
+        return 3
+    if not re.fullmatch(r"[2-8]", text):
+        raise CommandError("needs a number from 2 to 8, as in /variants 3")
+    return int(text)
+
+
 def _switch(text: str) -> bool | None:
     return None if not text else text == "on"
 
@@ -92,6 +100,9 @@ SPECS = {
     "open": Spec("/open [N]", "list the open chats, or show one", str),
     "close": Spec("/close", "close this chat; /resume brings it back", _nothing),
     "again": Spec("/again", "answer the last question again, on another branch", _nothing),
+    "variants": Spec(
+        "/variants [N]", "answer the last question N times more (3), on branches", _variants
+    ),
     "continue": Spec("/continue", "continue a stopped reply", _nothing),
     "edit": Spec("/edit", "change the last question, on another branch", _nothing),
     "branch": Spec("/branch [back]", "show the next branch, or the one before", _back),

@@ -12,7 +12,7 @@ from localspec.errors import LocalspecError
 from localspec.race.speeds import RUNS, TOKENS, Speeds
 from tui.render.text import plain
 from tui.session.conversation import ChatTurn, ReplyRecipe
-from tui.session.ports import ReplyPort
+from tui.session.ports import ReplyHandle, ReplyPort
 
 
 async def examine(
@@ -42,6 +42,8 @@ class ReplyComparison:
     """The plain reply's token at ``divergence`` against the drafted one."""
     speeds: Speeds = field(default_factory=Speeds)
     failure: LocalspecError | None = None
+    handle: ReplyHandle | None = None
+    """The request that runs now."""
     left: bool = False
     """Whether the user has closed the comparison; no further runs are needed."""
     over: bool = False
@@ -55,7 +57,8 @@ class ReplyComparison:
         """
         recipe, drafted = self.recipe, self.recipe.reply.tokens
         timed = self.speeds.begin()
-        async for event in engine.submit(recipe.request(draft=False)):
+        handle = self.handle = engine.reply(recipe.request(draft=False))
+        async for event in handle:
             match event:
                 case Token():
                     self._add(event)
@@ -63,7 +66,7 @@ class ReplyComparison:
                     timed.add(event)
                     # A reply that was stopped is compared as far as it went.
                     if len(self.tokens) >= len(drafted) and self._was_stopped:
-                        engine.interrupt()
+                        handle.interrupt()
                 case Finished(reply):
                     self._finish(reply)
         if self.divergence is not None and self._both_have(self.divergence):
@@ -72,6 +75,11 @@ class ReplyComparison:
             self.examination = await examine(engine, recipe, known, drafted[self.divergence])
         while not (self.left or self.speeds.complete):
             await self._time(engine)
+
+    def stop(self) -> None:
+        """End the request that runs now."""
+        if self.handle is not None:
+            self.handle.interrupt()
 
     async def _time(self, engine: ReplyPort) -> None:
         """Make the beginning of the reply again to measure its speed."""
@@ -82,7 +90,8 @@ class ReplyComparison:
             recipe.request(draft=timed.draft),
             max_tokens=min(most, max(1, len(recipe.reply.tokens))),
         )
-        async for event in engine.submit(request):
+        self.handle = engine.reply(request)
+        async for event in self.handle:
             if isinstance(event, Round):
                 timed.add(event)
 

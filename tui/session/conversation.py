@@ -146,6 +146,16 @@ class Conversation:
         """Add an empty reply."""
         return self._next("assistant", "")
 
+    def variant(self, question: ChatTurn) -> ChatTurn:
+        """Add another empty reply to a question, on a branch that is not shown."""
+        turn = ChatTurn("assistant", id=new_message_id(question.id), parent=question.id)
+        self._put(turn)
+        return turn
+
+    def messages_to(self, turn: ChatTurn) -> tuple[Message, ...]:
+        """The messages of a request that answers ``turn``, whichever branch is shown."""
+        return _messages(self.system, [self._all[step] for step in self._tree.path(turn.id)])
+
     def written_by(self, reply: ChatTurn, model: str | None) -> None:
         """Note which model writes a reply; a continued reply may have two."""
         known = reply.model

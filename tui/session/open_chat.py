@@ -22,6 +22,10 @@ class PendingReply:
     """The reply to continue."""
     ended: End | None = None
     """How it had ended; restored if it cannot be continued."""
+    variant_of: ChatTurn | None = None
+    """The question that is answered once more, on a branch that is not shown."""
+    variant: int = 0
+    """Number of the variant; a fixed seed is increased by it."""
 
 
 class OpenChat:
@@ -33,8 +37,8 @@ class OpenChat:
         self.meter = Meter()
         self.queue: deque[str] = deque()
         """Messages that were sent and not asked yet."""
-        self.growing: ChatTurn | None = None
-        """The reply that is being made here."""
+        self.growing: list[ChatTurn] = []
+        """The replies that are being made here: one, or variants of one on different branches."""
         self.missed: list[Notification] = []
         """Notifications to show when the chat is shown again."""
         self.typed = ""
@@ -45,6 +49,8 @@ class OpenChat:
         """Text of the composer before a question was edited."""
         self._again = False
         """Whether to answer the last question again."""
+        self._variants: deque[PendingReply] = deque()
+        """Variants that are to be made at the same time as the first one."""
         self._continued: End | None = None
         """How the last reply had ended, where it is to be continued."""
 
@@ -67,13 +73,20 @@ class OpenChat:
     @property
     def waits(self) -> bool:
         """Whether a reply is pending."""
-        return bool(self.queue or self._again or self._continued)
+        return bool(self.queue or self._again or self._continued or self._variants)
+
+    @property
+    def may_start(self) -> bool:
+        """Whether a pending reply may begin now: one at a time, and variants beside it."""
+        return bool(self._variants and not self._again) or (self.waits and not self.growing)
 
     def take(self) -> PendingReply:
         """The reply to make next."""
         if self._again:
             self._again = False
             return PendingReply()
+        if self._variants:
+            return self._variants.popleft()
         if self._continued:
             ended, self._continued = self._continued, None
             return PendingReply(unfinished=self.conversation.turns[-1], ended=ended)
@@ -85,6 +98,7 @@ class OpenChat:
         if self._continued:
             self.conversation.turns[-1].end = self._continued
         self._again, self._continued = False, None
+        self._variants.clear()
 
     def edit(self, turn: ChatTurn, text: str) -> None:
         """Ask ``text`` in place of ``turn``, on a branch of its own."""
@@ -101,6 +115,20 @@ class OpenChat:
             self.conversation.rewind(turns[-1])
         self._again = True
         return True
+
+    def vary(self, count: int) -> bool:
+        """Answer the last question ``count`` times more, each on a branch of its own; whether there
+        is a question.
+        """
+        if not self.regenerate():
+            return False
+        question = self.questions[-1]
+        self._variants.extend(PendingReply(variant_of=question, variant=i) for i in range(1, count))
+        return True
+
+    def stop_varying(self) -> None:
+        """Make no further variants."""
+        self._variants.clear()
 
     def continue_reply(self) -> bool:
         """Continue a stopped last reply, or answer a last question that has no reply.
@@ -145,7 +173,7 @@ class OpenChat:
     def count_context(self) -> None:
         """Take the used context from the statistics of the last reply."""
         reply = self.conversation.last_reply
-        if self.growing is None:
+        if not self.growing:
             stats = reply.stats if reply is not None else None
             self.meter.used = stats.prompt_tokens + stats.emitted if stats is not None else 0
 

@@ -28,8 +28,8 @@ class OpenChats:
 
     @property
     def next_to_answer(self) -> OpenChat | None:
-        """A chat with a pending reply; the one that is shown comes first."""
-        return next((chat for chat in (self.current, *self.all) if chat.waits), None)
+        """A chat with a pending reply that may begin; the one that is shown comes first."""
+        return next((chat for chat in (self.current, *self.all) if chat.may_start), None)
 
     def find(self, identity: str) -> OpenChat | None:
         """The open chat with that id."""

@@ -13,17 +13,31 @@ from localspec.core.reply_request import ReplyRequest
 from localspec.core.sampling_params import Sampling
 from localspec.errors import EngineError
 
+LARGEST_SEED = (1 << 64) - 1
+
+
+class ReplyHandle(Protocol):
+    """The events of one reply."""
+
+    def __aiter__(self) -> AsyncIterator[ReplyEvent]: ...
+
+    def interrupt(self) -> None:
+        """End the reply now; it still ends with Finished."""
+        ...
+
+    def close(self) -> None:
+        """Stop reading; a reply that is still being made is interrupted."""
+        ...
+
 
 class ReplyPort(Protocol):
-    """Requests to a loaded model; see localspec.runtime.Runtime."""
+    """Requests to a loaded model, several at the same time; see localspec.runtime.Runtime."""
 
-    def submit(self, request: ReplyRequest) -> AsyncIterator[ReplyEvent]: ...
+    def reply(self, request: ReplyRequest) -> ReplyHandle: ...
 
     async def examine(
         self, request: ReplyRequest, tokens: Sequence[int], rival: int | None = None
     ) -> Examination: ...
-
-    def interrupt(self) -> None: ...
 
 
 class EnginePort(ReplyPort, Protocol):
@@ -67,12 +81,14 @@ class Settings:
         """The text of the empty composer."""
         return "Message" if self.grammar is None else f"Message; replies fit {self.grammar_name}"
 
-    def request(self, messages: tuple[Message, ...]) -> ReplyRequest:
-        """A request for the next reply of a conversation."""
+    def request(self, messages: tuple[Message, ...], variant: int = 0) -> ReplyRequest:
+        """A request for the next reply of a conversation; a fixed seed is increased by the number
+        of the variant.
+        """
         return ReplyRequest(
             messages=messages,
             sampling=self.sampling,
-            seed=self.seed,
+            seed=None if self.seed is None else min(self.seed + variant, LARGEST_SEED),
             max_tokens=self.max_tokens,
             draft=self.draft,
             grammar=self.grammar,

@@ -1,23 +1,19 @@
-"""The one task that uses the engine: it makes the pending replies of all open chats in turn."""
+"""The task that uses the engine: it makes the pending replies of all open chats, as many at once as
+the engine computes together.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import Callable
 
-from localspec.core.events import Finished, Notice, Reading, ReplyEvent, Round, Token
+from localspec.core.events import Message
 from localspec.errors import LocalspecError
+from tui.session.answer import Answer, RunningReply
 from tui.session.comparison import ReplyComparison
-from tui.session.conversation import ChatTurn, ReplyRecipe
 from tui.session.engine_slot import EngineSlot
-from tui.session.notifications import (
-    NoticeAdded,
-    Notification,
-    ReplyEnded,
-    ReplyFailed,
-    ReplyStarted,
-)
+from tui.session.meter import Meter
+from tui.session.notifications import NoticeAdded, Notification, ReplyEnded, ReplyFailed
 from tui.session.open_chat import OpenChat, PendingReply
 from tui.session.open_chats import OpenChats
 from tui.session.ports import Phase, Settings
@@ -39,31 +35,57 @@ class ReplyTask:
         self._settings = settings
         self._notify = notify
         self._activity = activity
-        self.chat: OpenChat | None = None
-        """The chat whose reply is being made."""
-        self.reading: Reading | None = None
-        """Progress of the prefill, until the first token."""
+        self.running: list[RunningReply] = []
         self.comparing: ReplyComparison | None = None
         """The comparison to make next, or the one that is being made."""
         self._wake = asyncio.Event()
 
     def wake(self) -> None:
-        """Check again for pending pending."""
+        """Check again for pending replies."""
         self._wake.set()
+
+    def of(self, chat: OpenChat) -> list[RunningReply]:
+        """The replies that are being made in that chat."""
+        return [reply for reply in self.running if reply.chat is chat]
+
+    @property
+    def chats(self) -> list[OpenChat]:
+        """The chats in which replies are being made."""
+        return list(dict.fromkeys(reply.chat for reply in self.running))
+
+    def stop(self, chat: OpenChat | None = None) -> None:
+        """Stop the replies of one chat, or all and the comparison."""
+        for reply in self.running:
+            if chat in (None, reply.chat):
+                reply.stop()
+        if self.comparing is not None:
+            self.comparing.stop()
 
     async def run(self) -> None:
         """Open the engine and make replies until cancelled."""
-        while True:
-            phase, chat = self._engine.phase, self._chats.next_to_answer
-            if phase is Phase.LOADING:
-                await self._open()
-            elif phase is Phase.READY and self.comparing is not None:
-                await self._compare(self.comparing)
-            elif phase is Phase.READY and chat is not None:
-                await self._answer(chat, chat.take())
-            else:
+        async with asyncio.TaskGroup() as tasks:
+            while True:
                 self._wake.clear()
+                if self._engine.phase is Phase.LOADING:
+                    if not self.running:  # those of the engine before end by themselves
+                        await self._open()
+                        continue
+                elif self.comparing is not None:  # its speeds are measured alone
+                    if self._engine.phase is Phase.READY:
+                        await self._compare(self.comparing)
+                        continue
+                elif (chat := self._next) is not None:
+                    self._start(chat, chat.take(), tasks)
+                    continue
                 await self._wake.wait()
+
+    @property
+    def _next(self) -> OpenChat | None:
+        """A chat whose pending reply begins now; None where all wait."""
+        info = self._engine.info
+        free = info is not None and len(self.running) < info.parallel
+        ready = self._engine.phase in (Phase.READY, Phase.REPLYING)
+        return self._chats.next_to_answer if free and ready else None
 
     async def _open(self) -> None:
         engine = self._engine
@@ -79,50 +101,38 @@ class ReplyTask:
             chat.missed.append(notification)
         self._activity()
 
-    async def _answer(self, chat: OpenChat, pending: PendingReply) -> None:
+    def _start(self, chat: OpenChat, pending: PendingReply, tasks: asyncio.TaskGroup) -> None:
+        """Begin a reply."""
         conversation = chat.conversation
         question = None if pending.text is None else conversation.say(pending.text)
-        messages = conversation.messages()
-        reply = pending.unfinished or conversation.answer()
-        begun, start = reply.text, len(reply.tokens)
-        recipe, reply.recipe = reply.recipe, None
+        if pending.variant_of is not None:
+            messages = conversation.messages_to(pending.variant_of)
+            reply, meter = conversation.variant(pending.variant_of), Meter()
+            meter.copy_model(chat.meter)
+        else:
+            messages = conversation.messages()
+            reply, meter = pending.unfinished or conversation.answer(), chat.meter
         conversation.written_by(reply, chat.recorder.info.model)
-        save_end = chat.recorder.begin_reply(conversation, question, reply)
-        chat.meter.start()
-        self.chat, chat.growing = chat, reply
+        meter.start()
+        running = RunningReply(chat, reply, meter)
+        chat.growing.append(reply)
+        self.running.append(running)
         self._engine.phase = Phase.REPLYING
-        self._tell(chat, ReplyStarted(question, reply))
-        settings = self._settings
+        answer = Answer(running, pending, question, self._settings, self._engine, self._tell)
+        tasks.create_task(self._made(answer, messages))
+
+    async def _made(self, answer: Answer, messages: tuple[Message, ...]) -> None:
+        running = answer.running
         try:
-            request = settings.request(messages)
-            async for event in self._engine.client.submit(request):
-                whole = event
-                if isinstance(event, Finished) and begun:
-                    text = begun + event.reply.text
-                    whole = Finished(dataclasses.replace(event.reply, text=text))
-                self._take(chat, reply, whole)
-                if isinstance(event, Finished):
-                    reply.recipe = ReplyRecipe(
-                        messages,
-                        settings.sampling,
-                        settings.max_tokens,
-                        event.reply,
-                        start,
-                        len(begun),
-                        request.grammar,
-                    )
-        except LocalspecError as error:
-            reply.end = "failed"
-            if pending.unfinished is not None and reply.text == begun:
-                reply.end, reply.recipe = pending.ended, recipe
-            if self._engine.phase is Phase.REPLYING:  # else `EngineDied` was sent already
-                self._tell(chat, ReplyFailed(error))
+            await answer.make(messages)
         finally:
-            self.reading = self.chat = chat.growing = None
-            if self._engine.phase is Phase.REPLYING:
+            self.running.remove(running)
+            running.chat.growing.remove(running.turn)
+            if not self.running and self._engine.phase is Phase.REPLYING:
                 self._engine.phase = Phase.READY
-            save_end()
-        self._tell(chat, ReplyEnded(reply))
+            answer.save()
+            self.wake()
+        self._tell(running.chat, ReplyEnded(running.turn))
 
     async def _compare(self, comparison: ReplyComparison) -> None:
         self._engine.phase = Phase.REPLYING
@@ -137,19 +147,3 @@ class ReplyTask:
             if self._engine.phase is Phase.REPLYING:
                 self._engine.phase = Phase.READY
         self._activity()
-
-    def _take(self, chat: OpenChat, reply: ChatTurn, event: ReplyEvent) -> None:
-        match event:
-            case Token():
-                self.reading = None
-                chat.meter.token()
-                reply.add(event)
-            case Round():
-                chat.meter.add(event)
-            case Reading():
-                self.reading = chat.meter.reading = event
-            case Notice(text):
-                self._tell(chat, NoticeAdded(text))
-            case Finished(whole):
-                reply.finish(whole)
-                chat.meter.finish(whole.stats)

@@ -66,7 +66,8 @@ class Session:
     @property
     def replying(self) -> bool:
         """Whether a reply, or its comparison, is being made in the chat that is shown."""
-        return self.engine.phase is Phase.REPLYING and self.replies.chat in (None, self.chat)
+        busy = self.replies.comparing is not None or bool(self.replies.of(self.chat))
+        return self.engine.phase is Phase.REPLYING and busy
 
     @property
     def idle(self) -> bool:
@@ -97,7 +98,8 @@ class Session:
         """Stop the reply in the chat that is shown; whether there was one."""
         if not self.replying:
             return False
-        self.engine.client.interrupt()
+        self.chat.stop_varying()
+        self.replies.stop(self.chat)
         return True
 
     def edit(self, turn: ChatTurn, text: str) -> None:
@@ -110,6 +112,13 @@ class Session:
         """Answer the last question again on a branch of its own; whether there is a question."""
         self.stop()
         return self._changed(self.chat.regenerate())
+
+    def vary(self, count: int) -> bool:
+        """Answer the last question ``count`` times more, each on a branch of its own, at the same
+        time where the engine can; whether there is a question.
+        """
+        self.stop()
+        return self._changed(self.chat.vary(count))
 
     def continue_reply(self) -> bool:
         """Continue the last reply where it was stopped; whether it was stopped."""
@@ -267,8 +276,7 @@ class Session:
             UsageError: invalid options, or a model that is still being loaded.
         """
         options = self.engine.changed(changes)
-        if self.engine.phase is Phase.REPLYING:
-            self.engine.client.interrupt()
+        self.replies.stop()
         self.engine.exchange(options)
         self.chats.forget_recipes()
         self._activity()

@@ -9,7 +9,7 @@ from tui.session.session import Session
 
 def for_text(session: Session) -> str:
     """Placeholder of a reply that has no text yet."""
-    reading = session.replies.reading
+    reading = session.chat.meter.reading
     if reading is not None and reading.total - reading.cached > 1:
         return f"reading {reading.done}/{reading.total}"
     return "…"
@@ -34,7 +34,7 @@ def in_line(session: Session) -> str:
             return "sent when the model is ready"
         case Phase.DEAD:
             return "sent when the engine runs again"
-    answered = session.replies.chat
-    if answered is None or answered is session.chat:
+    chats = session.replies.chats
+    if not chats or session.chat in chats:
         return "sent next"
-    return f"sent after the reply in {plain(answered.title)}"
+    return f"sent after the reply in {plain(chats[0].title)}"

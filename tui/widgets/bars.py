@@ -66,12 +66,13 @@ class TitleBar(Static):
         branch: tuple[int, int],
         system: str | None,
         *,
-        busy: bool,
+        busy: int,
     ) -> None:
         """Show which open chat and which of its branches is shown, and its system prompt.
 
         ``chat`` is an index from 0 and a count, ``branch`` a number from 1 and a count; an empty
-        ``title`` is that of a new chat.
+        ``title`` is that of a new chat, ``busy`` the number of other chats with a reply in
+        progress.
         """
         (place, count), (at, branches) = chat, branch
         text = Content("")
@@ -80,7 +81,8 @@ class TitleBar(Static):
         if title or count > 1:
             text += Content.styled(_cut(title or "new chat", _TITLE), "bold") + Content("  ")
         if busy:
-            text += Content.styled("replying in another chat  ", "$text-warning")
+            others = "another chat" if busy == 1 else f"{busy} other chats"
+            text += Content.styled(f"replying in {others}  ", "$text-warning")
         if branches > 1:
             text += Content.styled(f"branch {at} of {branches}  ", "$text-accent")
         if system:

@@ -9,7 +9,7 @@ prompts are given as tokens, so a peer answers exactly the same prompt.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +47,8 @@ class Question:
     sampling: Sampling
     seed: int
     max_tokens: int
+    schema: Mapping[str, object] | None = None
+    """JSON schema of the answer, for peers that follow one."""
 
 
 @dataclass(frozen=True, slots=True)

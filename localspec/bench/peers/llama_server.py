@@ -133,7 +133,7 @@ class Server:
 
     def _body(self, question: Question) -> dict[str, Any]:
         s = question.sampling
-        return {
+        body: dict[str, Any] = {
             "prompt": list(question.tokens),
             "n_predict": question.max_tokens,
             "seed": question.seed,
@@ -144,6 +144,9 @@ class Server:
             "top_p": s.top_p,
             "min_p": s.min_p,
         }
+        if question.schema is not None:
+            body["json_schema"] = question.schema
+        return body
 
 
 def _per_round(timings: dict[str, Any]) -> float | None:

@@ -1,0 +1,165 @@
+"""``localspec run --parallel FILE``: many prompts, several at a time, JSON lines out."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
+from typing import TYPE_CHECKING, Any
+
+from localspec.cli.interrupt import CtrlC
+from localspec.cli.output import say, say_over, tell, write_json
+from localspec.cli.prompt_file import PromptLine
+from localspec.cli.run import report
+from localspec.core.events import Finished, Notice, Reply, Token
+from localspec.core.reply_request import ReplyRequest
+from localspec.core.units import duration
+from localspec.errors import LocalspecError
+from localspec.processes import activity
+
+if TYPE_CHECKING:
+    from localspec.runtime import Runtime
+
+JOBS = 4
+"""Requests at a time, unless the user says how many."""
+_LOOK_SECONDS = 0.2
+_FULL, _EMPTY = "━", "─"
+_BAR = 24
+
+
+class ParallelRun:
+    """Answers the lines of a file on one runtime."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        lines: Sequence[PromptLine],
+        base: ReplyRequest,
+        *,
+        system: str | None,
+        raw: bool,
+        ctrl_c: CtrlC,
+    ) -> None:
+        """``base`` is what every request has in common, before its line changes it."""
+        self._runtime = runtime
+        self._lines = lines
+        self._base = base
+        self._system = system
+        self._raw = raw
+        self._ctrl_c = ctrl_c
+        self._live = sys.stderr.isatty()
+        self._lock = threading.Lock()
+        self._tokens = 0
+        self._done = 0
+        self._notices: list[str] = []
+        self._told = 0
+        """Notices that were shown."""
+        self._began = time.perf_counter()
+
+    def run(self) -> int:
+        """Write one JSON object for each line, in their order; returns the exit code: 0, 1 if a
+        line failed, 130 if interrupted. What was answered before an interruption is written.
+        """
+        failed = left_out = 0
+        for notice in self._runtime.info.notices:
+            tell(notice)
+        # One more than run at a time, so that the next prompt is ready when a reply ends.
+        with ThreadPoolExecutor(self._runtime.info.parallel + 1) as pool:
+            answers = [pool.submit(self._answer, line) for line in self._lines]
+            for index, answer in enumerate(answers):
+                self._wait(answer, pool)
+                try:
+                    found = answer.result()
+                except CancelledError:
+                    left_out += 1
+                    continue
+                failed += "error" in found
+                self._clear()
+                write_json({"index": index, **found})
+        self._show()
+        self._clear()
+        self._sum_up(failed, left_out)
+        if self._ctrl_c.pressed:
+            return 130
+        return 1 if failed else 0
+
+    def _answer(self, line: PromptLine) -> dict[str, Any]:
+        """What is written of a line, without its index."""
+        if self._ctrl_c.pressed:
+            raise CancelledError
+        try:
+            request = line.request(self._base, system=self._system, raw=self._raw)
+            reply = self._reply(request)
+        except LocalspecError as error:
+            return {"error": str(error), "exit_code": error.exit_code}
+        finally:
+            with self._lock:
+                self._done += 1
+        return report(reply, self._runtime.info)
+
+    def _reply(self, request: ReplyRequest) -> Reply:
+        stream = self._runtime.submit(request)
+        if self._ctrl_c.pressed:  # perhaps after all others were told
+            stream.interrupt()
+        for event in stream:
+            if isinstance(event, Token):
+                with self._lock:
+                    self._tokens += 1
+            elif isinstance(event, Notice):
+                with self._lock:
+                    if event.text not in self._notices:
+                        self._notices.append(event.text)
+            elif isinstance(event, Finished):
+                return event.reply
+        raise AssertionError("a reply ends with Finished")
+
+    def _wait(self, answer: Future[dict[str, Any]], pool: ThreadPoolExecutor) -> None:
+        """Until the answer is there, or is not wanted any more."""
+        stopping = False
+        while not wait([answer], timeout=_LOOK_SECONDS).done:
+            self._show()
+            if self._ctrl_c.pressed and not stopping:
+                stopping = True
+                pool.shutdown(wait=False, cancel_futures=True)
+                self._runtime.interrupt()
+
+    def _show(self) -> None:
+        with self._lock:
+            done, tokens, notices = self._done, self._tokens, self._notices[self._told :]
+        for notice in notices:
+            self._clear()
+            tell(notice)
+        self._told += len(notices)
+        if not self._live:
+            return
+        total, spent = len(self._lines), time.perf_counter() - self._began
+        filled = _BAR * done // total
+        left = f", {duration(spent / done * (total - done))} left" if done else ""
+        line = (
+            f"{_FULL * filled}{_EMPTY * (_BAR - filled)} {done} of {total}"
+            f" · {tokens / spent:.0f} tok/s{left}"
+        )
+        say_over(line[: shutil.get_terminal_size((80, 24)).columns - 1])
+        activity.line_open(True)
+
+    def _clear(self) -> None:
+        if self._live:
+            say_over("")
+            activity.line_open(False)
+
+    def _sum_up(self, failed: int, left_out: int) -> None:
+        spent = time.perf_counter() - self._began
+        answered = len(self._lines) - failed - left_out
+        parts = [f"{answered} answered", f"{self._tokens} tokens in {spent:.1f} s"]
+        parts.append(f"{self._tokens / spent:.0f} tok/s")
+        if failed:
+            parts.append(f"{failed} failed")
+        if left_out:
+            parts.append(f"{left_out} left out")
+        say(" · ".join(parts), dim=True)
+
+
+__all__ = ["JOBS", "ParallelRun"]

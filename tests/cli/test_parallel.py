@@ -1,0 +1,166 @@
+"""``run --parallel``: lines in, JSON lines out, in their order, whatever happens to one of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Files
+
+from localspec import cli
+from localspec.cli import parallel
+from localspec.cli.interrupt import CtrlC
+from localspec.cli.prompt_file import read_prompts
+from localspec.core.events import Message
+from localspec.core.reply_request import ReplyRequest
+from localspec.core.sampling_params import Sampling
+from localspec.errors import UsageError
+
+
+def written(folder: Path, *lines: object) -> str:
+    path = folder / "prompts"
+    texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
+    path.write_text("\n".join(texts) + "\n")
+    return str(path)
+
+
+def said(text: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": text}]
+
+
+def run(files: Files, file: str, *more: str) -> tuple[int, str]:
+    model = ["-m", str(files.target), "-d", "none", "--threads", "1", "--ctx", "256"]
+    return cli.call(["run", "--parallel", file, *model, "-n", "8", "-t", "0", *more])
+
+
+def objects(out: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def test_every_line_is_answered_as_it_would_be_alone_in_the_order_of_the_lines(
+    files: Files, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    prompts = ["hello", "one two three", "", "a much longer prompt than the others", "x"]
+    assert run(files, written(tmp_path, *prompts), "--jobs", "3") == 0
+    found = objects(capfd.readouterr().out)
+    assert [item["index"] for item in found] == [0, 1, 2, 3]
+    for item, prompt in zip(found, filter(None, prompts), strict=True):
+        args = ["run", prompt, "-m", str(files.target), "-d", "none", "--threads", "1", "--json"]
+        assert cli.call([*args, "--ctx", "256", "-n", "8", "-t", "0"]) == 0
+        (alone,) = objects(capfd.readouterr().out)
+        assert item["tokens"] == alone["tokens"]
+        assert set(item) == {"index", *alone}
+
+
+def test_a_bad_line_is_an_error_of_its_own(
+    files: Files, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    lines = [
+        {"messages": said("hello"), "max_tokens": 3},
+        {"messages": said("x" * 1000)},
+        {"wrong": 1},
+        "{",
+        {"prompt": "abc", "sampling": {"temperature": 1.0}, "seed": 4},
+        {"messages": said("x"), "sampling": {"top_p": 7}},
+    ]
+    assert run(files, written(tmp_path, *lines)) == 1
+    captured = capfd.readouterr()
+    found = objects(captured.out)
+    assert [item["index"] for item in found] == [*range(6)]
+    assert len(found[0]["tokens"]) == 3
+    assert (found[4]["seed"], len(found[4]["tokens"])) == (4, 8)
+    errors = [found[i]["error"] for i in (1, 2, 3, 5)]
+    assert "too long" in errors[0]
+    assert errors[1] == "line 3: request: unknown field 'wrong'"
+    assert errors[2].startswith("line 4: no JSON object")
+    assert "top_p" in errors[3]
+    assert all(found[i]["exit_code"] == 2 for i in (1, 2, 3, 5))
+    assert "4 failed" in captured.err
+
+
+class Slow:
+    """A runtime whose replies the user interrupts: of the third line on, nothing is begun."""
+
+    class info:  # noqa: N801 - read as an attribute
+        notices: Sequence[str] = ()
+        parallel = 1
+
+    def __init__(self, ctrl_c: CtrlC) -> None:
+        self._ctrl_c = ctrl_c
+        self.asked: list[str] = []
+
+    def submit(self, request: ReplyRequest) -> Any:
+        self.asked.append(request.messages[-1].content)
+        if len(self.asked) == 2:
+            self._ctrl_c.pressed = True
+        raise UsageError(f"answered {self.asked[-1]}")
+
+    def interrupt(self) -> None:
+        """Nothing runs."""
+
+
+def test_what_was_answered_before_an_interruption_is_written(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    lines = read_prompts(written(tmp_path, "one", "two", "three", "four"))
+    ctrl_c = CtrlC()
+    runtime: Any = Slow(ctrl_c)
+    batch = parallel.ParallelRun(
+        runtime, lines, ReplyRequest(), system=None, raw=False, ctrl_c=ctrl_c
+    )
+    assert batch.run() == 130
+    found = objects(capfd.readouterr().out)
+    assert [item["error"] for item in found[:2]] == ["answered one", "answered two"]
+    assert len(found) < 4
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "no line with a prompt"),
+        (b" \n\n", "no line with a prompt"),
+        (b"\xff\n", "not valid UTF-8"),
+        (None, "cannot be read: No such file"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_refused_in_one_line(
+    tmp_path: Path, content: bytes | None, words: str
+) -> None:
+    path = tmp_path / "prompts"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UsageError, match=words):
+        read_prompts(str(path))
+
+
+def test_a_prompt_beside_the_file_is_refused(tmp_path: Path) -> None:
+    assert cli.call(["run", "--parallel", written(tmp_path, "one"), "hello"]) == 2
+
+
+def test_a_line_changes_only_what_it_names(tmp_path: Path) -> None:
+    base = ReplyRequest(sampling=Sampling(temperature=0.5, top_k=7), seed=3, max_tokens=9)
+    lines = read_prompts(
+        written(
+            tmp_path,
+            {"messages": said("a"), "sampling": {"temperature": 1.5}, "stop": ["x"]},
+            {"messages": [{"role": "system", "content": "own"}, *said("b")], "draft": False},
+            {"prompt": "raw", "seed": 8},
+        )
+    )
+    first, second, third = [line.request(base, system="all", raw=False) for line in lines]
+    assert first.messages == (Message("system", "all"), Message("user", "a"))
+    assert first.sampling == Sampling(temperature=1.5, top_k=7)
+    assert (first.seed, first.max_tokens, first.stop) == (3, 9, ("x",))
+    assert second.messages[0] == Message("system", "own")
+    assert not second.draft
+    assert (third.prompt, third.messages, third.seed) == ("raw", (), 8)
+
+
+def test_braces_in_a_file_of_prompts_are_text(tmp_path: Path) -> None:
+    (first, second) = read_prompts(written(tmp_path, "Explain this:", '{"a": 1}'))
+    request = second.request(ReplyRequest(), system=None, raw=False)
+    assert not first.is_json
+    assert request.messages == (Message("user", '{"a": 1}'),)

@@ -1,0 +1,120 @@
+"""One reply of the engine, written into its turn and meter as its tokens arrive."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from localspec.core.events import (
+    Finished,
+    Message,
+    Notice,
+    Reading,
+    ReplyEvent,
+    Round,
+    Token,
+)
+from localspec.errors import LocalspecError
+from tui.session.conversation import ChatTurn, ReplyRecipe
+from tui.session.engine_slot import EngineSlot
+from tui.session.meter import Meter
+from tui.session.notifications import NoticeAdded, Notification, ReplyFailed, ReplyStarted
+from tui.session.open_chat import OpenChat, PendingReply
+from tui.session.ports import Phase, ReplyHandle, Settings
+
+
+@dataclass(slots=True, eq=False)
+class RunningReply:
+    """A reply that is being made."""
+
+    chat: OpenChat
+    turn: ChatTurn
+    meter: Meter
+    """The chat's own; a variant on a branch that is not shown has another."""
+    handle: ReplyHandle | None = None
+    """None until the request is sent."""
+    stopped: bool = False
+
+    def stop(self) -> None:
+        """End it now; what was emitted is kept."""
+        self.stopped = True
+        if self.handle is not None:
+            self.handle.interrupt()
+
+
+class Answer:
+    """Makes one reply: saves it as it grows, and leaves the recipe to make it again."""
+
+    def __init__(
+        self,
+        running: RunningReply,
+        pending: PendingReply,
+        question: ChatTurn | None,
+        settings: Settings,
+        engine: EngineSlot,
+        tell: Callable[[OpenChat, Notification], None],
+    ) -> None:
+        """``question`` is new in the conversation; ``tell`` passes notifications on to the chat."""
+        self.running = running
+        self._pending = pending
+        self._question = question
+        self._settings = settings
+        self._engine = engine
+        self._tell = tell
+        chat, reply = running.chat, running.turn
+        self._begun, self._start = reply.text, len(reply.tokens)
+        self._recipe, reply.recipe = reply.recipe, None
+        self.save = chat.recorder.begin_reply(chat.conversation, question, reply)
+        """Saves the end of the reply."""
+        if pending.variant_of is not None:  # the branch that is shown stays the saved one
+            chat.recorder.save_view(chat.conversation)
+
+    async def make(self, messages: tuple[Message, ...]) -> None:
+        """Ask the engine, and take what comes until the reply ends or fails."""
+        running, settings = self.running, self._settings
+        chat, reply = running.chat, running.turn
+        self._tell(chat, ReplyStarted(self._question, reply))
+        try:
+            request = settings.request(messages, self._pending.variant)
+            handle = running.handle = self._engine.client.reply(request)
+            if running.stopped:
+                handle.interrupt()
+            async for event in handle:
+                self._take(event)
+                if isinstance(event, Finished):
+                    reply.recipe = ReplyRecipe(
+                        messages,
+                        settings.sampling,
+                        settings.max_tokens,
+                        event.reply,
+                        self._start,
+                        len(self._begun),
+                        request.grammar,
+                    )
+        except LocalspecError as error:
+            reply.end = "failed"
+            if self._pending.unfinished is not None and reply.text == self._begun:
+                reply.end, reply.recipe = self._pending.ended, self._recipe
+            if self._engine.phase is Phase.REPLYING:  # else `EngineDied` was sent already
+                self._tell(chat, ReplyFailed(error))
+        finally:
+            if running.handle is not None:
+                running.handle.close()
+
+    def _take(self, event: ReplyEvent) -> None:
+        reply, meter = self.running.turn, self.running.meter
+        match event:
+            case Token():
+                meter.token()
+                reply.add(event)
+            case Round():
+                meter.add(event)
+            case Reading():
+                meter.reading = event
+            case Notice(text):
+                self._tell(self.running.chat, NoticeAdded(text))
+            case Finished(whole):
+                text = self._begun + whole.text
+                reply.finish(dataclasses.replace(whole, text=text))
+                meter.finish(whole.stats)
