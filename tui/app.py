@@ -279,7 +279,7 @@ def run(
     if app.failure is not None:
         _tell(str(app.failure))
     if app.unsaved is not None:
-        _tell(f"the last messages are not saved: {app.unsaved}")
+        _tell(f"the last messages could not be saved: {app.unsaved}")
     if app.defect is not None:
         raise app.defect
     return app.return_code or 0

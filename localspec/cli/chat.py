@@ -108,7 +108,7 @@ def _lines(asked: SharedFlags, system: str | None, chat: Chat | None) -> int:
     finally:
         unsaved = saver.close() if saver is not None else None
         if unsaved is not None:
-            tell(f"the last messages are not saved: {unsaved}")
+            tell(f"the last messages could not be saved: {unsaved}")
 
 
 def draft_of(chat: Chat) -> str | None:

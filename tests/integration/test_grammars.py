@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import itertools
 import json
+from pathlib import Path
 
+import gguf_tools
+import head_files
 import jsonschema
 import pytest
+from head_pairs import Pair
 
 from localspec import (
     GREEDY,
@@ -115,3 +119,41 @@ def test_requests_side_by_side_follow_their_own_grammars() -> None:
         ]
     assert together == alone
     assert alone[1] in {"yes", "no"}
+
+
+HEADS = ("mtp", "mtp on a hybrid", "eagle3, borrowing", "eagle3, few words")
+
+
+def exact_under_a_grammar(options: Options) -> set[str]:
+    """Compares drafted replies with plain ones; returns the names of what drafted."""
+    sources: set[str] = set()
+    with Runtime.open(options) as runtime:
+        for sampling in (GREEDY, WARM):
+            for spec in (SPEC, GrammarSpec.regex("[a-z ]{20,30}, then [0-9]{3}")):
+                plain = answer(runtime, sampling=sampling, grammar=spec, draft=False)
+                drafted = answer(runtime, sampling=sampling, grammar=spec)
+                assert drafted.tokens == plain.tokens
+                assert drafted.finish_reason == plain.finish_reason
+                sources |= set(drafted.stats.by_drafter)
+    return sources
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_heads_draft_under_a_grammar(head_pairs: dict[str, Pair], kind: str) -> None:
+    drafted = exact_under_a_grammar(head_pairs[kind].options())
+    assert head_pairs[kind].drafter in drafted
+
+
+def test_medusa_heads_draft_under_a_grammar(tmp_path: Path) -> None:
+    target = gguf_tools.write_llama(tmp_path / "target.gguf", layers=2, seed=3, context=1024)
+    heads = head_files.write_medusa(tmp_path / "heads.gguf", own=(1,))
+    options = Options(str(target), str(heads), drafter=("medusa",), draft_max=3)
+    assert "medusa" in exact_under_a_grammar(options)
+
+
+def test_a_head_of_blocks_drafts_under_a_grammar(tmp_path: Path) -> None:
+    target = gguf_tools.write_llama(tmp_path / "target.gguf", layers=4, seed=3, context=1024)
+    head_files.write_dflash(tmp_path / "head.gguf", block=8)
+    head = str(tmp_path / "head.gguf")
+    options = Options(str(target), head, drafter=("dflash",), draft_max=6)
+    assert "dflash" in exact_under_a_grammar(options)

@@ -124,11 +124,14 @@ def test_what_is_restored_is_a_beginning_of_the_prompt_whatever_happens(
     folder = tmp_path_factory.mktemp("states")
     world = World(folder, cuts_anywhere=cuts_anywhere, limit=limit)
     said: list[list[int]] = [[1, 0]]
+    of_owner: dict[str, list[list[int]]] = {"": [], "a": [], "b": []}
     for seq, owner, which, at, new, happens in turns:
         earlier = said[which % len(said)]
         prompt = [*earlier[: 1 + at], *new]
-        world.ask(seq, prompt, owner, stable=len(prompt) - 2 if stable else None)
+        found = world.ask(seq, prompt, owner, stable=len(prompt) - 2 if stable else None)
+        assert found == 0 or any(mine[:found] == prompt[:found] for mine in of_owner[owner])
         said.append(world.cached[seq])
+        of_owner[owner].append(world.cached[seq])
         if happens:
             world.rest()
         files = sorted(folder.rglob("*.state"))
@@ -155,13 +158,16 @@ def test_a_prompt_of_another_sequence_is_copied() -> None:
 
 
 def test_nothing_of_one_owner_is_reused_for_another(tmp_path: Path) -> None:
-    prompt = [1, 2, 3, 4] * 5
+    prompt, second = [1, 2, 3, 4] * 5, [0] * 9
     world = World(tmp_path)
     world.ask(0, prompt, "a")
-    world.ask(1, [0] * 9, "a")
+    world.ask(1, second, "a")
     world.rest()
-    assert world.ask(0, [*prompt, 1], "b") == 0
-    assert world.ask(1, [0] * 10, "b") == 0
+    world.ask(0, [3] * 9, "a")
+    assert world.ask(2, [*prompt, 1], "b") == 0  # in memory and on disk
+    assert world.ask(3, [*second, 1], "c") == 0  # in another sequence
+    assert world.ask(1, [*second, 1], "d") == 0  # in this one
+    assert world.ask(4, [*prompt, 1], "a") == 20
     again = World(tmp_path)
     assert again.begin(0, [*prompt, 1], "c") is NONE
     assert again.begin(1, [*prompt, 1], "a").length == 20

@@ -268,12 +268,12 @@ async def test_why_a_reply_cannot_go_on_now_is_said(chat):
     async with chat(Script(LONG, hold_at=3)) as c:
         await c.ask_and_hold("Hello")
         await c.pilot.press("f9")
-        await c.until(lambda: "when the model is loaded and free" in c.stats)
+        await c.until(lambda: "until the model is loaded and not replying" in c.stats)
         c.engine.go.set()
         await c.ready()
         c.engine.die()
         await c.pilot.press("f9")
-        await c.until(lambda: "when the model is loaded and free" in c.stats)
+        await c.until(lambda: "until the model is loaded and not replying" in c.stats)
 
 
 async def test_a_question_that_failed_can_be_asked_once_more(chat):
@@ -955,7 +955,7 @@ async def test_a_click_on_a_token_moves_the_cursor_there(chat):
         await c.pilot.click(flow, offset=(LONG.index("four") + 1, 0))
         await c.sees("token 4/18  ' four'  corrected  p 0.750")
         await c.pilot.click(flow, offset=(LONG.index("five") + 1, 0))
-        await c.sees("token 5/18  ' five'  accepted from the text before  p 0.750  q 1, looked up")
+        await c.sees("token 5/18  ' five'  found in earlier text  p 0.750  q 1, looked up")
         await c.pilot.press("alt+right")
         await c.sees("token 6/18")
         await c.pilot.click(c.app.screen.query(ReplyView).last().flow, offset=(0, 0))
@@ -1280,7 +1280,7 @@ async def test_what_is_known_of_a_reply_that_went_on_is_of_its_last_part(chat):
         await c.until(lambda: [len(tokens) for tokens in c.engine.examined] == [3])
         for _ in range(3):
             await c.pilot.press("alt+left")
-        await c.sees("p and q are not known any more")
+        await c.sees("p and q are no longer available")
         await c.pilot.press("f3")
         await c.sees("all 3 tokens since it was continued are the same")
         assert c.engine.asked[-1] == c.engine.asked[-2]

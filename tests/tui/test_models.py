@@ -163,7 +163,7 @@ async def test_what_is_not_here_is_offered_to_be_pulled_after_a_second_enter(cha
         await c.until(lambda: "mine" not in c.screen_text)
         await c.sees("not here")
         await c.pilot.press("enter")
-        await c.sees("Enter again pulls away")
+        await c.sees("press Enter again to download away")
         assert not picked
         await c.pilot.press("enter")
         await c.until(lambda: picked == [model_list.Pull("away")])
@@ -175,7 +175,7 @@ async def test_what_is_too_big_says_so_before_it_is_pulled(chat, shelf):
         await c.type("/models huge")
         await c.sees("too big")
         await c.pilot.press("enter")
-        await c.sees("though it is too big here")
+        await c.sees("although it is too big for this machine")
         await c.pilot.press("escape")
         await c.until(lambda: "too big" not in c.screen_text)
 

@@ -237,7 +237,9 @@ def _match(draft: Mapping[str, Any]) -> list[str]:
     if draft["kind"] != "model":
         return [f"match    a head for this target ({draft['kind']})"]
     same = draft["same_vocabulary"]
-    return [f"match    {'same vocabulary' if same else 'drafts what both vocabularies have'}"]
+    return [
+        f"match    {'same vocabulary' if same else 'drafts the tokens that both vocabularies have'}"
+    ]
 
 
 def _licence(facts: Mapping[str, Any] | None) -> str | None:

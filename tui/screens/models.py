@@ -260,9 +260,13 @@ class ModelsScreen(SizedScreen[Picked | None], ModalScreen[Picked | None]):
 
     def _question(self, offer: Offer) -> str:
         if offer.installed:
-            return "too big for the memory by its size; Enter again tries it"
-        fetch = f"Enter again pulls {offer.name}"
-        return f"{fetch}, though it is too big here" if self._fit(offer) == TOO_BIG else fetch
+            return "probably too big for this machine's memory; press Enter again to try it"
+        fetch = f"press Enter again to download {offer.name}"
+        return (
+            f"{fetch}, although it is too big for this machine"
+            if self._fit(offer) == TOO_BIG
+            else fetch
+        )
 
     # -- choosing ------------------------------------------------------------------------------
 
