@@ -43,7 +43,7 @@ async def real(pair: GrownPair, runs: int) -> Speeds:
             request = ReplyRequest(
                 messages=(Message("user", PROMPT),), sampling=GREEDY, seed=0, draft=timed.draft
             )
-            async for event in engine.submit(request):
+            async for event in engine.reply(request):
                 if isinstance(event, Round):
                     timed.add(event)
     finally:

@@ -48,7 +48,7 @@ class Engine(Protocol):
 
     async def open(self, on_loading: Callable[[Loading], None] | None = None) -> ModelInfo: ...
 
-    def submit(self, request: ReplyRequest) -> AsyncIterator[ReplyEvent]: ...
+    def reply(self, request: ReplyRequest) -> AsyncIterator[ReplyEvent]: ...
 
     async def close(self) -> None: ...
 
@@ -171,7 +171,7 @@ class Race:
             max_tokens=None if first else TOKENS,
             draft=timed.draft,
         )
-        async for event in engine.submit(request):
+        async for event in engine.reply(request):
             match event:
                 case Token() if first:
                     lane.tokens.append(event)
