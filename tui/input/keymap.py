@@ -104,7 +104,7 @@ _COMPOSER = (
     _key("composer.send", "enter", "send", "send; during a reply, send after it"),
     _key("composer.newline", "ctrl+j,shift+enter,alt+enter", "newline", "a new line"),
     _key("composer.editor", "ctrl+g", "editor", "write in $EDITOR"),
-    _key("composer.complete", "tab", "complete", "complete a /command, its argument, or an @file"),
+    _key("composer.complete", "tab", "complete", "complete a /command, argument or @file; indent"),
     _key("composer.leave", "ctrl+d", "leave", "quit, in an empty composer"),
     _key("composer.page_up", "pageup", "page_up", "scroll the conversation up"),
     _key("composer.page_down", "pagedown", "page_down", "scroll the conversation down"),
