@@ -1025,6 +1025,13 @@ async def test_arrow_keys_choose_among_completions(chat):
         assert c.composer.text == "/quit "
 
 
+async def test_tab_indents_a_line_of_several_and_never_takes_the_focus_away(chat):
+    async with chat() as c:
+        await c.pilot.press(*"def", "tab", "tab", "ctrl+j", "tab", *"pass")
+        assert c.composer.text == "def\n    pass"
+        assert c.composer.has_focus
+
+
 async def test_a_click_on_a_suggestion_takes_it(chat):
     async with chat(size=(80, 24)) as c:
         c.composer.insert("/co")
