@@ -458,6 +458,11 @@ async def test_help_is_over_the_chat_and_is_searched_by_typing(chat):
         await c.until(lambda: "/resume" not in c.screen_text and "F9" in c.screen_text)
         await c.pilot.press("backspace", "backspace", *"setting above")
         await c.sees("no line contains this")
+        await c.pilot.resize_terminal(40, 12)  # a column for both has no room
+        await c.until(lambda: "/resume [ID]" not in c.screen_text)
+        await c.pilot.press("ctrl+u", *"continue another")
+        await c.sees("/resume [ID]")
+        await c.pilot.resize_terminal(80, 24)
         await c.leave()
         assert c.screen_text == before
 

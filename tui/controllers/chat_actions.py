@@ -151,6 +151,10 @@ class ChatActions:
     def _copy(self, *, code: bool) -> None:
         self.inspector.copy(self._copy_text, code=code)
 
+    def _find(self) -> None:
+        self._pointer.leave()
+        self.finder.open()
+
     def _system(self, text: str) -> None:
         """Set the system prompt, or put the present one into the composer to be changed."""
         system = self._session.chat.conversation.system
@@ -188,7 +192,7 @@ class ChatActions:
             "edit": self._branches.edit,
             "branch": self._branches.branch,
             "chats": self.library.pick,
-            "find": self.finder.open,
+            "find": self._find,
             "point": self._pointer.move,
             "open_pointed": self._pointer.open,
             "new": self.chats.new,
