@@ -100,6 +100,27 @@ class PrefixCache:
 
         return max(free, key=value)
 
+    def prefetch(self, prompt: Sequence[int], owner: str = "") -> None:
+        """Read the file that `restore` is going to take for this prompt, if it takes one, while
+        other requests run; callable in any thread.
+        """
+        if self._disk is None:
+            return
+        ids, target = token_ids(prompt), self._target
+        files = [from_disk(target, self._disk, saved, ids) for saved in self._disk.of(owner)]
+        best = max(files, key=self._gain, default=None)
+        if best is None or self._gain(best)[0] <= 0 or not self._memory.fits(best.n_bytes):
+            return
+        at_hand = [
+            *(shared(live.tokens, ids) for live in [*self._live.values()] if live.owner == owner),
+            *(
+                cut_of_state(target, s.tokens, s.checkpoints, ids).length
+                for s in self._memory.of(owner)
+            ),
+        ]
+        if best.cut.length > max(at_hand, default=0):
+            self._disk.prefetch(best.saved)
+
     def restore(
         self, seq: int, cached: Sequence[int], prompt: Sequence[int], owner: str = ""
     ) -> Restored | Nothing:
@@ -119,11 +140,12 @@ class PrefixCache:
             self._drafter.close(seq)
         if not self._put(seq, opened, best) or best.cut.length == 0:
             return NONE
-        self._learn(best, time.perf_counter() - moving)
+        self._learn(best, time.perf_counter() - moving + opened.spent)
         now.checkpoints = opened.checkpoints
         now.keep(ids[: best.cut.length])
         rate = self._rates.reading.per_second or best.rate
-        seconds = best.cut.length / rate - (time.perf_counter() - started) if rate > 0 else 0.0
+        spent = time.perf_counter() - started + opened.spent
+        seconds = best.cut.length / rate - spent if rate > 0 else 0.0
         return Restored(best.cut.length, best.place, max(0.0, seconds))
 
     def positions(self, seq: int, prompt: Sequence[int], stable: int | None = None) -> list[int]:
