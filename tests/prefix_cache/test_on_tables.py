@@ -22,7 +22,7 @@ from localspec.prefix_cache import disk, memory, rates
 from localspec.prefix_cache.cache import PrefixCache
 from localspec.prefix_cache.files import KvStore, Saved
 from localspec.prefix_cache.memory import MemoryStates
-from localspec.prefix_cache.states import NONE, Checkpoint, Restored, State, token_ids
+from localspec.prefix_cache.states import NONE, Checkpoint, Restored, State, shared, token_ids
 from localspec.testing import TableTarget
 
 V = 5
@@ -450,6 +450,6 @@ def test_token_ids_are_compared_as_a_whole() -> None:
     rng = np.random.default_rng(1)
     for _ in range(200):
         a, b = (rng.integers(0, 2, rng.integers(0, 6)).tolist() for _ in range(2))
-        n = cache_module.shared(token_ids(a), token_ids(b))
+        n = shared(token_ids(a), token_ids(b))
         assert a[:n] == b[:n]
         assert n in {len(a), len(b)} or a[n] != b[n]
