@@ -60,7 +60,7 @@ class Saver:
 
     @property
     def failing(self) -> str | None:
-        """Why the last messages are not saved; None if they are."""
+        """Why the last messages could not be saved; None if they are."""
         return self._failing
 
     def save(self, info: ChatInfo, *messages: ChatMessage) -> None:

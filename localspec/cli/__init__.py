@@ -148,7 +148,7 @@ def _report_defect(error: Exception) -> str:
     from localspec.files import whole_file
     from localspec.files.private import without_secrets
 
-    summary = f"this is a defect of localspec: {type(error).__name__}: {error}".splitlines()[0]
+    summary = f"this is a bug in localspec: {type(error).__name__}: {error}".splitlines()[0]
     try:
         log = paths.make(paths.state_dir()) / "defect.log"
         trace = without_secrets("".join(traceback.format_exception(error)))

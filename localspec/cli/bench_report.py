@@ -67,7 +67,7 @@ def closing(result: Bench) -> list[str]:
     ]
     lines.append(
         f"plain speed varied by {result.spread:.0%} between equal runs"
-        + (": too much to conclude anything; run it on a quiet machine" if result.noisy else "")
+        + ("; nothing can be concluded, run it again on a quiet machine" if result.noisy else "")
     )
     lines += [f"meanwhile: {text}" for text in dict.fromkeys(result.notices)]
     return lines

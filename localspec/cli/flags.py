@@ -152,7 +152,7 @@ def model_argument(function: Callable[..., int]) -> Callable[..., int]:
     @functools.wraps(function)
     def command(*args: Any, model: str | None, option: str | None, **rest: Any) -> int:
         if model is not None and option is not None:
-            raise UsageError(f"the model is named twice, {model!r} and -m {option!r}; name one")
+            raise UsageError(f"the model is given twice, {model!r} and -m {option!r}; name one")
         return function(*args, model=option if model is None else model, **rest)
 
     option = click.option("-m", "--model", "option", hidden=True, shell_complete=complete.models)

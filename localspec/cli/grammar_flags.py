@@ -25,7 +25,9 @@ def grammar_flags(function: _Function) -> _Function:
         click.option("--regex", metavar="REGEX", help="Reply with a text that matches."),
         click.option("--choice", metavar="A,B,C", help="Reply with one of these texts."),
         click.option(
-            "--grammar", metavar="FILE", help="Reply as this grammar has it, in Lark or GBNF."
+            "--grammar",
+            metavar="FILE",
+            help="Reply with a text that this grammar (Lark or GBNF) allows.",
         ),
     )
     for option in reversed(options):

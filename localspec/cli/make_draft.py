@@ -76,7 +76,7 @@ def command(
     else:
         where = _of_heads(source, medusa, kind or "q8_0", output, force=force)
     if where is None:
-        write_line("no set of its layers is faster as a draft on this machine")
+        write_line("no selection of its layers makes a faster draft on this machine")
         return 1
     taken = size(where.stat().st_size)
     use = shlex.join(["localspec", "chat", model, "-d", str(where)])

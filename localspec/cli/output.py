@@ -49,7 +49,9 @@ def read_within(file: BinaryIO, place: str) -> bytes:
     """
     raw = file.read(LARGEST_TEXT + 1)
     if len(raw) > LARGEST_TEXT:
-        raise UsageError(f"{place} is larger than {LARGEST_TEXT >> 20} MB; no context holds that")
+        raise UsageError(
+            f"{place} is larger than {LARGEST_TEXT >> 20} MB, which no context can hold"
+        )
     return raw
 
 

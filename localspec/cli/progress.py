@@ -55,7 +55,9 @@ class Bars:
             busy = [i for i, file in enumerate(files) if file.state not in {"queued", "done"}]
             whole = sum(file.state == "done" for file in files)
             lines = [lines[i] for i in busy[: _MOST_BARS - 1]]
-            lines += [""] * (_MOST_BARS - 1 - len(lines)) + [f"{whole} of {len(files)} files whole"]
+            lines += [""] * (_MOST_BARS - 1 - len(lines)) + [
+                f"{whole} of {len(files)} files complete"
+            ]
         draw_over(lines, self._height)
         self._height = len(lines)
 

@@ -51,7 +51,7 @@ def command(
         for role in ("target", "draft"):
             if done[role]:
                 say(f"{role:<9} {done[role]['path']}")
-        say(f"{name} is here and whole; nothing was fetched")
+        say(f"{name} is already downloaded and complete")
     if as_json:
         write_json(done)
 
@@ -70,12 +70,12 @@ def _pull(
     for line in _lines(plan):
         say(line)
     if dry_run:
-        say("nothing was fetched (--dry-run)")
+        say("dry run: nothing was downloaded")
         return _report(plan, None)
     require_space(plan, force=force)
     obtained = _fetch(plan)
     if obtained.fetched == 0:
-        say(f"{name} is here and whole; nothing was fetched")
+        say(f"{name} is already downloaded and complete")
     else:
         say(f"ready: localspec chat {_again(plan)}")
     return _report(plan, obtained)
@@ -128,7 +128,7 @@ def _already_here(name: str, draft: str | None, *, offline: bool) -> dict[str, A
         damaged = [f.where for f in lacking if f.found() is not None]
         if lacking and not offline:
             for where in damaged:
-                tell(f"{where} is damaged here; it is fetched again")
+                tell(f"{where} is damaged; downloading it again")
             return None
         if damaged:
             raise ModelFileError(
@@ -136,8 +136,8 @@ def _already_here(name: str, draft: str | None, *, offline: bool) -> dict[str, A
             )
         if lacking:
             raise ModelNotFoundError(
-                f"not here: {', '.join(f.where for f in lacking)}; run `localspec pull {name}` "
-                "without --offline"
+                f"not downloaded: {', '.join(f.where for f in lacking)}; "
+                f"run `localspec pull {name}` without --offline"
             )
     return {
         "name": name,
@@ -154,7 +154,7 @@ def _wants_draft(plan: PullPlan, *, ask: bool) -> bool:
     """Ask on a terminal, mention it elsewhere."""
     what = f"the draft of {plan.suggestion} has the same vocabulary"
     if ask and sys.stdin.isatty() and sys.stderr.isatty():
-        return confirm(f"{what}; pull it too?", default=True)
+        return confirm(f"{what}; download it too?", default=True)
     tell(f"{what}; add it with --draft {plan.suggestion}")
     return False
 

@@ -188,7 +188,11 @@ def _lines(facts: dict[str, Any], pair: Pair | None) -> list[str]:
     if facts["draft"] is not None and "mismatch" in facts["draft"]:
         mismatch = facts["draft"]["mismatch"]
         same = facts["draft"]["same_vocabulary"]
-        found = "yes: same vocabulary" if same else "in part: drafts the tokens that both know"
+        found = (
+            "yes: same vocabulary"
+            if same
+            else "partly: drafts the tokens that both vocabularies have"
+        )
         if facts["draft"]["kind"] != "model":
             found = f"yes: a head for this target ({facts['draft']['kind']})"
         lines.append(f"match     {'no: ' + mismatch if mismatch else found}")
@@ -198,7 +202,8 @@ def _lines(facts: dict[str, Any], pair: Pair | None) -> list[str]:
         lines += _pair_lines(pair, facts)
     if "chat_template" in facts:
         lines.append(f"template  {'in the file' if facts['chat_template'] else 'none in the file'}")
-        lines.append(f"ends with {', '.join(facts['end_tokens']) or 'nothing: it never stops'}")
+        ends = ", ".join(facts["end_tokens"]) or "none: replies end only at the token limit"
+        lines.append(f"ends with {ends}")
     licence = facts.get("licence") or facts["target"].get("licence")
     lines.append(f"licence   {licence or 'not stated'}")
     if pair is not None:

@@ -149,7 +149,7 @@ def _lines(costs: Costs, chosen: list[dict[str, float]], threads: int) -> list[s
         for c in chosen
     ]
     if max(c["times_plain"] for c in chosen) < 1.05:
-        lines.append("nothing to gain from this draft on this machine: it will be parked")
+        lines.append("this draft gains nothing on this machine; it will be parked")
     return lines
 
 

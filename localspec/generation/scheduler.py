@@ -302,6 +302,7 @@ class Scheduler:
         decoding = [running for running in self._running if not running.reading]
         if not decoding:
             return
+        decoding.sort(key=lambda running: running.seq)  # llama.cpp splits passes of other orders
         requests = [running.generation.request for running in decoding]
         try:
             with self._stop.computing_for([running.job.interrupt for running in decoding]):

@@ -135,7 +135,7 @@ def test_raw_and_system_and_stop(files: Files, capfd: pytest.CaptureFixture[str]
         (["verify", "--verifier", "rejection"], 2, "match"),
         (["verify", "--prompts", "/no/such/list"], 2, "/no/such/list"),
         (["chat", "-m", "no-such-model"], 3, "no model called"),
-        (["bench", "demo", "-m", "other"], 2, "named twice"),
+        (["bench", "demo", "-m", "other"], 2, "given twice"),
     ],
 )
 def test_bad_input_is_one_line_and_a_documented_code(
@@ -379,7 +379,7 @@ def test_show_tells_a_draft_of_another_vocabulary_from_a_foreign_one(
     assert cli.call(["show", str(files.target), "-d", str(foreign)]) == 0
     assert "match     no: the vocabularies differ from id 50" in capfd.readouterr().out
     assert cli.call(["show", str(files.target), "-d", str(cousin)]) == 0
-    assert "match     in part" in capfd.readouterr().out
+    assert "match     partly" in capfd.readouterr().out
 
 
 def test_models_and_show(files: Files, capfd: pytest.CaptureFixture[str]) -> None:

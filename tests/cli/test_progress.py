@@ -56,7 +56,7 @@ def test_dozens_of_shards_take_a_few_lines(capfd: pytest.CaptureFixture[str]) ->
     Bars(live=True)(files)
     lines = capfd.readouterr().err.rstrip().split("\n")
     assert len(lines) == 6
-    assert lines[-1].startswith("1 of 40 files whole")
+    assert lines[-1].startswith("1 of 40 files complete")
 
 
 def test_durations() -> None:

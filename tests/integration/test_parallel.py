@@ -11,7 +11,9 @@ from head_pairs import Pair
 from replies import ENDLESS, last
 
 from localspec import Message, Options, Reply, ReplyRequest, Runtime, Sampling
+from localspec.core.settings_schema import SPARE_JOBS
 from localspec.errors import OutOfMemoryError
+from localspec.llama.heads.base import Head
 from localspec.loading import loader
 from localspec.models.gguf.model_file import ModelFile
 from localspec.models.memory.fit import fit_files
@@ -67,7 +69,17 @@ def test_replies_in_company_are_those_of_plain_decoding(files: Files, drafter: s
 
 
 @pytest.mark.parametrize("name", ["mtp", "mtp on a hybrid", "eagle3, owning"])
-def test_heads_draft_for_several_requests(head_pairs: dict[str, Pair], name: str) -> None:
+def test_heads_draft_for_several_requests_in_the_same_passes(
+    head_pairs: dict[str, Pair], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    widths: list[int] = []
+    extend = Head.extend_together
+
+    def counted(self: Head, work: Sequence[object]) -> object:
+        widths.append(len(work))
+        return extend(self, work)
+
+    monkeypatch.setattr(Head, "extend_together", counted)
     pair = head_pairs[name]
     options = Options(
         str(pair.target),
@@ -78,6 +90,7 @@ def test_heads_draft_for_several_requests(head_pairs: dict[str, Pair], name: str
         threads=1,
     )
     check(options, pair.drafter)
+    assert widths.count(3) > 10
 
 
 def test_fewer_requests_run_at_a_time_where_memory_is_short(
@@ -108,3 +121,15 @@ def test_trees_are_refused_in_one_line_where_several_requests_run(files: Files) 
     options = dataclasses.replace(options, drafter=("lookahead",), draft=None)
     with Runtime.open(options) as runtime:
         assert runtime.info.speculation.state == "off"
+
+
+@pytest.mark.parametrize(("drafter", "sequences"), [(("model",), 3), (("tree",), 1)])
+def test_several_requests_at_a_time_are_loaded_where_they_cost_nothing_else(
+    files: Files, drafter: tuple[str, ...], sequences: int
+) -> None:
+    """Trees that the user asked for stay: several requests would draft chains."""
+    options = Options(
+        str(files.target), draft=str(files.draft), drafter=drafter, draft_max=2, parallel=SPARE_JOBS
+    )
+    with Runtime.open(options) as runtime:
+        assert runtime.info.parallel == sequences

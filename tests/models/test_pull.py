@@ -77,7 +77,7 @@ def test_a_first_pull_brings_the_pair_and_a_second_nothing(
     assert blob(TARGET, models.target).read_bytes() == models.target
     hub.forget()
     out, _ = pull(capfd, "tiny")
-    assert "nothing was fetched" in out
+    assert "complete" in out
     assert hub.log == []  # pinned and whole: nobody needs to be asked
     assert not hf_cache.partials(TARGET)
 
@@ -111,7 +111,7 @@ def test_the_cache_is_huggingface_hubs_own(
     )
     assert hub.sent == 0  # the blob is there, only the branch had to be asked
     assert hf_cache.ref(DRAFT) == pair[1].main
-    assert "nothing was fetched" in pull(capfd, "tiny")[0]
+    assert "complete" in pull(capfd, "tiny")[0]
     assert hf_cache.ref(DRAFT) == pair[1].main  # newer than the pin, and left alone
 
 
@@ -141,7 +141,7 @@ def test_the_pulled_pair_runs_without_a_network(
     assert tiny["installed"] is True
     assert cli.call(["show", "tiny"]) == 0
     assert "match     yes" in capfd.readouterr().out
-    assert "here and whole" in pull(capfd, "tiny", "--offline")[0]
+    assert "already downloaded" in pull(capfd, "tiny", "--offline")[0]
 
 
 def test_a_dry_run_reads_headers_only(
@@ -567,7 +567,7 @@ def test_a_damaged_file_is_found_and_fetched_again(
     hub.forget()
     out, err = pull(capfd, "tiny", "--json")
     assert json.loads(out)["fetched_bytes"] == len(models.target)
-    assert "is damaged here; it is fetched again" in err
+    assert "is damaged; downloading it again" in err
     assert path.read_bytes() == models.target
 
 

@@ -99,8 +99,8 @@ def shared(hub: Hub, pair: Pair, hf_home: Path) -> None:
 def test_a_file_in_huggingface_hubs_shared_store_is_whole_here(
     hub: Hub, pair: Pair, shared: None, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert "here and whole" in pull(capfd, "tiny", "--offline")[0]
-    assert "nothing was fetched" in pull(capfd, "tiny")[0]
+    assert "already downloaded" in pull(capfd, "tiny", "--offline")[0]
+    assert "complete" in pull(capfd, "tiny")[0]
     assert pulled(capfd, TARGET)["notices"] == []
     assert hub.downloads() == []
 
@@ -118,7 +118,7 @@ def test_a_file_in_the_shared_store_is_known_by_its_hash_at_any_commit(
         f'[loose]\ntarget = {{ repo = "{TARGET}", file = "{TARGET_FILE}" }}\n'
     )
     for name in ("pinned", "loose"):
-        assert "here and whole" in pull(capfd, name, "--offline")[0]
+        assert "already downloaded" in pull(capfd, name, "--offline")[0]
         assert cli.call(["run", "x", "-m", name, "-n", "1"]) == 0
         capfd.readouterr()
     assert hub.log == []
@@ -156,7 +156,7 @@ def test_a_pinned_file_that_was_renamed_is_found_by_its_hash(
     target.commit({"renamed-Q4_K_M.gguf": models.target})
     assert "was rewritten" in " ".join(pull(capfd, "tiny")[0].split())
     hub.forget()
-    assert "here and whole" in pull(capfd, "tiny", "--offline")[0]
+    assert "already downloaded" in pull(capfd, "tiny", "--offline")[0]
     assert cli.call(["run", "x", "-m", "tiny", "-n", "1"]) == 0
     assert hub.log == []
     capfd.readouterr()

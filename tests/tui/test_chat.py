@@ -268,12 +268,12 @@ async def test_why_a_reply_cannot_go_on_now_is_said(chat):
     async with chat(Script(LONG, hold_at=3)) as c:
         await c.ask_and_hold("Hello")
         await c.pilot.press("f9")
-        await c.until(lambda: "when the model is loaded and free" in c.stats)
+        await c.until(lambda: "until the model is loaded and not replying" in c.stats)
         c.engine.go.set()
         await c.ready()
         c.engine.die()
         await c.pilot.press("f9")
-        await c.until(lambda: "when the model is loaded and free" in c.stats)
+        await c.until(lambda: "until the model is loaded and not replying" in c.stats)
 
 
 async def test_a_question_that_failed_can_be_asked_once_more(chat):
@@ -458,6 +458,11 @@ async def test_help_is_over_the_chat_and_is_searched_by_typing(chat):
         await c.until(lambda: "/resume" not in c.screen_text and "F9" in c.screen_text)
         await c.pilot.press("backspace", "backspace", *"setting above")
         await c.sees("no line contains this")
+        await c.pilot.resize_terminal(40, 12)  # a column for both has no room
+        await c.until(lambda: "/resume [ID]" not in c.screen_text)
+        await c.pilot.press("ctrl+u", *"continue another")
+        await c.sees("/resume [ID]")
+        await c.pilot.resize_terminal(80, 24)
         await c.leave()
         assert c.screen_text == before
 
@@ -955,7 +960,7 @@ async def test_a_click_on_a_token_moves_the_cursor_there(chat):
         await c.pilot.click(flow, offset=(LONG.index("four") + 1, 0))
         await c.sees("token 4/18  ' four'  corrected  p 0.750")
         await c.pilot.click(flow, offset=(LONG.index("five") + 1, 0))
-        await c.sees("token 5/18  ' five'  accepted from the text before  p 0.750  q 1, looked up")
+        await c.sees("token 5/18  ' five'  found in earlier text  p 0.750  q 1, looked up")
         await c.pilot.press("alt+right")
         await c.sees("token 6/18")
         await c.pilot.click(c.app.screen.query(ReplyView).last().flow, offset=(0, 0))
@@ -1018,6 +1023,13 @@ async def test_arrow_keys_choose_among_completions(chat):
         await c.sees("/quit")  # the last of more than are in sight
         await c.pilot.press("tab")
         assert c.composer.text == "/quit "
+
+
+async def test_tab_indents_a_line_of_several_and_never_takes_the_focus_away(chat):
+    async with chat() as c:
+        await c.pilot.press(*"def", "tab", "tab", "ctrl+j", "tab", *"pass")
+        assert c.composer.text == "def\n    pass"
+        assert c.composer.has_focus
 
 
 async def test_a_click_on_a_suggestion_takes_it(chat):
@@ -1280,7 +1292,7 @@ async def test_what_is_known_of_a_reply_that_went_on_is_of_its_last_part(chat):
         await c.until(lambda: [len(tokens) for tokens in c.engine.examined] == [3])
         for _ in range(3):
             await c.pilot.press("alt+left")
-        await c.sees("p and q are not known any more")
+        await c.sees("p and q are no longer available")
         await c.pilot.press("f3")
         await c.sees("all 3 tokens since it was continued are the same")
         assert c.engine.asked[-1] == c.engine.asked[-2]

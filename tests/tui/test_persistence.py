@@ -483,7 +483,7 @@ async def test_another_model_knows_the_tokens_of_a_chat_but_not_how_to_make_them
     async with chat(recorder=ChatRecorder(Saver(path), "other"), resume=saved, size=(110, 40)) as c:
         await c.pilot.press("alt+left")
         await c.sees("token 2/2")
-        await c.sees("p and q are not known any more")
+        await c.sees("p and q are no longer available")
         await c.pilot.press("f3")
         await c.until(lambda: "there is no reply" in c.stats)
 

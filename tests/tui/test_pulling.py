@@ -49,7 +49,7 @@ async def test_a_pair_is_pulled_while_one_chats_and_can_be_used(chat, hub, pair)
         await c.ask("Hello")
         await c.sees("One.")
         await c.type("/pull tiny")
-        await c.until(lambda: "tiny is being pulled already" in c.stats)
+        await c.until(lambda: "tiny is being downloaded already" in c.stats)
         hub.most = None
         await c.until(lambda: "tiny is here" in c.screen_text, 20)
         assert "pulling" not in c.screen_text
@@ -66,7 +66,7 @@ async def test_a_second_pull_waits_for_the_first_and_begins_when_it_has_ended(
         await c.type("/pull tiny")
         await c.until(lambda: hf_cache.partials(TARGET), 20)
         await c.type(f"/pull {other}")
-        await c.until(lambda: f"{other} is pulled next, after tiny" in c.stats)
+        await c.until(lambda: f"{other} is downloaded next, after tiny" in c.stats)
         await c.sees("1 of 2: pulling tiny")
         assert not hf_cache.partials(other)
         await c.pilot.press("escape")

@@ -255,5 +255,5 @@ async def test_a_preset_of_nothing_is_not_saved(chat):
     async with chat() as c:
         await c.type("/seed")
         await c.type("/preset save mine")
-        await c.until(lambda: "there is nothing to save" in c.stats)
+        await c.until(lambda: "nothing to save" in c.stats)
         assert not config_settings.settings()

@@ -61,7 +61,7 @@ class BranchController:
         """Continue the last reply where it was stopped."""
         session = self._session
         if session.replying or session.engine.phase in (Phase.LOADING, Phase.DEAD):
-            self._feedback.hint("a reply can be continued when the model is loaded and free")
+            self._feedback.hint("wait until the model is loaded and not replying")
         elif not session.continue_reply():
             self._feedback.hint("the last reply is complete; /again makes another")
 

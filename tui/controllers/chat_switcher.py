@@ -67,7 +67,7 @@ class ChatSwitcher:
         """Delete this chat and close it; `undo` brings it back."""
         session, chat = self._session, self._session.chat
         if session.replies.of(chat):
-            self._feedback.hint("the model is replying here; Esc stops it first")
+            self._feedback.hint("the model is replying in this chat; Esc stops it")
             return
         if not chat.conversation.turns:
             self._feedback.hint("this chat is empty")

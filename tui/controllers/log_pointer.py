@@ -49,7 +49,7 @@ class LogPointer:
             return
         known = self._at in targets
         place = targets.index(self._at) + step if known and self._at is not None else -1
-        self._leave()
+        self.leave()
         self._at = at = targets[place % len(targets)]
         if isinstance(at, Link):
             at.lines.select_span(at.index, at.start, at.end)
@@ -71,7 +71,8 @@ class LogPointer:
         else:
             at.toggle()
 
-    def _leave(self) -> None:
+    def leave(self) -> None:
+        """Remove the cursor."""
         self._screen.clear_selection()
         if self._at is not None and not isinstance(self._at, Link):
             self._at.remove_class("-pointed")

@@ -53,13 +53,13 @@ class PullController:
         name, _, draft = names.partition(" ")
         request = PullRequest(name, draft.strip() or None, force)
         if name == self.process.name or request in self._queue:
-            self._feedback.hint(f"{name} is being pulled already; Esc stops that")
+            self._feedback.hint(f"{name} is being downloaded already; Esc stops it")
             return
         self._queue.append(request)
         if self._worker is None or self._worker.is_finished:
             self._worker = self._screen.run_worker(self._pull_all(self.process), group="pull")
         else:
-            self._feedback.hint(f"{name} is pulled next, after {self.process.name}")
+            self._feedback.hint(f"{name} is downloaded next, after {self.process.name}")
             self._show()
 
     async def _pull_all(self, process: PullProcess) -> None:

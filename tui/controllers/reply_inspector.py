@@ -59,7 +59,7 @@ class ReplyInspector:
         """Move the cursor over the tokens of the reply it is in, or of the last one."""
         turn = self._token_bar.turn or self._session.chat.conversation.last_reply
         if turn is None or self._log.view_of(turn) is None or not turn.tokens or turn.end is None:
-            unknown = "there is no reply here whose tokens are known"
+            unknown = "the tokens of this reply are not known"
             self._feedback.hint(status_text.why_not(self._session) or unknown)
             return
         if not self._log.colours:

@@ -80,7 +80,7 @@ class SettingsController:
                 change, path = chosen
                 self._apply(change, "settings from the next reply on")
                 if path is not None:
-                    self._feedback.hint(f"used from the next reply on, and saved in {path}")
+                    self._feedback.hint(f"in effect from the next reply on, and saved in {path}")
 
         panel = SettingsScreen(self._session.settings, self._session.engine.options)
         self._screen.app.push_screen(panel, closed)
@@ -106,7 +106,7 @@ class SettingsController:
     async def _list_presets(self) -> None:
         found = presets.presets()
         listed = [(preset.name, plain(preset.about)) for preset in found.values()]
-        hint = "/preset NAME uses one" if found else "there are none; /preset save NAME makes one"
+        hint = "/preset NAME uses one" if found else "no presets yet; /preset save NAME saves one"
         await self._feedback.show_list("Presets", [*listed, ("", hint)])
 
     def _use_preset(self, preset: Preset) -> None:
@@ -137,7 +137,7 @@ class SettingsController:
         }
         values["system"] = self._session.chat.conversation.system
         if not any(value is not None for value in values.values()):
-            self._feedback.hint("all settings are the defaults: there is nothing to save")
+            self._feedback.hint("all settings have their default values: nothing to save")
             return
         path = await asyncio.to_thread(edit.save, presets.to_save(name, values))
         self._feedback.hint(f"preset {name} saved in {path}")

@@ -66,7 +66,7 @@ def _refuse(name: str, path: Path) -> None:
     if path.is_dir():
         raise NoFileError(f"{name} is a folder; only text files can be attached")
     if path.exists():
-        raise NoFileError(f"{name} is no ordinary file; only text files can be attached")
+        raise NoFileError(f"{name} is not a regular file; only text files can be attached")
     raise NoFileError(f"there is no file {name}")
 
 

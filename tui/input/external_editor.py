@@ -59,4 +59,4 @@ def _edited(text: str, words: list[str]) -> str:
         try:
             return path.read_text(encoding="utf-8").rstrip("\n")
         except (OSError, UnicodeDecodeError):
-            raise EditorError(f"{words[0]} left no readable text; nothing was changed") from None
+            raise EditorError(f"{words[0]} saved no readable text; nothing was changed") from None

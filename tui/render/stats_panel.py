@@ -75,13 +75,16 @@ def _speed(meter: Meter) -> Iterable[tuple[str, str]]:
 
 
 def _waiting(meter: Meter) -> Iterable[tuple[str, str]]:
+    texts = []
     if meter.first_token_seconds is not None:
-        yield "first token", f"after {meter.first_token_seconds:.2f} s"
+        texts.append(f"after {meter.first_token_seconds:.2f} s")
     if meter.reading is not None:
         total, cached = meter.reading.total, meter.reading.cached
-        yield "prompt", f"{total} tokens, {cached} of them cached"
-        if meter.reading.saved_seconds >= _LEAST_SAVED:
-            yield "cache", f"saved about {meter.reading.saved_seconds:.1f} s of reading the prompt"
+        texts.append(f"prompt {total} tokens, {cached} of them cached")
+    if texts:
+        yield "first token", ", ".join(texts)
+    if meter.reading is not None and meter.reading.saved_seconds >= _LEAST_SAVED:
+        yield "cache", f"saved about {meter.reading.saved_seconds:.1f} s of reading the prompt"
 
 
 def _round(meter: Meter) -> Iterable[tuple[str, str]]:

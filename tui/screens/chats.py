@@ -20,14 +20,18 @@ from localspec.chats.values import Chat, ChatInfo, Listed, date_of
 from localspec.chats.words import has_all, terms
 from localspec.errors import ChatsError
 from tui.input import keymap
+from tui.render.lines import Line
 from tui.render.text import plain
+from tui.render.thinking import thought
 from tui.screens.sized import SizedScreen
 from tui.session.archive import ChatArchive
+from tui.widgets.lines import Lines
 
 _REST_SECONDS = 0.15
 """Pause in typing or moving before the file of chats is asked."""
 _ROWS_EACH = 2
 """Rows that most messages take in the preview."""
+_INDENT = Content(" " * 5)
 _EXCERPT = 400
 """Characters of a message in the preview."""
 
@@ -50,6 +54,15 @@ class Opened:
     message: int | None = None
     words: str = ""
     """The search that found the message."""
+
+
+class Preview(Lines):
+    """The chat under the cursor."""
+
+    def show(self, lines: Sequence[Line]) -> None:
+        """Show other lines."""
+        self.replace(0, lines)
+        self.refresh()  # also the rows next to its border
 
 
 class ChatsScreen(SizedScreen[Opened | None], ModalScreen[Opened | None]):
@@ -77,14 +90,14 @@ class ChatsScreen(SizedScreen[Opened | None], ModalScreen[Opened | None]):
             self._query, placeholder="search titles and messages", id="query", validate_on=()
         )
         yield OptionList(markup=False, compact=True, id="list")
-        yield Static(markup=False, id="preview")
+        yield Preview()
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
         """Start to read the list."""
         self._list = self.query_one(OptionList)
         self._list.can_focus = False
-        self._preview = self.query_one("#preview", Static)
+        self._preview = self.query_one(Preview)
         self._read()
 
     @work
@@ -138,7 +151,7 @@ class ChatsScreen(SizedScreen[Opened | None], ModalScreen[Opened | None]):
         if self._shown:
             self._list.highlighted = self._shown.index(at) if at in self._shown else 0
         else:
-            self._preview.update(Content.styled(self._why_empty(), "$quiet"))
+            self._preview.show([Line(Content.styled(self._why_empty(), "$quiet"))])
 
     def _why_empty(self) -> str:
         if self._error:
@@ -173,9 +186,9 @@ class ChatsScreen(SizedScreen[Opened | None], ModalScreen[Opened | None]):
         try:
             chat = await self._archive.load(found.info.id)
         except ChatsError as error:
-            self._preview.update(Content.styled(plain(str(error)), "$text-error"))
+            self._preview.show([Line(Content.styled(plain(str(error)), "$text-error"))])
             return
-        self._preview.update(_preview(chat, found, self._typed, self._preview.size.height))
+        self._preview.show(_preview(chat, found, self._typed, self._preview.size.height))
 
     # -- choosing ------------------------------------------------------------------------------
 
@@ -210,21 +223,30 @@ class ChatsScreen(SizedScreen[Opened | None], ModalScreen[Opened | None]):
         self.query_one(Footer).compact = size.width < 90
 
 
-def _preview(chat: Chat, found: Found, query: str, rows: int) -> Content:
+def _preview(chat: Chat, found: Found, query: str, rows: int) -> list[Line]:
     """The size of a chat, its system prompt, and its last messages or the one that was found."""
     newest = branch(chat)[-max(1, rows // _ROWS_EACH) :]
     messages = [m for m in chat.messages if m.id == found.message] or newest
     info = chat.info
-    parts = [Content.styled(plain(_size(chat)), "$quiet")]
+    lines = [Line(Content.styled(plain(_size(chat)), "$quiet"))]
     if info.system:
-        parts.append(Content.styled(f"system: {_short(info.system, '')}", "$quiet"))
+        lines.append(Line(Content.styled(f"system: {_short(info.system, '')}", "$quiet")))
     for each in messages:
-        who = Content.styled("you  " if each.role == "user" else "     ", "$primary")
-        text = Content(_short(each.text, query))
+        who = Content.styled("you  " if each.role == "user" else _INDENT.plain, "$primary")
+        text = Content(_short(_answer(each.text, query), query))
         for term in terms(query):
             text = text.highlight_regex(f"(?i){re.escape(term)}", style="reverse")
-        parts.append(who + text)
-    return Content("\n").join(parts)
+        lines.append(Line(text, who, _INDENT))
+    return lines
+
+
+def _answer(text: str, query: str) -> str:
+    """A reply without its thinking, unless only that has a word of the search."""
+    found = thought(text)
+    answer = "" if found is None else text[found.answer :]
+    searched = [term for term in terms(query) if term.casefold() in text.casefold()]
+    kept = [term for term in searched if term.casefold() in answer.casefold()]
+    return answer if answer.strip() and (kept or not searched) else text
 
 
 def _size(chat: Chat) -> str:

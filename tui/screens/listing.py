@@ -35,7 +35,7 @@ class ListScreen(SizedScreen[None], ModalScreen[None]):
         yield Static(Content.styled(plain(self._title), "bold $primary"), id="title")
         yield Input(placeholder="search this list", id="query", validate_on=())
         with VerticalScroll(can_focus=False):
-            yield Columns(self._rows)
+            yield Columns(self._rows, self.app.size.width)
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
@@ -43,12 +43,15 @@ class ListScreen(SizedScreen[None], ModalScreen[None]):
         self._scroll = self.query_one(VerticalScroll)
 
     @on(Input.Changed)
-    def _searched(self, event: Input.Changed) -> None:
-        words = event.value.casefold().split()
-        found = [row for row in self._rows if _has(row, words)]
-        columns = self.query_one(Columns)
-        columns.show(found or [("", "no line contains this")])
+    def _searched(self) -> None:
+        self._fill(self.app.size.width)
         self._scroll.scroll_home(animate=False)
+
+    def _fill(self, room: int) -> None:
+        """Show the rows that contain the words."""
+        words = self.query_one(Input).value.casefold().split()
+        found = [row for row in self._rows if _has(row, words)]
+        self.query_one(Columns).show(found or [("", "no line contains this")], room)
 
     @on(Input.Submitted)
     def action_leave(self) -> None:
@@ -67,6 +70,7 @@ class ListScreen(SizedScreen[None], ModalScreen[None]):
         """Use the available columns."""
         super().fit(size)
         self.query_one(Footer).compact = size.width < 90
+        self._fill(size.width)
 
 
 def _has(row: tuple[str, str], words: Sequence[str]) -> bool:

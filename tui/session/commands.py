@@ -127,6 +127,7 @@ SPECS = {
     "draft": Spec(
         "/draft [on|off|NAME]", "see if replies are drafted, switch it, or name a draft", _draft
     ),
+    "race": Spec("/race", "watch drafting and plain decoding with a large toy", _nothing),
     "compare": Spec("/compare", "repeat the last reply with plain decoding", _nothing),
     "details": Spec("/details", "show times, acceptance and drafters", _nothing),
     "figures": Spec("/figures", "all figures in the bottom line, or few", _nothing),

@@ -138,7 +138,7 @@ class PullProcess:
     def _pulled(self, name: str, fetched: int) -> PullOutcome:
         planned = self._planned
         lines = [*(planned.notices if planned is not None else ())]
-        how = f"{size(fetched)} fetched" if fetched else "nothing had to be fetched"
+        how = f"{size(fetched)} fetched" if fetched else "it was already complete"
         lines.append(f"{name} is here ({how}); /model {name} answers with it")
         if planned is not None and planned.suggestion is not None:
             also = planned.suggestion

@@ -135,12 +135,8 @@ def _is_faster(meter: Meter) -> bool:
 
 
 def share_in_words(part: int, whole: int) -> str:
-    """``part`` of ``whole`` in small numbers: "3 of 4", "no", "all"."""
-    if part == 0:
-        return "no"
-    if part == whole:
-        return "all"
-    for n in _PARTS:
+    """``part`` of ``whole`` in small numbers, such as "3 of 4"; none and all are exact."""
+    for n in _PARTS if 0 < part < whole else ():
         few = round(n * part / whole)
         if 0 < few < n and abs(few / n - part / whole) <= _CLOSE:
             return f"{few} of {n}"

@@ -23,12 +23,12 @@ from tui.render.text import plain
 class Kind(enum.Enum):
     """A kind of origin: (label, short label, style)."""
 
-    MODEL = ("accepted from the draft model", "draft model", "$origin-model")
-    NGRAM = ("accepted from the text before", "the text", "underline $origin-ngram")
-    AHEAD = ("accepted from lookahead", "ahead", "underline italic $origin-model")
-    CORRECTED = ("corrected", "corrected", "bold $origin-corrected")
-    BONUS = ("bonus", "bonus", "italic $origin-bonus")
-    PLAIN = ("plain", "plain", "dim $origin-plain")
+    MODEL = ("guessed by the draft model", "draft model", "$origin-model")
+    NGRAM = ("found in earlier text", "earlier text", "underline $origin-ngram")
+    AHEAD = ("found by lookahead", "lookahead", "underline italic $origin-model")
+    CORRECTED = ("corrected, the guess was wrong", "corrected", "bold $origin-corrected")
+    BONUS = ("bonus, all guesses were right", "bonus", "italic $origin-bonus")
+    PLAIN = ("plain, nothing was guessed", "plain", "dim $origin-plain")
 
     @property
     def label(self) -> str:
@@ -123,12 +123,19 @@ def styled(runs: Iterable[Run]) -> Content:
     return Content.assemble(*((run.text, run.kind.style) for run in runs))
 
 
+_GUESSED = (Kind.MODEL, Kind.NGRAM, Kind.AHEAD)
+_BY_TARGET = (Kind.CORRECTED, Kind.BONUS, Kind.PLAIN)
+
+
 def legend(width: int) -> Content:
-    """The meaning of the styles, on one line."""
-    full = sum(len(kind.label) + 3 for kind in Kind) <= width
-    parts: list[tuple[str, str] | str] = []
-    for kind in Kind:
-        if parts:
-            parts.append(" · " if full else "  ")
-        parts.append((kind.label if full else kind.short, kind.style))
-    return Content.assemble(*parts)
+    """The meaning of the styles on two lines: guesses that were right, and the target's own."""
+    lines = []
+    for heading, kinds in (("right guess: ", _GUESSED), ("the model's own: ", _BY_TARGET)):
+        labels = [kind.label for kind in kinds]
+        if len(heading) + len("  ".join(labels)) > width:
+            labels = [kind.short for kind in kinds]
+        parts: list[tuple[str, str] | str] = [(heading, "$quiet")]
+        for at, (kind, label) in enumerate(zip(kinds, labels, strict=True)):
+            parts += ["  "] * (at > 0) + [(label, kind.style)]
+        lines.append(Content.assemble(*parts))
+    return Content("\n").join(lines)

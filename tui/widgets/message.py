@@ -87,6 +87,8 @@ class Help(Lines):
         super().__init__(typeset(text))
 
 
+_MARGIN = 4
+"""Columns to the left and right of a list."""
 _WIDEST_LEFT = 24
 """Cells; more would leave less than half of a narrow terminal for the right column."""
 
@@ -94,24 +96,28 @@ _WIDEST_LEFT = 24
 class Columns(Lines):
     """Rows of two columns; a long left side has a row of its own."""
 
-    def __init__(self, rows: Sequence[tuple[str, str]]) -> None:
-        super().__init__(self._lines(rows))
+    def __init__(self, rows: Sequence[tuple[str, str]], room: int) -> None:
+        """``room`` is the width of the terminal in columns."""
+        super().__init__(self._lines(rows, room))
 
-    def show(self, rows: Sequence[tuple[str, str]]) -> None:
-        """Show other rows."""
-        self.replace(0, self._lines(rows))
+    def show(self, rows: Sequence[tuple[str, str]], room: int) -> None:
+        """Show other rows, or the same in another width."""
+        self.replace(0, self._lines(rows, room))
 
     @classmethod
-    def _lines(cls, rows: Sequence[tuple[str, str]]) -> list[Line]:
+    def _lines(cls, rows: Sequence[tuple[str, str]], room: int) -> list[Line]:
         lefts = [len(left) for left, _ in rows]
         width = max((n for n in lefts if n <= _WIDEST_LEFT), default=0) + 2
-        return [line for left, right in rows for line in cls._row(left, right, width)]
+        widest = _WIDEST_LEFT
+        if 2 * width > room - _MARGIN:  # every left side has a row of its own
+            width, widest = 2, 0
+        return [line for left, right in rows for line in cls._row(left, right, width, widest)]
 
     @staticmethod
-    def _row(left: str, right: str, width: int) -> list[Line]:
+    def _row(left: str, right: str, width: int, widest: int) -> list[Line]:
         label, indent = Content.styled(left.ljust(width), "$primary"), Content(" " * width)
         explained = Content.styled(plain(right), "$quiet")
-        if len(left) <= _WIDEST_LEFT:
+        if len(left) <= widest:
             return [Line(explained, label, indent)]
         return [Line(label), Line(explained, indent, indent)]
 

@@ -66,7 +66,7 @@ class TokenBar(Bar):
 
     def unknown(self, why: str | None = None) -> None:
         """Show why the models cannot be asked about the token."""
-        self.show(self._line(why or "p and q are not known any more"))
+        self.show(self._line(why or "p and q are no longer available"))
 
     def _line(self, rest: str) -> Content:
         assert self._turn is not None

@@ -64,6 +64,19 @@ class PairReader(Protocol):
         """Append a pair with a state of the head's own."""
         ...
 
+    @property
+    def together(self) -> int:
+        """Pairs that `extend_together` takes; 0 where every sequence needs passes of its own."""
+        ...
+
+    def extend_together(
+        self, work: Sequence[tuple[int, int, Sequence[int], StateRows]]
+    ) -> tuple[Logits, StateRows]:
+        """Append pairs (sequence, position, tokens, states) of several sequences in one pass;
+        logits after the last pair of each, and the head's own states there.
+        """
+        ...
+
     def truncate(self, seq: int, length: int) -> None:
         """Forget the pairs from position ``length`` on."""
         ...
@@ -79,6 +92,20 @@ class _PairTokens(HeadTokens):
     """Leading tokens whose pairs were made of the target's own states."""
     own: dict[int, StateRows] = field(default_factory=dict)
     """(width,) states by the head's own guess, of tokens that the target has not read."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """Pairs of one sequence that are read in the next pass."""
+
+    seq: int
+    position: int
+    tokens: Sequence[int]
+    new: Sequence[int]
+    """Tokens that are appended to the sequence; some may have been read before."""
+    states: StateRows
+    """Those of the target, or one that was guessed."""
+    guessed: bool
 
 
 class HeadModel:
@@ -117,7 +144,8 @@ class HeadModel:
         """
         if len(work) == 1:
             return [self._one(*work[0])]
-        return [self._one(seq, tokens, rows).copy() for seq, tokens, rows in work]
+        found = self._together(work)
+        return found or [self._one(seq, tokens, rows).copy() for seq, tokens, rows in work]
 
     def truncate(self, seq: int, length: int) -> None:
         """Keep the first ``length`` tokens of the sequence."""
@@ -128,6 +156,59 @@ class HeadModel:
         self._forget(seq, cached, length)
 
     # -- reading -------------------------------------------------------------------------------
+
+    def _together(self, work: Sequence[tuple[int, Sequence[int], int]]) -> list[Logits]:
+        """`extend` in one pass over all sequences; nothing where one of them needs several."""
+        steps = [self._step(*item) for item in work]
+        total = sum(len(step.tokens) for step in steps if step is not None)
+        if None in steps or total > self._reader.together:
+            return []
+        order = sorted((step for step in steps if step is not None), key=lambda step: step.seq)
+        states = [step.states for step in order]
+        fresh = [i for i, step in enumerate(order) if not step.guessed]
+        if fresh:
+            fused = self._reader.fuse(np.concatenate([states[i] for i in fresh]))
+            ends = np.cumsum([len(states[i]) for i in fresh])[:-1]
+            for i, rows in zip(fresh, np.split(fused, ends), strict=True):
+                states[i] = rows
+        found, own = self._reader.extend_together(
+            [(s.seq, s.position, s.tokens, rows) for s, rows in zip(order, states, strict=True)]
+        )
+        logits: dict[int, Logits] = {}
+        for step, row, state in zip(order, found, own, strict=True):
+            cached = self._sequences[step.seq]
+            cached.tokens += step.new
+            cached.read = step.position + 1 + len(step.tokens)
+            if step.guessed:
+                cached.own[cached.read - 1] = state.copy()
+            else:
+                cached.sure, cached.own = cached.read, {cached.read - 1: state.copy()}
+            logits[step.seq] = row[None, : self.vocabulary].copy()
+        return [logits[seq] for seq, _, _ in work]
+
+    def _step(self, seq: int, new: Sequence[int], rows: int) -> _Step | None:
+        """What `extend` has to read of a sequence, where that is one run of pairs with one row of
+        logits after it.
+        """
+        cached = self._sequences.setdefault(seq, _PairTokens())
+        first, end = self._states.span(seq)
+        length = len(cached.tokens) + len(new)
+        if rows != 1 or length > self.capacity:
+            return None
+        if first < cached.sure <= end:  # states that were guessed can be replaced by the target's
+            self._forget(seq, cached, cached.sure)
+        begin = max(1, cached.read)
+        if begin <= first < end and begin - 1 not in cached.own:
+            return None  # earlier states are gone
+        known = max(begin, min(length, end + 1))
+        tokens = [*cached.tokens[begin:], *new[max(0, begin - len(cached.tokens)) :]]
+        if begin < known == length:
+            states = self._states.rows(seq, begin - 1, known - 1)
+            return _Step(seq, begin - 1, tokens, new, states, guessed=False)
+        alone = begin == known == length - 1 and begin - 1 in cached.own
+        if not alone or (self.depth is not None and begin - cached.sure >= self.depth - 1):
+            return None
+        return _Step(seq, begin - 1, tokens, new, cached.own[begin - 1][None], guessed=True)
 
     def _one(self, seq: int, new: Sequence[int], rows: int) -> Logits:
         cached = self._sequences.setdefault(seq, _PairTokens())

@@ -173,6 +173,50 @@ class Head(Context):
         own = self._own(n if self._all_states else flagged)
         return logits[-outputs:], own[-outputs:]
 
+    @property
+    def together(self) -> int:
+        """Pairs that `extend_together` takes; 0 where every sequence needs passes of its own."""
+        return min(self.n_batch, self._outputs)
+
+    def extend_together(self, work: Sequence[tuple[int, int, Tokens, Rows]]) -> tuple[Logits, Rows]:
+        """Append pairs (sequence, position, tokens, states) of several sequences in one pass, in
+        the order of their ids.
+
+        Returns (n, V) logits after the last pair of each, and (n, width) the head's own guess of
+        the target's states there; both are overwritten by the next pass. If it raises, nothing was
+        appended.
+
+        Raises:
+            ContextFullError, Interrupted, DecodeError
+        """
+        batch, ends = self._batch, [0]
+        for seq, position, tokens, states in work:
+            if self._lengths[seq] == 0:
+                self._lengths[seq] = position
+            if self._lengths[seq] != position:
+                raise DecodeError(f"pairs at {position}, after {self._lengths[seq]}")
+            if position + len(tokens) > self.capacity:
+                raise ContextFullError("the head's context is full")
+            at = ends[-1]
+            flagged = 1 if self._all_states else len(tokens)
+            batch.place(at, seq, position, tokens, flagged)
+            batch.states[at : at + len(tokens)] = states
+            ends.append(at + len(tokens))
+        n = ends[-1]
+        try:
+            self._decode(n, len(work) if self._all_states else n)
+        except LocalspecError:
+            self._undo(seq for seq, *_ in work)
+            for seq, *_ in work:
+                if self.length(seq) == 0:
+                    self._lengths[seq] = 0
+            raise
+        for seq, _, tokens, _ in work:
+            self._lengths[seq] += len(tokens)
+        last = [end - 1 for end in ends[1:]]
+        (logits,) = self._logits.views([len(work) if self._all_states else n])
+        return (logits if self._all_states else logits[last]), self._own(n)[last]
+
     def _own(self, rows: int) -> Rows:
         """States that the last pass guessed."""
         return np.ctypeslib.as_array(self._calls.get_nextn(self.handle), (rows, self.width))

@@ -32,6 +32,11 @@ class MtpLayers(MtpLayer):
         self._guessed: dict[int, _Guessed] = {}
 
     @property
+    def together(self) -> int:
+        """None: the passes of a sequence are of one layer after the other."""
+        return 0
+
+    @property
     def depth(self) -> int:
         """Tokens that can be guessed: one for each layer."""
         return self._layers

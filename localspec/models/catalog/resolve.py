@@ -124,7 +124,9 @@ def _in_cache(pair: Pair, file: PairFile) -> ModelFile:
         raise ModelNotFoundError(
             f"{file.file} of {pair.name!r} is not on this machine; run `localspec pull {pair.name}`"
         )
-    raise ModelNotFoundError(f"the files of {pair.name!r} are not here: {file.where} is missing")
+    raise ModelNotFoundError(
+        f"the files of {pair.name!r} are not downloaded: {file.where} is missing"
+    )
 
 
 __all__ = ["NO_DRAFT", "Resolved", "cached", "draft_file", "resolve"]
