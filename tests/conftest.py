@@ -11,8 +11,9 @@ from head_pairs import Pair, write_pairs
 from hypothesis import settings
 
 from localspec.config import settings as config
+from localspec.errors import LocalspecError
 from localspec.llama import devices, threads
-from localspec.loading import loader
+from localspec.loading import loader, machine_speed
 from localspec.models.catalog import catalog
 
 # Shared machines stall; a slow example is no failure. The examples are the same at every run: new
@@ -52,6 +53,22 @@ def _undisturbed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loader, "Watchdog", lambda *_: None)
     for module in (devices, loader, threads):
         monkeypatch.setattr(module, "physical_cores", lambda: 1)
+
+
+@pytest.fixture(autouse=True)
+def _unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Expected speeds are unknown, unless a test says what this machine does: it takes seconds to
+    measure.
+    """
+
+    def unknown(*_: str) -> object:
+        raise LocalspecError("not measured in tests")
+
+    async def unknown_too(*_: str) -> object:
+        return unknown()
+
+    monkeypatch.setattr(machine_speed, "ask", unknown)
+    monkeypatch.setattr(machine_speed, "ask_async", unknown_too)
 
 
 @pytest.fixture(scope="session")

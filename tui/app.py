@@ -55,7 +55,7 @@ class ChatApp(App[None]):
     TITLE = "localspec"
     CSS_PATH = [  # noqa: RUF012 - Textual's own type
         f"screens/{name}.tcss"
-        for name in ("chat", "settings", "models", "compare", "listing", "chats")
+        for name in ("chat", "settings", "models", "compare", "listing", "chats", "race")
     ]
     """Every style sheet: adding one later makes Textual read all of them again."""
     BINDINGS = keymap.APP
@@ -76,11 +76,12 @@ class ChatApp(App[None]):
         reopen: Callable[[Options], EnginePort] | None = None,
         theme: str = DARK.name,
         expert: bool = False,
+        race: bool = False,
     ) -> None:
         """Continue the chat ``resume``; its system prompt stays unless ``system`` is given.
 
         ``keys`` binds ids of `tui.input.keymap` to other keys; ``expert`` shows all figures in the
-        bottom line.
+        bottom line. With ``race``, the race is the first thing shown.
         """
         super().__init__()
         terminal_keys.teach()
@@ -95,6 +96,7 @@ class ChatApp(App[None]):
         self._model_name = name
         self._verifier = verifier
         self._expert = expert
+        self._race = race
         self._last_ctrl_c = 0.0
         self.failure: LocalspecError | None = None
         """Why the interface could not start."""
@@ -131,9 +133,11 @@ class ChatApp(App[None]):
 
     def get_default_screen(self) -> Screen[None]:
         """The chat."""
-        return ChatScreen(
+        screen = ChatScreen(
             self.session, self._model_name, self._verifier, self._rebound, expert=self._expert
         )
+        screen.race_first = self._race
+        return screen
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """The commands of the palette."""
@@ -242,8 +246,10 @@ def run(
     seed: int | None = None,
     system: str | None = None,
     resume: Chat | None = None,
+    *,
+    race: bool = False,
 ) -> int:
-    """Run the interface in this terminal; the exit code.
+    """Run the interface in this terminal, with a ``race`` at its start; the exit code.
 
     An unexpected exception is raised after the terminal is restored.
     """
@@ -264,6 +270,7 @@ def run(
         theme=theme,
         expert=figures == "all",
         reopen=lambda other: EngineClient(other, log_dir=paths.state_dir()),
+        race=race,
     )
     for line in config_settings.unknown():
         app.session.tell(f"{paths.config_dir() / 'config.toml'}: {line}")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from localspec.cli import complete
 from localspec.cli.chats import to_resume
@@ -77,8 +79,14 @@ def command(
     # The interface draws on stderr, so that has to be the terminal as well.
     if not plain and all(s.isatty() for s in (sys.stdin, sys.stdout, sys.stderr)):
         interface = importlib.import_module(_INTERFACE)
+        options, source = asked.options, click.get_current_context().get_parameter_source
+        if (
+            source(schema.JOBS.name) is ParameterSource.DEFAULT
+            and options.parallel == schema.JOBS.default
+        ):
+            options = dataclasses.replace(options, parallel=schema.SPARE_JOBS)
         code: int = interface.run(
-            asked.options, asked.sampling, asked.max_tokens, asked.seed, system, chat
+            options, asked.sampling, asked.max_tokens, asked.seed, system, chat
         )
         return code
     contain()

@@ -3,27 +3,38 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
+import sys
 from typing import TYPE_CHECKING
 
 import click
 
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.output import say_over, write, write_line
+from localspec.core.sampling_params import Sampling
 from localspec.core.units import size
+from localspec.loading.options import Options
 
 if TYPE_CHECKING:
     from localspec.race.race import Lane, Race
 
+_INTERFACE = "tui.app"
+"""Imported by name: localspec must not import tui."""
 _REFRESH_S = 0.1
 
 
 @click.command("demo")
-def command() -> int:
+@click.option("--plain", is_flag=True, help="Plain lines instead of the full-screen interface.")
+def command(*, plain: bool) -> int:
     """Show what drafting does: one prompt answered without and with it, and both speeds.
 
     The embedded pair is grown to the cost of a large model, by weights that are zero: the same
     text, about 15 tokens per second. Its files are deleted afterwards.
     """
+    if not plain and all(s.isatty() for s in (sys.stdin, sys.stdout, sys.stderr)):
+        interface = importlib.import_module(_INTERFACE)
+        code: int = interface.run(Options(), Sampling(), race=True)
+        return code
     with CtrlC() as ctrl_c:
         return asyncio.run(_in_lines(ctrl_c))
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 import sys
 import textwrap
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,8 +14,9 @@ import click
 from localspec.cli.output import write, write_json, write_line
 from localspec.core.units import size
 from localspec.models.catalog.catalog import catalog
-from localspec.models.catalog.offers import FIT_SHORT
+from localspec.models.catalog.offers import FIT_SHORT, best, of_pair
 from localspec.models.catalog.pair import HubFile, Pair, PairFile
+from localspec.models.memory.speed import Expected
 
 if TYPE_CHECKING:
     from localspec.models.catalog.inventory import CachedModel
@@ -24,27 +27,66 @@ if TYPE_CHECKING:
 def command(*, as_json: bool) -> None:
     """List the pairs of the catalogue with size, fit and whether they are downloaded.
 
-    FIT is GPU (all layers fit there), GPU+CPU, CPU only, or too big for this machine. Other models
-    in the Hugging Face cache follow.
+    FIT is GPU (all layers fit there), GPU+CPU, CPU only, slow (fewer than 2 tokens per second), or
+    too big for this machine. TOK/S is the expected speed, without and with drafting. It is an
+    estimate: this machine is measured once, for two seconds. The pair that suits the machine best
+    is the first one. Other models in the Hugging Face cache follow.
     """
     from localspec.models.catalog.inventory import uncatalogued
 
     pairs, more = list(catalog().values()), uncatalogued()
+    speeds = Speeds.of_this_machine(pairs)
     if as_json:
-        listed = [describe(p) for p in pairs] + [_describe_other(f) for f in more]
-        write_json(listed)
+        listed = [describe(p) | speeds.describe(p) for p in pairs]
+        write_json(listed + [_describe_other(f) for f in more])
         return
-    rows = [("NAME", "SIZE", "FIT", "HERE", "FOR"), *(_row(p) for p in pairs)]
-    widths = [max(len(row[i]) for row in rows) for i in range(4)]
+    pairs.sort(key=lambda pair: pair.name != speeds.best)  # stable
+    rows = [("NAME", "SIZE", "FIT", "TOK/S", "HERE", "FOR"), *(_row(p, speeds) for p in pairs)]
+    widths = [max(len(row[i]) for row in rows) for i in range(5)]
     room = shutil.get_terminal_size((80, 24)).columns if sys.stdout.isatty() else 10**6
     for row in rows:
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
-        line = "  ".join([*cells, row[4]])
+        line = "  ".join([*cells, row[5]])
         write_line(line if len(line) <= room else line[: room - 1] + "…")
     if more:
         write("\nAlso in the cache:\n")
     for other in more:
         write_line(f"{size(other.n_bytes):>8}  {other.name}")
+
+
+@dataclass(frozen=True, slots=True)
+class Speeds:
+    """Expected speeds of pairs by name."""
+
+    known: Mapping[str, Expected]
+    """Without pairs that do not fit or whose size is unknown; empty if nothing could be measured.
+    """
+    best: str | None
+    """Name of the pair that suits this machine best."""
+
+    @classmethod
+    def of_this_machine(cls, pairs: Iterable[Pair]) -> Speeds:
+        """Measure this machine, if that has not been done, and estimate all pairs."""
+        from localspec.loading.machine_speed import machine_speed
+        from localspec.models.memory.fit import memory_now
+
+        machine = machine_speed()
+        if machine is None:
+            return cls({}, None)
+        memory, found = memory_now(), [of_pair(pair) for pair in pairs]
+        speeds = {offer.name: offer.speed(machine, memory) for offer in found}
+        chosen = best(found, machine, memory)
+        known = {name: speed for name, speed in speeds.items() if speed is not None}
+        return cls(known, chosen.offer.name if chosen is not None else None)
+
+    def describe(self, pair: Pair) -> dict[str, Any]:
+        """The part of a pair's JSON about speed; tokens per second, null where unknown."""
+        speed = self.known.get(pair.name)
+        return {
+            "expected_plain": round(speed.plain, 2) if speed is not None else None,
+            "expected_drafted": round(speed.drafted, 2) if speed is not None else None,
+            "best": pair.name == self.best,
+        }
 
 
 def _describe_other(found: CachedModel) -> dict[str, Any]:
@@ -64,11 +106,17 @@ def _describe_other(found: CachedModel) -> dict[str, Any]:
     }
 
 
-def _row(pair: Pair) -> tuple[str, str, str, str, str]:
-    n = pair.n_bytes
+def _row(pair: Pair, speeds: Speeds) -> tuple[str, str, str, str, str, str]:
+    n, speed = pair.n_bytes, speeds.known.get(pair.name)
     about = "?" if n is None else size(n) if pair.exact else f"~{size(n)}"
     fit = FIT_SHORT[fit_verdict(pair) or "too big"] if n is not None else "?"
-    return pair.name, about, fit, "yes" if pair.installed else "no", pair.about
+    if speed is not None and speed.slow:
+        fit = "slow"
+    purpose = pair.about
+    if pair.name == speeds.best:
+        purpose = f"best for this machine: {purpose}"
+    expected = str(speed) if speed is not None else ""
+    return pair.name, about, fit, expected, "yes" if pair.installed else "no", purpose
 
 
 def fit_verdict(pair: Pair) -> str | None:

@@ -150,13 +150,15 @@ KV_TYPE: SettingSpec[str | None] = SettingSpec(
     auto=True,
     metavar="TYPE",
 )
+SPARE_JOBS = 0
+"""Value of JOBS: several replies at a time, if nothing else gets smaller for them."""
 JOBS = SettingSpec(
     name="jobs",
     kind=Kind.WHOLE,
     scope=Scope.LOAD,
     default=1,
-    help="replies at a time; each takes the memory of a whole context",
-    low=1,
+    help="replies at a time, each with the memory of a whole context; 0 = what fits easily",
+    low=0,
     high=32,
     field="parallel",
     in_presets=False,

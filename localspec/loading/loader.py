@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from localspec.config import paths
 from localspec.core import drafter_registry
 from localspec.core.events import Loading, ModelInfo, Speculation
+from localspec.core.settings_schema import SPARE_JOBS
 from localspec.drafters.base import Drafter, Off
 from localspec.drafters.cascade import Cascade
 from localspec.errors import OutOfMemoryError
@@ -114,6 +115,10 @@ class _Target:
     notices: tuple[str, ...]
 
 
+_SPARE = 3
+"""Requests at a time at most where the user asked for as many as fit easily."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Loader:
     """Loads one pair."""
@@ -170,6 +175,8 @@ class _Loader:
         time as were asked for, or as fit.
         """
         sequences = asked = self.selection.options.parallel
+        if asked == SPARE_JOBS:
+            return self._plan_spare(kv_type)
         while True:
             try:
                 fit = self._planned(kv_type, sequences)
@@ -182,6 +189,23 @@ class _Loader:
                 return fit
             note = f"{sequences} replies at a time instead of {asked}, to fit"
             return replace(fit, notes=(*fit.notes, note))
+
+    def _plan_spare(self, kv_type: str | None) -> Fit:
+        """The plan for one request at a time; for several, where nothing else gets smaller for
+        them. Drafters of trees on a device stay alone: several requests draft chains.
+        """
+        one = self._planned(kv_type, 1)
+        trees = self.selection.branches("", can_branch=True, sequences=1).count
+        if self.selection.asks_for_trees or (trees and one.target.gpu_layers):
+            return one
+        for sequences in range(_SPARE, 1, -1):
+            try:
+                several = self._planned(kv_type, sequences)
+            except OutOfMemoryError:
+                continue
+            if several.spares(one):
+                return several
+        return one
 
     def _planned(self, kv_type: str | None, sequences: int) -> Fit:
         options = self.selection.options
@@ -268,7 +292,9 @@ class _Loader:
             file, fit.target, next_layers=next_layers, extra_buffers=kernels.extra_buffers
         )
         told = list(self._about_target(model, fit.context))
-        room = selection.branches(model.path.name, can_branch=model.branching)
+        room = selection.branches(
+            model.path.name, can_branch=model.branching, sequences=fit.wishes.sequences
+        )
         rollback = 0 if selection.off else ROLLBACK
         context = parts.context(model, fit.target.kv_type, room.count, rollback=rollback)
         if context.leaves_device:
@@ -296,7 +322,9 @@ class _Loader:
         file, next_layers = self.files.target, self._next_layers
         promise = StrictLoading(parts, file, next_layers, self.anew).load()
         told = self._about_target(promise.model, parts.fit.context)
-        room = self.selection.branches(file.name, can_branch=False)
+        room = self.selection.branches(
+            file.name, can_branch=False, sequences=parts.fit.wishes.sequences
+        )
         context = parts.strict_context(promise.model, parts.fit.target.kv_type)
         strict = promise.recipe.describe()
         return _Target(context, promise.kernels, strict, (*told, *room.notices))
@@ -357,7 +385,7 @@ class _Loader:
         if any(drafter_registry.get(name).needs_branching for name in self.selection.names):
             if self.selection.options.strict:
                 return "strict mode has no draft trees"
-            if self.selection.options.parallel > 1:
+            if self.selection.options.parallel != 1:
                 return "there are no draft trees with several requests at a time"
             return f"{self.files.target.name} keeps a cache that cannot branch"
         return "there is no draft model"

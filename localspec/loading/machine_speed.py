@@ -8,6 +8,7 @@ invalid.
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
 import os
@@ -15,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +31,13 @@ from localspec.processes.children import ask, ask_async
 
 _MODULE = "localspec.loading.machine_speed"
 _INVALID = (KeyError, TypeError, ValueError, AttributeError)
-_FORMAT = 1
+_FORMAT = 2
 _FILE = "speed.json"
 _DRIVER = Path("/sys/module/nvidia/version")
 _KINDS = len(("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal"))
 """Kinds of processor time that do not overlap, where the system counts them."""
+_MOST_RUNS = 5
+"""Measurements of a machine that is never quiet."""
 _BUSY = 0.15
 """Share of the processor that others may use while it is measured."""
 
@@ -42,64 +46,78 @@ def machine_speed() -> MachineSpeed | None:
     """The speed of this machine; measured, which takes two seconds, where it is not known yet.
 
     None where it cannot be measured: without llama.cpp (`doctor` says why), or without room for a
-    small file. Blocks.
+    small file. Where other programs disturbed it, the next calls measure again. Blocks.
     """
-    known = saved()
-    if known is not None and not known.disturbed:
-        return known
+    known = _Record.read()
+    if known is not None and known.final:
+        return known.speed
     try:
-        return _taken(ask(_MODULE, "measure"), known)
+        return _merged(ask(_MODULE, "measure"), known)
     except LocalspecError:
-        return known
+        return known.speed if known is not None else None
 
 
 async def machine_speed_async() -> MachineSpeed | None:
     """As `machine_speed`, without blocking the event loop."""
-    known = saved()
-    if known is not None and not known.disturbed:
-        return known
+    known = await asyncio.to_thread(_Record.read)
+    if known is not None and known.final:
+        return known.speed
     try:
-        return _taken(await ask_async(_MODULE, "measure"), known)
+        return _merged(await ask_async(_MODULE, "measure"), known)
     except LocalspecError:
-        return known
-
-
-def _taken(found: Any, known: MachineSpeed | None) -> MachineSpeed | None:
-    """Save what was measured; the better one where both were disturbed."""
-    try:
-        speed = _parsed(found)
-    except _INVALID:
-        return known
-    if known is not None and speed.disturbed:
-        speed = _better(known, speed)
-    _save(speed)
-    return speed
+        return known.speed if known is not None else None
 
 
 def saved() -> MachineSpeed | None:
     """The speed that was measured earlier; None where there is none for this machine as it is."""
-    try:
-        data = json.loads(_path().read_text(encoding="utf-8"))
-        if data["machine"] != _machine():
+    known = _Record.read()
+    return known.speed if known is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """The file with the measurements so far."""
+
+    speed: MachineSpeed
+    runs: int
+
+    @property
+    def final(self) -> bool:
+        """Whether no further measurement is needed."""
+        return not self.speed.disturbed or self.runs >= _MOST_RUNS
+
+    @classmethod
+    def read(cls) -> _Record | None:
+        """The file; None where there is no valid one for this machine as it is."""
+        try:
+            data = json.loads(_path().read_text(encoding="utf-8"))
+            if data["machine"] != _machine():
+                return None
+            return cls(_parsed(data["speed"]), int(data["runs"]))
+        except (OSError, LocalspecError, *_INVALID):
             return None
-        return _parsed(data["speed"])
-    except (OSError, LocalspecError, *_INVALID):
-        return None
+
+    def write(self) -> None:
+        """Save it; where that fails, the next command measures again."""
+        speed = dataclasses.asdict(self.speed)
+        data = {"machine": _machine(), "runs": self.runs, "speed": speed}
+        try:
+            paths.make(paths.cache_dir())
+            whole_file.replace_shared(_path(), json.dumps(data))
+        except (OSError, LocalspecError):
+            return
 
 
-def _save(speed: MachineSpeed) -> None:
-    """Save it; where that fails, it is measured again by the next command."""
+def _merged(found: Any, known: _Record | None) -> MachineSpeed | None:
+    """Save what was measured; other programs only add time, so the least of each width counts."""
     try:
-        paths.make(paths.cache_dir())
-        data = {"machine": _machine(), "speed": dataclasses.asdict(speed)}
-        whole_file.replace_shared(_path(), json.dumps(data))
-    except (OSError, LocalspecError):
-        return
-
-
-def _better(one: MachineSpeed, other: MachineSpeed) -> MachineSpeed:
-    """The one that was disturbed less: the faster one."""
-    return min(one, other, key=lambda speed: sum(c[1] for c in speed.host.values()))
+        speed = _parsed(found)
+    except _INVALID:
+        return known.speed if known is not None else None
+    if known is not None and speed.disturbed:
+        speed = known.speed.least(speed)
+    _Record(speed, known.runs + 1 if known is not None else 1).write()
+    return speed
 
 
 def _path() -> Path:

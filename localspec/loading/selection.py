@@ -75,19 +75,24 @@ class Selection:
             return self.insists_on_head
         return self.options.require_draft or self.options.draft is not None
 
-    def branches(self, model: str, *, can_branch: bool) -> Branches:
-        """Room for trees in a context of the model of that file name, and why there is none where
-        the user asked for trees.
-        """
-        shapes = [get(name).tree for name in self._drafting_trees(self.names)]
-        most = max((shape.leaves for shape in shapes if shape is not None), default=0)
-        asked = any(
+    @property
+    def asks_for_trees(self) -> bool:
+        """Whether the user named a drafter that always drafts trees."""
+        return any(
             (shape := get(name).tree) is not None and shape.always
             for name in (*self.names, *(self.options.drafter or ()))
         )
-        if most and (not can_branch or self.options.parallel > 1):
+
+    def branches(self, model: str, *, can_branch: bool, sequences: int) -> Branches:
+        """Room for trees in a context of the model of that file name for so many requests at a
+        time, and why there is none where the user asked for trees.
+        """
+        shapes = [get(name).tree for name in self._drafting_trees(self.names)]
+        most = max((shape.leaves for shape in shapes if shape is not None), default=0)
+        asked = self.asks_for_trees
+        if most and (not can_branch or sequences > 1):
             why = f"{model} keeps a cache that cannot branch"
-            if self.options.parallel > 1:
+            if sequences > 1:
                 why = "with several requests at a time every one has cells of its own"
             if self.options.strict:
                 why = "strict mode keeps the tokens of a text in adjoining cells"

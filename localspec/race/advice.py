@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from localspec.core.units import size
 from localspec.models.catalog.offers import Best
-from localspec.models.memory.speed import Expected
+from localspec.models.memory.speed import Expected, rounded
 
 
 def advice(found: Best | None, n_bytes: int) -> str:
@@ -30,9 +30,4 @@ def expectation(speed: Expected) -> str:
     return f"about {plain} tokens/s plain and {drafted} with drafting"
 
 
-def rounded(speed: float) -> str:
-    """A speed with as many digits as an estimate deserves."""
-    return f"{speed:.1f}" if speed < 3 else f"{speed:.0f}"
-
-
-__all__ = ["advice", "expectation", "rounded"]
+__all__ = ["advice", "expectation"]

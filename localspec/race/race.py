@@ -27,7 +27,7 @@ from localspec.core.sampling_params import GREEDY
 from localspec.core.units import size
 from localspec.engine.client import EngineClient
 from localspec.errors import LocalspecError
-from localspec.loading.machine_speed import machine_speed_async
+from localspec.loading.machine_speed import machine_speed_async, saved
 from localspec.loading.options import Options
 from localspec.models.catalog.offers import Best, best, offers
 from localspec.models.memory import ask_machine
@@ -48,7 +48,7 @@ class Engine(Protocol):
 
     async def open(self, on_loading: Callable[[Loading], None] | None = None) -> ModelInfo: ...
 
-    def submit(self, request: ReplyRequest) -> AsyncIterator[ReplyEvent]: ...
+    def reply(self, request: ReplyRequest) -> AsyncIterator[ReplyEvent]: ...
 
     async def close(self) -> None: ...
 
@@ -57,8 +57,8 @@ class Machine:
     """What a race needs of this machine."""
 
     async def speed(self) -> MachineSpeed | None:
-        """The speed of this machine; measured once, by a process of its own."""
-        return await machine_speed_async()
+        """The speed of this machine; measured by a process of its own where it is unknown."""
+        return await asyncio.to_thread(saved) or await machine_speed_async()
 
     async def memory(self) -> Memory:
         """The free memory."""
@@ -156,6 +156,8 @@ class Race:
 
     def _loading(self, loading: Loading) -> None:
         self.doing = f"loading {size(self.n_bytes)} of weights: {loading.fraction:.0%}"
+        if loading.fraction >= 1:
+            self.doing = "measuring passes of this model"
 
     async def _turn(self, engine: Engine) -> None:
         """One reply; the first one of each side is the one that is shown."""
@@ -169,7 +171,7 @@ class Race:
             max_tokens=None if first else TOKENS,
             draft=timed.draft,
         )
-        async for event in engine.submit(request):
+        async for event in engine.reply(request):
             match event:
                 case Token() if first:
                     lane.tokens.append(event)

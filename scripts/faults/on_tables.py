@@ -26,6 +26,7 @@ from localspec.drafters.lookup.suffix import Suffix
 from localspec.drafters.model.chain import ChainDrafter
 from localspec.policy import Plain, Policy
 from localspec.testing import StopAt, Table, TableModel, TableTarget
+from localspec.verifiers import Match
 
 KINDS = ("chain", "tree", "head tree", "forward-only", "ngram", "suffix", "lookahead")
 
@@ -133,10 +134,13 @@ def _reply(
         Noise(case.seed + number),
         min(case.limit, case.capacity - len(prompt) + 1),
         StopAt(case.end),
+        Match(),
     )
     while request.running:
         decode_round([request], target, drafter, policy)
     drafter.close(0)
+    if request.error is not None:
+        raise request.error
     return [item.token for item in request.emitted], request.finish
 
 

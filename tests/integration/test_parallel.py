@@ -11,6 +11,7 @@ from head_pairs import Pair
 from replies import ENDLESS, last
 
 from localspec import Message, Options, Reply, ReplyRequest, Runtime, Sampling
+from localspec.core.settings_schema import SPARE_JOBS
 from localspec.errors import OutOfMemoryError
 from localspec.llama.heads.base import Head
 from localspec.loading import loader
@@ -120,3 +121,15 @@ def test_trees_are_refused_in_one_line_where_several_requests_run(files: Files) 
     options = dataclasses.replace(options, drafter=("lookahead",), draft=None)
     with Runtime.open(options) as runtime:
         assert runtime.info.speculation.state == "off"
+
+
+@pytest.mark.parametrize(("drafter", "sequences"), [(("model",), 3), (("tree",), 1)])
+def test_several_requests_at_a_time_are_loaded_where_they_cost_nothing_else(
+    files: Files, drafter: tuple[str, ...], sequences: int
+) -> None:
+    """Trees that the user asked for stay: several requests would draft chains."""
+    options = Options(
+        str(files.target), draft=str(files.draft), drafter=drafter, draft_max=2, parallel=SPARE_JOBS
+    )
+    with Runtime.open(options) as runtime:
+        assert runtime.info.parallel == sequences

@@ -113,8 +113,8 @@ def test_room_for_trees_is_made_where_something_drafts_them(
     choose: Choose, which: str, drafter: tuple[str, ...] | None, count: int
 ) -> None:
     selection = choose(which, drafter=drafter)
-    assert selection.branches("t.gguf", can_branch=True) == Branches(count)
-    assert selection.branches("t.gguf", can_branch=False).count == 0
+    assert selection.branches("t.gguf", can_branch=True, sequences=1) == Branches(count)
+    assert selection.branches("t.gguf", can_branch=False, sequences=1).count == 0
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,9 @@ def test_room_for_trees_is_made_where_something_drafts_them(
 def test_a_cache_that_cannot_branch_is_told_where_trees_were_expected(
     choose: Choose, which: str, drafter: tuple[str, ...] | None, *, told: bool
 ) -> None:
-    notices = choose(which, drafter=drafter).branches("t.gguf", can_branch=False).notices
+    notices = (
+        choose(which, drafter=drafter).branches("t.gguf", can_branch=False, sequences=1).notices
+    )
     expected = "t.gguf keeps a cache that cannot branch: drafting chains, not trees"
     assert notices == ((expected,) if told else ())
 
@@ -144,7 +146,7 @@ def test_a_head_of_several_layers_drafts_chains_and_says_so_to_who_asked_for_a_t
     for drafter, notices in ((("tree",), (told,)), (None, ())):
         selection = select(Options(drafter=drafter), headers)
         assert "mtp" in selection.names
-        assert selection.branches("t.gguf", can_branch=True) == Branches(0, notices)
+        assert selection.branches("t.gguf", can_branch=True, sequences=1) == Branches(0, notices)
 
 
 @pytest.mark.parametrize(

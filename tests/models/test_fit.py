@@ -298,6 +298,25 @@ def test_a_small_card_takes_the_draft_and_some_layers(sized: dict[str, Sizes]) -
     assert not within(fit.memory, (more, fit.draft)), "one more layer would have fitted"
 
 
+@pytest.mark.parametrize(
+    ("here", "spare"),
+    [
+        (machine(24), True),
+        (machine(10), False),  # the context would be shorter
+        (machine(host=24), True),
+        (machine(host=12), False),  # it would fit, and leave nothing for other programs
+    ],
+)
+def test_several_sequences_are_spare_only_where_nothing_else_gets_smaller(
+    sized: dict[str, Sizes], here: Memory, spare: bool
+) -> None:
+    one, three = (
+        plan(sized["medium"].for_sequences(n), sized["small"].for_sequences(n), here)
+        for n in (1, 3)
+    )
+    assert three.spares(one) == spare
+
+
 def mixture(dense: Sizes) -> Sizes:
     """The model with seven eighths of its layers in 128 experts, 8 of which read a token."""
     experts = tuple(n * 7 // 8 for n in dense.layers)

@@ -86,7 +86,7 @@ def test_every_pair_of_known_size_has_an_expected_speed() -> None:
     for offer in offers().found:
         assert isinstance(offer, Offer)
         speed = offer.speed(CPU, everything)
-        assert (speed is None) == (offer.target_bytes is None)
+        assert (speed is None) == (offer.target_bytes is None or offer.embedded)
         assert speed is None or speed.drafted >= speed.plain > 0
 
 
@@ -111,9 +111,17 @@ def test_the_machine_is_measured_once_and_again_where_others_disturbed(
     assert saved() == MachineSpeed({"Q4_0": {1: 4e-11}, "Q4_K": {1: 4e-11}}, {})
 
 
+HERE = {"machine": "as here", "runs": 1}
+
+
 @pytest.mark.parametrize(
     "damage",
-    ["", "{}", '{"machine": 1}', json.dumps({"machine": "as here", "speed": answer(host={})})],
+    [
+        "",
+        "{}",
+        '{"machine": 1}',
+        json.dumps({"machine": "as here", "runs": 1, "speed": answer(host={})}),
+    ],
 )
 def test_a_damaged_file_is_measured_anew(damage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_machine", lambda: "as here")
@@ -125,3 +133,24 @@ def test_where_nothing_can_be_measured_there_is_no_speed(monkeypatch: pytest.Mon
     for said in ({}, answer(host={"Q4_K": {"4": 1e-11}}), answer(host={"Q4_K": {"1": -1}})):
         monkeypatch.setattr(module, "ask", lambda *_, said=said: said)
         assert machine_speed() is None
+
+
+def test_of_disturbed_measurements_the_least_of_each_width_counts_and_they_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seconds = iter(
+        [{"1": 9e-11, "4": 2e-10}, {"1": 4e-11}, {"1": 5e-11, "4": 1e-10}, *[{"1": 1}] * 9]
+    )
+    asked = []
+
+    def ask(*_: str) -> object:
+        asked.append(next(seconds))
+        return answer(host={"Q4_K": asked[-1]}, disturbed=True)
+
+    monkeypatch.setattr(module, "ask", ask)
+    for _ in range(9):
+        machine_speed()
+    known = saved()
+    assert known is not None
+    assert known.host["Q4_K"] == {1: 4e-11, 4: 1e-10}
+    assert len(asked) == 5

@@ -13,9 +13,10 @@ from localspec.loading.options import Options
 from localspec.models.catalog.offers import Offer, offers, with_back
 from localspec.models.memory import ask_machine
 from localspec.models.memory.machine import Gpu, Memory
+from localspec.models.memory.speed import MachineSpeed
 from localspec.processes import children
 from tui.input import model_list
-from tui.input.model_list import matching, typed
+from tui.input.model_list import Standing, matching, typed
 from tui.screens import models as models_module
 
 GB = 10**9
@@ -120,10 +121,12 @@ async def test_the_present_model_is_not_given_up_for_a_head(chat, shelf):
 
 def test_a_long_path_is_listed_as_the_name_of_its_file():
     offer = Offer(f"/models/{'x' * 30}/small-Q4_0.gguf", "small-Q4_0.gguf", GB)
-    line = model_list.row(offer, None, model_list.widest([offer], 80), 80, current=False).plain
+    line = model_list.row(
+        offer, Standing(), model_list.widest([offer], 80), 80, current=False
+    ).plain
     assert line.startswith("  small-Q4_0.gguf ")
     near = dataclasses.replace(offer, name="/m/small-Q4_0.gguf")
-    line = model_list.row(near, None, model_list.widest([near], 80), 80, current=False).plain
+    line = model_list.row(near, Standing(), model_list.widest([near], 80), 80, current=False).plain
     assert line.startswith("  /m/small-Q4_0.gguf ")
 
 
@@ -326,3 +329,25 @@ def test_the_interface_never_imports_numpy_for_it():
         [*line[:2], "-c", code], env=environment, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "False"
+
+
+CURVE = {1: 1e-10, 4: 1.5e-10, 8: 2.5e-10}
+
+
+async def test_expected_speeds_are_listed_and_the_best_pair_is_on_top(chat, shelf, monkeypatch):
+    monkeypatch.setattr(models_module, "saved", lambda: None)
+
+    async def measured():
+        return MachineSpeed({"Q4_0": CURVE, "Q4_K": CURVE}, {})
+
+    monkeypatch.setattr(models_module, "machine_speed_async", measured)
+    shelf["qwen3-4b"] = shelf["demo"] = show("x")
+    async with chat(size=(80, 24)) as c:
+        await c.type("/models")
+        await c.sees("★ best for this machine: ")
+        rows = c.screen_text.splitlines()
+        assert "TOK/S" in rows[4]
+        assert "  ★ " in rows[5]  # the first of the list
+        assert any("qwen3-14b" in row and " slow " in row and "1." in row for row in rows)
+        assert "⏎ Use or pull" in rows[-1]
+        await c.sees("(an estimate)")

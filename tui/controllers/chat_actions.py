@@ -18,6 +18,7 @@ from tui.controllers.log_pointer import LogPointer
 from tui.controllers.message_finder import MessageFinder
 from tui.controllers.model_chooser import ModelChooser
 from tui.controllers.pulls import PullController
+from tui.controllers.races import RaceController
 from tui.controllers.reply_inspector import ReplyInspector
 from tui.controllers.setting_changes import SettingsController
 from tui.controllers.status_area import StatusArea
@@ -71,6 +72,9 @@ class ChatActions:
         self._models = ModelChooser(screen, session, feedback, self.pulls)
         self._settings = SettingsController(screen, session, feedback, self._models)
         self.inspector = ReplyInspector(screen, session, feedback, transcript, widgets)
+        self.races = RaceController(
+            screen, session, feedback, widgets.composer, self.pulls, self._models, rebound
+        )
         self._keys = self._key_actions()
         self._runner = CommandRunner(
             screen,
@@ -141,6 +145,13 @@ class ChatActions:
         if not self._session.restart():
             self._feedback.hint("the engine is running")
 
+    def _compare(self) -> None:
+        """Repeat the last reply plainly; where there is none yet, the race shows the same."""
+        if self._session.chat.conversation.turns:
+            self.inspector.compare(self._status.verifier)
+        else:
+            self.races.open()
+
     async def _help(self) -> None:
         typed = [(spec.usage, spec.help) for spec in commands.SPECS.values()]
         keys = [(row.keys, row.does) for row in keymap.rows(self._rebound, keymap.IN_THE_CHAT)]
@@ -183,7 +194,7 @@ class ChatActions:
             "colours": self.inspector.toggle_colours,
             "details": self._status.toggle_details,
             "figures": self._status.toggle_expert,
-            "compare": lambda: self.inspector.compare(self._status.verifier),
+            "compare": self._compare,
             "token": self.inspector.move,
             "models": self._models.open_picker,
             "settings": self._settings.open_panel,
@@ -230,6 +241,7 @@ class ChatActions:
             "undo": lambda _: self.chats.undo(),
             "open": lambda words: self.chats.open_chats(str(words)),
             "close": lambda _: self.chats.close(),
+            "race": lambda _: self.races.open(),
             "copy": lambda code: self._copy(code=code is True),
             "theme": lambda name: self._use_theme(str(name)),
             "quit": lambda _: self._screen.app.action_quit(),

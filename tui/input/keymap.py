@@ -36,7 +36,7 @@ _CHAT = (
         "chat.compare",
         "f3",
         _command("compare"),
-        "repeat the last reply with plain decoding",
+        "repeat the last reply with plain decoding; in an empty chat, the race",
         "Compare",
     ),
     _key(
@@ -104,15 +104,28 @@ _COMPOSER = (
     _key("composer.send", "enter", "send", "send; during a reply, send after it"),
     _key("composer.newline", "ctrl+j,shift+enter,alt+enter", "newline", "a new line"),
     _key("composer.editor", "ctrl+g", "editor", "write in $EDITOR"),
-    _key("composer.complete", "tab", "complete", "complete a /command, its argument, or an @file"),
+    _key("composer.complete", "tab", "complete", "complete a /command, argument or @file; indent"),
     _key("composer.leave", "ctrl+d", "leave", "quit, in an empty composer"),
     _key("composer.page_up", "pageup", "page_up", "scroll the conversation up"),
     _key("composer.page_down", "pagedown", "page_down", "scroll the conversation down"),
 )
 _QUIT = Binding("ctrl+q", "quit", "Quit", id="app.quit", tooltip="quit", priority=True)
 _CLOSE = _key("compare.close", "escape", "leave", "close the comparison", "Close")
+_RACE = (
+    _key("race.close", "escape", "leave", "leave the race", "Close"),
+    _key("race.take", "enter", "take", "use the best pair for this machine", "Use the best pair"),
+    _key("race.models", "f4", "models", "list all models", "Models"),
+)
 _MODELS = (
     _key("models.close", "escape", "leave", "back to the chat", "Close"),
+    Binding(
+        "enter",
+        "choose",
+        "Use or pull",
+        id="models.choose",
+        tooltip="use the model, or download it",
+        priority=True,  # else the input's own key would hide it from the footer
+    ),
     _key("models.drafts", "tab", "drafts", "targets or drafts", "Targets/drafts"),
     _key("models.up", "up", "move(-1)", "the model above"),
     _key("models.down", "down", "move(1)", "the model below"),
@@ -152,6 +165,7 @@ CHAT: list[BindingType] = [*_CHAT, *_PRIORITY[:-1]]
 APP: list[BindingType] = [*APP_KEYS]
 COMPOSER: list[BindingType] = [*_COMPOSER]
 COMPARE: list[BindingType] = [_CLOSE]
+RACE: list[BindingType] = [*_RACE]
 MODELS: list[BindingType] = [*_MODELS]
 SETTINGS: list[BindingType] = [*_SETTINGS]
 LISTING: list[BindingType] = [*_LISTING]
@@ -160,7 +174,7 @@ FIND: list[BindingType] = [*_FIND]
 
 IN_THE_CHAT = (*_COMPOSER, *_CHAT, *_PRIORITY, _QUIT)
 """The keys of the chat; the other screens list theirs in the footer."""
-_ALL = (*IN_THE_CHAT, _CLOSE, *_MODELS, *_SETTINGS, *_LISTING, *_CHATS, *_FIND)
+_ALL = (*IN_THE_CHAT, _CLOSE, *_RACE, *_MODELS, *_SETTINGS, *_LISTING, *_CHATS, *_FIND)
 BY_ID = {binding.id or "": binding for binding in _ALL}
 FIXED = (
     ("Up / Down", "earlier and later messages, in an empty composer"),
@@ -207,6 +221,7 @@ def overrides(settings: Mapping[str, object]) -> dict[str, str]:
     for screen in (
         IN_THE_CHAT,
         (*APP_KEYS, _CLOSE),
+        (*APP_KEYS, *_RACE),
         (*APP_KEYS, *_MODELS),
         (*APP_KEYS, *_SETTINGS),
         (*APP_KEYS, *_LISTING),

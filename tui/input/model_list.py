@@ -16,13 +16,17 @@ from localspec.errors import LocalspecError
 from localspec.models.catalog.offers import FIT_SHORT, Offer, in_folder
 from localspec.models.catalog.pair import MTP_EMBEDDED
 from localspec.models.catalog.reference import on_hub, reference
+from localspec.models.memory.speed import Expected
+from localspec.race.advice import expectation
 from tui.render.text import plain
 
 OWN, NONE = "auto", "none"
 """Drafts without a file: the catalogue's choice, and no draft model."""
 _OWN_HEAD = "in the target's file: a layer for multi-token prediction"
 _NAME_WIDTH = 40
-_BROAD = 96
+_HERE = 60
+"""Columns from which there is one that says whether a model is downloaded."""
+_BROAD = 132
 """Columns from which licence and draft have columns of their own."""
 
 
@@ -119,31 +123,56 @@ def widest(found: Iterable[Offer], room: int) -> int:
 
 def header(names: int, room: int) -> Content:
     """The header line."""
-    line = f"  {'NAME':<{names}}  {'SIZE':>9}  {'FIT':<8}  {'HERE':<4}"
+    line = f"  {'NAME':<{names}}  {'SIZE':>9}  {'FIT':<8}  {'TOK/S':<9}"
+    line += f"  {'HERE':<4}" if room >= _HERE else ""
     line += f"  {'LICENCE':<12}  {'DRAFT':<26}  FOR" if room >= _BROAD else "  FOR"
     return Content.styled(line[:room], "$quiet")
 
 
-def row(offer: Offer, fit: str | None, names: int, room: int, *, current: bool) -> Content:
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a model would run on this machine."""
+
+    fit: str | None = None
+    """Verdict of `localspec.models.memory.fit`; None while it is unknown."""
+    speed: Expected | None = None
+    best: bool = False
+    """Whether it is the pair that suits this machine best."""
+
+    @property
+    def short(self) -> str:
+        """The fit in a word or two."""
+        slow = self.speed is not None and self.speed.slow
+        return "slow" if slow else FIT_SHORT.get(self.fit or "", "")
+
+
+def row(offer: Offer, standing: Standing, names: int, room: int, *, current: bool) -> Content:
     """The line of one model."""
     special = offer.name in {OWN, NONE}
     about = size(offer.n_bytes) if offer.n_bytes else "" if special else "?"
     approx = "" if offer.exact or not offer.n_bytes else "~"
-    short = FIT_SHORT.get(fit or "", "")
+    short = standing.short
     here = "" if special else "yes" if offer.installed else "no"
     draft = Path(offer.draft.rsplit(" : ")[-1]).name if offer.draft else ""
     more = f"{(offer.licence or '')[:12]:<12}  {_cut(draft, 26):<26}  " if room >= _BROAD else ""
+    mark = "●" if current else "★" if standing.best else " "
     known = (
-        f"{'●' if current else ' '} {_cut(_name(offer, room), names):<{names}}",
+        f"{mark} {_cut(_name(offer, room), names):<{names}}",
         f"  {approx + about:>9}  ",
         f"{short:<8}",
-        f"  {here:<4}  ",
+        f"  {'' if standing.speed is None else str(standing.speed):<9}",
+        f"  {here:<4}  " if room >= _HERE else "  ",
     )
-    rest = _cut(more + plain(offer.about), max(0, room - sum(len(part) for part in known)))
+    purpose = f"best for this machine: {offer.about}" if standing.best else offer.about
+    rest = _cut(more + plain(purpose), max(0, room - sum(len(part) for part in known)))
     name_style = "" if offer.installed else "$quiet"
-    fit_style = "$text-error" if short == "too big" else "$quiet"
+    fit_style = {"too big": "$text-error", "slow": "$text-warning"}.get(short, "$quiet")
     return Content.assemble(
-        (known[0], name_style), (known[1], "$quiet"), (known[2], fit_style), known[3], rest
+        (known[0], "bold $text-success" if standing.best else name_style),
+        (known[1], "$quiet"),
+        (known[2], fit_style),
+        *known[3:],
+        rest,
     )
 
 
@@ -162,7 +191,7 @@ def described_draft(offer: Offer, facts: Mapping[str, Any] | None) -> list[str]:
     return [plain(line) for line in lines]
 
 
-def described(offer: Offer, fit: str | None, facts: Mapping[str, Any] | None) -> list[str]:
+def described(offer: Offer, standing: Standing, facts: Mapping[str, Any] | None) -> list[str]:
     """The description of a model; ``facts`` is the output of `localspec show --json`."""
     lines = [f"target   {offer.target}"]
     if offer.draft is not None:
@@ -172,7 +201,9 @@ def described(offer: Offer, fit: str | None, facts: Mapping[str, Any] | None) ->
     if facts is not None:
         lines += _facts(facts)
     licence = offer.licence or (facts or {}).get("licence") or _licence(facts)
-    known = [fit or "fit not known yet", f"licence {licence or 'not known yet'}"]
+    if standing.speed is not None:
+        lines.append(f"speed    {expectation(standing.speed)} (an estimate)")
+    known = [standing.fit or "fit not known yet", f"licence {licence or 'not known yet'}"]
     lines.append("  ·  ".join(known if offer.installed else [*known, "not here"]))
     return [plain(line) for line in (*lines, *offer.traps)]
 

@@ -10,11 +10,25 @@ came from.
 _DEMO = "demo"
 """Name of the embedded pair."""
 _TOY = """\
-**The demo is a toy of 4 MB**: it shows how the program works, its answers are not to be relied \
-on, and it is too small for drafting to gain much. **{key}** lists real models to download.
+**The demo is a toy of 4 MB.** It does small sums, lists, short Python functions and JSON, and \
+copies and searches a text; its other answers are not to be relied on, and it is too small for \
+drafting to gain much.
+
+**{race}** shows in half a minute what drafting gains with a model of real size on this machine. \
+**{models}** lists real models to download.
 """
 
 
-def welcome(model: str, models_key: str) -> str:
-    """The welcome as Markdown; with the demo pair it names the key that lists real models."""
-    return f"{_WELCOME}\n{_TOY.format(key=models_key)}" if model == _DEMO else _WELCOME
+def welcome(model: str, race_key: str, models_key: str) -> str:
+    """The welcome as Markdown; with the demo pair it names the keys of the race and the models."""
+    if model != _DEMO:
+        return _WELCOME
+    return f"{_WELCOME}\n{_TOY.format(race=race_key, models=models_key)}"
+
+
+def toy(models_key: str) -> str:
+    """The line after the toy's first reply."""
+    return (
+        "that was the demo, a toy of 4 MB: it can do sums, lists, short Python functions and JSON; "
+        f"{models_key} lists real models"
+    )

@@ -12,6 +12,7 @@ from textual.message import Message
 from textual.timer import Timer
 
 from localspec.core.events import ModelInfo
+from localspec.demo import FOLDER
 from localspec.errors import LocalspecError
 from tui.controllers.chat_actions import ChatActions
 from tui.controllers.feedback import Feedback
@@ -20,7 +21,7 @@ from tui.controllers.transcript import Transcript
 from tui.controllers.widgets import ChatWidgets
 from tui.input import keymap
 from tui.input.completion import wants_chats
-from tui.render.welcome import welcome
+from tui.render.welcome import toy, welcome
 from tui.screens.sized import SizedScreen
 from tui.session import status_text
 from tui.session.notifications import (
@@ -99,6 +100,8 @@ class ChatScreen(SizedScreen[None]):
         """
         super().__init__()
         self.session = session
+        self.race_first = False
+        """Whether to start a race as soon as the model is loaded."""
         self._model_name, self._rebound = name, rebound
         self._body = Body()
         self._widgets = widgets = ChatWidgets.make(name, session.take_back)
@@ -107,6 +110,7 @@ class ChatScreen(SizedScreen[None]):
         self._shown_phase: tuple[Phase, OpenChat] | None = None
         self._keyed_phase: Phase | None = None
         """Phase of the last `check_action`: the footer may ask between two refreshes."""
+        self._told_of_toy = False
         self._chats_known = False
         """Whether the composer was given the chats for the present word."""
         figures = (widgets.stats, widgets.strip, widgets.details)
@@ -161,7 +165,8 @@ class ChatScreen(SizedScreen[None]):
         self.run_worker(self.session.replies.run(), name="session")
 
     async def on_unmount(self) -> None:
-        """Pulls end with the interface."""
+        """Pulls and races end with the interface."""
+        await self.actions.races.close()
         await self.actions.pulls.close()
 
     def fit(self, size: Size) -> None:
@@ -229,10 +234,14 @@ class ChatScreen(SizedScreen[None]):
                 self._timer = self._start_timer(info)
                 self._widgets.title_bar.opened(info)
                 self.status.arrange()
+                if self.race_first:
+                    self.race_first = False
+                    self.actions.races.open()
             case ReplyStarted(_, reply) if reply in self.session.chat.conversation.turns:
                 self.actions.inspector.leave_tokens()
             case ReplyEnded():
                 self.status.arrange()
+                self._tell_of_toy()
             case ConversationChanged():
                 self.actions.inspector.leave_tokens()
                 self.session.chat.count_context()
@@ -244,7 +253,17 @@ class ChatScreen(SizedScreen[None]):
     def _welcome(self) -> str:
         options = self.session.engine.options
         model = options.model if options is not None else self._model_name
-        return welcome(model, keymap.key_of("chat.models", self._rebound))
+        race, models = (
+            keymap.key_of(name, self._rebound) for name in ("chat.compare", "chat.models")
+        )
+        return welcome(model, race, models)
+
+    def _tell_of_toy(self) -> None:
+        """After the first reply of the embedded pair, say once what it is."""
+        info = self.session.engine.info
+        if not self._told_of_toy and info is not None and info.target.startswith(str(FOLDER)):
+            self._told_of_toy = True
+            self.session.tell(toy(keymap.key_of("chat.models", self._rebound)))
 
     # -- keys and commands ---------------------------------------------------------------------
 

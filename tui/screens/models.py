@@ -17,14 +17,16 @@ from textual.widgets.option_list import Option
 
 from localspec.core.events import ModelInfo
 from localspec.errors import LocalspecError
+from localspec.loading.machine_speed import machine_speed_async, saved
 from localspec.loading.options import Options
-from localspec.models.catalog.offers import Offer, Offers, offers, with_back
+from localspec.models.catalog.offers import Offer, Offers, best, offers, with_back
 from localspec.models.memory import ask_machine
 from localspec.models.memory.fit import TOO_BIG
 from localspec.models.memory.machine import Memory
+from localspec.models.memory.speed import MachineSpeed
 from localspec.processes import children
 from tui.input import keymap, model_list
-from tui.input.model_list import Picked, Pull, Use, UseDraft
+from tui.input.model_list import Picked, Pull, Standing, Use, UseDraft
 from tui.render.text import plain
 from tui.screens.sized import SizedScreen
 
@@ -49,6 +51,9 @@ class ModelsScreen(SizedScreen[Picked | None], ModalScreen[Picked | None]):
         self._drafts = drafts
         self._offers: Offers | None = None
         self._memory: Memory | None = None
+        self._speed: MachineSpeed | None = None
+        self._best: str | None = None
+        """Name of the pair that suits this machine best."""
         self._typed: list[Offer] = []
         self._shown: list[Offer] = []
         self._facts: dict[str, Mapping[str, Any] | str] = {}
@@ -75,6 +80,7 @@ class ModelsScreen(SizedScreen[Picked | None], ModalScreen[Picked | None]):
         self._fill()
         self._list_offers()
         self._ask_memory()
+        self._ask_speed()
 
     @work
     async def _list_offers(self) -> None:
@@ -96,12 +102,19 @@ class ModelsScreen(SizedScreen[Picked | None], ModalScreen[Picked | None]):
         self._memory = with_back(memory, in_use)
         self._fill()
 
+    @work
+    async def _ask_speed(self) -> None:
+        self._speed = await asyncio.to_thread(saved)
+        self._fill()
+        self._speed = await machine_speed_async()
+        self._fill()
+
     # -- the list ------------------------------------------------------------------------------
 
     def _fill(self) -> None:
         """Show the models that match."""
         query = self.query_one(Input).value.strip()
-        known = self._offers.found if self._offers is not None else ()
+        known = self._best_first()
         listed: Sequence[Offer] = known
         if self._drafts:
             below = self._info.target_bytes if self._info is not None else None
@@ -116,7 +129,7 @@ class ModelsScreen(SizedScreen[Picked | None], ModalScreen[Picked | None]):
         room = max(20, (self._list.content_size.width or self.app.size.width - 4) - 1)
         width = model_list.widest(self._shown, room)
         self._list.set_options(
-            Option(model_list.row(o, self._fit(o), width, room, current=self._is_current(o)))
+            Option(model_list.row(o, self._standing(o), width, room, current=self._is_current(o)))
             for o in self._shown
         )
         self.query_one("#columns", Static).update(model_list.header(width, room))
@@ -131,10 +144,29 @@ class ModelsScreen(SizedScreen[Picked | None], ModalScreen[Picked | None]):
     def _title(self) -> Content:
         target = Path(self._info.target).name if self._info is not None else "the present target"
         title = f"Drafts for {target}" if self._drafts else "Models"
-        return Content.styled(plain(title), "bold $primary")
+        name = Content.styled(plain(title), "bold $primary")
+        if self._best is None or self._drafts:
+            return name
+        return Content.assemble(name, (f"   ★ best for this machine: {self._best}", "$quiet"))
 
     def _fit(self, offer: Offer) -> str | None:
         return offer.fit(self._memory) if self._memory is not None else None
+
+    def _best_first(self) -> Sequence[Offer]:
+        """All models, the one that suits this machine best first."""
+        found = self._offers.found if self._offers is not None else ()
+        if self._speed is None or self._memory is None:
+            return found
+        chosen = best(found, self._speed, self._memory)
+        self._best = chosen.offer.name if chosen is not None else None
+        return sorted(found, key=lambda offer: offer.name != self._best)  # stable
+
+    def _standing(self, offer: Offer) -> Standing:
+        """How a model would run here, as far as that is known."""
+        if self._speed is None or self._memory is None or self._drafts:
+            return Standing(self._fit(offer))
+        speed = offer.speed(self._speed, self._memory)
+        return Standing(self._fit(offer), speed, best=offer.name == self._best)
 
     def _is_current(self, offer: Offer) -> bool:
         if self._options is None:
@@ -210,7 +242,7 @@ class ModelsScreen(SizedScreen[Picked | None], ModalScreen[Picked | None]):
         if self._drafts:
             lines = model_list.described_draft(offer, known)
         else:
-            lines = model_list.described(offer, self._fit(offer), known)
+            lines = model_list.described(offer, self._standing(offer), known)
         parts: list[Content] = [Content.styled("\n".join(lines), "$quiet")]
         if isinstance(facts, str):
             parts.insert(0, Content.styled(plain(facts), "$text-error"))
@@ -265,6 +297,10 @@ class ModelsScreen(SizedScreen[Picked | None], ModalScreen[Picked | None]):
             self.dismiss(UseDraft(None if offer.name == model_list.OWN else offer.name))
         else:
             self.dismiss(Use(offer.name))
+
+    def action_choose(self) -> None:
+        """Use the model under the cursor, or pull it."""
+        self._choose()
 
     def action_leave(self) -> None:
         """Back to the chat."""

@@ -40,6 +40,7 @@ class TitleBar(Static):
     def __init__(self, name: str) -> None:
         self._model = self._text(name, [])
         self._place = Content("")
+        self._shown: object = None
         super().__init__(self._model, markup=False)
 
     def opened(self, info: ModelInfo) -> None:
@@ -74,6 +75,10 @@ class TitleBar(Static):
         ``title`` is that of a new chat, ``busy`` the number of other chats with a reply in
         progress.
         """
+        shown = (chat, title, branch, system, busy)
+        if shown == self._shown:
+            return
+        self._shown = shown
         (place, count), (at, branches) = chat, branch
         text = Content("")
         if count > 1:
@@ -87,9 +92,8 @@ class TitleBar(Static):
             text += Content.styled(f"branch {at} of {branches}  ", "$text-accent")
         if system:
             text += Content.styled(f"system: {_cut(system, _SYSTEM)}  ", "$quiet")
-        if not text.is_same(self._place):
-            self._place = text
-            self.update(text + self._model)
+        self._place = text
+        self.update(text + self._model)
 
     @staticmethod
     def _text(name: str, rest: list[str]) -> Content:

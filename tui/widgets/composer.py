@@ -20,6 +20,8 @@ from tui.input.pastes import Pastes
 from tui.render.text import plain
 from tui.terminal.keys import named
 
+_INDENT = 4
+"""Columns from one indentation to the next."""
 _PATIENCE_SECONDS = 1.0
 """Longest wait of the composer for a key that the screen handles."""
 
@@ -203,8 +205,12 @@ class Composer(TextArea):
             return self.text
 
     def action_complete(self) -> None:
-        """Complete the word at the cursor, where there are completions."""
+        """Complete the word at the cursor, or indent a line of several; the focus stays."""
         if not self._completions:
+            row, column = self.cursor_location
+            before = self.document.get_line(row)[:column]
+            if self.document.line_count > 1 and not before.strip():
+                self.insert(" " * (_INDENT - column % _INDENT))
             return
         first = self._completions[0]
         columns = zip(*(found.text for found in self._completions), strict=False)

@@ -42,7 +42,11 @@ def open_tree(opening: Opening) -> Opened:
     if draft.translation is not None:
         return open_chain(opening)
     model = draft.model
-    room = opening.selection.branches(model.path.name, can_branch=model.branching)
+    room = opening.selection.branches(
+        model.path.name,
+        can_branch=model.branching,
+        sequences=opening.parts.fit.wishes.sequences,
+    )
     context = opening.parts.context(model, _kv_type(opening), room.count)
     shared = min(model.n_vocab, opening.target.model.n_vocab)
     chains = ChainDrafter(LlamaDraftModel(context, shared), opening.favoured, opening.spec.name)

@@ -25,6 +25,7 @@ from localspec.models.memory.speed import (
     weight_type,
 )
 
+_SMALLEST = 64 << 20
 READING = 8.0
 """Tokens per second that are about as fast as most people read."""
 _LAYER = 0.04
@@ -115,7 +116,7 @@ def offers(folders: Iterable[Path] = ()) -> Offers:
     """
     files = [offer for folder in dict.fromkeys(folders) for offer in in_folder(folder)]
     try:
-        pairs = [_of_pair(pair) for pair in catalog().values()]
+        pairs = [of_pair(pair) for pair in catalog().values()]
         cached = [
             Offer(f.name, str(f.path), f.n_bytes, reads=Reads.alone(f.n_bytes, f.name))
             for f in uncatalogued()
@@ -156,7 +157,8 @@ def with_back(memory: Memory, n_bytes: int) -> Memory:
     return replace(memory, gpus=gpus)
 
 
-def _of_pair(pair: Pair) -> Offer:
+def of_pair(pair: Pair) -> Offer:
+    """A pair of the catalogue as an offer."""
     draft = pair.draft
     return Offer(
         pair.name,
@@ -176,9 +178,11 @@ def _of_pair(pair: Pair) -> Offer:
 
 
 def reads_of(pair: Pair) -> Reads | None:
-    """What decoding with a pair reads of its files; None if the target's size is unknown."""
+    """What decoding with a pair reads of its files; None if the target's size is unknown, or so
+    small that other work than reading takes the time.
+    """
     target, draft = pair.target.size, pair.draft
-    if target is None:
+    if target is None or target < _SMALLEST:
         return None
     per_draft = (draft.size or 0) if draft is not None else 0
     if pair.drafting == MTP_EMBEDDED:

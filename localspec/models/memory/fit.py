@@ -39,7 +39,7 @@ def quick_verdict(target_bytes: int, draft_bytes: int = 0) -> str:
 
     An estimate for lists; `fit_files` reads the files.
     """
-    return verdict(_memory_now(), target_bytes, draft_bytes)
+    return verdict(memory_now(), target_bytes, draft_bytes)
 
 
 def verdict(memory: Memory, target_bytes: int, draft_bytes: int = 0) -> str:
@@ -55,7 +55,7 @@ def verdict(memory: Memory, target_bytes: int, draft_bytes: int = 0) -> str:
 
 
 @functools.cache
-def _memory_now() -> Memory:
+def memory_now() -> Memory:
     """The memory at the first call: a list of many pairs asks the driver only once."""
     try:
         return read_memory()

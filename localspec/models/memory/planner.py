@@ -79,6 +79,18 @@ class Fit:
             return FITS
         return PARTLY if any(s.gpu_layers for s in self.shares) else CPU_ONLY
 
+    def spares(self, other: Fit) -> bool:
+        """Whether it takes nothing away from what ``other`` has, and leaves as much memory free as
+        it adds.
+        """
+        layers = [(s.gpu_layers, s.host_experts, s.kv_type) for s in self.shares]
+        same = layers == [(s.gpu_layers, s.host_experts, s.kv_type) for s in other.shares]
+        if not same or self.context < other.context or self.left_out != other.left_out:
+            return False
+        more = sum(s.host for s in self.shares) - sum(s.host for s in other.shares)
+        left = replace(self.memory, host_free=self.memory.host_free - more)
+        return within(left, self.shares)
+
     @property
     def tight(self) -> bool:
         """Whether an error of a few per cent could change what fits."""

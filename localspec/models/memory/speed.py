@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from localspec.models.memory.machine import Memory
-from localspec.policy.theory import best_fixed
 
 _Q4_0 = ("q4_0", "-qat-")
 """Parts of names of files in Q4_0: models trained for 4 bits are."""
@@ -32,6 +31,14 @@ class MachineSpeed:
     disturbed: bool = False
     """Whether other programs used the processor meanwhile, so that it seemed slower."""
 
+    def least(self, other: MachineSpeed) -> MachineSpeed:
+        """The least seconds of two measurements."""
+        return MachineSpeed(
+            _least(self.host, other.host),
+            _least(self.gpu, other.gpu),
+            self.disturbed and other.disturbed,
+        )
+
     def curve(self, kind: str, on_gpu: float) -> dict[int, float]:
         """Seconds of a byte by width, where a share of the weights is on the GPU."""
         host = self.host.get(kind) or self.host[_DEFAULT]
@@ -40,6 +47,18 @@ class MachineSpeed:
         gpu = self.gpu.get(kind) or self.gpu[_DEFAULT]
         widths = sorted(host.keys() & gpu.keys())
         return {n: on_gpu * gpu[n] + (1 - on_gpu) * host[n] for n in widths}
+
+
+def _least(
+    one: Mapping[str, Mapping[int, float]], other: Mapping[str, Mapping[int, float]]
+) -> dict[str, dict[int, float]]:
+    return {
+        kind: {
+            n: min(curve[kind][n] for curve in (one, other) if n in curve.get(kind, {}))
+            for n in sorted({*one.get(kind, {}), *other.get(kind, {})})
+        }
+        for kind in {**one, **other}
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +94,10 @@ class Reads:
         return self.target_bytes * self.reads * (1 - (1 - self.active) ** width)
 
 
+SLOW = 2.0
+"""Tokens per second below which a pair is too slow to chat with."""
+
+
 def weight_type(name: str) -> str:
     """The type of most weights, by the name of a file; a measured type stands in for others."""
     return "Q4_0" if any(mark in name.lower() for mark in _Q4_0) else _DEFAULT
@@ -89,17 +112,28 @@ class Expected:
     """With the draft length that is best here; equal to `plain` where drafting does not pay."""
 
     @property
+    def slow(self) -> bool:
+        """Whether it is too slow to chat with."""
+        return self.drafted < SLOW
+
+    @property
     def gain(self) -> float:
         """Times as fast as plain decoding."""
         return self.drafted / self.plain
 
+    def __str__(self) -> str:
+        """Both speeds, or the one that both are, with as many digits as an estimate deserves."""
+        plain, drafted = rounded(self.plain), rounded(self.drafted)
+        return plain if plain == drafted else f"{plain} → {drafted}"
+
+
+def rounded(speed: float) -> str:
+    """A speed with as many digits as an estimate deserves."""
+    return f"{speed:.1f}" if speed < 3 else f"{speed:.0f}"
+
 
 def expected(machine: MachineSpeed, memory: Memory, reads: Reads) -> Expected:
-    """The expected speed of a pair that fits.
-
-    The draft length is the best one by Leviathan et al. 2023, section 3.3; see
-    `localspec.policy.theory.best_fixed`.
-    """
+    """The expected speed of a pair that fits, with the draft length that is best here."""
     weights = reads.target_bytes + reads.draft_bytes
     on_gpu = min(1.0, memory.gpu_usable / max(1, weights)) if machine.gpu else 0.0
     per_byte = machine.curve(reads.kind, on_gpu)
@@ -107,8 +141,26 @@ def expected(machine: MachineSpeed, memory: Memory, reads: Reads) -> Expected:
     plain = 1 / curve[1]
     if not (reads.acceptance and reads.draft_bytes):
         return Expected(plain, plain)
-    ratio, _ = best_fixed([reads.acceptance], curve, reads.draft_bytes * per_byte[1])
-    return Expected(plain, plain * ratio)
+    draft_s = reads.draft_bytes * per_byte[1]
+    rates = (
+        _emitted(reads.acceptance, k) / (_at(curve, k + 1) + k * draft_s) for k in range(max(curve))
+    )
+    return Expected(plain, max(rates))
 
 
-__all__ = ["Expected", "MachineSpeed", "Reads", "expected", "weight_type"]
+def _emitted(acceptance: float, k: int) -> float:
+    """Expected tokens of a round that drafts ``k``: Leviathan et al. 2023, equation 1."""
+    return sum(acceptance**i for i in range(k + 1))
+
+
+def _at(curve: Mapping[int, float], width: int) -> float:
+    """Seconds of a pass; between measured widths on a straight line. An interface estimates too,
+    which does not load numpy.
+    """
+    below = max(n for n in curve if n <= width)
+    above = min(n for n in curve if n >= width)
+    share = (width - below) / (above - below) if above > below else 0.0
+    return curve[below] + share * (curve[above] - curve[below])
+
+
+__all__ = ["SLOW", "Expected", "MachineSpeed", "Reads", "expected", "rounded", "weight_type"]

@@ -1,0 +1,192 @@
+"""The race on the screen, with an engine that replays rounds."""
+
+import dataclasses
+
+import pytest
+from fake_engine import FakeEngine, Script
+
+from localspec.config import paths
+from localspec.core.events import Speculation
+from localspec.errors import LocalspecError, OutOfMemoryError
+from localspec.models.catalog.offers import Best, Offer
+from localspec.models.memory.machine import Memory
+from localspec.models.memory.speed import Expected, Reads
+from localspec.race import race as module
+from localspec.race.race import Machine
+from tui.session.ports import Phase
+
+GB = 10**9
+TEXT = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen " * 2
+BIG = Offer(
+    "big-8b",
+    "org/Big : big.gguf",
+    5 * GB,
+    installed=False,
+    pullable=True,
+    drafting="ngram",
+    reads=Reads(5 * GB, 0, "Q4_K"),
+)
+
+
+class Quiet(Machine):
+    """A machine whose engine replays rounds; plain decoding takes twice as long."""
+
+    engine_made = None
+    installed = False
+
+    async def speed(self):
+        return None
+
+    async def memory(self):
+        return Memory((), 64 * GB, 64 * GB)
+
+    def engine(self, pair):
+        assert pair.target.exists()
+        assert pair.draft.exists()
+        type(self).engine_made = made = FakeEngine(self.scripts())
+        return made
+
+    def scripts(self):
+        drafted = Script(TEXT, seconds=0.02)
+        return [Script(TEXT, seconds=0.04), drafted, Script(TEXT, seconds=0.04), drafted]
+
+
+class Known(Quiet):
+    """A machine that suits a pair."""
+
+    async def speed(self):
+        from localspec.models.memory.speed import MachineSpeed
+
+        return MachineSpeed({k: {1: 4e-11} for k in ("Q4_0", "Q4_K")}, {})
+
+    async def best(self, speed, memory):
+        offer = dataclasses.replace(BIG, installed=self.installed)
+        return Best(offer, Expected(5.2, 8.4))
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """Uses a machine in all races; small pairs are grown."""
+
+    def use(kind):
+        monkeypatch.setattr(module, "Machine", kind)
+        monkeypatch.setattr(module, "target_bytes", lambda *_: 60_000_000)
+        return kind
+
+    return use
+
+
+def flat(c):
+    """What stands on the screen, without its line breaks."""
+    return " ".join(c.screen_text.split())
+
+
+def leftovers():
+    return list((paths.cache_dir() / "race").glob("pair-*"))
+
+
+async def test_f3_in_an_empty_chat_races_and_says_that_the_texts_are_identical(chat, machine):
+    machine(Known)
+    async with chat(size=(80, 24)) as c:
+        await c.sees("F3 shows in half a minute")
+        await c.pilot.press("f3")
+        await c.sees("identical: all")
+        await c.sees("with drafting it is 2.0× as fast")
+        assert "The best pair for this machine is big-8b (5.0 GB, fits)" in flat(c)
+        assert "about 5 tokens/s plain and 8 with drafting" in flat(c)
+        assert "Use the best pair" in c.screen_text
+        assert not leftovers()
+        await c.pilot.press("escape")
+        await c.sees("Everything runs on this machine")
+
+
+async def test_typing_leaves_the_race_and_reaches_the_composer(chat, machine):
+    class Held(Quiet):
+        def scripts(self):
+            return [Script(TEXT, hold_at=1)]
+
+    machine(Held)
+    async with chat() as c:
+        await c.pilot.press("f3")
+        await c.sees("1 of 2: plain decoding")
+        await c.pilot.press("h", "i")
+        await c.until(lambda: c.composer.text == "hi")
+        await c.until(lambda: Held.engine_made.closed)
+        assert not leftovers()
+
+
+async def test_enter_after_the_race_pulls_the_best_pair(chat, machine, monkeypatch):
+    machine(Known)
+    async with chat() as c:
+        pulled = []
+        pulls = c.app.screen.actions.pulls
+        monkeypatch.setattr(pulls, "pull", pulled.append)
+        await c.pilot.press("f3")
+        await c.sees("identical: all")
+        await c.sees("Use the best pair")
+        await c.pilot.press("enter")
+        await c.until(lambda: pulled == ["big-8b"])
+
+
+async def test_enter_before_the_race_is_over_does_nothing(chat, machine):
+    class Held(Known):
+        def scripts(self):
+            return [Script(TEXT, hold_at=1)]
+
+    machine(Held)
+    async with chat() as c:
+        await c.pilot.press("f3")
+        await c.sees("1 of 2: plain decoding")
+        await c.pilot.press("enter")
+        await c.pilot.pause()
+        assert "1 of 2: plain decoding" in c.screen_text
+
+
+async def test_where_drafting_does_not_pay_the_race_says_why(chat, machine):
+    class Slow(Quiet):
+        def scripts(self):
+            drafted = Script(
+                TEXT, seconds=0.2, speculation=Speculation("parked", "checking costs too much")
+            )
+            return [Script(TEXT, seconds=0.04), drafted, Script(TEXT, seconds=0.04), drafted]
+
+    machine(Slow)
+    async with chat() as c:
+        await c.pilot.press("f3")
+        await c.sees("drafting is slower here")
+        await c.until(lambda: "Why: checking costs too much" in flat(c))
+
+
+@pytest.mark.parametrize("error", [OutOfMemoryError("no room"), LocalspecError("disk is full")])
+async def test_a_race_that_is_not_possible_is_one_sentence(chat, machine, monkeypatch, error):
+    machine(Quiet)
+
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(module, "target_bytes", fail)
+    async with chat() as c:
+        await c.pilot.press("f3")
+        await c.sees(f"the race was not possible: {error}")
+        await c.pilot.press("escape")
+        await c.ready()
+
+
+async def test_texts_that_differ_are_reported(chat, machine):
+    class Odd(Quiet):
+        def scripts(self):
+            plain, other = Script(TEXT), Script("one two three and then something else " * 5)
+            return [plain, other, plain, other]
+
+    machine(Odd)
+    async with chat() as c:
+        await c.pilot.press("f3")
+        await c.sees("tokens are the same; `localspec verify` says why")
+
+
+async def test_demo_begins_with_the_race(chat, machine):
+    machine(Quiet)
+    async with chat(race=True) as c:
+        await c.sees("Race")
+        await c.sees("identical: all")
+        assert c.session.engine.phase is Phase.READY

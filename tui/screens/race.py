@@ -1,0 +1,179 @@
+"""The race of drafting against plain decoding, side by side; typing leaves it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from textual import events
+from textual.app import ComposeResult
+from textual.containers import Container, Vertical, VerticalScroll
+from textual.content import Content
+from textual.geometry import Size
+from textual.screen import ModalScreen
+from textual.widgets import Footer, Static
+
+from localspec.core.events import Token
+from localspec.core.units import size
+from localspec.models.catalog.offers import Offer
+from localspec.race.advice import advice
+from localspec.race.race import PROMPT, Lane, Race
+from tui.input import keymap
+from tui.render.text import plain
+from tui.screens.sized import SizedScreen
+from tui.session.token_runs import kind_of
+from tui.widgets.bars import Bar, LegendBar
+from tui.widgets.flow import TextFlow
+
+_REFRESHES_PER_SECOND = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """The race was left by typing a character, which belongs to the composer."""
+
+    character: str
+
+
+@dataclass(frozen=True, slots=True)
+class TakeBest:
+    """Use this pair, and download it first where it is not here."""
+
+    offer: Offer
+
+
+@dataclass(frozen=True, slots=True)
+class ListModels:
+    """List all models."""
+
+
+Left = Typed | TakeBest | ListModels
+"""How the race was left; None is the way back to the chat."""
+
+
+class Side(Vertical):
+    """One side: its speed above its text."""
+
+    def __init__(self, lane: Lane) -> None:
+        super().__init__()
+        self._lane = lane
+        self._shown = 0
+
+    def compose(self) -> ComposeResult:
+        """The title above the text."""
+        yield Bar(markup=False, classes="side")
+        with VerticalScroll(can_focus=False):
+            yield TextFlow("side-text")
+
+    def show(self, speed: float, *, running: bool) -> None:
+        """Show the tokens that are new, and the speed so far."""
+        new = self._lane.tokens[self._shown :]
+        if new:
+            self.query_one(TextFlow).add(Content.assemble(*self._parts(new)))
+            self._shown += len(new)
+            self.query_one(VerticalScroll).scroll_end(animate=False)
+        now = f"  {speed:.1f} tokens/s" if speed else ""
+        mark = " ▸ " if running else "   "
+        self.query_one(Bar).show(
+            Content.assemble((mark, "$text-accent"), (self._lane.name, "bold $primary"), now)
+        )
+
+    def _parts(self, tokens: Iterable[Token]) -> Iterable[tuple[str, str]]:
+        """Drafted tokens in the colours of their origins."""
+        for token in tokens:
+            yield plain(token.text), kind_of(token).style if self._lane.draft else ""
+
+
+class RaceScreen(SizedScreen[Left | None], ModalScreen[Left | None]):
+    """Shows a race while it is made, then what to do next."""
+
+    BINDINGS = keymap.RACE
+    HORIZONTAL_BREAKPOINTS = [(0, "-stacked"), (70, "-beside")]  # noqa: RUF012 - Textual's type
+
+    def __init__(self, race: Race, models_key: str, take_key: str) -> None:
+        """``models_key`` and ``take_key`` are keys as users write them."""
+        super().__init__()
+        self._race = race
+        self._keys = (models_key, take_key)
+        self._offered = False
+
+    def compose(self) -> ComposeResult:
+        """The question above the two sides, the result below them."""
+        self.take_size(self.app.size)
+        yield Static(self._title(), markup=False, id="race-title")
+        with Container(id="sides"):
+            yield Side(self._race.plain)
+            yield Side(self._race.drafted)
+        yield LegendBar()
+        yield Static(markup=False, id="race-result")
+        yield Footer(show_command_palette=False)
+
+    def on_mount(self) -> None:
+        """Follow the race."""
+        self.query_one(Footer).compact = self.app.size.width < 90
+        self._result = self.query_one("#race-result", Static)
+        self._timer = self.set_interval(1 / _REFRESHES_PER_SECOND, self._refresh)
+        self._refresh()
+
+    def _title(self) -> Content:
+        grown = f", with {size(self._race.n_bytes)} of weights" if self._race.n_bytes else ""
+        about = f"the same question twice{grown}: “{PROMPT}”"
+        return Content.assemble(("Race  ", "bold $primary"), (about, "$quiet"))
+
+    def _refresh(self) -> None:
+        race = self._race
+        over = race.over  # read first, or the last tokens could be missed
+        for side, lane in zip(self.query(Side), (race.plain, race.drafted), strict=True):
+            side.show(race.speeds.of(draft=lane.draft), running=race.running is lane)
+        self.query_one("#race-title", Static).update(self._title())
+        self._result.update(self._outcome())
+        if over and not self._offered:
+            self._offered = True
+            self.refresh_bindings()
+            self._timer.pause()
+
+    def _outcome(self) -> Content:
+        race = self._race
+        lines = [Content.styled(plain(race.status), "$text-accent")]
+        if race.over and race.failure is None:
+            models, take = self._keys
+            lines.append(Content(plain(advice(race.best, race.n_bytes))))
+            if race.best is not None:
+                verb = "loads" if race.best.offer.installed else "downloads"
+                keys = f"{take} {verb} it, {models} lists all models, typing goes to the chat."
+                lines.append(Content.styled(plain(keys), "$quiet"))
+        return Content("\n").join(lines)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offer the best pair once it is known and the race is over."""
+        del parameters
+        return action != "take" or (self._race.over and self._race.best is not None)
+
+    def on_key(self, event: events.Key) -> None:
+        """Leave by typing."""
+        if event.is_printable and event.character:
+            event.stop()
+            self.dismiss(Typed(event.character))
+
+    def on_paste(self, event: events.Paste) -> None:
+        """Leave by pasting."""
+        event.stop()
+        self.dismiss(Typed(event.text))
+
+    def action_leave(self) -> None:
+        """Back to the chat; a running race is stopped."""
+        self.dismiss(None)
+
+    def action_models(self) -> None:
+        """List all models."""
+        self.dismiss(ListModels())
+
+    def action_take(self) -> None:
+        """Use the best pair for this machine."""
+        if self._race.best is not None:
+            self.dismiss(TakeBest(self._race.best.offer))
+
+    def fit(self, size: Size) -> None:
+        """Use the available columns."""
+        super().fit(size)
+        self.query_one(Footer).compact = size.width < 90
