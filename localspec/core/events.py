@@ -133,6 +133,10 @@ class Round:
     speculation: Speculation
     speedup: Speedup | None = None
     """Of the reply so far; None where that is not known."""
+    forced: int = 0
+    """Drafted tokens that a grammar forced, which `source` did not propose."""
+    forced_accepted: int = 0
+    """Those of them that were accepted: all that were reached."""
 
 
 @dataclass(frozen=True, slots=True)

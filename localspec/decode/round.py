@@ -62,7 +62,7 @@ class RoundResult:
     def outcome(self) -> Outcome:
         """What the policy learns from it."""
         forced = self.draft.forced
-        kept = sum(node in forced for node in self.verdict.path)
+        kept = len(forced.intersection(self.verdict.path))
         return Outcome(
             seq=self.request.seq,
             source=self.draft.source,

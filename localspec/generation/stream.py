@@ -153,6 +153,8 @@ class Generation:
             context_used=len(self.tokens),
             speculation=speculation,
             speedup=self._speedup_at(time.perf_counter()),
+            forced=len(result.draft.forced),
+            forced_accepted=len(result.draft.forced.intersection(result.verdict.path)),
         )
 
     def _speedup_at(self, now: float) -> Speedup | None:

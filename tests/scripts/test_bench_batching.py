@@ -7,11 +7,8 @@ import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent / "scripts"))
-
 import bench_batching
+import pytest
 from bench_batching import Asked, Figure, Job, about_memory, clients, main
 
 JOB = Job("t.gguf", "d.gguf", "", False, False, 2, 3, 16, 256, 1, 3)

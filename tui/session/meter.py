@@ -119,13 +119,12 @@ class Meter:
 
     def _judge(self, done: Round) -> None:
         """Count accepted tokens by position: all accepted ones, then one miss."""
-        was = self.by_drafter.get(done.source, DrafterStats())
-        self.by_drafter[done.source] = DrafterStats(
-            was.drafted + done.drafted,
-            was.verified + done.verified,
-            was.accepted + done.accepted,
-            was.seconds + done.draft_seconds,
-        )
+        forced, kept = done.forced, done.forced_accepted
+        if forced:
+            self._credit("grammar", DrafterStats(forced, kept, kept))
+        if done.drafted > forced:
+            own = done.drafted - forced, done.verified - kept, done.accepted - kept
+            self._credit(done.source, DrafterStats(*own, done.draft_seconds))
         judged = min(done.verified, done.accepted + 1)
         missing = judged - len(self.judged_at)
         self.judged_at += [0] * missing
@@ -133,6 +132,15 @@ class Meter:
         for i in range(judged):
             self.judged_at[i] += 1
             self.accepted_at[i] += i < done.accepted
+
+    def _credit(self, source: str, found: DrafterStats) -> None:
+        was = self.by_drafter.get(source, DrafterStats())
+        self.by_drafter[source] = DrafterStats(
+            was.drafted + found.drafted,
+            was.verified + found.verified,
+            was.accepted + found.accepted,
+            was.seconds + found.seconds,
+        )
 
     @property
     def state(self) -> Speculation | None:

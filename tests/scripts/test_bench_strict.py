@@ -1,0 +1,60 @@
+"""The table of strict mode: a bounded run of it, and that it counts divergences."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import bench_strict
+import pytest
+
+from localspec import ReplyRequest, Runtime
+
+SCRIPT = Path(__file__).resolve().parent.parent.parent / "scripts" / "bench_strict.py"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("weights", "together"), [("Q4_K_M", "1"), ("Q4_K_M", "3"), ("F16", "3")])
+def test_nothing_diverges_in_strict_mode(tmp_path: Path, weights: str, together: str) -> None:
+    """In a process of its own: whether products are tiled is decided once for a process."""
+    command = [sys.executable, "-P", str(SCRIPT), "--out", str(tmp_path), "--tokens", "60"]
+    command += ["--weights", weights, "--drafters", "model,suffix", "--together", together]
+    home = os.environ | {"LOCALSPEC_HOME": str(tmp_path / "home")}
+    done = subprocess.run(command, env=home, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = done.stdout.splitlines()
+    assert len(rows) == 1 + 2 * 2 + 1
+    assert rows[-1] == "0 divergences"
+
+
+class Wandering:
+    """A runtime whose drafted replies differ from plain ones, every second time."""
+
+    def __init__(self) -> None:
+        self._asked = 0
+        self.pair = SimpleNamespace(control=SimpleNamespace(proof=None))
+
+    def forget(self) -> None:
+        pass
+
+    def answer(self, request: ReplyRequest) -> Any:
+        assert not request.draft
+        return SimpleNamespace(tokens=(1, 2, 3))
+
+    def submit(self, request: ReplyRequest, policy: object) -> list[Any]:
+        del policy
+        assert request.draft
+        self._asked += 1
+        stats = SimpleNamespace(accepted=1, verified=2)
+        reply = SimpleNamespace(tokens=(1, 2, 3 + self._asked % 2), stats=stats)
+        return [SimpleNamespace(reply=reply)]
+
+
+def test_divergences_are_counted() -> None:
+    empty = bench_strict.Cell("F16", "model", 1, 0.0, 0, 0, 0, 0, 0, 0.0)
+    found = bench_strict.measured(cast(Runtime, Wandering()), empty, 10)
+    assert (found.tokens, found.replies, found.divergences) == (12, 4, 2)
