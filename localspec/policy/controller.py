@@ -36,7 +36,7 @@ from localspec.core.plan import (
 )
 from localspec.policy.costs import Costs
 from localspec.policy.estimates import Estimates
-from localspec.policy.gain import Gain, GainPace, Prices, most_gain, never_paid
+from localspec.policy.gain import Gain, GainPace, PriceList, Prices, most_gain, never_paid
 from localspec.policy.ledger import Key, Ledger, Stakes
 from localspec.policy.pass_costs import PassCosts, bucket_of
 from localspec.policy.probes import ProbeSchedule
@@ -92,6 +92,7 @@ class Controller:
         self._plain_round = 0
         """The last round in which nothing was drafted."""
         self._sharing = Sharing(tuning.sharing)
+        self._prices = PriceList()
         self._probes = ProbeSchedule(tuning.probes)
         self._lengths: dict[int, int] = {}
         """Tokens by sequence, at the last plan."""
@@ -176,7 +177,7 @@ class Controller:
             if breadth < self._trees.least(source):
                 why = BREADTH_COSTS
                 continue
-            prices = Prices(curve[::breadth], cost := self._cost(source))
+            prices = self._prices.of(source, curve, breadth, cost := self._cost(source))
             gain = Gain(text, prices, allowed, tuning.gain)
             if source in self._free:
                 if why is NOTHING_YET:
@@ -284,9 +285,8 @@ class Controller:
             ledger = self._ledgers.get(o.seq)
             if o.foreign or ledger is None:
                 continue
-            spent = o.considered * self._cost(o.source)
-            if not o.considered:
-                spent = o.draft_s / self.costs.verify(1)
+            answer = o.draft_s / self.costs.verify(1)
+            spent = o.considered * self._cost(o.source) if o.considered else answer
             gain = o.accepted - spent - (share if o.proposed else 0.0)
             ledger.settle(1 + o.accepted + o.forced, gain)
             if o.proposed:

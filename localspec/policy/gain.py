@@ -68,6 +68,28 @@ class Prices:
         return np.maximum(found, 0.0, out=found)
 
 
+_SAME = 0.02
+"""Share by which the cost of a drafted token may differ from the one reckoned with."""
+
+
+class PriceList:
+    """The prices of each drafter's drafts; those of an earlier round where little has changed."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Curve, int, Prices]] = {}
+
+    def of(self, source: str, curve: Curve, breadth: int, cost: float) -> Prices:
+        """Prices of drafts with ``breadth`` nodes at each depth."""
+        if source in self._known:
+            before, broad, prices = self._known[source]
+            close = abs(prices.cost - cost) <= _SAME * cost
+            if before is curve and broad == breadth and close:
+                return prices
+        prices = Prices(curve[::breadth], cost)
+        self._known[source] = curve, breadth, prices
+        return prices
+
+
 class Gain:
     """The expected gain of one drafter now."""
 
@@ -218,4 +240,13 @@ class GainPace:
         return False
 
 
-__all__ = ["Curve", "Gain", "GainPace", "GainTuning", "Prices", "most_gain", "never_paid"]
+__all__ = [
+    "Curve",
+    "Gain",
+    "GainPace",
+    "GainTuning",
+    "PriceList",
+    "Prices",
+    "most_gain",
+    "never_paid",
+]
