@@ -125,8 +125,9 @@ class LogitsProcessor:
         return Distribution(ids, probs)
 
 
-def _require_finite(best: float) -> None:
-    if not math.isfinite(best):
+def _require_finite(best: float, *, low: bool = False) -> None:
+    """Refuse NaN and infinite logits; -inf passes where it is not the largest of all (``low``)."""
+    if not (math.isfinite(best) or (low and best == -math.inf)):
         raise NotNumbersError(
             "the model returned logits that are not numbers; the file may be damaged: "
             "check it with `localspec doctor` or fetch it again"
@@ -172,36 +173,69 @@ def _allowed(row: Logits, mask: TokenMask, k: int) -> Ids:
     return ids[_best(row[ids], k)] if 0 < k < len(ids) else ids
 
 
-_COLUMNS_PER_BLOCK = 64
+_ROWS = 64
+_GROUPS = 256
+"""Groups of columns about, whose maxima give a first bound."""
 
 
 def _best(row: Logits, k: int) -> Ids:
-    """Ids of the k largest logits, ascending; ties go to the smaller id.
+    """Ids of the k largest logits, ascending; ties go to the smaller id. Fewer than k where fewer
+    are finite.
 
-    Exact without a pass of selection over the whole row: the k columns with the largest maxima
-    of a (64, V / 64) view contain the k largest entries.
+    The row is read once, for the maxima of the columns of a (64, V / 64) view. The k-th largest of
+    k groups' maxima or more is a bound that k entries reach; only columns that reach it are looked
+    at again.
     """
-    v = len(row)
-    width = v // _COLUMNS_PER_BLOCK
-    if width > 2 * k:
-        body = row[: width * _COLUMNS_PER_BLOCK].reshape(_COLUMNS_PER_BLOCK, width)
-        maxima = body.max(axis=0)
-        _require_finite(float(maxima.max()))  # a column with a NaN would be passed over
-        threshold = np.partition(maxima, width - k)[width - k]
-        columns = np.flatnonzero(maxima >= threshold)  # every column that ties stays in
-        candidates = (columns[None, :] + np.arange(_COLUMNS_PER_BLOCK)[:, None] * width).ravel()
-        tail = np.arange(width * _COLUMNS_PER_BLOCK, v)
-        candidates = np.concatenate([candidates, tail]) if len(tail) else candidates
-        values = row[candidates]
+    width = len(row) // _ROWS
+    if width <= 2 * k:
+        _require_finite(float(row.max()))
+        ids = np.flatnonzero(row > -np.inf)
+        return _largest(ids, row[ids], k)
+    body, tail = row[: width * _ROWS].reshape(_ROWS, width), row[width * _ROWS :]
+    maxima = body.max(axis=0)
+    bound = _bound(maxima, k)
+    if bound == -np.inf:  # most tokens are forbidden
+        _require_finite(float(np.maximum(maxima.max(), tail.max(initial=-np.inf))))
+        ids = np.flatnonzero(row > -np.inf)
+        return _largest(ids, row[ids], k)
+    columns = np.flatnonzero(maxima >= bound)
+    block = body.take(columns, axis=1).ravel()
+    places = np.flatnonzero(block >= bound)
+    ids, values = columns[places % len(columns)] + places // len(columns) * width, block[places]
+    if len(tail):
+        _require_finite(float(tail.max()), low=True)
+        late = np.flatnonzero(tail >= bound)
+        ids = np.concatenate([ids, late + width * _ROWS])
+        values = np.concatenate([values, tail[late]])
+    return _largest(ids, values, k)
+
+
+def _bound(maxima: Logits, k: int) -> float:
+    """A bound that at least k of the columns reach.
+
+    Raises:
+        NotNumbersError: a column has a NaN or an infinite logit.
+    """
+    each = len(maxima) // _GROUPS
+    groups = len(maxima) // max(1, each)
+    if each > 1 and groups > 2 * k:
+        coarse = maxima[: groups * each].reshape(each, groups).max(axis=0)
+        rest = maxima[groups * each :]
+        top = float(np.maximum(coarse.max(), rest.max(initial=-np.inf)))  # NaN, if either is
     else:
-        candidates = np.arange(v)
-        values = row
-    threshold = np.partition(values, len(values) - k)[len(values) - k]
-    above = candidates[values > threshold]
-    level = np.sort(candidates[values == threshold])[: k - len(above)]
-    if len(above) + len(level) < k:  # NaN counts as the largest and equals nothing
-        _require_finite(math.nan)
-    return np.sort(np.concatenate([above, level])).astype(np.int32)
+        coarse, top = maxima, float(maxima.max())
+    _require_finite(top, low=True)
+    return float(np.partition(coarse, len(coarse) - k)[len(coarse) - k])
+
+
+def _largest(ids: np.ndarray[tuple[int], np.dtype[np.int64]], values: Logits, k: int) -> Ids:
+    """The ids of the k largest values, ascending; ties go to the smaller id."""
+    if len(ids) > k:
+        threshold = np.partition(values, len(values) - k)[len(values) - k]
+        above = ids[values > threshold]
+        level = np.sort(ids[values == threshold])[: k - len(above)]
+        ids = np.concatenate([above, level])
+    return np.sort(ids).astype(np.int32)
 
 
 def _nucleus(

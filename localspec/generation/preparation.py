@@ -125,6 +125,7 @@ class Preparation:
         if request.grammar is not None:
             notices += self._grammars.prepare()
         constraint = self.constraint(request, prompt, conversation)
+        self._prefix_cache.prefetch(prompt, request.owner)
         room = self._capacity - len(prompt) + 1
         return Prepared(
             prompt=prompt,

@@ -121,7 +121,13 @@ def automatic(
         _renew(knowledge, glance(target), _draft_costs(drafting))
     deepest = longest_draft(target)
     return MeasuredControl(
-        policy=Controller(knowledge, sources, branching=branching, k_max=deepest),
+        policy=Controller(
+            knowledge,
+            sources,
+            free=[source for source in sources if source not in drafting],
+            branching=branching,
+            k_max=deepest,
+        ),
         exercise=Exercise(sources, branching, deepest),
         target=target,
         drafting=drafting,

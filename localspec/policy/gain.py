@@ -7,6 +7,7 @@ of known confidence) and takes t(k + 1) + k * cost.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -21,34 +22,94 @@ Curve = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class GainTuning:
-    """Constants of `GainPace`."""
+    """Constants of `Gain`, `GainPace` and `never_paid`."""
+
+    margin: float = 0.03
+    """Tokens per round that a drafter that computes must be expected to gain."""
+    rare: float = 1.0
+    """Judged tokens that make a confidence bin count as seen."""
+    enough: float = 20.0
+    """Judged tokens before an empty bin counts as evidence."""
 
     ahead: int = 16
     """Tokens beyond the one in question that may justify it: more than the widest step of a known
     curve (on AVX-512, from four tokens to sixteen)."""
+    shortfall: float = 3.0
+    """How much the expected shortfall of a draft counts against what may be lost."""
+    rejected: float = 3.0
+    """How often what may be lost a draft may cost if all of it is rejected."""
+
+
+class Prices:
+    """What drafts of each length cost, and what they fall short by if little is accepted."""
+
+    def __init__(self, curve: Curve, cost: float) -> None:
+        """``cost`` is that of a drafted token, in plain passes."""
+        lengths = np.arange(1, len(curve))
+        self.curve = curve
+        self.cost = cost
+        self.costs = curve[1:] + lengths * cost
+        """(K,) cost of rounds with drafts of 1 to K tokens."""
+        self.losses = self.costs - 1
+        """(K,) what a rejected draft loses."""
+        accepted = np.arange(len(lengths))
+        self._short = np.clip(self.losses[:, None] - accepted[None, :], 0.0, 1.0)
+        beyond = np.maximum(0.0, self.losses - len(lengths))
+        self._most = self._short.sum(axis=1) + beyond
+        self._short *= accepted[None, :] < lengths[:, None]
+
+    def shortfall(self, table: NDArray[np.float64], mean: float) -> NDArray[np.float64]:
+        """(BINS, K) expected tokens by which a draft falls short of its cost.
+
+        E[max(0, L - X)] for a loss L and X accepted tokens, where P(X > j) = s * m^j.
+        """
+        reach = self._short @ mean ** np.arange(self._short.shape[1])
+        found: NDArray[np.float64] = self._most[None, :] - table[:, None] * reach[None, :]
+        return np.maximum(found, 0.0, out=found)
 
 
 class Gain:
     """The expected gain of one drafter now."""
 
-    def __init__(self, acceptance: AcceptanceEstimate, curve: Curve, cost: float) -> None:
-        """``cost`` is that of a drafted token, in plain passes."""
+    def __init__(
+        self,
+        acceptance: AcceptanceEstimate,
+        prices: Prices,
+        allowed: float = math.inf,
+        tuning: GainTuning = GainTuning(),
+    ) -> None:
+        """``allowed`` is what a draft may lose."""
         self.table = acceptance.table()
         self.mean = acceptance.mean(self.table)
-        self.curve = curve
-        self.cost = cost
+        self.prices = prices
+        self.tuning = tuning
         total = acceptance.first.sum()
         self._firsts = acceptance.first / total if total > 0 else acceptance.first
-        lengths = np.arange(1, len(curve))
+        lengths = np.arange(1, len(prices.curve))
         runs = np.cumsum(self.mean ** (lengths - 1))
         self._emitted = 1 + np.outer(self.table, runs)
-        self._costs = curve[1:] + lengths * cost
+        self._refused = np.zeros(self._emitted.shape, bool)
+        if allowed < math.inf:
+            short = prices.shortfall(self.table, self.mean)
+            self._refused = tuning.shortfall * short > allowed
+            self._refused |= (prices.losses > tuning.rejected * allowed)[None, :]
+
+    def longest(self) -> NDArray[np.int64]:
+        """(BINS,) tokens of the longest draft that the reply can afford, by the first token's
+        confidence.
+        """
+        lengths = np.arange(1, self._refused.shape[1] + 1)
+        found: NDArray[np.int64] = np.where(self._refused, 0, lengths[None, :]).max(
+            axis=1, initial=0
+        )
+        return found
 
     def rates(self) -> NDArray[np.float64]:
         """(BINS,) best E[emitted] / seconds by the first token's confidence; at least 1, plain."""
-        if not len(self._costs):
+        if not len(self.prices.costs):
             return np.ones(len(self.table))
-        best: NDArray[np.float64] = (self._emitted / self._costs).max(axis=1)
+        each = np.where(self._refused, 0.0, self._emitted / self.prices.costs)
+        best: NDArray[np.float64] = each.max(axis=1)
         return np.maximum(best, 1.0, out=best)
 
     def rate(self) -> float:
@@ -60,10 +121,12 @@ class Gain:
 
         The first q is paid in any case; where its confidence is too low, nothing is drafted.
         """
-        if not len(self._costs):
-            return -self.cost
-        best = (self._emitted - self._costs).max(axis=1) + self.cost
-        return float(self._firsts @ np.maximum(0.0, best)) - self.cost
+        cost = self.prices.cost
+        if not len(self.prices.costs):
+            return -cost
+        gains = np.where(self._refused, -np.inf, self._emitted - self.prices.costs)
+        best = gains.max(axis=1) + cost
+        return float(self._firsts @ np.maximum(0.0, best)) - cost
 
 
 def most_gain(curve: Curve, cost: float, acceptance: float = 1.0) -> float:
@@ -73,35 +136,51 @@ def most_gain(curve: Curve, cost: float, acceptance: float = 1.0) -> float:
     return float(gain.max(initial=-cost))
 
 
+def never_paid(
+    acceptance: AcceptanceEstimate, curve: Curve, cost: float, tuning: GainTuning
+) -> bool:
+    """Whether drafting would hardly pay, with luck, even in a text whose tokens all have the
+    highest confidence that ever occurred. The last text's acceptance does not count: it says little
+    about the next one.
+    """
+    if not acceptance.evidence:
+        return False
+    pays = [most_gain(curve, cost, p) > tuning.margin for p in acceptance.optimistic()]
+    enough = acceptance.evidence >= tuning.enough
+    rare = enough and bool(acceptance.judged[pays].sum() <= tuning.rare)
+    return rare or not any(pays)
+
+
 class GainPace:
     """A `localspec.core.plan.Pace`: includes a token where it is expected to gain."""
 
-    __slots__ = ("_ahead", "_cost", "_curve", "_instead", "_mean", "_rates", "_table")
+    __slots__ = ("_ahead", "_cost", "_curve", "_instead", "_longest", "_mean", "_rates", "_table")
 
-    def __init__(
-        self,
-        gain: Gain,
-        instead: float,
-        tuning: GainTuning = GainTuning(),
-    ) -> None:
+    def __init__(self, gain: Gain, instead: float) -> None:
         """``instead`` is the rate that this round would reach without this drafter."""
         self._rates = gain.rates().tolist()
+        self._longest = gain.longest().tolist()
         self._table = gain.table.tolist()
         self._mean = gain.mean
-        self._curve = gain.curve.tolist()
-        self._cost = gain.cost
+        self._curve = gain.prices.curve.tolist()
+        self._cost = gain.prices.cost
         self._instead = instead
-        self._ahead = tuning.ahead
+        self._ahead = gain.tuning.ahead
+
+    @property
+    def depth(self) -> int:
+        """Tokens of the longest draft that it may allow."""
+        return int(max(self._longest))
 
     def more(self, confidences: Sequence[float]) -> bool:
         """For the first token: whether any length beats drafting nothing. For later ones: whether
         continuing for up to ``ahead`` tokens beats stopping, at the rate that the draft set out
         for (to maximise a ratio is to maximise E[emitted] - rate * seconds at the best ratio).
         """
-        k = len(confidences)
-        curve, table = self._curve, self._table
-        rate = self._rates[bin_of(confidences[0])]
-        if k >= len(curve) or rate <= self._instead:
+        k, first = len(confidences), bin_of(confidences[0])
+        curve, table, longest = self._curve, self._table, self._longest[first]
+        rate = self._rates[first]
+        if k > longest or rate <= self._instead:
             return False
         if k == 1:
             return True
@@ -112,7 +191,7 @@ class GainPace:
         enough = emitted - rate * curve[k - 1]
         reach *= table[bin_of(confidences[-1])]
         extra = 0.0
-        for longer in range(k, min(k + self._ahead, len(curve))):
+        for longer in range(k, min(k + self._ahead, longest + 1)):
             emitted += reach
             if emitted - rate * (curve[longer] + extra) >= enough:
                 return True
@@ -124,13 +203,13 @@ class GainPace:
         """Whether up to ``ahead`` more tokens of mean acceptance, each at the cost of a drafted
         token, would beat stopping here at the rate that the draft set out for.
         """
-        k = len(confidences)
-        curve, rate = self._curve, self._rates[bin_of(confidences[0])]
+        k, first = len(confidences), bin_of(confidences[0])
+        curve, rate = self._curve, self._rates[first]
         reach = 1.0
         for confidence in confidences:
             reach *= self._table[bin_of(confidence)]
         gained = paid = 0.0
-        for longer in range(k + 1, min(k + 1 + self._ahead, len(curve))):
+        for longer in range(k + 1, min(k + 1 + self._ahead, self._longest[first] + 1)):
             reach *= self._mean
             gained += reach
             paid += self._cost
@@ -139,4 +218,4 @@ class GainPace:
         return False
 
 
-__all__ = ["Curve", "Gain", "GainPace", "GainTuning", "most_gain"]
+__all__ = ["Curve", "Gain", "GainPace", "GainTuning", "Prices", "most_gain", "never_paid"]

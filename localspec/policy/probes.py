@@ -9,27 +9,33 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from localspec.policy.loss_budget import Key
+from localspec.policy.ledger import Key
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeTuning:
     """Constants of `ProbeSchedule`; costs are in plain rounds."""
 
-    intervals: tuple[int, ...] = (4, 8, 24, 72, 256)
+    intervals: tuple[int, ...] = (2, 4, 8, 24, 72, 256)
     """Rounds between probes; the last one repeats."""
-    share: float = 0.01
+    patient: int = 3
+    """Place in the intervals of the first one of a drafter whose drafts were never worth it."""
+    share: float = 0.008
     """Saved every round."""
-    initial: float = 2.0
+    initial: float = 1.0
     """Saved at the start."""
-    most: float = 8.0
+    most: float = 3.0
     """Largest savings."""
     cheap: float = 0.3
-    """Cost that a probe may always have."""
-    batched: float = 0.5
+    """Cost that a probe may always have, as far as savings are concerned."""
+    beyond: float = 0.1
+    """What a probe may cost beyond that which the reply can lose."""
+    batched: float = 0.25
     """Assumed cost of a token read with many others, relative to one alone."""
     weight: float = 0.3
     """Weight of a new measurement of that cost."""
+    unread: int = 8
+    """Most prompts in a row that a drafter does not read."""
     trial_intervals: tuple[int, ...] = (16, 32, 64, 128, 256)
     """Rounds between trial drafts, which pay only if the machine has become faster."""
     trial_cost: float = 0.5
@@ -48,6 +54,8 @@ class ProbeSchedule:
         """Tokens of a sequence that a drafter has read."""
         self._each: dict[str, float] = {}
         """Cost of a token read in a probe."""
+        self._unread: dict[Key, tuple[int, int]] = {}
+        """(Prompts that were not read in a row, and that may not be read)."""
         self._trials: dict[Key, tuple[int, int]] = {}
         """(Trials so far, round of the next one)."""
 
@@ -55,6 +63,20 @@ class ProbeSchedule:
         """Another text begins in round ``now``: restart the schedules."""
         for key, (made, _) in self._schedule.items():
             self._schedule[key] = min(made, 1), now + self._tuning.intervals[0]
+
+    def reads_prompt(self, key: Key, hopeless: bool) -> bool:
+        """Whether a drafter should read the prompt with the target. One whose drafts were never
+        worth it reads a prompt now and then: the next text may be of another kind.
+        """
+        skipped, most = self._unread.get(key, (0, 1))
+        if not hopeless:
+            self._unread.pop(key, None)
+        elif skipped < most:
+            self._unread[key] = skipped + 1, most
+            return False
+        else:
+            self._unread[key] = 0, min(2 * most, self._tuning.unread)
+        return True
 
     def round_ended(self) -> None:
         """Save the share of one round."""
@@ -79,42 +101,55 @@ class ProbeSchedule:
 
     def tried(self, key: Key, now: int, drafted: bool, cost: float) -> None:
         """A trial has run. One without a draft is repeated at once."""
-        self._saved = max(0.0, self._saved - max(0.0, cost))
+        self._saved -= max(0.0, cost)
         if drafted:
             intervals = self._tuning.trial_intervals
             made = min(self._trials.get(key, (0, 0))[0] + 1, len(intervals) - 1)
             self._trials[key] = made, now + intervals[made]
 
-    def due(self, key: Key, now: int, lengths: dict[int, int], cost: float) -> bool:
+    def due(
+        self,
+        key: Key,
+        now: int,
+        lengths: dict[int, int],
+        cost: float,
+        loss: float,
+        *,
+        hopeless: bool,
+    ) -> bool:
         """Whether to probe in round ``now``.
 
-        ``lengths`` are the tokens of each sequence; ``cost`` is that of a drafted token.
+        ``lengths`` are the tokens of each sequence; ``cost`` is that of a drafted token; ``loss``
+        is what the reply can lose for this drafter. One that was ``hopeless`` until now is probed
+        from savings alone.
         """
-        intervals = self._tuning.intervals
+        tuning, intervals = self._tuning, self._tuning.intervals
         made, due = self._schedule.setdefault(key, (0, now + intervals[0]))
-        allowed = max(self._saved, self._tuning.cheap)
+        if hopeless and made < tuning.patient:
+            due += intervals[tuning.patient] - intervals[made]
+        if hopeless:
+            allowed = min(loss, self._saved)
+        else:
+            allowed = min(loss + tuning.beyond, max(self._saved, tuning.cheap))
         if now < due or self._expected(key[0], lengths, cost) > allowed:
             return False
-        made = min(made + 1, len(intervals) - 1)
+        made = min(max(made + 1, tuning.patient * hopeless), len(intervals) - 1)
         self._schedule[key] = made, now + intervals[made]
         return True
-
-    def seldom(self, key: Key, now: int) -> None:
-        """Its drafts are never accepted: wait for the longest interval."""
-        intervals = self._tuning.intervals
-        self._schedule[key] = len(intervals) - 1, now + intervals[-1]
 
     def _expected(self, source: str, lengths: dict[int, int], cost: float) -> float:
         """Expected cost of a probe."""
         missing = sum(n - self._read.get((seq, source), 0) for seq, n in lengths.items())
         return cost + missing * self._each.get(source, self._tuning.batched * cost)
 
-    def probed(self, seq: int, source: str, length: int, cost: float) -> None:
-        """A probe over a sequence of ``length`` tokens has run at ``cost``."""
-        self._saved = max(0.0, self._saved - cost)
+    def probed(self, seq: int, source: str, length: int, cost: float, token: float) -> None:
+        """A probe over a sequence of ``length`` tokens has run at ``cost``; that of a drafted token
+        is ``token``.
+        """
+        self._saved -= cost
         missing = length - self._read.get((seq, source), 0)
         if missing > 0:
-            each = cost / missing
+            each = max(0.0, cost - token) / missing
             was = self._each.get(source, each)
             self._each[source] = was + self._tuning.weight * (each - was)
         self.has_read(seq, source, length)

@@ -46,4 +46,34 @@ def why_parked(
     )
 
 
-__all__ = ["BREADTH_COSTS", "MEASURING", "NOTHING_YET", "why_parked"]
+def nothing_likely(right: int, judged: int) -> Speculation:
+    """Why a drafter that copies from the text drafts nothing: how its guesses did in this reply."""
+    if not judged:
+        return NOTHING_YET
+    return Speculation(
+        "parked",
+        f"no match in the text is likely enough now: {right} of {judged} guesses were right in "
+        "this reply",
+        f"no likely match ({right} of {judged} right)",
+    )
+
+
+def not_affordable(curve: Curve, cost: float, allowed: float) -> Speculation:
+    """Why a drafter that is expected to pay does not draft yet: the reply may end at any token."""
+    least = min(float(curve[k]) - 1 + k * cost for k in range(1, len(curve)))
+    return Speculation(
+        "parked",
+        f"too early in this reply: a rejected draft costs the time of {least:.1f} tokens, "
+        f"and no more than {max(0.0, allowed):.1f} may be lost yet",
+        "too early in this reply to risk drafts",
+    )
+
+
+__all__ = [
+    "BREADTH_COSTS",
+    "MEASURING",
+    "NOTHING_YET",
+    "not_affordable",
+    "nothing_likely",
+    "why_parked",
+]

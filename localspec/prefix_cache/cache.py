@@ -8,7 +8,7 @@ taken, and none where reading is faster. Requests see only what requests of the 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -19,18 +19,16 @@ from localspec.prefix_cache.disk import DAMAGED, DiskStates
 from localspec.prefix_cache.files import DamagedError, KvStore
 from localspec.prefix_cache.memory import MemoryStates
 from localspec.prefix_cache.rates import Rates
+from localspec.prefix_cache.search import Search
 from localspec.prefix_cache.sources import (
     FromDisk,
     FromMemory,
-    FromSequence,
     InPlace,
     Live,
     Opened,
     Source,
-    from_disk,
 )
 from localspec.prefix_cache.states import (
-    NO_CUT,
     NONE,
     Checkpoint,
     Conversation,
@@ -38,9 +36,6 @@ from localspec.prefix_cache.states import (
     Restored,
     State,
     TokenIds,
-    cut_of_sequence,
-    cut_of_state,
-    shared,
     token_ids,
 )
 
@@ -72,12 +67,14 @@ class PrefixCache:
         self._rates = Rates()
         self._live: dict[int, Live] = {}
         """What the target's sequences hold."""
+        self._search = Search(target, drafter, self._live, self._memory, self._rates)
         self._turn = 0
         self._notices: list[str] = []
 
     def use_disk(self, store: KvStore) -> None:
         """From now on restore from disk too, and write to it in `rest`."""
         self._disk = DiskStates(store, cuts_anywhere=self._target.cuts_anywhere)
+        self._search.disk = self._disk
 
     # -- before a prompt is read ---------------------------------------------------------------
 
@@ -95,10 +92,18 @@ class PrefixCache:
 
         def value(seq: int) -> tuple[float, int]:
             live = self._live.get(seq, Live())
-            kept = self._in_place(seq, live, ids, owner).cut.length
+            kept = self._search.in_place(seq, live, ids, owner).cut.length
             return kept - (len(live.tokens) - kept) / 2, -live.turn
 
         return max(free, key=value)
+
+    def prefetch(self, prompt: Sequence[int], owner: str = "") -> None:
+        """Read the file that `restore` is going to take for this prompt, if it takes one, while
+        other requests run; callable in any thread.
+        """
+        file = self._search.file(token_ids(prompt), owner)
+        if file is not None and self._memory.fits(file.n_bytes):
+            file.disk.prefetch(file.saved)
 
     def restore(
         self, seq: int, cached: Sequence[int], prompt: Sequence[int], owner: str = ""
@@ -119,11 +124,12 @@ class PrefixCache:
             self._drafter.close(seq)
         if not self._put(seq, opened, best) or best.cut.length == 0:
             return NONE
-        self._learn(best, time.perf_counter() - moving)
+        self._learn(best, time.perf_counter() - moving + opened.spent)
         now.checkpoints = opened.checkpoints
         now.keep(ids[: best.cut.length])
         rate = self._rates.reading.per_second or best.rate
-        seconds = best.cut.length / rate - (time.perf_counter() - started) if rate > 0 else 0.0
+        spent = time.perf_counter() - started + opened.spent
+        seconds = best.cut.length / rate - spent if rate > 0 else 0.0
         return Restored(best.cut.length, best.place, max(0.0, seconds))
 
     def positions(self, seq: int, prompt: Sequence[int], stable: int | None = None) -> list[int]:
@@ -138,12 +144,7 @@ class PrefixCache:
             return []
         ids, live = token_ids(prompt), self._live[seq]
         most = len(ids) - 1
-        known = [
-            *(o.tokens for at, o in self._live.items() if at != seq and o.owner == live.owner),
-            *(state.tokens for state in self._memory.of(live.owner)),
-            *(saved.tokens for saved in (self._disk.of(live.owner) if self._disk else ())),
-        ]
-        leaves = max((shared(tokens, ids) for tokens in known), default=0)
+        leaves = self._search.longest(seq, ids, live.owner)
         ends = most if stable is None else min(stable, most)
         return sorted(at for at in {ends, min(leaves, most)} if at > len(live.tokens))
 
@@ -158,7 +159,7 @@ class PrefixCache:
     def checkpoint(self, seq: int) -> None:
         """Save what truncation to the present length could not bring back, where it is worth it."""
         live, size = self._live[seq], self._target.checkpoint_size(seq)
-        if not self._spares(len(live.tokens), self._rates.memory.seconds(size), least=0.0):
+        if self._rates.reading.seconds(len(live.tokens)) < self._rates.memory.seconds(size):
             return
         kept = list(live.checkpoints)
         taken = sum(len(c.state) for other in self._live.values() for c in other.checkpoints)
@@ -201,20 +202,20 @@ class PrefixCache:
         """Write to disk what is worth it, of sequences at rest and of memory, until ``cancelled``
         returns true.
         """
-        if self._disk is None:
+        disk, rates = self._disk, self._rates
+        if disk is None:
             return
         for seq, live in list(self._live.items()):
-            if not live.running and not cancelled() and self._disk.wants(live.owner, live.tokens):
-                size = self._target.state_size(seq)
-                if self._spares(len(live.tokens), self._rates.disk.seconds(size)):
-                    self._write(self._state(seq, live), cancelled)
+            whole = self._target.length(seq) == len(live.tokens) and not live.running
+            if whole and not cancelled() and disk.wants(live.owner, live.tokens):
+                moving = rates.disk.seconds(self._target.state_size(seq))
+                if self._spares(len(live.tokens), moving):
+                    seconds = rates.reading.seconds(len(live.tokens))
+                    disk.write(self._state(seq, live), seconds, cancelled)
         for state in self._memory.all():
-            moving = self._rates.disk.seconds(state.n_bytes)
-            worth = self._spares(len(state.tokens), moving)
-            if worth and not cancelled() and self._disk.wants(state.owner, state.tokens):
-                self._write(state, cancelled)
-
-    # -- sources -------------------------------------------------------------------------------
+            worth = self._spares(len(state.tokens), rates.disk.seconds(state.n_bytes))
+            if worth and not cancelled() and disk.wants(state.owner, state.tokens):
+                disk.write(state, rates.reading.seconds(len(state.tokens)), cancelled)
 
     def _opened(
         self, seq: int, live: Live, prompt: TokenIds, owner: str
@@ -223,7 +224,7 @@ class PrefixCache:
         will lose is saved.
         """
         while True:
-            best = max(self._sources(seq, live, prompt, owner), key=self._gain)
+            best = self._search.best(seq, live, prompt, owner)
             self._displace(seq, live, best)
             start = time.perf_counter()
             try:
@@ -234,44 +235,12 @@ class PrefixCache:
                 pass
             self._forget(best)
 
-    def _in_place(self, seq: int, live: Live, prompt: TokenIds, owner: str) -> InPlace:
-        if live.owner != owner:
-            return InPlace(NO_CUT)
-        cut = cut_of_sequence(self._target, seq, live.tokens, live.checkpoints, prompt)
-        return InPlace(cut, live.checkpoints)
-
-    def _sources(self, seq: int, live: Live, prompt: TokenIds, owner: str) -> Iterator[Source]:
-        target = self._target
-        yield self._in_place(seq, live, prompt, owner)
-        for other, there in self._live.items():
-            usable = there.owner == owner and (target.cuts_anywhere or not there.running)
-            if other != seq and usable:
-                yield FromSequence(target, self._drafter, other, there, prompt)
-        for state in self._memory.of(owner):
-            yield FromMemory(state, cut_of_state(target, state.tokens, state.checkpoints, prompt))
-        if self._disk is not None:
-            for saved in self._disk.of(owner):
-                yield from_disk(target, self._disk, saved, prompt)
-
-    def _gain(self, source: Source) -> tuple[float, int]:
-        """Seconds that a source spares, by the measured speeds; then tokens."""
-        length = source.cut.length
-        rate = self._rates.reading.per_second or source.rate
-        if isinstance(source, InPlace):
-            return (length / rate if rate else 0.0), length
-        if not rate or not length:
-            return -1.0, 0
-        moved = self._rates.disk if source.place == "disk" else self._rates.memory
-        return length / rate - moved.seconds(source.n_bytes), length
-
     def _forget(self, source: Source) -> None:
         """A source turned out to be of no use."""
         if isinstance(source, FromMemory):
             self._memory.remove(source.state)
         elif isinstance(source, FromDisk):
             source.disk.discard(source.saved)
-
-    # -- moving --------------------------------------------------------------------------------
 
     def _put(self, seq: int, opened: Opened, source: Source) -> bool:
         """Fill the sequence; if that fails, it is empty and the source forgotten."""
@@ -301,16 +270,18 @@ class PrefixCache:
         and worth it.
         """
         lost = len(live.tokens) - (best.cut.length if isinstance(best, InPlace) else 0)
-        if 2 * lost <= len(live.tokens) or self._memory.has(live.owner, live.tokens):
+        whole = self._target.length(seq) == len(live.tokens)
+        if not whole or 2 * lost <= len(live.tokens):
+            return
+        if self._memory.has(live.owner, live.tokens):
             return
         size = self._target.state_size(seq)
         if self._memory.fits(size) and self._spares(lost, self._rates.memory.seconds(size)):
             self._memory.add(self._state(seq, live), self._rates.reading.seconds(lost))
 
-    def _spares(self, tokens: int, moving: float, least: float | None = None) -> bool:
+    def _spares(self, tokens: int, moving: float) -> bool:
         """Whether so many tokens are worth saving, if moving their state takes so many seconds."""
-        least = WORTH_SECONDS if least is None else least
-        return self._rates.reading.seconds(tokens) > max(least, _TIMES_WORTH * moving)
+        return self._rates.reading.seconds(tokens) > max(WORTH_SECONDS, _TIMES_WORTH * moving)
 
     def _state(self, seq: int, live: Live) -> State:
         start = time.perf_counter()
@@ -325,10 +296,6 @@ class PrefixCache:
             rate=self._rates.reading.per_second,
             conversation=live.conversation,
         )
-
-    def _write(self, state: State, cancelled: Callable[[], bool]) -> None:
-        assert self._disk is not None
-        self._disk.write(state, self._rates.reading.seconds(len(state.tokens)), cancelled)
 
 
 __all__ = ["WORTH_SECONDS", "PrefixCache"]

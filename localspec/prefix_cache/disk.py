@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 from localspec.errors import LocalspecError
-from localspec.prefix_cache.files import KvStore, Saved
+from localspec.prefix_cache.files import DamagedError, KvStore, Saved
 from localspec.prefix_cache.states import Conversation, State, TokenIds, covers
 
 DAMAGED = "a saved state of an earlier chat was damaged and is ignored; it is read again"
@@ -23,6 +24,8 @@ class DiskStates:
         self._lock = threading.Lock()  # prompts are made in another thread than replies
         self._listed: dict[str, tuple[int, list[Saved]]] = {}
         """States by owner, and the version of the folder that they were listed at."""
+        self._ready: tuple[Saved, State, float] | None = None
+        """One that is at hand, and the seconds that it took to read."""
         self._refused: set[tuple[str, bytes]] = set()
         """Owner and tokens of states that could not be written, which is not tried again."""
         self._told: set[Path] = set()
@@ -47,9 +50,27 @@ class DiskStates:
         self._told |= {saved.path for saved in new}
         return [saved.conversation for saved in new]
 
-    def load(self, saved: Saved) -> State:
-        """A state with its bytes; see `KvStore.load`."""
-        return self._store.load(saved)
+    def load(self, saved: Saved) -> tuple[State, float]:
+        """A state with its bytes, see `KvStore.load`; and the seconds spent on it before."""
+        with self._lock:
+            ready, self._ready = self._ready, None
+        if ready is not None and ready[0] is saved:
+            return ready[1], ready[2]
+        return self._store.load(saved), 0.0
+
+    def prefetch(self, saved: Saved) -> None:
+        """Have a state at hand, in place of the one before; callable in any thread."""
+        start = time.perf_counter()
+        try:
+            state = self._store.load(saved)
+        except DamagedError:
+            self.notices.append(DAMAGED)
+            self.discard(saved)
+        except OSError:  # another process has removed it
+            self.discard(saved)
+        else:
+            with self._lock:
+                self._ready = saved, state, time.perf_counter() - start
 
     def discard(self, saved: Saved) -> None:
         """Forget a state that turned out to be of no use."""

@@ -54,6 +54,8 @@ class Opened:
     """None: the sequence has them already."""
     checkpoints: tuple[Checkpoint, ...] = ()
     """That go with it."""
+    spent: float = 0.0
+    """Seconds that reading its bytes took earlier."""
 
     def put(self, target: CacheableTarget, drafter: Drafter, seq: int) -> None:
         """Make the sequence hold what the cut says.
@@ -180,13 +182,13 @@ class FromDisk:
         Raises:
             DamagedError, OSError: it is of no use; the target is untouched.
         """
-        state, cut = self.disk.load(self.saved), self.cut
+        (state, spent), cut = self.disk.load(self.saved), self.cut
         if cut.checkpoint is not None:
             found = [c for c in state.checkpoints if c.length == cut.length]
             if not found:
                 raise FileNotFoundError(self.saved.path)  # replaced since it was listed
             cut = Cut(cut.length, found[0])
-        return Opened(cut, state, state.checkpoints)
+        return Opened(cut, state, state.checkpoints, spent)
 
 
 Source = InPlace | FromSequence | FromMemory | FromDisk

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from localspec.core.logits import GREEDY, LogitsProcessor, Sampling
 from localspec.core.values import Distribution
-from localspec.errors import DecodeError, UsageError
+from localspec.errors import DecodeError, NotNumbersError, UsageError
 
 V = 5_000
 
@@ -99,6 +99,26 @@ def test_top_k_is_the_exact_top_k_with_ties_to_the_smaller_id(seed: int, v: int,
     d = LogitsProcessor(Sampling(temperature=1, top_k=k, top_p=1, min_p=0), v)(logits, [])
     order = np.lexsort((np.arange(v), -logits))[:k]
     assert sorted(d.ids.tolist()) == sorted(order.tolist())
+
+
+@pytest.mark.parametrize("allowed", [0, 1, 7, 40, 300])
+@pytest.mark.parametrize("v", [90, 4096, 20_011])
+def test_a_row_with_few_tokens_allowed_gives_these_alone(allowed: int, v: int) -> None:
+    """As a sort of the whole row does, to the last bit; ties go to the smaller id."""
+    rng = np.random.default_rng(v + allowed)
+    row = np.full(v, -np.inf, np.float32)
+    ids = rng.permutation(v)[:allowed]
+    row[ids] = np.round(rng.normal(0, 2, len(ids)), 1)
+    process = LogitsProcessor(Sampling(temperature=1, top_k=40, top_p=1, min_p=0), v)
+    if not allowed:
+        with pytest.raises(NotNumbersError):
+            process(row, ())
+        return
+    best = np.sort(np.argsort(-row, kind="stable")[: min(40, len(ids))])
+    probs = np.exp(row[best].astype(np.float64) - row.max())
+    found = process(row, ())
+    np.testing.assert_array_equal(found.ids, best)
+    np.testing.assert_array_equal(found.probs, probs / probs.sum())
 
 
 def test_greedy_is_argmax_and_ties_go_to_the_smaller_id() -> None:

@@ -184,6 +184,7 @@ def test_it_is_asked_only_where_breadth_is_nearly_free(curve: object, *, drafts:
     policy = Controller(
         Knowledge({0: Costs(curve, {})}),  # type: ignore[arg-type]
         ["lookahead"],
+        free=["lookahead"],
         branching={"lookahead": BRANCHING},
     )
     (plan,) = policy.plan([RequestState(0, 10, 0, "greedy")])

@@ -98,7 +98,7 @@ class House:
         """Nothing runs, waits or is known any more, and the caches are what they are taken for."""
         self.scheduler.call(lambda _free: None)
         scheduler = self.scheduler
-        assert not scheduler._running
+        assert not scheduler.replies.running
         assert not scheduler._ready
         assert not [job for job in scheduler._jobs if not job.over]
         for seq, cached in scheduler.prefill.cached.items():
@@ -224,8 +224,8 @@ def test_a_pass_is_aborted_when_all_that_it_computes_for_are_stopped(n_stopped: 
     tokens = iter(range(1000))
 
     def in_a_pass_of_both() -> None:
-        both = all(not running.reading for running in house.scheduler._running)
-        if both and len(house.scheduler._running) == 2 and next(tokens) == 3:
+        both = all(not running.reading for running in house.scheduler.replies.running)
+        if both and len(house.scheduler.replies.running) == 2 and next(tokens) == 3:
             for stream in streams[:n_stopped]:
                 stream.interrupt()
             aborted.append(house.pair.stop.is_set())
@@ -407,7 +407,7 @@ def test_a_defect_of_the_scheduler_itself_leaves_nobody_waiting(
     def broken(*_: object) -> None:
         raise RuntimeError("a defect")
 
-    monkeypatch.setattr(house.scheduler, "_end_stopped", broken)
+    monkeypatch.setattr(house.scheduler.replies, "end_stopped", broken)
     gate.open()
     for stream in (running, *waiting):
         with pytest.raises(RuntimeError, match="a defect"):

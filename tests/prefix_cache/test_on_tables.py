@@ -20,9 +20,9 @@ from localspec.errors import DecodeError
 from localspec.prefix_cache import cache as cache_module
 from localspec.prefix_cache import disk, memory, rates
 from localspec.prefix_cache.cache import PrefixCache
-from localspec.prefix_cache.files import KvStore
+from localspec.prefix_cache.files import KvStore, Saved
 from localspec.prefix_cache.memory import MemoryStates
-from localspec.prefix_cache.states import NONE, Checkpoint, Restored, State, token_ids
+from localspec.prefix_cache.states import NONE, Checkpoint, Restored, State, shared, token_ids
 from localspec.testing import TableTarget
 
 V = 5
@@ -274,6 +274,55 @@ def test_a_damaged_file_is_told_and_something_else_is_taken(tmp_path: Path) -> N
     assert not path.exists()
 
 
+def test_a_file_is_read_before_the_models_are_kept_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path)
+    prompt, other = [1, 2, 3, 4] * 5, [4, 3, 2] * 7
+    for seq, tokens in enumerate((prompt, other)):
+        world.ask(seq, tokens)
+    world.rest()
+    read: list[int] = []
+    load = KvStore.load
+
+    def counted(self: KvStore, saved: Saved) -> State:
+        read.append(len(saved.tokens))
+        return load(self, saved)
+
+    monkeypatch.setattr(KvStore, "load", counted)
+    world.cache.prefetch([*prompt, 1])  # a sequence has it
+    assert read == []
+    world = World(tmp_path)
+    world.cache.prefetch([*prompt, 1])
+    assert read == [22]
+    assert world.ask(0, [*prompt, 1]) == 20
+    assert read == [22]
+    world.cache.prefetch([*prompt, 2])  # it is there now
+    world.cache.prefetch([*other, 1], "b")
+    world.cache.prefetch([0, 1, 2])
+    assert read == [22]
+    world.cache.prefetch([*other, 1])
+    for path in tmp_path.rglob("*.state"):
+        path.unlink()
+    assert world.ask(1, [*other, 1]) in {0, 21}
+    assert World(tmp_path, limit=0).cache.prefetch(prompt) is None
+
+
+def test_a_damaged_file_is_told_where_it_was_to_be_read_before(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    prompt = [1, 2, 3, 4] * 5
+    world.ask(0, prompt)
+    world.rest()
+    (path,) = tmp_path.rglob("*.state")
+    raw = bytearray(path.read_bytes())
+    raw[-40] ^= 1
+    path.write_bytes(raw)
+    world = World(tmp_path)
+    world.cache.prefetch([*prompt, 1])
+    assert world.ask(0, [*prompt, 1]) == 0
+    assert world.cache.take_notices() == [disk.DAMAGED]
+
+
 def test_two_processes_share_a_folder(tmp_path: Path) -> None:
     one, other = World(tmp_path), World(tmp_path)
     prompt = [1, 2, 3, 4] * 5
@@ -401,6 +450,6 @@ def test_token_ids_are_compared_as_a_whole() -> None:
     rng = np.random.default_rng(1)
     for _ in range(200):
         a, b = (rng.integers(0, 2, rng.integers(0, 6)).tolist() for _ in range(2))
-        n = cache_module.shared(token_ids(a), token_ids(b))
+        n = shared(token_ids(a), token_ids(b))
         assert a[:n] == b[:n]
         assert n in {len(a), len(b)} or a[n] != b[n]

@@ -363,3 +363,24 @@ def test_the_draft_model_does_not_read_a_restored_prompt_again(
             found.stats.by_drafter["model"].accepted == expected.stats.by_drafter["model"].accepted
         )
         assert 0 < max(read) < 40
+
+
+@pytest.mark.usefixtures("_always_worth_it")
+@pytest.mark.parametrize("kind", ["full", "hybrid"])
+def test_requests_side_by_side_share_what_one_of_them_has_read(tmp_path: Path, kind: str) -> None:
+    model = memory_files.KINDS[kind](tmp_path / f"{kind}.gguf")
+    endings = ["One.", "Two.", "Three."]
+    chats = [[Message("system", LONG[0].content), Message("user", end)] for end in endings]
+    with Runtime.open(Options(str(model), context=400, parallel=2)) as runtime:
+        replied(runtime, chats[0])
+        replied(runtime, chats[1])
+        requests = [
+            ReplyRequest(tuple(chat), sampling=GREEDY, seed=1, max_tokens=12) for chat in chats
+        ]
+        streams = [runtime.submit(request) for request in (*requests, requests[2])]
+        found = [[*stream][-1].reply for stream in streams]
+        shared = sum(reply.stats.cached_tokens > 200 for reply in found)
+        # A recurrent sequence is not copied while it is extended.
+        assert shared == 4 if kind == "full" else shared >= 3
+        for chat, reply in zip(chats, found, strict=False):
+            assert_alike(runtime, chat, reply)

@@ -64,12 +64,7 @@ class Suffix(Drafter):
         if k <= 0:
             return no_draft(self.name)
         start = time.perf_counter()
-        text = self._texts.get(ask.seq)
-        if text is None:
-            spare = self._spare
-            text = self._texts[ask.seq] = (
-                spare.pop() if spare else SuffixIndex(earlier=self._earlier)
-            )
+        text = self._index(ask.seq)
         text.follow(ask.tokens)
         votes = [
             _Vote(match.end, match.length)
@@ -94,6 +89,20 @@ class Suffix(Drafter):
         if confidences:
             self._pending.note(ask.seq, [*tokens, *refused], confidences)
         return copied(tokens, self.name, time.perf_counter() - start, len(confidences))
+
+    def _index(self, seq: int) -> SuffixIndex:
+        text = self._texts.get(seq)
+        if text is None:
+            spare = self._spare
+            text = spare.pop() if spare else SuffixIndex(earlier=self._earlier)
+            self._texts[seq] = text
+        return text
+
+    def follow(self, seq: int, tokens: Sequence[int], upto: int) -> None:
+        """Take the prompt in while the target reads it, so that the first answer takes no longer
+        than others.
+        """
+        self._index(seq).follow(tokens, upto)
 
     def commit(self, news: Sequence[Committed]) -> list[Evidence]:
         """How the last guesses did; the next draft reads what is new."""

@@ -53,12 +53,14 @@ class SuffixIndex:
         """Tokens of the text that is followed."""
         return len(self.text) - self._base
 
-    def follow(self, tokens: Sequence[int]) -> None:
-        """Make the text that of ``tokens``; the same list as last time has only grown."""
+    def follow(self, tokens: Sequence[int], upto: int | None = None) -> None:
+        """Make the text that of ``tokens``, or of the first ``upto``; the same list as last time
+        has only grown.
+        """
         if tokens is not self._of or len(tokens) < len(self):
             self._of = tokens
             self._take_back(self._base + common_prefix(self.text[self._base :], tokens))
-        for token in tokens[len(self) :]:
+        for token in tokens[len(self) : upto]:
             self._take_in(token)
 
     def _take_in(self, token: int) -> None:

@@ -1,0 +1,236 @@
+"""The replies of one loaded pair that have a sequence: prompts in parts, rounds for all, ends.
+
+Prompts are read in passes of their own: in one pass with a round they would make llama.cpp cut it
+into parts. While replies run, a part takes no longer than `PAUSE` by the speed measured so far.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+
+from localspec.core.events import Finished, Notice, ReplyEvent
+from localspec.decode.round import RoundResult, decode_round
+from localspec.drafters.base import Off
+from localspec.errors import Interrupted
+from localspec.generation.grammars import incomplete
+from localspec.generation.pass_stop import PassStop
+from localspec.generation.prefill import PART, Prefill
+from localspec.generation.preparation import Preparation
+from localspec.generation.prompt_thread import Ready
+from localspec.generation.reply_job import Running
+from localspec.generation.runnable import RunnablePair
+from localspec.prefix_cache.cache import PrefixCache
+from localspec.processes.activity import doing
+
+PAUSE = 0.15
+"""Seconds that a part of a prompt may take while other replies run."""
+
+
+class RunningReplies:
+    """Belongs to the thread that owns the models; nothing here may be called from another one."""
+
+    def __init__(
+        self,
+        pair: RunnablePair,
+        preparation: Preparation,
+        prefill: Prefill,
+        prefix_cache: PrefixCache,
+        stop: PassStop,
+    ) -> None:
+        """``stop`` aborts passes that nobody needs any more."""
+        self._pair = pair
+        self._preparation = preparation
+        self._prefill = prefill
+        self._prefix_cache = prefix_cache
+        self._stop = stop
+        self.running: list[Running] = []
+        """In the order in which they began."""
+        self._turn = itertools.count()
+        self._reported: set[str] = set()
+
+    def free(self) -> list[int]:
+        """Sequences that no reply uses."""
+        used = {running.seq for running in self.running}
+        return [seq for seq in range(self._pair.target.sequences) if seq not in used]
+
+    def admit(self, ready: Ready) -> None:
+        """Begin a reply in the free sequence that suits its prompt best; there must be one."""
+        if not ready.job.begin():  # stopped while it waited
+            return
+        doing(f"answering with {self._pair.target_model.path}")
+        prepared = ready.prepared
+        seq = self._prefix_cache.choose(prepared.prompt, prepared.owner, self.free())
+        self.running.append(self._begun(ready, seq))
+        self._guarded(self.running[-1], self._begin)
+
+    def end_stopped(self) -> None:
+        """End the replies that were told to."""
+        for running in [*self.running]:
+            if running.stopped:
+                self.finish(running)
+
+    def _begun(self, ready: Ready, seq: int) -> Running:
+        job, pair = ready.job, self._pair
+        return Running(
+            job,
+            ready.prepared,
+            ready.prepared.generation(seq, job.policy),
+            pair.drafter if job.request.draft else Off(),
+            job.policy or pair.control.policy,
+        )
+
+    def _begin(self, running: Running) -> None:
+        running.job.mailbox.put(running.prepared.notices)
+        running.job.mailbox.put(self._prefill.begin(running.generation))
+
+    def read(self) -> None:
+        """Read a part of one prompt: in turns of the one that waits longest, and of the one that
+        has the least to read.
+        """
+        reading = [running for running in self.running if running.reading]
+        if reading:
+            shortest = min(reading, key=lambda running: self._prefill.unread(running.generation))
+            self._guarded((reading[0], shortest)[next(self._turn) % 2], self._read_part)
+
+    def _read_part(self, running: Running) -> None:
+        waited_for = any(not other.reading for other in self.running)
+        most = self._prefill.part(PAUSE) if waited_for else PART
+        generation = running.generation
+        events = self._prefill.read(generation, running.drafter, running.policy, most)
+        running.reading = self._prefill.unread(generation) > 0
+        running.job.mailbox.put(events)
+
+    def _guarded(self, running: Running, step: Callable[[Running], None]) -> None:
+        """Do something for one reply alone; if that fails, it ends alone."""
+        try:
+            with self._stop.computing_for([running.job.interrupt]):
+                step(running)
+        except Interrupted:
+            self.finish(running)
+        except Exception as error:  # noqa: BLE001 - raised to whoever reads the reply
+            self._fail(running, error)
+
+    def decode(self) -> None:
+        """One round for all replies whose prompts are read."""
+        pair = self._pair
+        decoding = [running for running in self.running if not running.reading]
+        if not decoding:
+            return
+        decoding.sort(key=lambda running: running.seq)  # llama.cpp splits passes of other orders
+        requests = [running.generation.request for running in decoding]
+        try:
+            with self._stop.computing_for([running.job.interrupt for running in decoding]):
+                results = decode_round(requests, pair.target, pair.drafter, pair.control.policy)
+        except Interrupted:
+            for running in decoding:
+                self.finish(running)
+            return
+        except Exception as error:  # noqa: BLE001 - raised to all who read their replies
+            for running in [*self.running]:
+                self._fail(running, error)
+            return
+        by_seq = {result.request.seq: result for result in results}
+        notices = self._notices(results)
+        for running in decoding:
+            result = by_seq.get(running.seq)
+            self._deliver(running, result, notices, alone=len(requests) == 1)
+
+    def _deliver(
+        self,
+        running: Running,
+        result: RoundResult | None,
+        notices: Sequence[Notice],
+        *,
+        alone: bool,
+    ) -> None:
+        """Hand over the events of a round, and end the reply where it is complete."""
+        generation = running.generation
+        if result is None:
+            error = generation.request.error
+            self._fail(running, error or AssertionError("a request without result or error"))
+            return
+        events = generation.events(result, running.policy, alone=alone)
+        if generation.finish is None:
+            running.job.mailbox.put([*events, *notices])
+        else:
+            self.finish(running, [*events, *notices])
+
+    def _notices(self, results: Sequence[RoundResult]) -> list[Notice]:
+        """What users should know after a round; each problem is reported once."""
+        found: list[Notice] = []
+        problem = self._pair.drafter.problem
+        if problem is not None:
+            found += self._report(problem)
+        if self._pair.watchdog is not None and results:
+            width = sum(1 + len(result.draft) for result in results)
+            found += self._pair.watchdog.look((width, results[0].verify_seconds))
+        return found
+
+    def _report(self, problem: str) -> list[Notice]:
+        """A notice of the problem, the first time that it occurs."""
+        if problem in self._reported:
+            return []
+        self._reported.add(problem)
+        return [Notice(problem)]
+
+    # -- ends ----------------------------------------------------------------------------------
+
+    def finish(self, running: Running, events: Sequence[ReplyEvent] = ()) -> None:
+        """End a reply after its last ``events``; as interrupted, where it is not complete."""
+        self.running.remove(running)
+        generation = running.generation
+        if generation.finish is None:
+            generation.interrupt()
+        self._prefill.finish(generation)
+        last = [*events, *self._save_costs()]
+        capacity = self._pair.target.capacity
+        if generation.finish == "length" and len(generation.tokens) > capacity:
+            last.append(Notice(f"the reply was cut: the context of {capacity} tokens is full"))
+        reply = generation.reply(running.policy)
+        last += incomplete(running.prepared.constraint, reply.finish_reason)
+        conversation = self._preparation.remember(running.prepared, reply)
+        if running.forgotten:
+            self._prefill.forget(running.seq)
+        elif conversation is not None:
+            self._prefix_cache.describe(running.seq, conversation)
+        running.job.interrupt.watch(None)
+        running.job.end([*last, Finished(reply)])
+
+    def _fail(self, running: Running, error: Exception) -> None:
+        """End a reply with an error; its sequence is not trusted any more."""
+        self.running.remove(running)
+        self._prefill.reset(running.seq)
+        running.job.interrupt.watch(None)
+        running.job.fail(error)
+
+    def _save_costs(self) -> list[Notice]:
+        """Save the measured costs for the next session, once nothing runs."""
+        if self.running:
+            return []
+        try:
+            self._pair.control.save()
+        except OSError as error:
+            return self._report(
+                f"measured speeds cannot be kept for the next start: {error.strerror}; free some "
+                "space, or set LOCALSPEC_HOME to a writable folder",
+            )
+        return []
+
+    # -- all of them ---------------------------------------------------------------------------
+
+    def end_all(self) -> None:
+        """End all as interrupted."""
+        for running in [*self.running]:
+            self.finish(running)
+
+    def forget(self) -> None:
+        """Empty all sequences; those in use, when their replies end."""
+        for seq in self.free():
+            self._prefill.forget(seq)
+        self._prefix_cache.clear()
+        for running in self.running:
+            running.forgotten = True
+
+
+__all__ = ["PAUSE", "RunningReplies"]

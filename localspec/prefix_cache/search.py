@@ -1,0 +1,111 @@
+"""Looks for the beginning of a prompt in all places where one may be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from localspec.core.target import CacheableTarget
+from localspec.drafters.base import Drafter
+from localspec.prefix_cache.disk import DiskStates
+from localspec.prefix_cache.memory import MemoryStates
+from localspec.prefix_cache.rates import Rates
+from localspec.prefix_cache.sources import (
+    FromDisk,
+    FromMemory,
+    FromSequence,
+    InPlace,
+    Live,
+    Source,
+    from_disk,
+)
+from localspec.prefix_cache.states import (
+    NO_CUT,
+    TokenIds,
+    cut_of_sequence,
+    cut_of_state,
+    shared,
+)
+
+
+class Search:
+    """What sequences, memory and disk have for a prompt, and which of it is best."""
+
+    def __init__(
+        self,
+        target: CacheableTarget,
+        drafter: Drafter,
+        live: Mapping[int, Live],
+        memory: MemoryStates,
+        rates: Rates,
+    ) -> None:
+        """``live`` is what the target's sequences hold."""
+        self._target = target
+        self._drafter = drafter
+        self._live = live
+        self._memory = memory
+        self._rates = rates
+        self.disk: DiskStates | None = None
+        """None: not looked through."""
+
+    def best(self, seq: int, live: Live, prompt: TokenIds, owner: str) -> Source:
+        """The source that spares most for a prompt; the sequence holds what ``live`` says."""
+        return max(self._sources(seq, live, prompt, owner), key=self.gain)
+
+    def file(self, prompt: TokenIds, owner: str) -> FromDisk | None:
+        """The file that is going to be the best source, if one is; callable in any thread."""
+        if self.disk is None:
+            return None
+        files = [from_disk(self._target, self.disk, saved, prompt) for saved in self.disk.of(owner)]
+        best = max(files, key=self.gain, default=None)
+        if best is None or self.gain(best)[0] <= 0:
+            return None
+        mine = [live for live in [*self._live.values()] if live.owner == owner]
+        live = [shared(live.tokens, prompt) for live in mine]
+        memory = [
+            cut_of_state(self._target, state.tokens, state.checkpoints, prompt).length
+            for state in self._memory.of(owner)
+        ]
+        return best if best.cut.length > max([*live, *memory], default=0) else None
+
+    def longest(self, seq: int, prompt: TokenIds, owner: str) -> int:
+        """Tokens of the prompt that anything but this sequence begins with."""
+        known = [
+            *(o.tokens for at, o in self._live.items() if at != seq and o.owner == owner),
+            *(state.tokens for state in self._memory.of(owner)),
+            *(saved.tokens for saved in (self.disk.of(owner) if self.disk else ())),
+        ]
+        return max((shared(tokens, prompt) for tokens in known), default=0)
+
+    def in_place(self, seq: int, live: Live, prompt: TokenIds, owner: str) -> InPlace:
+        """The sequence itself."""
+        if live.owner != owner:
+            return InPlace(NO_CUT)
+        cut = cut_of_sequence(self._target, seq, live.tokens, live.checkpoints, prompt)
+        return InPlace(cut, live.checkpoints)
+
+    def _sources(self, seq: int, live: Live, prompt: TokenIds, owner: str) -> Iterator[Source]:
+        target = self._target
+        yield self.in_place(seq, live, prompt, owner)
+        for other, there in self._live.items():
+            usable = there.owner == owner and (target.cuts_anywhere or not there.running)
+            if other != seq and usable:
+                yield FromSequence(target, self._drafter, other, there, prompt)
+        for state in self._memory.of(owner):
+            yield FromMemory(state, cut_of_state(target, state.tokens, state.checkpoints, prompt))
+        if self.disk is not None:
+            for saved in self.disk.of(owner):
+                yield from_disk(target, self.disk, saved, prompt)
+
+    def gain(self, source: Source) -> tuple[float, int]:
+        """Seconds that a source spares, by the measured speeds; then tokens."""
+        length = source.cut.length
+        rate = self._rates.reading.per_second or source.rate
+        if isinstance(source, InPlace):
+            return (length / rate if rate else 0.0), length
+        if not rate or not length:
+            return -1.0, 0
+        moved = self._rates.disk if source.place == "disk" else self._rates.memory
+        return length / rate - moved.seconds(source.n_bytes), length
+
+
+__all__ = ["Search"]
