@@ -306,7 +306,8 @@ def _row_svg(line: Row, styles: Names) -> str:
             stripped = stripped.rstrip()
             # The length keeps columns in place whatever the viewer's font is.
             parts.append(
-                f'<text x="{at:.1f}" y="14" textLength="{len(stripped) * _CELL_WIDTH:.1f}" '
+                f'<text xml:space="preserve" x="{at:.1f}" y="14" '
+                f'textLength="{len(stripped) * _CELL_WIDTH:.1f}" '
                 f'class="{styles.of(css)}">{html.escape(stripped, quote=False)}</text>'
             )
     return "".join(parts)

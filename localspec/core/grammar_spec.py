@@ -15,7 +15,11 @@ from localspec.errors import UsageError
 GrammarKind = Literal["schema", "json", "regex", "choice", "lark", "gbnf", "tools"]
 
 MAX_TEXT = 1 << 20
-"""Most characters of a grammar. The grammar library has limits of its own behind this one."""
+"""Most characters of a JSON schema. The grammar library has limits of its own behind this one."""
+MAX_GRAMMAR = 1 << 17
+"""Most characters of the other kinds: 750 kB of Lark take 11 s to compile."""
+MAX_KEYS = 4096
+"""Most keys of one object of a schema: 8000 properties take 6 s to compile."""
 MAX_DEPTH = 48
 """Most levels of a JSON schema inside each other: the library parses 128 levels of JSON, and an
 object's property takes two."""
@@ -42,9 +46,10 @@ class GrammarSpec:
 
     def __post_init__(self) -> None:
         size = len(self.text) + sum(map(len, self.choices))
-        if size > MAX_TEXT:
+        most = MAX_TEXT if self.kind in {"schema", "tools"} else MAX_GRAMMAR
+        if size > most:
             raise UsageError(
-                f"this grammar has {size} characters, and at most {MAX_TEXT} are allowed; "
+                f"this grammar has {size} characters, and at most {most} are allowed; "
                 "make it smaller"
             )
         if self.kind == "choice" and not all(self.choices or ("",)):
@@ -106,7 +111,7 @@ class GrammarSpec:
 
 
 def _require_shallow(schema: object) -> None:
-    """Refuse a schema that is nested too deep.
+    """Refuse a schema that is nested too deep, or has too many keys in one place.
 
     Raises:
         UsageError: it is.
@@ -116,6 +121,11 @@ def _require_shallow(schema: object) -> None:
         inside: list[object] = []
         for one in level:
             if isinstance(one, Mapping):
+                if len(one) > MAX_KEYS:
+                    raise UsageError(
+                        f"this schema has {len(one)} keys in one object; at most {MAX_KEYS} are "
+                        "allowed"
+                    )
                 inside += one.values()
             elif isinstance(one, Sequence) and not isinstance(one, str):
                 inside += one
@@ -132,4 +142,12 @@ def _too_deep() -> UsageError:
     )
 
 
-__all__ = ["MAX_DEPTH", "MAX_TEXT", "GrammarKind", "GrammarSpec", "HasSchema"]
+__all__ = [
+    "MAX_DEPTH",
+    "MAX_GRAMMAR",
+    "MAX_KEYS",
+    "MAX_TEXT",
+    "GrammarKind",
+    "GrammarSpec",
+    "HasSchema",
+]

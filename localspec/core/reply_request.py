@@ -35,6 +35,8 @@ class ReplyRequest:
     """Accepts or rejects drafted tokens; None: the one that the model was loaded with."""
     grammar: GrammarSpec | None = None
     """What the reply must be; None: any text."""
+    thinking: bool | None = None
+    """Whether the model thinks first, where its template has a switch; None: the template's way."""
     owner: str = ""
     """Whose request it is: what was read for one owner is never reused for another."""
 

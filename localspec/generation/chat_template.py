@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from localspec.generation import template_process
 from localspec.generation.template_process import TooMuchError
 from localspec.generation.template_program import (
     LONGEST_SOURCE,
+    THINKING,
     BrokenTemplateError,
     Program,
     RefusedError,
@@ -53,6 +55,7 @@ class Template:
                 "the most; choose another file of this model"
             )
         self._source, self._bos, self._eos = source, bos, eos
+        self._thinking: bool | None = None
         self._program: Program | None = None
         try:
             if is_bounded(source):
@@ -63,6 +66,20 @@ class Template:
             broken = str(error)
         if broken is not None:
             raise UnsupportedModelError(f"the model's chat template is broken: {broken}")
+
+    def switched(self, thinking: bool | None) -> Template:
+        """This template with thinking switched on or off; None leaves it to the template.
+
+        Raises:
+            UsageError: it has no such switch.
+        """
+        if thinking is None:
+            return self
+        if THINKING not in self._source:
+            raise UsageError("this model's chat template has no switch for thinking")
+        found = copy.copy(self)
+        found._thinking = thinking  # noqa: SLF001 - of the same class
+        return found
 
     def render(self, messages: Sequence[Message], cancelled: Cancelled = _never) -> str:
         """The prompt that asks for the next assistant turn, or for the rest of one.
@@ -86,9 +103,15 @@ class Template:
 
     def _rendered(self, messages: list[dict[str, str]], cancelled: Cancelled) -> str:
         if self._program is not None:
-            return self._program.render(messages, self._bos, self._eos)
+            return self._program.render(messages, self._bos, self._eos, self._thinking)
         answer = self._ask(
-            {"source": self._source, "messages": messages, "bos": self._bos, "eos": self._eos},
+            {
+                "source": self._source,
+                "messages": messages,
+                "bos": self._bos,
+                "eos": self._eos,
+                "thinking": self._thinking,
+            },
             cancelled,
         )
         if "text" not in answer:

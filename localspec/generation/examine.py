@@ -28,7 +28,7 @@ def examine(
     if not tokens or not all(0 <= t < model.n_vocab for t in (*tokens, rival or 0)):
         raise UsageError("these are no tokens of this model")
     prompt = scheduler.preparation.prompts.chat(
-        request.messages, request.max_tokens, owner=request.owner
+        request.messages, request.max_tokens, owner=request.owner, thinking=request.thinking
     )
     constraint = scheduler.preparation.constraint(request, prompt.tokens, prompt)
     known = [*prompt.tokens, *tokens[:-1]]

@@ -105,10 +105,12 @@ class Preparation:
             for said in self._prefix_cache.conversations(request.owner):
                 transcript.remember(said.text, list(said.tokens))
             conversation = self.prompts.chat(
-                request.messages, request.max_tokens, cancelled, request.owner
+                request.messages, request.max_tokens, cancelled, request.owner, request.thinking
             )
             if not self._cuts_anywhere:
-                stable = self.prompts.stable(request.messages, conversation, request.owner)
+                stable = self.prompts.stable(
+                    request.messages, conversation, request.owner, request.thinking
+                )
             if request.grammar is None:
                 # Without a template texts end the turns, and a grammar may well want those.
                 stop = (*stop, *self.prompts.stop)

@@ -103,9 +103,10 @@ class PromptBuilder:
         max_tokens: int | None,
         cancelled: Callable[[], bool] = lambda: False,
         owner: str = "",
+        thinking: bool | None = None,
     ) -> Prompt:
         """The prompt of a conversation: as much of it as leaves room for the reply. ``cancelled``
-        is asked while a template runs that may take long.
+        is asked while a template runs that may take long; ``thinking`` as in `ReplyRequest`.
 
         Raises:
             UsageError, ContextError: see `fit`.
@@ -113,9 +114,16 @@ class PromptBuilder:
         """
         reserve = max(1, min(max_tokens or self._capacity, self._capacity // _RESERVE_FRACTION))
         encode = self.transcript(owner).encode
-        return fit(messages, self._template, encode, self._capacity, reserve, cancelled)
+        template = self._template.switched(thinking)
+        return fit(messages, template, encode, self._capacity, reserve, cancelled)
 
-    def stable(self, messages: Sequence[Message], prompt: Prompt, owner: str = "") -> int | None:
+    def stable(
+        self,
+        messages: Sequence[Message],
+        prompt: Prompt,
+        owner: str = "",
+        thinking: bool | None = None,
+    ) -> int | None:
         """Tokens of the prompt that the next turn's prompt will begin with; None if the template
         does not say. Fewer than all where the template opens a reply, or a thought, in another way
         than it quotes one.
@@ -126,7 +134,7 @@ class PromptBuilder:
             return None
         later = [*system, *turns, Message("assistant", "."), Message("user", ".")]
         try:
-            text = self._template.render(later)
+            text = self._template.switched(thinking).render(later)
         except UsageError:
             return None
         shared = common_prefix(prompt.tokens, self.transcript(owner).encode(text))

@@ -3,9 +3,9 @@
 Started as ``python -m localspec.generation.template_child``.
 
 One JSON object a line on stdin, one on stdout. ``{"source"}`` compiles a template, answered by
-``{"ok": true}`` or ``{"broken": reason}``; ``{"source", "messages", "bos", "eos"}`` renders it,
-answered by ``{"text"}`` or ``{"refused": reason}``. A request that exceeds a limit ends the
-process; so does the end of stdin.
+``{"ok": true}`` or ``{"broken": reason}``; ``{"source", "messages", "bos", "eos", "thinking"}``
+renders it, answered by ``{"text"}`` or ``{"refused": reason}``. A request that exceeds a limit ends
+the process; so does the end of stdin.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
         program = _program(request["source"])
         if "messages" not in request:
             return {"ok": True}
-        text = program.render(request["messages"], request["bos"], request["eos"])
+        text = program.render(
+            request["messages"], request["bos"], request["eos"], request.get("thinking")
+        )
     except BrokenTemplateError as error:
         return {"broken": str(error)[:_LONGEST_REASON]}
     except RefusedError as error:

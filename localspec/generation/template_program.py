@@ -18,6 +18,8 @@ import jinja2.sandbox
 
 LONGEST_SOURCE = 1 << 18
 """Characters of a template; the longest known ones have 40,000."""
+THINKING = "enable_thinking"
+"""The variable of templates that switches thinking."""
 _LONGEST_BOUNDED = 1 << 14
 _BOUNDED = (
     jinja2.nodes.Template,
@@ -64,18 +66,26 @@ class Program:
         except (RecursionError, SyntaxError, ValueError, OverflowError, MemoryError) as error:
             raise BrokenTemplateError(f"{type(error).__name__}") from None
 
-    def render(self, messages: Sequence[Mapping[str, str]], bos: str, eos: str) -> str:
-        """The prompt for messages of role and content.
+    def render(
+        self,
+        messages: Sequence[Mapping[str, str]],
+        bos: str,
+        eos: str,
+        thinking: bool | None = None,
+    ) -> str:
+        """The prompt for messages of role and content; ``thinking`` sets the template's switch.
 
         Raises:
             RefusedError: the template raised something.
         """
+        switch = {} if thinking is None else {THINKING: thinking}
         try:
             return self._template.render(
                 messages=[dict(message) for message in messages],
                 add_generation_prompt=True,
                 bos_token=bos,
                 eos_token=eos,
+                **switch,
             )
         except Exception as error:  # noqa: BLE001 - it is a program, and not ours
             raise RefusedError(str(error) or type(error).__name__) from None
@@ -133,4 +143,11 @@ def _to_json(value: object, indent: int | None = None) -> str:
     return json.dumps(value, ensure_ascii=False, indent=indent)
 
 
-__all__ = ["LONGEST_SOURCE", "BrokenTemplateError", "Program", "RefusedError", "is_bounded"]
+__all__ = [
+    "LONGEST_SOURCE",
+    "THINKING",
+    "BrokenTemplateError",
+    "Program",
+    "RefusedError",
+    "is_bounded",
+]

@@ -44,7 +44,7 @@ def limits() -> Any:
         step_lexer_fuel=200_000,
         step_max_items=50_000,
         max_lexer_states=100_000,
-        max_grammar_size=500_000,
+        max_grammar_size=200_000,
         verbose_errors=False,
     )
 

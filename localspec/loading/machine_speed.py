@@ -1,7 +1,7 @@
 """The speed of this machine with weights, measured once and saved.
 
 It is measured in a process of its own, since llama.cpp may crash and a graphics driver would stay
-loaded. ``python -m localspec.loading.machine_speed measure`` prints it as JSON. The file is
+loaded. ``python -m localspec.loading.machine_speed measure FOLDER`` prints it as JSON. The file is
 `speed.json` in the cache folder; another library, processor, number of cores or driver makes it
 invalid.
 """
@@ -25,6 +25,7 @@ import psutil
 from localspec.config import paths
 from localspec.errors import LocalspecError
 from localspec.files import whole_file
+from localspec.files.holes import keeps_holes
 from localspec.loading import soundness
 from localspec.models.memory.speed import MachineSpeed
 from localspec.processes.children import ask, ask_async
@@ -52,9 +53,11 @@ def machine_speed() -> MachineSpeed | None:
     if known is not None and known.final:
         return known.speed
     try:
-        return _merged(ask(_MODULE, "measure"), known)
-    except LocalspecError:
+        with _place() as folder:
+            found = ask(_MODULE, "measure", folder)
+    except (LocalspecError, OSError):
         return known.speed if known is not None else None
+    return _merged(found, known)
 
 
 async def machine_speed_async() -> MachineSpeed | None:
@@ -63,9 +66,11 @@ async def machine_speed_async() -> MachineSpeed | None:
     if known is not None and known.final:
         return known.speed
     try:
-        return _merged(await ask_async(_MODULE, "measure"), known)
-    except LocalspecError:
+        with _place() as folder:
+            found = await ask_async(_MODULE, "measure", folder)
+    except (LocalspecError, OSError):
         return known.speed if known is not None else None
+    return _merged(found, known)
 
 
 def saved() -> MachineSpeed | None:
@@ -108,6 +113,18 @@ class _Record:
             return
 
 
+def _place() -> tempfile.TemporaryDirectory[str]:
+    """A folder for the models of a measurement. It is ours and not the child's, which may be
+    killed.
+
+    Raises:
+        OSError, LocalspecError: it cannot be made.
+    """
+    return tempfile.TemporaryDirectory(
+        dir=paths.make(paths.cache_dir()), prefix="speed-", ignore_cleanup_errors=True
+    )
+
+
 def _merged(found: Any, known: _Record | None) -> MachineSpeed | None:
     """Save what was measured; other programs only add time, so the least of each width counts."""
     try:
@@ -148,13 +165,15 @@ def _parsed(data: Mapping[str, Any]) -> MachineSpeed:
     return MachineSpeed(host, curves(data["gpu"]), bool(data["disturbed"]))
 
 
-def measure() -> MachineSpeed:
-    """Measure now, in this process.
+def measure(folder: Path) -> MachineSpeed:
+    """Measure now, in this process, with models in ``folder``.
 
     Raises:
-        OSError: no file can be written in the cache folder.
-        LocalspecError: llama.cpp cannot be used.
+        OSError: no file can be written there.
+        LocalspecError: there are no sparse files, or llama.cpp cannot be used.
     """
+    if not keeps_holes(folder):
+        raise LocalspecError(f"the disk of {folder} has no sparse files")
     from localspec.llama import library
     from localspec.llama.devices import backend
     from localspec.llama.weight_speed import TYPES, curve
@@ -164,11 +183,8 @@ def measure() -> MachineSpeed:
     extra = proof is None or proof.extra_buffers
     on_gpu = backend() != "cpu"
     began, before = time.monotonic(), _others()
-    cache = paths.make(paths.cache_dir())
-    with tempfile.TemporaryDirectory(dir=cache, prefix="speed-") as folder:
-        place = Path(folder)
-        host = {k: curve(place, k, gpu_layers=0, extra_buffers=extra) for k in TYPES}
-        gpu = {k: curve(place, k, gpu_layers=99, extra_buffers=extra) for k in TYPES if on_gpu}
+    host = {k: curve(folder, k, gpu_layers=0, extra_buffers=extra) for k in TYPES}
+    gpu = {k: curve(folder, k, gpu_layers=99, extra_buffers=extra) for k in TYPES if on_gpu}
     room = (time.monotonic() - began) * (psutil.cpu_count() or 1)
     return MachineSpeed(host, gpu, disturbed=_others() - before > _BUSY * room)
 
@@ -181,9 +197,9 @@ def _others() -> float:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] != ["measure"]:
-        sys.exit("usage: machine_speed measure")
+    if len(sys.argv) != 3 or sys.argv[1] != "measure":
+        sys.exit("usage: machine_speed measure FOLDER")
     try:
-        sys.stdout.write(json.dumps(dataclasses.asdict(measure())))
+        sys.stdout.write(json.dumps(dataclasses.asdict(measure(Path(sys.argv[2])))))
     except (LocalspecError, OSError) as error:
         sys.exit(str(error))

@@ -16,6 +16,7 @@ from localspec.config import paths
 from localspec.core.units import size
 from localspec.demo import FOLDER
 from localspec.errors import LocalspecError, OutOfMemoryError
+from localspec.files.holes import keeps_holes
 from localspec.models.gguf.growth import SmallModel
 from localspec.models.memory.machine import Memory
 from localspec.models.memory.speed import MachineSpeed
@@ -32,8 +33,6 @@ _MEMORY_SHARE = 3
 processor's kernels, and room for other programs."""
 _ON_DISK = 256_000_000
 """Free bytes that are required on the disk; the weights that are not zero take a quarter of it."""
-_TRIAL = 16 << 20
-"""Bytes of the hole by which a file system is tried."""
 _PREFIX = "pair-"
 
 
@@ -157,15 +156,10 @@ def _require_room(top: Path) -> None:
                 f"the race needs {size(_ON_DISK)} in {top}, and {size(free)} are free; delete "
                 "something, or set LOCALSPEC_HOME to a folder on another disk"
             )
-        with tempfile.NamedTemporaryFile(dir=top) as file:
-            file.seek(_TRIAL)
-            file.write(b"x")
-            file.flush()
-            os.fsync(file.fileno())
-            taken = os.fstat(file.fileno()).st_blocks * 512
+        sparse = keeps_holes(top)
     except OSError as error:
         raise LocalspecError(f"cannot write to {top}: {error.strerror}") from None
-    if taken > _TRIAL // 2:
+    if not sparse:
         raise LocalspecError(
             f"the disk of {top} has no sparse files, so the race would fill it; set LOCALSPEC_HOME "
             "to a folder on another disk"

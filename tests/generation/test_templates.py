@@ -134,3 +134,17 @@ def test_both_ways_render_the_same(process: TemplateProcess) -> None:
         assert rendered(source + "{% set x = 1 %}") == here
         assert process._process is not None
         process.close()
+
+
+def test_thinking_is_switched_where_a_template_can(process: TemplateProcess) -> None:
+    switch = "{% if enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}"
+    for more in ("", "{% set x = 1 %}"):  # here, and in a process of its own
+        template = Template(switch + more, bos="", eos="")
+        asked = [Message("user", "Hello")]
+        assert template.render(asked) == template.switched(True).render(asked) == ""
+        assert template.switched(False).render(asked) == "<think></think>"
+    assert process._process is not None
+    fixed = Template(PLAIN_TEMPLATE, bos="", eos="")
+    assert fixed.switched(None) is fixed
+    with pytest.raises(UsageError, match="no switch for thinking"):
+        fixed.switched(False)

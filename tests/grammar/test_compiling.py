@@ -7,7 +7,7 @@ import json
 import pytest
 
 from localspec.core import codec
-from localspec.core.grammar_spec import MAX_TEXT, GrammarSpec
+from localspec.core.grammar_spec import MAX_GRAMMAR, MAX_TEXT, GrammarSpec
 from localspec.core.reply_request import ReplyRequest
 from localspec.errors import UsageError
 from localspec.grammar import reading
@@ -121,8 +121,10 @@ def test_a_catastrophic_regex_is_followed_in_bounded_steps_or_refused(matcher, m
 
 
 def test_a_grammar_has_a_largest_size():
+    with pytest.raises(UsageError, match=str(MAX_GRAMMAR)):
+        GrammarSpec.regex("a" * (MAX_GRAMMAR + 1))
     with pytest.raises(UsageError, match=str(MAX_TEXT)):
-        GrammarSpec.regex("a" * (MAX_TEXT + 1))
+        GrammarSpec.schema({"const": "a" * MAX_TEXT})
 
 
 def test_files_are_read_by_what_is_in_them(tmp_path):

@@ -12,6 +12,7 @@ from localspec import GREEDY, Finished, Message, Options, Runtime
 from localspec.config import paths
 from localspec.demo import FOLDER
 from localspec.errors import LocalspecError, OutOfMemoryError
+from localspec.files.holes import keeps_holes
 from localspec.models.gguf.growth import SmallModel
 from localspec.models.memory.machine import Memory
 from localspec.models.memory.speed import MachineSpeed
@@ -69,7 +70,7 @@ def test_a_disk_without_room_or_holes_is_refused_before_anything_is_written(
     with pytest.raises(LocalspecError, match=r"the race needs .* are free"):
         grow(100_000_000)
     monkeypatch.undo()
-    monkeypatch.setattr(pair_module, "_TRIAL", 0)  # then one written byte is more than its half
+    monkeypatch.setattr(pair_module, "keeps_holes", lambda _: False)
     with pytest.raises(LocalspecError, match="no sparse files"):
         grow(100_000_000)
 
@@ -99,3 +100,8 @@ def test_the_size_is_that_of_fifteen_tokens_a_second_bounded_by_free_memory() ->
     assert target_bytes(machine(40e-12), Memory((), 2 * GB, 64 * GB)) < 0.7 * GB
     with pytest.raises(OutOfMemoryError, match="free memory"):
         target_bytes(machine(40e-12), Memory((), GB // 10, GB))
+
+
+def test_holes_are_kept_on_this_disk_and_nothing_is_left(tmp_path: Path) -> None:
+    assert keeps_holes(tmp_path)
+    assert not list(tmp_path.iterdir())

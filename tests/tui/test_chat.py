@@ -445,6 +445,17 @@ async def test_the_system_prompt_is_shown_set_and_removed(chat):
         await c.until(lambda: c.session.chat.conversation.system is None)
 
 
+async def test_thinking_is_switched_for_the_next_replies_and_their_repetition(chat):
+    async with chat(Script("One."), Script("One.")) as c:
+        await c.type("/think")
+        await c.sees("thinking auto")
+        await c.type("/think off")
+        await c.sees("thinking off from the next reply on")
+        await c.ask("Hello")
+        assert c.session.settings.request(()).thinking is False
+        assert c.replies[-1].recipe.request(draft=False).thinking is False
+
+
 async def test_help_is_over_the_chat_and_is_searched_by_typing(chat):
     async with chat(Script(LONG), size=(80, 24)) as c:
         await c.ask("Hello")

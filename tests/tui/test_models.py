@@ -350,4 +350,5 @@ async def test_expected_speeds_are_listed_and_the_best_pair_is_on_top(chat, shel
         assert "  ★ " in rows[5]  # the first of the list
         assert any("qwen3-14b" in row and " slow " in row and "1." in row for row in rows)
         assert "⏎ Use or pull" in rows[-1]
+        c.app.screen.query_one("OptionList").highlighted = 0
         await c.sees("(an estimate)")

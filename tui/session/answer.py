@@ -91,6 +91,7 @@ class Answer:
                         self._start,
                         len(self._begun),
                         request.grammar,
+                        request.thinking,
                     )
         except LocalspecError as error:
             reply.end = "failed"

@@ -36,6 +36,7 @@ class ReplyRecipe:
     """Characters of the turn's text before ``reply``."""
     grammar: GrammarSpec | None = None
     """What the reply had to be."""
+    thinking: bool | None = None
 
     def request(self, *, draft: bool) -> ReplyRequest:
         """The request that makes the reply again with the same seed."""
@@ -46,6 +47,7 @@ class ReplyRecipe:
             max_tokens=self.max_tokens,
             draft=draft,
             grammar=self.grammar,
+            thinking=self.thinking,
         )
 
 
@@ -63,6 +65,7 @@ class SavedRecipe:
     said: int = 0
     """Both as in `ReplyRecipe`."""
     grammar: GrammarSpec | None = None
+    thinking: bool | None = None
 
 
 @dataclass(slots=True)
@@ -288,4 +291,5 @@ def _recipe(turn: ChatTurn, saved: SavedRecipe, before: Iterable[ChatTurn]) -> R
         saved.start,
         saved.said,
         saved.grammar,
+        saved.thinking,
     )

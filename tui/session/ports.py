@@ -76,6 +76,9 @@ class Settings:
     grammar_name: str = ""
     """The name that the user gave it by."""
 
+    thinking: bool | None = None
+    """Whether the next replies begin with thinking; None: as the model's template does."""
+
     @property
     def invitation(self) -> str:
         """The text of the empty composer."""
@@ -92,4 +95,5 @@ class Settings:
             max_tokens=self.max_tokens,
             draft=self.draft,
             grammar=self.grammar,
+            thinking=self.thinking,
         )

@@ -52,6 +52,7 @@ def details(turn: ChatTurn) -> dict[str, Any] | None:
             recipe.start,
             recipe.text_start,
             recipe.grammar,
+            recipe.thinking,
         )
         saved["how"] = codec.encode(how)
     return saved

@@ -185,6 +185,8 @@ class Session:
             case "draft":
                 settings.draft = bool(value)
                 return "drafting from now on" if settings.draft else "plain decoding from now on"
+            case "think":
+                return self._think(str(value))
             case "system":
                 return self._system(str(value))
             case "schema":
@@ -199,6 +201,13 @@ class Session:
             )
         self.chat.system(None if text == "none" else text)
         return "no system prompt from now on" if text == "none" else "system prompt set"
+
+    def _think(self, text: str) -> str:
+        names = {None: "auto", True: "on", False: "off"}
+        if text:
+            self.settings.thinking = {name: switch for switch, name in names.items()}[text]
+        when = " from the next reply on" if text else ""
+        return f"thinking {names[self.settings.thinking]}{when}"
 
     def _schema(self, text: str) -> str:
         settings = self.settings
