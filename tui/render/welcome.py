@@ -1,9 +1,9 @@
 """The text of an empty chat."""
 
 _WELCOME = """\
-Everything runs on this machine. A small draft model guesses the next tokens, and your model checks \
-all guesses in one pass: the text is the one that your model would write alone, only sooner wherever \
-that pays on this machine.
+Everything runs on this machine. A small draft model guesses the next tokens, and your model \
+checks all guesses in one pass: the text is what your model would write alone, and it comes \
+sooner where that pays on this machine.
 
 Type below and press **Enter**. `/help` lists keys and commands; **Ctrl+T** shows where each token \
 came from.
