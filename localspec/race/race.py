@@ -145,11 +145,10 @@ class Race:
             engine = self._machine.engine(pair)
             try:
                 await engine.open(self._loading)
-                growth.remove()  # the engine has it in memory: a kill leaves nothing from now on
                 for _ in range(RUNS):
                     await self._turn(engine)
             finally:
-                growth.remove()
+                growth.remove()  # before the wait, which another cancellation may end
                 await engine.close()
         finally:
             growth.remove()

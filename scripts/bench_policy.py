@@ -1,0 +1,39 @@
+"""Plays the controller on recorded evidence under the costs of many machines.
+
+Ratios are to plain decoding. The bound knows what would be accepted, and cannot be reached.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from policy_lab.curves import CURVES, DISTURBANCES
+from policy_lab.evidence import load
+from policy_lab.report import SETS, lines
+from policy_lab.world import with_constructed
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--curve", action="append", choices=[c.name for c in CURVES])
+    parser.add_argument("--disturbance", default="steady", choices=[d.name for d in DISTURBANCES])
+    parser.add_argument("--drafters", action="append", choices=["+".join(s) for s in SETS])
+    parser.add_argument("--every", type=int, default=3, help="play one reply in so many")
+    parser.add_argument(
+        "--requests", type=int, action="append", default=[], help="also so many at once"
+    )
+    args = parser.parse_args()
+    replies = [with_constructed(reply) for reply in load()[:: args.every]]
+    (disturbance,) = [d for d in DISTURBANCES if d.name == args.disturbance]
+    print(f"{len(replies)} replies, {sum(r.length for r in replies)} tokens")
+    for curve in CURVES:
+        if args.curve and curve.name not in args.curve:
+            continue
+        for sources in SETS:
+            if not args.drafters or "+".join(sources) in args.drafters:
+                for line in lines(replies, curve, disturbance, sources, args.requests):
+                    print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()

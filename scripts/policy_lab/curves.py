@@ -1,0 +1,152 @@
+"""What passes cost on machines: milliseconds by width, and what disturbs them.
+
+Each curve names its source. Where a source gives tokens per second of passes over n tokens, a pass
+takes n divided by that; where it gives one matrix product, a pass is taken to scale like it.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from localspec.policy.costs import Costs
+
+WIDEST = 272
+"""Rows of a pass at most: 8 requests with 33 each, and some."""
+
+
+def _speeds(*tokens_per_second: float) -> dict[int, float]:
+    """Milliseconds by width, from the speed of passes over 1, 2, 3, ... tokens."""
+    return {n: 1000 * n / speed for n, speed in enumerate(tokens_per_second, 1)}
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Passes of one machine."""
+
+    name: str
+    source: str
+    times: Mapping[int, float]
+    """Milliseconds by width, as published or measured; beyond the widest, rows cost alike."""
+
+    def table(self) -> list[float]:
+        """Milliseconds by width, from 0 to `WIDEST`."""
+        costs = Costs(self.times)
+        return [0.0, *(costs.verify(n) for n in range(1, WIDEST + 1))]
+
+
+CURVES = (
+    Curve(
+        "epyc",
+        "measured, 2 cores of an AMD EPYC (AVX-512), 1 GB of Q4_0",
+        {1: 28.5, 2: 54, 3: 76.5, 4: 73.5, 5: 99, 6: 124, 8: 142, 16: 212, 32: 420},
+    ),
+    Curve(
+        "xeon",
+        "measured, Xeon (AVX-512), a foreign 1 GB pair",
+        {1: 67, 2: 114, 3: 144, 4: 94, 5: 147, 8: 178, 16: 263},
+    ),
+    Curve("amx", "measured, Xeon with AMX, 1 GB", {1: 45, 2: 82, 4: 88, 8: 108, 16: 188}),
+    Curve(
+        "rtx3090",
+        "llama.cpp#15802: RTX 3090, CUDA, 8B Q4_0, pp512 with microbatches of 1 to 8",
+        _speeds(155.02, 277.36, 390.23, 468.95, 514.50, 529.37, 559.17, 570.67)
+        | {16: 1000 * 16 / 914.1, 32: 1000 * 32 / 1197.13},
+    ),
+    Curve(
+        "rtx3090-vulkan-2024",
+        "llama.cpp#10991: RTX 3090, Vulkan before that change, 8B Q4_0, batched-bench",
+        {1: 12.1, 2: 67.7, 3: 69.4, 4: 70.2, 5: 70.9, 6: 71.6, 7: 78.8, 8: 80.2, 9: 52.9, 10: 53.5},
+    ),
+    Curve(
+        "m3-max-2023",
+        "llama.cpp#4624: Apple M3 Max, Metal of December 2023, 7B Q4_0, pp1 to pp8",
+        _speeds(63.62, 25.92, 38.87, 51.93, 64.29, 77.40, 89.91, 102.94),
+    ),
+    Curve(
+        "m4-pro",
+        "llama.cpp#25250, #25377: Apple M4 Pro, Metal, one Q4_0 product (4096 x 14336), scaled",
+        {1: 20, 2: 36.3, 4: 76.5, 5: 113, 8: 148.7, 16: 150, 32: 155},
+    ),
+    Curve(
+        "m5-q8",
+        "llama.cpp#29110: Apple GPU, Metal, one Q8_0 product (4096 x 14336), scaled",
+        {1: 20, 2: 41, 8: 152, 16: 300},
+    ),
+    Curve(
+        "radeon-8060s",
+        "llama.cpp#16907: Radeon 8060S (integrated), RADV, one IQ1_M product, scaled; 8 on is ours",
+        {1: 20, 2: 23, 3: 30.4, 4: 38.6, 5: 80.4, 8: 128},
+    ),
+    Curve(
+        "server",
+        "assumed, for a server whose memory is fast and whose arithmetic is faster still",
+        {1: 10, 2: 10.2, 4: 10.5, 8: 11, 16: 12, 32: 14, 64: 18, 128: 27, 272: 50},
+    ),
+)
+
+
+Factor = Callable[[float, int], float]
+"""(Seconds since the beginning, width) -> factor on a pass."""
+
+
+@dataclass(frozen=True)
+class Disturbance:
+    """What makes passes slower or uncertain. All of it is fixed by the seed."""
+
+    name: str
+    noise: float = 0.02
+    """Standard deviation of the logarithm of a pass."""
+    stalls: float = 0.0
+    """Share of passes that take five times as long."""
+    factor: Factor = field(default=lambda _seconds, _width: 1.0)
+
+    def observed(self, rng: random.Random) -> float:
+        """A random factor on one measurement, which is no property of the machine."""
+        stall = 5.0 if self.stalls and rng.random() < self.stalls else 1.0
+        return stall * math.exp(rng.gauss(0.0, self.noise))
+
+
+def _drift(seconds: float, _width: int) -> float:
+    return 1.0 + 0.15 * math.sin(seconds / 40)
+
+
+def _throttled(seconds: float, _width: int) -> float:
+    """Full speed for ten seconds, then down to 60 %."""
+    return 1.0 + 0.67 * min(1.0, max(0.0, (seconds - 10) / 20))
+
+
+def _neighbour(seconds: float, width: int) -> float:
+    """Half of the time another program computes: passes over several tokens lose more."""
+    if int(seconds // 15) % 2 == 0:
+        return 1.0
+    return 1.4 if width == 1 else 2.1
+
+
+DISTURBANCES = (
+    Disturbance("steady"),
+    Disturbance("noisy", noise=0.15),
+    Disturbance("drift", factor=_drift),
+    Disturbance("throttled", factor=_throttled),
+    Disturbance("neighbour", factor=_neighbour),
+    Disturbance("stalls", stalls=0.01),
+)
+
+
+def swept(curve: Curve, disturbance: Disturbance, seed: int) -> dict[int, float]:
+    """The seconds that a sweep at load would have measured: the least of three visits."""
+    rng, table = random.Random(seed), curve.table()
+    widths = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32)
+    return {
+        n: table[n] / 1000 * min(math.exp(abs(rng.gauss(0, disturbance.noise))) for _ in range(3))
+        for n in widths
+    }
+
+
+def relative(table: list[float]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """(WIDEST + 1,) cost of passes in plain passes."""
+    return np.array(table) / table[1]

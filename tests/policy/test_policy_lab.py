@@ -1,0 +1,94 @@
+"""The controller on recorded evidence, under the costs of several machines."""
+
+from __future__ import annotations
+
+import pytest
+from policy_lab.bounds import best_fixed, clairvoyant, fixed
+from policy_lab.curves import CURVES, DISTURBANCES
+from policy_lab.evidence import Recorded, load, save
+from policy_lab.report import cold, together, warm
+from policy_lab.world import with_constructed
+
+BY_NAME = {curve.name: curve for curve in CURVES}
+STEADY = DISTURBANCES[0]
+
+
+@pytest.fixture(scope="module")
+def replies() -> list[Recorded]:
+    return [with_constructed(reply) for reply in load()[::16]]
+
+
+def test_evidence_comes_back_as_it_was_recorded(replies: list[Recorded], tmp_path) -> None:
+    save(tmp_path / "some", replies)
+    for ours, theirs in zip(replies, load(tmp_path / "some"), strict=True):
+        assert (ours.workload, ours.length, ours.prompt) == (
+            theirs.workload, theirs.length, theirs.prompt,
+        )  # fmt: skip
+        for name in ours.sources:
+            for place in range(0, ours.length, 7):
+                assert ours.sources[name].at(place) == theirs.sources[name].at(place)
+
+
+@pytest.mark.parametrize("curve", CURVES, ids=lambda curve: curve.name)
+def test_no_fixed_length_beats_the_clairvoyant_bound(replies: list[Recorded], curve) -> None:
+    for reply in replies:
+        bound = clairvoyant(reply, ["suffix", "model"], curve)
+        assert bound <= reply.length
+        for length in (1, 3, 7):
+            assert bound <= fixed(reply, ["suffix", "model"], curve, length) + 1e-9
+
+
+@pytest.mark.parametrize(
+    "curve",
+    [
+        "epyc",
+        pytest.param("xeon", marks=pytest.mark.slow),
+        pytest.param("rtx3090", marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.parametrize("drafter", ["random", "sure"])
+def test_a_draft_that_is_never_right_costs_three_percent_of_no_reply(
+    replies: list[Recorded], curve: str, drafter: str
+) -> None:
+    """From the first reply on, whatever its length."""
+    reached = cold(replies, BY_NAME[curve], STEADY, [drafter])
+    assert reached.least >= 0.97
+    assert reached.mean >= 0.985
+
+
+@pytest.mark.parametrize(
+    ("curve", "drafters", "least"),
+    [
+        ("epyc", ("suffix",), 1.05),
+        ("xeon", ("suffix", "model"), 1.7),
+        ("rtx3090", ("suffix", "model"), 2.0),
+    ],
+)
+def test_the_first_reply_with_unknown_drafters_gains(
+    replies: list[Recorded], curve: str, drafters: tuple[str, ...], least: float
+) -> None:
+    reached = cold(replies, BY_NAME[curve], STEADY, drafters)
+    assert reached.mean >= least
+    assert reached.worst >= 0.94
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("disturbance", DISTURBANCES, ids=lambda d: d.name)
+def test_a_session_is_near_the_best_fixed_length_whatever_disturbs_it(
+    replies: list[Recorded], disturbance
+) -> None:
+    for name in ("epyc", "xeon", "rtx3090"):
+        curve, drafters = BY_NAME[name], ("suffix", "model")
+        reached = warm(replies, curve, disturbance, drafters)
+        least = 1.0 if disturbance is STEADY else 0.95  # of the undisturbed machine's best
+        assert reached.tokens >= least * best_fixed(replies, drafters, curve)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at_once", [2, 4, 8])
+def test_several_requests_are_no_slower_than_batched_plain_decoding(
+    replies: list[Recorded], at_once: int
+) -> None:
+    for name in ("epyc", "xeon", "rtx3090", "server"):
+        for drafters in (("suffix", "model"), ("random",)):
+            assert together(replies, BY_NAME[name], STEADY, drafters, at_once) >= 0.97
