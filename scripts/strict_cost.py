@@ -82,7 +82,11 @@ def main() -> None:
         ratios = [least["strict"][k] / least["usual"][k] for k in least["usual"]]
         names = [*map(str, WIDTHS), "prompt"]
         by_name = dict(zip(least["usual"], ratios, strict=True))
-        print("".join(f"{by_name[name]:8.2f}" for name in names), file.name, flush=True)
+        print(
+            "".join(f"{by_name[name]:8.2f}" for name in names),
+            f"{file.parent.name}/{file.name}",
+            flush=True,
+        )
 
 
 def _measured(file: Path, kind: str, asked: argparse.Namespace) -> dict[str, float]:

@@ -29,6 +29,7 @@ from localspec.files.private import opener
 __all__ = [
     "c_api",
     "commit",
+    "environment_of_others",
     "errors_since",
     "listening",
     "log_to",
@@ -134,6 +135,8 @@ def listening(*, alone: bool = True) -> Iterator[list[str]]:
                 outer.extend(lines)
 
 
+_switched: set[tuple[str, str]] = set()
+"""Variables that were set here, for this process alone."""
 _computing: list[bool] = []
 """Whether products are tiled, once a context was made: llama.cpp keeps to that."""
 
@@ -153,10 +156,16 @@ def tiled() -> bool:
     return os.environ.get(_TILED, "1").strip() != "0"
 
 
+def environment_of_others() -> dict[str, str]:
+    """Variables for other programs that use llama.cpp: without the switch that `untile` set."""
+    return {name: value for name, value in os.environ.items() if (name, value) not in _switched}
+
+
 def untile() -> bool:
     """Switch tiled products off; False if the process has computed with them already."""
-    if not _computing:
+    if tiled() and not _computing:
         os.environ[_TILED] = "0"
+        _switched.add((_TILED, "0"))
     return not tiled()
 
 

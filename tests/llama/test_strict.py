@@ -121,11 +121,13 @@ def test_tiles_are_switched_off_only_before_the_first_pass(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(library, "_computing", [])
-    monkeypatch.delenv("GGML_CPU_TILED_MM", raising=False)
+    monkeypatch.setenv("GGML_CPU_TILED_MM", "1")
+    monkeypatch.setattr(library, "_switched", set())
     assert library.tiled()
     assert library.untile()
     library.mark_computing()
     assert not library.tiled()
+    assert "GGML_CPU_TILED_MM" not in library.environment_of_others()
 
     monkeypatch.setattr(library, "_computing", [True])
     assert not library.untile()

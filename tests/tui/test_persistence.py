@@ -355,6 +355,7 @@ async def test_a_resumed_chat_tells_how_full_the_context_is(chat, path, recorder
     with ChatStore(path) as store:
         saved = store.load(store.last().id)
     async with chat(recorder=ChatRecorder(Saver(path), "demo"), resume=saved) as c:
+        await c.pilot.press("f6")
         await c.sees("ctx 12/2048")
 
 

@@ -197,6 +197,7 @@ async def test_a_preset_is_used_listed_and_saved(chat):
     async with chat(Script("One.")) as c:
         await c.type("/preset")
         await c.sees('calm  temperature 0.1, "Be brief."')
+        await c.leave()
         await c.type("/preset calm")
         await c.until(lambda: "preset calm" in c.stats)
         assert c.session.settings.sampling.temperature == 0.1

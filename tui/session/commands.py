@@ -130,9 +130,7 @@ SPECS = {
     "temp": Spec("/temp X", "sampling temperature; 0 is greedy", _temperature),
     "seed": Spec("/seed N", "fixed seed; without N, a new one each time", _seed),
     "schema": Spec("/schema [FILE | off]", "replies as JSON that fits a schema, or any text", str),
-    "think": Spec(
-        "/think [on|off|auto]", "switch thinking, where the model can", _thinking
-    ),
+    "think": Spec("/think [on|off|auto]", "switch thinking, where the model can", _thinking),
     "draft": Spec(
         "/draft [on|off|NAME]", "see if replies are drafted, switch it, or name a draft", _draft
     ),

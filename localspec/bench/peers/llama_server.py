@@ -20,6 +20,7 @@ from localspec.bench.peers import Mode, Question, Setting, Spoken
 from localspec.core import drafter_registry
 from localspec.core.drafter_registry import Family
 from localspec.errors import PeerError
+from localspec.llama import library
 
 _START_S = 300.0
 _ANSWER_S = 600.0
@@ -56,7 +57,11 @@ def running(program: Path, flags: Sequence[str], setting: Setting) -> Iterator[S
     with tempfile.TemporaryFile() as log:
         try:
             process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+                command,
+                env=library.environment_of_others(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
             )
         except OSError as error:
             raise PeerError(f"cannot start {program}: {error.strerror}") from None

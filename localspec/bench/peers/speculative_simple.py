@@ -13,6 +13,7 @@ from pathlib import Path
 
 from localspec.bench.peers import Mode, Peer, Question, Setting, Spoken
 from localspec.errors import PeerError, UsageError
+from localspec.llama import library
 
 _ANSWER_S = 600.0
 _DECODED = re.compile(r"decoded\s+(\d+) tokens in\s+([\d.]+) seconds")
@@ -60,6 +61,7 @@ class _Example:
             try:
                 done = subprocess.run(
                     command,
+                    env=library.environment_of_others(),
                     stdin=subprocess.DEVNULL,
                     capture_output=True,
                     timeout=_ANSWER_S,

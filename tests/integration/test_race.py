@@ -1,0 +1,59 @@
+"""A race with the real engine and a small grown pair."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from localspec.config import paths
+from localspec.demo import FOLDER
+from localspec.models.memory.machine import Memory
+from localspec.race import race as module
+from localspec.race.race import Machine, Race
+
+
+class Here(Machine):
+    """This machine, not measured."""
+
+    async def speed(self) -> None:
+        return None
+
+    async def memory(self) -> Memory:
+        return Memory((), 10**10, 10**10)
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "target_bytes", lambda *_: 60_000_000)
+
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not (FOLDER / "target.gguf").exists(), reason="the demo pair is not there"),
+]
+
+
+async def test_plain_and_drafted_text_of_the_grown_pair_are_equal_and_nothing_is_left() -> None:
+    race = Race(Here())
+    await race.run()
+    assert race.failure is None
+    assert race.plain.ids == race.drafted.ids
+    assert len(race.plain.ids) > 60
+    assert race.status.startswith("identical: all ")
+    assert any(token.source for token in race.drafted.tokens)
+    assert not any(token.source for token in race.plain.tokens)
+    assert not list((paths.cache_dir() / "race").iterdir())
+
+
+@pytest.mark.parametrize("seconds", [0.05, 0.5, 1.5, 3.0])
+async def test_a_race_that_is_cancelled_leaves_neither_files_nor_a_process(seconds: float) -> None:
+    race = Race(Here())
+    task = asyncio.create_task(race.run())
+    await asyncio.wait([task], timeout=seconds)
+    task.cancel()
+    await asyncio.wait([task])
+    await asyncio.get_running_loop().shutdown_default_executor()  # a growth that is not over
+    assert race.over
+    folder = paths.cache_dir() / "race"
+    assert not folder.exists() or not list(folder.iterdir())
