@@ -933,7 +933,8 @@ async def test_an_engine_that_dies_in_a_comparison_is_said(chat):
 
 
 async def test_nothing_to_compare_is_said(chat):
-    async with chat() as c:
+    async with chat(Script(error=ContextError("too long"))) as c:
+        await c.ask("Hello")
         await c.pilot.press("f3")
         await c.until(lambda: "no reply that can be repeated" in c.stats)
 
