@@ -100,7 +100,7 @@ def _conclude(race: Race) -> None:
     plain, drafted = (race.speeds.of(draft=draft) for draft in (False, True))
     write(f"\nplain decoding {plain:.1f} tokens/s, with drafting {drafted:.1f} tokens/s\n")
     write_line(race.status)
-    write_line(advice(race.best, race.n_bytes))
+    write_line(advice(race.best, race.n_bytes, disturbed=race.disturbed))
     if race.best is not None:
         name = race.best.offer.name
         verb = "uses" if race.best.offer.installed else "downloads"

@@ -89,7 +89,7 @@ class Prefill:
             drafter.follow(seq, prompt, end)
             if drafts and end < len(prompt) - 1:
                 drafter.catch_up(seq, prompt, end)
-            self._learn(end - at, seconds)
+            self._learn(end - at, time.perf_counter() - start)  # as long as others wait
             self._prefix_cache.has_read(seq, prompt[at:end], seconds)
             if end in checkpoints:
                 self._prefix_cache.checkpoint(seq)

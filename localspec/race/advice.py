@@ -7,18 +7,20 @@ from localspec.models.catalog.offers import Best
 from localspec.models.memory.speed import Expected, rounded
 
 
-def advice(found: Best | None, n_bytes: int) -> str:
+def advice(found: Best | None, n_bytes: int, *, disturbed: bool = False) -> str:
     """What was seen, and the pair that suits this machine best; ``n_bytes`` are those of the race.
 
-    Nothing is said of a pair where none is known to fit.
+    ``disturbed``: other programs were busy when the machine was measured. Nothing is said of a
+    pair where none is known to fit.
     """
     toy = f"That was a toy of 4 MB, padded with zeros to {size(n_bytes)}."
     if found is None:
         return toy
     offer = found.offer
+    more = ", more when it is less busy" if disturbed else ""
     return (
         f"{toy} The best pair for this machine is {offer.name} ({size(offer.n_bytes or 0)}, fits): "
-        f"{expectation(found.speed)}."
+        f"{expectation(found.speed)}{more}."
     )
 
 

@@ -27,7 +27,7 @@ from localspec.core.sampling_params import GREEDY
 from localspec.core.units import size
 from localspec.engine.client import EngineClient
 from localspec.errors import LocalspecError
-from localspec.loading.machine_speed import machine_speed_async, saved
+from localspec.loading.machine_speed import machine_speed_async
 from localspec.loading.options import Options
 from localspec.models.catalog.offers import Best, best, offers
 from localspec.models.memory import ask_machine
@@ -57,8 +57,8 @@ class Machine:
     """What a race needs of this machine."""
 
     async def speed(self) -> MachineSpeed | None:
-        """The speed of this machine; measured by a process of its own where it is unknown."""
-        return await asyncio.to_thread(saved) or await machine_speed_async()
+        """The speed of this machine; measured by a process of its own where it is not known."""
+        return await machine_speed_async()
 
     async def memory(self) -> Memory:
         """The free memory."""
@@ -116,6 +116,8 @@ class Race:
         """Of the grown pair; 0 until it is there."""
         self.why_not: str | None = None
         """Why drafting was given up during the race, if it was."""
+        self.disturbed = False
+        """Whether other programs were busy when this machine was measured."""
         self.best: Best | None = None
         """The pair of the catalogue that suits this machine best, once that is known."""
         self.failure: LocalspecError | None = None
@@ -136,6 +138,7 @@ class Race:
     async def _race(self) -> None:
         speed, memory = await self._machine.speed(), await self._machine.memory()
         if speed is not None:
+            self.disturbed = speed.disturbed
             self.best = await self._machine.best(speed, memory)
         growth = Growth(target_bytes(speed, memory))
         self.doing = "making a large model of the small one"

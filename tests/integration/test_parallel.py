@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 from collections.abc import Sequence
 
 import pytest
@@ -18,6 +19,7 @@ from localspec.loading import loader
 from localspec.models.gguf.model_file import ModelFile
 from localspec.models.memory.fit import fit_files
 from localspec.models.memory.planner import Fit, Wishes
+from localspec.runtime import ReplyStream
 
 TEXTS = (
     "Hello there, hello there, hello",
@@ -91,6 +93,45 @@ def test_heads_draft_for_several_requests_in_the_same_passes(
     )
     check(options, pair.drafter)
     assert widths.count(3) > 10
+
+
+@pytest.mark.slow
+def test_requests_stopped_and_dropped_in_random_order_leave_the_models_clean(files: Files) -> None:
+    options = Options(
+        str(files.target),
+        str(files.draft),
+        drafter=("suffix", "model"),
+        draft_max=4,
+        context=256,
+        threads=1,
+        parallel=4,
+    )
+    dice, asked = random.Random(5), requests(40)
+    with Runtime.open(dataclasses.replace(options, drafter=("off",), draft=None)) as runtime:
+        right = [runtime.answer(request).tokens for request in asked]
+    streams: list[tuple[int, ReplyStream]] = []
+    begun = 0
+    with Runtime.open(options) as runtime:
+        while begun < 200 or streams:
+            if begun < 200 and (dice.random() < 0.6 or not streams):
+                i = dice.randrange(len(asked))
+                streams.append((i, runtime.submit(asked[i])))
+                begun += 1
+                continue
+            i, stream = streams.pop(dice.randrange(len(streams)))
+            what = dice.randrange(4)
+            if what == 0:
+                stream.close()
+                continue
+            if what == 1:
+                next(stream)
+                stream.interrupt()
+            tokens = last(stream).tokens
+            assert tokens == (right[i][: len(tokens)] if what == 1 else right[i])
+        runtime.forget()
+        for seq in range(runtime.info.parallel):
+            runtime.pair.target.audit(seq)
+            assert runtime.pair.target.length(seq) == 0
 
 
 def test_fewer_requests_run_at_a_time_where_memory_is_short(

@@ -310,6 +310,24 @@ async def test_bytes_of_another_encoding_are_no_reason_to_end(monkeypatch):
     assert [event.character for event in seen] == ["a", "\ufffd", "\ufffd", "b"]
 
 
+async def test_the_thread_that_reads_keys_ends_with_the_terminal(monkeypatch):
+    """Nobody tells it to: a closed terminal may start it after the interface has ended."""
+    from tui.terminal.driver import TerminalDriver
+
+    theirs, ours = os.pipe()
+    os.close(ours)
+    with os.fdopen(theirs) as terminal:
+        monkeypatch.setattr(sys, "__stdin__", terminal)
+        handlers = {n: signal.getsignal(n) for n in (signal.SIGTSTP, signal.SIGCONT)}
+        driver = TerminalDriver(App())
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        thread = threading.Thread(target=driver.run_input_thread, daemon=True)
+        thread.start()
+        await asyncio.to_thread(thread.join, 30)
+        assert not thread.is_alive()
+
+
 def test_what_nobody_expected_is_one_error_and_no_page_of_code(monkeypatch, capfd):
     def on_mount(self):
         raise ValueError("secret")

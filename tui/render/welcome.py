@@ -1,8 +1,9 @@
 """The text of an empty chat."""
 
 _WELCOME = """\
-Everything runs on this machine. A small draft model proposes tokens and the target model checks \
-several of them in one pass: the text is exactly what the target would write alone.
+Everything runs on this machine. A small draft model guesses the next tokens, and your model \
+checks all guesses in one pass: the text is what your model would write alone, and it comes \
+sooner where that pays on this machine.
 
 Type below and press **Enter**. `/help` lists keys and commands; **Ctrl+T** shows where each token \
 came from.

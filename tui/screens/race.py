@@ -137,7 +137,8 @@ class RaceScreen(SizedScreen[Left | None], ModalScreen[Left | None]):
         lines = [Content.styled(plain(race.status), "$text-accent")]
         if race.over and race.failure is None:
             models, take = self._keys
-            lines.append(Content(plain(advice(race.best, race.n_bytes))))
+            said = advice(race.best, race.n_bytes, disturbed=race.disturbed)
+            lines.append(Content(plain(said)))
             if race.best is not None:
                 verb = "loads" if race.best.offer.installed else "downloads"
                 keys = f"{take} {verb} it, {models} lists all models, typing goes to the chat."

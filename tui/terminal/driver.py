@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import contextlib
 import functools
+import threading
 from typing import IO, Any
 
 from textual.drivers import linux_driver
@@ -36,9 +37,22 @@ class Lasting:
         return getattr(self._file, name)
 
 
-def _forgiving(encoding: str) -> Any:
-    """A decoder that accepts any bytes."""
-    return functools.partial(codecs.getincrementaldecoder(encoding), errors="replace")
+class _Decoder:
+    """Accepts any bytes; an empty read is the end of the terminal.
+
+    Textual's thread would read on for ever, and the process could not end: where a terminal is
+    closed, SIGCONT may start such a thread after the interface has ended.
+    """
+
+    def __init__(self, encoding: str, ended: threading.Event) -> None:
+        self._inner = codecs.getincrementaldecoder(encoding)(errors="replace")
+        self._ended = ended
+
+    def decode(self, data: bytes, *, final: bool = False) -> str:
+        """The text of some bytes."""
+        if not data:
+            self._ended.set()
+        return self._inner.decode(data, final)
 
 
 def _raise(error: Exception) -> None:
@@ -54,7 +68,9 @@ class TerminalDriver(LinuxDriver):
 
     def run_input_thread(self) -> None:
         """Read keys; invalid bytes of a paste become replacement characters."""
-        vars(linux_driver)["getincrementaldecoder"] = _forgiving
+        vars(linux_driver)["getincrementaldecoder"] = lambda encoding: functools.partial(
+            _Decoder, encoding, self.exit_event
+        )
         super().run_input_thread()
 
     def _run_input_thread(self) -> None:
