@@ -9,12 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from localspec.core.events import Examination, Finished, Loading, ModelInfo, ReplyEvent
+from localspec.core.events import Examination, Loading, ModelInfo, ReplyEvent
 from localspec.core.reply_request import ReplyRequest
 from localspec.engine import protocol
 from localspec.engine.commands import (
@@ -32,9 +31,9 @@ from localspec.engine.events import (
     HelloEvent,
     LoadingEvent,
     OpenedEvent,
-    ReplyEvents,
 )
 from localspec.engine.inbox import Inbox
+from localspec.engine.reply import EngineReply
 from localspec.engine.spawn import exit_error, spawn
 from localspec.errors import EngineError, Interrupted, LocalspecError, UsageError
 
@@ -45,60 +44,6 @@ if TYPE_CHECKING:
 
 LOG_NAME = "engine.log"
 _CLOSE_SECONDS = 1.5
-
-
-class EngineReply(AsyncIterator[ReplyEvent]):
-    """The events of one reply, as they come; the last one is `Finished`."""
-
-    def __init__(self, client: EngineClient, id: int, inbox: Inbox) -> None:  # noqa: A002 - the protocol's field
-        """Use `EngineClient.reply`."""
-        self._client = client
-        self._id = id
-        self._inbox = inbox
-        self._ready: deque[ReplyEvent] = deque()
-        self._over = False
-
-    async def __anext__(self) -> ReplyEvent:
-        """The next event.
-
-        Raises:
-            LocalspecError: why the reply failed, see `Runtime.submit`.
-            EngineError: the process died; what had arrived was delivered before.
-        """
-        if not self._ready:
-            if self._over:
-                raise StopAsyncIteration
-            match await self._inbox.get():
-                case ReplyEvents(_, events):
-                    self._ready.extend(events)
-                    if isinstance(events[-1], Finished):
-                        self._end()
-                case FailedEvent() as failed:
-                    self._end()
-                    raise failed.exception()
-                case EngineError() as error:
-                    self._end()
-                    raise error
-                case other:
-                    self.close()
-                    raise EngineError(f"the engine answered with {other.type}")
-        return self._ready.popleft()
-
-    def interrupt(self) -> None:
-        """End this reply; it still ends with `Finished`."""
-        if not self._over:
-            self._client.interrupt_reply(self._id)
-
-    def close(self) -> None:
-        """Stop reading; the reply is interrupted. May be called twice."""
-        if not self._over:
-            self.interrupt()
-            self._end()
-        self._ready.clear()
-
-    def _end(self) -> None:
-        self._over = True
-        self._client.forget_reply(self._id)
 
 
 class EngineClient:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from localspec.config import paths
 from localspec.core import drafter_registry
 from localspec.core.events import Loading, ModelInfo, Speculation
-from localspec.core.settings_schema import SPARE_JOBS
 from localspec.drafters.base import Drafter, Off
 from localspec.drafters.cascade import Cascade
 from localspec.errors import OutOfMemoryError
@@ -26,6 +25,7 @@ from localspec.loading.drafting import NO_TEXTS, Drafters, Drafting, EarlierText
 from localspec.loading.kernels import NOT_COMPARED, Kernels, Trials
 from localspec.loading.options import Options
 from localspec.loading.pair_headers import read_headers
+from localspec.loading.planning import Planning
 from localspec.loading.policy import Control
 from localspec.loading.resources import Parts, Progress
 from localspec.loading.selection import Selection, select
@@ -33,8 +33,7 @@ from localspec.loading.soundness import required
 from localspec.loading.strict import StrictLoading
 from localspec.models.catalog.resolve import Resolved, resolve
 from localspec.models.compat.heads import carries_mtp
-from localspec.models.memory.fit import fit_files
-from localspec.models.memory.planner import Fit, Wishes, step_down
+from localspec.models.memory.planner import Fit, step_down
 from localspec.models.memory.report import needs
 from localspec.prefix_cache.memory import MB, default_limit
 from localspec.verifiers import Verifier, verifier
@@ -115,10 +114,6 @@ class _Target:
     notices: tuple[str, ...]
 
 
-_SPARE = 3
-"""Requests at a time at most where the user asked for as many as fit easily."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Loader:
     """Loads one pair."""
@@ -152,7 +147,7 @@ class _Loader:
 
     def _load_planned(self, kv_type: str | None, notices: tuple[str, ...]) -> LoadedPair:
         """Plan and load with a KV cache of that type, None for any; see `load`."""
-        fit = self._plan(kv_type)
+        fit = Planning(self.files, self.selection).plan(kv_type)
         for _ in range(self.selection.options.smaller):
             fit = step_down(fit) or fit
         if self.selection.options.smaller:
@@ -169,59 +164,6 @@ class _Loader:
             return self._load_as(smaller, (*notices, refused))
         except OutOfMemoryError as error:
             raise OutOfMemoryError(f"{error} ({needs(smaller)})") from None
-
-    def _plan(self, kv_type: str | None) -> Fit:
-        """Layers, context and KV type for what is going to be loaded, for as many requests at a
-        time as were asked for, or as fit.
-        """
-        sequences = asked = self.selection.options.parallel
-        if asked == SPARE_JOBS:
-            return self._plan_spare(kv_type)
-        while True:
-            try:
-                fit = self._planned(kv_type, sequences)
-            except OutOfMemoryError:
-                if sequences == 1:
-                    raise
-                sequences //= 2
-                continue
-            if sequences == asked:
-                return fit
-            note = f"{sequences} replies at a time instead of {asked}, to fit"
-            return replace(fit, notes=(*fit.notes, note))
-
-    def _plan_spare(self, kv_type: str | None) -> Fit:
-        """The plan for one request at a time; for several, where nothing else gets smaller for
-        them. Drafters of trees on a device stay alone: several requests draft chains.
-        """
-        one = self._planned(kv_type, 1)
-        trees = self.selection.branches("", can_branch=True, sequences=1).count
-        if self.selection.asks_for_trees or (trees and one.target.gpu_layers):
-            return one
-        for sequences in range(_SPARE, 1, -1):
-            try:
-                several = self._planned(kv_type, sequences)
-            except OutOfMemoryError:
-                continue
-            if several.spares(one):
-                return several
-        return one
-
-    def _planned(self, kv_type: str | None, sequences: int) -> Fit:
-        options = self.selection.options
-        wishes = Wishes(
-            context=options.context,
-            gpu_layers=options.gpu_layers,
-            draft_gpu_layers=options.draft_gpu_layers,
-            cpu_experts=options.cpu_experts,
-            kv_type=kv_type,
-            threads=options.threads,
-            require_draft=self.selection.must_fit,
-            sequences=sequences,
-            strict=options.strict,
-        )
-        draft = self.files.draft if self.selection.uses_draft_file else None
-        return fit_files(self.files.target, draft, wishes)
 
     def _load_as(self, fit: Fit, notices: tuple[str, ...]) -> LoadedPair:
         """Load by this plan, after earlier ``notices``; if that fails, nothing stays loaded."""

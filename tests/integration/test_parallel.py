@@ -15,7 +15,7 @@ from localspec import Message, Options, Reply, ReplyRequest, Runtime, Sampling
 from localspec.core.settings_schema import SPARE_JOBS
 from localspec.errors import OutOfMemoryError
 from localspec.llama.heads.base import Head
-from localspec.loading import loader
+from localspec.loading import planning
 from localspec.models.gguf.model_file import ModelFile
 from localspec.models.memory.fit import fit_files
 from localspec.models.memory.planner import Fit, Wishes
@@ -144,7 +144,7 @@ def test_fewer_requests_run_at_a_time_where_memory_is_short(
             raise OutOfMemoryError("too large")
         return planned(target, draft, wishes)
 
-    monkeypatch.setattr(loader, "fit_files", short)
+    monkeypatch.setattr(planning, "fit_files", short)
     options = Options(str(files.target), draft="none", context=256, threads=1, parallel=8)
     with Runtime.open(options) as runtime:
         assert runtime.info.parallel == 2

@@ -18,7 +18,7 @@ from localspec.core.values import Proposal
 from localspec.errors import DraftIncompatibleError, ModelFileError, OutOfMemoryError
 from localspec.llama.context import Context
 from localspec.llama.make_context import graph_splits
-from localspec.loading import loader
+from localspec.loading import loader, planning
 from localspec.loading.drafting import Drafters, Drafting, EarlierTexts
 from localspec.loading.options import Options as LoadOptions
 from localspec.loading.pair_headers import read_headers
@@ -66,7 +66,7 @@ def test_the_notices_of_the_caller_come_with_those_of_loading(files: Files) -> N
 @pytest.fixture
 def quantized(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planner chooses a q8_0 KV cache where the user leaves the type open."""
-    planned = loader.fit_files
+    planned = planning.fit_files
 
     def fit_files(target: ModelFile, draft: ModelFile | None, wishes: Wishes) -> Fit:
         if wishes.kv_type is not None:
@@ -74,7 +74,7 @@ def quantized(monkeypatch: pytest.MonkeyPatch) -> None:
         fit = planned(target, draft, replace(wishes, kv_type="q8_0"))
         return replace(fit, wishes=wishes)
 
-    monkeypatch.setattr(loader, "fit_files", fit_files)
+    monkeypatch.setattr(planning, "fit_files", fit_files)
 
 
 @pytest.mark.usefixtures("quantized")

@@ -1,0 +1,81 @@
+"""One reply of the engine, as its client hands it out."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+from localspec.core.events import Finished, ReplyEvent
+from localspec.engine.events import FailedEvent, ReplyEvents
+from localspec.engine.inbox import Inbox
+from localspec.errors import EngineError
+
+
+class RepliesClient(Protocol):
+    """The client, as far as its replies need it."""
+
+    def interrupt_reply(self, id: int) -> None:  # noqa: A002 - the protocol's field
+        """End a reply; one that is over already stays as it is."""
+        ...
+
+    def forget_reply(self, id: int) -> None:  # noqa: A002 - the protocol's field
+        """Take no more events of a reply."""
+        ...
+
+
+class EngineReply(AsyncIterator[ReplyEvent]):
+    """The events of one reply, as they come; the last one is `Finished`."""
+
+    def __init__(self, client: RepliesClient, id: int, inbox: Inbox) -> None:  # noqa: A002 - the protocol's field
+        """Use `EngineClient.reply`."""
+        self._client = client
+        self._id = id
+        self._inbox = inbox
+        self._ready: deque[ReplyEvent] = deque()
+        self._over = False
+
+    async def __anext__(self) -> ReplyEvent:
+        """The next event.
+
+        Raises:
+            LocalspecError: why the reply failed, see `Runtime.submit`.
+            EngineError: the process died; what had arrived was delivered before.
+        """
+        if not self._ready:
+            if self._over:
+                raise StopAsyncIteration
+            match await self._inbox.get():
+                case ReplyEvents(_, events):
+                    self._ready.extend(events)
+                    if isinstance(events[-1], Finished):
+                        self._end()
+                case FailedEvent() as failed:
+                    self._end()
+                    raise failed.exception()
+                case EngineError() as error:
+                    self._end()
+                    raise error
+                case other:
+                    self.close()
+                    raise EngineError(f"the engine answered with {other.type}")
+        return self._ready.popleft()
+
+    def interrupt(self) -> None:
+        """End this reply; it still ends with `Finished`."""
+        if not self._over:
+            self._client.interrupt_reply(self._id)
+
+    def close(self) -> None:
+        """Stop reading; the reply is interrupted. May be called twice."""
+        if not self._over:
+            self.interrupt()
+            self._end()
+        self._ready.clear()
+
+    def _end(self) -> None:
+        self._over = True
+        self._client.forget_reply(self._id)
+
+
+__all__ = ["EngineReply"]
