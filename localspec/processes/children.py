@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import os
@@ -60,6 +59,8 @@ async def ask_async(module: str, *arguments: str) -> Any:
     Raises:
         LocalspecError: as `ask`.
     """
+    import asyncio  # here: it is slow to import, and commands do without
+
     line, environment = command(module, *arguments)
     pipe = asyncio.subprocess.PIPE
     try:
