@@ -1,0 +1,64 @@
+"""The speed of drafting against plain decoding by the length of the reply, from the first one on.
+
+Sides alternate: plain, drafted, plain. The two plain runs of a prompt say how much equal runs
+differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Sequence
+
+from localspec import Options, Runtime, Sampling
+from localspec.bench.speedup import answer
+from localspec.bench.workloads import WORKLOADS
+
+_LENGTHS = (8, 16, 32, 64, 128, 512)
+
+
+def ratios(
+    runtime: Runtime, prompts: Sequence[str], length: int, temperature: float
+) -> tuple[list[float], list[float]]:
+    """(Drafted by plain, plain by plain) seconds a token, by prompt."""
+    sampling = Sampling(temperature=temperature)
+    found, noise = [], []
+    for seed, prompt in enumerate(prompts):
+        speeds = [
+            answer(
+                runtime, prompt, sampling, seed, length, draft=draft
+            ).reply.stats.tokens_per_second
+            for draft in (False, True, False)
+        ]
+        found.append(2 * speeds[1] / (speeds[0] + speeds[2]))
+        noise.append(speeds[2] / speeds[0])
+    return found, noise
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", nargs="?", default="demo")
+    parser.add_argument("--draft")
+    parser.add_argument("--drafter", help="drafters, separated by commas")
+    parser.add_argument("-t", "--temperature", type=float, default=0.0)
+    parser.add_argument("-n", "--length", type=int, action="append")
+    parser.add_argument("--prompts", type=int, default=24)
+    args = parser.parse_args()
+    prompts = [prompt for group in zip(*(w.prompts for w in WORKLOADS), strict=True)
+               for prompt in group][: args.prompts]  # fmt: skip
+    names = tuple(args.drafter.split(",")) if args.drafter else None
+    options = Options(model=args.model, draft=args.draft, **({"drafter": names} if names else {}))
+    print("tokens   mean  least   10 %   mean of plain by plain, spread")
+    with Runtime.open(options) as runtime:
+        for length in args.length or _LENGTHS:
+            found, noise = ratios(runtime, prompts, length, args.temperature)
+            tenth = statistics.quantiles(found, n=10)[0]
+            print(
+                f"{length:6} {statistics.mean(found):6.2f} {min(found):6.2f} {tenth:6.2f} "
+                f"{statistics.mean(noise):10.2f} {statistics.pstdev(noise):10.2f}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
