@@ -249,7 +249,8 @@ class EngineClient:
         assert process.stdout is not None
         broken: EngineError | None = None
         try:
-            while line := await process.stdout.readline():
+            # Killed in the middle of a line, the engine leaves one without an end.
+            while (line := await process.stdout.readline()).endswith(b"\n"):
                 self._deliver(protocol.decode_event(line))
         except EngineError as error:
             broken = error
