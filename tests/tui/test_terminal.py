@@ -116,7 +116,7 @@ def alive(process):
 
 def test_a_chat_from_start_to_end():
     terminal = Terminal("-t", "0")
-    terminal.wait_for("ctx 0/")
+    terminal.wait_for("ready")
     assert "\x1b]2;localspec · demo\x07".encode() in terminal.raw  # the window's title
     terminal.type("Make a list of three animals.\r")
     terminal.wait_for(" tokens · ")
@@ -125,7 +125,7 @@ def test_a_chat_from_start_to_end():
     engine.send_signal(signal.SIGKILL)
     terminal.wait_for("SIGKILL")
     terminal.type("\x12")  # Ctrl+R
-    terminal.wait_for("ctx ")
+    terminal.wait_for("ready", " tok/s")
     terminal.type("What is 2 + 3?\r")
     terminal.wait_for(" tokens · ")
 
@@ -138,7 +138,7 @@ def test_a_chat_from_start_to_end():
 
 def test_typing_stopping_comparing_and_quitting():
     terminal = Terminal("-t", "0")
-    terminal.wait_for("ctx 0/")
+    terminal.wait_for("ready")
     terminal.type("Tell me a long story about a fox.\r")
     terminal.wait_for(" tok/s")
     terminal.type("\x1b")
@@ -156,7 +156,7 @@ def test_typing_stopping_comparing_and_quitting():
 
 def test_an_engine_killed_in_the_middle_of_a_reply_leaves_what_was_said():
     terminal = Terminal("-t", "0")
-    terminal.wait_for("ctx 0/")
+    terminal.wait_for("ready")
     engine = terminal.engine()
     terminal.type("Make a list of twenty animals.\r")
     terminal.wait_for(" tok/s")
@@ -164,7 +164,7 @@ def test_an_engine_killed_in_the_middle_of_a_reply_leaves_what_was_said():
     terminal.wait_for("SIGKILL")
     terminal.wait_for("Ctrl+R")
     terminal.type("\x12")
-    terminal.wait_for("ctx ")
+    terminal.wait_for("ready", " tok/s")
     terminal.type("What is 2 + 3?\r")
     terminal.wait_for(" tokens · ")
     terminal.type("\x11")
@@ -173,7 +173,7 @@ def test_an_engine_killed_in_the_middle_of_a_reply_leaves_what_was_said():
 
 def test_a_terminal_that_is_resized_while_the_model_speaks():
     terminal = Terminal("-t", "0")
-    terminal.wait_for("ctx 0/")
+    terminal.wait_for("ready")
     terminal.type("Make a list of twenty animals.\r")
     terminal.wait_for(" tok/s")
     for rows, columns in ((15, 60), (50, 200), (24, 80), (30, 120)):
@@ -188,7 +188,7 @@ def test_a_terminal_that_is_resized_while_the_model_speaks():
 
 def test_quitting_in_the_middle_of_a_reply():
     terminal = Terminal("-t", "0")
-    terminal.wait_for("ctx 0/")
+    terminal.wait_for("ready")
     engine = terminal.engine()
     terminal.type("Tell me a long story.\r")
     terminal.type("\x03\x03")
@@ -207,7 +207,7 @@ def test_a_missing_model_is_one_line_after_the_terminal_is_back():
 
 def test_being_told_to_end_restores_the_terminal():
     terminal = Terminal()
-    terminal.wait_for("ctx 0/")
+    terminal.wait_for("ready")
     engine = terminal.engine()
     os.kill(terminal.pid, signal.SIGTERM)
     assert terminal.end() == 128 + signal.SIGTERM
