@@ -24,7 +24,7 @@ from faults.kill_writers import database_wrong
 from faults.runner import Search
 from faults.terminal import SilentError, Terminal
 
-_READY = "ctx "
+_READY = ("ready", "tok/s")
 _ENDED = " tokens · "
 _SHOWN = 1.0
 """Seconds on the screen after which nothing may be lost."""
@@ -113,7 +113,7 @@ class _Chat:
         if case.starting:
             terminal.read(case.seconds)
         else:
-            terminal.wait(0, _READY)
+            terminal.wait(0, *_READY)
             terminal.read(0.3)
             self._before = terminal.since(0)
             self._talk(time.monotonic() + case.seconds)
@@ -187,7 +187,7 @@ class _Chat:
         end = time.monotonic() + 60
         while terminal.engine() is None and time.monotonic() < end:
             terminal.read(0.1)
-        terminal.wait(mark, _READY, "tok/s", _ENDED)
+        terminal.wait(mark, *_READY, _ENDED)
         terminal.read(0.5)
         terminal.type("\x15")  # whatever was being typed
         mark = terminal.mark()

@@ -219,7 +219,7 @@ store = KvStore("setting")
 found, damaged = store.saved()
 assert not damaged, damaged
 for saved in found:
-    n = saved.tokens[0] // 10
+    n = int(saved.tokens[0]) // 10
     assert bytes(store.load(saved).state) == random.Random(n).randbytes(4 << 20), n
 """
 

@@ -22,7 +22,7 @@ from faults.model_files import small_gguf
 from faults.runner import Search
 from faults.terminal import SilentError, Terminal
 
-_READY = "ctx "
+_READY = ("ready", "tok/s")
 _ENDED = " tokens · "
 _WARM = 6
 """Cases before which nothing is compared: caches fill up."""
@@ -141,7 +141,7 @@ class Soak(Search):
                 shutil.copy(demo / name, self._home / f"other-{name}")
             words = ("-t", "0", "--threads", "1", "-n", "40")
             self._terminal = Terminal(self._home, *words, temporary=self._temporary)
-            self._terminal.wait(0, _READY)
+            self._terminal.wait(0, *_READY)
             self._samples.clear()
         return self._terminal
 
@@ -195,7 +195,7 @@ class Soak(Search):
             if found is not None and found != before:
                 break
             terminal.read(0.1)
-        terminal.wait(mark, _READY)
+        terminal.wait(mark, *_READY)
         terminal.read(0.5)
 
     def _pull(self, terminal: Terminal, rng: random.Random) -> None:

@@ -111,7 +111,7 @@ def test_a_plain_chat_ends_with_the_sentence(files: Files, tmp_path: Path) -> No
 def test_verify_prints_what_was_compared_before_a_crash(files: Files, tmp_path: Path) -> None:
     model = [str(files.target), "-d", str(files.draft), "--threads", "1", "-n", "6"]
     asked = ["verify", *model, "--limit", "2"]
-    moment = crashing(tmp_path, "localspec.bench.exactness:_complete", call=9)
+    moment = crashing(tmp_path, "localspec.bench.exactness:complete", call=7)
     done = run(asked, moment)
     assert done.returncode == 1
     first, second, last = done.stdout.splitlines()
@@ -269,7 +269,7 @@ def test_ctrl_c_prints_what_was_measured_as_json(
     files: Files, tmp_path: Path, command: str
 ) -> None:
     """The signal comes at a call in the middle of the work."""
-    step = {"verify": "exactness:_complete", "bench": "speedup:answer"}[command]
+    step = {"verify": "exactness:complete", "bench": "speedup:answer"}[command]
     moment = crashing(tmp_path, f"localspec.bench.{step}", number=signal.SIGINT, call=12)
     asked = [command, str(files.target), "-d", str(files.draft), "--threads", "1", "-n", "6"]
     done = run([*asked, "--json"], moment)

@@ -155,6 +155,8 @@ def poisoned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[
         ],
         "make-draft": [["make-draft", str(titled)], ["make-draft", model, "--layers", POISON]],
         "tune": [["tune", str(titled)], ["tune", POISON]],
+        "demo": [["demo", "--plain", POISON]],
+        "completion": [["completion", POISON], ["completion", "bash"]],
         "doctor": [["doctor", "--offline"], ["doctor", "--offline", POISON]],
     }
 

@@ -158,4 +158,4 @@ def test_the_search_measures_and_decides(files: Files, capfd: pytest.CaptureFixt
     said = capfd.readouterr()
     assert "LAYERS KEPT" in said.err
     assert code in {0, 1}
-    assert ("no set of its layers is faster" in said.out) == (code == 1)
+    assert ("no selection of its layers makes a faster draft" in said.out) == (code == 1)
