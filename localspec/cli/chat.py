@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from localspec.chats.schema import default_path
 from localspec.cli import complete
 from localspec.cli.chats import to_resume
 from localspec.cli.containment import contain
@@ -28,6 +29,7 @@ from localspec.cli.interrupt import CtrlC
 from localspec.cli.line_commands import Leaving, Talk
 from localspec.cli.output import LARGEST_TEXT, decode, tell, write
 from localspec.cli.screen_reader import Silent, speaker
+from localspec.config import paths
 from localspec.core import settings_schema as schema
 from localspec.core.events import Finished, Notice, ReplyEvent, Token
 from localspec.errors import LocalspecError, ModelNotFoundError, UsageError
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 
 _INTERFACE = "tui.app"
 """Imported by name: localspec must not import tui."""
+_RACE_SHOWN = "race-shown"
+"""Name of a file in the folder of state, empty: the race was shown at a first start."""
 
 
 @click.command("chat")
@@ -86,11 +90,36 @@ def command(
         ):
             options = dataclasses.replace(options, parallel=schema.SPARE_JOBS)
         code: int = interface.run(
-            options, asked.sampling, asked.max_tokens, asked.seed, system, chat
+            options,
+            asked.sampling,
+            asked.max_tokens,
+            asked.seed,
+            system,
+            chat,
+            race=_first_start(),
         )
         return code
     contain()
     return _lines(asked, system, chat)
+
+
+def _first_start() -> bool:
+    """Whether this is a user's first chat, asked for without any argument: it begins with the race
+    that `localspec demo` shows. Only once, whether it is watched or left.
+    """
+    context = click.get_current_context()
+    sources = map(context.get_parameter_source, context.params)
+    if any(source is not ParameterSource.DEFAULT for source in sources):
+        return False
+    shown = paths.state_dir() / _RACE_SHOWN
+    if shown.exists() or default_path().exists():
+        return False
+    try:
+        paths.make(shown.parent)
+        shown.touch()
+    except (OSError, LocalspecError):  # it would be shown at every start
+        return False
+    return True
 
 
 def _lines(asked: SharedFlags, system: str | None, chat: Chat | None) -> int:

@@ -205,8 +205,22 @@ def test_a_missing_model_is_one_line_after_the_terminal_is_back():
     assert "Traceback" not in after
 
 
-def test_being_told_to_end_restores_the_terminal():
+def test_the_first_chat_begins_with_the_race_which_a_key_leaves_and_which_comes_once():
     terminal = Terminal()
+    terminal.wait_for("the same question twice")
+    terminal.type("h")
+    terminal.wait_for("ready")
+    terminal.type("\x11")  # Ctrl+Q
+    assert terminal.end() == 0
+    again = Terminal()
+    again.wait_for("ready")
+    again.type("\x11")
+    assert again.end() == 0
+    assert "the same question twice" not in again.drawn()
+
+
+def test_being_told_to_end_restores_the_terminal():
+    terminal = Terminal("-t", "0")
     terminal.wait_for("ready")
     engine = terminal.engine()
     os.kill(terminal.pid, signal.SIGTERM)
