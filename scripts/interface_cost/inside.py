@@ -120,7 +120,7 @@ def run(kind: str, history: int, model: str, result: Path) -> None:
         question, turn = conversation.say("An earlier question"), conversation.answer()
         turn.text, turn.end = HISTORY, "stop"
         turn.runs.extend(HISTORY)
-        recorder.follow(conversation, question, turn)()
+        recorder.begin_reply(conversation, question, turn)()
     measure = (
         (lambda: at_once(app)) if kind == "moments" else lambda: streaming(app, f"{kind} {history}")
     )

@@ -53,6 +53,22 @@ KINDS = {"prose": _prose, "code": _code, "list": _list, "table": _table}
 """2,000 tokens of one kind of Markdown."""
 
 
+class Replies:
+    """The events of one reply."""
+
+    def __init__(self, events: AsyncIterator[Any]) -> None:
+        self._events = events
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return self._events
+
+    def interrupt(self) -> None:
+        """Never asked here."""
+
+    def close(self) -> None:
+        """There is nothing to end."""
+
+
 class Replay:
     """An engine that emits given words at a given rate."""
 
@@ -69,9 +85,12 @@ class Replay:
             "target.gguf", "draft.gguf", "cpu", 8192, "replay", 1, 1, 1, Speculation("on")
         )
 
-    async def submit(self, request: object) -> AsyncIterator[Any]:
+    def reply(self, request: object) -> Replies:
         """The words, in rounds of three, on time."""
         del request
+        return Replies(self._events())
+
+    async def _events(self) -> AsyncIterator[Any]:
         yield Reading(10, 10, 0)
         on, start = Speculation("on"), time.perf_counter()
         for at in range(0, len(self._said), PER_ROUND):
@@ -87,16 +106,13 @@ class Replay:
                 )
             yield Round(4, 3, len(part) - 1, len(part), 0.002, 0.01, 0.015, "model", at, on)
         whole = "".join(self._said)
-        stats = Stats(10, 0, len(self._said), 1, 1, 1, 1, (), {}, 0.1, 10.0, 1.0, 8.0, None, on)
+        stats = Stats(10, 0, len(self._said), 1, 1, 1, 1, (), {}, 0.1, 10.0, 1.0, 8.0, on)
         ids = tuple(range(len(self._said)))
         yield Finished(Reply(whole, ids, (Origin.ACCEPTED,) * len(ids), "stop", stats, 1))
 
     async def examine(self, *_: object, **__: object) -> Any:
         """Never asked here: nothing in the benchmark moves the token cursor."""
         raise AssertionError("the benchmark examined a token")
-
-    def interrupt(self) -> None:
-        """Never asked here."""
 
     async def close(self) -> None:
         """There is nothing to end."""
