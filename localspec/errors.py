@@ -96,7 +96,7 @@ class UnsupportedModelError(ModelFileError):
 
 
 class QueueFullError(LocalspecError):
-    """As many requests as may wait are waiting."""
+    """The queue of requests is full."""
 
 
 class ProposalError(LocalspecError):

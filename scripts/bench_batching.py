@@ -53,7 +53,7 @@ class Job:
 
     @property
     def name(self) -> str:
-        """Of the program and its mode."""
+        """Name of the program and its mode."""
         program = "llama-server" if self.program else "localspec"
         drafted = f"drafts of {self.drafts}" if self.program else "drafts"
         return f"{program} {drafted if self.drafting else 'plain'}{' strict' * self.strict}"
@@ -76,12 +76,12 @@ class Figure:
 
     job: Job
     tokens_per_second: float
-    """Of all clients together."""
+    """Sum over all clients."""
     first: float
     """Median seconds from a question to the first text."""
     worst_first: float
     tokens_per_round: float
-    """Of all; 0 where unknown."""
+    """Mean over all clients; 0 where unknown."""
     memory: int
     """Bytes of the process that no file backs, after the replies; 0 where unknown."""
     predicted: int

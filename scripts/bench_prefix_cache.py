@@ -37,7 +37,7 @@ class Row:
     saved: float
 
     def line(self) -> str:
-        """Of the table."""
+        """A row of the table."""
         return (
             f"{self.what:34} {self.first_token:8.2f} s {self.prompt:7} {self.cached:7} "
             f"{self.saved:8.2f} s"

@@ -35,7 +35,7 @@ from localspec.policy.storage import Knowledge
 from localspec.testing import Fixed
 
 _CURVE = "1:28.5,2:54,3:76,4:73,8:142,16:212,32:420"
-"""Of two cores of an EPYC with a 1 GB target."""
+"""Milliseconds by width: two cores of an EPYC, a 1 GB target."""
 _GREEDY = Sampling(temperature=0)
 
 

@@ -27,7 +27,7 @@ from localspec.race.race import PROMPT
 from localspec.race.speeds import Speeds
 
 _ACCEPTANCE = 0.95
-"""Of the embedded pair at temperature 0, by its model card."""
+"""Acceptance of the embedded pair at temperature 0, by its model card."""
 
 
 async def real(pair: GrownPair, runs: int) -> Speeds:

@@ -84,7 +84,7 @@ def main() -> int:
 
 
 _BY_HAND = ("the build in an empty cache, and with an old nvcc first on PATH",)
-"""Of the first checks on a new device."""
+"""Checks of a new device that nobody but a user can make."""
 
 
 def _parsed() -> argparse.Namespace:

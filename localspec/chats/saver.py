@@ -51,7 +51,7 @@ class Saver:
         self._growing: dict[int, Callable[[], tuple[str, ChatMessage]]] = {}
         """By id of the message."""
         self._grown: dict[int, tuple[str, ChatMessage]] = {}
-        """As they were saved last."""
+        """Messages as they were last saved, by id."""
         self._calls: list[Callable[[], None]] = []
         self._failing: str | None = None
         self._closed = False

@@ -132,11 +132,11 @@ class Round:
     """Tokens of the conversation now."""
     speculation: Speculation
     speedup: Speedup | None = None
-    """Of the reply so far; None where that is not known."""
+    """Speed of the reply so far relative to plain decoding; None where that is not known."""
     forced: int = 0
     """Drafted tokens that a grammar forced, which `source` did not propose."""
     forced_accepted: int = 0
-    """Those of them that were accepted: all that were reached."""
+    """Forced tokens that were accepted: all that were reached."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ def guided(draft: Draft, ask: Ask) -> Draft:
     if draft.proposal is Proposal.DETERMINISTIC and len(draft):
         draft = _legal(draft, ask)
     if not draft.is_chain:
-        return draft
+        return replace(draft, forced=_forced_nodes(draft, ask))
     tokens: list[int] = draft.tokens.tolist()
     forced: set[int] = set()
     at = 0
@@ -49,6 +49,15 @@ def guided(draft: Draft, ask: Ask) -> Draft:
         source=draft.source if len(draft) else GRAMMAR,
         forced=frozenset(forced),
     )
+
+
+def _forced_nodes(draft: Draft, ask: Ask) -> frozenset[int]:
+    """Nodes of a tree that have the only token that the grammar allows there."""
+    found = set()
+    for node, parent in enumerate(draft.parents.tolist()):
+        if ask.forced(draft.prefix(parent))[:1] == [int(draft.tokens[node])]:
+            found.add(node)
+    return frozenset(found)
 
 
 def _legal(draft: Draft, ask: Ask) -> Draft:

@@ -23,7 +23,7 @@ LEAST_PART = 16
 FIRST_PART = 32
 """Tokens of a part that others wait for, before the speed of reading is known."""
 _WEIGHT = 0.3
-"""Of the newest part in the speed of reading."""
+"""Weight of the newest part in the measured speed of reading."""
 
 
 class Prefill:

@@ -69,7 +69,7 @@ class ReplyStream(Iterator[ReplyEvent]):
         if not self._ready:
             try:
                 self._ready.extend(self._mailbox.take())
-            except Exception:
+            except Exception:  # whatever failed, no event follows; Ctrl-C is no failure
                 self._over = True
                 raise
         event = self._ready.popleft()

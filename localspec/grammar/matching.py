@@ -220,7 +220,7 @@ class GrammarMatcher:
 
     def _seek(self, before: Sequence[int], begin: int) -> bool:
         """Move the matcher to the place after ``before``; False where the grammar forbids one of
-        its tokens, and the matcher then stands before that one.
+        its tokens; the matcher is then at the place before that one.
         """
         length = len(before) - begin
         same = max(0, min(self._settled - begin, length, len(self._read)))

@@ -71,7 +71,7 @@ def checkpoint_size(context: Context, seq: int) -> int:
 
 
 def checkpoint(context: Context, seq: int) -> Snapshot:
-    """As `snapshot`, in the host's memory: valid for ever, and for every sequence that holds the
+    """A `snapshot` in the host's memory: valid for ever, and for every sequence that holds the
     same tokens.
     """
     return _partial(context, seq, _PARTIAL)

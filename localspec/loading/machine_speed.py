@@ -61,7 +61,7 @@ def machine_speed() -> MachineSpeed | None:
 
 
 async def machine_speed_async() -> MachineSpeed | None:
-    """As `machine_speed`, without blocking the event loop."""
+    """The speed of this machine, measured without blocking the event loop; see `machine_speed`."""
     known = await asyncio.to_thread(_Record.read)
     if known is not None and known.final:
         return known.speed

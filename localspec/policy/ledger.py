@@ -51,7 +51,7 @@ class Ledger:
         self.emitted = 0
         """Tokens of the reply so far."""
         self.drafters: set[str] = set()
-        """Those that drafted in the reply."""
+        """Drafters that drafted in the reply."""
         self.won = 0.0
         """Tokens won on plain decoding in the whole reply, less those lost."""
 

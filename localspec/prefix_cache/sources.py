@@ -31,7 +31,7 @@ class Live:
 
     owner: str = ""
     tokens: TokenIds = field(default_factory=lambda: token_ids(()))
-    """Those that are known; a running request appends more."""
+    """Tokens that are known; a running request appends more."""
     checkpoints: tuple[Checkpoint, ...] = ()
     conversation: Conversation = NOTHING_SAID
     running: bool = False

@@ -120,7 +120,7 @@ def cut_of_sequence(
     checkpoints: Sequence[Checkpoint],
     prompt: TokenIds,
 ) -> Cut:
-    """As `cut_of_state`, for tokens in the target's KV cache."""
+    """The cut of tokens that are in the target's KV cache; see `cut_of_state`."""
     length = min(shared(tokens, prompt), len(prompt) - 1)
     if target.can_truncate(seq, length):
         return Cut(length)

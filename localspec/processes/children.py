@@ -54,7 +54,7 @@ def ask(module: str, *arguments: str) -> Any:
 
 
 async def ask_async(module: str, *arguments: str) -> Any:
-    """As `ask`, without blocking the event loop; cancelled, it ends the process.
+    """Ask a child process without blocking the event loop; cancelled, it ends the process.
 
     Raises:
         LocalspecError: as `ask`.

@@ -42,7 +42,7 @@ class GrownPair:
 
     folder: Path
     n_bytes: int
-    """Of both files, holes included."""
+    """Bytes of both files, holes included."""
 
     @property
     def target(self) -> Path:

@@ -113,7 +113,7 @@ class Race:
         self.doing = "measuring this machine"
         """What is being done before the first token, as text for users."""
         self.n_bytes = 0
-        """Of the grown pair; 0 until it is there."""
+        """Bytes of the grown pair; 0 until it is made."""
         self.why_not: str | None = None
         """Why drafting was given up during the race, if it was."""
         self.disturbed = False

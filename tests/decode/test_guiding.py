@@ -14,7 +14,7 @@ from tables import PROMPT, WARM
 from localspec.core.logits import GREEDY, LogitsProcessor, Sampling
 from localspec.core.noise import Noise
 from localspec.core.origin import Origin
-from localspec.core.plan import Evidence
+from localspec.core.plan import DraftPlan, Evidence, RequestState
 from localspec.core.values import Draft, Proposal, chain_parents
 from localspec.decode.request import Request
 from localspec.decode.round import decode_round
@@ -214,6 +214,34 @@ def test_forced_tokens_are_no_evidence() -> None:
 
     rounds(request(rule=script(9, 1, 3, 9, 2, 2, 9)), drafter, Listening(5))
     assert [e.index for e in seen] == [0, 3, 6]
+
+
+class _OwnForced(ChainDrafter):
+    """A chain that drafts forced tokens by itself, like a head whose states need every token."""
+
+    reads_forced = False
+
+
+@pytest.mark.parametrize("name", ["chain of a head", "tree", "head tree", "lookahead"])
+def test_forced_tokens_that_a_drafter_drafts_itself_are_no_evidence(name: str) -> None:
+    own = {"chain of a head": lambda: _OwnForced(TableModel(TARGET), Proposal.COUPLED)}
+    seen: set[int] = set()
+    free = {0, 3, 6, 8}
+
+    class Listening(tables.Broad):
+        emitted = 0
+
+        def plan(self, states: Sequence[RequestState]) -> list[DraftPlan]:
+            self.emitted = states[0].emitted
+            return super().plan(states)
+
+        def learn(self, outcomes: object, evidence: Sequence[Evidence]) -> None:
+            seen.update(self.emitted + e.index for e in evidence)
+
+    rule = script(9, 1, 3, 9, 2, 2, 9, 1, 9)
+    rounds(request(rule=rule), {**DRAFTERS, **own}[name](), Listening())
+    assert seen <= free
+    assert seen or name == "lookahead"
 
 
 def test_a_limit_inside_forced_tokens_is_kept_and_says_so() -> None:

@@ -25,7 +25,7 @@ class Link:
 
     lines: Lines
     index: int
-    """Of its line."""
+    """Index of its line."""
     start: int
     end: int
     address: str

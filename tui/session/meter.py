@@ -57,7 +57,7 @@ class Meter:
         """Tokens drafted in the last round."""
         self.seconds = 0.0
         self.speedup: Speedup | None = None
-        """Of this reply only: the speed of another one was measured at another time."""
+        """Speedup of this reply alone: that of another one was measured at another time."""
         self.stats: Stats | None = None
         """Statistics of the finished reply."""
         self.reading: Reading | None = None

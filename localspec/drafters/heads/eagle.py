@@ -104,7 +104,7 @@ class _Step:
     new: Sequence[int]
     """Tokens that are appended to the sequence; some may have been read before."""
     states: StateRows
-    """Those of the target, or one that was guessed."""
+    """Hidden states of the target, or one that the head guessed."""
     guessed: bool
 
 

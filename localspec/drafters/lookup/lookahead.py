@@ -186,9 +186,10 @@ class Lookahead(Drafter):
         for level, confidence in enumerate(waiting.confidences[: len(news.new_tokens)]):
             below = waiting.trie.child(node, news.new_tokens[level])
             accepted = below is not None
-            found.append(Evidence(news.seq, self.name, level, confidence, accepted))
-            self._accepted[level] = _DECAY * self._accepted[level] + accepted
-            self._judged[level] = _DECAY * self._judged[level] + 1
+            if level not in news.forced:
+                found.append(Evidence(news.seq, self.name, level, confidence, accepted))
+                self._accepted[level] = _DECAY * self._accepted[level] + accepted
+                self._judged[level] = _DECAY * self._judged[level] + 1
             if below is None:
                 break
             node = below

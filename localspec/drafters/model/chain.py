@@ -306,7 +306,7 @@ class ChainDrafter(Drafter):
             at = chain.start + len(tokens)
             tokens.append(self.chooser.likely(chain.refused, chain.ask, at))
         own = set(chain.places)
-        scored = replace(news, forced=frozenset(range(len(tokens))) - own)
+        scored = replace(news, forced=news.forced | (frozenset(range(len(tokens))) - own))
         confidences = dict(zip(chain.places, chain.confidences, strict=True))
         found = compare(
             scored, self.name, tokens, [confidences.get(i, 1.0) for i in range(len(tokens))]

@@ -245,7 +245,8 @@ class Trees(Drafter):
             children, token = tree.children(node, level), news.new_tokens[level]
             if level and level == tree.levels and not children:
                 break  # nothing would have been drafted there
-            found.append(Evidence(news.seq, self.name, level, confidence, token in children))
+            if level not in news.forced:
+                found.append(Evidence(news.seq, self.name, level, confidence, token in children))
             if token not in children:
                 break
             node = children[token]
