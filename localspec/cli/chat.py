@@ -12,7 +12,7 @@ import click
 from click.core import ParameterSource
 
 from localspec.chats.schema import default_path
-from localspec.cli import complete
+from localspec.cli import complete, race_shown
 from localspec.cli.chats import to_resume
 from localspec.cli.containment import contain
 from localspec.cli.flags import (
@@ -29,7 +29,6 @@ from localspec.cli.interrupt import CtrlC
 from localspec.cli.line_commands import Leaving, Talk
 from localspec.cli.output import LARGEST_TEXT, decode, tell, write
 from localspec.cli.screen_reader import Silent, speaker
-from localspec.config import paths
 from localspec.core import settings_schema as schema
 from localspec.core.events import Finished, Notice, ReplyEvent, Token
 from localspec.errors import LocalspecError, ModelNotFoundError, UsageError
@@ -40,8 +39,6 @@ if TYPE_CHECKING:
 
 _INTERFACE = "tui.app"
 """Imported by name: localspec must not import tui."""
-_RACE_SHOWN = "race-shown"
-"""Name of a file in the folder of state, empty: the race was shown at a first start."""
 
 
 @click.command("chat")
@@ -111,15 +108,7 @@ def _first_start() -> bool:
     sources = map(context.get_parameter_source, context.params)
     if any(source is not ParameterSource.DEFAULT for source in sources):
         return False
-    shown = paths.state_dir() / _RACE_SHOWN
-    if shown.exists() or default_path().exists():
-        return False
-    try:
-        paths.make(shown.parent)
-        shown.touch()
-    except (OSError, LocalspecError):  # it would be shown at every start
-        return False
-    return True
+    return not default_path().exists() and race_shown.note()
 
 
 def _lines(asked: SharedFlags, system: str | None, chat: Chat | None) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from localspec.cli import race_shown
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.output import say_over, write, write_line
 from localspec.core.sampling_params import Sampling
@@ -33,6 +34,7 @@ def command(*, plain: bool) -> int:
     """
     if not plain and all(s.isatty() for s in (sys.stdin, sys.stdout, sys.stderr)):
         interface = importlib.import_module(_INTERFACE)
+        race_shown.note()  # the first chat need not show it again
         code: int = interface.run(Options(), Sampling(), race=True)
         return code
     with CtrlC() as ctrl_c:

@@ -27,9 +27,9 @@ _SEQUENCE = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07]*\x07)")
 
 
 class Terminal:
-    """`localspec chat` in a pseudo-terminal."""
+    """`localspec chat`, or another command, in a pseudo-terminal."""
 
-    def __init__(self, *arguments):
+    def __init__(self, *arguments, command="chat"):
         import fcntl
         import pty
         import termios
@@ -39,7 +39,7 @@ class Terminal:
             fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 120, 0, 0))
             os.chdir(ROOT)
             os.environ.update(TERM="xterm-256color", TEXTUAL_ANIMATIONS="none")
-            os.execv(sys.executable, [sys.executable, "-m", "localspec", "chat", *arguments])
+            os.execv(sys.executable, [sys.executable, "-m", "localspec", command, *arguments])
         self.raw = b""
         self.seen = 0
 
@@ -217,6 +217,18 @@ def test_the_first_chat_begins_with_the_race_which_a_key_leaves_and_which_comes_
     again.type("\x11")
     assert again.end() == 0
     assert "the same question twice" not in again.drawn()
+
+
+def test_a_first_chat_after_the_demo_shows_no_second_race():
+    terminal = Terminal(command="demo")
+    terminal.wait_for("the same question twice")
+    terminal.type("\x11")
+    assert terminal.end() == 0
+    chat = Terminal()
+    chat.wait_for("ready")
+    chat.type("\x11")
+    assert chat.end() == 0
+    assert "the same question twice" not in chat.drawn()
 
 
 def test_being_told_to_end_restores_the_terminal():
