@@ -5,6 +5,7 @@ Without numpy: an interface starts sooner that way.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 from localspec.core import settings_schema as schema
@@ -37,6 +38,17 @@ class ReplyRequest:
     """What the reply must be; None: any text."""
     thinking: bool | None = None
     """Whether the model thinks first, where its template has a switch; None: the template's way."""
+    tools: str | None = None
+    """Tools that the chat template tells the model of: a JSON list of objects as OpenAI has them.
+    A grammar of the kind "tools" is what makes the model's calls well formed."""
+    template_arguments: str | None = None
+    """Further variables of the chat template: a JSON object."""
+    markers: bool = False
+    """Whether the markers of thinking and of calls stay in the text where they are special tokens;
+    the first event is then a `ReplyFormat`."""
+    drop_oldest: bool = True
+    """Whether the oldest messages are left out of a conversation that does not fit; else it is
+    refused."""
     owner: str = ""
     """Whose request it is: what was read for one owner is never reused for another."""
 
@@ -47,6 +59,25 @@ class ReplyRequest:
             schema.VERIFIER.require(self.verifier)
         if self.prompt is not None and self.messages:
             raise UsageError("a request has messages or a raw prompt, not both")
+        _require_json("tools", self.tools, list)
+        _require_json("template arguments", self.template_arguments, dict)
+
+
+def _require_json(name: str, text: str | None, kind: type) -> None:
+    """Refuse what is not JSON of that kind.
+
+    Raises:
+        UsageError: it is not.
+    """
+    if text is None:
+        return
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        raise UsageError(f"the {name} are not JSON") from None
+    if not isinstance(data, kind):
+        wanted = "an object" if kind is dict else "a list"
+        raise UsageError(f"the {name} are not {wanted} in JSON")
 
 
 __all__ = ["ReplyRequest"]

@@ -1,4 +1,4 @@
-"""The protocol between a client and the engine process: JSON lines, version 4.
+"""The protocol between a client and the engine process: JSON lines, version 5.
 
 One message is one JSON object on one line, UTF-8, ended by a newline. Its ``type`` names it; the
 other fields are those of its class. The engine reads commands on its standard input and writes
@@ -28,10 +28,11 @@ Messages of the engine (`localspec.engine.events`)::
     opened     info                  the model is ready; ModelInfo of localspec.core.events
     events     id, events            events of a reply, in their order. A token is a list
                                      [token id, text, origin, drafter or null]. Any other event is
-                                     an object: "type" is reading, round, notice or finished, the
-                                     other fields are those of the class of that name in
-                                     localspec.core.events. Tokens and rounds are sent at most 50
-                                     times a second, the first token and other events at once
+                                     an object: "type" is format (ReplyFormat), reading, round,
+                                     notice or finished, the other fields are those of the class of
+                                     that name in localspec.core.events. Tokens and rounds are sent
+                                     at most 50 times a second, the first token and other events at
+                                     once
     examined   id, examination       Examination of localspec.core.events
     failed     id, error, message, exit_code
                                      a command failed; id is null if the command has none. error is
@@ -55,7 +56,15 @@ from dataclasses import fields
 from typing import Any
 
 from localspec.core import codec
-from localspec.core.events import Finished, Notice, Reading, ReplyEvent, Round, Token
+from localspec.core.events import (
+    Finished,
+    Notice,
+    Reading,
+    ReplyEvent,
+    ReplyFormat,
+    Round,
+    Token,
+)
 from localspec.core.origin import Origin
 from localspec.engine.commands import (
     CloseCommand,
@@ -76,9 +85,9 @@ from localspec.engine.events import (
 )
 from localspec.errors import EngineError, LocalspecError, UsageError
 
-VERSION = 4
+VERSION = 5
 """2 added examine and examined; 3 sends a ReplyRequest and the events of a reply as they are; with
-4 several replies run at a time."""
+4 several replies run at a time; 5 has tools, template arguments and the format of replies."""
 
 MAX_LINE = 16 * 1024 * 1024
 """Bytes of the longest line either side accepts."""
@@ -91,7 +100,8 @@ _MESSAGES: dict[str, type[EngineEvent]] = {
     kind.type: kind
     for kind in (HelloEvent, LoadingEvent, OpenedEvent, ReplyEvents, ExaminedEvent, FailedEvent)
 }
-_REPLY_EVENTS: dict[str, type[Reading | Round | Notice | Finished]] = {
+_REPLY_EVENTS: dict[str, type[ReplyFormat | Reading | Round | Notice | Finished]] = {
+    "format": ReplyFormat,
     "reading": Reading,
     "round": Round,
     "notice": Notice,
