@@ -112,7 +112,8 @@ class Request:
     def state(self) -> RequestState:
         """What the policy is told of it."""
         kind = self.processor.sampling.kind
-        return RequestState(self.seq, len(self.tokens), len(self.emitted), kind)
+        emitted = len(self.emitted)
+        return RequestState(self.seq, len(self.tokens), emitted, kind, left=self.limit - emitted)
 
     def fits(self, target: Target) -> bool:
         """Whether the pending token has room in the KV cache; else the request has failed."""

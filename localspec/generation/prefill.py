@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from localspec.core.events import Notice, ReplyEvent
 from localspec.core.target import Target, Work
@@ -22,6 +23,10 @@ LEAST_PART = 16
 """Fewest, unless fewer are left: a pass over less costs nearly as much."""
 FIRST_PART = 32
 """Tokens of a part that others wait for, before the speed of reading is known."""
+_BEHIND = 32
+"""Tokens that a drafter may have missed: its next draft reads them without a pause."""
+_CATCH_UP_S = 0.1
+"""Seconds in which the target would read what a drafter reads between two rounds."""
 _WEIGHT = 0.3
 """Weight of the newest part in the measured speed of reading."""
 
@@ -69,9 +74,16 @@ class Prefill:
         return max(LEAST_PART, min(PART, int(seconds * self._rate)))
 
     def read(
-        self, generation: Generation, drafter: Drafter, policy: Policy, most: int = PART
+        self,
+        generation: Generation,
+        drafter: Drafter,
+        policy: Policy,
+        most: int = PART,
+        company: int = 1,
     ) -> list[ReplyEvent]:
         """Read the next ``most`` tokens of the prompt; once none is left, decoding may begin.
+
+        ``company`` requests run, this one included.
 
         Raises:
             Interrupted, DecodeError: the parts read before stay cached.
@@ -80,7 +92,7 @@ class Prefill:
         at = len(self.cached[seq])
         checkpoints = [end for end in self._checkpoints[seq] if end > at]
         end = min(at + most, len(prompt) - 1, *checkpoints)
-        drafts = policy.expects_drafts(generation.state)
+        drafts = self._expects_drafts(generation, drafter, policy, company)
         if at < end:
             start = time.perf_counter()
             target.read(seq, prompt[at:end])
@@ -99,6 +111,25 @@ class Prefill:
             drafter.commit([Committed(seq, prompt, prompt)])  # nothing was drafted: no evidence
         generation.start_decoding()
         return [generation.progress(len(prompt))]
+
+    def _expects_drafts(
+        self, generation: Generation, drafter: Drafter, policy: Policy, company: int
+    ) -> bool:
+        tokens = generation.tokens
+        unread = drafter.unread(generation.seq, tokens)
+        return policy.expects_drafts(replace(generation.state, company=company, unread=unread))
+
+    def catch_up(
+        self, generation: Generation, drafter: Drafter, policy: Policy, company: int
+    ) -> None:
+        """Let a drafter read a part of what it has missed, where the policy has come to expect
+        drafts: the others have ended, or the text is such as it knows.
+        """
+        seq, tokens = generation.seq, generation.tokens
+        unread = drafter.unread(seq, tokens)
+        if unread > _BEHIND and self._expects_drafts(generation, drafter, policy, company):
+            part = min(unread, self.part(_CATCH_UP_S))
+            drafter.catch_up(seq, tokens, len(tokens) - 1 - unread + part)
 
     def _learn(self, tokens: int, seconds: float) -> None:
         rate = tokens / max(seconds, 1e-9)
