@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from localspec.core.events import Examination, Loading, ModelInfo
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.sampling_params import Sampling
-from localspec.errors import EngineError, Interrupted, RemoteError, UsageError
+from localspec.errors import EngineError, Interrupted, LocalspecError, RemoteError, UsageError
 from localspec.remote import request_body
 from localspec.remote.address import Address
 from localspec.remote.connection import Connection, Patience
@@ -70,7 +70,11 @@ class RemoteClient:
             if current is not None and current.cancelling():
                 self._opening.cancel()
                 raise
+            await self.connection.close()
             raise Interrupted("connecting was stopped") from None
+        except LocalspecError:
+            await self.connection.close()
+            raise
         finally:
             self._opening = None
         self.info = self._info(self.found)
