@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from localspec.core.logprobs import PromptScored, TokenLogprobs
 from localspec.core.origin import Origin
 
 FinishReason = Literal["stop", "length", "interrupt"]
@@ -73,6 +74,8 @@ class Token:
     origin: Origin
     source: str | None
     """The drafter, for accepted tokens."""
+    logprobs: TokenLogprobs | None = None
+    """Where the request asked for them: by the target at this place, whoever drafted the token."""
 
 
 QUICKEST_PLAIN = 400.0
@@ -180,6 +183,10 @@ class Stats:
     saved_seconds: float = 0.0
     """Seconds that reading the cached tokens would have taken, less those of restoring them;
     estimated from the measured speed of reading."""
+    accepted_prediction_tokens: int = 0
+    """Tokens of the request's prediction that the reply has, in their order."""
+    rejected_prediction_tokens: int = 0
+    """Those that it does not have."""
 
     @property
     def plain_tokens_per_second(self) -> float | None:
@@ -252,7 +259,7 @@ class Examination:
     logits; infinite beyond 32, None where no rival was named."""
 
 
-ReplyEvent = Reading | Token | Round | Notice | Finished
+ReplyEvent = Reading | PromptScored | Token | Round | Notice | Finished
 """What a reply is made of; the last one is `Finished`."""
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from localspec.core import settings_schema as schema
 from localspec.core.events import Message
 from localspec.core.grammar_spec import GrammarSpec
+from localspec.core.logprobs import MOST_ALTERNATIVES, LogprobsMode
 from localspec.core.sampling_params import Sampling
 from localspec.errors import UsageError
 
@@ -26,7 +27,8 @@ class ReplyRequest:
     seed: int | None = None
     """Seed of the noise; None: one is drawn and reported with the reply."""
     max_tokens: int | None = None
-    """Most tokens to emit; None: as many as the context has room for."""
+    """Most tokens to emit; None: as many as the context has room for. 0: the prompt is read, and
+    scored with ``prompt_logprobs``."""
     stop: tuple[str, ...] = ()
     """Texts that end the reply; they are not part of it."""
     draft: bool = True
@@ -39,14 +41,42 @@ class ReplyRequest:
     """Whether the model thinks first, where its template has a switch; None: the template's way."""
     owner: str = ""
     """Whose request it is: what was read for one owner is never reused for another."""
+    prompt_tokens: tuple[int, ...] | None = None
+    """Token ids to continue, instead of messages or a prompt; nothing is added to them."""
+    logprobs: int | None = None
+    """Number of top alternatives that come with each token, at most `MOST_ALTERNATIVES`; 0: the
+    log-probability of the token alone; None: none."""
+    logprobs_mode: LogprobsMode = "raw"
+    """Before or after logits processing; those of the prompt are always raw."""
+    prompt_logprobs: int | None = None
+    """The same number for each token of the prompt, which is then read from its first token on."""
+    prediction: str | None = None
+    """A text that the reply is expected to be much like: it is drafted from, which changes the
+    speed and never the reply's distribution."""
+    drafter: str | None = None
+    """Which of the loaded drafters may draft, separated by commas; "off": plain decoding; None:
+    all of them."""
+    draft_max: int | None = None
+    """Most tokens of a draft, one after the other; None: as many as the model was loaded with."""
 
     def __post_init__(self) -> None:
         schema.SEED.require(self.seed)
-        schema.MAX_TOKENS.require(self.max_tokens)
+        if self.max_tokens != 0:
+            schema.MAX_TOKENS.require(self.max_tokens)
         if self.verifier is not None:
             schema.VERIFIER.require(self.verifier)
-        if self.prompt is not None and self.messages:
-            raise UsageError("a request has messages or a raw prompt, not both")
+        given = (bool(self.messages), self.prompt is not None, self.prompt_tokens is not None)
+        if sum(given) > 1:
+            raise UsageError("a request has messages, a raw prompt or prompt tokens, one of them")
+        _require_alternatives("logprobs", self.logprobs)
+        _require_alternatives("prompt_logprobs", self.prompt_logprobs)
+        schema.DRAFTER.require(self.drafter)
+        schema.DRAFT_MAX.require(self.draft_max)
+
+
+def _require_alternatives(name: str, n: int | None) -> None:
+    if n is not None and not 0 <= n <= MOST_ALTERNATIVES:
+        raise UsageError(f"{name} must be between 0 and {MOST_ALTERNATIVES}, not {n}")
 
 
 __all__ = ["ReplyRequest"]

@@ -28,6 +28,7 @@ from localspec.core.events import (
     Token,
 )
 from localspec.core.logits import Sampling
+from localspec.core.logprobs import PromptScored, TokenLogprob, TokenLogprobs
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.values import Origin
 from localspec.engine import protocol
@@ -54,7 +55,12 @@ count = st.integers(0, 2**40)
 speculations = st.builds(
     Speculation, st.sampled_from(["on", "parked", "off"]), st.none() | text, st.none() | text
 )
-tokens = st.builds(Token, count, text, st.sampled_from(Origin), st.none() | text)
+logprob = st.builds(TokenLogprob, count, text, st.floats(max_value=0, allow_nan=False))
+places = st.none() | st.builds(TokenLogprobs, logprob, st.lists(logprob, max_size=3).map(tuple))
+tokens = st.builds(Token, count, text, st.sampled_from(Origin), st.none() | text, places)
+scored = st.lists(st.tuples(count, places), max_size=3).map(
+    lambda pairs: PromptScored(7, tuple(t for t, _ in pairs), tuple(p for _, p in pairs))
+)
 speedups = st.none() | st.builds(Speedup, number, number)
 rounds = st.builds(
     Round, count, count, count, count, number, number, number, text, count, speculations, speedups
@@ -106,7 +112,19 @@ requests = st.builds(
     st.none() | st.integers(1),
     st.lists(text, max_size=2).map(tuple),
     st.booleans(),
-) | st.builds(ReplyRequest, st.just(()), text, samplings)
+)
+requests |= st.builds(ReplyRequest, st.just(()), text, samplings)
+requests |= st.builds(
+    ReplyRequest,
+    prompt_tokens=st.lists(count, max_size=3).map(tuple),
+    max_tokens=st.just(0),
+    logprobs=st.integers(0, 20),
+    logprobs_mode=st.sampled_from(["raw", "processed"]),
+    prompt_logprobs=st.integers(0, 20),
+    prediction=text,
+    drafter=st.sampled_from(["off", "suffix,model"]),
+    draft_max=st.integers(0, 62),
+)
 commands = (
     st.builds(OpenCommand, st.dictionaries(text, st.none() | st.integers() | text, max_size=3))
     | st.builds(ReplyCommand, count, requests)
@@ -116,6 +134,7 @@ commands = (
 )
 reply_events = (
     tokens
+    | scored
     | rounds
     | st.builds(Reading, count, count, count)
     | st.builds(Notice, text)
@@ -210,6 +229,11 @@ def test_a_sampling_parameter_out_of_range_is_the_users_error_with_the_replys_id
         "null",
         '[1,"a",[],null]',
         '{"type":["round"]}',
+        '[1,"a","plain",null,[]]',
+        '[1,"a","plain",null,[[1,"a","x"],[]]]',
+        '[1,"a","plain",null,[[1,"a",0.5],[[2,"b"]]]]',
+        '{"type":"prompt_scored","start":0,"tokens":[1],"logprobs":[]}',
+        '{"type":"prompt_scored","start":0,"tokens":["1"],"logprobs":[null]}',
         "",
     ],
 )
