@@ -70,8 +70,7 @@ class Answering:
             )
             self.record.model = self._service.models.present
             # The prompts of several choices are the same: the first one reads it for all.
-            shared = all(r.seed != self._requests[0].seed for r in self._requests[1:])
-            for index in range(1 if shared and self._alike() else self.size):
+            for index in range(1 if self._alike() else self.size):
                 self._submit(index)
         except BaseException as error:
             await self._left(error)
@@ -118,9 +117,10 @@ class Answering:
         async for index, events in self:
             found[index].extend(events)
         whole = []
-        for events in found:
-            assert isinstance(events[-1], Finished)
-            whole.append((events, events[-1].reply))
+        for events_of_one in found:
+            last = events_of_one[-1]
+            assert isinstance(last, Finished)
+            whole.append((events_of_one, last.reply))
         return whole
 
     # -- inside --------------------------------------------------------------------------------

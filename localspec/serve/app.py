@@ -7,11 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 
-from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from localspec.errors import LocalspecError
@@ -34,29 +31,8 @@ def build_app(service: Service) -> ASGIApp:
     """The application of a server."""
     shapes = ErrorShapes(SHAPES)
     routes = [route for contribute in ROUTES for route in contribute(service)]
-    app = Starlette(
-        routes=routes, exception_handlers={HTTPException: _no_route, ApiError: _never}
-    )
-    app.router.redirect_slashes = False
+    app = Router(routes, redirect_slashes=False)
     return Guard(Boundary(app, service, shapes), service.settings, shapes)
-
-
-async def _no_route(request: Request, error: Exception) -> Response:
-    """Make an `ApiError` of Starlette's own errors, for the boundary."""
-    assert isinstance(error, HTTPException)
-    path = request.url.path
-    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        raise ApiError(
-            error.status_code, f"{request.method} is not possible at {path[:200]}"
-        ) from None
-    if error.status_code == HTTPStatus.NOT_FOUND:
-        raise ApiError(error.status_code, f"there is nothing at {path[:200]}") from None
-    raise ApiError(error.status_code, "the request cannot be answered") from None
-
-
-async def _never(request: Request, error: Exception) -> Response:
-    """Leave it to the boundary."""
-    raise error
 
 
 class Boundary:
@@ -76,6 +52,7 @@ class Boundary:
             started = True
             await send(message)
 
+        scope["app"] = self  # Starlette's routes raise where there is one, and answer otherwise
         error: ApiError
         try:
             await self._app(scope, receive, watching)
@@ -83,6 +60,8 @@ class Boundary:
             return
         except ApiError as raised:
             error = raised
+        except HTTPException as raised:
+            error = _of_route(scope, raised)
         except LocalspecError as raised:
             error = self._service.refused(raised)
         except Exception as raised:  # noqa: BLE001 - a defect of ours: the client gets a plain 500
@@ -93,6 +72,17 @@ class Boundary:
         if not started:
             body = self._shapes.shape(scope["path"]).body(error)
             await JSONAnswer(body, error.status, error.headers)(scope, receive, send)
+
+
+def _of_route(scope: Scope, error: HTTPException) -> ApiError:
+    """The answer where no route takes the request."""
+    path = scope["path"][:200]
+    match error.status_code:
+        case HTTPStatus.NOT_FOUND:
+            return ApiError(error.status_code, f"there is nothing at {path}")
+        case HTTPStatus.METHOD_NOT_ALLOWED:
+            return ApiError(error.status_code, f"{scope['method']} is not possible at {path}")
+    return ApiError(error.status_code, "the request cannot be answered")
 
 
 __all__ = ["ROUTES", "SHAPES", "Boundary", "Contribution", "build_app"]

@@ -27,7 +27,7 @@ class GoneError(Exception):
 
 
 class JSONAnswer(JSONResponse):
-    """JSON in ASCII, without spaces."""
+    """JSON as `localspec.serve.sse.dumps` writes it."""
 
     def render(self, content: Any) -> bytes:
         """The bytes."""

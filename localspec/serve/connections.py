@@ -6,7 +6,7 @@ import asyncio
 from typing import Any, cast
 
 from uvicorn.config import Config
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from localspec.serve.settings import Limits
@@ -84,14 +84,15 @@ class LimitedProtocol(H11Protocol):
 
         It is not put off by bytes that trickle in.
         """
-        if self.cycle is not None and not self.cycle.response_complete:
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        if cycle is not None and not cycle.response_complete:
             if self._deadline is not None:
                 self._deadline.cancel()
                 self._deadline = None
             return
         if self._deadline is None and not self.transport.is_closing():
             seconds = self.limits.header_seconds
-            if self.cycle is not None:
+            if cycle is not None:
                 seconds += self.limits.idle_seconds
             self._deadline = self.loop.call_later(seconds, self.transport.abort)
 

@@ -90,41 +90,46 @@ def bad_request(message: str, param: str | None = None, code: str | None = None)
 
 def of_engine(error: LocalspecError) -> ApiError:
     """The answer to a request that failed in the engine, or before it reached the engine."""
-    match error:
-        case ContextError():
-            return bad_request(str(error), "messages", "context_length_exceeded")
-        case UsageError():
-            return bad_request(str(error))
-        case QueueFullError():
-            return ApiError(
-                HTTPStatus.TOO_MANY_REQUESTS,
-                str(error),
-                code="queue_full",
-                retry_after=RETRY_SECONDS,
-            )
-        case EngineError() | Interrupted():
-            # Its text names the log, a path.
-            return ApiError(
-                HTTPStatus.SERVICE_UNAVAILABLE,
-                "the engine stopped while it answered, and is started again; try again",
-                code="engine_stopped",
-                retry_after=RETRY_SECONDS,
-            )
-        case OutOfMemoryError():
-            return ApiError(
-                HTTPStatus.SERVICE_UNAVAILABLE,
-                "the model does not fit into the memory that is free",
-                code="out_of_memory",
-            )
-        case DecodeError():
-            return ApiError(
-                HTTPStatus.INTERNAL_SERVER_ERROR,
-                "the engine could not decode this reply; the server's log has the reason",
-                code="decode_failed",
-            )
+    if isinstance(error, ContextError):
+        return bad_request(str(error), "messages", "context_length_exceeded")
+    if isinstance(error, UsageError):
+        return bad_request(str(error))
+    if isinstance(error, QueueFullError):
+        return ApiError(
+            HTTPStatus.TOO_MANY_REQUESTS,
+            str(error),
+            code="queue_full",
+            retry_after=RETRY_SECONDS,
+        )
+    for kinds, status, message, code in _FAILURES:
+        if isinstance(error, kinds):
+            again = RETRY_SECONDS if status == HTTPStatus.SERVICE_UNAVAILABLE else None
+            return ApiError(status, message, code=code, retry_after=again)
     return ApiError(
         HTTPStatus.INTERNAL_SERVER_ERROR, "the request failed; the server's log has the reason"
     )
 
+
+_FAILURES: tuple[tuple[type | tuple[type, ...], int, str, str], ...] = (
+    (
+        (EngineError, Interrupted),
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        "the engine stopped, and is started again; try again",
+        "engine_stopped",
+    ),
+    (
+        OutOfMemoryError,
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        "the model does not fit into the memory that is free",
+        "out_of_memory",
+    ),
+    (
+        DecodeError,
+        HTTPStatus.INTERNAL_SERVER_ERROR,
+        "the engine could not decode this reply; the server's log has the reason",
+        "decode_failed",
+    ),
+)
+"""What clients hear of failures whose own text may name files."""
 
 __all__ = ["RETRY_SECONDS", "ApiError", "bad_request", "of_engine"]

@@ -44,7 +44,7 @@ class Guard:
         headers = _headers(scope)
         cors: dict[str, str] = {}
         try:
-            self._check_host(scope, headers)
+            self._check_host(headers)
             cors = self._check_origin(headers)
             if scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
                 await _preflight(headers, cors)(scope, receive, send)
@@ -58,7 +58,7 @@ class Guard:
             return
         await self._app(scope, receive, _with_headers(send, cors) if cors else send)
 
-    def _check_host(self, scope: Scope, headers: Mapping[str, str]) -> None:
+    def _check_host(self, headers: Mapping[str, str]) -> None:
         """Refuse a name that is not this machine's.
 
         Raises:

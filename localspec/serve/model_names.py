@@ -77,10 +77,9 @@ class ModelNames:
         for name, about in dict(others).items():
             if name != self.present:
                 names.append(ListedModel(name, loaded=False, about=about))
-        for alias in self._settings.aliases:
-            if alias != "*":
-                names.append(ListedModel(alias, loaded=self._slot.info is not None))
-        return names
+        loaded = self._slot.info is not None
+        aliases = (alias for alias in self._settings.aliases if alias != "*")
+        return [*names, *(ListedModel(alias, loaded=loaded) for alias in aliases)]
 
     async def _other_models(self) -> tuple[tuple[str, str], ...]:
         """Name and description of the models on this disk."""

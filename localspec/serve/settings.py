@@ -104,7 +104,7 @@ class ServeSettings:
     """For what a request leaves out."""
     max_tokens: int | None = None
     """Most tokens of a reply, also where a request asks for more."""
-    limits: Limits = Limits()  # noqa: RUF009 - frozen
+    limits: Limits = Limits()
     keep_loaded: float | None = None
     """Seconds after the last request when the model is unloaded; None: never."""
     load_first: bool = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 DONE = b"data: [DONE]\n\n"
@@ -11,9 +12,16 @@ COMMENT = b": keep-alive\n\n"
 """Means nothing; it keeps proxies and clients from giving up."""
 
 
+_HALVES = re.compile("[\ud800-\udfff]")
+
+
 def dumps(value: Any) -> bytes:
-    """JSON in ASCII: escapes carry the half characters that a model may emit."""
-    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode("ascii")
+    """JSON in UTF-8, without spaces; half characters that a model may emit become U+FFFD."""
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return _HALVES.sub("\N{REPLACEMENT CHARACTER}", text).encode()
 
 
 def sse(value: Any, event: str | None = None) -> bytes:
