@@ -105,7 +105,7 @@ def lark(choice: Choice, family: Family, marker: Marker) -> str:
     if choice.required:
         return f"start: {begin} rest\n{rules}"
     if known is not None:
-        return f"start: TEXT | TEXT? {begin} rest\nTEXT: /(?s:.+)/\n{rules}"
+        return f"start: TEXT | TEXT? {begin} rest\nTEXT: {without(family.open)}\n{rules}"
     lead = f"lead[suffix={begin}]: /(?s:.*)/"
     return f"start: TEXT | lead rest\n{lead}\nTEXT: {without(family.open)}\n{rules}"
 
