@@ -61,8 +61,12 @@ def schema(of: Mapping[str, Any]) -> str:
 
 def without(marker: str) -> str:
     """A Lark terminal of text that does not contain ``marker``."""
-    inner = re.sub(r"[\\.+*?()|\[\]{}^$/]", r"\\\g<0>", marker)
-    return f"/(?s:.+)/ & ~/(?s:.*){inner}(?s:.*)/"
+    return f"/(?s:.+)/ & ~/(?s:.*){literal(marker)}(?s:.*)/"
+
+
+def literal(marker: str) -> str:
+    """A marker in a regular expression of Lark."""
+    return re.sub(r"[\\.+*?()|\[\]{}^$/]", r"\\\g<0>", marker)
 
 
 def _named_json(tools: Sequence[Tool], arguments: str) -> str:
@@ -168,4 +172,14 @@ def family_of(template: str | None) -> Family | None:
     return None
 
 
-__all__ = ["FAMILIES", "HERMES", "Family", "Marker", "Tool", "family_of", "marked", "without"]
+__all__ = [
+    "FAMILIES",
+    "HERMES",
+    "Family",
+    "Marker",
+    "Tool",
+    "family_of",
+    "literal",
+    "marked",
+    "without",
+]
