@@ -46,7 +46,7 @@ from localspec.serve.usage import metrics, timings, usage
 
 PATH = "/v1/chat/completions"
 FINGERPRINT = f"localspec-{__version__}"
-_REASONS: dict[FinishReason, str] = {"stop": "stop", "length": "length", "interrupt": "length"}
+REASONS: dict[FinishReason, str] = {"stop": "stop", "length": "length", "interrupt": "length"}
 
 
 def routes(service: Service) -> list[BaseRoute]:
@@ -146,7 +146,7 @@ class ChatCompletions:
             "message": {"role": "assistant", "content": said.content, "refusal": None}
             | _more(said),
             "logprobs": chat_logprobs(tokens) if asked.logprobs else None,
-            "finish_reason": _REASONS[reply.finish_reason],
+            "finish_reason": REASONS[reply.finish_reason],
         }
         return (
             choice | extra(tokens, asked.extras) | {"localspec": own(events, reply, asked.extras)}
@@ -224,7 +224,7 @@ class ChatStream:
 
     def _last_chunk(self, index: int, events: Sequence[ReplyEvent], reply: Reply) -> dict[str, Any]:
         self._finished[index] = reply.stats
-        reason = "tool_calls" if self._deltas[index].called else _REASONS[reply.finish_reason]
+        reason = "tool_calls" if self._deltas[index].called else REASONS[reply.finish_reason]
         plain = Extras()
         chunk = self._chunk(index, {}, reason=reason, localspec=own(events, reply, plain))
         return chunk | {"timings": timings(reply.stats), "metrics": metrics(reply.stats)}
@@ -294,4 +294,16 @@ def _thinking(fields: Fields) -> bool | None:
     return wanted
 
 
-__all__ = ["FINGERPRINT", "PATH", "ChatCompletions", "ChatRequest", "ChatStream", "new_id"]
+__all__ = [
+    "FINGERPRINT",
+    "PATH",
+    "REASONS",
+    "ChatCompletions",
+    "ChatRequest",
+    "ChatStream",
+    "extra",
+    "new_id",
+    "origins",
+    "own",
+    "scored",
+]
