@@ -14,10 +14,18 @@ from starlette.routing import BaseRoute, Route
 from localspec.core.events import Finished, Reply, ReplyEvent, Stats, Token
 from localspec.core.logprobs import MOST_ALTERNATIVES, PromptScored, TokenLogprobs
 from localspec.core.reply_request import ReplyRequest
+from localspec.serve.answer_fields import (
+    FINGERPRINT,
+    REASONS,
+    extra,
+    new_id,
+    origins,
+    own,
+    scored,
+)
 from localspec.serve.answering import Answering
 from localspec.serve.bodies import JSONAnswer, StreamedAnswer, read_fields, while_connected
 from localspec.serve.caller import caller_of
-from localspec.serve.chat import FINGERPRINT, REASONS, extra, new_id, origins, own, scored
 from localspec.serve.fields import Fields
 from localspec.serve.logprob_shapes import TextLogprobs, text
 from localspec.serve.request_fields import (
