@@ -204,6 +204,7 @@ class Generation:
                 saved_seconds=self._saved_seconds,
             ),
             seed=self.request.noise.seed,
+            stop_text=self._ending.stream.stop_text,
         )
 
 
