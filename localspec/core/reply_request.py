@@ -5,6 +5,7 @@ Without numpy: an interface starts sooner that way.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 from localspec.core import settings_schema as schema
@@ -39,6 +40,17 @@ class ReplyRequest:
     """What the reply must be; None: any text."""
     thinking: bool | None = None
     """Whether the model thinks first, where its template has a switch; None: the template's way."""
+    tools: str | None = None
+    """Tools that the chat template tells the model of: a JSON list of objects as OpenAI has them.
+    A grammar of the kind "tools" is what makes the model's calls well formed."""
+    template_arguments: str | None = None
+    """Further variables of the chat template: a JSON object."""
+    markers: bool = False
+    """Whether the markers of thinking and of calls stay in the text where they are special tokens;
+    the first event is then a `ReplyFormat`."""
+    drop_oldest: bool = True
+    """Whether the oldest messages are left out of a conversation that does not fit; else it is
+    refused."""
     owner: str = ""
     """Whose request it is: what was read for one owner is never reused for another."""
     prompt_tokens: tuple[int, ...] | None = None
@@ -72,11 +84,30 @@ class ReplyRequest:
         _require_alternatives("prompt_logprobs", self.prompt_logprobs)
         schema.DRAFTER.require(self.drafter)
         schema.DRAFT_MAX.require(self.draft_max)
+        _require_json("tools", self.tools, list)
+        _require_json("template arguments", self.template_arguments, dict)
 
 
 def _require_alternatives(name: str, n: int | None) -> None:
     if n is not None and not 0 <= n <= MOST_ALTERNATIVES:
         raise UsageError(f"{name} must be between 0 and {MOST_ALTERNATIVES}, not {n}")
+
+
+def _require_json(name: str, text: str | None, kind: type) -> None:
+    """Refuse what is not JSON of that kind.
+
+    Raises:
+        UsageError: it is not.
+    """
+    if text is None:
+        return
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        raise UsageError(f"the {name} are not JSON") from None
+    if not isinstance(data, kind):
+        wanted = "an object" if kind is dict else "a list"
+        raise UsageError(f"the {name} are not {wanted} in JSON")
 
 
 __all__ = ["ReplyRequest"]

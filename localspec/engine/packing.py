@@ -12,11 +12,20 @@ import math
 from typing import Any
 
 from localspec.core import codec
-from localspec.core.events import Finished, Notice, Reading, ReplyEvent, Round, Token
+from localspec.core.events import (
+    Finished,
+    Notice,
+    Reading,
+    ReplyEvent,
+    ReplyFormat,
+    Round,
+    Token,
+)
 from localspec.core.logprobs import PromptScored, TokenLogprob, TokenLogprobs
 from localspec.core.origin import Origin
 
-_KINDS: dict[str, type[Reading | Round | Notice | Finished]] = {
+_KINDS: dict[str, type[ReplyFormat | Reading | Round | Notice | Finished]] = {
+    "format": ReplyFormat,
     "reading": Reading,
     "round": Round,
     "notice": Notice,

@@ -30,10 +30,11 @@ Messages of the engine (`localspec.engine.events`)::
                                      [token id, text, origin, drafter or null], and has a fifth
                                      item where the request asked for logprobs, see
                                      localspec.engine.packing. Any other event is an object: "type"
-                                     is reading, prompt_scored, round, notice or finished, the
-                                     other fields are those of the class of that name in
-                                     localspec.core.events. Tokens and rounds are sent at most 50
-                                     times a second, the first token and other events at once
+                                     is format (ReplyFormat), reading, prompt_scored, round, notice
+                                     or finished, the other fields are those of the class of that
+                                     name in localspec.core.events. Tokens and rounds are sent at
+                                     most 50 times a second, the first token and other events at
+                                     once
     examined   id, examination       Examination of localspec.core.events
     failed     id, error, message, exit_code
                                      a command failed; id is null if the command has none. error is
@@ -79,7 +80,8 @@ from localspec.errors import EngineError, LocalspecError, UsageError
 
 VERSION = 5
 """2 added examine and examined; 3 sends a ReplyRequest and the events of a reply as they are; with
-4 several replies run at a time; 5 has logprobs, prompts as tokens, and predictions."""
+4 several replies run at a time; 5 has logprobs, prompts as tokens, predictions, tools, template
+arguments and the format of replies."""
 
 MAX_LINE = 16 * 1024 * 1024
 """Bytes of the longest line either side accepts."""

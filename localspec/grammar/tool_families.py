@@ -37,6 +37,8 @@ class Family:
     rules: Callable[[Sequence[Tool], Marker, bool], str]
     """Lark rules for some tools, ``rest`` among them: the calls after the first ``open``; with
     several calls if the flag is set."""
+    markers: tuple[str, ...]
+    """All its markers; in some vocabularies they are special tokens."""
     before: str = ""
     """Regular expression of text that no call follows from; "" for text without ``open``."""
 
@@ -59,8 +61,12 @@ def schema(of: Mapping[str, Any]) -> str:
 
 def without(marker: str) -> str:
     """A Lark terminal of text that does not contain ``marker``."""
-    inner = re.sub(r"[\\.+*?()|\[\]{}^$/]", r"\\\g<0>", marker)
-    return f"/(?s:.+)/ & ~/(?s:.*){inner}(?s:.*)/"
+    return f"/(?s:.+)/ & ~/(?s:.*){literal(marker)}(?s:.*)/"
+
+
+def literal(marker: str) -> str:
+    """A marker in a regular expression of Lark."""
+    return re.sub(r"[\\.+*?()|\[\]{}^$/]", r"\\\g<0>", marker)
 
 
 def _named_json(tools: Sequence[Tool], arguments: str) -> str:
@@ -143,11 +149,12 @@ def _llama3(tools: Sequence[Tool], marker: Marker, several: bool) -> str:
     return f"rest: {begin}tool{more}\n{_named_json(tools, 'parameters')}"
 
 
-HERMES = Family("hermes", "<tool_call>", _hermes)
-QWEN3_CODER = Family("qwen3-coder", "<tool_call>", _coder)
-MISTRAL = Family("mistral", "[TOOL_CALLS]", _mistral)
-MISTRAL_ARGS = Family("mistral-args", "[TOOL_CALLS]", _mistral_args)
-LLAMA3 = Family("llama3", "", _llama3, before=r"[^{\s](?s:.*)")
+_BLOCK = ("<tool_call>", "</tool_call>")
+HERMES = Family("hermes", "<tool_call>", _hermes, _BLOCK)
+QWEN3_CODER = Family("qwen3-coder", "<tool_call>", _coder, _BLOCK)
+MISTRAL = Family("mistral", "[TOOL_CALLS]", _mistral, ("[TOOL_CALLS]",))
+MISTRAL_ARGS = Family("mistral-args", "[TOOL_CALLS]", _mistral_args, ("[TOOL_CALLS]", "[ARGS]"))
+LLAMA3 = Family("llama3", "", _llama3, ("<|python_tag|>",), before=r"[^{\s](?s:.*)")
 FAMILIES = {f.name: f for f in (HERMES, QWEN3_CODER, MISTRAL, MISTRAL_ARGS, LLAMA3)}
 
 
@@ -165,4 +172,14 @@ def family_of(template: str | None) -> Family | None:
     return None
 
 
-__all__ = ["FAMILIES", "HERMES", "Family", "Marker", "Tool", "family_of", "marked", "without"]
+__all__ = [
+    "FAMILIES",
+    "HERMES",
+    "Family",
+    "Marker",
+    "Tool",
+    "family_of",
+    "literal",
+    "marked",
+    "without",
+]

@@ -17,10 +17,12 @@ from localspec.core.events import (
     Finished,
     Loading,
     Message,
+    MessageCall,
     ModelInfo,
     Notice,
     Reading,
     Reply,
+    ReplyFormat,
     Round,
     Speculation,
     Speedup,
@@ -102,7 +104,14 @@ samplings = st.builds(
     top_k=st.integers(0, 100),
     logit_bias=st.lists(st.tuples(count, st.just(-math.inf) | number), max_size=2).map(tuple),
 )
-messages = st.builds(Message, st.sampled_from(["system", "user", "assistant"]), text)
+calls = st.builds(MessageCall, text, text, st.just('{"a": "\u00e9"}'))
+messages = st.builds(
+    Message,
+    st.sampled_from(["system", "developer", "user", "assistant", "tool"]),
+    *[text] * 2,
+    st.lists(calls, max_size=2).map(tuple),
+    *[text] * 2,
+)
 requests = st.builds(
     ReplyRequest,
     st.lists(messages, max_size=3).map(tuple),
@@ -112,6 +121,10 @@ requests = st.builds(
     st.none() | st.integers(1),
     st.lists(text, max_size=2).map(tuple),
     st.booleans(),
+    tools=st.none() | st.just('[{"name": "f"}]'),
+    template_arguments=st.none() | st.just('{"a": 1}'),
+    markers=st.booleans(),
+    drop_oldest=st.booleans(),
 )
 requests |= st.builds(ReplyRequest, st.just(()), text, samplings)
 requests |= st.builds(
@@ -138,6 +151,7 @@ reply_events = (
     | rounds
     | st.builds(Reading, count, count, count)
     | st.builds(Notice, text)
+    | st.builds(ReplyFormat, st.lists(text, max_size=3).map(tuple), st.booleans(), st.none() | text)
     | st.builds(Finished, replies)
 )
 events = (
