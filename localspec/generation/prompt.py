@@ -142,6 +142,15 @@ class PromptBuilder:
         drop = request.drop_oldest
         return fit(messages, template, encode, self._capacity, reserve, cancelled, drop=drop)
 
+    def whole(self, request: ReplyRequest) -> tuple[str, list[int]]:
+        """Text and tokens of a conversation, whether it fits into the context or not.
+
+        Raises:
+            UsageError: the template refuses it.
+        """
+        text = self._template_of(request).render(request.messages)
+        return text, self.transcript(request.owner).encode(text)
+
     def stable(self, request: ReplyRequest, prompt: Prompt) -> int | None:
         """Tokens of the prompt that the next turn's prompt will begin with; None if the template
         does not say. Fewer than all where the template opens a reply, or a thought, in another way

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from localspec.core.grammar_spec import GrammarSpec
+from localspec.core.grammar_spec import GrammarSpec, require_shallow
 from localspec.errors import UsageError
 from localspec.grammar.tool_families import (
     FAMILIES,
@@ -50,7 +50,9 @@ class Choice:
             UsageError: no tools, or no such tool or family.
         """
         data = json.loads(spec.text)
-        tools = tuple(Tool(tool["name"], tool["parameters"]) for tool in data["tools"])
+        tools = tuple(
+            Tool(tool["name"], tool["parameters"], tool["strict"]) for tool in data["tools"]
+        )
         wanted = data["choice"]
         if wanted not in {"auto", "required"}:
             tools = tuple(tool for tool in tools if tool.name == wanted)
@@ -93,11 +95,29 @@ def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     name = function.get("name") if isinstance(function, Mapping) else None
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9_.-]{1,128}", name):
         raise UsageError("a tool needs a name of letters, digits, '_', '.' and '-'")
-    parameters = function.get("parameters") or {"type": "object", "properties": {}}
-    if not isinstance(parameters, Mapping):
-        raise UsageError(f"the parameters of {name} are no JSON schema")
-    closed = {"type": "object", "additionalProperties": False, **parameters}
-    return {"name": name, "parameters": closed}
+    parameters = function.get("parameters") or {}
+    try:
+        if not _is_schema_of_object(parameters):
+            raise UsageError(f"the parameters of {name} are no JSON schema of an object")
+        require_shallow(parameters)
+    except RecursionError:
+        raise UsageError(f"the parameters of {name} are nested too deep") from None
+    closed = {"additionalProperties": False, **parameters, "type": "object"}
+    properties = parameters.get("properties") or {}
+    closed["properties"] = {key: {} if of is True else of for key, of in properties.items()}
+    return {"name": name, "parameters": closed, "strict": function.get("strict") is True}
+
+
+def _is_schema_of_object(parameters: Any) -> bool:
+    if not isinstance(parameters, Mapping) or parameters.get("type", "object") != "object":
+        return False
+    properties, required = parameters.get("properties") or {}, parameters.get("required") or []
+    return (
+        isinstance(properties, Mapping)
+        and all(isinstance(of, Mapping) or of is True for of in properties.values())
+        and isinstance(required, list)
+        and all(isinstance(key, str) for key in required)
+    )
 
 
 def lark(choice: Choice, family: Family, marker: Marker) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
@@ -12,26 +11,33 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from localspec import __version__
 from localspec.core.events import (
     Finished,
-    FinishReason,
-    Notice,
     Reading,
     Reply,
     ReplyEvent,
     Stats,
     Token,
 )
-from localspec.core.logprobs import MOST_ALTERNATIVES, PromptScored
+from localspec.core.logprobs import MOST_ALTERNATIVES
 from localspec.core.reply_request import ReplyRequest
+from localspec.serve.answer_fields import (
+    FINGERPRINT,
+    REASONS,
+    extra,
+    new_id,
+    origins,
+    own,
+    scored,
+)
 from localspec.serve.answering import Answering
 from localspec.serve.bodies import JSONAnswer, StreamedAnswer, read_fields, while_connected
 from localspec.serve.caller import caller_of
-from localspec.serve.conversation import read_messages
-from localspec.serve.deltas import Delta, Deltas, PlainDeltas
+from localspec.serve.conversation import read_messages, template_arguments
+from localspec.serve.deltas import CallDelta, Delta, Deltas
 from localspec.serve.fields import Fields
-from localspec.serve.logprob_shapes import chat_logprobs, vllm_prompt
+from localspec.serve.logprob_shapes import chat_logprobs
+from localspec.serve.reply_reader import PartDeltas, ReplyReader
 from localspec.serve.request_fields import (
     Extras,
     choices,
@@ -42,11 +48,11 @@ from localspec.serve.request_fields import (
 from localspec.serve.rounds import rounds
 from localspec.serve.service import Service
 from localspec.serve.sse import DONE, sse
+from localspec.serve.tool_fields import OfferedTools, read_tools
 from localspec.serve.usage import metrics, timings, usage
 
 PATH = "/v1/chat/completions"
-FINGERPRINT = f"localspec-{__version__}"
-_REASONS: dict[FinishReason, str] = {"stop": "stop", "length": "length", "interrupt": "length"}
+_FORMATS = ("auto", "none", "deepseek")
 
 
 def routes(service: Service) -> list[BaseRoute]:
@@ -64,6 +70,13 @@ class ChatRequest:
     """One for each choice."""
     logprobs: bool
     extras: Extras
+    tools: OfferedTools
+    reasoning: bool
+    """Whether the thinking is told apart from the answer."""
+
+    def deltas(self) -> Deltas:
+        """Divides one reply."""
+        return PartDeltas(ReplyReader(self.tools.tools, reasoning=self.reasoning))
 
 
 class ChatCompletions:
@@ -97,9 +110,12 @@ class ChatCompletions:
         limit = fields.whole("max_completion_tokens", 1) or fields.whole("max_tokens", 1)
         fields.ignore("max_tokens")
         request = read_request(fields, service.settings, max_tokens=limit)
-        request |= {
+        tools = read_tools(fields)
+        request |= tools.fields(request["grammar"]) | {
             "messages": read_messages(fields),
-            "thinking": _thinking(fields),
+            "template_arguments": template_arguments(fields),
+            "markers": True,
+            "drop_oldest": False,
             "logprobs": (top or 0) if wanted else None,
         }
         asked = ChatRequest(
@@ -107,6 +123,8 @@ class ChatCompletions:
             replies=of_choices(request, choices(fields, service.settings)),
             logprobs=wanted,
             extras=read_extras(fields),
+            tools=tools,
+            reasoning=fields.choice("reasoning_format", _FORMATS) != "none",
         )
         service.tell_unknown(PATH, fields.unread())
         return asked
@@ -116,6 +134,7 @@ class ChatCompletions:
         async with answering:
             found = await answering.replies()
         stats = [reply.stats for _, reply in found]
+        deltas = [asked.deltas() for _ in found]
         whole: dict[str, Any] = {
             "id": new_id("chatcmpl"),
             "object": "chat.completion",
@@ -123,10 +142,10 @@ class ChatCompletions:
             "model": answering.record.model,
             "system_fingerprint": FINGERPRINT,
             "choices": [
-                self._choice(index, events, reply, asked)
+                self._choice(index, events, reply, asked, deltas[index])
                 for index, (events, reply) in enumerate(found)
             ],
-            "usage": usage(stats[:1], stats),
+            "usage": usage(stats[:1], stats, sum(each.reasoning_tokens for each in deltas)),
             "timings": timings(stats[0]),
             "metrics": metrics(stats[0]),
         }
@@ -136,17 +155,25 @@ class ChatCompletions:
         return whole
 
     def _choice(
-        self, index: int, events: Sequence[ReplyEvent], reply: Reply, asked: ChatRequest
+        self,
+        index: int,
+        events: Sequence[ReplyEvent],
+        reply: Reply,
+        asked: ChatRequest,
+        deltas: Deltas,
     ) -> dict[str, Any]:
-        deltas: Deltas = PlainDeltas()
         said = deltas.feed(events)
         tokens = [event for event in events if isinstance(event, Token)]
         choice: dict[str, Any] = {
             "index": index,
-            "message": {"role": "assistant", "content": said.content, "refusal": None}
-            | _more(said),
+            "message": {
+                "role": "assistant",
+                "content": None if said.calls and not said.content else said.content,
+                "refusal": None,
+            }
+            | _more(said, [_call(call) for call in said.calls]),
             "logprobs": chat_logprobs(tokens) if asked.logprobs else None,
-            "finish_reason": _REASONS[reply.finish_reason],
+            "finish_reason": _reason(reply, deltas),
         }
         return (
             choice | extra(tokens, asked.extras) | {"localspec": own(events, reply, asked.extras)}
@@ -166,7 +193,7 @@ class ChatStream:
             "model": model,
             "system_fingerprint": FINGERPRINT,
         }
-        self._deltas: list[Deltas] = [PlainDeltas() for _ in asked.replies]
+        self._deltas = [asked.deltas() for _ in asked.replies]
         self._begun: set[int] = set()
         self._finished: dict[int, Stats] = {}
 
@@ -181,7 +208,8 @@ class ChatStream:
         end = b""
         if self._asked.extras.include_usage:
             stats = [self._finished[i] for i in range(len(self._asked.replies))]
-            end = sse(self._head | {"choices": [], "usage": usage(stats[:1], stats)})
+            thought = sum(each.reasoning_tokens for each in self._deltas)
+            end = sse(self._head | {"choices": [], "usage": usage(stats[:1], stats, thought)})
         yield end + DONE
 
     def _chunks(self, index: int, events: Sequence[ReplyEvent]) -> list[dict[str, Any]]:
@@ -209,7 +237,7 @@ class ChatStream:
         return found
 
     def _text_chunk(self, index: int, delta: Delta, tokens: Sequence[Token]) -> dict[str, Any]:
-        said: dict[str, Any] = _more(delta)
+        said = _more(delta, [{"index": call.index} | _call(call) for call in delta.calls])
         if delta.content or not said:
             said["content"] = delta.content
         if index not in self._begun:
@@ -224,7 +252,7 @@ class ChatStream:
 
     def _last_chunk(self, index: int, events: Sequence[ReplyEvent], reply: Reply) -> dict[str, Any]:
         self._finished[index] = reply.stats
-        reason = "tool_calls" if self._deltas[index].called else _REASONS[reply.finish_reason]
+        reason = _reason(reply, self._deltas[index])
         plain = Extras()
         chunk = self._chunk(index, {}, reason=reason, localspec=own(events, reply, plain))
         return chunk | {"timings": timings(reply.stats), "metrics": metrics(reply.stats)}
@@ -239,59 +267,29 @@ class ChatStream:
         return chunk
 
 
-def new_id(kind: str) -> str:
-    """An id that no other answer has."""
-    return f"{kind}-{secrets.token_hex(12)}"
-
-
-def scored(events: Sequence[ReplyEvent]) -> list[Any] | None:
-    """vLLM's ``prompt_logprobs`` of the events; None where the prompt was not scored."""
-    places = [
-        place for event in events if isinstance(event, PromptScored) for place in event.logprobs
-    ]
-    return vllm_prompt(places) if places else None
-
-
-def extra(tokens: Sequence[Token], extras: Extras) -> dict[str, Any]:
-    """Fields of a choice that vLLM has on request."""
-    return {"token_ids": [token.token for token in tokens]} if extras.token_ids else {}
-
-
-def origins(tokens: Sequence[Token]) -> dict[str, Any]:
-    """Where each token came from, and which drafter proposed the accepted ones."""
-    return {
-        "origins": [token.origin.value for token in tokens],
-        "sources": [token.source for token in tokens],
-    }
-
-
-def own(events: Sequence[ReplyEvent], reply: Reply, extras: Extras) -> dict[str, Any]:
-    """localspec's own object of a choice."""
-    found: dict[str, Any] = {"seed": reply.seed}
-    notices = [event.text for event in events if isinstance(event, Notice)]
-    if notices:
-        found["notices"] = notices
-    if extras.origins:
-        found |= origins([event for event in events if isinstance(event, Token)])
-    return found
-
-
-def _more(delta: Delta) -> dict[str, Any]:
+def _more(delta: Delta, calls: list[dict[str, Any]]) -> dict[str, Any]:
     """What a delta says besides its content."""
     found: dict[str, Any] = {}
     if delta.reasoning:
         found["reasoning_content"] = delta.reasoning
+    if calls:
+        found["tool_calls"] = calls
     return found
 
 
-def _thinking(fields: Fields) -> bool | None:
-    """Whether the model thinks first: by its template's switch, or by OpenAI's effort."""
-    arguments = fields.object("chat_template_kwargs")
-    wanted = arguments.flag("enable_thinking") if arguments is not None else None
-    effort = fields.text("reasoning_effort")
-    if wanted is None and effort is not None:
-        return effort != "none"
-    return wanted
+def _call(call: CallDelta) -> dict[str, Any]:
+    """A call, or more of its arguments."""
+    if not call.id:
+        return {"function": {"arguments": call.arguments}}
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"id": call.id, "type": "function", "function": function}
 
 
-__all__ = ["FINGERPRINT", "PATH", "ChatCompletions", "ChatRequest", "ChatStream", "new_id"]
+def _reason(reply: Reply, deltas: Deltas) -> str:
+    """``finish_reason``; a reply that was cut inside of a call has called nothing."""
+    if deltas.called and reply.finish_reason == "stop":
+        return "tool_calls"
+    return REASONS[reply.finish_reason]
+
+
+__all__ = ["PATH", "ChatCompletions", "ChatRequest", "ChatStream"]

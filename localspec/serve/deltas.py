@@ -49,11 +49,17 @@ class Deltas(Protocol):
         """Whether the reply calls tools."""
         ...
 
+    @property
+    def reasoning_tokens(self) -> int:
+        """Tokens of the thinking."""
+        ...
+
 
 class PlainDeltas:
     """All text is content."""
 
     called = False
+    reasoning_tokens = 0
 
     def __init__(self) -> None:
         self._shown = 0

@@ -30,6 +30,11 @@ class ThinkingSplitter:
         self._trim = form.thinks
         """Whether white space is left out, for what comes next begins a part."""
 
+    @property
+    def thinking(self) -> bool:
+        """Whether the text so far ends inside the thinking."""
+        return self._state == "thinking"
+
     def feed(self, text: str) -> list[Part]:
         """The parts that are known with this text."""
         self._held += text

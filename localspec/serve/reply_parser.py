@@ -35,6 +35,11 @@ class ReplyParser:
         if form.tools is not None and tools:
             self._calls = CallSplitter(family(form.tools), tools, prefix)
 
+    @property
+    def thinking(self) -> bool:
+        """Whether the text so far ends inside the thinking."""
+        return self._thinking is not None and self._thinking.thinking
+
     def feed(self, text: str) -> list[Part]:
         """The parts that are known with this text."""
         parts: list[Part] = [Content(text)] if text else []

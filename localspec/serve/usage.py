@@ -10,9 +10,10 @@ from typing import Any
 from localspec.core.events import Stats
 
 
-def usage(prompts: Sequence[Stats], stats: Sequence[Stats]) -> dict[str, Any]:
+def usage(prompts: Sequence[Stats], stats: Sequence[Stats], reasoning: int = 0) -> dict[str, Any]:
     """OpenAI's ``usage``: of ``prompts`` the prompt tokens, one reply for each prompt, so that the
-    prompt of several choices counts once; of ``stats`` the emitted tokens, all replies.
+    prompt of several choices counts once; of ``stats`` the emitted tokens, all replies; of these,
+    ``reasoning`` are thinking.
     """
     prompt = sum(s.prompt_tokens for s in prompts)
     completion = sum(s.emitted for s in stats)
@@ -24,7 +25,7 @@ def usage(prompts: Sequence[Stats], stats: Sequence[Stats]) -> dict[str, Any]:
         "completion_tokens_details": {
             "accepted_prediction_tokens": sum(s.accepted_prediction_tokens for s in stats),
             "rejected_prediction_tokens": sum(s.rejected_prediction_tokens for s in stats),
-            "reasoning_tokens": 0,
+            "reasoning_tokens": reasoning,
         },
     }
 
