@@ -12,7 +12,7 @@ from starlette.routing import BaseRoute, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from localspec.errors import LocalspecError
-from localspec.serve import chat, completions, models, tokens
+from localspec.serve import chat, completions, models, prometheus, props, tokens
 from localspec.serve.bodies import GoneError, JSONAnswer
 from localspec.serve.error_shapes import ErrorShape, ErrorShapes
 from localspec.serve.errors import ApiError
@@ -26,6 +26,8 @@ ROUTES: tuple[Contribution, ...] = (
     chat.routes,
     completions.routes,
     tokens.routes,
+    prometheus.routes,
+    props.routes,
 )
 """One function for each module with routes."""
 SHAPES: Mapping[str, ErrorShape] = {}

@@ -238,6 +238,9 @@ class EngineSlot:
                 self._error = error
                 self._pause()
             raise
+        if self._closed:  # it was closed before its process was there
+            await engine.close()
+            raise Interrupted("the server is stopping")
         self._error, self._opened_at = None, time.monotonic()
         return engine
 
