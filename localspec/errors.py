@@ -27,6 +27,7 @@
     │       ├── DeviceMemoryError  1   the GPU ran out of memory
     │       └── DeviceLostError    1   the GPU is gone, as after sleep
     ├── PeerError                  1   a program to compare with does not start or answer
+    ├── RemoteError                1   a server elsewhere does not answer, or not with a reply
     ├── ChatsError                 1   chats cannot be saved or found: locked, disk full, no such id
     │   └── ChatsFileError         7   the file of chats is damaged, or of a newer localspec
     └── Interrupted              130   stopped by the user; emitted text is kept
@@ -149,6 +150,10 @@ class DeviceLostError(DeviceError):
 
 class PeerError(LocalspecError):
     """Another program, to be compared with, does not start or does not answer."""
+
+
+class RemoteError(LocalspecError):
+    """A server elsewhere does not answer, breaks off, or sends what is no reply."""
 
 
 class ChatsError(LocalspecError):

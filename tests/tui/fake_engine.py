@@ -122,6 +122,7 @@ class FakeEngine:
         self.cancelled = False
 
     pid = None
+    server = ""
 
     async def open(self, on_loading=None):
         on_loading(Loading("story-target", 0.4))
