@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from localspec.core.events import FinishReason
 from localspec.core.logits import LogitsProcessor
@@ -198,7 +198,7 @@ class Request:
                 self.finish = "length"
             if self.finish is not None:
                 text += self.stop.finish()
-            taken.append(replace(item, text=text))
+            taken.append(Emitted(item.token, item.origin, item.source, text))
             self.emitted.append(taken[-1])
             if self.finish is not None:
                 break
