@@ -67,7 +67,7 @@ class Noise:
     def by_reference(self) -> Noise:
         """The same noise without the compiled kernel."""
         found = Noise(self.seed)
-        found._kernel = None  # noqa: SLF001 - of this class
+        found._kernel = None
         return found
 
     def key(self, position: int, stream: Stream, index: int = 0) -> int:
