@@ -184,7 +184,7 @@ def test_a_dry_run_on_a_gpu_corrects_its_compute_buffers(
 ) -> None:
     asked = []
 
-    def fake(path, *, gpu_layers, n_ctx, n_batch, kv_type, host_experts, strict):
+    def fake(path, *, gpu_layers, n_ctx, n_batch, kv_type, host_experts, strict, remote):
         asked.append(gpu_layers)
         kv = sized["large"].kv_all(n_ctx, kv_type)
         return Buffers(kv, {"CUDA0": 800_000_000, "CUDA_Host": 70_000_000}, 0, {})
