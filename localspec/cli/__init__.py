@@ -25,6 +25,7 @@ COMMANDS = {
     "chat": "Chat with a model in the terminal.",
     "chats": "List, search, export and remove chats.",
     "run": "Answer one prompt; the reply is streamed to stdout.",
+    "serve": "Serve a model over HTTP, for OpenAI clients.",
     "pull": "Download a model and its draft from the Hugging Face Hub.",
     "models": "List the models of the catalogue and of the cache.",
     "show": "Show the files and properties of a model or pair.",

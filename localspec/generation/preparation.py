@@ -6,17 +6,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from localspec.core.constraint import Constraint
-from localspec.core.events import Notice, Reply
+from localspec.core.events import Notice, Reply, ReplyEvent, ReplyFormat
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.target import CacheableTarget
 from localspec.errors import UsageError
-from localspec.generation.chat_template import Prompt
+from localspec.generation.fitting import Prompt
 from localspec.generation.grammars import Grammars
 from localspec.generation.prompt import PromptBuilder
 from localspec.generation.runnable import RunnableModel
 from localspec.generation.stream import Generation, StopCondition, new_seed
+from localspec.grammar.thinking import begun, markers
+from localspec.grammar.tool_families import FAMILIES
 from localspec.policy import Policy
 from localspec.prefix_cache.cache import PrefixCache
 from localspec.prefix_cache.states import Conversation
@@ -34,7 +36,8 @@ class Prepared:
     """Most tokens to emit."""
     ending: StopCondition
     verifier: Verifier
-    notices: tuple[Notice, ...] = ()
+    opening: tuple[ReplyEvent, ...] = ()
+    """The first events of the reply."""
     constraint: Constraint | None = None
     """What its grammar allows; None without one."""
     guided: bool = True
@@ -104,13 +107,9 @@ class Preparation:
             transcript = self.prompts.transcript(request.owner)
             for said in self._prefix_cache.conversations(request.owner):
                 transcript.remember(said.text, list(said.tokens))
-            conversation = self.prompts.chat(
-                request.messages, request.max_tokens, cancelled, request.owner, request.thinking
-            )
+            conversation = self.prompts.chat(request, cancelled)
             if not self._cuts_anywhere:
-                stable = self.prompts.stable(
-                    request.messages, conversation, request.owner, request.thinking
-                )
+                stable = self.prompts.stable(request, conversation)
             if request.grammar is None:
                 # Without a template texts end the turns, and a grammar may well want those.
                 stop = (*stop, *self.prompts.stop)
@@ -128,21 +127,39 @@ class Preparation:
             notices += self._grammars.prepare()
         constraint = self.constraint(request, prompt, conversation)
         self._prefix_cache.prefetch(prompt, request.owner)
+        form = self._format(request, conversation) if request.markers else ReplyFormat()
         room = self._capacity - len(prompt) + 1
         return Prepared(
             prompt=prompt,
             processor=LogitsProcessor(request.sampling, self._model.n_vocab, constraint),
             noise=Noise(new_seed() if request.seed is None else request.seed),
             limit=min(request.max_tokens or room, room),
-            ending=StopCondition(self._model, stop),
+            ending=StopCondition(self._model, stop, self._shown(form)),
             verifier=self._judge if request.verifier is None else verifier(request.verifier),
-            notices=tuple(notices),
+            opening=(*((form,) if request.markers else ()), *notices),
             constraint=constraint,
             guided=request.draft and self._drafts,
             conversation=conversation,
             owner=request.owner,
             stable=stable,
         )
+
+    def _format(self, request: ReplyRequest, conversation: Prompt | None) -> ReplyFormat:
+        """How the reply to a request is divided."""
+        if conversation is None:
+            return ReplyFormat()
+        family = self.prompts.family(request)
+        found = markers(self._model.template)
+        last = request.messages[-1]
+        unfinished = last.content if last.role == "assistant" else ""
+        thinks = begun(conversation.text, unfinished, found)
+        return ReplyFormat(found, thinks, None if family is None else family.name)
+
+    def _shown(self, form: ReplyFormat) -> frozenset[int]:
+        """The control tokens that divide a reply."""
+        texts = [*form.thinking, *(FAMILIES[form.tools].markers if form.tools is not None else ())]
+        tokens = {t for text in texts for t in self._model.tokenize(text, special=True)}
+        return frozenset(t for t in tokens if not self._model.piece(t))
 
     def constraint(
         self, request: ReplyRequest, prompt: list[int], conversation: Prompt | None
@@ -153,7 +170,9 @@ class Preparation:
             UsageError: the grammar is refused.
         """
         text = None if conversation is None else conversation.text
-        return self._grammars.constraint(request.grammar, prompt, text)
+        return self._grammars.constraint(
+            request.grammar, prompt, text, self.prompts.family(request)
+        )
 
     def remember(self, prepared: Prepared, reply: Reply) -> Conversation | None:
         """Record the tokens of a reply for the next turn that quotes its text; returns the

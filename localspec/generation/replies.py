@@ -81,7 +81,7 @@ class RunningReplies:
         )
 
     def _begin(self, running: Running) -> None:
-        running.job.mailbox.put(running.prepared.notices)
+        running.job.mailbox.put(running.prepared.opening)
         running.job.mailbox.put(self._prefill.begin(running.generation))
 
     def read(self) -> None:

@@ -39,13 +39,18 @@ class Pieces(Protocol):
     @property
     def end_ids(self) -> frozenset[int]: ...
     def piece(self, token: int) -> bytes: ...
+    def marker(self, token: int) -> str: ...
 
 
 class StopCondition(StopRule):
     """Ends a reply at the model's end tokens or a stop string, and builds its text."""
 
-    def __init__(self, model: Pieces, stop: tuple[str, ...]) -> None:
+    def __init__(
+        self, model: Pieces, stop: tuple[str, ...], shown: frozenset[int] = frozenset()
+    ) -> None:
+        """Control tokens ``shown`` appear in the text by name."""
         self._model = model
+        self._shown = shown
         self.end_ids = model.end_ids
         self.stream = TextStream(stop)
 
@@ -53,7 +58,10 @@ class StopCondition(StopRule):
         """See `StopRule.take`."""
         if token in self.end_ids:
             return "", "stop"
-        text = self.stream.feed(self._model.piece(token))
+        piece = self._model.piece(token)
+        if token in self._shown and not piece:
+            piece = self._model.marker(token).encode()
+        text = self.stream.feed(piece)
         return text, "stop" if self.stream.stopped else None
 
     def finish(self) -> str:

@@ -436,5 +436,5 @@ def test_an_interrupt_of_one_request_is_not_that_of_the_next(runtime: Runtime) -
 
 
 def test_a_raw_prompt_and_a_conversation_are_not_asked_at_once() -> None:
-    with pytest.raises(UsageError, match="not both"):
+    with pytest.raises(UsageError, match="one of them"):
         ReplyRequest(tuple(HELLO), prompt="abc")
