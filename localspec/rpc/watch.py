@@ -115,6 +115,12 @@ class Watch:
         """Seconds that the present wait may take."""
         return self._usual.limit(self._rows) if self._fixed is None else self._fixed
 
+    @property
+    def late(self) -> bool:
+        """Whether a wait has taken as long as it may."""
+        since = self._since
+        return since is not None and time.monotonic() - since > self.limit
+
     def _start(self) -> None:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="workers", daemon=True)
@@ -123,8 +129,7 @@ class Watch:
     def _run(self) -> None:
         while True:
             time.sleep(min(_TICK_S, self.limit / 4))
-            since = self._since
-            if since is not None and time.monotonic() - since > self.limit:
+            if self.late:
                 self._give_up()
                 return
 
