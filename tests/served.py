@@ -78,7 +78,7 @@ def served(
     def thread() -> None:
         try:
             asyncio.run(run())
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - raised in the thread of the test
             failed.append(error)
         finally:
             began.set()

@@ -267,6 +267,8 @@ class Reply:
     finish_reason: FinishReason
     stats: Stats
     seed: int
+    stop_text: str | None = None
+    """The stop text that ended it; None where the model did, or something else."""
 
 
 @dataclass(frozen=True, slots=True)

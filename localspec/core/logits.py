@@ -103,13 +103,13 @@ class LogitsProcessor:
         elif most == 1:
             ids = np.array([np.argmax(row)], np.int32)
         else:
-            ids = _best(row, most) if 0 < most < len(row) else None
+            ids = top_ids(row, most) if 0 < most < len(row) else None
         if most == 1 and ids is not None:
-            _require_finite(row[ids[0]])
+            require_finite(row[ids[0]])
             return one_hot(int(ids[0]))
         logits = (row if ids is None else row[ids]).astype(np.float64)
         top = logits.max()
-        _require_finite(top)
+        require_finite(top)
         logits -= top
         keep = _nucleus(logits, s.top_p, s.min_p)
         if keep is not None:
@@ -125,8 +125,12 @@ class LogitsProcessor:
         return Distribution(ids, probs)
 
 
-def _require_finite(best: float, *, low: bool = False) -> None:
-    """Refuse NaN and infinite logits; -inf passes where it is not the largest of all (``low``)."""
+def require_finite(best: float, *, low: bool = False) -> None:
+    """Refuse NaN and infinite logits; -inf passes where it is not the largest of all (``low``).
+
+    Raises:
+        NotNumbersError
+    """
     if not (math.isfinite(best) or (low and best == -math.inf)):
         raise NotNumbersError(
             "the model returned logits that are not numbers; the file may be damaged: "
@@ -159,18 +163,18 @@ def _allowed(row: Logits, mask: TokenMask, k: int) -> Ids:
     n = len(row)
     ids: Ids | None = None
     if mask.count > _FEW and 0 < k < n - _SPARE:
-        best = np.array([np.argmax(row)], np.int32) if k == 1 else _best(row, k + _SPARE)
+        best = np.array([np.argmax(row)], np.int32) if k == 1 else top_ids(row, k + _SPARE)
         best = best[mask.allows(best)]
         ids = best if len(best) >= k else None
     if ids is None:
         ids = mask.ids
         ids = ids if not len(ids) or ids[-1] < n else ids[ids < n]
     if not len(ids):
-        _require_finite(-math.inf)
+        require_finite(-math.inf)
     if k == 1 and len(ids) > 1:
         at = int(np.argmax(row[ids]))
         return ids[at : at + 1]
-    return ids[_best(row[ids], k)] if 0 < k < len(ids) else ids
+    return ids[top_ids(row[ids], k)] if 0 < k < len(ids) else ids
 
 
 _ROWS = 64
@@ -178,7 +182,7 @@ _GROUPS = 256
 """Groups of columns about, whose maxima give a first bound."""
 
 
-def _best(row: Logits, k: int) -> Ids:
+def top_ids(row: Logits, k: int) -> Ids:
     """Ids of the k largest logits, ascending; ties go to the smaller id. Fewer than k where fewer
     are finite.
 
@@ -188,14 +192,14 @@ def _best(row: Logits, k: int) -> Ids:
     """
     width = len(row) // _ROWS
     if width <= 2 * k:
-        _require_finite(float(row.max()))
+        require_finite(float(row.max()))
         ids = np.flatnonzero(row > -np.inf)
         return _largest(ids, row[ids], k)
     body, tail = row[: width * _ROWS].reshape(_ROWS, width), row[width * _ROWS :]
     maxima = body.max(axis=0)
     bound = _bound(maxima, k)
     if bound == -np.inf:  # most tokens are forbidden
-        _require_finite(float(np.maximum(maxima.max(), tail.max(initial=-np.inf))))
+        require_finite(float(np.maximum(maxima.max(), tail.max(initial=-np.inf))))
         ids = np.flatnonzero(row > -np.inf)
         return _largest(ids, row[ids], k)
     columns = np.flatnonzero(maxima >= bound)
@@ -203,7 +207,7 @@ def _best(row: Logits, k: int) -> Ids:
     places = np.flatnonzero(block >= bound)
     ids, values = columns[places % len(columns)] + places // len(columns) * width, block[places]
     if len(tail):
-        _require_finite(float(tail.max()), low=True)
+        require_finite(float(tail.max()), low=True)
         late = np.flatnonzero(tail >= bound)
         ids = np.concatenate([ids, late + width * _ROWS])
         values = np.concatenate([values, tail[late]])
@@ -224,7 +228,7 @@ def _bound(maxima: Logits, k: int) -> float:
         top = float(np.maximum(coarse.max(), rest.max(initial=-np.inf)))  # NaN, if either is
     else:
         coarse, top = maxima, float(maxima.max())
-    _require_finite(top, low=True)
+    require_finite(top, low=True)
     return float(np.partition(coarse, len(coarse) - k)[len(coarse) - k])
 
 
@@ -263,4 +267,4 @@ def _nucleus(
     return keep
 
 
-__all__ = ["GREEDY", "LogitsProcessor", "Sampling"]
+__all__ = ["GREEDY", "LogitsProcessor", "Sampling", "require_finite", "top_ids"]

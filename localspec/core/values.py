@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from localspec.core.logprobs import TokenLogprobs
 from localspec.core.origin import Origin
 
 Ids = NDArray[np.int32]
@@ -168,6 +169,8 @@ class Emitted:
     """Name of the drafter, for accepted tokens."""
     text: str = ""
     """Text that became final with it; see `Token.text`."""
+    logprobs: TokenLogprobs | None = None
+    """See `Token.logprobs`."""
 
 
 def origins(draft: Draft, verdict: Verdict) -> list[Emitted]:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Self
 
 from localspec.core.events import Finished, Reply, ReplyEvent, Token
 from localspec.core.reply_request import ReplyRequest
+from localspec.core.tokenized import Tokenized
 from localspec.engine.reply import EngineReply
 from localspec.errors import EngineError, LocalspecError
 from localspec.loading.options import Options
@@ -87,6 +88,18 @@ class Answering:
     ) -> None:
         """End the replies that still run."""
         await self._left(error)
+
+    async def tokenize(self, request: ReplyRequest) -> Tokenized:
+        """Text and tokens of a request's prompt.
+
+        Raises:
+            ApiError: there are none.
+        """
+        assert self._engine is not None
+        try:
+            return await self._engine.tokenize(request)
+        except LocalspecError as error:
+            raise self._service.refused(error) from None
 
     async def __aiter__(self) -> AsyncIterator[Batch]:
         """Batches of events as they come, those of each reply in their order.

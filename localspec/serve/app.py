@@ -12,7 +12,7 @@ from starlette.routing import BaseRoute, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from localspec.errors import LocalspecError
-from localspec.serve import chat, models
+from localspec.serve import chat, completions, messages, models, responses, tokens
 from localspec.serve.bodies import GoneError, JSONAnswer
 from localspec.serve.error_shapes import ErrorShape, ErrorShapes
 from localspec.serve.errors import ApiError
@@ -21,9 +21,16 @@ from localspec.serve.service import Service
 
 Contribution = Callable[[Service], list[BaseRoute]]
 
-ROUTES: tuple[Contribution, ...] = (models.routes, chat.routes)
+ROUTES: tuple[Contribution, ...] = (
+    models.routes,
+    chat.routes,
+    completions.routes,
+    tokens.routes,
+    responses.routes,
+    messages.routes,
+)
 """One function for each module with routes."""
-SHAPES: Mapping[str, ErrorShape] = {}
+SHAPES: Mapping[str, ErrorShape] = {messages.PATH: messages.ANTHROPIC}
 """Shapes of error bodies by the prefix of the path."""
 
 

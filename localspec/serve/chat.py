@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
@@ -12,26 +11,32 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from localspec import __version__
 from localspec.core.events import (
     Finished,
-    FinishReason,
-    Notice,
     Reading,
     Reply,
     ReplyEvent,
     Stats,
     Token,
 )
-from localspec.core.logprobs import MOST_ALTERNATIVES, PromptScored
+from localspec.core.logprobs import MOST_ALTERNATIVES
 from localspec.core.reply_request import ReplyRequest
+from localspec.serve.answer_fields import (
+    FINGERPRINT,
+    REASONS,
+    extra,
+    new_id,
+    origins,
+    own,
+    scored,
+)
 from localspec.serve.answering import Answering
 from localspec.serve.bodies import JSONAnswer, StreamedAnswer, read_fields, while_connected
 from localspec.serve.caller import caller_of
 from localspec.serve.conversation import read_messages, template_arguments
 from localspec.serve.deltas import CallDelta, Delta, Deltas
 from localspec.serve.fields import Fields
-from localspec.serve.logprob_shapes import chat_logprobs, vllm_prompt
+from localspec.serve.logprob_shapes import chat_logprobs
 from localspec.serve.reply_reader import PartDeltas, ReplyReader
 from localspec.serve.request_fields import (
     Extras,
@@ -47,9 +52,7 @@ from localspec.serve.tool_fields import OfferedTools, read_tools
 from localspec.serve.usage import metrics, timings, usage
 
 PATH = "/v1/chat/completions"
-FINGERPRINT = f"localspec-{__version__}"
 _FORMATS = ("auto", "none", "deepseek")
-_REASONS: dict[FinishReason, str] = {"stop": "stop", "length": "length", "interrupt": "length"}
 
 
 def routes(service: Service) -> list[BaseRoute]:
@@ -264,43 +267,6 @@ class ChatStream:
         return chunk
 
 
-def new_id(kind: str) -> str:
-    """An id that no other answer has."""
-    return f"{kind}-{secrets.token_hex(12)}"
-
-
-def scored(events: Sequence[ReplyEvent]) -> list[Any] | None:
-    """vLLM's ``prompt_logprobs`` of the events; None where the prompt was not scored."""
-    places = [
-        place for event in events if isinstance(event, PromptScored) for place in event.logprobs
-    ]
-    return vllm_prompt(places) if places else None
-
-
-def extra(tokens: Sequence[Token], extras: Extras) -> dict[str, Any]:
-    """Fields of a choice that vLLM has on request."""
-    return {"token_ids": [token.token for token in tokens]} if extras.token_ids else {}
-
-
-def origins(tokens: Sequence[Token]) -> dict[str, Any]:
-    """Where each token came from, and which drafter proposed the accepted ones."""
-    return {
-        "origins": [token.origin.value for token in tokens],
-        "sources": [token.source for token in tokens],
-    }
-
-
-def own(events: Sequence[ReplyEvent], reply: Reply, extras: Extras) -> dict[str, Any]:
-    """localspec's own object of a choice."""
-    found: dict[str, Any] = {"seed": reply.seed}
-    notices = [event.text for event in events if isinstance(event, Notice)]
-    if notices:
-        found["notices"] = notices
-    if extras.origins:
-        found |= origins([event for event in events if isinstance(event, Token)])
-    return found
-
-
 def _more(delta: Delta, calls: list[dict[str, Any]]) -> dict[str, Any]:
     """What a delta says besides its content."""
     found: dict[str, Any] = {}
@@ -323,15 +289,7 @@ def _reason(reply: Reply, deltas: Deltas) -> str:
     """``finish_reason``; a reply that was cut inside of a call has called nothing."""
     if deltas.called and reply.finish_reason == "stop":
         return "tool_calls"
-    return _REASONS[reply.finish_reason]
+    return REASONS[reply.finish_reason]
 
 
-__all__ = [
-    "FINGERPRINT",
-    "PATH",
-    "ChatCompletions",
-    "ChatRequest",
-    "ChatStream",
-    "new_id",
-    "template_arguments",
-]
+__all__ = ["PATH", "ChatCompletions", "ChatRequest", "ChatStream"]

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from localspec.core.events import ModelInfo
 from localspec.core.reply_request import ReplyRequest
+from localspec.core.tokenized import Tokenized
 from localspec.engine.reply import EngineReply
 from localspec.errors import DeviceMemoryError, EngineError, Interrupted, LocalspecError
 from localspec.loading.options import Options
@@ -42,6 +43,12 @@ class Engine(Protocol):
 
     def reply(self, request: ReplyRequest) -> EngineReply:
         """Have a request answered."""
+        ...
+
+    async def tokenize(
+        self, request: ReplyRequest, *, special: bool = True, bos: bool = True
+    ) -> Tokenized:
+        """Text and tokens of a request's prompt."""
         ...
 
     async def close(self) -> None:

@@ -117,14 +117,21 @@ def of_choices(request: dict[str, Any], n: int) -> list[ReplyRequest]:
         ApiError: fields that exclude each other.
     """
     seed = request.get("seed")
-    made = []
+    if seed is None:
+        return [made(request)] * n
+    return [made(request | {"seed": seed + i if seed + i < _SEEDS else i}) for i in range(n)]
+
+
+def made(request: dict[str, Any]) -> ReplyRequest:
+    """The request with these fields.
+
+    Raises:
+        ApiError: fields that exclude each other.
+    """
     try:
-        for i in range(n):
-            own = {} if seed is None else {"seed": (seed + i) if seed + i < _SEEDS else i}
-            made.append(ReplyRequest(**(request | own)))
+        return ReplyRequest(**request)
     except UsageError as error:
         raise bad_request(str(error)) from None
-    return made
 
 
 def _sampling(fields: Fields, defaults: Sampling) -> Sampling:
@@ -202,4 +209,4 @@ def _own(fields: Fields) -> dict[str, Any]:
     return found
 
 
-__all__ = ["Extras", "choices", "of_choices", "read_extras", "read_request"]
+__all__ = ["Extras", "choices", "made", "of_choices", "read_extras", "read_request"]

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from http import HTTPStatus
 
 from localspec.core.reply_request import ReplyRequest
+from localspec.core.tokenized import Tokenized
 from localspec.errors import LocalspecError
 from localspec.serve.answering import Answering
 from localspec.serve.caller import Caller
@@ -48,6 +49,28 @@ class Service:
         options = await self.models.options(model)
         owned = [dataclasses.replace(r, owner=_owner(caller, r)) for r in requests]
         return Answering(self, self.metrics.record(caller, path), options, owned)
+
+    async def tokenize(
+        self,
+        caller: Caller,
+        model: str | None,
+        request: ReplyRequest,
+        *,
+        special: bool = True,
+        bos: bool = True,
+    ) -> Tokenized:
+        """Text and tokens of a request's prompt, from the engine.
+
+        Raises:
+            ApiError: there is no such model, or the engine refuses.
+        """
+        options = await self.models.options(model)
+        owned = dataclasses.replace(request, owner=_owner(caller, request))
+        try:
+            async with self.slot.use(options) as engine:
+                return await engine.tokenize(owned, special=special, bos=bos)
+        except LocalspecError as error:
+            raise self.refused(error) from None
 
     @property
     def parallel(self) -> int:
