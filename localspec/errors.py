@@ -29,6 +29,7 @@
     │       └── WorkerLostError    1   a worker of --rpc is gone or hangs
     ├── WorkerError                1   a worker of --rpc cannot be used, or cannot be started here
     ├── PeerError                  1   a program to compare with does not start or answer
+    ├── RemoteError                1   a server elsewhere does not answer, or not with a reply
     ├── ChatsError                 1   chats cannot be saved or found: locked, disk full, no such id
     │   └── ChatsFileError         7   the file of chats is damaged, or of a newer localspec
     └── Interrupted              130   stopped by the user; emitted text is kept
@@ -159,6 +160,10 @@ class WorkerError(LocalspecError):
 
 class PeerError(LocalspecError):
     """Another program, to be compared with, does not start or does not answer."""
+
+
+class RemoteError(LocalspecError):
+    """A server elsewhere does not answer, breaks off, or sends what is no reply."""
 
 
 class ChatsError(LocalspecError):

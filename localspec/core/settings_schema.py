@@ -349,6 +349,15 @@ FIGURES: SettingSpec[str] = SettingSpec(
     choices=("few", "all"),
     in_presets=False,
 )
+API_KEY_COMMAND: SettingSpec[str | None] = SettingSpec(
+    name="api_key_command",
+    kind=Kind.TEXT,
+    scope=Scope.INTERFACE,
+    default=None,
+    help="command that prints the API key of a remote server, such as one of a key ring",
+    metavar="COMMAND",
+    in_presets=False,
+)
 
 SETTINGS: tuple[SettingSpec[Any], ...] = (
     *(MODEL, DRAFT, REQUIRE_DRAFT, VERIFIER, DRAFTER, DRAFT_MAX),
@@ -356,7 +365,7 @@ SETTINGS: tuple[SettingSpec[Any], ...] = (
     *(JOBS, STRICT, CACHE_MEMORY, REMEMBER, OFFLINE),
     *(TEMPERATURE, TOP_K, TOP_P, MIN_P),
     *(REPEAT_PENALTY, PRESENCE_PENALTY, FREQUENCY_PENALTY, PENALTY_LAST_N),
-    *(SEED, MAX_TOKENS, SYSTEM, THEME, FIGURES),
+    *(SEED, MAX_TOKENS, SYSTEM, THEME, FIGURES, API_KEY_COMMAND),
 )
 """In the order of the help text."""
 BY_NAME = {spec.name: spec for spec in SETTINGS}

@@ -124,6 +124,7 @@ class FakeEngine:
         self.cancelled = False
 
     pid = None
+    server = ""
 
     async def open(self, on_loading=None):
         on_loading(Loading("story-target", 0.4))

@@ -86,6 +86,11 @@ class EngineSlot:
         Raises:
             UsageError: invalid options, or a model that is still being loaded.
         """
+        if self.client.server:
+            raise UsageError(
+                f"{self.client.server} decides which model it loads and how; drafting, context and "
+                "threads are set there"
+            )
         if self.options is None or self.reopen is None or self.phase is Phase.LOADING:
             raise UsageError("wait until the model is loaded")
         return dataclasses.replace(self.options, **changes)  # type: ignore[arg-type]
