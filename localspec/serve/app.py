@@ -12,7 +12,16 @@ from starlette.routing import BaseRoute, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from localspec.errors import LocalspecError
-from localspec.serve import chat, completions, messages, models, responses, tokens
+from localspec.serve import (
+    chat,
+    completions,
+    messages,
+    models,
+    prometheus,
+    props,
+    responses,
+    tokens,
+)
 from localspec.serve.bodies import GoneError, JSONAnswer
 from localspec.serve.error_shapes import ErrorShape, ErrorShapes
 from localspec.serve.errors import ApiError
@@ -26,6 +35,8 @@ ROUTES: tuple[Contribution, ...] = (
     chat.routes,
     completions.routes,
     tokens.routes,
+    prometheus.routes,
+    props.routes,
     responses.routes,
     messages.routes,
 )
