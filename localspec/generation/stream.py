@@ -231,6 +231,7 @@ class Generation:
                 rejected_prediction_tokens=predicted.rejected,
             ),
             seed=self.request.noise.seed,
+            stop_text=self._ending.stream.stop_text,
         )
 
 

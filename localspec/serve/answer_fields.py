@@ -17,9 +17,9 @@ REASONS: dict[FinishReason, str] = {"stop": "stop", "length": "length", "interru
 """``finish_reason``; only the end of the server interrupts a reply whose client still reads."""
 
 
-def new_id(kind: str) -> str:
+def new_id(kind: str, separator: str = "-") -> str:
     """An id that no other answer has."""
-    return f"{kind}-{secrets.token_hex(12)}"
+    return f"{kind}{separator}{secrets.token_hex(12)}"
 
 
 def scored(events: Sequence[ReplyEvent]) -> list[Any] | None:

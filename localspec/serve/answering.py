@@ -165,12 +165,7 @@ class Answering:
     def _note(self, index: int, events: Sequence[ReplyEvent]) -> None:
         if not events:
             raise EngineError("a reply ended without its last event")
-        now, reply = time.monotonic(), self.record.replies[index]
-        for event in events:
-            reply.note(event, now)
-        last = events[-1]
-        if isinstance(last, Finished):
-            reply.finish_reason, reply.stats = last.reply.finish_reason, last.reply.stats
+        self._service.metrics.note(self.record, self.record.replies[index], events)
         if len(self.record.replies) < self.size and any(
             isinstance(event, Token | Finished) for event in events
         ):

@@ -12,7 +12,16 @@ from starlette.routing import BaseRoute, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from localspec.errors import LocalspecError
-from localspec.serve import chat, completions, models, tokens
+from localspec.serve import (
+    chat,
+    completions,
+    messages,
+    models,
+    prometheus,
+    props,
+    responses,
+    tokens,
+)
 from localspec.serve.bodies import GoneError, JSONAnswer
 from localspec.serve.error_shapes import ErrorShape, ErrorShapes
 from localspec.serve.errors import ApiError
@@ -26,9 +35,13 @@ ROUTES: tuple[Contribution, ...] = (
     chat.routes,
     completions.routes,
     tokens.routes,
+    prometheus.routes,
+    props.routes,
+    responses.routes,
+    messages.routes,
 )
 """One function for each module with routes."""
-SHAPES: Mapping[str, ErrorShape] = {}
+SHAPES: Mapping[str, ErrorShape] = {messages.PATH: messages.ANTHROPIC}
 """Shapes of error bodies by the prefix of the path."""
 
 

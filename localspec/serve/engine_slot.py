@@ -116,6 +116,11 @@ class EngineSlot:
         return self._engine.info if self._engine is not None else None
 
     @property
+    def closed(self) -> bool:
+        """Whether no engine is to be started any more."""
+        return self._closed
+
+    @property
     def loading(self) -> bool:
         """Whether a model is being loaded."""
         return self._opening is not None
@@ -238,6 +243,9 @@ class EngineSlot:
                 self._error = error
                 self._pause()
             raise
+        if self.closed:  # its process was there
+            await engine.close()
+            raise Interrupted("the server is stopping")
         self._error, self._opened_at = None, time.monotonic()
         return engine
 

@@ -50,6 +50,22 @@ class CallEnd:
 Part = Reasoning | Content | CallBegin | CallArguments | CallEnd
 
 
+def merged(parts: Iterable[Part]) -> list[Part]:
+    """The parts, neighbours that continue each other as one."""
+    found: list[Part] = []
+    for part in parts:
+        match (found[-1] if found else None), part:
+            case Reasoning(before), Reasoning(text):
+                found[-1] = Reasoning(before + text)
+            case Content(before), Content(text):
+                found[-1] = Content(before + text)
+            case CallArguments(index, before), CallArguments(same, text) if index == same:
+                found[-1] = CallArguments(index, before + text)
+            case _:
+                found.append(part)
+    return found
+
+
 @dataclass(slots=True)
 class WholeCall:
     """A call of a tool."""
@@ -58,6 +74,7 @@ class WholeCall:
     name: str
     arguments: str = ""
     """A JSON object; its beginning, where the reply was cut."""
+    complete: bool = False
 
 
 @dataclass(slots=True)
@@ -82,8 +99,8 @@ class WholeReply:
                     found.calls.append(WholeCall(name_of_call, name))
                 case CallArguments(index, text):
                     found.calls[index].arguments += text
-                case CallEnd():
-                    pass
+                case CallEnd(index, complete):
+                    found.calls[index].complete = complete
         return found
 
 
@@ -96,4 +113,5 @@ __all__ = [
     "Reasoning",
     "WholeCall",
     "WholeReply",
+    "merged",
 ]

@@ -31,6 +31,11 @@ class ReplyReader:
     def _parser_of(self, form: ReplyFormat) -> ReplyParser:
         return ReplyParser(form, self._tools, prefix=self._prefix, reasoning=self._reasoning)
 
+    @property
+    def thinking(self) -> bool:
+        """Whether the reply so far ends inside the thinking."""
+        return self._parser.thinking
+
     def parts(self, events: Sequence[ReplyEvent]) -> list[Part]:
         """What the next events add."""
         found: list[Part] = []

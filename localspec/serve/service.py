@@ -18,6 +18,7 @@ from localspec.serve.fields import shown
 from localspec.serve.log_line import log_line
 from localspec.serve.metrics import Metrics
 from localspec.serve.model_names import ModelNames
+from localspec.serve.records import ReplyRecord, RequestRecord
 from localspec.serve.reporter import Reporter
 from localspec.serve.settings import ServeSettings
 
@@ -82,6 +83,29 @@ class Service:
     def running(self) -> int:
         """Replies that are wanted now, waiting ones included."""
         return sum(answering.size for answering in self._running)
+
+    @property
+    def cache_use(self) -> float:
+        """Part of the KV cache that running replies use."""
+        info = self.slot.info
+        if info is None:
+            return 0.0
+        used = sum(reply.context_used for reply in self.replies_running())
+        return used / (info.context * info.parallel)
+
+    def replies_running(self) -> list[ReplyRecord]:
+        """The replies that have not ended."""
+        return [
+            reply
+            for answering in self._running
+            for reply in answering.record.replies
+            if reply.finish_reason is None
+        ]
+
+    @property
+    def requests_running(self) -> list[RequestRecord]:
+        """The requests that are being answered, the oldest first."""
+        return sorted((a.record for a in self._running), key=lambda record: record.arrived)
 
     def entered(self, answering: Answering) -> None:
         """Count an answer that begins.
