@@ -32,6 +32,7 @@ COMMANDS = {
     "rm": "Delete the files of a model or pair.",
     "verify": "Check on this machine that drafting does not change the output.",
     "bench": "Measure the speed-up of drafting on this machine.",
+    "worker": "Lend this machine's devices to others on the network.",
     "make-draft": "Make a draft model from a model: fewer bits or fewer layers.",
     "tune": "Measure the cost of passes of each width on this machine.",
     "doctor": "Check the installation and suggest a fix for each problem.",

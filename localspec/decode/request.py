@@ -205,7 +205,7 @@ class Request:
                 self.finish = "length"
             if self.finish is not None:
                 text += self.stop.finish()
-            taken.append(replace(item, text=text))
+            taken.append(Emitted(item.token, item.origin, item.source, text))
             self.emitted.append(taken[-1])
             if self.finish is not None:
                 break

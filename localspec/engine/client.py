@@ -52,6 +52,9 @@ _CLOSE_SECONDS = 1.5
 class EngineClient:
     """One engine process, which may be started again after it died."""
 
+    server = ""
+    """No server elsewhere answers."""
+
     def __init__(
         self,
         options: Options,
