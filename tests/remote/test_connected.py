@@ -10,9 +10,8 @@ import httpx2
 import pytest
 
 sys.path.append(str(Path(__file__).parent))
-sys.path.append(str(Path(__file__).parents[1] / "serve"))
 
-from fake_engine import World
+from fake_serving import World
 from played_server import PlayedServer, http
 
 from localspec.config import running_servers
