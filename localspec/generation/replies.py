@@ -15,7 +15,7 @@ from localspec.drafters.base import Off
 from localspec.errors import Interrupted
 from localspec.generation.grammars import incomplete
 from localspec.generation.pass_stop import PassStop
-from localspec.generation.prefill import PART, Prefill
+from localspec.generation.prefill import Prefill
 from localspec.generation.preparation import Preparation
 from localspec.generation.prompt_thread import Ready
 from localspec.generation.reply_job import Running
@@ -95,7 +95,8 @@ class RunningReplies:
 
     def _read_part(self, running: Running) -> None:
         waited_for = any(not other.reading for other in self.running)
-        most = self._prefill.part(PAUSE) if waited_for else PART
+        sizes = self._prefill.sizes
+        most = sizes.within(PAUSE) if waited_for else sizes.alone()
         generation = running.generation
         events = self._prefill.read(generation, running.drafter, running.policy, most)
         running.reading = self._prefill.unread(generation) > 0
