@@ -12,8 +12,8 @@ from localspec.errors import UsageError
 
 FinishReason = Literal["stop", "length", "interrupt"]
 """The model or a stop string ended it; a limit did; the user did."""
-SpeculationState = Literal["on", "parked", "off"]
-"""Drafting; plain decoding because that is faster now; cannot draft."""
+SpeculationState = Literal["on", "parked", "off", "unknown"]
+"""Drafting; plain decoding because that is faster now; cannot draft; a server does not tell."""
 
 LONGEST_BRIEF = 40
 """Characters of a brief reason at most."""
@@ -267,6 +267,8 @@ class Reply:
     finish_reason: FinishReason
     stats: Stats
     seed: int
+    stop_text: str | None = None
+    """The stop text that ended it; None where the model did, or something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,9 +317,9 @@ class ModelInfo:
     """Path of the target file."""
     draft: str | None
     backend: str
-    """cpu, cuda, metal or vulkan."""
+    """cpu, cuda, metal or vulkan; the name of the engine where that is another one than ours."""
     context: int
-    """Tokens that fit."""
+    """Tokens that fit; 0 where a server does not tell."""
     name: str
     """Name that the user gave."""
     target_bytes: int

@@ -134,6 +134,12 @@ class RequestState:
     """Tokens that a drafter which computes would have to read before it drafts."""
     left: int = NO_LIMIT
     """Most tokens that are still to come."""
+    drafters: frozenset[str] | None = None
+    """Names of those that may draft for it; None: all of them."""
+
+    def may_use(self, drafter: str) -> bool:
+        """Whether that drafter may draft for it."""
+        return self.drafters is None or drafter in self.drafters
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,10 @@ Commands (client to engine, `localspec.engine.commands`)::
                                      probabilities at the place of the last of tokens, the
                                      beginning of a reply; see localspec.runtime.Runtime.examine.
                                      Answered by examined or failed
+    tokenize   id, request, special, bos
+                                     text and tokens of a request's prompt; see
+                                     localspec.runtime.Runtime.tokenize. Answered by tokenized or
+                                     failed
     interrupt  id                    end that reply now and keep what was emitted; it still
                                      ends with finished (finish_reason "interrupt")
     close                            stop what runs, unload and exit with status 0
@@ -36,12 +40,13 @@ Messages of the engine (`localspec.engine.events`)::
                                      most 50 times a second, the first token and other events at
                                      once
     examined   id, examination       Examination of localspec.core.events
+    tokenized  id, tokenized         Tokenized of localspec.core.tokenized
     failed     id, error, message, exit_code
                                      a command failed; id is null if the command has none. error is
                                      a class name of localspec.errors, message one line for the
                                      user. The engine goes on with the next command
 
-Replies and examinations run side by side, replies as many at a time as ``parallel`` of ModelInfo
+Replies and other questions run side by side, replies as many at a time as ``parallel`` of ModelInfo
 says; others wait in their order, and more than may wait are answered by ``failed`` with error
 "QueueFullError". The events of a reply keep their order, those of several replies are mixed in any
 order, and none waits for another: the client must read on, whichever of them it shows. ``open``
@@ -65,6 +70,7 @@ from localspec.engine.commands import (
     InterruptCommand,
     OpenCommand,
     ReplyCommand,
+    TokenizeCommand,
 )
 from localspec.engine.events import (
     EngineEvent,
@@ -74,6 +80,7 @@ from localspec.engine.events import (
     LoadingEvent,
     OpenedEvent,
     ReplyEvents,
+    TokenizedEvent,
 )
 from localspec.engine.packing import packed, unpacked
 from localspec.errors import EngineError, LocalspecError, UsageError
@@ -81,18 +88,33 @@ from localspec.errors import EngineError, LocalspecError, UsageError
 VERSION = 5
 """2 added examine and examined; 3 sends a ReplyRequest and the events of a reply as they are; with
 4 several replies run at a time; 5 has logprobs, prompts as tokens, predictions, tools, template
-arguments and the format of replies."""
+arguments, the format of replies, and tokenize."""
 
 MAX_LINE = 16 * 1024 * 1024
 """Bytes of the longest line either side accepts."""
 
 _COMMANDS: dict[str, type[Command]] = {
     kind.type: kind
-    for kind in (OpenCommand, ReplyCommand, ExamineCommand, InterruptCommand, CloseCommand)
+    for kind in (
+        OpenCommand,
+        ReplyCommand,
+        ExamineCommand,
+        TokenizeCommand,
+        InterruptCommand,
+        CloseCommand,
+    )
 }
 _MESSAGES: dict[str, type[EngineEvent]] = {
     kind.type: kind
-    for kind in (HelloEvent, LoadingEvent, OpenedEvent, ReplyEvents, ExaminedEvent, FailedEvent)
+    for kind in (
+        HelloEvent,
+        LoadingEvent,
+        OpenedEvent,
+        ReplyEvents,
+        ExaminedEvent,
+        TokenizedEvent,
+        FailedEvent,
+    )
 }
 
 

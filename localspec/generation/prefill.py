@@ -7,28 +7,25 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from localspec.core.events import Notice, ReplyEvent
+from localspec.core.logprobs import PromptScored
 from localspec.core.target import Target, Work
-from localspec.core.values import Logits, no_draft
+from localspec.core.values import Draft, Logits, Proposal, chain_parents, no_draft
+from localspec.decode.logprobs import TokenScorer
 from localspec.drafters.base import Committed, Drafter
 from localspec.errors import AuditError, LocalspecError
+from localspec.generation.part_sizes import PART, PartSizes
 from localspec.generation.stream import Generation
 from localspec.policy import Policy
 from localspec.prefix_cache.cache import PrefixCache
 from localspec.prefix_cache.states import Nothing, Restored
 
-PART = 256
-"""Most prompt tokens between two Reading events."""
-LEAST_PART = 16
-"""Fewest, unless fewer are left: a pass over less costs nearly as much."""
-FIRST_PART = 32
-"""Tokens of a part that others wait for, before the speed of reading is known."""
 _BEHIND = 32
 """Tokens that a drafter may have missed: its next draft reads them without a pause."""
 _CATCH_UP_S = 0.1
 """Seconds in which the target would read what a drafter reads between two rounds."""
-_WEIGHT = 0.3
-"""Weight of the newest part in the measured speed of reading."""
 
 
 class Prefill:
@@ -42,8 +39,7 @@ class Prefill:
         """Tokens in the target's KV cache, by sequence."""
         self._checkpoints: dict[int, list[int]] = {}
         """Positions of the prompts that are read, see `PrefixCache.positions`."""
-        self._rate = 0.0
-        """Tokens read per second; 0 where none were."""
+        self.sizes = PartSizes(aborts=target.aborts)
 
     def begin(self, generation: Generation) -> list[ReplyEvent]:
         """Restore the beginning of a prompt that was read before, and forget what else the
@@ -52,26 +48,23 @@ class Prefill:
         Raises:
             AuditError: the KV cache is not what it is taken for.
         """
-        seq, prompt = generation.seq, generation.tokens
+        seq, prompt, scorer = generation.seq, generation.tokens, generation.prompt_scorer
         generation.start_restoring()
-        restored = self._restore(seq, prompt, generation.owner)
+        reusable = prompt if scorer is None else prompt[:1]  # a token in the cache has no logits
+        restored = self._restore(seq, reusable, generation.owner)
         reused = restored.length
         events: list[ReplyEvent] = [*map(Notice, self._prefix_cache.take_notices())]
         generation.start_reading(reused, restored.saved_seconds)
         self._checkpoints[seq] = self._prefix_cache.positions(seq, prompt, generation.stable)
         if reused < len(prompt) - 1:
             events.append(generation.progress(reused))
+        if scorer is not None:
+            events.append(PromptScored(0, (prompt[0],), (None,)))
         return events
 
     def unread(self, generation: Generation) -> int:
         """Tokens of the prompt that are still to be read: all but the last one are."""
         return len(generation.tokens) - 1 - len(self.cached[generation.seq])
-
-    def part(self, seconds: float) -> int:
-        """Tokens that are read in about so many seconds."""
-        if not self._rate:
-            return FIRST_PART
-        return max(LEAST_PART, min(PART, int(seconds * self._rate)))
 
     def read(
         self,
@@ -91,26 +84,32 @@ class Prefill:
         target, seq, prompt = self._target, generation.seq, generation.tokens
         at = len(self.cached[seq])
         checkpoints = [end for end in self._checkpoints[seq] if end > at]
+        scorer, events = generation.prompt_scorer, list[ReplyEvent]()
+        if scorer is not None:
+            most = min(most, 1 + target.deepest(1))
         end = min(at + most, len(prompt) - 1, *checkpoints)
         drafts = self._expects_drafts(generation, drafter, policy, company)
         if at < end:
             start = time.perf_counter()
-            target.read(seq, prompt[at:end])
+            if scorer is None:
+                target.read(seq, prompt[at:end])
+            else:
+                events.append(self._scored(seq, prompt, at, end, scorer))
             seconds = time.perf_counter() - start
             self.sync(generation)
             drafter.follow(seq, prompt, end)
             if drafts and end < len(prompt) - 1:
                 drafter.catch_up(seq, prompt, end)
-            self._learn(end - at, time.perf_counter() - start)  # as long as others wait
-            self._prefix_cache.has_read(seq, prompt[at:end], seconds)
+            self.sizes.learn(end - at, time.perf_counter() - start)  # as long as others wait
+            self._prefix_cache.has_read(seq, prompt[at:end], None if scorer else seconds)
             if end in checkpoints:
                 self._prefix_cache.checkpoint(seq)
         if end < len(prompt) - 1:
-            return [generation.progress(end)]
+            return [*events, generation.progress(end)]
         if drafts:
             drafter.commit([Committed(seq, prompt, prompt)])  # nothing was drafted: no evidence
         generation.start_decoding()
-        return [generation.progress(len(prompt))]
+        return [*events, generation.progress(len(prompt))]
 
     def _expects_drafts(
         self, generation: Generation, drafter: Drafter, policy: Policy, company: int
@@ -128,12 +127,25 @@ class Prefill:
         seq, tokens = generation.seq, generation.tokens
         unread = drafter.unread(seq, tokens)
         if unread > _BEHIND and self._expects_drafts(generation, drafter, policy, company):
-            part = min(unread, self.part(_CATCH_UP_S))
+            part = min(unread, self.sizes.within(_CATCH_UP_S))
             drafter.catch_up(seq, tokens, len(tokens) - 1 - unread + part)
 
-    def _learn(self, tokens: int, seconds: float) -> None:
-        rate = tokens / max(seconds, 1e-9)
-        self._rate += (rate - self._rate) * (_WEIGHT if self._rate else 1.0)
+    def _scored(
+        self, seq: int, prompt: list[int], at: int, end: int, scorer: TokenScorer
+    ) -> PromptScored:
+        """Read a part of the prompt as if it were a draft of which all is accepted: its rows are
+        the logits of the tokens that follow.
+        """
+        part = np.array(prompt[at + 1 : end], np.int32)
+        parents = chain_parents(len(part))
+        draft = Draft(part, parents, Proposal.DETERMINISTIC, None, source="prompt")
+        (scores,) = self._target.score([Work(seq, prompt[at], draft)])
+        following = prompt[at + 1 : end + 1]
+        places = [
+            scorer.scored(row, token) for row, token in zip(scores.logits, following, strict=True)
+        ]
+        self._target.keep(seq, range(len(part)))
+        return PromptScored(at + 1, tuple(following), tuple(places))
 
     def row_after(self, tokens: list[int], free: Sequence[int], owner: str) -> tuple[int, Logits]:
         """A free sequence that then caches ``tokens``, and (V,) the target's logits after them."""
@@ -194,4 +206,4 @@ class Prefill:
         return restored
 
 
-__all__ = ["FIRST_PART", "LEAST_PART", "PART", "Prefill"]
+__all__ = ["PART", "Prefill"]

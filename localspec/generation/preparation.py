@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from localspec.core.constraint import Constraint
+from localspec.core.drafter_registry import OFF, PREDICTION
 from localspec.core.events import Notice, Reply, ReplyEvent, ReplyFormat
 from localspec.core.logits import LogitsProcessor
+from localspec.core.logprobs import LogprobsMode
 from localspec.core.noise import Noise
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.target import CacheableTarget
+from localspec.decode.logprobs import TokenScorer
+from localspec.decode.request import ANY_DRAFT, DraftRules
+from localspec.drafters.lookup.predicted_text import PredictedText
 from localspec.errors import UsageError
 from localspec.generation.fitting import Prompt
 from localspec.generation.grammars import Grammars
@@ -48,6 +53,18 @@ class Prepared:
     """Whose request it is."""
     stable: int | None = None
     """Tokens that the next turn's prompt will begin with, see `PromptBuilder.stable`."""
+    scorer: TokenScorer | None = None
+    """Computes logprobs of emitted tokens."""
+    prompt_scorer: TokenScorer | None = None
+    """Computes those of the prompt."""
+    drafting: DraftRules = ANY_DRAFT
+
+    @property
+    def reusable(self) -> list[int]:
+        """The tokens of which the prefix cache may have a beginning: those of a prompt that is
+        scored are all read.
+        """
+        return self.prompt if self.prompt_scorer is None else self.prompt[:1]
 
     def generation(self, seq: int, policy: Policy | None) -> Generation:
         """The reply to be generated in a sequence."""
@@ -63,6 +80,9 @@ class Prepared:
             guided=self.guided,
             owner=self.owner,
             stable=self.stable,
+            scorer=self.scorer,
+            prompt_scorer=self.prompt_scorer,
+            drafting=self.drafting,
         )
 
 
@@ -75,13 +95,12 @@ class Preparation:
         target: CacheableTarget,
         judge: Verifier,
         prefix_cache: PrefixCache,
-        *,
-        drafts: bool = True,
+        drafters: Sequence[str] = (),
     ) -> None:
-        """``judge`` verifies the drafts of requests that name no verifier; without ``drafts``
-        nothing is drafted at all.
+        """``judge`` verifies the drafts of requests that name no verifier; ``drafters`` are the
+        names of those that are loaded.
         """
-        self._drafts = drafts
+        self._drafters = frozenset(drafters) - {OFF}
         self._model = model
         self._capacity = capacity = target.capacity
         self._cuts_anywhere = target.cuts_anywhere
@@ -103,7 +122,11 @@ class Preparation:
         stop, notices = request.stop, list[Notice]()
         if request.grammar is not None:
             _require_a_beginning(request)
-        if request.prompt is None:
+        if request.prompt_tokens is not None:
+            prompt = self.prompts.given(request.prompt_tokens)
+        elif request.prompt is not None:
+            prompt = self.prompts.bare(request.prompt)
+        else:
             transcript = self.prompts.transcript(request.owner)
             for said in self._prefix_cache.conversations(request.owner):
                 transcript.remember(said.text, list(said.tokens))
@@ -121,28 +144,57 @@ class Preparation:
                         f"{conversation.dropped} oldest messages were left out"
                     )
                 )
-        else:
-            prompt = self.prompts.bare(request.prompt)
         if request.grammar is not None:
             notices += self._grammars.prepare()
         constraint = self.constraint(request, prompt, conversation)
-        self._prefix_cache.prefetch(prompt, request.owner)
         form = self._format(request, conversation) if request.markers else ReplyFormat()
         room = self._capacity - len(prompt) + 1
-        return Prepared(
+        prepared = Prepared(
             prompt=prompt,
             processor=LogitsProcessor(request.sampling, self._model.n_vocab, constraint),
             noise=Noise(new_seed() if request.seed is None else request.seed),
-            limit=min(request.max_tokens or room, room),
+            limit=room if request.max_tokens is None else min(request.max_tokens, room),
             ending=StopCondition(self._model, stop, self._shown(form)),
             verifier=self._judge if request.verifier is None else verifier(request.verifier),
             opening=(*((form,) if request.markers else ()), *notices),
             constraint=constraint,
-            guided=request.draft and self._drafts,
+            guided=request.drafts and bool(self._drafters),
             conversation=conversation,
             owner=request.owner,
             stable=stable,
+            scorer=self._scorer(request.logprobs, request.logprobs_mode),
+            prompt_scorer=self._scorer(request.prompt_logprobs, "raw"),
+            drafting=self._drafting(request, len(prompt)),
         )
+        self._prefix_cache.prefetch(prepared.reusable, request.owner)
+        return prepared
+
+    def _drafting(self, request: ReplyRequest, start: int) -> DraftRules:
+        """What may be drafted for a request whose reply begins at ``start``.
+
+        Raises:
+            UsageError: it names a drafter that is not loaded.
+        """
+        may = set(self._drafters)
+        if request.drafter is not None:
+            asked = {name.strip() for name in request.drafter.split(",")}
+            unknown = sorted(asked - may - {OFF, PREDICTION})
+            if unknown:
+                loaded = ", ".join(sorted(may)) or "nothing"
+                raise UsageError(f"drafter {unknown[0]!r} is not loaded; loaded: {loaded}")
+            may &= {*asked, PREDICTION}
+        if request.prediction is None:
+            return DraftRules(frozenset(may - {PREDICTION}), request.draft_max)
+        tokens = self._model.tokenize(request.prediction, special=False, bos=False)
+        predicted = PredictedText(tokens, start, self._capacity)
+        return DraftRules(frozenset(may), request.draft_max, predicted)
+
+    def _scorer(self, alternatives: int | None, mode: LogprobsMode) -> TokenScorer | None:
+        return None if alternatives is None else TokenScorer(alternatives, mode, self._token_text)
+
+    def _token_text(self, token: int) -> str:
+        piece = self._model.piece(token)
+        return piece.decode("utf-8", "surrogateescape") or self._model.marker(token)
 
     def _format(self, request: ReplyRequest, conversation: Prompt | None) -> ReplyFormat:
         """How the reply to a request is divided."""

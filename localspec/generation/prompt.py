@@ -28,6 +28,11 @@ class Tokenizer(Protocol):
     """The vocabulary of a model, as far as prompts need it."""
 
     @property
+    def n_vocab(self) -> int:
+        """Its tokens."""
+        ...
+
+    @property
     def template(self) -> str | None:
         """Source of the chat template; None where the file has none."""
         ...
@@ -130,12 +135,21 @@ class PromptBuilder:
             UsageError, ContextError: see `fit`.
             Interrupted: ``cancelled`` returned true.
         """
-        most = request.max_tokens or self._capacity
+        most = self._capacity if request.max_tokens is None else request.max_tokens
         reserve = max(1, min(most, self._capacity // _RESERVE_FRACTION))
         encode = self.transcript(request.owner).encode
         template, messages = self._template_of(request), request.messages
         drop = request.drop_oldest
         return fit(messages, template, encode, self._capacity, reserve, cancelled, drop=drop)
+
+    def whole(self, request: ReplyRequest) -> tuple[str, list[int]]:
+        """Text and tokens of a conversation, whether it fits into the context or not.
+
+        Raises:
+            UsageError: the template refuses it.
+        """
+        text = self._template_of(request).render(request.messages)
+        return text, self.transcript(request.owner).encode(text)
 
     def stable(self, request: ReplyRequest, prompt: Prompt) -> int | None:
         """Tokens of the prompt that the next turn's prompt will begin with; None if the template
@@ -165,6 +179,24 @@ class PromptBuilder:
         tokens = self._model.tokenize(text, special=True, bos=self._model.adds_bos)
         if not tokens:
             raise UsageError("the prompt is empty; give at least one character")
+        return self._fitting(tokens)
+
+    def given(self, tokens: Sequence[int]) -> list[int]:
+        """A prompt that consists of these tokens.
+
+        Raises:
+            UsageError: there are none, or the model does not have one of them.
+            ContextError: they do not fit.
+        """
+        if not tokens:
+            raise UsageError("the prompt is empty; give at least one token")
+        most = self._model.n_vocab - 1
+        unknown = next((token for token in tokens if not 0 <= token <= most), None)
+        if unknown is not None:
+            raise UsageError(f"token {unknown} of the prompt is none of this model's, 0 to {most}")
+        return self._fitting([*tokens])
+
+    def _fitting(self, tokens: list[int]) -> list[int]:
         if len(tokens) >= self._capacity:
             raise ContextError(
                 f"the prompt has {len(tokens)} tokens and the context holds {self._capacity}; "

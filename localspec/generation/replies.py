@@ -15,7 +15,7 @@ from localspec.drafters.base import Off
 from localspec.errors import Interrupted
 from localspec.generation.grammars import incomplete
 from localspec.generation.pass_stop import PassStop
-from localspec.generation.prefill import PART, Prefill
+from localspec.generation.prefill import Prefill
 from localspec.generation.preparation import Preparation
 from localspec.generation.prompt_thread import Ready
 from localspec.generation.reply_job import Running
@@ -65,7 +65,7 @@ class RunningReplies:
             return
         doing(f"answering with {self._pair.target_model.path}")
         prepared = ready.prepared
-        seq = self._prefix_cache.choose(prepared.prompt, prepared.owner, self.free())
+        seq = self._prefix_cache.choose(prepared.reusable, prepared.owner, self.free())
         self.running.append(self._begun(ready, seq))
         self._guarded(self.running[-1], self._begin)
 
@@ -81,7 +81,7 @@ class RunningReplies:
             job,
             ready.prepared,
             ready.prepared.generation(seq, job.policy),
-            pair.drafter if job.request.draft else Off(),
+            pair.drafter if job.request.drafts else Off(),
             job.policy or pair.control.policy,
         )
 
@@ -100,12 +100,16 @@ class RunningReplies:
 
     def _read_part(self, running: Running) -> None:
         waited_for = any(not other.reading for other in self.running)
-        most = self._prefill.part(PAUSE) if waited_for else PART
+        sizes = self._prefill.sizes
+        most = sizes.within(PAUSE) if waited_for else sizes.alone()
         generation = running.generation
         company = len(self.running)
         events = self._prefill.read(generation, running.drafter, running.policy, most, company)
         running.reading = self._prefill.unread(generation) > 0
-        running.job.mailbox.put(events)
+        if generation.finish is None:
+            running.job.mailbox.put(events)
+        else:
+            self.finish(running, events)
 
     def _guarded(self, running: Running, step: Callable[[Running], None]) -> None:
         """Do something for one reply alone; if that fails, it ends alone."""

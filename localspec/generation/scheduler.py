@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from localspec.core.interrupt import Interrupt
 from localspec.core.reply_request import ReplyRequest
-from localspec.drafters.base import Off
+from localspec.core.tokenized import Tokenized
 from localspec.errors import QueueFullError, UsageError
 from localspec.generation.pass_stop import PassStop
 from localspec.generation.prefill import Prefill
@@ -29,6 +29,7 @@ from localspec.generation.replies import RunningReplies
 from localspec.generation.reply_job import Job
 from localspec.generation.reply_stream import ReplyStream
 from localspec.generation.runnable import RunnablePair
+from localspec.generation.tokenizing import Tokenizing
 from localspec.policy import Plain, Policy
 from localspec.prefix_cache.cache import PrefixCache
 from localspec.prefix_cache.files import KvStore
@@ -74,7 +75,7 @@ class Scheduler:
             pair.target,
             pair.verifier,
             self.prefix_cache,
-            drafts=not isinstance(pair.drafter, Off),
+            drafters=[member.name for member in pair.drafter.members],
         )
         self._prompts = PromptThread(self.preparation, self)
         self.prefill = Prefill(pair.target, pair.drafter, self.prefix_cache)
@@ -102,7 +103,7 @@ class Scheduler:
             QueueFullError: as many requests as may wait are waiting.
             UsageError: closed.
         """
-        if not request.draft:
+        if not request.drafts:
             policy = Plain("switched off for this reply")
         job = Job(request, policy, interrupt, self)
         with self._lock:
@@ -228,6 +229,15 @@ class Scheduler:
         self._ready = deque(ready for ready in self._ready if not ready.job.over)
         while self._ready and self.replies.free():
             self.replies.admit(self._ready.popleft())
+
+    def tokenized(self, request: ReplyRequest, *, special: bool, bos: bool) -> Tokenized:
+        """See `localspec.generation.tokenizing`; not held up by replies.
+
+        Raises:
+            UsageError: closed, or as `Tokenizing.tokenized`.
+        """
+        tokenizing = Tokenizing(self._pair.target_model, self.preparation.prompts)
+        return self._prompts.call(lambda: tokenizing.tokenized(request, special=special, bos=bos))
 
     # -- calls ---------------------------------------------------------------------------------
 

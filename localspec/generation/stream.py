@@ -20,9 +20,11 @@ from localspec.core.events import (
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.core.plan import RequestState
-from localspec.decode.request import MATCH, Request, StopRule
+from localspec.decode.logprobs import TokenScorer
+from localspec.decode.request import ANY_DRAFT, MATCH, DraftRules, Request, StopRule
 from localspec.decode.round import RoundResult
 from localspec.decode.speedup import SpeedupEstimate
+from localspec.drafters.lookup.predicted_text import PredictedText
 from localspec.generation.detokenizer import TextStream
 from localspec.policy import Policy
 from localspec.verifiers import Verifier
@@ -86,14 +88,30 @@ class Generation:
         owner: str = "",
         stable: int | None = None,
         guided: bool = True,
+        scorer: TokenScorer | None = None,
+        prompt_scorer: TokenScorer | None = None,
+        drafting: DraftRules = ANY_DRAFT,
     ) -> None:
-        """``owner`` and ``stable`` are for `PrefixCache.restore` and `PrefixCache.positions`."""
+        """``owner`` and ``stable`` are for `PrefixCache.restore` and `PrefixCache.positions`;
+        ``scorer`` computes logprobs of emitted tokens, ``prompt_scorer`` those of the prompt.
+        """
         self.owner = owner
         self.stable = stable
+        self.prompt_scorer = prompt_scorer
         self._n_prompt = len(prompt)
         self._ending = ending
         self.request = Request(
-            seq, list(prompt), processor, noise, limit, ending, verifier, policy, guided
+            seq=seq,
+            tokens=list(prompt),
+            processor=processor,
+            noise=noise,
+            limit=limit,
+            stop=ending,
+            verifier=verifier,
+            policy=policy,
+            guided=guided,
+            scorer=scorer,
+            drafting=drafting,
         )
         self._cached, self._saved_seconds = 0, 0.0
         self._began = self._decoding = time.perf_counter()
@@ -134,8 +152,10 @@ class Generation:
         self._cached, self._saved_seconds = cached, saved_seconds
 
     def start_decoding(self) -> None:
-        """Prefill is over."""
+        """Prefill is over, and so is a reply of no tokens."""
         self._decoding = time.perf_counter()
+        if self.request.limit == 0:
+            self.request.finish = "length"
 
     def interrupt(self) -> None:
         """End the reply here; emitted tokens stay."""
@@ -145,7 +165,10 @@ class Generation:
         """The events of one of its rounds; ``alone`` if that had no other request."""
         if alone:
             self._speedup.add(result, policy.costs)
-        tokens = [Token(item.token, item.text, item.origin, item.source) for item in result.emitted]
+        tokens = [
+            Token(item.token, item.text, item.origin, item.source, item.logprobs)
+            for item in result.emitted
+        ]
         return [*tokens, self._event(result, policy.speculation)]
 
     def _event(self, result: RoundResult, speculation: Speculation) -> Round:
@@ -176,6 +199,8 @@ class Generation:
         now = time.perf_counter()
         self._ending.finish()  # an interrupted reply may still hold text back
         tally, emitted = self.request.tally, self.request.emitted
+        predicted = self.request.drafting.prediction or PredictedText((), 0)
+        predicted.follow(self.tokens)
         read = self._decoding > self._began
         decode_seconds = now - self._decoding if read else 0.0
         return Reply(
@@ -202,8 +227,11 @@ class Generation:
                 speculation=policy.speculation,
                 speedup=self._speedup_at(now) if read else None,
                 saved_seconds=self._saved_seconds,
+                accepted_prediction_tokens=predicted.accepted,
+                rejected_prediction_tokens=predicted.rejected,
             ),
             seed=self.request.noise.seed,
+            stop_text=self._ending.stream.stop_text,
         )
 
 

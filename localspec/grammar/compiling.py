@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -153,7 +154,25 @@ def _of_tools(
         family = FAMILIES[choice.family]
     if family is None:
         raise UsageError("the chat template of this model has no known way to call tools")
-    return str(LLMatcher.grammar_from_lark(lark(choice, family, marker)))
+    grammar = str(LLMatcher.grammar_from_lark(lark(choice, family, marker)))
+    if _is_valid(grammar):
+        return grammar
+    tools = []
+    for tool in choice.tools:
+        alone = lark(dataclasses.replace(choice, tools=(tool,)), family, marker)
+        if not tool.strict and not _is_valid(str(LLMatcher.grammar_from_lark(alone))):
+            # A pattern that no automaton can follow, or the like: any object will do.
+            tool = dataclasses.replace(tool, parameters={"type": "object"})  # noqa: PLW2901
+        tools.append(tool)
+    followed = dataclasses.replace(choice, tools=tuple(tools))
+    return str(LLMatcher.grammar_from_lark(lark(followed, family, marker)))
+
+
+def _is_valid(grammar: str) -> bool:
+    from llguidance import LLMatcher
+
+    failed, _ = LLMatcher.validate_grammar_with_warnings(grammar, limits=limits())
+    return not failed
 
 
 def _literal(text: str) -> str:

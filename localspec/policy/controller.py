@@ -138,7 +138,7 @@ class Controller:
         self._passes.read(state.length, state.company, self._round)
         reads = False
         for source in self._sources:
-            if source not in self._free:
+            if source not in self._free and state.may_use(source):
                 reads = self._worth_reading(state, source) or reads
         if not state.emitted:
             self._reads[state.seq] = state.length, reads
@@ -203,12 +203,13 @@ class Controller:
         self._replies.begin(state.seq)
         self._sharing.begin(state.seq)
         self._reads.pop(state.seq, None)
-        ledger = self._stakes.open(state.sampling, self._sources)
+        sources = [*filter(state.may_use, self._sources)]
+        ledger = self._stakes.open(state.sampling, sources)
         ledger.requests = self._requests
         if state.unread <= self._tuning.behind:
-            ledger.read = {source for source in self._sources if source not in self._free}
+            ledger.read = {source for source in sources if source not in self._free}
         self._ledgers[state.seq] = ledger
-        self._estimates.new_text(state.seq, state.sampling, self._sources)
+        self._estimates.new_text(state.seq, state.sampling, sources)
         self._probes.new_reply(self._round)
 
     def _plan(self, state: RequestState) -> DraftPlan:
@@ -220,7 +221,7 @@ class Controller:
         instead = 1.0
         ledger = self._ledgers[state.seq]
         curve, most = self._sharing.charged(state.seq), self._sharing.affordable(state.seq)
-        for source in reversed(self._sources):
+        for source in filter(state.may_use, reversed(self._sources)):
             text, allowed = self._estimates.text(state.seq, source), ledger.allowed(source)
             breadth = self._trees.breadth(source, text, self._passes.curve)
             if breadth < self._trees.least(source):

@@ -95,7 +95,7 @@ def test_a_parked_draft_that_gets_good_is_noticed_within_a_reply() -> None:
 
 def test_one_short_reply_that_went_badly_says_little_of_the_next() -> None:
     """Parked by a text that is not for it, a draft that costs much is back within some tokens."""
-    cost, seconds = 0.12 * CPU[1], 0.0
+    cost, seconds = 0.06 * CPU[1], 0.0
     for seed in range(8):
         policy = auto(CPU, cost)
         play(policy, steady(0.3, confidence=0.9, seed=seed), CPU, cost, tokens=14)

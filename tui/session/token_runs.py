@@ -16,7 +16,7 @@ from textual.content import Content
 from localspec.core import drafter_registry
 from localspec.core.drafter_registry import Family
 from localspec.core.events import Token
-from localspec.core.origin import Origin
+from localspec.core.origin import SERVER, Origin
 from tui.render.text import plain
 
 
@@ -29,6 +29,7 @@ class Kind(enum.Enum):
     CORRECTED = ("corrected, the guess was wrong", "corrected", "bold $origin-corrected")
     BONUS = ("bonus, all guesses were right", "bonus", "italic $origin-bonus")
     PLAIN = ("plain, nothing was guessed", "plain", "dim $origin-plain")
+    UNKNOWN = ("the server does not tell", "not told", "")
 
     @property
     def label(self) -> str:
@@ -45,24 +46,28 @@ class Kind(enum.Enum):
 
 _ACCEPTED = {
     Family.LOOKUP: Kind.NGRAM,
+    Family.PREDICTION: Kind.NGRAM,
     Family.GRAMMAR: Kind.NGRAM,
     Family.LOOKAHEAD: Kind.AHEAD,
     Family.MODEL: Kind.MODEL,
     Family.HEAD: Kind.MODEL,
 }
 """Kinds of accepted tokens by the family of their drafter."""
-_ONE_HOT = frozenset({Family.LOOKUP, Family.GRAMMAR, Family.LOOKAHEAD})
+_ONE_HOT = frozenset({Family.LOOKUP, Family.PREDICTION, Family.GRAMMAR, Family.LOOKAHEAD})
 """Families whose draft is fixed by the text before: q is 1 for its tokens and 0 for all others."""
 _OWN = {
     Origin.CORRECTED: Kind.CORRECTED,
     Origin.BONUS: Kind.BONUS,
     Origin.PLAIN: Kind.PLAIN,
+    Origin.UNKNOWN: Kind.UNKNOWN,
 }
 
 
 def kind_of(token: Token) -> Kind:
     """The kind of a token."""
     if token.origin is Origin.ACCEPTED:
+        if token.source == SERVER:
+            return Kind.MODEL
         spec = drafter_registry.find(token.source)
         return _ACCEPTED.get(spec.family, Kind.NGRAM) if spec is not None else Kind.NGRAM
     return _OWN[token.origin]
