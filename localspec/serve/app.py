@@ -17,6 +17,7 @@ from localspec.serve import (
     completions,
     messages,
     models,
+    native,
     prometheus,
     props,
     responses,
@@ -39,9 +40,13 @@ ROUTES: tuple[Contribution, ...] = (
     props.routes,
     responses.routes,
     messages.routes,
+    native.routes,
 )
 """One function for each module with routes."""
-SHAPES: Mapping[str, ErrorShape] = {messages.PATH: messages.ANTHROPIC}
+SHAPES: Mapping[str, ErrorShape] = {
+    messages.PATH: messages.ANTHROPIC,
+    native.PREFIX: native.SHAPE,
+}
 """Shapes of error bodies by the prefix of the path."""
 
 
