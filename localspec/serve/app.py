@@ -17,6 +17,7 @@ from localspec.serve import (
     completions,
     messages,
     models,
+    openapi,
     prometheus,
     props,
     responses,
@@ -39,6 +40,7 @@ ROUTES: tuple[Contribution, ...] = (
     props.routes,
     responses.routes,
     messages.routes,
+    openapi.routes,
 )
 """One function for each module with routes."""
 SHAPES: Mapping[str, ErrorShape] = {messages.PATH: messages.ANTHROPIC}
