@@ -15,19 +15,11 @@ from localspec.core.values import Draft, Logits, Proposal, chain_parents, no_dra
 from localspec.decode.logprobs import TokenScorer
 from localspec.drafters.base import Committed, Drafter
 from localspec.errors import AuditError, LocalspecError
+from localspec.generation.part_sizes import PART, PartSizes
 from localspec.generation.stream import Generation
 from localspec.policy import Policy
 from localspec.prefix_cache.cache import PrefixCache
 from localspec.prefix_cache.states import Nothing, Restored
-
-PART = 256
-"""Most prompt tokens between two Reading events."""
-LEAST_PART = 16
-"""Fewest, unless fewer are left: a pass over less costs nearly as much."""
-FIRST_PART = 32
-"""Tokens of a part that others wait for, before the speed of reading is known."""
-_WEIGHT = 0.3
-"""Weight of the newest part in the measured speed of reading."""
 
 
 class Prefill:
@@ -41,8 +33,7 @@ class Prefill:
         """Tokens in the target's KV cache, by sequence."""
         self._checkpoints: dict[int, list[int]] = {}
         """Positions of the prompts that are read, see `PrefixCache.positions`."""
-        self._rate = 0.0
-        """Tokens read per second; 0 where none were."""
+        self.sizes = PartSizes(aborts=target.aborts)
 
     def begin(self, generation: Generation) -> list[ReplyEvent]:
         """Restore the beginning of a prompt that was read before, and forget what else the
@@ -68,12 +59,6 @@ class Prefill:
     def unread(self, generation: Generation) -> int:
         """Tokens of the prompt that are still to be read: all but the last one are."""
         return len(generation.tokens) - 1 - len(self.cached[generation.seq])
-
-    def part(self, seconds: float) -> int:
-        """Tokens that are read in about so many seconds."""
-        if not self._rate:
-            return FIRST_PART
-        return max(LEAST_PART, min(PART, int(seconds * self._rate)))
 
     def read(
         self, generation: Generation, drafter: Drafter, policy: Policy, most: int = PART
@@ -102,7 +87,7 @@ class Prefill:
             drafter.follow(seq, prompt, end)
             if drafts and end < len(prompt) - 1:
                 drafter.catch_up(seq, prompt, end)
-            self._learn(end - at, time.perf_counter() - start)  # as long as others wait
+            self.sizes.learn(end - at, time.perf_counter() - start)  # as long as others wait
             self._prefix_cache.has_read(seq, prompt[at:end], None if scorer else seconds)
             if end in checkpoints:
                 self._prefix_cache.checkpoint(seq)
@@ -129,10 +114,6 @@ class Prefill:
         ]
         self._target.keep(seq, range(len(part)))
         return PromptScored(at + 1, tuple(following), tuple(places))
-
-    def _learn(self, tokens: int, seconds: float) -> None:
-        rate = tokens / max(seconds, 1e-9)
-        self._rate += (rate - self._rate) * (_WEIGHT if self._rate else 1.0)
 
     def row_after(self, tokens: list[int], free: Sequence[int], owner: str) -> tuple[int, Logits]:
         """A free sequence that then caches ``tokens``, and (V,) the target's logits after them."""
@@ -193,4 +174,4 @@ class Prefill:
         return restored
 
 
-__all__ = ["FIRST_PART", "LEAST_PART", "PART", "Prefill"]
+__all__ = ["PART", "Prefill"]

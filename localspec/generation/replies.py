@@ -15,7 +15,7 @@ from localspec.drafters.base import Off
 from localspec.errors import Interrupted
 from localspec.generation.grammars import incomplete
 from localspec.generation.pass_stop import PassStop
-from localspec.generation.prefill import PART, Prefill
+from localspec.generation.prefill import Prefill
 from localspec.generation.preparation import Preparation
 from localspec.generation.prompt_thread import Ready
 from localspec.generation.reply_job import Running
@@ -76,7 +76,7 @@ class RunningReplies:
             job,
             ready.prepared,
             ready.prepared.generation(seq, job.policy),
-            pair.drafter if job.request.draft else Off(),
+            pair.drafter if job.request.drafts else Off(),
             job.policy or pair.control.policy,
         )
 
@@ -95,7 +95,8 @@ class RunningReplies:
 
     def _read_part(self, running: Running) -> None:
         waited_for = any(not other.reading for other in self.running)
-        most = self._prefill.part(PAUSE) if waited_for else PART
+        sizes = self._prefill.sizes
+        most = sizes.within(PAUSE) if waited_for else sizes.alone()
         generation = running.generation
         events = self._prefill.read(generation, running.drafter, running.policy, most)
         running.reading = self._prefill.unread(generation) > 0

@@ -17,6 +17,7 @@ from localspec.serve import (
     completions,
     messages,
     models,
+    native,
     openapi,
     prometheus,
     props,
@@ -41,9 +42,13 @@ ROUTES: tuple[Contribution, ...] = (
     responses.routes,
     messages.routes,
     openapi.routes,
+    native.routes,
 )
 """One function for each module with routes."""
-SHAPES: Mapping[str, ErrorShape] = {messages.PATH: messages.ANTHROPIC}
+SHAPES: Mapping[str, ErrorShape] = {
+    messages.PATH: messages.ANTHROPIC,
+    native.PREFIX: native.SHAPE,
+}
 """Shapes of error bodies by the prefix of the path."""
 
 

@@ -7,9 +7,10 @@ import time
 from collections.abc import Iterable, Sequence
 from http import HTTPStatus
 
+from localspec.core.events import Examination
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.tokenized import Tokenized
-from localspec.errors import LocalspecError
+from localspec.errors import EngineError, LocalspecError
 from localspec.serve.answering import Answering
 from localspec.serve.caller import Caller
 from localspec.serve.engine_slot import EngineSlot
@@ -70,6 +71,21 @@ class Service:
         try:
             async with self.slot.use(options) as engine:
                 return await engine.tokenize(owned, special=special, bos=bos)
+        except LocalspecError as error:
+            raise self.refused(error) from None
+
+    async def examine(
+        self, caller: Caller, request: ReplyRequest, tokens: Sequence[int], rival: int | None
+    ) -> Examination:
+        """Probabilities at the place of the last of ``tokens``, from the engine.
+
+        Raises:
+            ApiError: the engine refuses.
+        """
+        owned = dataclasses.replace(request, owner=_owner(caller, request))
+        try:
+            async with self.slot.use() as engine:
+                return await engine.examine(owned, tokens, rival)
         except LocalspecError as error:
             raise self.refused(error) from None
 
@@ -134,7 +150,8 @@ class Service:
     def refused(self, error: LocalspecError) -> ApiError:
         """The answer to a request that the engine refused; the log has the whole reason."""
         answer = of_engine(error)
-        if answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        told = isinstance(error, EngineError)  # by the slot, when the engine died
+        if answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR and not told:
             self.reporter.notice(str(error))
         return answer
 
