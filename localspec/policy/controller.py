@@ -47,6 +47,7 @@ from localspec.policy.reasons import (
     BREADTH_COSTS,
     NOTHING_YET,
     not_affordable,
+    not_read,
     nothing_likely,
     why_parked,
 )
@@ -157,14 +158,27 @@ class Controller:
         drafter = self._estimates.drafter(key)
         if not never_paid(drafter, prices.curve, cost, tuning):
             kind = *key, state.company
-            won = self._winnings.expected(kind, prospect(drafter, prices, tuning))
+            seen = self._seen(state, source)
+            gain = prospect(drafter, prices, tuning) if seen is None else seen
+            won = self._winnings.expected(kind, gain) if seen is None else gain
             whole = passes + state.emitted + tokens
-            staked = math.inf if self._winnings.known(kind) else self._tuning.staked * whole
+            known = self._winnings.known(kind) or drafter.evidence >= self._tuning.judged
+            staked = math.inf if known else self._tuning.staked * whole
             if reading <= min(tokens * won, staked):
                 return True
         if state.emitted:
             return False
         return self._probes.explores(key, reading, passes + tokens)
+
+    def _seen(self, state: RequestState, source: str) -> float | None:
+        """Tokens that the drafter is expected to win for each one of this text, by what it has
+        shown in it; None where it has shown nothing.
+        """
+        ledger = self._ledgers.get(state.seq)
+        if not state.emitted or ledger is None or ledger.guesses(source)[1] < self._tuning.shown:
+            return None
+        tokens = max(0.0, self._outlooks.newest(state.seq, source).tokens)
+        return tokens / (1 + tokens)
 
     def _cost(self, source: str, requests: int) -> float:
         """Cost of a drafted token, in plain passes, to each of the ``requests`` that wait for it,
@@ -246,7 +260,7 @@ class Controller:
                     instead = max(instead, gain.rate())
                     drafting = True
                     continue
-            why = self._why_not(state.seq, source, outlook, affordable, allowed)
+            why = self._why_not(state, source, outlook, affordable, allowed)
             step = self._parked(state, source, breadth, outlook, allowed, most)
             if step is not None and step.probe:
                 probe = step
@@ -256,19 +270,22 @@ class Controller:
         return DraftPlan((probe,) if probe is not None else tuple(steps))
 
     def _why_not(
-        self, seq: int, source: str, outlook: Outlook, affordable: bool, allowed: float
+        self, state: RequestState, source: str, outlook: Outlook, affordable: bool, allowed: float
     ) -> Speculation:
         """Why a drafter that computes does not draft; written anew with its outlook."""
-        known = self._reasons.get((seq, source))
+        margin = self._tuning.gain.margin
+        if affordable and outlook.tokens > margin:
+            return not_read(state.unread)
+        known = self._reasons.get((state.seq, source))
         if known is not None and known[0] is outlook and known[1] == affordable:
             return known[2]
         prices = outlook.prices
         if affordable:
-            text = self._estimates.text(seq, source)
-            why = why_parked(text, prices.curve, prices.cost, self._tuning.gain.margin)
+            text = self._estimates.text(state.seq, source)
+            why = why_parked(text, prices.curve, prices.cost, margin, self._requests)
         else:
             why = not_affordable(prices.curve, prices.cost, allowed)
-        self._reasons[seq, source] = outlook, affordable, why
+        self._reasons[state.seq, source] = outlook, affordable, why
         return why
 
     def _parked(

@@ -32,7 +32,7 @@ class LedgerTuning:
     """What a wrong one takes away."""
     most_credit: float = 2.2
     """Largest credit."""
-    better: float = 0.4
+    better: float = 0.3
     """Credit that a drafter starts the next reply with, for each that was faster for its drafts."""
     worse: float = 1.0
     """What one that was slower takes away from that."""

@@ -70,6 +70,10 @@ class Outlooks:
         self._known[seq, source] = _Known(text, text.version, now, outlook)
         return outlook
 
+    def newest(self, seq: int, source: str) -> Outlook:
+        """The one of the last plan; there must be one."""
+        return self._known[seq, source].outlook
+
     def hopeless(self, seq: int, source: str) -> bool:
         """See `never_paid`, for the newest outlook."""
         known = self._known[seq, source]

@@ -21,11 +21,16 @@ BREADTH_COSTS = Speculation(
 
 
 def why_parked(
-    acceptance: AcceptanceEstimate, curve: Curve, cost: float, margin: float
+    acceptance: AcceptanceEstimate,
+    curve: Curve,
+    cost: float,
+    margin: float,
+    requests: int = 1,
 ) -> Speculation:
     """Why a drafter that computes does not draft: what was measured, and how often.
 
-    ``cost`` is that of a drafted token and ``margin`` the least gain, in plain passes and tokens.
+    ``cost`` is that of a drafted token and ``margin`` the least gain, in plain passes and tokens;
+    so many ``requests`` share each pass.
     """
     if most_gain(curve, cost) <= margin:
         width = min(4, len(curve))
@@ -39,10 +44,21 @@ def why_parked(
     if judged < 1:
         return MEASURING
     share = acceptance.accepted.sum() / acceptance.evidence
+    together = f" with {requests} requests at once" if requests > 1 else ""
     return Speculation(
         "parked",
-        f"plain decoding is faster here: {share:.0%} of {judged} judged tokens accepted",
+        f"plain decoding is faster here{together}: {share:.0%} of {judged} judged tokens accepted",
         f"plain is faster here ({share:.0%} accepted)",
+    )
+
+
+def not_read(unread: int) -> Speculation:
+    """Why a drafter that may pay does not draft: it has not read the text."""
+    return Speculation(
+        "parked",
+        f"reading the {unread} tokens that the draft has not read would take longer than it is "
+        "expected to save in this reply",
+        "the draft has not read this text",
     )
 
 
@@ -74,6 +90,7 @@ __all__ = [
     "MEASURING",
     "NOTHING_YET",
     "not_affordable",
+    "not_read",
     "nothing_likely",
     "why_parked",
 ]

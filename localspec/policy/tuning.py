@@ -28,8 +28,12 @@ class ControllerTuning:
     """Factor on the extra time of wide passes, were the machine as fast as can be hoped for."""
     behind: int = 32
     """Tokens that a drafter may have missed without being charged for reading them."""
-    staked: float = 0.02
-    """Share of a reply's time for which a drafter reads the prompt that pays with luck only."""
+    staked: float = 0.012
+    """Share of a reply's time for which a drafter reads the prompt of which little is known."""
+    judged: float = 100.0
+    """Judged tokens from which on a drafter is known."""
+    shown: int = 8
+    """Predictions in a text from which on they say more of it than other texts do."""
     quiet: int = 48
     """Rounds without a draft after which speculation is reported as parked."""
     acceptance: AcceptanceTuning = AcceptanceTuning()  # noqa: RUF009 - frozen

@@ -1,4 +1,6 @@
-"""What a policy is compared with: every fixed length, and one that knows what will be accepted."""
+"""What a policy is compared with: every fixed length, one that knows what will be accepted, and one
+that knows how often what looks like it is accepted in this very reply.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from localspec.policy.acceptance import AcceptanceEstimate, AcceptanceTuning, bin_of
+from localspec.policy.gain import GainPace, Outlook, Prices
 from policy_lab.curves import Curve, relative
 from policy_lab.evidence import LONGEST, Recorded
 from policy_lab.world import ASKING
@@ -35,6 +39,57 @@ def clairvoyant(reply: Recorded, sources: Sequence[str], curve: Curve) -> float:
                 best = min(best, found)
         rest[at] = best
     return rest[0]
+
+
+KNOWN = AcceptanceTuning(prior=0.5, caution=0.0, trust_prior=1e9)
+"""For rates that are counted, not estimated."""
+
+
+def informed(reply: Recorded, sources: Sequence[str], curve: Curve) -> float:
+    """The time of the reply in plain tokens with drafts by the controller's own rule, where the
+    acceptance by confidence and the frequency of confidences are those of the whole reply, and any
+    loss is affordable. A policy that sees confidences only cannot do much better; what separates it
+    from `clairvoyant` is not knowable before the target's pass.
+    """
+    cost = relative(curve.table())[1 : LONGEST + 2]
+    paces = []
+    for name in sources:
+        outlook = Outlook(_rates(reply, name), Prices(cost, ASKING[name].token))
+        if outlook.tokens > 0:
+            paces.append((name, ASKING[name].token, GainPace(outlook)))
+    at, units = 0, 0.0
+    while at < reply.length:
+        drafted = accepted = 0
+        for name, token, pace in paces:
+            chain, seen = reply.sources[name].at(at), list[float]()
+            for confidence in chain.confidences[: max(0, reply.length - at - 1)]:
+                seen.append(confidence)
+                if not pace.more(seen):
+                    break
+                drafted += 1
+                if token and not pace.further(seen):
+                    break
+            units += token * len(seen)
+            accepted = min(chain.accepted, drafted)
+            if drafted:
+                break
+        units += float(cost[drafted])
+        at += 1 + accepted
+    return units
+
+
+def _rates(reply: Recorded, name: str) -> AcceptanceEstimate:
+    """Acceptance by confidence in the whole reply."""
+    found = AcceptanceEstimate(tuning=KNOWN)
+    for at in range(reply.length):
+        chain = reply.sources[name].at(at)
+        for i, confidence in enumerate(chain.confidences[: chain.accepted + 1]):
+            b = bin_of(confidence)
+            found.judged[b] += 1
+            found.accepted[b] += i < chain.accepted
+            found.recent[b] += 1
+            found.first[b] += i == 0
+    return found
 
 
 def fixed(reply: Recorded, sources: Sequence[str], curve: Curve, length: int) -> float:

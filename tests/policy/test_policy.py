@@ -14,10 +14,11 @@ from localspec.core.events import LONGEST_BRIEF
 from localspec.core.plan import RequestState
 from localspec.policy import storage
 from localspec.policy.acceptance import AcceptanceEstimate
-from localspec.policy.controller import bucket_of
+from localspec.policy.controller import Controller, bucket_of
 from localspec.policy.costs import Costs
 from localspec.policy.gain import GainPace, Outlook, Prices
 from localspec.policy.ledger import Ledger, Stakes
+from localspec.policy.sharing import Sharing
 from localspec.policy.storage import Knowledge
 
 BAD = {
@@ -125,7 +126,7 @@ def test_looks_in_vain_do_not_starve_another_kind_of_sampling() -> None:
     assert sum(played.lengths) > 40
 
 
-PROMPT = RequestState(0, 100, 0, "greedy", unread=100)
+PROMPT = RequestState(0, 50, 0, "greedy", unread=50)
 
 
 def test_a_draft_that_may_pay_reads_the_prompt_with_the_target() -> None:
@@ -160,10 +161,36 @@ def test_a_draft_that_has_not_read_the_text_is_parked_until_it_has() -> None:
     policy = auto(GPU, 0.5)
     for seed in range(3):
         play(policy, steady(0.99, seed=seed), GPU, 0.5)
+    policy = Controller(policy.knowledge, ["model"])
     for unread in (1000, 10):
         state = RequestState(0, 1000, 1, "greedy", unread=unread)
         (plan,) = policy.plan([state])
         assert bool(plan.steps) == (unread == 10)
+        assert ("1000 tokens" in (policy.speculation.reason or "")) == (unread == 1000)
+
+
+def test_the_drafts_of_one_request_do_not_cost_the_others_more_than_they_can_bear() -> None:
+    sharing, curve = Sharing(), np.array([1.0, 1.5, 2.0])
+    for seq in (0, 1):
+        sharing.begin(seq)
+    sharing.among([0, 1], curve)
+    before = sharing.affordable(0)
+    sharing.settle({0: 3, 1: 1}, longer=1.0, ends=0.0)
+    assert sharing.affordable(0) == 0.0 < before  # the other one waited
+    assert sharing.affordable(1) > before  # and the first one has won
+    for _ in range(60):
+        sharing.settle({0: 1, 1: 1}, longer=0.0, ends=0.0)
+    assert sharing.affordable(0) > before
+
+
+def test_an_ended_request_pays_the_others_back_where_their_rounds_get_shorter() -> None:
+    balances = []
+    for ends in (0.0, 0.5):
+        sharing = Sharing()
+        sharing.among([0, 1], np.array([1.0, 1.5]))
+        sharing.settle({0: 2, 1: 1}, longer=0.3, ends=ends)
+        balances.append(sharing.affordable(0))
+    assert balances[0] < balances[1]
 
 
 def test_a_draft_as_slow_as_the_target_is_never_even_looked_at() -> None:
