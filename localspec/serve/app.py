@@ -18,6 +18,7 @@ from localspec.serve import (
     messages,
     models,
     native,
+    openapi,
     prometheus,
     props,
     responses,
@@ -40,6 +41,7 @@ ROUTES: tuple[Contribution, ...] = (
     props.routes,
     responses.routes,
     messages.routes,
+    openapi.routes,
     native.routes,
 )
 """One function for each module with routes."""
