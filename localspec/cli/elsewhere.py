@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,13 +13,13 @@ from click.core import ParameterSource
 from localspec.cli.output import confirm
 from localspec.config import running_servers
 from localspec.core import settings_schema as schema
+from localspec.core.sampling_params import Sampling
 from localspec.core.setting_spec import Scope
 from localspec.errors import ModelNotFoundError, UsageError
 from localspec.models.catalog.reference import portable
 
 if TYPE_CHECKING:
     from localspec.config.running_servers import RunningServer
-    from localspec.core.sampling_params import Sampling
     from localspec.loading.options import Options
     from localspec.remote.address import Address
     from localspec.remote.blocking import BlockingClient
@@ -38,6 +39,41 @@ def url_flag(function: _Function) -> _Function:
         metavar="URL",
         help="Ask an OpenAI-compatible server, as http://127.0.0.1:8080/v1; -m names its model.",
     )(function)
+
+
+def plain_url_flag(function: _Function) -> _Function:
+    """``--plain-url``."""
+    return click.option(
+        "--plain-url",
+        metavar="URL",
+        help="With --url: a server of the same model without speculation, to compare with.",
+    )(function)
+
+
+@contextlib.contextmanager
+def compared(
+    url: str, plain_url: str | None, model: str | None, cancelled: Callable[[], bool]
+) -> Iterator[tuple[BlockingClient[RemoteClient], BlockingClient[RemoteClient] | None]]:
+    """A server, and one to compare it with, both connected.
+
+    Raises:
+        UsageError: no address or key, or the plain server speculates.
+        LocalspecError: one of them does not answer.
+    """
+    from localspec.remote.blocking import BlockingClient
+
+    with contextlib.ExitStack() as stack:
+        found = []
+        for text in (url, plain_url):
+            if text is None:
+                continue
+            server = chosen(text, model, Sampling())
+            assert server is not None
+            found.append(stack.enter_context(BlockingClient(server.as_any(), cancelled)))
+            model = model if found[-1].client.found is None else found[-1].client.found.model
+        if len(found) > 1 and found[1].info.speculation.state == "on":
+            raise UsageError(f"{plain_url} speculates itself; start it without, to compare with it")
+        yield found[0], found[1] if len(found) > 1 else None
 
 
 def connect_flag(function: _Function) -> _Function:
@@ -71,6 +107,10 @@ class Elsewhere:
             from localspec.remote.connected import ConnectedClient
 
             return ConnectedClient(self.address, self.key)
+        return self.as_any()
+
+    def as_any(self) -> RemoteClient:
+        """A client of its OpenAI interface."""
         from localspec.remote.client import RemoteClient
 
         return RemoteClient(self.address, self.key, model=self.model, sampling=self.sampling)
@@ -163,7 +203,7 @@ def _at(text: str, sampling: Sampling) -> Elsewhere:
 
 def opened(
     options: Options, server: Elsewhere | None, cancelled: Callable[[], bool]
-) -> Runtime | BlockingClient:
+) -> Runtime | BlockingClient[RemoteClient | ConnectedClient]:
     """What answers: a model that is loaded here, or a server.
 
     Raises:
@@ -198,10 +238,12 @@ __all__ = [
     "AUTO",
     "Elsewhere",
     "chosen",
+    "compared",
     "connect_flag",
     "connected",
     "offered",
     "opened",
+    "plain_url_flag",
     "require_no_loading",
     "url_flag",
 ]

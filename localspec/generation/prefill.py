@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,6 +21,11 @@ from localspec.generation.stream import Generation
 from localspec.policy import Policy
 from localspec.prefix_cache.cache import PrefixCache
 from localspec.prefix_cache.states import Nothing, Restored
+
+_BEHIND = 32
+"""Tokens that a drafter may have missed: its next draft reads them without a pause."""
+_CATCH_UP_S = 0.1
+"""Seconds in which the target would read what a drafter reads between two rounds."""
 
 
 class Prefill:
@@ -61,9 +67,16 @@ class Prefill:
         return len(generation.tokens) - 1 - len(self.cached[generation.seq])
 
     def read(
-        self, generation: Generation, drafter: Drafter, policy: Policy, most: int = PART
+        self,
+        generation: Generation,
+        drafter: Drafter,
+        policy: Policy,
+        most: int = PART,
+        company: int = 1,
     ) -> list[ReplyEvent]:
         """Read the next ``most`` tokens of the prompt; once none is left, decoding may begin.
+
+        ``company`` requests run, this one included.
 
         Raises:
             Interrupted, DecodeError: the parts read before stay cached.
@@ -75,7 +88,7 @@ class Prefill:
         if scorer is not None:
             most = min(most, 1 + target.deepest(1))
         end = min(at + most, len(prompt) - 1, *checkpoints)
-        drafts = policy.expects_drafts(generation.state)
+        drafts = self._expects_drafts(generation, drafter, policy, company)
         if at < end:
             start = time.perf_counter()
             if scorer is None:
@@ -97,6 +110,25 @@ class Prefill:
             drafter.commit([Committed(seq, prompt, prompt)])  # nothing was drafted: no evidence
         generation.start_decoding()
         return [*events, generation.progress(len(prompt))]
+
+    def _expects_drafts(
+        self, generation: Generation, drafter: Drafter, policy: Policy, company: int
+    ) -> bool:
+        tokens = generation.tokens
+        unread = drafter.unread(generation.seq, tokens)
+        return policy.expects_drafts(replace(generation.state, company=company, unread=unread))
+
+    def catch_up(
+        self, generation: Generation, drafter: Drafter, policy: Policy, company: int
+    ) -> None:
+        """Let a drafter read a part of what it has missed, where the policy has come to expect
+        drafts: the others have ended, or the text is such as it knows.
+        """
+        seq, tokens = generation.seq, generation.tokens
+        unread = drafter.unread(seq, tokens)
+        if unread > _BEHIND and self._expects_drafts(generation, drafter, policy, company):
+            part = min(unread, self.sizes.within(_CATCH_UP_S))
+            drafter.catch_up(seq, tokens, len(tokens) - 1 - unread + part)
 
     def _scored(
         self, seq: int, prompt: list[int], at: int, end: int, scorer: TokenScorer

@@ -27,6 +27,10 @@ PAUSE = 0.15
 """Seconds that a part of a prompt may take while other replies run."""
 
 
+LOOK = 8
+"""Rounds after which it is asked again whether drafters should read what they have not read."""
+
+
 class RunningReplies:
     """Belongs to the thread that owns the models; nothing here may be called from another one."""
 
@@ -47,6 +51,7 @@ class RunningReplies:
         self.running: list[Running] = []
         """In the order in which they began."""
         self._turn = itertools.count()
+        self._rounds = 0
         self._reported: set[str] = set()
 
     def free(self) -> list[int]:
@@ -98,7 +103,8 @@ class RunningReplies:
         sizes = self._prefill.sizes
         most = sizes.within(PAUSE) if waited_for else sizes.alone()
         generation = running.generation
-        events = self._prefill.read(generation, running.drafter, running.policy, most)
+        company = len(self.running)
+        events = self._prefill.read(generation, running.drafter, running.policy, most, company)
         running.reading = self._prefill.unread(generation) > 0
         if generation.finish is None:
             running.job.mailbox.put(events)
@@ -118,6 +124,7 @@ class RunningReplies:
     def decode(self) -> None:
         """One round for all replies whose prompts are read."""
         pair = self._pair
+        self._catch_up()
         decoding = [running for running in self.running if not running.reading]
         if not decoding:
             return
@@ -139,6 +146,17 @@ class RunningReplies:
         for running in decoding:
             result = by_seq.get(running.seq)
             self._deliver(running, result, notices, alone=len(requests) == 1)
+
+    def _catch_up(self) -> None:
+        """Now and then, let drafters read a part of what they have missed."""
+        self._rounds += 1
+        if self._rounds % LOOK == 0:
+            for running in [one for one in self.running if not one.reading]:
+                self._guarded(running, self._let_catch_up)
+
+    def _let_catch_up(self, running: Running) -> None:
+        company = sum(not other.reading for other in self.running)
+        self._prefill.catch_up(running.generation, running.drafter, running.policy, company)
 
     def _deliver(
         self,
