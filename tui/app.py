@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from textual import on
+from textual import events, on
 from textual.app import App, SystemCommand
 from textual.driver import Driver
 from textual.filter import Monochrome, NoColor
@@ -201,6 +201,14 @@ class ChatApp(App[None]):
         """End the engine and save, however the interface ended."""
         await self.session.engine.client.close()
         self.unsaved = await asyncio.to_thread(self.session.chat.recorder.close)
+
+    async def on_event(self, event: events.Event) -> None:
+        """Handle an event; keys and clicks find everything laid out where it is drawn."""
+        moved = isinstance(event, events.MouseMove) and not event.button
+        if isinstance(event, events.InputEvent) and not moved:
+            if self._screen_stack and isinstance(self.screen, ChatScreen):
+                self.screen.catch_up()
+        await super().on_event(event)
 
     async def action_quit(self) -> None:
         """End the interface; `on_unmount` ends the engine."""

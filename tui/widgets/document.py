@@ -54,7 +54,6 @@ class StreamedMarkdown(Vertical):
     def on_mount(self) -> None:
         """Start empty."""
         self._ansi = self.app.native_ansi_color
-        self._show_parts()
 
     @property
     def source(self) -> str:
@@ -87,7 +86,6 @@ class StreamedMarkdown(Vertical):
         self._links, self._ended = {}, False
         self.closed.replace(0, ())
         self.tail.reset(Content(""))
-        self._show_parts()
 
     def notify_style_update(self) -> None:
         """Typeset again where the theme changes to or from terminal colours."""
@@ -114,7 +112,6 @@ class StreamedMarkdown(Vertical):
         while self._waiting:
             text = self._waiting.popleft()
             self._show(text, self._set(text))
-        self._show_parts()
 
     def _take(self) -> None:
         """Split the next piece of new text."""
@@ -131,7 +128,6 @@ class StreamedMarkdown(Vertical):
             while self._waiting or self._coming or (self._ended and self._splitter.rest):
                 if not self._waiting:
                     self._take()
-                    self._show_parts()
                     await asyncio.sleep(0)
                     continue
                 text, links = self._waiting[0], self._links
@@ -152,8 +148,3 @@ class StreamedMarkdown(Vertical):
         with self.app.batch_update():
             self.closed.extend(lines)
             self.tail.cut(text.count("\n") + (not text.endswith("\n")))
-            self._show_parts()
-
-    def _show_parts(self) -> None:
-        self.closed.display = bool(self.closed.entries)
-        self.tail.display = bool(self.tail.entries)

@@ -211,6 +211,16 @@ class ReplyView(Vertical):
         """The lines that are shown, to search in."""
         return [self.flow] if self._colours else [self.markdown.closed, self.markdown.tail]
 
+    @property
+    def growing(self) -> tuple[Lines, ...]:
+        """The lines that new text goes to, from top to bottom."""
+        return (self.flow,) if self._colours else (self.markdown.closed, self.markdown.tail)
+
+    @property
+    def growing_region(self) -> Region:
+        """Where the growing lines are on the screen."""
+        return self.flow.region if self._colours else self.markdown.region
+
     def folds(self) -> list[QuestionView | ThoughtView]:
         """The thought, where there is one."""
         return [self._thinking] if self._thinking.display else []
