@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         Token,
     )
     from localspec.core.grammar_spec import GrammarSpec
+    from localspec.core.logprobs import PromptScored, TokenLogprob, TokenLogprobs
     from localspec.core.origin import Origin
     from localspec.core.reply_request import ReplyRequest
     from localspec.core.sampling_params import GREEDY, Sampling
@@ -41,6 +42,7 @@ __all__ = [
     "Notice",
     "Options",
     "Origin",
+    "PromptScored",
     "Reading",
     "Reply",
     "ReplyRequest",
@@ -49,6 +51,8 @@ __all__ = [
     "Sampling",
     "Stats",
     "Token",
+    "TokenLogprob",
+    "TokenLogprobs",
 ]
 
 
@@ -59,8 +63,11 @@ _HOMES = {
     "Options": "loading.options",
     "ReplyRequest": "core.reply_request",
     "Origin": "core.origin",
+    "PromptScored": "core.logprobs",
     "Runtime": "runtime",
     "Sampling": "core.sampling_params",
+    "TokenLogprob": "core.logprobs",
+    "TokenLogprobs": "core.logprobs",
 }
 
 

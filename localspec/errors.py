@@ -23,10 +23,13 @@
     ├── UnsoundBuildError          1   llama.cpp, as it was built, computes wrongly or crashes here
     ├── StrictError                1   strict mode cannot be promised here, with what differed
     ├── EngineError                1   the engine process died or broke the protocol
-    │   └── DeviceError            1   it died because its GPU failed
+    │   └── DeviceError            1   it died because a device failed
     │       ├── DeviceMemoryError  1   the GPU ran out of memory
-    │       └── DeviceLostError    1   the GPU is gone, as after sleep
+    │       ├── DeviceLostError    1   the GPU is gone, as after sleep
+    │       └── WorkerLostError    1   a worker of --rpc is gone or hangs
+    ├── WorkerError                1   a worker of --rpc cannot be used, or cannot be started here
     ├── PeerError                  1   a program to compare with does not start or answer
+    ├── RemoteError                1   a server elsewhere does not answer, or not with a reply
     ├── ChatsError                 1   chats cannot be saved or found: locked, disk full, no such id
     │   └── ChatsFileError         7   the file of chats is damaged, or of a newer localspec
     └── Interrupted              130   stopped by the user; emitted text is kept
@@ -136,7 +139,7 @@ class EngineError(LocalspecError):
 
 
 class DeviceError(EngineError):
-    """The engine process ended because its GPU failed; what arrived of the reply is whole."""
+    """The engine process ended because a device failed; what arrived of the reply is whole."""
 
 
 class DeviceMemoryError(DeviceError):
@@ -147,8 +150,20 @@ class DeviceLostError(DeviceError):
     """The GPU is gone, as after sleep or a reset of its driver."""
 
 
+class WorkerLostError(DeviceError):
+    """A worker that has layers of the target is gone, or has not answered for long."""
+
+
+class WorkerError(LocalspecError):
+    """A worker is not there, or not of this version; or this machine cannot be one."""
+
+
 class PeerError(LocalspecError):
     """Another program, to be compared with, does not start or does not answer."""
+
+
+class RemoteError(LocalspecError):
+    """A server elsewhere does not answer, breaks off, or sends what is no reply."""
 
 
 class ChatsError(LocalspecError):

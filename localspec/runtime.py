@@ -38,6 +38,7 @@ from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.interrupt import Interrupt
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.sampling_params import Sampling
+from localspec.core.tokenized import Tokenized
 from localspec.errors import ChatsError, UsageError
 from localspec.generation.examine import examine
 from localspec.generation.reply_stream import ReplyStream
@@ -191,6 +192,21 @@ class Runtime:
                 grammar=grammar,
             )
         )
+
+    def tokenize(
+        self, request: ReplyRequest, *, special: bool = True, bos: bool = True
+    ) -> Tokenized:
+        """The prompt of a request as text and tokens, however long it is: its messages through the
+        chat template, its raw prompt, or its tokens.
+
+        For a raw prompt, ``special`` recognises control tokens in it and ``bos`` puts the token of
+        the beginning before it, where the model wants one.
+
+        Raises:
+            UsageError: tokens that the vocabulary lacks, a template that refuses, or closed.
+        """
+        self._require_open()
+        return self._scheduler.tokenized(request, special=special, bos=bos)
 
     def examine(
         self, request: ReplyRequest, tokens: Sequence[int], rival: int | None = None

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 import click
 from textual import events, on
@@ -261,9 +261,6 @@ def run(
 
     An unexpected exception is raised after the terminal is restored.
     """
-    keys = keymap.overrides(config_settings.settings())
-    theme = wanted(config_settings.settings())
-    figures = FIGURES.check(config_settings.settings().get(FIGURES.name, FIGURES.default))
     engine = EngineClient(options, log_dir=paths.state_dir())
     app = ChatApp(
         engine,
@@ -273,16 +270,41 @@ def run(
         system=system,
         recorder=ChatRecorder(Saver(), options.model, options.draft),
         resume=resume,
-        keys=keys,
         options=options,
-        theme=theme,
-        expert=figures == "all",
         reopen=lambda other: EngineClient(other, log_dir=paths.state_dir()),
         race=race,
+        **configured(),
     )
+    return run_app(app, Path(options.model).name)
+
+
+class Configured(TypedDict):
+    """What the user's config.toml says about the interface."""
+
+    keys: Mapping[str, str]
+    theme: str
+    expert: bool
+
+
+def configured() -> Configured:
+    """The settings of the interface.
+
+    Raises:
+        UsageError: one of them is refused.
+    """
+    found = config_settings.settings()
+    figures = FIGURES.check(found.get(FIGURES.name, FIGURES.default))
+    return Configured(keys=keymap.overrides(found), theme=wanted(found), expert=figures == "all")
+
+
+def run_app(app: ChatApp, name: str) -> int:
+    """Run an interface in this terminal, ``name`` in its title; the exit code.
+
+    An unexpected exception is raised after the terminal is restored.
+    """
     for line in config_settings.unknown():
         app.session.tell(f"{paths.config_dir() / 'config.toml'}: {line}")
-    with _window_title(f"localspec · {Path(options.model).name}"):
+    with _window_title(f"localspec · {name}"):
         app.run()
     if app.failure is not None:
         _tell(str(app.failure))

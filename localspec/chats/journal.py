@@ -49,6 +49,10 @@ class Journal:
     def system(self, text: str | None) -> None:
         self._record.set_system(text)
 
+    def use_model(self, model: str) -> None:
+        """Another model answers from now on."""
+        self._record.set_models(model, None)
+
     @property
     def so_far(self) -> tuple[str, int] | None:
         """Title and number of messages of the chat that is continued; None for a new chat."""
@@ -85,6 +89,11 @@ class Journal:
         self._messages[-1] = dataclasses.replace(
             self._messages[-1], text=reply.text, end=reply.finish_reason, details=details
         )
+        self._record.end_reply(self._messages[-1])
+
+    def fail(self) -> None:
+        """Keep what was streamed of a reply that broke off."""
+        self._messages[-1] = dataclasses.replace(self._messages[-1], end="failed")
         self._record.end_reply(self._messages[-1])
 
     def _next(self, role: Any, text: str) -> ChatMessage:

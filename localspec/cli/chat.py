@@ -12,9 +12,10 @@ import click
 from click.core import ParameterSource
 
 from localspec.chats.schema import default_path
-from localspec.cli import complete, race_shown
+from localspec.cli import complete, elsewhere, race_shown
 from localspec.cli.chats import to_resume
 from localspec.cli.containment import contain
+from localspec.cli.elsewhere import Elsewhere, url_flag
 from localspec.cli.flags import (
     SharedFlags,
     chosen_preset,
@@ -31,13 +32,15 @@ from localspec.cli.output import LARGEST_TEXT, decode, tell, write
 from localspec.cli.screen_reader import Silent, speaker
 from localspec.core import settings_schema as schema
 from localspec.core.events import Finished, Notice, ReplyEvent, Token
-from localspec.errors import LocalspecError, ModelNotFoundError, UsageError
+from localspec.core.reply_request import ReplyRequest
+from localspec.errors import LocalspecError, ModelNotFoundError, RemoteError, UsageError
+from localspec.remote.address import model_at, split_model
 
 if TYPE_CHECKING:
     from localspec.chats.journal import Journal
     from localspec.chats.values import Chat
 
-_INTERFACE = "tui.app"
+_INTERFACE, _INTERFACE_ELSEWHERE = "tui.app", "tui.elsewhere"
 """Imported by name: localspec must not import tui."""
 
 
@@ -56,6 +59,7 @@ _INTERFACE = "tui.app"
     is_flag=True,
     help="Plain lines instead of the full-screen interface, for screen readers.",
 )
+@url_flag
 @preset_flag
 @model_flags
 @sampling_flags
@@ -66,19 +70,26 @@ def command(
     *,
     last: bool,
     plain: bool,
+    url: str | None,
     **flags: Any,
 ) -> int:
     """Chat with MODEL (default: the embedded demo pair, or the model of the resumed chat)."""
     chat = to_resume(resume, last=last)
-    if chat is not None and model is None:
+    there = split_model(chat.info.model) if chat is not None and model is None else None
+    if there is not None and url in {None, there[0]}:
+        url, model = there
+    elif chat is not None and model is None and url is None:
         model = chat.info.model
         flags["draft"] = flags["draft"] or draft_of(chat)
     asked = sort_flags(model, flags)
     preset = chosen_preset()
     if system is None and preset is not None:
         system = preset.system
+    server = elsewhere.chosen(url, model, asked.sampling)
     # The interface draws on stderr, so that has to be the terminal as well.
     if not plain and all(s.isatty() for s in (sys.stdin, sys.stdout, sys.stderr)):
+        if server is not None:
+            return _over(server, asked, system, chat)
         interface = importlib.import_module(_INTERFACE)
         options, source = asked.options, click.get_current_context().get_parameter_source
         if (
@@ -96,8 +107,24 @@ def command(
             race=_first_start(),
         )
         return code
-    contain()
-    return _lines(asked, system, chat)
+    if server is None:
+        contain()
+    return _lines(asked, system, chat, server)
+
+
+def _over(server: Elsewhere, asked: SharedFlags, system: str | None, chat: Chat | None) -> int:
+    """The interface with a server elsewhere."""
+    interface = importlib.import_module(_INTERFACE_ELSEWHERE)
+    code: int = interface.run(
+        server.client(),
+        server.name,
+        asked.sampling,
+        asked.max_tokens,
+        asked.seed,
+        system,
+        chat,
+    )
+    return code
 
 
 def _first_start() -> bool:
@@ -111,7 +138,9 @@ def _first_start() -> bool:
     return not default_path().exists() and race_shown.note()
 
 
-def _lines(asked: SharedFlags, system: str | None, chat: Chat | None) -> int:
+def _lines(
+    asked: SharedFlags, system: str | None, chat: Chat | None, server: Elsewhere | None
+) -> int:
     """One line in, one reply out, until the input ends.
 
     The chat is saved if stdin is a terminal or a saved chat is continued.
@@ -125,12 +154,12 @@ def _lines(asked: SharedFlags, system: str | None, chat: Chat | None) -> int:
     journal = Journal(
         saver,
         system=system,
-        model=portable(options.model),
-        draft=portable(options.draft),
+        model=portable(options.model) if server is None else None,
+        draft=portable(options.draft) if server is None else None,
         resumed=chat,
     )
     try:
-        return _answer_lines(asked, journal)
+        return _answer_lines(asked, journal, server)
     finally:
         unsaved = saver.close() if saver is not None else None
         if unsaved is not None:
@@ -153,60 +182,71 @@ def draft_of(chat: Chat) -> str | None:
     return draft
 
 
-def _answer_lines(asked: SharedFlags, journal: Journal) -> int:
-    with CtrlC() as ctrl_c:
-        from localspec.runtime import Runtime
-
-        with Runtime.open(asked.options, cancelled=lambda: ctrl_c.pressed) as runtime:
-            ctrl_c.on_first = runtime.interrupt
-            for notice in runtime.info.notices:
-                tell(notice)
-            voice = speaker()
-            voice.welcome(journal.so_far)
-            talk = Talk(journal, asked.sampling, asked.seed)
-            for number, line in enumerate(_input_lines(ctrl_c, voice), 1):
-                typed = decode(line, f"line {number} of stdin").rstrip("\r\n")
-                text = typed.strip()
-                if not text:
+def _answer_lines(asked: SharedFlags, journal: Journal, server: Elsewhere | None) -> int:
+    with (
+        CtrlC() as ctrl_c,
+        elsewhere.opened(asked.options, server, lambda: ctrl_c.pressed) as runtime,
+    ):
+        if server is not None:
+            journal.use_model(model_at(str(server.address), runtime.info.name))
+        ctrl_c.on_first = runtime.interrupt
+        for notice in runtime.info.notices:
+            tell(notice)
+        voice, failed = speaker(), False
+        voice.welcome(journal.so_far)
+        talk = Talk(journal, asked.sampling, asked.seed)
+        for number, line in enumerate(_input_lines(ctrl_c, voice), 1):
+            typed = decode(line, f"line {number} of stdin").rstrip("\r\n")
+            text = typed.strip()
+            if not text:
+                continue
+            try:
+                if voice.obeys(typed, talk):
                     continue
-                try:
-                    if voice.obeys(typed, talk):
-                        continue
-                    events = runtime.reply(
-                        journal.messages(text),
-                        sampling=talk.sampling,
-                        seed=talk.seed,
-                        max_tokens=asked.max_tokens,
-                        grammar=talk.grammar,
-                    )
-                    _stream(events, text, journal, voice)
-                except Leaving:
-                    return 0
-                except UsageError as error:  # this message cannot be answered; the next one may
-                    tell(str(error))
-                if ctrl_c.pressed:
-                    return 130
-    return 0
+                request = ReplyRequest(
+                    messages=tuple(journal.messages(text)),
+                    sampling=talk.sampling,
+                    seed=talk.seed,
+                    max_tokens=asked.max_tokens,
+                    grammar=talk.grammar,
+                )
+                _stream(runtime.submit(request), text, journal, voice)
+            except Leaving:
+                return 0
+            except UsageError as error:  # this message cannot be answered; the next one may
+                tell(str(error))
+            except RemoteError as error:  # the server may be back for the next one
+                tell(str(error))
+                failed = True
+            if ctrl_c.pressed:
+                return 130
+    return 1 if failed and not sys.stdin.isatty() else 0
 
 
 def _stream(events: Iterator[ReplyEvent], question: str, journal: Journal, voice: Silent) -> None:
     shown = 0
     begun = False
-    for event in events:
-        if isinstance(event, Token | Finished) and not begun:
-            begun = True
-            journal.begin(question)
-            voice.answers()
-        if isinstance(event, Token):
-            write(event.text)
-            journal.grow(event.text)
-            shown += len(event.text)
-        elif isinstance(event, Notice):
-            tell(event.text)
-        elif isinstance(event, Finished):
-            write(event.reply.text[shown:] + "\n")
-            journal.end(event.reply)
-            voice.answered(event.reply)
+    try:
+        for event in events:
+            if isinstance(event, Token | Finished) and not begun:
+                begun = True
+                journal.begin(question)
+                voice.answers()
+            if isinstance(event, Token):
+                write(event.text)
+                journal.grow(event.text)
+                shown += len(event.text)
+            elif isinstance(event, Notice):
+                tell(event.text)
+            elif isinstance(event, Finished):
+                write(event.reply.text[shown:] + "\n")
+                journal.end(event.reply)
+                voice.answered(event.reply)
+    except RemoteError:
+        if begun:  # what had arrived is kept
+            write("\n")
+            journal.fail()
+        raise
 
 
 def _input_lines(ctrl_c: CtrlC, voice: Silent) -> Iterator[bytes]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from localspec.cli import elsewhere
 from localspec.cli.containment import contain
 from localspec.cli.flags import (
     chosen_preset,
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 @click.option(
     "--stats", is_flag=True, help="Print statistics on stderr even if it is not a terminal."
 )
+@elsewhere.url_flag
 @grammar_flags
 @preset_flag
 @model_flags
@@ -69,13 +71,17 @@ def command(
     parallel: str | None,
     as_json: bool,
     stats: bool,
+    url: str | None,
     **flags: Any,
 ) -> int:
     """Answer PROMPT once. With -, or a pipe and no PROMPT, the prompt is read from stdin."""
     prompt = _only(prompts)
     if parallel is not None and prompt is not None:
         raise UsageError("--parallel takes its prompts from a file; leave out the one behind run")
-    contain()
+    if url is None:
+        contain()
+    elif parallel is not None:
+        raise UsageError("--parallel answers with a model of this machine; leave out --url")
     text = _text(prompt) if parallel is None else ""
     lines = [] if parallel is None else read_prompts(parallel)
     grammar = take_grammar(flags)
@@ -100,7 +106,8 @@ def command(
         messages=() if raw else (*about, Message("user", text)),
         prompt=text if raw else None,
     )
-    reply, info = _answer(request, asked.options, show=not as_json)
+    server = elsewhere.chosen(url, model, asked.sampling)
+    reply, info = _answer(request, asked.options, server, show=not as_json)
     if as_json:
         write_json(report(reply, info))
     if stats or (sys.stderr.isatty() and not as_json):
@@ -115,13 +122,13 @@ def _text(prompt: str | None) -> str:
     return require_text(read_stdin() if prompt in {None, "-"} else prompt or "")
 
 
-def _answer(request: ReplyRequest, options: Options, *, show: bool) -> tuple[Reply, ModelInfo]:
+def _answer(
+    request: ReplyRequest, options: Options, server: elsewhere.Elsewhere | None, *, show: bool
+) -> tuple[Reply, ModelInfo]:
     """The reply, streamed to stdout with ``show``, and what answered."""
-    from localspec.runtime import Runtime
-
     with (
         CtrlC() as ctrl_c,
-        Runtime.open(options, cancelled=lambda: ctrl_c.pressed) as runtime,
+        elsewhere.opened(options, server, lambda: ctrl_c.pressed) as runtime,
     ):
         for notice in runtime.info.notices:
             tell(notice)

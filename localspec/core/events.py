@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import Literal
 
+from localspec.core.logprobs import PromptScored, TokenLogprobs
 from localspec.core.origin import Origin
+from localspec.errors import UsageError
 
 FinishReason = Literal["stop", "length", "interrupt"]
 """The model or a stop string ended it; a limit did; the user did."""
-SpeculationState = Literal["on", "parked", "off"]
-"""Drafting; plain decoding because that is faster now; cannot draft."""
+SpeculationState = Literal["on", "parked", "off", "unknown"]
+"""Drafting; plain decoding because that is faster now; cannot draft; a server does not tell."""
 
 LONGEST_BRIEF = 40
 """Characters of a brief reason at most."""
@@ -33,11 +36,53 @@ class Speculation:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
-    """One turn of a conversation."""
+class MessageCall:
+    """A call of a tool in a message of the assistant."""
 
-    role: Literal["system", "user", "assistant"]
+    id: str
+    name: str
+    arguments: str
+    """A JSON object."""
+
+    def __post_init__(self) -> None:
+        try:
+            sound = isinstance(json.loads(self.arguments), dict)
+        except (ValueError, RecursionError):
+            sound = False
+        if not sound:
+            raise UsageError(f"the arguments of a call of {self.name!r} are no JSON object")
+
+
+Role = Literal["system", "developer", "user", "assistant", "tool"]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn of a conversation. The chats on disk have system, user and assistant alone."""
+
+    role: Role
     content: str
+    reasoning: str = ""
+    """The assistant's thinking; most templates leave out that of earlier turns."""
+    calls: tuple[MessageCall, ...] = ()
+    """The assistant's calls of tools, after its content."""
+    call_id: str = ""
+    """The call whose result a tool's message is."""
+    name: str = ""
+    """The tool whose result this is, where it is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyFormat:
+    """How the text of a reply is divided: the first event of requests with ``markers``."""
+
+    thinking: tuple[str, ...] = ()
+    """The marker that begins the thinking, then those that may end it; empty where the chat
+    template has none."""
+    thinks: bool = False
+    """Whether the prompt has begun the thinking already."""
+    tools: str | None = None
+    """Name of the way to call tools, of `localspec.grammar.tool_families`; None without tools."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +118,8 @@ class Token:
     origin: Origin
     source: str | None
     """The drafter, for accepted tokens."""
+    logprobs: TokenLogprobs | None = None
+    """Where the request asked for them: by the target at this place, whoever drafted the token."""
 
 
 QUICKEST_PLAIN = 400.0
@@ -180,6 +227,10 @@ class Stats:
     saved_seconds: float = 0.0
     """Seconds that reading the cached tokens would have taken, less those of restoring them;
     estimated from the measured speed of reading."""
+    accepted_prediction_tokens: int = 0
+    """Tokens of the request's prediction that the reply has, in their order."""
+    rejected_prediction_tokens: int = 0
+    """Those that it does not have."""
 
     @property
     def plain_tokens_per_second(self) -> float | None:
@@ -216,6 +267,8 @@ class Reply:
     finish_reason: FinishReason
     stats: Stats
     seed: int
+    stop_text: str | None = None
+    """The stop text that ended it; None where the model did, or something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +305,7 @@ class Examination:
     logits; infinite beyond 32, None where no rival was named."""
 
 
-ReplyEvent = Reading | Token | Round | Notice | Finished
+ReplyEvent = ReplyFormat | Reading | PromptScored | Token | Round | Notice | Finished
 """What a reply is made of; the last one is `Finished`."""
 
 
@@ -264,9 +317,9 @@ class ModelInfo:
     """Path of the target file."""
     draft: str | None
     backend: str
-    """cpu, cuda, metal or vulkan."""
+    """cpu, cuda, metal or vulkan; the name of the engine where that is another one than ours."""
     context: int
-    """Tokens that fit."""
+    """Tokens that fit; 0 where a server does not tell."""
     name: str
     """Name that the user gave."""
     target_bytes: int

@@ -75,7 +75,7 @@ class GrammarSpec:
                 data = {}
             if not isinstance(data, Mapping):
                 raise UsageError("a JSON schema is an object in braces")
-            _require_shallow(data)
+            require_shallow(data)
             return cls("schema", json.dumps(data))
         except json.JSONDecodeError as error:
             raise UsageError(f"this schema is not JSON: {error}") from None
@@ -110,7 +110,7 @@ class GrammarSpec:
         return cls("gbnf", grammar)
 
 
-def _require_shallow(schema: object) -> None:
+def require_shallow(schema: object) -> None:
     """Refuse a schema that is nested too deep, or has too many keys in one place.
 
     Raises:
@@ -150,4 +150,5 @@ __all__ = [
     "GrammarKind",
     "GrammarSpec",
     "HasSchema",
+    "require_shallow",
 ]

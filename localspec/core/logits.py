@@ -3,20 +3,24 @@
 One function serves the target (p) and every drafter (q); plain decoding uses it too. The grammar's
 mask comes first; the rest is in llama.cpp's order: bias, penalties, top-k, top-p, min-p,
 temperature. Only the candidates that survive are ever exponentiated, unless the settings keep the
-whole vocabulary.
+whole vocabulary. Where `localspec.core.kernel` was compiled, it does the usual case in one call;
+what follows here is its reference.
 
 Letters: V vocabulary, s support.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 import sys
 from collections.abc import Sequence
 
 import numpy as np
 
+from localspec.core import kernel
 from localspec.core.constraint import Constraint, TokenMask
+from localspec.core.kernel import RowKernel
 from localspec.core.sampling_params import GREEDY, Sampling
 from localspec.core.values import Distribution, Ids, Logits, Probs, one_hot
 from localspec.errors import NothingAllowedError, NotNumbersError, UsageError
@@ -29,7 +33,7 @@ class LogitsProcessor:
     prefix, a branch of a tree and plain decoding are all served alike.
     """
 
-    __slots__ = ("_bias_ids", "_bias_values", "constraint", "sampling")
+    __slots__ = ("_bias_ids", "_bias_values", "_changes", "_kernel", "constraint", "sampling")
 
     def __init__(
         self, sampling: Sampling, n_vocab: int, constraint: Constraint | None = None
@@ -37,12 +41,15 @@ class LogitsProcessor:
         """``constraint`` is the grammar of the request, if it has one."""
         self.sampling = sampling
         self.constraint = constraint
+        self._kernel = kernel.loaded()
         ids = [token for token, _ in sampling.logit_bias]
         wrong = [token for token in ids if not 0 <= token < n_vocab]
         if wrong:
             raise UsageError(f"logit bias for token {wrong[0]}, but ids run to {n_vocab - 1}")
         self._bias_ids = np.array(ids, np.int64)
         self._bias_values = np.array([v for _, v in sampling.logit_bias], np.float32)
+        self._changes = bool(ids) or sampling.penalises
+        """Whether logits change before candidates are selected."""
 
     @property
     def lookback(self) -> int:
@@ -61,6 +68,10 @@ class LogitsProcessor:
             GrammarError: the grammar cannot be followed any further.
             NotNumbersError: the row contains NaN.
         """
+        if not self._changes and self.constraint is None:
+            found = self._compiled(row)
+            if found is not None:
+                return found
         mask = self.allowed(before)
         try:
             return self._distribution(row, before, mask)
@@ -77,6 +88,12 @@ class LogitsProcessor:
                 ) from None
             raise
 
+    def by_reference(self) -> LogitsProcessor:
+        """The same processing without the compiled kernel."""
+        found = copy.copy(self)
+        found._kernel = None  # noqa: SLF001 - of this class
+        return found
+
     def allowed(self, before: Sequence[int]) -> TokenMask | None:
         """The tokens that the grammar allows after ``before``; None where it allows all."""
         return None if self.constraint is None else self.constraint.mask(before)
@@ -86,30 +103,41 @@ class LogitsProcessor:
         n_vocab = 1 + max((token for token, _ in sampling.logit_bias), default=0)
         return LogitsProcessor(sampling, n_vocab, self.constraint)
 
+    def _compiled(self, row: Logits) -> Distribution | None:
+        """The distribution by the compiled kernel; None where it does not apply."""
+        s, compiled = self.sampling, self._kernel
+        if compiled is None or s.temperature == 0 or not compiled.takes(row, s.top_k):
+            return None
+        return compiled.distribution(row, s.top_k, s.top_p, s.min_p, s.temperature)
+
     def _distribution(
         self, row: Logits, before: Sequence[int], mask: TokenMask | None
     ) -> Distribution:
         s = self.sampling
-        if len(self._bias_ids) or s.penalises:
+        if self._changes:
             row = row.copy()
             present = self._bias_ids < len(row)  # a draft's vocabulary may be padded less
             np.add.at(row, self._bias_ids[present], self._bias_values[present])
             if s.penalises:
                 _penalise(row, before[-s.penalty_last_n :], s)
         most = 1 if s.temperature == 0 else s.top_k
+        if mask is None and self._changes:
+            found = self._compiled(row)
+            if found is not None:
+                return found
         ids: Ids | None
         if mask is not None:
-            ids = _allowed(row, mask, most)
+            ids = _allowed(row, mask, most, self._kernel)
         elif most == 1:
             ids = np.array([np.argmax(row)], np.int32)
         else:
-            ids = _best(row, most) if 0 < most < len(row) else None
+            ids = top_ids(row, most) if 0 < most < len(row) else None
         if most == 1 and ids is not None:
-            _require_finite(row[ids[0]])
+            require_finite(row[ids[0]])
             return one_hot(int(ids[0]))
         logits = (row if ids is None else row[ids]).astype(np.float64)
         top = logits.max()
-        _require_finite(top)
+        require_finite(top)
         logits -= top
         keep = _nucleus(logits, s.top_p, s.min_p)
         if keep is not None:
@@ -125,8 +153,12 @@ class LogitsProcessor:
         return Distribution(ids, probs)
 
 
-def _require_finite(best: float, *, low: bool = False) -> None:
-    """Refuse NaN and infinite logits; -inf passes where it is not the largest of all (``low``)."""
+def require_finite(best: float, *, low: bool = False) -> None:
+    """Refuse NaN and infinite logits; -inf passes where it is not the largest of all (``low``).
+
+    Raises:
+        NotNumbersError
+    """
     if not (math.isfinite(best) or (low and best == -math.inf)):
         raise NotNumbersError(
             "the model returned logits that are not numbers; the file may be damaged: "
@@ -147,7 +179,7 @@ _SPARE = 24
 """Candidates beyond the wanted ones, in case the mask forbids some of the best."""
 
 
-def _allowed(row: Logits, mask: TokenMask, k: int) -> Ids:
+def _allowed(row: Logits, mask: TokenMask, k: int, compiled: RowKernel | None) -> Ids:
     """Ids of the k largest logits of those that the mask allows, ascending; of all where k is 0.
 
     Mostly without a look at all that the mask allows: the best of the whole row are looked up in
@@ -159,18 +191,25 @@ def _allowed(row: Logits, mask: TokenMask, k: int) -> Ids:
     n = len(row)
     ids: Ids | None = None
     if mask.count > _FEW and 0 < k < n - _SPARE:
-        best = np.array([np.argmax(row)], np.int32) if k == 1 else _best(row, k + _SPARE)
+        wanted = k + _SPARE
+        best = None
+        if k == 1:
+            best = np.array([np.argmax(row)], np.int32)
+        elif compiled is not None and compiled.takes(row, wanted):
+            best = compiled.best(row, wanted)
+        if best is None:
+            best = top_ids(row, wanted)
         best = best[mask.allows(best)]
         ids = best if len(best) >= k else None
     if ids is None:
         ids = mask.ids
         ids = ids if not len(ids) or ids[-1] < n else ids[ids < n]
     if not len(ids):
-        _require_finite(-math.inf)
+        require_finite(-math.inf)
     if k == 1 and len(ids) > 1:
         at = int(np.argmax(row[ids]))
         return ids[at : at + 1]
-    return ids[_best(row[ids], k)] if 0 < k < len(ids) else ids
+    return ids[top_ids(row[ids], k)] if 0 < k < len(ids) else ids
 
 
 _ROWS = 64
@@ -178,7 +217,7 @@ _GROUPS = 256
 """Groups of columns about, whose maxima give a first bound."""
 
 
-def _best(row: Logits, k: int) -> Ids:
+def top_ids(row: Logits, k: int) -> Ids:
     """Ids of the k largest logits, ascending; ties go to the smaller id. Fewer than k where fewer
     are finite.
 
@@ -188,14 +227,14 @@ def _best(row: Logits, k: int) -> Ids:
     """
     width = len(row) // _ROWS
     if width <= 2 * k:
-        _require_finite(float(row.max()))
+        require_finite(float(row.max()))
         ids = np.flatnonzero(row > -np.inf)
         return _largest(ids, row[ids], k)
     body, tail = row[: width * _ROWS].reshape(_ROWS, width), row[width * _ROWS :]
     maxima = body.max(axis=0)
     bound = _bound(maxima, k)
     if bound == -np.inf:  # most tokens are forbidden
-        _require_finite(float(np.maximum(maxima.max(), tail.max(initial=-np.inf))))
+        require_finite(float(np.maximum(maxima.max(), tail.max(initial=-np.inf))))
         ids = np.flatnonzero(row > -np.inf)
         return _largest(ids, row[ids], k)
     columns = np.flatnonzero(maxima >= bound)
@@ -203,7 +242,7 @@ def _best(row: Logits, k: int) -> Ids:
     places = np.flatnonzero(block >= bound)
     ids, values = columns[places % len(columns)] + places // len(columns) * width, block[places]
     if len(tail):
-        _require_finite(float(tail.max()), low=True)
+        require_finite(float(tail.max()), low=True)
         late = np.flatnonzero(tail >= bound)
         ids = np.concatenate([ids, late + width * _ROWS])
         values = np.concatenate([values, tail[late]])
@@ -224,7 +263,7 @@ def _bound(maxima: Logits, k: int) -> float:
         top = float(np.maximum(coarse.max(), rest.max(initial=-np.inf)))  # NaN, if either is
     else:
         coarse, top = maxima, float(maxima.max())
-    _require_finite(top, low=True)
+    require_finite(top, low=True)
     return float(np.partition(coarse, len(coarse) - k)[len(coarse) - k])
 
 
@@ -263,4 +302,4 @@ def _nucleus(
     return keep
 
 
-__all__ = ["GREEDY", "LogitsProcessor", "Sampling"]
+__all__ = ["GREEDY", "LogitsProcessor", "Sampling", "require_finite", "top_ids"]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import enum
 
+SERVER = "server"
+"""Source of tokens that a server drafted: it does not name its drafter."""
+
 
 class Origin(enum.StrEnum):
     """Where an emitted token came from."""
@@ -16,3 +19,5 @@ class Origin(enum.StrEnum):
     """The target's extra token after every drafted one was accepted."""
     PLAIN = "plain"
     """Nothing was drafted in this round."""
+    UNKNOWN = "unknown"
+    """A server does not tell."""

@@ -5,11 +5,13 @@ Without numpy: an interface starts sooner that way.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 from localspec.core import settings_schema as schema
 from localspec.core.events import Message
 from localspec.core.grammar_spec import GrammarSpec
+from localspec.core.logprobs import MOST_ALTERNATIVES, LogprobsMode
 from localspec.core.sampling_params import Sampling
 from localspec.errors import UsageError
 
@@ -26,7 +28,8 @@ class ReplyRequest:
     seed: int | None = None
     """Seed of the noise; None: one is drawn and reported with the reply."""
     max_tokens: int | None = None
-    """Most tokens to emit; None: as many as the context has room for."""
+    """Most tokens to emit; None: as many as the context has room for. 0: the prompt is read, and
+    scored with ``prompt_logprobs``."""
     stop: tuple[str, ...] = ()
     """Texts that end the reply; they are not part of it."""
     draft: bool = True
@@ -37,16 +40,74 @@ class ReplyRequest:
     """What the reply must be; None: any text."""
     thinking: bool | None = None
     """Whether the model thinks first, where its template has a switch; None: the template's way."""
+    tools: str | None = None
+    """Tools that the chat template tells the model of: a JSON list of objects as OpenAI has them.
+    A grammar of the kind "tools" is what makes the model's calls well formed."""
+    template_arguments: str | None = None
+    """Further variables of the chat template: a JSON object."""
+    markers: bool = False
+    """Whether the markers of thinking and of calls stay in the text where they are special tokens;
+    the first event is then a `ReplyFormat`."""
+    drop_oldest: bool = True
+    """Whether the oldest messages are left out of a conversation that does not fit; else it is
+    refused."""
     owner: str = ""
     """Whose request it is: what was read for one owner is never reused for another."""
+    prompt_tokens: tuple[int, ...] | None = None
+    """Token ids to continue, instead of messages or a prompt; nothing is added to them."""
+    logprobs: int | None = None
+    """Number of top alternatives that come with each token, at most `MOST_ALTERNATIVES`; 0: the
+    log-probability of the token alone; None: none."""
+    logprobs_mode: LogprobsMode = "raw"
+    """Before or after logits processing; those of the prompt are always raw."""
+    prompt_logprobs: int | None = None
+    """The same number for each token of the prompt, which is then read from its first token on."""
+    prediction: str | None = None
+    """A text that the reply is expected to be much like: it is drafted from, which changes the
+    speed and never the reply's distribution."""
+    drafter: str | None = None
+    """Which of the loaded drafters may draft, separated by commas; "off": plain decoding; None:
+    all of them."""
+    draft_max: int | None = None
+    """Most tokens of a draft, one after the other; None: as many as the model was loaded with."""
 
     def __post_init__(self) -> None:
         schema.SEED.require(self.seed)
-        schema.MAX_TOKENS.require(self.max_tokens)
+        if self.max_tokens != 0:
+            schema.MAX_TOKENS.require(self.max_tokens)
         if self.verifier is not None:
             schema.VERIFIER.require(self.verifier)
-        if self.prompt is not None and self.messages:
-            raise UsageError("a request has messages or a raw prompt, not both")
+        given = (bool(self.messages), self.prompt is not None, self.prompt_tokens is not None)
+        if sum(given) > 1:
+            raise UsageError("a request has messages, a raw prompt or prompt tokens, one of them")
+        _require_alternatives("logprobs", self.logprobs)
+        _require_alternatives("prompt_logprobs", self.prompt_logprobs)
+        schema.DRAFTER.require(self.drafter)
+        schema.DRAFT_MAX.require(self.draft_max)
+        _require_json("tools", self.tools, list)
+        _require_json("template arguments", self.template_arguments, dict)
+
+
+def _require_alternatives(name: str, n: int | None) -> None:
+    if n is not None and not 0 <= n <= MOST_ALTERNATIVES:
+        raise UsageError(f"{name} must be between 0 and {MOST_ALTERNATIVES}, not {n}")
+
+
+def _require_json(name: str, text: str | None, kind: type) -> None:
+    """Refuse what is not JSON of that kind.
+
+    Raises:
+        UsageError: it is not.
+    """
+    if text is None:
+        return
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        raise UsageError(f"the {name} are not JSON") from None
+    if not isinstance(data, kind):
+        wanted = "an object" if kind is dict else "a list"
+        raise UsageError(f"the {name} are not {wanted} in JSON")
 
 
 __all__ = ["ReplyRequest"]

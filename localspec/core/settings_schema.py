@@ -129,6 +129,25 @@ CPU_EXPERTS: SettingSpec[int | None] = SettingSpec(
     high=_LARGEST,
     auto=True,
 )
+RPC: SettingSpec[str | None] = SettingSpec(
+    name="rpc",
+    kind=Kind.TEXT,
+    scope=Scope.LOAD,
+    default=None,
+    help="workers that compute the target, HOST:PORT separated by commas; auto = none",
+    auto=True,
+    metavar="HOST:PORT",
+)
+RPC_TIMEOUT: SettingSpec[float | None] = SettingSpec(
+    name="rpc_timeout",
+    kind=Kind.NUMBER,
+    scope=Scope.LOAD,
+    default=None,
+    help="seconds that a worker may take for an answer; auto = by measured passes",
+    low=0.5,
+    high=1 << 20,
+    auto=True,
+)
 THREADS: SettingSpec[int | None] = SettingSpec(
     name="threads",
     kind=Kind.WHOLE,
@@ -330,14 +349,23 @@ FIGURES: SettingSpec[str] = SettingSpec(
     choices=("few", "all"),
     in_presets=False,
 )
+API_KEY_COMMAND: SettingSpec[str | None] = SettingSpec(
+    name="api_key_command",
+    kind=Kind.TEXT,
+    scope=Scope.INTERFACE,
+    default=None,
+    help="command that prints the API key of a remote server, such as one of a key ring",
+    metavar="COMMAND",
+    in_presets=False,
+)
 
 SETTINGS: tuple[SettingSpec[Any], ...] = (
     *(MODEL, DRAFT, REQUIRE_DRAFT, VERIFIER, DRAFTER, DRAFT_MAX),
-    *(CTX, GPU_LAYERS, DRAFT_GPU_LAYERS, CPU_EXPERTS, THREADS, KV_TYPE),
+    *(CTX, GPU_LAYERS, DRAFT_GPU_LAYERS, CPU_EXPERTS, RPC, RPC_TIMEOUT, THREADS, KV_TYPE),
     *(JOBS, STRICT, CACHE_MEMORY, REMEMBER, OFFLINE),
     *(TEMPERATURE, TOP_K, TOP_P, MIN_P),
     *(REPEAT_PENALTY, PRESENCE_PENALTY, FREQUENCY_PENALTY, PENALTY_LAST_N),
-    *(SEED, MAX_TOKENS, SYSTEM, THEME, FIGURES),
+    *(SEED, MAX_TOKENS, SYSTEM, THEME, FIGURES, API_KEY_COMMAND),
 )
 """In the order of the help text."""
 BY_NAME = {spec.name: spec for spec in SETTINGS}

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from localspec.core.logprobs import TokenLogprobs
 from localspec.core.origin import Origin
 
 Ids = NDArray[np.int32]
@@ -110,7 +111,14 @@ class Draft:
 
     def children(self, node: int) -> list[int]:
         """Indices of the children of ``node`` (ROOT for the pending token), in order."""
-        return [int(i) for i in np.flatnonzero(self.parents == node)]
+        return [i for i, parent in enumerate(self.parents.tolist()) if parent == node]
+
+    def siblings(self) -> list[list[int]]:
+        """`children` of every node, in one go: of ROOT first, then of node i at 1 + i."""
+        found: list[list[int]] = [[] for _ in range(1 + len(self))]
+        for i, parent in enumerate(self.parents.tolist()):
+            found[1 + parent].append(i)
+        return found
 
     def prefix(self, node: int) -> tuple[int, ...]:
         """Tokens on the path from the root to ``node``, which is included; () for ROOT."""
@@ -168,6 +176,8 @@ class Emitted:
     """Name of the drafter, for accepted tokens."""
     text: str = ""
     """Text that became final with it; see `Token.text`."""
+    logprobs: TokenLogprobs | None = None
+    """See `Token.logprobs`."""
 
 
 def origins(draft: Draft, verdict: Verdict) -> list[Emitted]:

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field, replace
 
 from localspec.core.events import FinishReason
 from localspec.core.logits import LogitsProcessor
+from localspec.core.logprobs import TokenLogprobs
 from localspec.core.noise import Noise
 from localspec.core.plan import DraftPlan, DraftStep, RequestState
 from localspec.core.target import Target
 from localspec.core.values import Distribution, Draft, Emitted, Scores, TargetRows, Verdict, origins
+from localspec.decode.logprobs import TokenScorer
 from localspec.decode.stats import RequestStats
 from localspec.drafters.base import Ask
 from localspec.errors import (
@@ -92,6 +94,8 @@ class Request:
     """Plans its drafts; None: the policy that all requests of the round share."""
     guided: bool = True
     """Whether drafts go on through what the grammar forces; without a grammar it has no effect."""
+    scorer: TokenScorer | None = None
+    """Computes the logprobs of emitted tokens, if they were asked for."""
     emitted: list[Emitted] = field(default_factory=list)
     tally: RequestStats = field(default_factory=RequestStats)
     finish: FinishReason | None = None
@@ -169,6 +173,9 @@ class Request:
         try:
             verdict = self.verifier(draft, p, self.noise, self.position, self.stop.end_ids)
             verdict, emitted = self.take(draft, verdict)
+            if self.scorer is not None:
+                places = self.scorer.along(emitted, verdict.path, scores.logits, p)
+                emitted = self.emitted[-len(emitted) :] = [*map(_scored, emitted, places)]
         except (NotNumbersError, NothingAllowedError) as error:
             self.error = error
             return None
@@ -198,7 +205,7 @@ class Request:
                 self.finish = "length"
             if self.finish is not None:
                 text += self.stop.finish()
-            taken.append(replace(item, text=text))
+            taken.append(Emitted(item.token, item.origin, item.source, text))
             self.emitted.append(taken[-1])
             if self.finish is not None:
                 break
@@ -207,6 +214,10 @@ class Request:
             n = len(taken)
             verdict = Verdict(verdict.path[:n], taken[-1].token, min(verdict.verified, n))
         return verdict, taken
+
+
+def _scored(item: Emitted, place: TokenLogprobs) -> Emitted:
+    return replace(item, logprobs=place)
 
 
 __all__ = ["MATCH", "CachedRows", "Judged", "Request", "StopRule"]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from localspec.core.events import Examination, Loading, ModelInfo, ReplyEvent
 from localspec.core.reply_request import ReplyRequest
+from localspec.core.tokenized import Tokenized
 from localspec.engine import protocol
 from localspec.engine.commands import (
     CloseCommand,
@@ -23,6 +24,7 @@ from localspec.engine.commands import (
     InterruptCommand,
     OpenCommand,
     ReplyCommand,
+    TokenizeCommand,
 )
 from localspec.engine.events import (
     EngineEvent,
@@ -31,6 +33,7 @@ from localspec.engine.events import (
     HelloEvent,
     LoadingEvent,
     OpenedEvent,
+    TokenizedEvent,
 )
 from localspec.engine.inbox import Inbox
 from localspec.engine.reply import EngineReply
@@ -48,6 +51,9 @@ _CLOSE_SECONDS = 1.5
 
 class EngineClient:
     """One engine process, which may be started again after it died."""
+
+    server = ""
+    """No server elsewhere answers."""
 
     def __init__(
         self,
@@ -175,19 +181,37 @@ class EngineClient:
         Raises what that raises, or EngineError when the process dies.
         """
         id, inbox = self._ask()  # noqa: A001 - the protocol's field
+        event = await self._answer(ExamineCommand(id, request, tuple(tokens), rival), inbox)
+        if isinstance(event, ExaminedEvent):
+            return event.examination
+        raise EngineError(f"the engine answered with {event.type}")
+
+    async def tokenize(
+        self, request: ReplyRequest, *, special: bool = True, bos: bool = True
+    ) -> Tokenized:
+        """`Runtime.tokenize`, beside the replies that run.
+
+        Raises what that raises, or EngineError when the process dies.
+        """
+        id, inbox = self._ask()  # noqa: A001 - the protocol's field
+        event = await self._answer(TokenizeCommand(id, request, special, bos), inbox)
+        if isinstance(event, TokenizedEvent):
+            return event.tokenized
+        raise EngineError(f"the engine answered with {event.type}")
+
+    async def _answer(self, command: ExamineCommand | TokenizeCommand, inbox: Inbox) -> EngineEvent:
+        """The one event that answers a command."""
         try:
-            self._send(ExamineCommand(id, request, tuple(tokens), rival))
+            self._send(command)
             match await inbox.get():
-                case ExaminedEvent(_, examination):
-                    return examination
                 case FailedEvent() as failed:
                     raise failed.exception()
                 case EngineError() as error:
                     raise error
-                case other:
-                    raise EngineError(f"the engine answered with {other.type}")
+                case event:
+                    return event
         finally:
-            self.forget_reply(id)
+            self.forget_reply(command.id)
 
     def _ask(self) -> tuple[int, Inbox]:
         """A new id, and where its events come in."""

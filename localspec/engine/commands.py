@@ -39,6 +39,17 @@ class ExamineCommand:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenizeCommand:
+    """Ask for the tokens of a request's prompt."""
+
+    type: ClassVar[str] = "tokenize"
+    id: int
+    request: ReplyRequest
+    special: bool = True
+    bos: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class InterruptCommand:
     """End a reply."""
 
@@ -53,4 +64,6 @@ class CloseCommand:
     type: ClassVar[str] = "close"
 
 
-Command = OpenCommand | ReplyCommand | ExamineCommand | InterruptCommand | CloseCommand
+Command = (
+    OpenCommand | ReplyCommand | ExamineCommand | TokenizeCommand | InterruptCommand | CloseCommand
+)

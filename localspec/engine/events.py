@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from localspec import errors
 from localspec.core.events import Examination, Loading, ModelInfo, ReplyEvent
+from localspec.core.tokenized import Tokenized
 from localspec.errors import EngineError, LocalspecError
 
 
@@ -55,6 +56,15 @@ class ExaminedEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenizedEvent:
+    """The tokens of a request's prompt."""
+
+    type: ClassVar[str] = "tokenized"
+    id: int
+    tokenized: Tokenized
+
+
+@dataclass(frozen=True, slots=True)
 class FailedEvent:
     """A command failed."""
 
@@ -79,4 +89,12 @@ class FailedEvent:
         return error
 
 
-EngineEvent = HelloEvent | LoadingEvent | OpenedEvent | ReplyEvents | ExaminedEvent | FailedEvent
+EngineEvent = (
+    HelloEvent
+    | LoadingEvent
+    | OpenedEvent
+    | ReplyEvents
+    | ExaminedEvent
+    | TokenizedEvent
+    | FailedEvent
+)

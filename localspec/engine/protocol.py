@@ -1,4 +1,4 @@
-"""The protocol between a client and the engine process: JSON lines, version 4.
+"""The protocol between a client and the engine process: JSON lines, version 5.
 
 One message is one JSON object on one line, UTF-8, ended by a newline. Its ``type`` names it; the
 other fields are those of its class. The engine reads commands on its standard input and writes
@@ -17,6 +17,10 @@ Commands (client to engine, `localspec.engine.commands`)::
                                      probabilities at the place of the last of tokens, the
                                      beginning of a reply; see localspec.runtime.Runtime.examine.
                                      Answered by examined or failed
+    tokenize   id, request, special, bos
+                                     text and tokens of a request's prompt; see
+                                     localspec.runtime.Runtime.tokenize. Answered by tokenized or
+                                     failed
     interrupt  id                    end that reply now and keep what was emitted; it still
                                      ends with finished (finish_reason "interrupt")
     close                            stop what runs, unload and exit with status 0
@@ -27,18 +31,22 @@ Messages of the engine (`localspec.engine.events`)::
     loading    progress              a model file is being loaded; Loading of localspec.core.events
     opened     info                  the model is ready; ModelInfo of localspec.core.events
     events     id, events            events of a reply, in their order. A token is a list
-                                     [token id, text, origin, drafter or null]. Any other event is
-                                     an object: "type" is reading, round, notice or finished, the
-                                     other fields are those of the class of that name in
-                                     localspec.core.events. Tokens and rounds are sent at most 50
-                                     times a second, the first token and other events at once
+                                     [token id, text, origin, drafter or null], and has a fifth
+                                     item where the request asked for logprobs, see
+                                     localspec.engine.packing. Any other event is an object: "type"
+                                     is format (ReplyFormat), reading, prompt_scored, round, notice
+                                     or finished, the other fields are those of the class of that
+                                     name in localspec.core.events. Tokens and rounds are sent at
+                                     most 50 times a second, the first token and other events at
+                                     once
     examined   id, examination       Examination of localspec.core.events
+    tokenized  id, tokenized         Tokenized of localspec.core.tokenized
     failed     id, error, message, exit_code
                                      a command failed; id is null if the command has none. error is
                                      a class name of localspec.errors, message one line for the
                                      user. The engine goes on with the next command
 
-Replies and examinations run side by side, replies as many at a time as ``parallel`` of ModelInfo
+Replies and other questions run side by side, replies as many at a time as ``parallel`` of ModelInfo
 says; others wait in their order, and more than may wait are answered by ``failed`` with error
 "QueueFullError". The events of a reply keep their order, those of several replies are mixed in any
 order, and none waits for another: the client must read on, whichever of them it shows. ``open``
@@ -55,8 +63,6 @@ from dataclasses import fields
 from typing import Any
 
 from localspec.core import codec
-from localspec.core.events import Finished, Notice, Reading, ReplyEvent, Round, Token
-from localspec.core.origin import Origin
 from localspec.engine.commands import (
     CloseCommand,
     Command,
@@ -64,6 +70,7 @@ from localspec.engine.commands import (
     InterruptCommand,
     OpenCommand,
     ReplyCommand,
+    TokenizeCommand,
 )
 from localspec.engine.events import (
     EngineEvent,
@@ -73,37 +80,48 @@ from localspec.engine.events import (
     LoadingEvent,
     OpenedEvent,
     ReplyEvents,
+    TokenizedEvent,
 )
+from localspec.engine.packing import packed, unpacked
 from localspec.errors import EngineError, LocalspecError, UsageError
 
-VERSION = 4
+VERSION = 5
 """2 added examine and examined; 3 sends a ReplyRequest and the events of a reply as they are; with
-4 several replies run at a time."""
+4 several replies run at a time; 5 has logprobs, prompts as tokens, predictions, tools, template
+arguments, the format of replies, and tokenize."""
 
 MAX_LINE = 16 * 1024 * 1024
 """Bytes of the longest line either side accepts."""
 
 _COMMANDS: dict[str, type[Command]] = {
     kind.type: kind
-    for kind in (OpenCommand, ReplyCommand, ExamineCommand, InterruptCommand, CloseCommand)
+    for kind in (
+        OpenCommand,
+        ReplyCommand,
+        ExamineCommand,
+        TokenizeCommand,
+        InterruptCommand,
+        CloseCommand,
+    )
 }
 _MESSAGES: dict[str, type[EngineEvent]] = {
     kind.type: kind
-    for kind in (HelloEvent, LoadingEvent, OpenedEvent, ReplyEvents, ExaminedEvent, FailedEvent)
+    for kind in (
+        HelloEvent,
+        LoadingEvent,
+        OpenedEvent,
+        ReplyEvents,
+        ExaminedEvent,
+        TokenizedEvent,
+        FailedEvent,
+    )
 }
-_REPLY_EVENTS: dict[str, type[Reading | Round | Notice | Finished]] = {
-    "reading": Reading,
-    "round": Round,
-    "notice": Notice,
-    "finished": Finished,
-}
-_NAMES = {kind: name for name, kind in _REPLY_EVENTS.items()}
 
 
 def encode(message: Command | EngineEvent) -> bytes:
     """One line for a message, newline included."""
     if isinstance(message, ReplyEvents):
-        data: dict[str, Any] = {"id": message.id, "events": [_packed(e) for e in message.events]}
+        data: dict[str, Any] = {"id": message.id, "events": [packed(e) for e in message.events]}
     else:
         data = {f.name: codec.encode(getattr(message, f.name)) for f in fields(message)}
     # ASCII is UTF-8, and escapes carry the lone surrogates that half a character may leave.
@@ -167,40 +185,10 @@ def _excerpt(line: bytes) -> str:
     return ascii(line[:60].decode("utf-8", "replace"))
 
 
-def _packed(event: ReplyEvent) -> Any:
-    if isinstance(event, Token):
-        return [event.token, event.text, event.origin.value, event.source]
-    return {"type": _NAMES[type(event)], **codec.encode(event)}
-
-
-_ORIGINS = {origin.value: origin for origin in Origin}
-
-
 def _reply_events(data: dict[str, Any]) -> ReplyEvents:
     """Without type hints, for speed: this message is sent fifty times a second."""
     if set(data) != {"id", "events"} or type(data["id"]) is not int:
         raise codec.CodecError("events: expected id and events")
     if not isinstance(data["events"], list) or not data["events"]:
         raise codec.CodecError("events.events: expected a list that is not empty")
-    return ReplyEvents(data["id"], tuple(_unpacked(event) for event in data["events"]))
-
-
-def _unpacked(data: object) -> ReplyEvent:
-    if isinstance(data, dict):
-        name = data.pop("type", None)
-        kind = _REPLY_EVENTS.get(name) if isinstance(name, str) else None
-        if kind is None:
-            raise codec.CodecError("events: an event of no known type")
-        return codec.decode(kind, data, name)
-    if not isinstance(data, list) or len(data) != 4:
-        raise codec.CodecError("events: expected an object, or a list of 4 items for a token")
-    token, text, origin, source = data
-    if (
-        type(token) is not int
-        or type(text) is not str
-        or type(origin) is not str
-        or origin not in _ORIGINS
-        or not (source is None or type(source) is str)
-    ):
-        raise codec.CodecError("token: expected [token id, text, origin, drafter or null]")
-    return Token(token, text, _ORIGINS[origin], source)
+    return ReplyEvents(data["id"], tuple(unpacked(event) for event in data["events"]))

@@ -45,21 +45,36 @@ class EngineReply(AsyncIterator[ReplyEvent]):
         if not self._ready:
             if self._over:
                 raise StopAsyncIteration
-            match await self._inbox.get():
-                case ReplyEvents(_, events):
-                    self._ready.extend(events)
-                    if isinstance(events[-1], Finished):
-                        self._end()
-                case FailedEvent() as failed:
-                    self._end()
-                    raise failed.exception()
-                case EngineError() as error:
-                    self._end()
-                    raise error
-                case other:
-                    self.close()
-                    raise EngineError(f"the engine answered with {other.type}")
+            await self._receive()
         return self._ready.popleft()
+
+    async def batch(self) -> tuple[ReplyEvent, ...]:
+        """The events that came together; waits for some. Empty after the last event.
+
+        Raises:
+            LocalspecError, EngineError: as the iterator.
+        """
+        if not self._ready and not self._over:
+            await self._receive()
+        events = tuple(self._ready)
+        self._ready.clear()
+        return events
+
+    async def _receive(self) -> None:
+        match await self._inbox.get():
+            case ReplyEvents(_, events):
+                self._ready.extend(events)
+                if isinstance(events[-1], Finished):
+                    self._end()
+            case FailedEvent() as failed:
+                self._end()
+                raise failed.exception()
+            case EngineError() as error:
+                self._end()
+                raise error
+            case other:
+                self.close()
+                raise EngineError(f"the engine answered with {other.type}")
 
     def interrupt(self) -> None:
         """End this reply; it still ends with `Finished`."""

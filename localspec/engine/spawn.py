@@ -11,7 +11,13 @@ from pathlib import Path
 
 from localspec.config import paths
 from localspec.engine import protocol
-from localspec.errors import DeviceLostError, DeviceMemoryError, EngineError, LocalspecError
+from localspec.errors import (
+    DeviceLostError,
+    DeviceMemoryError,
+    EngineError,
+    LocalspecError,
+    WorkerLostError,
+)
 from localspec.files.private import opener
 from localspec.processes import children, crash
 
@@ -19,6 +25,14 @@ _LOG_BYTES = 1 << 20
 _LOG_TAIL = 1 << 16
 _OURS = re.compile(r"\d{4}-\d\d-\d\d \S+ \d+ [A-Z]+ |  File |Extension modules")
 """Begins a line of the log that is not native code's."""
+
+
+_KINDS = {
+    crash.OUT_OF_MEMORY: DeviceMemoryError,
+    crash.LOST: DeviceLostError,
+    crash.WORKER_GONE: WorkerLostError,
+    crash.WORKER_SILENT: WorkerLostError,
+}
 
 
 async def spawn(log_path: Path, runtime: str | None) -> Process:
@@ -57,7 +71,7 @@ def _make_room(log_path: Path) -> None:
 
 
 def exit_error(status: int, log: Path, doing: str = "") -> EngineError:
-    """The error of a process that ended unexpectedly; a `DeviceError` where its GPU failed."""
+    """The error of a process that ended unexpectedly; a `DeviceError` where a device failed."""
     message = exit_message(status, log, doing)
     if status != -signal.SIGABRT:
         return EngineError(message)
@@ -66,7 +80,7 @@ def exit_error(status: int, log: Path, doing: str = "") -> EngineError:
     if not failure:
         return EngineError(message)
     at = f" while {doing}" if doing else ""
-    kind = DeviceMemoryError if failure == crash.OUT_OF_MEMORY else DeviceLostError
+    kind = _KINDS[failure]
     return kind(f"{failure}, and the engine stopped{at}; its log is {log}")
 
 

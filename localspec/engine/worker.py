@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, Protocol
 from localspec.core.events import Examination, Loading, ModelInfo, ReplyEvent
 from localspec.core.interrupt import Interrupt
 from localspec.core.reply_request import ReplyRequest
+from localspec.core.tokenized import Tokenized
 from localspec.engine import protocol
 from localspec.engine.commands import (
     CloseCommand,
@@ -27,8 +28,15 @@ from localspec.engine.commands import (
     InterruptCommand,
     OpenCommand,
     ReplyCommand,
+    TokenizeCommand,
 )
-from localspec.engine.events import ExaminedEvent, FailedEvent, LoadingEvent, OpenedEvent
+from localspec.engine.events import (
+    ExaminedEvent,
+    FailedEvent,
+    LoadingEvent,
+    OpenedEvent,
+    TokenizedEvent,
+)
 from localspec.engine.outbox import Outbox
 from localspec.engine.protocol import BadCommandError
 from localspec.errors import EngineError, LocalspecError
@@ -58,6 +66,8 @@ class EngineRuntime(Protocol):
     def examine(
         self, request: ReplyRequest, tokens: Sequence[int], rival: int | None = None
     ) -> Examination: ...
+
+    def tokenize(self, request: ReplyRequest, *, special: bool, bos: bool) -> Tokenized: ...
 
     def rest(self, cancelled: Callable[[], bool]) -> None: ...
 
@@ -181,6 +191,8 @@ class EngineWorker:
             self._reply(command)
         elif isinstance(command, ExamineCommand):
             self._spawn(self._examine, command)
+        elif isinstance(command, TokenizeCommand):
+            self._spawn(self._tokenize, command)
 
     def _spawn(self, work: Callable[..., None], *arguments: object) -> None:
         """Do something while other commands are executed."""
@@ -259,6 +271,13 @@ class EngineWorker:
         with self._reporting(command.id):
             found = self._opened().examine(command.request, command.tokens, command.rival)
             self._outbox.send(ExaminedEvent(command.id, found))
+
+    def _tokenize(self, command: TokenizeCommand) -> None:
+        with self._reporting(command.id):
+            found = self._opened().tokenize(
+                command.request, special=command.special, bos=command.bos
+            )
+            self._outbox.send(TokenizedEvent(command.id, found))
 
 
 def _read_line(stream: BinaryIO) -> bytes:

@@ -1,19 +1,21 @@
-"""Conversations as prompts: the chat template, what fits, and tokens kept from turn to turn."""
+"""Conversations as prompts: the chat template, and tokens kept from turn to turn."""
 
 from __future__ import annotations
 
 import copy
+import functools
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from localspec.core.events import Message
-from localspec.errors import ContextError, UnsupportedModelError, UsageError
+from localspec.errors import UnsupportedModelError, UsageError
 from localspec.generation import template_process
+from localspec.generation.template_messages import for_template, told_in_text
 from localspec.generation.template_process import TooMuchError
 from localspec.generation.template_program import (
     LONGEST_SOURCE,
+    RESERVED,
     THINKING,
     BrokenTemplateError,
     Program,
@@ -29,11 +31,13 @@ PLAIN_TEMPLATE = (
 PLAIN_STOP = ("\nUser:",)
 
 
+_PROBE = "localspec_probe"
+
 Cancelled = Callable[[], bool]
 """Whether nobody wants the result any more."""
 
 
-def _never() -> bool:
+def never() -> bool:
     return False
 
 
@@ -55,7 +59,9 @@ class Template:
                 "the most; choose another file of this model"
             )
         self._source, self._bos, self._eos = source, bos, eos
-        self._thinking: bool | None = None
+        self._variables: dict[str, Any] = {}
+        self._tools: list[dict[str, Any]] = []
+        self._tools_in_text = False
         self._program: Program | None = None
         try:
             if is_bounded(source):
@@ -77,11 +83,44 @@ class Template:
             return self
         if THINKING not in self._source:
             raise UsageError("this model's chat template has no switch for thinking")
+        return self.with_variables({THINKING: thinking})
+
+    def with_variables(self, variables: Mapping[str, Any]) -> Template:
+        """This template with further variables.
+
+        Raises:
+            UsageError: one of them is not a request's to set.
+        """
+        taken = [name for name in RESERVED if name in variables]
+        if taken:
+            raise UsageError(f"template arguments cannot set {taken[0]!r}")
         found = copy.copy(self)
-        found._thinking = thinking  # noqa: SLF001 - of the same class
+        found._variables = {**self._variables, **variables}  # noqa: SLF001 - of the same class
         return found
 
-    def render(self, messages: Sequence[Message], cancelled: Cancelled = _never) -> str:
+    def with_tools(self, tools: Sequence[Mapping[str, Any]], *, in_text: bool) -> Template:
+        """This template for a conversation with tools, each as OpenAI has it. With ``in_text`` the
+        system message describes them, and messages quote calls and results as text: for templates
+        that know no tools.
+        """
+        found = copy.copy(self)
+        found._tools = [dict(tool) for tool in tools]  # noqa: SLF001 - of the same class
+        found._tools_in_text = in_text  # noqa: SLF001
+        return found
+
+    @functools.cached_property
+    def tells_of_tools(self) -> bool:
+        """Whether the template names the tools that it is given: tried out with one."""
+        if "tools" not in self._source:
+            return False
+        tool = {"name": _PROBE, "description": _PROBE, "parameters": {"type": "object"}}
+        variables = {"tools": [{"type": "function", "function": tool}]}
+        try:
+            return _PROBE in self._rendered([{"role": "user", "content": "."}], variables, never)
+        except (RefusedError, TooMuchError):
+            return False
+
+    def render(self, messages: Sequence[Message], cancelled: Cancelled = never) -> str:
         """The prompt that asks for the next assistant turn, or for the rest of one.
 
         A last message of the assistant is taken as unfinished and is continued. ``cancelled`` is
@@ -91,26 +130,47 @@ class Template:
             UsageError: the template refuses these messages, or takes too much time or memory.
             Interrupted: ``cancelled`` returned true.
         """
-        unfinished = messages[-1].content if messages and messages[-1].role == "assistant" else ""
+        unfinished = ""
+        if messages and messages[-1].role == "assistant":
+            if messages[-1].calls:
+                raise UsageError("the last message calls tools; their results must follow it")
+            unfinished = messages[-1].content
         whole = messages[:-1] if unfinished else messages
+        if self._tools_in_text:
+            whole = told_in_text(whole, self._tools)
+        variables = dict(self._variables)
+        if self._tools and not self._tools_in_text:
+            variables["tools"] = self._tools
         try:
-            prompt = self._rendered(
-                [{"role": m.role, "content": m.content} for m in whole], cancelled
-            )
+            prompt = self._with_calls(whole, variables, cancelled)
         except (RefusedError, TooMuchError) as error:
             raise UsageError(f"the model's chat template refuses this chat: {error}") from None
         return prompt + unfinished
 
-    def _rendered(self, messages: list[dict[str, str]], cancelled: Cancelled) -> str:
+    def _with_calls(
+        self, messages: Sequence[Message], variables: dict[str, Any], cancelled: Cancelled
+    ) -> str:
+        """The text of messages; templates want the arguments of calls as objects or as texts."""
+        try:
+            return self._rendered(for_template(messages, self._source), variables, cancelled)
+        except RefusedError:
+            if not any(message.calls for message in messages):
+                raise
+            as_text = for_template(messages, self._source, arguments_as_text=True)
+            return self._rendered(as_text, variables, cancelled)
+
+    def _rendered(
+        self, messages: list[dict[str, Any]], variables: dict[str, Any], cancelled: Cancelled
+    ) -> str:
         if self._program is not None:
-            return self._program.render(messages, self._bos, self._eos, self._thinking)
+            return self._program.render(messages, self._bos, self._eos, variables)
         answer = self._ask(
             {
                 "source": self._source,
                 "messages": messages,
                 "bos": self._bos,
                 "eos": self._eos,
-                "thinking": self._thinking,
+                "variables": variables,
             },
             cancelled,
         )
@@ -118,18 +178,8 @@ class Template:
             raise RefusedError(answer.get("refused") or answer.get("broken"))
         return str(answer["text"])
 
-    def _ask(self, request: dict[str, Any], cancelled: Cancelled = _never) -> dict[str, Any]:
+    def _ask(self, request: dict[str, Any], cancelled: Cancelled = never) -> dict[str, Any]:
         return template_process.shared().ask(request, cancelled)
-
-
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """A prompt ready to be read."""
-
-    text: str
-    tokens: list[int]
-    dropped: int = 0
-    """Messages left out because the context was full."""
 
 
 Tokenize = Callable[[str], list[int]]
@@ -167,76 +217,3 @@ class Transcript:
             self._seen[text] = list(tokens)
             if len(self._seen) > _REMEMBERED:
                 del self._seen[next(iter(self._seen))]
-
-
-_CUT_EVERY = 4
-"""Turns between two places where a chat that is too long may be cut."""
-
-
-def fit(
-    messages: Sequence[Message],
-    template: Template,
-    encode: Tokenize,
-    capacity: int,
-    reserve: int,
-    cancelled: Cancelled = _never,
-) -> Prompt:
-    """The prompt of as much of the conversation as leaves ``reserve`` tokens for the reply.
-
-    The oldest turns go first, at message borders; system messages and the last one stay.
-
-    Raises:
-        UsageError: nothing to answer.
-        ContextError: the last message alone does not fit, or the system prompt.
-    """
-    if not messages:
-        raise UsageError("there is no message to answer")
-    system = [m for m in messages if m.role == "system"]
-    turns = [m for m in messages if m.role != "system"]
-
-    def without(dropped: int) -> Prompt:
-        text = template.render([*system, *turns[dropped:]], cancelled)
-        return Prompt(text, encode(text), dropped)
-
-    prompt = without(0)
-    if not prompt.tokens:
-        raise UsageError("the model's chat template makes nothing of this chat")
-    if len(prompt.tokens) + reserve <= capacity:
-        return prompt
-    last = len(turns) - 1 - (turns[-1].role == "assistant")  # what is unfinished keeps its question
-    cuts = [i for i in range(1, last + 1) if turns[i].role == "user" or i == last]
-    if cuts:
-        prompt = without(cuts.pop())
-    # A long chat has many turns too many: the first cut that leaves enough is found by halving.
-    low, high = 0, len(cuts)
-    while low < high:
-        middle = (low + high) // 2
-        shorter = without(cuts[middle])
-        if len(shorter.tokens) + reserve <= capacity:
-            prompt, high = shorter, middle
-        else:
-            low = middle + 1
-    # Cut a few turns further than needed, always at the same places: the next turns then begin
-    # with the same text, which the KV cache holds.
-    steady = -(-(low + 1) // _CUT_EVERY) * _CUT_EVERY - 1
-    if low < steady < len(cuts):
-        prompt = without(cuts[steady])
-    if len(prompt.tokens) >= capacity:
-        of_system = sum(len(encode(message.content)) for message in system)
-        goes_on = turns[-1].role == "assistant"
-        raise _too_long(len(prompt.tokens), of_system, capacity, goes_on=goes_on)
-    return prompt
-
-
-def _too_long(tokens: int, of_system: int, capacity: int, *, goes_on: bool) -> ContextError:
-    size = f"{tokens} tokens, and the context holds {capacity}"
-    if 2 * of_system > tokens:
-        what = f"the system prompt is too long: with the message it has {size}"
-        return ContextError(f"{what}; shorten it, or raise --ctx")
-    if goes_on:
-        return ContextError(
-            f"the reply cannot continue: with its question it has {size}; raise --ctx"
-        )
-    return ContextError(
-        f"the message is too long: with its frame it has {size}; shorten it, or raise --ctx"
-    )

@@ -16,6 +16,8 @@ class TextStream:
         self._shown: list[str] = []
         self.stopped = False
         """Whether a stop string ended the text."""
+        self.stop_text: str | None = None
+        """That string."""
 
     @property
     def text(self) -> str:
@@ -35,10 +37,10 @@ class TextStream:
     def _release(self, *, final: bool) -> str:
         if self.stopped:
             return ""
-        ends = [i for s in self._stop if (i := self._held.find(s)) >= 0]
+        ends = [(i, s) for s in self._stop if (i := self._held.find(s)) >= 0]
         if ends:
+            safe, self.stop_text = min(ends)
             self.stopped = True
-            safe = min(ends)
         else:
             safe = len(self._held) - (0 if final else self._doubtful())
         text, self._held = self._held[:safe], self._held[safe:]

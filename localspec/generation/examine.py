@@ -27,9 +27,7 @@ def examine(
     seed = request.seed
     if not tokens or not all(0 <= t < model.n_vocab for t in (*tokens, rival or 0)):
         raise UsageError("these are no tokens of this model")
-    prompt = scheduler.preparation.prompts.chat(
-        request.messages, request.max_tokens, owner=request.owner, thinking=request.thinking
-    )
+    prompt = scheduler.preparation.prompts.chat(request)
     constraint = scheduler.preparation.constraint(request, prompt.tokens, prompt)
     known = [*prompt.tokens, *tokens[:-1]]
     if len(known) > pair.target.capacity:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from localspec.core.constraint import Constraint
 from localspec.core.events import FinishReason, Notice
 from localspec.core.grammar_spec import GrammarSpec
+from localspec.grammar.tool_families import Family
 
 _LARGE = 32768
 """Tokens of a vocabulary from which its preparation is worth a notice."""
@@ -63,9 +64,14 @@ class Grammars:
             _ = self._vocabulary
 
     def constraint(
-        self, spec: GrammarSpec | None, prompt: list[int], text: str | None
+        self,
+        spec: GrammarSpec | None,
+        prompt: list[int],
+        text: str | None,
+        family: Family | None = None,
     ) -> Constraint | None:
-        """What a reply after ``prompt`` must be; None without a grammar.
+        """What a reply after ``prompt`` must be; None without a grammar. ``family`` is how the
+        prompt tells the model to call tools; None: as its template writes calls.
 
         ``text`` is the prompt as a chat template wrote it, None where none did: only then may the
         model think before the grammar begins.
@@ -83,7 +89,7 @@ class Grammars:
         tokenize: Callable[[str], list[int]] = functools.partial(model.tokenize, special=True)
         return GrammarMatcher(
             self._vocabulary,
-            compiled(spec, model.template, self._marker),
+            compiled(spec, model.template, self._marker, family),
             spec.kind,
             start=len(prompt),
             n_vocab=model.n_vocab,

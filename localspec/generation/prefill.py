@@ -6,9 +6,13 @@ import contextlib
 import time
 from collections.abc import Sequence
 
+import numpy as np
+
 from localspec.core.events import Notice, ReplyEvent
+from localspec.core.logprobs import PromptScored
 from localspec.core.target import Target, Work
-from localspec.core.values import Logits, no_draft
+from localspec.core.values import Draft, Logits, Proposal, chain_parents, no_draft
+from localspec.decode.logprobs import TokenScorer
 from localspec.drafters.base import Committed, Drafter
 from localspec.errors import AuditError, LocalspecError
 from localspec.generation.stream import Generation
@@ -47,15 +51,18 @@ class Prefill:
         Raises:
             AuditError: the KV cache is not what it is taken for.
         """
-        seq, prompt = generation.seq, generation.tokens
+        seq, prompt, scorer = generation.seq, generation.tokens, generation.prompt_scorer
         generation.start_restoring()
-        restored = self._restore(seq, prompt, generation.owner)
+        reusable = prompt if scorer is None else prompt[:1]  # a token in the cache has no logits
+        restored = self._restore(seq, reusable, generation.owner)
         reused = restored.length
         events: list[ReplyEvent] = [*map(Notice, self._prefix_cache.take_notices())]
         generation.start_reading(reused, restored.saved_seconds)
         self._checkpoints[seq] = self._prefix_cache.positions(seq, prompt, generation.stable)
         if reused < len(prompt) - 1:
             events.append(generation.progress(reused))
+        if scorer is not None:
+            events.append(PromptScored(0, (prompt[0],), (None,)))
         return events
 
     def unread(self, generation: Generation) -> int:
@@ -79,26 +86,49 @@ class Prefill:
         target, seq, prompt = self._target, generation.seq, generation.tokens
         at = len(self.cached[seq])
         checkpoints = [end for end in self._checkpoints[seq] if end > at]
+        scorer, events = generation.prompt_scorer, list[ReplyEvent]()
+        if scorer is not None:
+            most = min(most, 1 + target.deepest(1))
         end = min(at + most, len(prompt) - 1, *checkpoints)
         drafts = policy.expects_drafts(generation.state)
         if at < end:
             start = time.perf_counter()
-            target.read(seq, prompt[at:end])
+            if scorer is None:
+                target.read(seq, prompt[at:end])
+            else:
+                events.append(self._scored(seq, prompt, at, end, scorer))
             seconds = time.perf_counter() - start
             self.sync(generation)
             drafter.follow(seq, prompt, end)
             if drafts and end < len(prompt) - 1:
                 drafter.catch_up(seq, prompt, end)
             self._learn(end - at, time.perf_counter() - start)  # as long as others wait
-            self._prefix_cache.has_read(seq, prompt[at:end], seconds)
+            self._prefix_cache.has_read(seq, prompt[at:end], None if scorer else seconds)
             if end in checkpoints:
                 self._prefix_cache.checkpoint(seq)
         if end < len(prompt) - 1:
-            return [generation.progress(end)]
+            return [*events, generation.progress(end)]
         if drafts:
             drafter.commit([Committed(seq, prompt, prompt)])  # nothing was drafted: no evidence
         generation.start_decoding()
-        return [generation.progress(len(prompt))]
+        return [*events, generation.progress(len(prompt))]
+
+    def _scored(
+        self, seq: int, prompt: list[int], at: int, end: int, scorer: TokenScorer
+    ) -> PromptScored:
+        """Read a part of the prompt as if it were a draft of which all is accepted: its rows are
+        the logits of the tokens that follow.
+        """
+        part = np.array(prompt[at + 1 : end], np.int32)
+        parents = chain_parents(len(part))
+        draft = Draft(part, parents, Proposal.DETERMINISTIC, None, source="prompt")
+        (scores,) = self._target.score([Work(seq, prompt[at], draft)])
+        following = prompt[at + 1 : end + 1]
+        places = [
+            scorer.scored(row, token) for row, token in zip(scores.logits, following, strict=True)
+        ]
+        self._target.keep(seq, range(len(part)))
+        return PromptScored(at + 1, tuple(following), tuple(places))
 
     def _learn(self, tokens: int, seconds: float) -> None:
         rate = tokens / max(seconds, 1e-9)

@@ -6,17 +6,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from localspec.core.constraint import Constraint
-from localspec.core.events import Notice, Reply
+from localspec.core.events import Notice, Reply, ReplyEvent, ReplyFormat
 from localspec.core.logits import LogitsProcessor
+from localspec.core.logprobs import LogprobsMode
 from localspec.core.noise import Noise
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.target import CacheableTarget
+from localspec.decode.logprobs import TokenScorer
 from localspec.errors import UsageError
-from localspec.generation.chat_template import Prompt
+from localspec.generation.fitting import Prompt
 from localspec.generation.grammars import Grammars
 from localspec.generation.prompt import PromptBuilder
 from localspec.generation.runnable import RunnableModel
 from localspec.generation.stream import Generation, StopCondition, new_seed
+from localspec.grammar.thinking import begun, markers
+from localspec.grammar.tool_families import FAMILIES
 from localspec.policy import Policy
 from localspec.prefix_cache.cache import PrefixCache
 from localspec.prefix_cache.states import Conversation
@@ -34,7 +38,8 @@ class Prepared:
     """Most tokens to emit."""
     ending: StopCondition
     verifier: Verifier
-    notices: tuple[Notice, ...] = ()
+    opening: tuple[ReplyEvent, ...] = ()
+    """The first events of the reply."""
     constraint: Constraint | None = None
     """What its grammar allows; None without one."""
     guided: bool = True
@@ -45,6 +50,17 @@ class Prepared:
     """Whose request it is."""
     stable: int | None = None
     """Tokens that the next turn's prompt will begin with, see `PromptBuilder.stable`."""
+    scorer: TokenScorer | None = None
+    """Computes logprobs of emitted tokens."""
+    prompt_scorer: TokenScorer | None = None
+    """Computes those of the prompt."""
+
+    @property
+    def reusable(self) -> list[int]:
+        """The tokens of which the prefix cache may have a beginning: those of a prompt that is
+        scored are all read.
+        """
+        return self.prompt if self.prompt_scorer is None else self.prompt[:1]
 
     def generation(self, seq: int, policy: Policy | None) -> Generation:
         """The reply to be generated in a sequence."""
@@ -60,6 +76,8 @@ class Prepared:
             guided=self.guided,
             owner=self.owner,
             stable=self.stable,
+            scorer=self.scorer,
+            prompt_scorer=self.prompt_scorer,
         )
 
 
@@ -100,17 +118,17 @@ class Preparation:
         stop, notices = request.stop, list[Notice]()
         if request.grammar is not None:
             _require_a_beginning(request)
-        if request.prompt is None:
+        if request.prompt_tokens is not None:
+            prompt = self.prompts.given(request.prompt_tokens)
+        elif request.prompt is not None:
+            prompt = self.prompts.bare(request.prompt)
+        else:
             transcript = self.prompts.transcript(request.owner)
             for said in self._prefix_cache.conversations(request.owner):
                 transcript.remember(said.text, list(said.tokens))
-            conversation = self.prompts.chat(
-                request.messages, request.max_tokens, cancelled, request.owner, request.thinking
-            )
+            conversation = self.prompts.chat(request, cancelled)
             if not self._cuts_anywhere:
-                stable = self.prompts.stable(
-                    request.messages, conversation, request.owner, request.thinking
-                )
+                stable = self.prompts.stable(request, conversation)
             if request.grammar is None:
                 # Without a template texts end the turns, and a grammar may well want those.
                 stop = (*stop, *self.prompts.stop)
@@ -122,27 +140,53 @@ class Preparation:
                         f"{conversation.dropped} oldest messages were left out"
                     )
                 )
-        else:
-            prompt = self.prompts.bare(request.prompt)
         if request.grammar is not None:
             notices += self._grammars.prepare()
         constraint = self.constraint(request, prompt, conversation)
-        self._prefix_cache.prefetch(prompt, request.owner)
+        form = self._format(request, conversation) if request.markers else ReplyFormat()
         room = self._capacity - len(prompt) + 1
-        return Prepared(
+        prepared = Prepared(
             prompt=prompt,
             processor=LogitsProcessor(request.sampling, self._model.n_vocab, constraint),
             noise=Noise(new_seed() if request.seed is None else request.seed),
-            limit=min(request.max_tokens or room, room),
-            ending=StopCondition(self._model, stop),
+            limit=room if request.max_tokens is None else min(request.max_tokens, room),
+            ending=StopCondition(self._model, stop, self._shown(form)),
             verifier=self._judge if request.verifier is None else verifier(request.verifier),
-            notices=tuple(notices),
+            opening=(*((form,) if request.markers else ()), *notices),
             constraint=constraint,
             guided=request.draft and self._drafts,
             conversation=conversation,
             owner=request.owner,
             stable=stable,
+            scorer=self._scorer(request.logprobs, request.logprobs_mode),
+            prompt_scorer=self._scorer(request.prompt_logprobs, "raw"),
         )
+        self._prefix_cache.prefetch(prepared.reusable, request.owner)
+        return prepared
+
+    def _scorer(self, alternatives: int | None, mode: LogprobsMode) -> TokenScorer | None:
+        return None if alternatives is None else TokenScorer(alternatives, mode, self._token_text)
+
+    def _token_text(self, token: int) -> str:
+        piece = self._model.piece(token)
+        return piece.decode("utf-8", "surrogateescape") or self._model.marker(token)
+
+    def _format(self, request: ReplyRequest, conversation: Prompt | None) -> ReplyFormat:
+        """How the reply to a request is divided."""
+        if conversation is None:
+            return ReplyFormat()
+        family = self.prompts.family(request)
+        found = markers(self._model.template)
+        last = request.messages[-1]
+        unfinished = last.content if last.role == "assistant" else ""
+        thinks = begun(conversation.text, unfinished, found)
+        return ReplyFormat(found, thinks, None if family is None else family.name)
+
+    def _shown(self, form: ReplyFormat) -> frozenset[int]:
+        """The control tokens that divide a reply."""
+        texts = [*form.thinking, *(FAMILIES[form.tools].markers if form.tools is not None else ())]
+        tokens = {t for text in texts for t in self._model.tokenize(text, special=True)}
+        return frozenset(t for t in tokens if not self._model.piece(t))
 
     def constraint(
         self, request: ReplyRequest, prompt: list[int], conversation: Prompt | None
@@ -153,7 +197,9 @@ class Preparation:
             UsageError: the grammar is refused.
         """
         text = None if conversation is None else conversation.text
-        return self._grammars.constraint(request.grammar, prompt, text)
+        return self._grammars.constraint(
+            request.grammar, prompt, text, self.prompts.family(request)
+        )
 
     def remember(self, prepared: Prepared, reply: Reply) -> Conversation | None:
         """Record the tokens of a reply for the next turn that quotes its text; returns the

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from localspec.core.events import Message, Reply
+from localspec.core.reply_request import ReplyRequest
 from localspec.drafters.model.interface import common_prefix
 from localspec.errors import ContextError, UsageError
-from localspec.generation.chat_template import (
-    PLAIN_STOP,
-    PLAIN_TEMPLATE,
-    Prompt,
-    Template,
-    Transcript,
-    fit,
-)
+from localspec.generation.chat_template import PLAIN_STOP, PLAIN_TEMPLATE, Template, Transcript
+from localspec.generation.fitting import Prompt, fit
+from localspec.generation.template_messages import SYSTEM, kept
+from localspec.grammar.tool_families import HERMES, Family, family_of
 from localspec.prefix_cache.states import Conversation
 
 _OWNERS = 64
@@ -27,6 +26,11 @@ _RESERVE_FRACTION = 4
 
 class Tokenizer(Protocol):
     """The vocabulary of a model, as far as prompts need it."""
+
+    @property
+    def n_vocab(self) -> int:
+        """Its tokens."""
+        ...
 
     @property
     def template(self) -> str | None:
@@ -97,47 +101,70 @@ class PromptBuilder:
         """The whole conversation as text, see `Template.render`."""
         return self._template.render(messages)
 
-    def chat(
-        self,
-        messages: Sequence[Message],
-        max_tokens: int | None,
-        cancelled: Callable[[], bool] = lambda: False,
-        owner: str = "",
-        thinking: bool | None = None,
-    ) -> Prompt:
+    @functools.cached_property
+    def native_tools(self) -> Family | None:
+        """How the model's own template has tools called; None where it does not tell of them, or
+        in a way that is not known.
+        """
+        family = family_of(self._model.template)
+        return family if family is not None and self._template.tells_of_tools else None
+
+    def family(self, request: ReplyRequest) -> Family | None:
+        """How the reply to a request calls tools; None without tools."""
+        return (self.native_tools or HERMES) if _tools(request) else None
+
+    def _template_of(self, request: ReplyRequest) -> Template:
+        """The template with what a request sets in it.
+
+        Raises:
+            UsageError: it cannot be set.
+        """
+        found = self._template.switched(request.thinking)
+        if request.template_arguments is not None:
+            found = found.with_variables(json.loads(request.template_arguments))
+        tools = _tools(request)
+        if tools or any(message.calls or message.role == "tool" for message in request.messages):
+            found = found.with_tools(tools, in_text=self.native_tools is None)
+        return found
+
+    def chat(self, request: ReplyRequest, cancelled: Callable[[], bool] = lambda: False) -> Prompt:
         """The prompt of a conversation: as much of it as leaves room for the reply. ``cancelled``
-        is asked while a template runs that may take long; ``thinking`` as in `ReplyRequest`.
+        is asked while a template runs that may take long.
 
         Raises:
             UsageError, ContextError: see `fit`.
             Interrupted: ``cancelled`` returned true.
         """
-        reserve = max(1, min(max_tokens or self._capacity, self._capacity // _RESERVE_FRACTION))
-        encode = self.transcript(owner).encode
-        template = self._template.switched(thinking)
-        return fit(messages, template, encode, self._capacity, reserve, cancelled)
+        most = self._capacity if request.max_tokens is None else request.max_tokens
+        reserve = max(1, min(most, self._capacity // _RESERVE_FRACTION))
+        encode = self.transcript(request.owner).encode
+        template, messages = self._template_of(request), request.messages
+        drop = request.drop_oldest
+        return fit(messages, template, encode, self._capacity, reserve, cancelled, drop=drop)
 
-    def stable(
-        self,
-        messages: Sequence[Message],
-        prompt: Prompt,
-        owner: str = "",
-        thinking: bool | None = None,
-    ) -> int | None:
+    def whole(self, request: ReplyRequest) -> tuple[str, list[int]]:
+        """Text and tokens of a conversation, whether it fits into the context or not.
+
+        Raises:
+            UsageError: the template refuses it.
+        """
+        text = self._template_of(request).render(request.messages)
+        return text, self.transcript(request.owner).encode(text)
+
+    def stable(self, request: ReplyRequest, prompt: Prompt) -> int | None:
         """Tokens of the prompt that the next turn's prompt will begin with; None if the template
         does not say. Fewer than all where the template opens a reply, or a thought, in another way
         than it quotes one.
         """
-        system = [m for m in messages if m.role == "system"]
-        turns = [m for m in messages if m.role != "system"][prompt.dropped :]
-        if not turns or turns[-1].role == "assistant":
+        messages = kept(request.messages, prompt.dropped)
+        if all(m.role in SYSTEM for m in messages) or messages[-1].role == "assistant":
             return None
-        later = [*system, *turns, Message("assistant", "."), Message("user", ".")]
+        later = [*messages, Message("assistant", "."), Message("user", ".")]
         try:
-            text = self._template.switched(thinking).render(later)
+            text = self._template_of(request).render(later)
         except UsageError:
             return None
-        shared = common_prefix(prompt.tokens, self.transcript(owner).encode(text))
+        shared = common_prefix(prompt.tokens, self.transcript(request.owner).encode(text))
         if shared == len(prompt.tokens):
             return shared
         return max(0, shared - 1)  # the last one may be split differently before another reply
@@ -152,6 +179,24 @@ class PromptBuilder:
         tokens = self._model.tokenize(text, special=True, bos=self._model.adds_bos)
         if not tokens:
             raise UsageError("the prompt is empty; give at least one character")
+        return self._fitting(tokens)
+
+    def given(self, tokens: Sequence[int]) -> list[int]:
+        """A prompt that consists of these tokens.
+
+        Raises:
+            UsageError: there are none, or the model does not have one of them.
+            ContextError: they do not fit.
+        """
+        if not tokens:
+            raise UsageError("the prompt is empty; give at least one token")
+        most = self._model.n_vocab - 1
+        unknown = next((token for token in tokens if not 0 <= token <= most), None)
+        if unknown is not None:
+            raise UsageError(f"token {unknown} of the prompt is none of this model's, 0 to {most}")
+        return self._fitting([*tokens])
+
+    def _fitting(self, tokens: list[int]) -> list[int]:
         if len(tokens) >= self._capacity:
             raise ContextError(
                 f"the prompt has {len(tokens)} tokens and the context holds {self._capacity}; "
@@ -169,6 +214,18 @@ class PromptBuilder:
         said = Conversation(prompt.text + reply.text, (*prompt.tokens, *tokens))
         self.transcript(owner).remember(said.text, list(said.tokens))
         return said
+
+
+def _tools(request: ReplyRequest) -> list[dict[str, Any]]:
+    """The tools of a request, each with its type.
+
+    Raises:
+        UsageError: one is no object.
+    """
+    found = json.loads(request.tools) if request.tools is not None else []
+    if not all(isinstance(tool, dict) for tool in found):
+        raise UsageError("the tools are not objects")
+    return [t if "function" in t else {"type": "function", "function": t} for t in found]
 
 
 __all__ = ["PromptBuilder", "Tokenizer"]

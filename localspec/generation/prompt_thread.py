@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import queue
 import threading
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
 
-from localspec.errors import Interrupted
+from localspec.errors import Interrupted, UsageError
 from localspec.generation.preparation import Preparation, Prepared
 from localspec.generation.reply_job import Job
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """Something that is done between two prompts."""
+
+    work: Callable[[], Any]
+    result: Future[Any] = field(default_factory=Future)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,34 +51,65 @@ class PromptThread:
     def __init__(self, preparation: Preparation, taker: TakesPrompts) -> None:
         self._preparation = preparation
         self._taker = taker
-        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[Job | _Call | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._closed = False
 
     def prepare(self, job: Job) -> None:
         """Make the prompt of a job, after those before it."""
         with self._lock:
-            if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name="localspec prompts", daemon=True
-                )
-                self._thread.start()
-        self._jobs.put(job)
+            self._start()
+            self._jobs.put(job)
+
+    def call(self, work: Callable[[], _T]) -> _T:
+        """Do something that needs the vocabulary or the template, and return what it returns.
+
+        Raises:
+            UsageError: closed.
+            Exception: what ``work`` raises.
+        """
+        call = _Call(work)
+        with self._lock:
+            if self._closed:
+                raise UsageError("this runtime is closed")
+            self._start()
+            self._jobs.put(call)
+        result: _T = call.result.result()
+        return result
+
+    def _start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="localspec prompts", daemon=True)
+            self._thread.start()
 
     def close(self) -> None:
         """Wait until the prompts begun are made or given up; the taker must be closed."""
-        self._jobs.put(None)
         with self._lock:
+            self._closed = True
+            self._jobs.put(None)
             thread = self._thread
         if thread is not None:
             thread.join()
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
+            if isinstance(job, _Call):
+                self._run_call(job)
+                continue
             if self._taker.closed:
                 job.interrupt.set()
             if not job.over:
                 self._prepare(job)
+
+    def _run_call(self, call: _Call) -> None:
+        if self._taker.closed:
+            call.result.set_exception(UsageError("this runtime is closed"))
+            return
+        try:
+            call.result.set_result(call.work())
+        except Exception as error:  # noqa: BLE001 - raised where the result is waited for
+            call.result.set_exception(error)
 
     def _prepare(self, job: Job) -> None:
         def cancelled() -> bool:

@@ -60,7 +60,7 @@ class RunningReplies:
             return
         doing(f"answering with {self._pair.target_model.path}")
         prepared = ready.prepared
-        seq = self._prefix_cache.choose(prepared.prompt, prepared.owner, self.free())
+        seq = self._prefix_cache.choose(prepared.reusable, prepared.owner, self.free())
         self.running.append(self._begun(ready, seq))
         self._guarded(self.running[-1], self._begin)
 
@@ -81,7 +81,7 @@ class RunningReplies:
         )
 
     def _begin(self, running: Running) -> None:
-        running.job.mailbox.put(running.prepared.notices)
+        running.job.mailbox.put(running.prepared.opening)
         running.job.mailbox.put(self._prefill.begin(running.generation))
 
     def read(self) -> None:
@@ -99,7 +99,10 @@ class RunningReplies:
         generation = running.generation
         events = self._prefill.read(generation, running.drafter, running.policy, most)
         running.reading = self._prefill.unread(generation) > 0
-        running.job.mailbox.put(events)
+        if generation.finish is None:
+            running.job.mailbox.put(events)
+        else:
+            self.finish(running, events)
 
     def _guarded(self, running: Running, step: Callable[[Running], None]) -> None:
         """Do something for one reply alone; if that fails, it ends alone."""

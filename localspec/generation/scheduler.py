@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from localspec.core.interrupt import Interrupt
 from localspec.core.reply_request import ReplyRequest
+from localspec.core.tokenized import Tokenized
 from localspec.drafters.base import Off
 from localspec.errors import QueueFullError, UsageError
 from localspec.generation.pass_stop import PassStop
@@ -29,6 +30,7 @@ from localspec.generation.replies import RunningReplies
 from localspec.generation.reply_job import Job
 from localspec.generation.reply_stream import ReplyStream
 from localspec.generation.runnable import RunnablePair
+from localspec.generation.tokenizing import Tokenizing
 from localspec.policy import Plain, Policy
 from localspec.prefix_cache.cache import PrefixCache
 from localspec.prefix_cache.files import KvStore
@@ -228,6 +230,15 @@ class Scheduler:
         self._ready = deque(ready for ready in self._ready if not ready.job.over)
         while self._ready and self.replies.free():
             self.replies.admit(self._ready.popleft())
+
+    def tokenized(self, request: ReplyRequest, *, special: bool, bos: bool) -> Tokenized:
+        """See `localspec.generation.tokenizing`; not held up by replies.
+
+        Raises:
+            UsageError: closed, or as `Tokenizing.tokenized`.
+        """
+        tokenizing = Tokenizing(self._pair.target_model, self.preparation.prompts)
+        return self._prompts.call(lambda: tokenizing.tokenized(request, special=special, bos=bos))
 
     # -- calls ---------------------------------------------------------------------------------
 

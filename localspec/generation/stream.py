@@ -20,6 +20,7 @@ from localspec.core.events import (
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.core.plan import RequestState
+from localspec.decode.logprobs import TokenScorer
 from localspec.decode.request import MATCH, Request, StopRule
 from localspec.decode.round import RoundResult
 from localspec.decode.speedup import SpeedupEstimate
@@ -39,13 +40,18 @@ class Pieces(Protocol):
     @property
     def end_ids(self) -> frozenset[int]: ...
     def piece(self, token: int) -> bytes: ...
+    def marker(self, token: int) -> str: ...
 
 
 class StopCondition(StopRule):
     """Ends a reply at the model's end tokens or a stop string, and builds its text."""
 
-    def __init__(self, model: Pieces, stop: tuple[str, ...]) -> None:
+    def __init__(
+        self, model: Pieces, stop: tuple[str, ...], shown: frozenset[int] = frozenset()
+    ) -> None:
+        """Control tokens ``shown`` appear in the text by name."""
         self._model = model
+        self._shown = shown
         self.end_ids = model.end_ids
         self.stream = TextStream(stop)
 
@@ -53,7 +59,10 @@ class StopCondition(StopRule):
         """See `StopRule.take`."""
         if token in self.end_ids:
             return "", "stop"
-        text = self.stream.feed(self._model.piece(token))
+        piece = self._model.piece(token)
+        if token in self._shown and not piece:
+            piece = self._model.marker(token).encode()
+        text = self.stream.feed(piece)
         return text, "stop" if self.stream.stopped else None
 
     def finish(self) -> str:
@@ -78,14 +87,28 @@ class Generation:
         owner: str = "",
         stable: int | None = None,
         guided: bool = True,
+        scorer: TokenScorer | None = None,
+        prompt_scorer: TokenScorer | None = None,
     ) -> None:
-        """``owner`` and ``stable`` are for `PrefixCache.restore` and `PrefixCache.positions`."""
+        """``owner`` and ``stable`` are for `PrefixCache.restore` and `PrefixCache.positions`;
+        ``scorer`` computes logprobs of emitted tokens, ``prompt_scorer`` those of the prompt.
+        """
         self.owner = owner
         self.stable = stable
+        self.prompt_scorer = prompt_scorer
         self._n_prompt = len(prompt)
         self._ending = ending
         self.request = Request(
-            seq, list(prompt), processor, noise, limit, ending, verifier, policy, guided
+            seq=seq,
+            tokens=list(prompt),
+            processor=processor,
+            noise=noise,
+            limit=limit,
+            stop=ending,
+            verifier=verifier,
+            policy=policy,
+            guided=guided,
+            scorer=scorer,
         )
         self._cached, self._saved_seconds = 0, 0.0
         self._began = self._decoding = time.perf_counter()
@@ -126,8 +149,10 @@ class Generation:
         self._cached, self._saved_seconds = cached, saved_seconds
 
     def start_decoding(self) -> None:
-        """Prefill is over."""
+        """Prefill is over, and so is a reply of no tokens."""
         self._decoding = time.perf_counter()
+        if self.request.limit == 0:
+            self.request.finish = "length"
 
     def interrupt(self) -> None:
         """End the reply here; emitted tokens stay."""
@@ -137,7 +162,10 @@ class Generation:
         """The events of one of its rounds; ``alone`` if that had no other request."""
         if alone:
             self._speedup.add(result, policy.costs)
-        tokens = [Token(item.token, item.text, item.origin, item.source) for item in result.emitted]
+        tokens = [
+            Token(item.token, item.text, item.origin, item.source, item.logprobs)
+            for item in result.emitted
+        ]
         return [*tokens, self._event(result, policy.speculation)]
 
     def _event(self, result: RoundResult, speculation: Speculation) -> Round:
@@ -196,6 +224,7 @@ class Generation:
                 saved_seconds=self._saved_seconds,
             ),
             seed=self.request.noise.seed,
+            stop_text=self._ending.stream.stop_text,
         )
 
 

@@ -3,7 +3,7 @@
 Started as ``python -m localspec.generation.template_child``.
 
 One JSON object a line on stdin, one on stdout. ``{"source"}`` compiles a template, answered by
-``{"ok": true}`` or ``{"broken": reason}``; ``{"source", "messages", "bos", "eos", "thinking"}``
+``{"ok": true}`` or ``{"broken": reason}``; ``{"source", "messages", "bos", "eos", "variables"}``
 renders it, answered by ``{"text"}`` or ``{"refused": reason}``. A request that exceeds a limit ends
 the process; so does the end of stdin.
 """
@@ -58,7 +58,7 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
         if "messages" not in request:
             return {"ok": True}
         text = program.render(
-            request["messages"], request["bos"], request["eos"], request.get("thinking")
+            request["messages"], request["bos"], request["eos"], request.get("variables")
         )
     except BrokenTemplateError as error:
         return {"broken": str(error)[:_LONGEST_REASON]}

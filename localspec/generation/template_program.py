@@ -10,6 +10,7 @@ import datetime
 import functools
 import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jinja2
 import jinja2.ext
@@ -20,6 +21,8 @@ LONGEST_SOURCE = 1 << 18
 """Characters of a template; the longest known ones have 40,000."""
 THINKING = "enable_thinking"
 """The variable of templates that switches thinking."""
+RESERVED = ("messages", "tools", "add_generation_prompt", "bos_token", "eos_token")
+"""Variables of templates that a request cannot set by name."""
 _LONGEST_BOUNDED = 1 << 14
 _BOUNDED = (
     jinja2.nodes.Template,
@@ -68,24 +71,26 @@ class Program:
 
     def render(
         self,
-        messages: Sequence[Mapping[str, str]],
+        messages: Sequence[Mapping[str, Any]],
         bos: str,
         eos: str,
-        thinking: bool | None = None,
+        variables: Mapping[str, Any] | None = None,
     ) -> str:
-        """The prompt for messages of role and content; ``thinking`` sets the template's switch.
+        """The prompt for messages of role and content; ``variables`` are further ones of the
+        template.
 
         Raises:
             RefusedError: the template raised something.
         """
-        switch = {} if thinking is None else {THINKING: thinking}
         try:
             return self._template.render(
-                messages=[dict(message) for message in messages],
-                add_generation_prompt=True,
-                bos_token=bos,
-                eos_token=eos,
-                **switch,
+                {
+                    **(variables or {}),
+                    "messages": [dict(message) for message in messages],
+                    "add_generation_prompt": True,
+                    "bos_token": bos,
+                    "eos_token": eos,
+                }
             )
         except Exception as error:  # noqa: BLE001 - it is a program, and not ours
             raise RefusedError(str(error) or type(error).__name__) from None
@@ -145,6 +150,7 @@ def _to_json(value: object, indent: int | None = None) -> str:
 
 __all__ = [
     "LONGEST_SOURCE",
+    "RESERVED",
     "THINKING",
     "BrokenTemplateError",
     "Program",

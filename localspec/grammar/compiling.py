@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -11,6 +12,8 @@ from localspec.errors import UsageError
 
 if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions
+
+    from localspec.grammar.tool_families import Family
 
 JSON_STYLE: JsonCompileOptions = {
     "whitespace_flexible": False,
@@ -53,12 +56,14 @@ def compiled(
     spec: GrammarSpec,
     template: str | None = None,
     marker: Callable[[str], int | None] = lambda _: None,
+    family: Family | None = None,
 ) -> str:
     """The grammar of a request in llguidance's own form, checked as far as that goes without a
     vocabulary.
 
-    For calls of tools, ``template`` is the model's chat template and ``marker`` gives the id of a
-    marker that is a token of its own.
+    For calls of tools, ``template`` is the model's chat template, ``marker`` gives the id of a
+    marker that is a token of its own, and ``family`` is the way to call them where the spec names
+    none; by default that of the template.
 
     Raises:
         UsageError: it is not valid, or has parts that are not supported; they are named.
@@ -66,7 +71,9 @@ def compiled(
     from llguidance import LLMatcher
 
     try:
-        grammar = _written(spec) if spec.kind != "tools" else _of_tools(spec, template, marker)
+        grammar = (
+            _written(spec) if spec.kind != "tools" else _of_tools(spec, template, marker, family)
+        )
         failed, messages = LLMatcher.validate_grammar_with_warnings(grammar, limits=limits())
     except (ValueError, RecursionError) as error:
         refuse(spec.kind, str(error))
@@ -125,7 +132,12 @@ def _written(spec: GrammarSpec) -> str:
             raise AssertionError("calls of tools depend on the model")
 
 
-def _of_tools(spec: GrammarSpec, template: str | None, marker: Callable[[str], int | None]) -> str:
+def _of_tools(
+    spec: GrammarSpec,
+    template: str | None,
+    marker: Callable[[str], int | None],
+    default: Family | None,
+) -> str:
     """The same for calls of tools.
 
     Raises:
@@ -137,10 +149,30 @@ def _of_tools(spec: GrammarSpec, template: str | None, marker: Callable[[str], i
     from localspec.grammar.tools import Choice, lark
 
     choice = Choice.of(spec)
-    family = FAMILIES[choice.family] if choice.family is not None else family_of(template)
+    family = default or family_of(template)
+    if choice.family is not None:
+        family = FAMILIES[choice.family]
     if family is None:
         raise UsageError("the chat template of this model has no known way to call tools")
-    return str(LLMatcher.grammar_from_lark(lark(choice, family, marker)))
+    grammar = str(LLMatcher.grammar_from_lark(lark(choice, family, marker)))
+    if _is_valid(grammar):
+        return grammar
+    tools = []
+    for tool in choice.tools:
+        alone = lark(dataclasses.replace(choice, tools=(tool,)), family, marker)
+        if not tool.strict and not _is_valid(str(LLMatcher.grammar_from_lark(alone))):
+            # A pattern that no automaton can follow, or the like: any object will do.
+            tool = dataclasses.replace(tool, parameters={"type": "object"})  # noqa: PLW2901
+        tools.append(tool)
+    followed = dataclasses.replace(choice, tools=tuple(tools))
+    return str(LLMatcher.grammar_from_lark(lark(followed, family, marker)))
+
+
+def _is_valid(grammar: str) -> bool:
+    from llguidance import LLMatcher
+
+    failed, _ = LLMatcher.validate_grammar_with_warnings(grammar, limits=limits())
+    return not failed
 
 
 def _literal(text: str) -> str:

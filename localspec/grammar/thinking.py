@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+_HARMONY = "<|channel|>analysis<|message|>", "<|channel|>final<|message|>"
 _MARKERS = (
-    ("<|channel|>analysis<|message|>", "<|channel|>final<|message|>"),
+    _HARMONY,
     ("<think>", "</think>"),
     ("[THINK]", "[/THINK]"),
     ("<seed:think>", "</seed:think>"),
@@ -14,6 +15,31 @@ _MARKERS = (
     ("<reasoning>", "</reasoning>"),
 )
 """(Begin, end) of the thinking of known model families."""
+
+
+_BEFORE_FINAL = "<|end|><|start|>assistant"
+"""Between the thinking of gpt-oss and the marker of its answer."""
+
+
+def markers(template: str | None) -> tuple[str, ...]:
+    """The marker that begins the thinking of a template's replies, then those that may end it; none
+    where it has none that is known.
+    """
+    for begin, end in _MARKERS:
+        if template is not None and end in template and (begin in template or end == "</think>"):
+            return (begin, end, *((_BEFORE_FINAL + end,) if begin == _HARMONY[0] else ()))
+    return ()
+
+
+def begun(prompt: str, unfinished: str, found: Sequence[str]) -> bool:
+    """Whether a prompt ends inside a thinking with these ``markers``; ``unfinished`` is the
+    beginning of the reply that it ends with.
+    """
+    if not found:
+        return False
+    begin, *ends = found
+    opened = begin in unfinished or prompt.removesuffix(unfinished).rstrip().endswith(begin)
+    return opened and not any(end in unfinished for end in ends)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,4 +86,4 @@ def thinking(
     return None
 
 
-__all__ = ["Thinking", "thinking"]
+__all__ = ["Thinking", "begun", "markers", "thinking"]

@@ -25,6 +25,9 @@ class Tool:
     name: str
     parameters: Mapping[str, Any]
     """JSON schema of an object."""
+    strict: bool = False
+    """Whether calls must follow all of the schema; else keywords that cannot be followed are left
+    out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,8 @@ class Family:
     rules: Callable[[Sequence[Tool], Marker, bool], str]
     """Lark rules for some tools, ``rest`` among them: the calls after the first ``open``; with
     several calls if the flag is set."""
+    markers: tuple[str, ...]
+    """All its markers; in some vocabularies they are special tokens."""
     before: str = ""
     """Regular expression of text that no call follows from; "" for text without ``open``."""
 
@@ -52,15 +57,20 @@ def marked(name: str, marker: Marker) -> str:
     return text(name) if known is None else f"<[{known}]>"
 
 
-def schema(of: Mapping[str, Any]) -> str:
-    """JSON by a schema, in Lark."""
-    return "%json " + json.dumps({**of, "x-guidance": dict(JSON_STYLE)})
+def schema(of: Mapping[str, Any], tool: Tool) -> str:
+    """JSON by a schema of a tool, in Lark."""
+    style = {**JSON_STYLE, "lenient": not tool.strict}
+    return "%json " + json.dumps({**of, "x-guidance": style})
 
 
 def without(marker: str) -> str:
     """A Lark terminal of text that does not contain ``marker``."""
-    inner = re.sub(r"[\\.+*?()|\[\]{}^$/]", r"\\\g<0>", marker)
-    return f"/(?s:.+)/ & ~/(?s:.*){inner}(?s:.*)/"
+    return f"/(?s:.+)/ & ~/(?s:.*){literal(marker)}(?s:.*)/"
+
+
+def literal(marker: str) -> str:
+    """A marker in a regular expression of Lark."""
+    return re.sub(r"[\\.+*?()|\[\]{}^$/]", r"\\\g<0>", marker)
 
 
 def _named_json(tools: Sequence[Tool], arguments: str) -> str:
@@ -68,7 +78,7 @@ def _named_json(tools: Sequence[Tool], arguments: str) -> str:
     options = []
     for tool in tools:
         begin = f'{{"name": {json.dumps(tool.name)}, "{arguments}": '
-        options.append(f"{text(begin)} {schema(tool.parameters)} {text('}')}")
+        options.append(f"{text(begin)} {schema(tool.parameters, tool)} {text('}')}")
     return "tool: " + "\n  | ".join(options)
 
 
@@ -91,7 +101,7 @@ def _coder(tools: Sequence[Tool], marker: Marker, several: bool) -> str:
         required = set(tool.parameters.get("required", ()))
         shared = {k: v for k, v in tool.parameters.items() if k in {"$defs", "definitions"}}
         for j, (key, value) in enumerate(tool.parameters.get("properties", {}).items()):
-            written = _coder_value(value, shared)
+            written = _coder_value(value, shared, tool)
             if written.startswith("/"):
                 rules.append(f"V_{i}_{j}: {written}")
                 written = f"V_{i}_{j}"
@@ -106,7 +116,7 @@ _END = "\n</parameter>\n"
 _END_REGEX = r"\n<\/parameter>\n"
 
 
-def _coder_value(value: Mapping[str, Any], shared: Mapping[str, Any]) -> str:
+def _coder_value(value: Mapping[str, Any], shared: Mapping[str, Any], tool: Tool) -> str:
     """A value and the end of its parameter in Lark: a rule, or a terminal that begins with "/".
     Texts stand without quotes.
     """
@@ -114,7 +124,7 @@ def _coder_value(value: Mapping[str, Any], shared: Mapping[str, Any]) -> str:
     if choices is not None and all(isinstance(choice, str) for choice in choices):
         return "(" + " | ".join(text(choice) for choice in choices) + f") {text(_END)}"
     if value.get("type") != "string":
-        return f"{schema({**value, **shared})} {text(_END)}"
+        return f"{schema({**value, **shared}, tool)} {text(_END)}"
     least, most = value.get("minLength", 0), value.get("maxLength")
     if not least and most is None:
         return "lines"
@@ -130,7 +140,8 @@ def _mistral(tools: Sequence[Tool], marker: Marker, several: bool) -> str:
 
 def _mistral_args(tools: Sequence[Tool], marker: Marker, several: bool) -> str:
     options = [
-        f"{text(tool.name)} {marked('[ARGS]', marker)} {schema(tool.parameters)}" for tool in tools
+        f"{text(tool.name)} {marked('[ARGS]', marker)} {schema(tool.parameters, tool)}"
+        for tool in tools
     ]
     more = f" ({marked('[TOOL_CALLS]', marker)} tool)*" if several else ""
     return f"rest: tool{more}\ntool: " + "\n  | ".join(options)
@@ -143,11 +154,12 @@ def _llama3(tools: Sequence[Tool], marker: Marker, several: bool) -> str:
     return f"rest: {begin}tool{more}\n{_named_json(tools, 'parameters')}"
 
 
-HERMES = Family("hermes", "<tool_call>", _hermes)
-QWEN3_CODER = Family("qwen3-coder", "<tool_call>", _coder)
-MISTRAL = Family("mistral", "[TOOL_CALLS]", _mistral)
-MISTRAL_ARGS = Family("mistral-args", "[TOOL_CALLS]", _mistral_args)
-LLAMA3 = Family("llama3", "", _llama3, before=r"[^{\s](?s:.*)")
+_BLOCK = ("<tool_call>", "</tool_call>")
+HERMES = Family("hermes", "<tool_call>", _hermes, _BLOCK)
+QWEN3_CODER = Family("qwen3-coder", "<tool_call>", _coder, _BLOCK)
+MISTRAL = Family("mistral", "[TOOL_CALLS]", _mistral, ("[TOOL_CALLS]",))
+MISTRAL_ARGS = Family("mistral-args", "[TOOL_CALLS]", _mistral_args, ("[TOOL_CALLS]", "[ARGS]"))
+LLAMA3 = Family("llama3", "", _llama3, ("<|python_tag|>",), before=r"[^{\s](?s:.*)")
 FAMILIES = {f.name: f for f in (HERMES, QWEN3_CODER, MISTRAL, MISTRAL_ARGS, LLAMA3)}
 
 
@@ -165,4 +177,14 @@ def family_of(template: str | None) -> Family | None:
     return None
 
 
-__all__ = ["FAMILIES", "HERMES", "Family", "Marker", "Tool", "family_of", "marked", "without"]
+__all__ = [
+    "FAMILIES",
+    "HERMES",
+    "Family",
+    "Marker",
+    "Tool",
+    "family_of",
+    "literal",
+    "marked",
+    "without",
+]

@@ -9,9 +9,17 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from localspec.core.grammar_spec import GrammarSpec
+from localspec.core.grammar_spec import GrammarSpec, require_shallow
 from localspec.errors import UsageError
-from localspec.grammar.tool_families import FAMILIES, Family, Marker, Tool, marked, without
+from localspec.grammar.tool_families import (
+    FAMILIES,
+    Family,
+    Marker,
+    Tool,
+    literal,
+    marked,
+    without,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +50,9 @@ class Choice:
             UsageError: no tools, or no such tool or family.
         """
         data = json.loads(spec.text)
-        tools = tuple(Tool(tool["name"], tool["parameters"]) for tool in data["tools"])
+        tools = tuple(
+            Tool(tool["name"], tool["parameters"], tool["strict"]) for tool in data["tools"]
+        )
         wanted = data["choice"]
         if wanted not in {"auto", "required"}:
             tools = tuple(tool for tool in tools if tool.name == wanted)
@@ -85,11 +95,29 @@ def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     name = function.get("name") if isinstance(function, Mapping) else None
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9_.-]{1,128}", name):
         raise UsageError("a tool needs a name of letters, digits, '_', '.' and '-'")
-    parameters = function.get("parameters") or {"type": "object", "properties": {}}
-    if not isinstance(parameters, Mapping):
-        raise UsageError(f"the parameters of {name} are no JSON schema")
-    closed = {"type": "object", "additionalProperties": False, **parameters}
-    return {"name": name, "parameters": closed}
+    parameters = function.get("parameters") or {}
+    try:
+        if not _is_schema_of_object(parameters):
+            raise UsageError(f"the parameters of {name} are no JSON schema of an object")
+        require_shallow(parameters)
+    except RecursionError:
+        raise UsageError(f"the parameters of {name} are nested too deep") from None
+    closed = {"additionalProperties": False, **parameters, "type": "object"}
+    properties = parameters.get("properties") or {}
+    closed["properties"] = {key: {} if of is True else of for key, of in properties.items()}
+    return {"name": name, "parameters": closed, "strict": function.get("strict") is True}
+
+
+def _is_schema_of_object(parameters: Any) -> bool:
+    if not isinstance(parameters, Mapping) or parameters.get("type", "object") != "object":
+        return False
+    properties, required = parameters.get("properties") or {}, parameters.get("required") or []
+    return (
+        isinstance(properties, Mapping)
+        and all(isinstance(of, Mapping) or of is True for of in properties.values())
+        and isinstance(required, list)
+        and all(isinstance(key, str) for key in required)
+    )
 
 
 def lark(choice: Choice, family: Family, marker: Marker) -> str:
@@ -99,13 +127,15 @@ def lark(choice: Choice, family: Family, marker: Marker) -> str:
     """
     rules = family.rules(choice.tools, marker, choice.several)
     if not family.open:
-        free = f"start: TEXT | rest\nTEXT: /{family.before}/"
+        # Text that spells the marker of a call would be read as one.
+        spelled = " ".join(f"& ~/{literal(tag)}[{{](?s:.*)/" for tag in family.markers)
+        free = f"start: TEXT | rest\nTEXT: /{family.before}/ {spelled}"
         return f"{'start: rest' if choice.required else free}\n{rules}"
     begin, known = marked(family.open, marker), marker(family.open)
     if choice.required:
         return f"start: {begin} rest\n{rules}"
     if known is not None:
-        return f"start: TEXT | TEXT? {begin} rest\nTEXT: /(?s:.+)/\n{rules}"
+        return f"start: TEXT | TEXT? {begin} rest\nTEXT: {without(family.open)}\n{rules}"
     lead = f"lead[suffix={begin}]: /(?s:.*)/"
     return f"start: TEXT | lead rest\n{lead}\nTEXT: {without(family.open)}\n{rules}"
 
@@ -139,12 +169,15 @@ def whole_text(
     return b"".join(parts).decode("utf-8", "replace")
 
 
-def held_back(text: str, marker: str) -> int:
+def held_back(text: str, *markers: str) -> int:
     """Characters at the end of ``text`` that may be the beginning of a marker: not to be shown
     before it is known whether they are.
     """
-    longest = min(len(text), len(marker) - 1)
-    return next((n for n in range(longest, 0, -1) if text.endswith(marker[:n])), 0)
+    longest = min(len(text), max(map(len, markers), default=1) - 1)
+    for n in range(longest, 0, -1):
+        if any(marker.startswith(text[-n:]) for marker in markers):
+            return n
+    return 0
 
 
 def _in_json(text: str) -> list[ToolCall]:
@@ -164,15 +197,17 @@ def _in_json(text: str) -> list[ToolCall]:
 
 def _after_names(text: str) -> list[ToolCall]:
     found: list[ToolCall] = []
-    for part in text.split("[TOOL_CALLS]")[1:]:
-        name, _, arguments = part.partition("[ARGS]")
+    decoder, at = json.JSONDecoder(), 0
+    while named := _NAMED.match(text, at):
         try:
-            found.append(ToolCall(name, json.loads(arguments)))
+            arguments, at = decoder.raw_decode(text, named.end())
         except json.JSONDecodeError:
             break
+        found.append(ToolCall(named[1], arguments))
     return found
 
 
+_NAMED = re.compile(r"\[TOOL_CALLS\](.*?)\[ARGS\]")
 _CALL = re.compile(r"<tool_call>\n<function=([^>]*)>\n(.*?)</function>\n</tool_call>", re.DOTALL)
 _PARAMETER = re.compile(r"<parameter=([^>]*)>\n(.*?)\n</parameter>\n", re.DOTALL)
 
@@ -182,13 +217,14 @@ def _in_lines(tools: Mapping[str, Tool], text: str) -> list[ToolCall]:
     for name, inside in _CALL.findall(text):
         known = tools[name].parameters.get("properties", {}) if name in tools else {}
         values = {
-            key: _value(written, known.get(key, {})) for key, written in _PARAMETER.findall(inside)
+            key: parameter_value(written, known.get(key, {}))
+            for key, written in _PARAMETER.findall(inside)
         }
         found.append(ToolCall(name, values))
     return found
 
 
-def _value(written: str, schema: Mapping[str, Any]) -> Any:
+def parameter_value(written: str, schema: Mapping[str, Any]) -> Any:
     """A parameter of that schema; one that is no JSON is a text."""
     if schema.get("type") == "string" or written in schema.get("enum", ()):
         return written
@@ -198,4 +234,13 @@ def _value(written: str, schema: Mapping[str, Any]) -> Any:
         return written
 
 
-__all__ = ["Choice", "ToolCall", "calls", "held_back", "lark", "spec", "whole_text"]
+__all__ = [
+    "Choice",
+    "ToolCall",
+    "calls",
+    "held_back",
+    "lark",
+    "parameter_value",
+    "spec",
+    "whole_text",
+]

@@ -91,7 +91,7 @@ class Context:
         self._branches = BranchSequences(self._memory, branches)
         self._revocable: dict[int, int] = {}
         """Tokens of the last pass that a recurrent state could be taken back by, once."""
-        self._logits = LastLogits(self._ptr, model.n_vocab)
+        self._logits = LastLogits(self._ptr, model)
         self.capacity = self._room = min(n_ctx, int(c_api.llama_n_ctx_seq(self._ptr)))
         self.threads = threads
         self.kv_type = kv_type
@@ -114,13 +114,14 @@ class Context:
     def close(self) -> None:
         """Free it. May be called twice."""
         if self._ptr:
-            c_api.llama_free(self._ptr)
+            with self.model.waiting():
+                c_api.llama_free(self._ptr)
             self._ptr = None
 
     @property
     def on_device(self) -> bool:
         """Whether layers of the model may be computed by something else than the processor."""
-        return self.model.offloads and backend() != "cpu"
+        return self.model.offloads and (backend() != "cpu" or self.model.remote is not None)
 
     @property
     def leaves_device(self) -> bool:
@@ -128,7 +129,9 @@ class Context:
         all the same, because a device lacks an operation: the embedding alone is one split.
         """
         whole = self.on_device and not self.model.on_host
-        return whole and self.graph_splits > 1 + len(accelerators())
+        remote = self.model.remote
+        devices = len(accelerators()) + (len(remote.handles) if remote is not None else 0)
+        return whole and self.graph_splits > 1 + devices
 
     def set_threads(self, n: int) -> None:
         """Use n threads from the next pass on."""
@@ -274,7 +277,8 @@ class Context:
         whole = self.rollback is not None and (outputs > 0 or n <= OUTPUTS)
         if whole:
             c_api.llama_set_abort_callback(self._ptr, _NEVER, None)
-        error = decode_error(c_api.llama_decode(self._ptr, batch.first(n)))
+        with self.model.waiting(n):
+            error = decode_error(c_api.llama_decode(self._ptr, batch.first(n)))
         if whole:
             c_api.llama_set_abort_callback(self._ptr, self.stop.callback, self.stop.data)
         if error is not None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from localspec.core.values import Logits
 from localspec.llama.library import c_api
+from localspec.llama.model import Model
 
 _PLACES = 256
 """Most arrays that are cached; llama.cpp moves its buffer now and then."""
@@ -18,10 +19,10 @@ _PLACES = 256
 class LastLogits:
     """Views of a context's rows; the next pass overwrites them."""
 
-    def __init__(self, context: Any, n_vocab: int) -> None:
-        """``context`` is the llama_context pointer."""
+    def __init__(self, context: Any, model: Model) -> None:
+        """``context`` is the llama_context pointer, of that model."""
         self._context = context
-        self._n_vocab = n_vocab
+        self._model, self._n_vocab = model, model.n_vocab
         self._arrays: dict[tuple[int, int], Logits] = {}
         """By address and rows: looking up is cheaper than making one."""
 
@@ -31,7 +32,8 @@ class LastLogits:
         if total == 0:
             return [np.empty((0, self._n_vocab), np.float32) for _ in counts]
         # Waits for the device; llama_decode alone may return before a GPU is done.
-        pointer = c_api.llama_get_logits(self._context)
+        with self._model.answering():
+            pointer = c_api.llama_get_logits(self._context)
         key = (ctypes.addressof(pointer.contents), total)
         rows = self._arrays.get(key)
         if rows is None:

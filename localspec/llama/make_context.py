@@ -64,7 +64,7 @@ def make_context(model: Model, params: Any, n_ctx: int) -> MadeContext:
         OutOfMemoryError: the cache or the compute buffers do not fit.
     """
     library.mark_computing()
-    with library.listening(alone=False) as lines:
+    with library.listening(alone=False) as lines, model.waiting():
         library.errors_since(0)
         pointer = c_api.llama_init_from_model(model.handle, params)
         if not pointer:

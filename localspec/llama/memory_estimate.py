@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import re
 from collections.abc import Iterable
@@ -14,6 +15,7 @@ from localspec.llama.file_errors import check_file, load_error
 from localspec.llama.library import c_api
 from localspec.llama.limits import KV_TYPES, OUTPUTS, ROLLBACK, STRICT_BATCH
 from localspec.llama.load_file import experts_on_host, load
+from localspec.llama.remote import RemoteDevices
 
 _MIB = 1 << 20
 _BUFFER = re.compile(r":\s+(\S+)\s+(model|KV|RS|compute|output) buffer size =\s+([\d.]+) MiB")
@@ -60,9 +62,10 @@ def dry_run(
     kv_type: str,
     host_experts: int = 0,
     strict: bool = False,
+    remote: RemoteDevices | None = None,
 ) -> Buffers:
     """Build the model's graphs without weights, cache or buffers; with ``strict``, those of a
-    strict context.
+    strict context; with ``remote``, for layers on workers.
 
     Takes milliseconds, and a fifth of a second of reading where the vocabulary is large.
 
@@ -78,8 +81,12 @@ def dry_run(
     params.n_gpu_layers = gpu_layers
     overrides = experts_on_host(host_experts)
     params.tensor_buft_overrides = ctypes.cast(overrides, ctypes.c_void_p)
+    if remote is not None:
+        devices = remote.array
+        params.devices = ctypes.cast(devices, ctypes.c_void_p)
     library.errors_since(0)
-    with library.listening() as lines:
+    waits = contextlib.nullcontext() if remote is None else remote.watch.waiting()
+    with library.listening() as lines, waits:
         model = load(path, params)
         if not model:
             raise load_error(path, library.errors_since())

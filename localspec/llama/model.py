@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 from collections.abc import Callable
@@ -18,8 +19,10 @@ from localspec.llama.devices import backend
 from localspec.llama.file_errors import check_file, load_error
 from localspec.llama.library import c_api
 from localspec.llama.load_file import experts_on_host, is_extra, load, weight_buffers
+from localspec.llama.remote import RemoteDevices
 
 _ALL_LAYERS = 999
+_NOT_WAITING = contextlib.nullcontext()
 
 
 class Model:
@@ -34,6 +37,7 @@ class Model:
         alone: bool = True,
         extra_buffers: bool = True,
         host_experts: int = 0,
+        remote: RemoteDevices | None = None,
         on_progress: Callable[[float], None] | None = None,
         cancelled: Callable[[], bool] | None = None,
     ) -> None:
@@ -43,7 +47,8 @@ class Model:
         ``alone`` may be a part of a model, such as a head. With ``extra_buffers``, llama.cpp copies
         weights on the host into the order that the processor's own kernels want (repacked, AMX),
         where it has such kernels; without, the file is mapped as it is. The routed experts of the
-        first ``host_experts`` layers stay on the host.
+        first ``host_experts`` layers stay on the host. With ``remote``, layers are offloaded to the
+        devices of workers, before this machine's own.
 
         Raises:
             ModelNotFoundError, ModelFileError, UnsupportedModelError, OutOfMemoryError
@@ -62,10 +67,17 @@ class Model:
         """Layers whose routed experts are on the host although the layers are not."""
         overrides = experts_on_host(self.host_experts)
         params.tensor_buft_overrides = ctypes.cast(overrides, ctypes.c_void_p)
+        self.remote = remote if self.offloads else None
+        """The workers that have layers, if any."""
+        if self.remote is not None:
+            devices = self.remote.array
+            params.devices = ctypes.cast(devices, ctypes.c_void_p)
         stopped = False
 
         def progress(fraction: float, _data: object) -> bool:
             nonlocal stopped
+            if self.remote is not None:
+                self.remote.watch.heard()
             if on_progress is not None:
                 on_progress(fraction)
             stopped = cancelled is not None and cancelled()
@@ -74,7 +86,7 @@ class Model:
         callback = c_api.llama_progress_callback(progress)
         params.progress_callback = callback
         library.errors_since(0)
-        with library.listening(alone=False) as lines:
+        with library.listening(alone=False) as lines, self.waiting():
             self._ptr: Any = load(path, params)
         self.buffers = weight_buffers(lines)
         """Names of llama.cpp's buffers that hold the weights."""
@@ -121,8 +133,17 @@ class Model:
     def close(self) -> None:
         """Free the weights. May be called twice."""
         if self._ptr:
-            c_api.llama_model_free(self._ptr)
+            with self.waiting():
+                c_api.llama_model_free(self._ptr)
             self._ptr = None
+
+    def answering(self) -> contextlib.AbstractContextManager[object]:
+        """Likewise, of one that returns when all rows are answered."""
+        return _NOT_WAITING if self.remote is None else self.remote.watch.answering()
+
+    def waiting(self, rows: int = 0) -> contextlib.AbstractContextManager[object]:
+        """The context of a call of llama.cpp that may wait for workers; ``rows`` as in `Watch`."""
+        return _NOT_WAITING if self.remote is None else self.remote.watch.waiting(rows)
 
     # -- facts ---------------------------------------------------------------------------------
 
@@ -149,7 +170,7 @@ class Model:
     @functools.cached_property
     def gpu_layers(self) -> int:
         """Layers on a GPU, the output counted as the layer after the last."""
-        if backend() == "cpu":
+        if backend() == "cpu" and self.remote is None:
             return 0
         return min(self._asked_layers, self.n_layer + 1)
 

@@ -94,6 +94,7 @@ class SelfTest:
         ways += [
             ("one more sequence", lambda: self._in_company(0, (1,), 1)),
             ("three more sequences", lambda: self._in_company(0, (1, 2, 3), 8)),
+            ("a sequence between that does not compute", lambda: self._in_company(0, (2,), 1)),
         ]
         ways += [
             (what, lambda cuts=cuts: self._cut(cuts))  # type: ignore[misc]

@@ -35,7 +35,8 @@ def state(context: Context, seq: int) -> memoryview:
     """The sequence's part of the KV cache, to be restored into a context of the same kind."""
     size = state_size(context, seq)
     buffer = (ctypes.c_uint8 * size)()
-    written = int(c_api.llama_state_seq_get_data(context.handle, buffer, size, seq))
+    with context.model.waiting():
+        written = int(c_api.llama_state_seq_get_data(context.handle, buffer, size, seq))
     return memoryview(buffer).cast("B")[:written]
 
 
@@ -48,7 +49,8 @@ def restore(context: Context, seq: int, saved: bytearray | memoryview) -> None:
     """
     context.truncate(seq, 0)
     buffer = (ctypes.c_uint8 * len(saved)).from_buffer(saved)
-    read = c_api.llama_state_seq_set_data(context.handle, buffer, len(saved), seq)
+    with context.model.waiting():
+        read = c_api.llama_state_seq_set_data(context.handle, buffer, len(saved), seq)
     context.adopt(seq)
     if read == 0:
         context.truncate(seq, 0)

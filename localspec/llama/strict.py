@@ -16,6 +16,7 @@ The list is measured on x86; whether it suffices on this machine is found by
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -89,12 +90,11 @@ class StrictContext(Context):
             max(0, self.least_rows - len(tokens) - more)
             for (_, tokens, _), more in zip(work, asked, strict=True)
         ]
-        outputs = sum(n for _, _, n in work)
-        lonely = 0 < outputs < self.least_rows
+        lonely = self._lonely(work)
         filled: list[tuple[int, Tokens, int, int]] = []
         for (seq, tokens, n), more, own in zip(work, asked, added, strict=True):
             fillers = more + own
-            if lonely and n:
+            if seq in lonely:
                 filled.append((seq, [*tokens, *[_FILLER] * fillers], n + fillers, 0))
             else:
                 filled.append((seq, tokens, n, fillers))
@@ -107,6 +107,19 @@ class StrictContext(Context):
             if own:
                 self.truncate(seq, self._lengths[seq] - own)
         return [found[:n] for found, (_, _, n) in zip(rows, work, strict=True)]
+
+    def _lonely(self, work: Sequence[tuple[int, Tokens, int]]) -> set[int]:
+        """Sequences with outputs, but too few in the part of the pass that computes them: where an
+        id is missing between sequences, llama.cpp computes those on either side apart.
+        """
+        found: set[int] = set()
+        outputs = {seq: n for seq, _, n in work}
+        numbered = enumerate(sorted(outputs))
+        for _, part in itertools.groupby(numbered, key=lambda item: item[1] - item[0]):
+            wanted = [seq for _, seq in part if outputs[seq]]
+            if sum(outputs[seq] for seq in wanted) < self.least_rows:
+                found.update(wanted)
+        return found
 
 
 __all__ = ["Recipe", "StrictContext", "recipes"]

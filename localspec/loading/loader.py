@@ -18,6 +18,7 @@ from localspec.llama.devices import backend, physical_cores
 from localspec.llama.file_errors import check_file
 from localspec.llama.limits import ROLLBACK
 from localspec.llama.model import Model
+from localspec.llama.remote import RemoteDevices
 from localspec.llama.target import LlamaTarget
 from localspec.llama.threads import Watchdog
 from localspec.loading import policy
@@ -31,6 +32,7 @@ from localspec.loading.resources import Parts, Progress
 from localspec.loading.selection import Selection, select
 from localspec.loading.soundness import required
 from localspec.loading.strict import StrictLoading
+from localspec.loading.workers import connected, where
 from localspec.models.catalog.resolve import Resolved, resolve
 from localspec.models.compat.heads import carries_mtp
 from localspec.models.memory.planner import Fit, step_down
@@ -58,11 +60,15 @@ class LoadedPair:
     watchdog: Watchdog | None
     parts: Parts
     """All loaded models, contexts and heads."""
+    remote: RemoteDevices | None = None
+    """The workers that they are on."""
 
     def close(self) -> None:
         """Free everything; a reply that is being made ends before its next pass."""
         self.stop.set()
         self.parts.close()
+        if self.remote is not None:
+            self.remote.close()
 
 
 def load(
@@ -83,15 +89,23 @@ def load(
     files = resolve(options.model, options.draft)
     build = required(on_start=lambda: _tell_check(on_event))
     check_file(files.target.path)  # its message is the clearest for what is no model
-    return _Loader(
-        files=files,
-        selection=select(options, read_headers(files.target, files.draft)),
-        earlier=earlier,
-        on_event=on_event,
-        cancelled=cancelled,
-        anew=anew,
-        extra_buffers=build.extra_buffers,
-    ).load()
+    selection = select(options, read_headers(files.target, files.draft))
+    remote = connected(options, on_event)
+    try:
+        return _Loader(
+            files=files,
+            selection=selection,
+            earlier=earlier,
+            on_event=on_event,
+            cancelled=cancelled,
+            anew=anew,
+            extra_buffers=build.extra_buffers,
+            remote=remote,
+        ).load()
+    except BaseException:
+        if remote is not None:
+            remote.close()
+        raise
 
 
 def _tell_check(on_event: Progress | None) -> None:
@@ -127,6 +141,8 @@ class _Loader:
     """Whether the choice of kernels is to be measured again."""
     extra_buffers: bool
     """Whether llama.cpp's extra buffers are valid on this machine."""
+    remote: RemoteDevices | None = None
+    """Devices of workers, for the target."""
     stop: StopFlag = field(default_factory=StopFlag)
 
     def load(self) -> LoadedPair:
@@ -147,7 +163,7 @@ class _Loader:
 
     def _load_planned(self, kv_type: str | None, notices: tuple[str, ...]) -> LoadedPair:
         """Plan and load with a KV cache of that type, None for any; see `load`."""
-        fit = Planning(self.files, self.selection).plan(kv_type)
+        fit = Planning(self.files, self.selection, self.remote).plan(kv_type)
         for _ in range(self.selection.options.smaller):
             fit = step_down(fit) or fit
         if self.selection.options.smaller:
@@ -174,6 +190,7 @@ class _Loader:
             self.on_event,
             self.cancelled,
             extra_buffers=self.extra_buffers,
+            remote=self.remote,
         )
         try:
             return self._assemble(parts, (*notices, *fit.notes))
@@ -212,6 +229,7 @@ class _Loader:
             stop=self.stop,
             watchdog=Watchdog(context, physical_cores()) if watched else None,
             parts=parts,
+            remote=self.remote,
         )
 
     def _cache_bytes(self) -> int:
@@ -279,6 +297,8 @@ class _Loader:
     def _about_target(self, model: Model, context: int) -> tuple[str, ...]:
         """Notices about the target, one line each."""
         trained, name, told = model.n_ctx_train, self.files.target.name, list[str]()
+        if self.remote is not None:
+            told.append(where(model, self.remote))
         if context > trained:
             told.append(
                 f"a context of {context} tokens is more than the {trained} that {name} was trained "
@@ -306,7 +326,7 @@ class _Loader:
         return ModelInfo(
             target=str(file),
             draft=str(draft.path) if draft else None,
-            backend=backend(),
+            backend=backend() if self.remote is None else f"rpc ({self.remote})",
             context=context.capacity,
             name=self.files.name,
             target_bytes=file.stat().st_size,

@@ -8,6 +8,7 @@ from localspec.core import settings_schema as schema
 from localspec.core.setting_spec import Scope
 from localspec.core.settings_schema import DRAFTERS, MAX_K, VERIFIERS
 from localspec.errors import UsageError
+from localspec.rpc.endpoint import endpoints
 
 _SPECS = schema.of(Scope.LOAD)
 STRICT_KV_TYPES = ("f16", "bf16", "f32")
@@ -28,6 +29,9 @@ class Options:
     gpu_layers: int | None = schema.GPU_LAYERS.default
     draft_gpu_layers: int | None = schema.DRAFT_GPU_LAYERS.default
     cpu_experts: int | None = schema.CPU_EXPERTS.default
+    rpc: str | None = schema.RPC.default
+    """Addresses of workers, see `localspec.rpc.endpoint`."""
+    rpc_timeout: float | None = schema.RPC_TIMEOUT.default
     threads: int | None = schema.THREADS.default
     kv_type: str | None = schema.KV_TYPE.default
     verifier: str = schema.VERIFIER.default
@@ -52,6 +56,8 @@ class Options:
     def __post_init__(self) -> None:
         for spec in _SPECS:
             spec.require(getattr(self, spec.python_name))
+        if endpoints(self.rpc) and self.gpu_layers == 0:
+            raise UsageError("rpc has layers of the target on workers, and gpu_layers 0 has none")
         if self.strict and self.verifier != "match":
             raise UsageError(
                 "strict mode promises the same text with any draft, which only --verifier match "

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from localspec.core.settings_schema import SPARE_JOBS
 from localspec.errors import OutOfMemoryError
+from localspec.llama.remote import RemoteDevices
 from localspec.loading.selection import Selection
 from localspec.models.catalog.resolve import Resolved
 from localspec.models.memory.fit import fit_files
@@ -21,6 +22,7 @@ class Planning:
 
     files: Resolved
     selection: Selection
+    remote: RemoteDevices | None = None
 
     def plan(self, kv_type: str | None) -> Fit:
         """Layers, context and KV type for what is going to be loaded, for as many requests at a
@@ -73,7 +75,7 @@ class Planning:
             strict=options.strict,
         )
         draft = self.files.draft if self.selection.uses_draft_file else None
-        return fit_files(self.files.target, draft, wishes)
+        return fit_files(self.files.target, draft, wishes, remote=self.remote)
 
 
 __all__ = ["Planning"]

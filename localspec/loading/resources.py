@@ -14,6 +14,7 @@ from localspec.llama.heads.base import Head
 from localspec.llama.heads.medusa import Medusa, opened
 from localspec.llama.limits import STRICT_BATCH
 from localspec.llama.model import Model
+from localspec.llama.remote import RemoteDevices
 from localspec.llama.strict import StrictContext
 from localspec.llama.threads import choose_threads
 from localspec.models.gguf.model_file import ModelFile
@@ -39,6 +40,8 @@ class Parts:
     cancelled: Callable[[], bool] | None = None
     extra_buffers: bool = True
     """Whether llama.cpp's extra buffers compute correctly on this machine; see `Model`."""
+    remote: RemoteDevices | None = None
+    """Devices of workers, which have layers of the target only."""
     loaded: list[Part] = field(default_factory=list)
     """All parts in the order of freeing: contexts before the models that they use."""
 
@@ -71,6 +74,7 @@ class Parts:
             alone=alone,
             extra_buffers=extra_buffers and self.extra_buffers,
             host_experts=share.host_experts if share is not None else 0,
+            remote=self.remote if share is not None and share is self.fit.target else None,
             on_progress=progress,
             cancelled=self.cancelled,
         )
@@ -118,6 +122,8 @@ class Parts:
         self.loaded.insert(0, made)
         if self.threads is None and made.model.on_host:
             choose_threads(made)
+        elif self.threads is None and made.model.remote is not None:
+            made.set_threads(1)  # for the look-up of the embedding, which is all that is left here
         return made
 
     def head(self, kind: type[_Head], model: Model, target: Context, kv_type: str) -> _Head:

@@ -150,11 +150,14 @@ class PrefixCache:
 
     # -- while and after a prompt is read ------------------------------------------------------
 
-    def has_read(self, seq: int, part: Sequence[int], seconds: float) -> None:
-        """A part of the prompt was appended to the sequence, which took so long."""
+    def has_read(self, seq: int, part: Sequence[int], seconds: float | None) -> None:
+        """A part of the prompt was appended to the sequence, which took so long; None where more
+        was done with it than reading.
+        """
         live = self._live[seq]
         live.tokens = np.concatenate([live.tokens, token_ids(part)])
-        self._rates.reading.add(len(part), seconds)
+        if seconds is not None:
+            self._rates.reading.add(len(part), seconds)
 
     def checkpoint(self, seq: int) -> None:
         """Save what truncation to the present length could not bring back, where it is worth it."""

@@ -18,6 +18,10 @@ _RECENT_S = 60.0
 _LOG_TAIL = 1 << 13
 OUT_OF_MEMORY = "the GPU ran out of memory"
 LOST = "the GPU was lost, as after sleep or when its driver is reset"
+WORKER_GONE = "a worker of --rpc has ended or cannot be reached any more"
+WORKER_SILENT = "a worker of --rpc has not answered for too long"
+SILENT = "localspec: no answer from the worker "
+"""Begins the line that `localspec.rpc.watch` writes before it ends a wait."""
 _DEVICE_FAILURES = {
     OUT_OF_MEMORY: re.compile(
         r"CUDA error: out of memory|cudaMalloc failed: out of memory|OutOfDeviceMemory"
@@ -30,8 +34,20 @@ _DEVICE_FAILURES = {
         r"|CallbackError(?:DeviceRemoved|InnocentVictim|Timeout)",
         re.IGNORECASE,
     ),
+    WORKER_GONE: re.compile(
+        r"Remote RPC server crashed|Failed to connect to \S+:\d|RPC handshake failed"
+    ),
+    WORKER_SILENT: re.compile(rf"{SILENT}"),
 }
-"""What the messages of llama.cpp's CUDA, Vulkan and Metal back ends mean."""
+"""What the messages of llama.cpp's CUDA, Vulkan, Metal and RPC back ends mean, and our own."""
+
+
+_ADVICE = {
+    OUT_OF_MEMORY: "close other programs that use the GPU, or try a smaller --ctx or --gpu-layers",
+    LOST: "start again",
+    WORKER_GONE: "start `localspec worker` there again, and then this",
+    WORKER_SILENT: "check the worker and the network, then start again",
+}
 
 
 def device_failure(*native: str) -> str:
@@ -41,6 +57,8 @@ def device_failure(*native: str) -> str:
     for meaning, pattern in _DEVICE_FAILURES.items():
         for found in pattern.finditer(text):
             last[meaning] = found.start()
+    if WORKER_SILENT in last:  # after which llama.cpp says that the worker has gone
+        last.pop(WORKER_GONE, None)
     return max(last, key=last.__getitem__, default="")
 
 
@@ -100,10 +118,8 @@ def explain(number: int, doing: str, native: str = "", logged: str = "") -> str:
 
 def advice(number: int, doing: str, failure: str = "") -> str:
     """Advice for the user; ``failure`` is that of `device_failure`."""
-    if failure == OUT_OF_MEMORY:
-        return "close other programs that use the GPU, or try a smaller --ctx or --gpu-layers"
-    if failure == LOST:
-        return "start again"
+    if failure:
+        return _ADVICE[failure]
     if number == signal.SIGKILL:
         return "if memory ran out, try a smaller model or a smaller --ctx"
     if number == signal.SIGILL:

@@ -9,7 +9,7 @@ import pytest
 
 from localspec.config import paths
 from localspec.engine.spawn import exit_error, exit_message
-from localspec.errors import DeviceLostError, DeviceMemoryError, EngineError
+from localspec.errors import DeviceLostError, DeviceMemoryError, EngineError, WorkerLostError
 from localspec.processes import crash
 
 STACK = """Fatal Python error: Aborted
@@ -51,6 +51,7 @@ VULKAN_MEMORY = "terminate called after throwing an instance of 'vk::OutOfDevice
 METAL_MEMORY = "error: Insufficient Memory (00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory)"
 VULKAN_LOST = "what():  vk::Device::waitForFences: ErrorDeviceLost"
 CUDA_LOST = "CUDA error: unspecified launch failure"
+WORKER_GONE = "ggml-rpc.cpp:530: Remote RPC server crashed or returned malformed response"
 
 
 @pytest.mark.parametrize(
@@ -61,6 +62,7 @@ CUDA_LOST = "CUDA error: unspecified launch failure"
         (METAL_MEMORY, DeviceMemoryError),
         (VULKAN_LOST, DeviceLostError),
         (CUDA_LOST, DeviceLostError),
+        (WORKER_GONE, WorkerLostError),
         ("GGML_ASSERT(ggml_can_mul_mat(a, b)) failed", EngineError),
     ],
 )
@@ -74,7 +76,8 @@ def test_a_failed_device_is_told_from_other_crashes(
     engine_log.write_text(f"/ggml-cuda.cu:97: CUDA error\n{STACK}")
     error = exit_error(-signal.SIGABRT, engine_log, "answering")
     assert type(error) is kind
-    assert ("GPU" in str(error)) == (kind is not EngineError)
+    named = "worker of --rpc" if kind is WorkerLostError else "GPU"
+    assert (named in str(error)) == (kind is not EngineError)
     assert type(exit_error(-signal.SIGKILL, engine_log)) is EngineError, "no device kills"
 
 
@@ -82,3 +85,12 @@ def test_the_advice_for_a_full_device_names_what_makes_room() -> None:
     told = crash.explain(signal.SIGABRT, "answering", "", CUDA_MEMORY)
     assert told.startswith("the GPU ran out of memory")
     assert "--ctx" in crash.advice(signal.SIGABRT, "answering", crash.OUT_OF_MEMORY)
+
+
+def test_a_worker_that_was_silent_is_told_from_one_that_has_gone() -> None:
+    """llama.cpp says the same of both, since the connection to a silent one is ended here."""
+    silent = f"{crash.SILENT}there:50052 for 30 s\n{WORKER_GONE}\n"
+    assert crash.device_failure(WORKER_GONE) == crash.WORKER_GONE
+    assert crash.device_failure(silent) == crash.WORKER_SILENT
+    said = crash.explain(signal.SIGABRT, "answering", silent)
+    assert said.startswith("a worker of --rpc has not answered for too long")

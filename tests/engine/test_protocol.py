@@ -17,10 +17,12 @@ from localspec.core.events import (
     Finished,
     Loading,
     Message,
+    MessageCall,
     ModelInfo,
     Notice,
     Reading,
     Reply,
+    ReplyFormat,
     Round,
     Speculation,
     Speedup,
@@ -28,6 +30,7 @@ from localspec.core.events import (
     Token,
 )
 from localspec.core.logits import Sampling
+from localspec.core.logprobs import PromptScored, TokenLogprob, TokenLogprobs
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.values import Origin
 from localspec.engine import protocol
@@ -54,7 +57,12 @@ count = st.integers(0, 2**40)
 speculations = st.builds(
     Speculation, st.sampled_from(["on", "parked", "off"]), st.none() | text, st.none() | text
 )
-tokens = st.builds(Token, count, text, st.sampled_from(Origin), st.none() | text)
+logprob = st.builds(TokenLogprob, count, text, st.floats(max_value=0, allow_nan=False))
+places = st.none() | st.builds(TokenLogprobs, logprob, st.lists(logprob, max_size=3).map(tuple))
+tokens = st.builds(Token, count, text, st.sampled_from(Origin), st.none() | text, places)
+scored = st.lists(st.tuples(count, places), max_size=3).map(
+    lambda pairs: PromptScored(7, tuple(t for t, _ in pairs), tuple(p for _, p in pairs))
+)
 speedups = st.none() | st.builds(Speedup, number, number)
 rounds = st.builds(
     Round, count, count, count, count, number, number, number, text, count, speculations, speedups
@@ -96,7 +104,14 @@ samplings = st.builds(
     top_k=st.integers(0, 100),
     logit_bias=st.lists(st.tuples(count, st.just(-math.inf) | number), max_size=2).map(tuple),
 )
-messages = st.builds(Message, st.sampled_from(["system", "user", "assistant"]), text)
+calls = st.builds(MessageCall, text, text, st.just('{"a": "\u00e9"}'))
+messages = st.builds(
+    Message,
+    st.sampled_from(["system", "developer", "user", "assistant", "tool"]),
+    *[text] * 2,
+    st.lists(calls, max_size=2).map(tuple),
+    *[text] * 2,
+)
 requests = st.builds(
     ReplyRequest,
     st.lists(messages, max_size=3).map(tuple),
@@ -106,7 +121,23 @@ requests = st.builds(
     st.none() | st.integers(1),
     st.lists(text, max_size=2).map(tuple),
     st.booleans(),
-) | st.builds(ReplyRequest, st.just(()), text, samplings)
+    tools=st.none() | st.just('[{"name": "f"}]'),
+    template_arguments=st.none() | st.just('{"a": 1}'),
+    markers=st.booleans(),
+    drop_oldest=st.booleans(),
+)
+requests |= st.builds(ReplyRequest, st.just(()), text, samplings)
+requests |= st.builds(
+    ReplyRequest,
+    prompt_tokens=st.lists(count, max_size=3).map(tuple),
+    max_tokens=st.just(0),
+    logprobs=st.integers(0, 20),
+    logprobs_mode=st.sampled_from(["raw", "processed"]),
+    prompt_logprobs=st.integers(0, 20),
+    prediction=text,
+    drafter=st.sampled_from(["off", "suffix,model"]),
+    draft_max=st.integers(0, 62),
+)
 commands = (
     st.builds(OpenCommand, st.dictionaries(text, st.none() | st.integers() | text, max_size=3))
     | st.builds(ReplyCommand, count, requests)
@@ -116,9 +147,11 @@ commands = (
 )
 reply_events = (
     tokens
+    | scored
     | rounds
     | st.builds(Reading, count, count, count)
     | st.builds(Notice, text)
+    | st.builds(ReplyFormat, st.lists(text, max_size=3).map(tuple), st.booleans(), st.none() | text)
     | st.builds(Finished, replies)
 )
 events = (
@@ -210,6 +243,11 @@ def test_a_sampling_parameter_out_of_range_is_the_users_error_with_the_replys_id
         "null",
         '[1,"a",[],null]',
         '{"type":["round"]}',
+        '[1,"a","plain",null,[]]',
+        '[1,"a","plain",null,[[1,"a","x"],[]]]',
+        '[1,"a","plain",null,[[1,"a",0.5],[[2,"b"]]]]',
+        '{"type":"prompt_scored","start":0,"tokens":[1],"logprobs":[]}',
+        '{"type":"prompt_scored","start":0,"tokens":["1"],"logprobs":[null]}',
         "",
     ],
 )

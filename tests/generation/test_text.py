@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from localspec.core.events import Message
 from localspec.errors import ContextError, UnsupportedModelError, UsageError
-from localspec.generation.chat_template import PLAIN_TEMPLATE, Template, Transcript, fit
+from localspec.generation.chat_template import PLAIN_TEMPLATE, Template, Transcript
 from localspec.generation.detokenizer import TextStream
+from localspec.generation.fitting import fit
 
 
 def pieces(raw: bytes, cuts: list[int]) -> list[bytes]:

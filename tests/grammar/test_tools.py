@@ -140,7 +140,10 @@ def test_one_tool_may_be_demanded_and_unknown_ones_are_refused(model, vocabulary
     with pytest.raises(UsageError, match="no known way to call"):
         compiled(tools.spec(TOOLS), "a template without calls")
     with pytest.raises(UsageError, match="not supported: not"):
-        compiled(tools.spec([{"name": "f", "parameters": {"not": {}}}]), TEMPLATES["hermes"])
+        compiled(
+            tools.spec([{"name": "f", "strict": True, "parameters": {"not": {}}}]),
+            TEMPLATES["hermes"],
+        )
 
 
 def test_a_marker_that_is_a_token_is_written_by_its_id(model, vocabulary):
@@ -160,3 +163,59 @@ def test_half_a_marker_is_held_back():
     assert tools.held_back("a < b", "<tool_call>") == 0
     assert tools.held_back("", "<tool_call>") == 0
     assert isinstance(Tool("a", {}), Tool)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_tools_with_keywords_that_cannot_be_followed_are_called_without_them(family):
+    """Editors and agents send what they have: nobody is there to leave a keyword out."""
+    odd = {
+        "type": "object",
+        "properties": {
+            "uri": {"type": "string", "format": "uri", "pattern": "^(?!x)"},
+            "tags": {"type": "array", "items": {"type": "string"}, "uniqueItems": True},
+            "any": True,
+            "odd": {"not": {"type": "null"}, "pattern": "^(?=x)"},
+        },
+        "required": ["tags"],
+    }
+    spec = tools.spec([{"name": "odd", "parameters": odd}, *TOOLS], choice="required")
+    assert compiled(spec, TEMPLATES[family])
+    strict = tools.spec([{"name": "odd", "parameters": odd, "strict": True}])
+    with pytest.raises(UsageError):
+        compiled(strict, TEMPLATES[family])
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        [1],
+        {"type": "string"},
+        {"type": "object", "properties": [1]},
+        {"properties": {"a": 1}},
+        {"required": "a"},
+        {"required": [1]},
+    ],
+)
+def test_parameters_that_describe_no_object_are_refused(parameters):
+    with pytest.raises(UsageError, match="no JSON schema of an object"):
+        tools.spec([{"name": "f", "parameters": parameters}])
+
+
+def test_parameters_that_are_nested_too_deep_are_refused():
+    deep: dict = {}
+    for _ in range(3000):
+        deep = {"properties": {"a": deep}}
+    with pytest.raises(UsageError, match="nested too deep"):
+        tools.spec([{"name": "f", "parameters": deep}])
+
+
+def test_arguments_may_hold_markers(model, vocabulary):
+    said = '[TOOL_CALLS]get_weather[ARGS]{"city": "[TOOL_CALLS]", "unit": "c"}'
+    _, found = tools.calls(FAMILIES["mistral-args"], said)
+    assert found == [tools.ToolCall("get_weather", {"city": "[TOOL_CALLS]", "unit": "c"})]
+
+
+def test_text_cannot_spell_the_marker_of_a_call(model, vocabulary):
+    one = matcher(model, vocabulary, tools.spec(TOOLS), "llama3")
+    tokens = vocabulary.tokenize_str("<|python_tag|>{oops")
+    assert one.legal([], tokens) < len(tokens)

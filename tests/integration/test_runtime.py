@@ -222,10 +222,9 @@ def test_raw_completion_uses_no_template(runtime: Runtime) -> None:
         list(runtime.complete(""))
 
 
-@pytest.mark.parametrize("n", [0, -1])
-def test_a_reply_of_no_tokens_is_refused(runtime: Runtime, n: int) -> None:
+def test_fewer_tokens_than_none_are_refused(runtime: Runtime) -> None:
     with pytest.raises(UsageError, match="max_tokens"):
-        list(runtime.reply(HELLO, max_tokens=n))
+        list(runtime.reply(HELLO, max_tokens=-1))
 
 
 def test_the_same_seed_gives_the_same_text_and_another_seed_another(runtime: Runtime) -> None:
@@ -436,5 +435,5 @@ def test_an_interrupt_of_one_request_is_not_that_of_the_next(runtime: Runtime) -
 
 
 def test_a_raw_prompt_and_a_conversation_are_not_asked_at_once() -> None:
-    with pytest.raises(UsageError, match="not both"):
+    with pytest.raises(UsageError, match="one of them"):
         ReplyRequest(tuple(HELLO), prompt="abc")

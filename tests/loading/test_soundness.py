@@ -102,7 +102,22 @@ def test_a_library_that_hangs_is_unsound() -> None:
 
 def test_a_step_that_hangs_ends_by_its_own_alarm() -> None:
     program = "import os, signal; os.kill(os.getpid(), signal.SIGALRM)"
-    assert "no answer for a minute" in prover(program).failure([])
+    assert "no answer for 60 s" in prover(program).failure([])
+
+
+def test_a_device_that_compiles_kernels_has_ten_minutes_for_a_step(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alarms: list[int] = []
+    monkeypatch.setattr(proof.signal, "alarm", alarms.append)
+    case = proof.Case("F16", Path("no such file"), [1], np.zeros((1, 4), np.float32), 1.0)
+    for layers in (0, None):
+        with pytest.raises(LocalspecError):
+            proof.prove(case, "a device", gpu_layers=layers, extra_buffers=False)
+    assert alarms == [60, 600]
+    program = 'import os, signal; print(\'{"at": "x", "limit": 600}\', flush=True)'
+    program += "; os.kill(os.getpid(), signal.SIGALRM)"
+    assert "no answer for 600 s" in prover(program).failure([])
 
 
 @pytest.mark.parametrize(

@@ -184,7 +184,7 @@ def test_a_dry_run_on_a_gpu_corrects_its_compute_buffers(
 ) -> None:
     asked = []
 
-    def fake(path, *, gpu_layers, n_ctx, n_batch, kv_type, host_experts, strict):
+    def fake(path, *, gpu_layers, n_ctx, n_batch, kv_type, host_experts, strict, remote):
         asked.append(gpu_layers)
         kv = sized["large"].kv_all(n_ctx, kv_type)
         return Buffers(kv, {"CUDA0": 800_000_000, "CUDA_Host": 70_000_000}, 0, {})
@@ -761,3 +761,50 @@ def test_every_request_at_a_time_has_a_cache_of_its_own(sized: dict[str, Sizes])
     four = one.for_sequences(4)
     assert four.kv_all(4096, "f16") == 4 * one.kv_all(4096, "f16")
     assert four.weights == one.weights
+
+
+def lent(memory: Memory, *gigabytes: float) -> Memory:
+    """A machine with workers of that much free memory."""
+    return memory.with_workers(
+        tuple(
+            Gpu(f"w{i}:50052", "worker", int(g * GB), int(g * GB), worker=f"w{i}:50052")
+            for i, g in enumerate(gigabytes)
+        )
+    )
+
+
+def test_workers_have_the_target_and_never_the_draft(sized: dict[str, Sizes]) -> None:
+    fit = plan(sized["large"], sized["small"], lent(machine(host=4), 60, 60))
+    assert fit.target.gpu_layers == fit.target.n_layers
+    assert all(fit.target.gpus), "each worker has layers"
+    assert fit.draft is not None
+    assert fit.draft.gpu_layers == 0
+    assert not any(fit.draft.gpus)
+    assert "the workers" in needs(fit)
+
+
+def test_a_gpu_of_this_machine_has_the_draft_beside_workers(sized: dict[str, Sizes]) -> None:
+    fit = plan(sized["large"], sized["small"], lent(machine(8, host=4), 60))
+    assert fit.draft is not None
+    assert fit.draft.gpu_layers == fit.draft.n_layers
+    worker, own = fit.draft.gpus
+    assert not worker
+    assert own
+
+
+def test_workers_fill_up_and_the_rest_is_computed_here(sized: dict[str, Sizes]) -> None:
+    fit = plan(sized["large"], None, lent(machine(host=60), 6))
+    assert 0 < fit.target.gpu_layers < fit.target.n_layers
+    assert any(note.startswith("the workers have room for") for note in fit.notes)
+
+
+def test_what_neither_workers_nor_this_machine_hold_is_refused(sized: dict[str, Sizes]) -> None:
+    with pytest.raises(OutOfMemoryError, match="of memory on workers and here are free"):
+        plan(sized["large"], None, lent(machine(host=2), 3))
+
+
+def test_memory_of_workers_is_not_this_machines_even_where_that_is_shared(
+    sized: dict[str, Sizes],
+) -> None:
+    fit = plan(sized["large"], None, lent(machine(2, host=2, shared=True), 60))
+    assert fit.target.gpu_layers == fit.target.n_layers

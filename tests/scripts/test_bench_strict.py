@@ -12,7 +12,7 @@ from typing import Any, cast
 import bench_strict
 import pytest
 
-from localspec import ReplyRequest, Runtime
+from localspec import Finished, Reply, ReplyRequest, Runtime
 
 SCRIPT = Path(__file__).resolve().parent.parent.parent / "scripts" / "bench_strict.py"
 
@@ -34,27 +34,35 @@ def test_nothing_diverges_in_strict_mode(tmp_path: Path, weights: str, together:
 class Wandering:
     """A runtime whose drafted replies differ from plain ones, every second time."""
 
-    def __init__(self) -> None:
+    def __init__(self, parallel: int) -> None:
         self._asked = 0
+        self.info = SimpleNamespace(parallel=parallel)
         self.pair = SimpleNamespace(control=SimpleNamespace(proof=None))
 
     def forget(self) -> None:
         pass
 
-    def answer(self, request: ReplyRequest) -> Any:
-        assert not request.draft
-        return SimpleNamespace(tokens=(1, 2, 3))
-
-    def submit(self, request: ReplyRequest, policy: object) -> list[Any]:
-        del policy
-        assert request.draft
+    def submit(self, request: ReplyRequest, policy: object = None) -> list[Any]:
+        del policy, request
         self._asked += 1
         stats = SimpleNamespace(accepted=1, verified=2)
         reply = SimpleNamespace(tokens=(1, 2, 3 + self._asked % 2), stats=stats)
-        return [SimpleNamespace(reply=reply)]
+        return [Finished(cast(Reply, reply))]
 
 
-def test_divergences_are_counted() -> None:
-    empty = bench_strict.Cell("F16", "model", 1, 0.0, 0, 0, 0, 0, 0, 0.0)
-    found = bench_strict.measured(cast(Runtime, Wandering()), empty, 10)
-    assert (found.tokens, found.replies, found.divergences) == (12, 4, 2)
+class Steady:
+    """Plain replies that are always the same."""
+
+    def tokens(self, questions: bench_strict.Questions, at: int) -> tuple[int, ...]:
+        del questions, at
+        return (1, 2, 3)
+
+
+@pytest.mark.parametrize("together", [1, 4])
+def test_divergences_are_counted(together: int) -> None:
+    empty = bench_strict.Cell("F16", "model", together, 0.0, 0, 0, 0, 0, 0)
+    runtime, plain = cast(Runtime, Wandering(together)), cast(bench_strict.PlainReplies, Steady())
+    (found,) = bench_strict.Series(runtime, [empty], plain).run(12)
+    assert found.tokens >= 12
+    assert found.tokens == 3 * found.replies
+    assert found.divergences == (found.replies + 1) // 2

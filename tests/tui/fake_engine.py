@@ -103,6 +103,8 @@ class FakeEngine:
 
     scripts: list[Script] = field(default_factory=list)
     open_error: Exception | None = None
+    open_errors: list[Exception] = field(default_factory=list)
+    """Of the next attempts to open it."""
     pace: float = 0.0
     """Seconds between two rounds."""
 
@@ -122,6 +124,7 @@ class FakeEngine:
         self.cancelled = False
 
     pid = None
+    server = ""
 
     async def open(self, on_loading=None):
         on_loading(Loading("story-target", 0.4))
@@ -129,6 +132,8 @@ class FakeEngine:
         if self.cancelled:
             self.cancelled = False
             raise Interrupted("loading was stopped")
+        if self.open_errors:
+            raise self.open_errors.pop(0)
         if self.open_error is not None:
             raise self.open_error
         self.opened += 1

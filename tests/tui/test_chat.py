@@ -18,10 +18,14 @@ from localspec.errors import (
     DeviceLostError,
     DeviceMemoryError,
     ModelFileError,
+    OutOfMemoryError,
     UsageError,
+    WorkerError,
+    WorkerLostError,
 )
 from localspec.loading.options import Options
 from localspec.race.speeds import TimedRun
+from tui.session import engine_slot
 from tui.session.commands import SPECS, told_here
 from tui.session.conversation import ChatTurn, Conversation
 from tui.session.ports import Phase
@@ -240,6 +244,62 @@ async def test_a_failed_gpu_is_named_and_the_engine_starts_again_by_itself(chat,
         await c.pilot.press("f9")
         await c.sees("Back.")
         assert "One two three" in c.screen_text, "what had arrived is lost"
+
+
+async def test_a_worker_that_is_lost_is_waited_for(chat, monkeypatch):
+    monkeypatch.setattr(engine_slot, "_BACK_OFF_S", (0, 0, 0, 0))
+    async with chat(Script(LONG, hold_at=3), Script("Back.")) as c:
+        c.session.engine.options = Options("story-target", rpc="there:50052")
+        c.session.engine.reopen = lambda _: pytest.fail("the model was loaded elsewhere")
+        await c.ask_and_hold("Hello")
+        c.engine.open_errors = [WorkerError("nothing listens"), WorkerLostError("lost once more")]
+        c.engine.die(WorkerLostError("a worker has ended"))
+        for text in ("a worker has ended", "nothing listens. Trying", "lost once more. Trying"):
+            await c.sees(text)
+        await c.ready()
+        await c.pilot.press("f9")
+        await c.sees("Back.")
+        assert "One two three" in c.screen_text, "what had arrived is lost"
+
+
+async def test_where_a_worker_stays_away_the_model_is_loaded_here(chat, monkeypatch):
+    monkeypatch.setattr(engine_slot, "_BACK_OFF_S", (0, 0))
+    first, second = FakeEngine([Script(LONG, hold_at=3)]), FakeEngine([Script("Here.")])
+    async with chat(engine=first) as c:
+        opened = []
+        c.session.engine.options = Options("story-target", rpc="there:50052")
+        c.session.engine.reopen = lambda options: opened.append(options.rpc) or second
+        await c.ask_and_hold("Hello")
+        first.open_error = WorkerError("nothing listens")
+        first.die(WorkerLostError("a worker has ended"))
+        await c.sees("The workers are not back")
+        await c.ready()
+        assert opened == [None]
+        c.engine = second
+        await c.pilot.press("f9")
+        await c.sees("Here.")
+
+
+async def test_where_it_does_not_fit_here_the_workers_are_tried_again(chat, monkeypatch):
+    monkeypatch.setattr(engine_slot, "_BACK_OFF_S", (0, 0))
+    first, here = FakeEngine([Script(LONG, hold_at=3)]), FakeEngine()
+    here.open_error = OutOfMemoryError("16 GB are needed and 8 GB are free")
+    third = FakeEngine([Script("Back.")])
+    async with chat(engine=first) as c:
+        engines = [here, third]
+        c.session.engine.options = Options("story-target", rpc="there:50052")
+        c.session.engine.reopen = lambda _: engines.pop(0)
+        await c.ask_and_hold("Hello")
+        first.open_error = WorkerError("nothing listens")
+        first.die(WorkerLostError("a worker has ended"))
+        await c.sees("16 GB are needed")
+        await c.until(lambda: c.session.engine.phase is Phase.DEAD)
+        assert c.session.engine.options.rpc == "there:50052"
+        c.engine = third
+        await c.pilot.press("ctrl+r")
+        await c.ready()
+        await c.pilot.press("f9")
+        await c.sees("Back.")
 
 
 async def test_the_engine_dies_while_idle_and_does_not_come_up_again(chat):

@@ -14,6 +14,7 @@ from localspec.core.events import (
     Speedup,
     Stats,
 )
+from localspec.remote.probe import NOT_REPORTED
 from tui.render.stats_panel import details, strip
 from tui.session import reply_record
 from tui.session.conversation import ChatTurn
@@ -245,3 +246,42 @@ def test_the_details_say_what_the_prefix_cache_saved():
     assert ("cache", "saved about 12.8 s of reading the prompt") in details(meter, SETTING)
     meter.reading = Reading(9, 9, 4, 0.01)
     assert "cache" not in dict(details(meter, SETTING))
+
+
+def remote(**changes):
+    """A meter after a reply of a server that tells ``changes`` of its speculation."""
+    meter = Meter()
+    stats = Stats(
+        **{
+            "prompt_tokens": 5,
+            "cached_tokens": 0,
+            "emitted": 30,
+            "rounds": 0,
+            "drafted": 0,
+            "verified": 0,
+            "accepted": 0,
+            "per_position": (),
+            "by_drafter": {},
+            "prompt_seconds": 0.1,
+            "decode_seconds": 1.0,
+            "draft_seconds": 0.0,
+            "verify_seconds": 0.0,
+            "speculation": NOT_REPORTED,
+            **changes,
+        }
+    )
+    meter.finish(stats)
+    return meter
+
+
+def test_a_server_that_reports_nothing_is_not_said_to_draft_or_not():
+    line = SEPARATOR.join(figure.text for figure in everyday_line(remote(), 80))
+    assert line == "30 tok/s · speculation not reported"
+    lines = expert_lines(remote(), "of the server T 0.8", 200)
+    assert "tok/round" not in SEPARATOR.join(figure.text for figure in lines[0])
+
+
+def test_acceptance_of_drafted_tokens_is_not_shown_as_that_of_verified_ones():
+    meter = remote(drafted=40, accepted=20, rounds=10, speculation=Speculation("on"))
+    line = SEPARATOR.join(figure.text for figure in everyday_line(meter, 80))
+    assert line == "30 tok/s · accepted 20 of 40 drafted"

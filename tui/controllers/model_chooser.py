@@ -33,7 +33,10 @@ class ModelChooser:
         self._feedback, self._pulls = feedback, pulls
 
     def open_picker(self, query: str = "") -> None:
-        """Open the list of models and drafts."""
+        """Open the list of models and drafts; a server has its own."""
+        if self._session.engine.client.server:
+            self.load()
+            return
         self._screen.run_worker(self._open_picker(query), group="models", exclusive=True)
 
     async def _open_picker(self, query: str) -> None:
@@ -85,6 +88,9 @@ class ModelChooser:
 
     def check_and_load(self, changes: Mapping[str, object]) -> None:
         """Load a model after its file was checked; the present one stays where that fails."""
+        if self._session.engine.client.server:
+            self.load(**changes)
+            return
         self._screen.run_worker(self._check_and_load(changes), group="load", exclusive=True)
 
     async def _check_and_load(self, changes: Mapping[str, object]) -> None:

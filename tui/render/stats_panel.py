@@ -67,11 +67,15 @@ def _speed(meter: Meter) -> Iterable[tuple[str, str]]:
         found = meter.speedup.text or "the machine is too busy to compare speeds"
         yield "gain", f"{found}: {factor:.2f}× the speed of plain decoding, ±{error:.0%}"
     counts = meter.counts
-    if counts.rounds:
+    if counts.rounds and meter.rounds_known:
         yield "rounds", f"{counts.rounds}, {counts.emitted / counts.rounds:.2f} tokens each"
     if counts.verified:
         share = f"{counts.accepted / counts.verified:.0%}"
         yield "accepted", f"{counts.accepted} of {counts.verified} checked guesses, {share}"
+    elif meter.stats is not None and meter.stats.drafted:
+        stats = meter.stats
+        share = f"{stats.accepted / stats.drafted:.0%}"
+        yield "accepted", f"{stats.accepted} of {stats.drafted} drafted tokens, {share}"
 
 
 def _waiting(meter: Meter) -> Iterable[tuple[str, str]]:
@@ -88,7 +92,7 @@ def _waiting(meter: Meter) -> Iterable[tuple[str, str]]:
 
 
 def _round(meter: Meter) -> Iterable[tuple[str, str]]:
-    if not meter.rounds:
+    if not (meter.rounds and meter.draft_seconds + meter.verify_seconds):
         return
     whole, draft, verify = (
         1000 * seconds / meter.rounds

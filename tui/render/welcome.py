@@ -8,6 +8,13 @@ sooner where that pays on this machine.
 Type below and press **Enter**. `/help` lists keys and commands; **Ctrl+T** shows where each token \
 came from.
 """
+_ELSEWHERE = """\
+The replies come from the server at {server}. It drafts, or not, as it was started; the bottom \
+line shows what it reports about that.
+
+Type below and press **Enter**. `/help` lists keys and commands; **Ctrl+T** shows where each token \
+came from, if the server tells.
+"""
 _DEMO = "demo"
 """Name of the embedded pair."""
 _TOY = """\
@@ -25,6 +32,11 @@ def welcome(model: str, race_key: str, models_key: str) -> str:
     if model != _DEMO:
         return _WELCOME
     return f"{_WELCOME}\n{_TOY.format(race=race_key, models=models_key)}"
+
+
+def elsewhere(server: str) -> str:
+    """The welcome of a chat with a server elsewhere."""
+    return _ELSEWHERE.format(server=server)
 
 
 def toy(models_key: str) -> str:

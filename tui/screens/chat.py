@@ -20,7 +20,7 @@ from tui.controllers.transcript import Transcript
 from tui.controllers.widgets import ChatWidgets
 from tui.input import keymap
 from tui.input.completion import wants_chats
-from tui.render.welcome import toy, welcome
+from tui.render.welcome import elsewhere, toy, welcome
 from tui.screens.sized import SizedScreen
 from tui.session import status_text
 from tui.session.notifications import (
@@ -242,7 +242,7 @@ class ChatScreen(SizedScreen[None]):
                     self._timer.stop()
                 self._rate.model_opened(info)
                 self._timer = self._start_timer()
-                self._widgets.title_bar.opened(info)
+                self._widgets.title_bar.opened(info, self.session.engine.client.server)
                 self.status.arrange()
                 if self.race_first:
                     self.race_first = False
@@ -261,6 +261,8 @@ class ChatScreen(SizedScreen[None]):
                 self.post_message(self.CannotStart(error))
 
     def _welcome(self) -> str:
+        if server := self.session.engine.client.server:
+            return elsewhere(server)
         options = self.session.engine.options
         model = options.model if options is not None else self._model_name
         race, models = (

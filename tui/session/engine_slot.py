@@ -15,6 +15,8 @@ from localspec.errors import (
     Interrupted,
     LocalspecError,
     UsageError,
+    WorkerError,
+    WorkerLostError,
 )
 from tui.session.notifications import (
     EngineDied,
@@ -28,6 +30,10 @@ from tui.session.ports import EnginePort, Phase
 
 if TYPE_CHECKING:
     from localspec.loading.options import Options
+
+
+_BACK_OFF_S = (1, 2, 4, 8, 15)
+"""Seconds between attempts to load a model whose workers were lost."""
 
 
 class EngineSlot:
@@ -80,6 +86,11 @@ class EngineSlot:
         Raises:
             UsageError: invalid options, or a model that is still being loaded.
         """
+        if self.client.server:
+            raise UsageError(
+                f"{self.client.server} decides which model it loads and how; drafting, context and "
+                "threads are set there"
+            )
         if self.options is None or self.reopen is None or self.phase is Phase.LOADING:
             raise UsageError("wait until the model is loaded")
         return dataclasses.replace(self.options, **changes)  # type: ignore[arg-type]
@@ -98,7 +109,7 @@ class EngineSlot:
             await self._closing
             self._closing = None
         try:
-            info = await self.client.open(self._set_loading)
+            info = await self._opened()
         except LocalspecError as error:
             self._load_failed(error)
             return False
@@ -107,6 +118,44 @@ class EngineSlot:
         self.phase = Phase.READY
         self._tell(ModelOpened(info))
         return True
+
+    async def _opened(self) -> ModelInfo:
+        """Load the model; where its workers were lost, when they are back, else without them."""
+        for delay in _BACK_OFF_S:
+            try:
+                return await self.client.open(self._set_loading)
+            except (WorkerError, WorkerLostError) as error:
+                if self.info is None or self.options is None:
+                    raise
+                self._tell(NoticeAdded(f"{error}. Trying again in {delay} s."))
+            await asyncio.sleep(delay)
+            if self._closing is not None:
+                await self._closing
+                self._closing = None
+                raise Interrupted("loading was stopped")
+        return await self._opened_here()
+
+    async def _opened_here(self) -> ModelInfo:
+        """Load the model on this machine alone; if that fails, the workers are tried again next
+        time.
+        """
+        assert self.options is not None
+        before = self.options
+        self._replace(dataclasses.replace(before, rpc=None))
+        self._tell(
+            NoticeAdded(
+                "The workers are not back: the model is loaded on this machine alone, until the "
+                "chat is started again."
+            )
+        )
+        try:
+            assert self._closing is not None
+            await self._closing
+            self._closing = None
+            return await self.client.open(self._set_loading)
+        except LocalspecError:
+            self._replace(before)
+            raise
 
     def _load_failed(self, error: LocalspecError) -> None:
         before, self._before = self._before, None

@@ -148,6 +148,11 @@ class Meter:
         return SWITCHED_OFF if self.switched_off else self.speculation
 
     @property
+    def rounds_known(self) -> bool:
+        """Whether the rounds are those of the engine; a server may tell nothing about them."""
+        return self.speculation is None or self.speculation.state != "unknown"
+
+    @property
     def now(self) -> float:
         """Tokens per second over the last second of decoding."""
         return self._recent_emitted / self._recent_seconds if self._recent_seconds > 0 else 0.0

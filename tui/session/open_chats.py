@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from localspec.core.events import ModelInfo
+from localspec.remote import address
 from tui.session.conversation import Conversation
 from tui.session.open_chat import OpenChat
 from tui.session.recorder import ChatRecorder
@@ -63,12 +64,16 @@ class OpenChats:
             self.all.append(fresh)
         return self.all[min(place, len(self.all) - 1)]
 
-    def model_opened(self, info: ModelInfo, asked: Options | None) -> None:
-        """Another model answers in all chats; ``asked`` has the names that the user gave."""
+    def model_opened(self, info: ModelInfo, asked: Options | None, server: str = "") -> None:
+        """Another model answers in all chats; ``asked`` has the names that the user gave, and
+        ``server`` is the address of a server that answers.
+        """
         for chat in self.all:
             chat.meter.opened(info)
             if asked is not None:
                 chat.recorder.use_model(asked.model, asked.draft)
+            elif server:
+                chat.recorder.use_model(address.model_at(server, info.name), None)
 
     def forget_recipes(self) -> None:
         """Another model answers: earlier replies cannot be repeated any more."""

@@ -46,6 +46,11 @@ class EnginePort(ReplyPort, Protocol):
     on_death: Callable[[EngineError], None] | None
 
     @property
+    def server(self) -> str:
+        """Address of the server that answers; "" for an engine of our own."""
+        ...
+
+    @property
     def pid(self) -> int | None: ...
 
     async def open(self, on_loading: Callable[[Loading], None] | None = None) -> ModelInfo: ...

@@ -91,7 +91,7 @@ class ReplyTask:
         engine = self._engine
         self._activity()
         if await engine.open() and engine.info is not None:
-            self._chats.model_opened(engine.info, engine.options)
+            self._chats.model_opened(engine.info, engine.options, engine.client.server)
 
     def _tell(self, chat: OpenChat, notification: Notification) -> None:
         """Notify the screen, or keep the notification until the chat is shown."""

@@ -48,7 +48,7 @@ def everyday_line(meter: Meter, width: int, grammar: str = "", *, strict: bool =
     """
     figures: list[Figure] = []
     counts = meter.counts
-    if counts.rounds:
+    if counts.emitted:
         speed = f"{meter.mean if meter.stats else meter.now:.0f} tok/s"
         figures.append(Figure(speed, speed, 1))
         figures += _verdict(meter, 2)
@@ -57,6 +57,7 @@ def everyday_line(meter: Meter, width: int, grammar: str = "", *, strict: bool =
     if counts.verified:
         right = f"{share_in_words(counts.accepted, counts.verified)} guesses right"
         figures.append(Figure(right, right, 3))
+    figures += _of_drafted(meter, 3)
     if meter.context and meter.used >= _NEARLY_FULL * meter.context:
         full = f"context {min(1, meter.used / meter.context):.0%} full"
         figures.append(Figure(full, full, 2, _BAD))
@@ -67,7 +68,10 @@ def everyday_line(meter: Meter, width: int, grammar: str = "", *, strict: bool =
     state = meter.state
     if state is not None and state.state != "on" and not _is_faster(meter):
         reason = brief_reason(state)
-        figures.append(Figure(f"not drafting: {reason}", reason, 0, _BAD))
+        if state.state == "unknown":
+            figures.append(Figure(reason, reason, 0))
+        else:
+            figures.append(Figure(f"not drafting: {reason}", reason, 0, _BAD))
     return fitted(figures, width)
 
 
@@ -79,7 +83,7 @@ def expert_lines(meter: Meter, setting: str, width: int, *, two: bool = False) -
     figures = [*_reply(meter), *_model(meter, setting)]
     if meter.state is not None:
         state = state_text(meter.state)
-        style = _QUIET if meter.state.state == "on" else _BAD
+        style = _QUIET if meter.state.state in {"on", "unknown"} else _BAD
         figures.append(Figure(state, state, 0, style, second=True))
     if not two:
         return [fitted(figures, width)]
@@ -90,7 +94,7 @@ def expert_lines(meter: Meter, setting: str, width: int, *, two: bool = False) -
 def _reply(meter: Meter) -> Iterable[Figure]:
     """The figures of the reply."""
     counts = meter.counts
-    if not counts.rounds:
+    if not counts.emitted:
         return
     if meter.stats is None:
         now = f"{meter.now:.0f} tok/s"
@@ -103,8 +107,10 @@ def _reply(meter: Meter) -> Iterable[Figure]:
         share = f"{counts.accepted / counts.verified:.0%}"
         accepted = f"accepted {counts.accepted}/{counts.verified} {share}"
         yield Figure(accepted, f"accepted {share}", 2)
-    per_round = f"{counts.emitted / counts.rounds:.1f}"
-    yield Figure(f"{per_round} tok/round", f"{per_round}/round", 5)
+    yield from _of_drafted(meter, 2)
+    if counts.rounds and meter.rounds_known:
+        per_round = f"{counts.emitted / counts.rounds:.1f}"
+        yield Figure(f"{per_round} tok/round", f"{per_round}/round", 5)
     if meter.drafted and meter.stats is None:
         length = f"K {meter.drafted}"
         yield Figure(length, length, 7)
@@ -130,6 +136,14 @@ def _verdict(meter: Meter, rank: int) -> Iterable[Figure]:
         yield Figure(speedup.text, speedup.text, rank, style)
 
 
+def _of_drafted(meter: Meter, rank: int) -> Iterable[Figure]:
+    """Accepted tokens of all drafted ones, where a server does not tell which were verified."""
+    stats = meter.stats
+    if stats is not None and stats.drafted and not stats.verified:
+        share = f"accepted {stats.accepted} of {stats.drafted} drafted"
+        yield Figure(share, share, rank)
+
+
 def _is_faster(meter: Meter) -> bool:
     return meter.speedup is not None and meter.speedup.verdict == "faster"
 
@@ -153,6 +167,8 @@ def state_text(speculation: Speculation) -> str:
     """The state of speculation with its brief reason."""
     if speculation.state == "on":
         return "drafting on"
+    if speculation.state == "unknown":
+        return brief_reason(speculation)
     return f"{speculation.state}: {brief_reason(speculation)}"
 
 
@@ -162,6 +178,8 @@ def speculation_text(speculation: Speculation | None) -> str:
         return ""
     if speculation.state == "on":
         return "drafting on"
+    if speculation.state == "unknown":
+        return speculation.reason or "not reported"
     return f"{speculation.state}: {speculation.reason or 'no reason given'}"
 
 

@@ -16,7 +16,7 @@ from textual.content import Content
 from localspec.core import drafter_registry
 from localspec.core.drafter_registry import Family
 from localspec.core.events import Token
-from localspec.core.origin import Origin
+from localspec.core.origin import SERVER, Origin
 from tui.render.text import plain
 
 
@@ -29,6 +29,7 @@ class Kind(enum.Enum):
     CORRECTED = ("corrected, the guess was wrong", "corrected", "bold $origin-corrected")
     BONUS = ("bonus, all guesses were right", "bonus", "italic $origin-bonus")
     PLAIN = ("plain, nothing was guessed", "plain", "dim $origin-plain")
+    UNKNOWN = ("the server does not tell", "not told", "")
 
     @property
     def label(self) -> str:
@@ -57,12 +58,15 @@ _OWN = {
     Origin.CORRECTED: Kind.CORRECTED,
     Origin.BONUS: Kind.BONUS,
     Origin.PLAIN: Kind.PLAIN,
+    Origin.UNKNOWN: Kind.UNKNOWN,
 }
 
 
 def kind_of(token: Token) -> Kind:
     """The kind of a token."""
     if token.origin is Origin.ACCEPTED:
+        if token.source == SERVER:
+            return Kind.MODEL
         spec = drafter_registry.find(token.source)
         return _ACCEPTED.get(spec.family, Kind.NGRAM) if spec is not None else Kind.NGRAM
     return _OWN[token.origin]

@@ -43,8 +43,12 @@ class TitleBar(Static):
         self._shown: object = None
         super().__init__(self._model, markup=False)
 
-    def opened(self, info: ModelInfo) -> None:
-        """Show the loaded target, its draft model, and the backend."""
+    def opened(self, info: ModelInfo, server: str = "") -> None:
+        """Show the loaded target, its draft model, and the backend; or the server that answers."""
+        if server:
+            self._model = self._text(info.name, [f"{info.backend} at {server}"])
+            self.update(self._place + self._model)
+            return
         draft = f"draft: {Path(info.draft).stem}" if info.draft else "no draft model"
         built_in = [spec.built_in for name in info.drafters if (spec := find(name))]
         if not info.draft and any(built_in):

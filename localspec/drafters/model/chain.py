@@ -306,12 +306,13 @@ class ChainDrafter(Drafter):
             at = chain.start + len(tokens)
             tokens.append(self.chooser.likely(chain.refused, chain.ask, at))
         own = set(chain.places)
-        scored = replace(news, forced=news.forced | (frozenset(range(len(tokens))) - own))
-        confidences = dict(zip(chain.places, chain.confidences, strict=True))
-        found = compare(
-            scored, self.name, tokens, [confidences.get(i, 1.0) for i in range(len(tokens))]
-        )
-        self.chooser.learn(chain.ask, chain.start, chain.q, chain.tokens, news)
+        confidences: Sequence[float] = chain.confidences
+        if len(own) < len(tokens):  # the grammar forced some
+            news = replace(news, forced=news.forced | (frozenset(range(len(tokens))) - own))
+            known = dict(zip(chain.places, chain.confidences, strict=True))
+            confidences = [known.get(i, 1.0) for i in range(len(tokens))]
+        found = compare(news, self.name, tokens, confidences)
+        self.chooser.learn(chain.ask, chain.start, chain.q, chain.tokens, chain.proposal, news)
         return found
 
     def _probe(self, ask: Ask) -> None:

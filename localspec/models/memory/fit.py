@@ -6,6 +6,7 @@ import contextlib
 import functools
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from localspec.errors import LocalspecError, ModelFileError, ModelNotFoundError, OutOfMemoryError
 from localspec.models.compat import medusa
@@ -13,7 +14,7 @@ from localspec.models.compat.heads import MEDUSA, MODEL, kind
 from localspec.models.gguf.model_file import ModelFile
 from localspec.models.gguf.sizes import Sizes, sizes_of
 from localspec.models.memory.layers import BATCH, place
-from localspec.models.memory.machine import Memory, free_cores, host_only, read_memory
+from localspec.models.memory.machine import Gpu, Memory, free_cores, host_only, read_memory
 from localspec.models.memory.planner import (
     CPU_ONLY,
     FITS,
@@ -24,6 +25,9 @@ from localspec.models.memory.planner import (
     plan,
     usual_context,
 )
+
+if TYPE_CHECKING:
+    from localspec.llama.remote import RemoteDevices
 
 TOO_BIG = "too big"
 _PARTLY_FROM = 0.15
@@ -65,9 +69,14 @@ def memory_now() -> Memory:
 
 
 def fit_files(
-    target: ModelFile, draft: ModelFile | None, wishes: Wishes, *, measure: bool = False
+    target: ModelFile,
+    draft: ModelFile | None,
+    wishes: Wishes,
+    *,
+    measure: bool = False,
+    remote: RemoteDevices | None = None,
 ) -> Fit:
-    """The best placement of local files here; see `plan`.
+    """The best placement of local files here and on the ``remote`` devices; see `plan`.
 
     A draft that is missing, damaged or of an unknown kind is left out; loading it reports why.
     Where memory is tight, estimates are uncertain or a dry run is cheap, and always with
@@ -78,6 +87,8 @@ def fit_files(
         OutOfMemoryError: nothing fits; with the numbers.
     """
     memory = read_memory()
+    if remote is not None:
+        memory = memory.with_workers(_gpus(remote))
     files, pair = [target], [sizes_of(target.header)]
     if draft is not None:
         with contextlib.suppress(ModelNotFoundError, ModelFileError):
@@ -113,6 +124,7 @@ def fit_files(
                     type_,
                     memory,
                     strict=wishes.strict and i == 0,
+                    remote=remote if i == 0 else None,
                 )
             except LocalspecError:
                 if i == 0:
@@ -120,6 +132,15 @@ def fit_files(
                 del pair[i]
         fit = _planned(pair, memory, wishes)
     return fit if wishes.threads else replace(fit, threads=free_cores(_cores()))
+
+
+def _gpus(remote: RemoteDevices) -> tuple[Gpu, ...]:
+    """The devices of workers, as memory that layers can be placed in."""
+    return tuple(
+        Gpu(str(worker.endpoint), "worker", device.free, device.total, worker=str(worker.endpoint))
+        for worker in remote.workers
+        for device in worker.devices
+    )
 
 
 def _planned(pair: Sequence[Sizes], memory: Memory, wishes: Wishes) -> Fit:
@@ -179,6 +200,7 @@ def _measured(
     memory: Memory,
     *,
     strict: bool,
+    remote: RemoteDevices | None,
 ) -> Sizes:
     """The sizes corrected by a dry run."""
     from localspec.llama.memory_estimate import dry_run
@@ -201,6 +223,7 @@ def _measured(
         kv_type=kv_type,
         host_experts=host_experts,
         strict=strict,
+        remote=remote,
     )
     on_gpu = sum(n for name, n in found.compute.items() if _is_gpu(name))
     if estimate.gpu_compute and on_gpu:

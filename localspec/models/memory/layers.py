@@ -133,7 +133,9 @@ def gpus_hold(memory: Memory, shares: Sequence[Share]) -> bool:
 def host_holds(memory: Memory, shares: Sequence[Share]) -> bool:
     """Whether the host has room for its share, and for the GPUs' shares where memory is shared."""
     host = sum(share.host for share in shares)
-    return host + (sum(on_gpus(memory, shares)) if memory.shared else 0) <= memory.host_usable
+    used = zip(on_gpus(memory, shares), memory.gpus, strict=True)
+    own = sum(n for n, gpu in used if not gpu.worker)
+    return host + (own if memory.shared else 0) <= memory.host_usable
 
 
 def within(memory: Memory, shares: Sequence[Share]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -27,6 +27,8 @@ class Gpu:
     """Bytes."""
     cap: int | None = None
     """Upper limit of `usable`, after a larger allocation was refused."""
+    worker: str = ""
+    """Address of the worker that it belongs to; "" for a device of this machine."""
 
     @property
     def usable(self) -> int:
@@ -53,6 +55,28 @@ class Memory:
     def host_usable(self) -> int:
         """Bytes of host memory to plan with."""
         return max(0, self.host_free - min(_HOST_MARGIN, self.host_free // 16))
+
+    @property
+    def workers(self) -> bool:
+        """Whether any device is a worker's."""
+        return any(gpu.worker for gpu in self.gpus)
+
+    @property
+    def own_gpus(self) -> bool:
+        """Whether any device is of this machine."""
+        return any(not gpu.worker for gpu in self.gpus)
+
+    @property
+    def devices(self) -> str:
+        """The devices, in words."""
+        own = "GPUs" if self.workers else "the GPU"
+        if not self.workers:
+            return own
+        return f"{own} and workers" if self.own_gpus else "the workers"
+
+    def with_workers(self, gpus: tuple[Gpu, ...]) -> Memory:
+        """Likewise with devices of workers, which are filled first."""
+        return replace(self, gpus=(*gpus, *self.gpus))
 
     @property
     def gpu_usable(self) -> int:

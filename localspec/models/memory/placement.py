@@ -26,8 +26,11 @@ class Placement:
     def shares(
         self, target_layers: int, draft_layers: int, host_experts: int = 0
     ) -> tuple[Share, ...]:
-        """Memory of target and draft; the draft gets what the target leaves on the GPUs."""
+        """Memory of target and draft; the draft gets what the target leaves on this machine's
+        GPUs.
+        """
         free = [g.free for g in self.memory.gpus]
+        own = [0 if g.worker else g.free for g in self.memory.gpus]
         one = place(
             self.target,
             "target",
@@ -45,7 +48,7 @@ class Placement:
             gpu_layers=draft_layers,
             n_ctx=self.n_ctx,
             kv_type=self.draft_kv_type,
-            free=[max(0, n - used) for n, used in zip(free, one.gpus, strict=True)],
+            free=[max(0, n - used) for n, used in zip(own, one.gpus, strict=True)],
         )
         return one, two
 

@@ -188,8 +188,10 @@ def _placed(
 
 
 def _draft_choices(draft: Sizes | None, memory: Memory, asked: Wishes) -> list[int]:
-    """GPU layers of the draft: all or none, since it runs several times a round."""
-    if draft is None or not memory.gpus:
+    """GPU layers of the draft: all or none, since it runs several times a round; never on workers,
+    where each of its tokens would cost a round trip.
+    """
+    if draft is None or not memory.own_gpus:
         return [0]
     if asked.draft_gpu_layers is not None:
         return [asked.draft_gpu_layers]
@@ -209,9 +211,13 @@ def _explained(fit: Fit, target: Sizes, draft: Sizes | None, asked: Wishes) -> F
     if asked.kv_type is None and fit.target.kv_type != "f16":
         fit = _noted(fit, f"the KV cache is {fit.target.kv_type} instead of f16, to fit")
     if waiting := _left_on_host(fit):
-        text = f"the GPU has room for {' and '.join(waiting)}; the rest is computed on the CPU"
+        names = fit.memory.devices
+        have = "has" if names == "the GPU" else "have"
+        text = f"{names} {have} room for {' and '.join(waiting)}; the rest is computed on the CPU"
         fit = _noted(fit, text)
-    total, now = sum(share.total for share in fit.shares), fit.memory.free_now
+    used = zip(on_gpus(fit.memory, fit.shares), fit.memory.gpus, strict=True)
+    remote = sum(n for n, gpu in used if gpu.worker)
+    total, now = sum(share.total for share in fit.shares) - remote, fit.memory.free_now
     if now is not None and total > now:
         fit = _noted(
             fit,
@@ -233,7 +239,7 @@ def _left_on_host(fit: Fit) -> list[str]:
     first, experts = fit.target.host_experts, list[str]()
     if first:
         experts = [f"all of {fit.target.name} but the experts of {first} layers"]
-    asked = (fit.wishes.gpu_layers, fit.wishes.draft_gpu_layers)
+    asked = (fit.wishes.gpu_layers, fit.wishes.draft_gpu_layers if fit.memory.own_gpus else 0)
     layers = [
         f"{share.gpu_layers} of {share.n_layers} layers of {share.name}"
         for share, layers in zip(fit.shares, asked, strict=False)
@@ -249,8 +255,11 @@ def _noted(fit: Fit, note: str) -> Fit:
 def _refusal(target: Sizes, draft: Sizes | None, memory: Memory, asked: Wishes) -> str:
     *_, (context, kv_type) = _choices(target, draft, asked)
     kv, compute = target.kv_all(context, kv_type), target.compute(context, BATCH)
-    room = memory.host_free + (0 if memory.shared else sum(g.free for g in memory.gpus))
+    room = memory.host_free
+    room += sum(g.free for g in memory.gpus if g.worker or not memory.shared)
     where = "memory" if memory.shared or not memory.gpus else "memory on GPU and host"
+    if memory.workers:
+        where = "memory on workers and here"
     needs = f"{_gb(target.weights)} for its weights, {_gb(kv)} for its KV cache"
     advice = "use a smaller --ctx" if kv > target.weights else "choose a smaller quantization"
     if asked.require_draft and draft is not None:

@@ -35,7 +35,7 @@ def needs(fit: Fit) -> str:
     if fit.memory.gpus:
         free = size_text(sum(g.free for g in fit.memory.gpus))
         layers = f"{fit.target.gpu_layers} of {fit.target.n_layers} layers"
-        text += f"{layers} and {size_text(gpu)} of {free} free on the GPU, "
+        text += f"{layers} and {size_text(gpu)} of {free} free on {fit.memory.devices}, "
     return f"{text}{size_text(host)} of {size_text(fit.memory.host_free)} free on the host"
 
 

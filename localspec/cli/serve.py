@@ -1,0 +1,222 @@
+"""``localspec serve``: a model behind an HTTP address, in the shapes of OpenAI's API."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from localspec.cli.flags import (
+    SharedFlags,
+    model_argument,
+    model_flags,
+    preset_flag,
+    sampling_flags,
+    sort_flags,
+)
+from localspec.cli.output import say, tell
+from localspec.cli.serve_address import require_key_for
+from localspec.config import paths
+from localspec.core import settings_schema as schema
+from localspec.errors import UsageError
+
+if TYPE_CHECKING:
+    from localspec.serve.service import Service
+    from localspec.serve.settings import ServeSettings
+
+_KEY_VARIABLE = "LOCALSPEC_API_KEY"
+_LARGEST_KEY_FILE = 1 << 16
+
+
+@click.command("serve")
+@model_argument
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8080,
+    show_default=True,
+    help="Port to listen at; 0 = a free one.",
+)
+@click.option(
+    "--unix", metavar="PATH", help="Listen at a Unix socket instead, which only you can open."
+)
+@click.option(
+    "--api-key",
+    "api_keys",
+    multiple=True,
+    metavar="KEY",
+    help=f"Require this key from clients; may be repeated. Also from {_KEY_VARIABLE}.",
+)
+@click.option(
+    "--api-key-file", metavar="FILE", help="Require one of the keys of this file, one a line."
+)
+@click.option(
+    "--alias",
+    "aliases",
+    multiple=True,
+    metavar="NAME",
+    help="Accept this name for the model too; * accepts all. May be repeated.",
+)
+@click.option(
+    "--keep-alive",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="Unload the model when nothing was asked for so long; it is loaded again on request.",
+)
+@click.option("--lazy", is_flag=True, help="Load the model with the first request.")
+@click.option("--no-switch", is_flag=True, help="Serve this model alone, whatever is downloaded.")
+@click.option(
+    "--queue",
+    type=click.IntRange(0, 10_000),
+    default=128,
+    show_default=True,
+    help="Requests that may wait; further ones get status 429.",
+)
+@click.option(
+    "--allow-host",
+    "hosts",
+    multiple=True,
+    metavar="NAME",
+    help="Name by which clients may call this machine (Host header); may be repeated.",
+)
+@click.option(
+    "--cors-origin",
+    "origins",
+    multiple=True,
+    metavar="ORIGIN",
+    help="Let web pages of this origin use the server; may be repeated.",
+)
+@preset_flag
+@model_flags
+@sampling_flags
+def command(model: str | None, **flags: Any) -> int:
+    """Serve MODEL over HTTP, for clients of OpenAI's API.
+
+    Exit code 130 after Ctrl-C, 143 after SIGTERM; running replies may end first.
+    """
+    own = {name: flags.pop(name) for name in _OWN}
+    asked = sort_flags(model, flags)
+    if asked.seed is not None:
+        raise UsageError("serve takes no --seed: each request brings its own")
+    source = click.get_current_context().get_parameter_source
+    options = asked.options
+    if (
+        source(schema.JOBS.name) is ParameterSource.DEFAULT
+        and options.parallel == schema.JOBS.default
+    ):
+        options = dataclasses.replace(options, parallel=schema.SPARE_JOBS)
+    settings = _settings(own, asked)
+
+    from localspec.serve.serving import Serving
+
+    return asyncio.run(_run(Serving, settings, options))
+
+
+_OWN = (
+    *("host", "port", "unix", "api_keys", "api_key_file", "aliases", "keep_alive", "lazy"),
+    *("no_switch", "queue", "hosts", "origins"),
+)
+
+
+async def _run(serving: Any, settings: ServeSettings, options: Any) -> int:
+    code: int = await serving(settings, options, Terminal()).run()
+    return code
+
+
+def _settings(own: dict[str, Any], asked: SharedFlags) -> ServeSettings:
+    """The settings of the flags.
+
+    Raises:
+        UsageError: an address of others without a key, or keys that cannot be read.
+    """
+    from localspec.serve.settings import ApiKeys, Limits, ServeSettings
+
+    keys = ApiKeys(_keys(own["api_keys"], own["api_key_file"]))
+    unix = own["unix"]
+    if unix is None and not keys:
+        require_key_for(own["host"])
+    return ServeSettings(
+        host=own["host"],
+        port=own["port"],
+        unix=None if unix is None else paths.expand(unix).absolute(),
+        keys=keys,
+        hosts=own["hosts"],
+        origins=own["origins"],
+        aliases=own["aliases"],
+        sampling=asked.sampling,
+        max_tokens=asked.max_tokens,
+        limits=Limits(waiting=own["queue"]),
+        keep_loaded=own["keep_alive"],
+        load_first=not own["lazy"],
+        switch=not own["no_switch"],
+    )
+
+
+def _keys(given: tuple[str, ...], file: str | None) -> tuple[str, ...]:
+    found = [*given]
+    if file is not None:
+        found += _keys_of(paths.expand(file))
+    variable = os.environ.get(_KEY_VARIABLE, "")
+    if variable and not found:
+        found.append(variable)
+    return tuple(found)
+
+
+def _keys_of(file: Path) -> list[str]:
+    """The keys of a file, one a line; lines that begin with # are comments.
+
+    Raises:
+        UsageError: it cannot be read, or has none.
+    """
+    try:
+        with file.open("rb") as opened:
+            text = opened.read(_LARGEST_KEY_FILE).decode()
+    except OSError as error:
+        raise UsageError(f"cannot read {file}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{file} is no text") from None
+    lines = [line.strip() for line in text.splitlines()]
+    keys = [line for line in lines if line and not line.startswith("#")]
+    if not keys:
+        raise UsageError(f"{file} has no API key; write one on a line")
+    return keys
+
+
+class Terminal:
+    """Prints what the server tells on stderr."""
+
+    def line(self, text: str) -> None:
+        """One line about a request."""
+        say(text, dim=sys.stderr.isatty())
+
+    def notice(self, text: str) -> None:
+        """Something that the user should know."""
+        tell(text)
+
+    def defect(self, error: BaseException) -> None:
+        """A fault of localspec."""
+        import logging
+
+        logging.getLogger("localspec.serve").error("internal error", exc_info=error)
+        tell(f"this is a bug in localspec: {type(error).__name__}: {error}")
+
+    def ready(self, service: Service, address: str) -> None:
+        """Print the address and how to use it."""
+        from localspec.serve.banner import banner
+
+        info = service.slot.info
+        for notice in info.notices if info is not None else ():
+            tell(notice)
+        for line in banner(service, address, quote=shlex.quote):
+            say(line)
+
+
+__all__ = ["command"]

@@ -1,0 +1,67 @@
+"""Log-probabilities of tokens: of emitted ones, and of those of a prompt.
+
+Without numpy: an interface starts sooner that way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+LogprobsMode = Literal["raw", "processed"]
+"""``raw``: log-softmax of the target's logits as they are. ``processed``: log of p, after the
+grammar's mask, bias, penalties, truncation and temperature; at temperature 0 one token has 0."""
+
+MOST_ALTERNATIVES = 20
+"""Most top alternatives that a request may ask for."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """A token and its log-probability at one place."""
+
+    token: int
+    text: str
+    """The whole token; control tokens by their name. Bytes that are no UTF-8 by themselves, parts
+    of a character, are lone surrogates (PEP 383)."""
+    logprob: float
+    """Natural logarithm; -inf where the token is impossible."""
+
+    @property
+    def bytes(self) -> bytes:
+        """The bytes of the token."""
+        return self.text.encode("utf-8", "surrogateescape")
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """One place: the token there, and the likeliest ones."""
+
+    chosen: TokenLogprob
+    top: tuple[TokenLogprob, ...] = ()
+    """As many as were asked for, the likeliest first; the chosen one may be among them or not.
+    ``processed`` has no more than the tokens that are possible."""
+
+
+@dataclass(frozen=True, slots=True)
+class PromptScored:
+    """Log-probabilities of the tokens of a part of the prompt, each given all before it.
+
+    A prompt has one such event for each part that was read, in their order, before the first token
+    of the reply.
+    """
+
+    start: int
+    """Place of the first of the tokens in the prompt."""
+    tokens: tuple[int, ...]
+    logprobs: tuple[TokenLogprobs | None, ...]
+    """One for each of the tokens; None for the first of the prompt, which nothing precedes."""
+
+
+__all__ = [
+    "MOST_ALTERNATIVES",
+    "LogprobsMode",
+    "PromptScored",
+    "TokenLogprob",
+    "TokenLogprobs",
+]

@@ -1,0 +1,93 @@
+"""Log-probabilities of tokens, from the target's own logits.
+
+A row of a pass is the target's logits at one place, whether the token there was drafted and
+accepted or is the target's own. So under speculation logprobs are those of plain decoding, as far
+as the rows of both passes are equal.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from localspec.core.logits import require_finite, top_ids
+from localspec.core.logprobs import LogprobsMode, TokenLogprob, TokenLogprobs
+from localspec.core.values import Distribution, Emitted, Ids, Logits, TargetRows
+
+TokenText = Callable[[int], str]
+"""Text of a token, as `TokenLogprob.text` has it."""
+
+
+class TokenScorer:
+    """Scores the tokens of one request."""
+
+    def __init__(self, alternatives: int, mode: LogprobsMode, text: TokenText) -> None:
+        """``alternatives`` is the number of top tokens for each place."""
+        self._alternatives = alternatives
+        self._mode = mode
+        self._text = text
+        self._weights: Logits = np.empty(0, np.float32)
+
+    def along(
+        self, emitted: Sequence[Emitted], path: Sequence[int], logits: Logits, p: TargetRows
+    ) -> list[TokenLogprobs]:
+        """Logprobs of the tokens that a round emitted: those at the nodes of ``path``, then one
+        more, unless the reply ended before. ``logits`` (1 + n, V) are those of the pass, and ``p``
+        its processed rows.
+
+        Raises:
+            NotNumbersError: a row contains NaN.
+        """
+        rows = (0, *(1 + node for node in path))
+        if self._mode == "processed":
+            return [self.drawn(p(i), one.token) for i, one in zip(rows, emitted, strict=False)]
+        return [self.scored(logits[i], one.token) for i, one in zip(rows, emitted, strict=False)]
+
+    def scored(self, row: Logits, token: int) -> TokenLogprobs:
+        """The place of a token, by the log-softmax of its row (V,).
+
+        Raises:
+            NotNumbersError: the row contains NaN.
+        """
+        norm = self._norm(row)
+        top: list[TokenLogprob] = []
+        if self._alternatives:
+            ids = top_ids(row, self._alternatives)
+            top = self._ranked(ids, row[ids].astype(np.float64) - norm)
+        return TokenLogprobs(self._one(token, float(row[token]) - norm), tuple(top))
+
+    def drawn(self, p: Distribution, token: int) -> TokenLogprobs:
+        """The place of a token, by the distribution that it is drawn from."""
+        top: list[TokenLogprob] = []
+        if self._alternatives:
+            likeliest = np.argsort(-p.probs, kind="stable")[: self._alternatives]
+            top = self._ranked(p.ids[likeliest], np.log(p.probs[likeliest]))
+        chance = p.probability(token)
+        return TokenLogprobs(
+            self._one(token, math.log(chance) if chance > 0 else -math.inf), tuple(top)
+        )
+
+    def _norm(self, row: Logits) -> float:
+        """log(sum(exp(row))). Its rounding does not depend on where the row lies in memory."""
+        highest = row.max()
+        require_finite(float(highest))
+        if len(self._weights) != len(row):
+            self._weights = np.empty(len(row), np.float32)
+        np.subtract(row, highest, out=self._weights)
+        np.exp(self._weights, out=self._weights)
+        return float(highest) + math.log(float(self._weights.sum()))
+
+    def _ranked(
+        self, ids: Ids, logprobs: np.ndarray[tuple[int], np.dtype[np.float64]]
+    ) -> list[TokenLogprob]:
+        """Tokens, the likeliest first; ties go to the smaller id."""
+        order = np.argsort(-logprobs, kind="stable")
+        return [self._one(int(ids[i]), float(logprobs[i])) for i in order]
+
+    def _one(self, token: int, logprob: float) -> TokenLogprob:
+        return TokenLogprob(token, self._text(token), logprob)
+
+
+__all__ = ["TokenScorer", "TokenText"]

@@ -1,0 +1,128 @@
+"""Events of a reply as JSON values, and back.
+
+A token, the most frequent event, is a list ``[token id, text, origin, drafter or null]``. Where the
+request asked for logprobs it has a fifth item, ``[chosen, [top, ...]]``, with chosen and each top
+alternative as ``[token id, text, logprob]``. ``prompt_scored`` has such an item, or null, for each
+of its tokens. Other events are objects with the fields of their class.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from localspec.core import codec
+from localspec.core.events import (
+    Finished,
+    Notice,
+    Reading,
+    ReplyEvent,
+    ReplyFormat,
+    Round,
+    Token,
+)
+from localspec.core.logprobs import PromptScored, TokenLogprob, TokenLogprobs
+from localspec.core.origin import Origin
+
+_KINDS: dict[str, type[ReplyFormat | Reading | Round | Notice | Finished]] = {
+    "format": ReplyFormat,
+    "reading": Reading,
+    "round": Round,
+    "notice": Notice,
+    "finished": Finished,
+}
+_NAMES = {kind: name for name, kind in _KINDS.items()}
+_SCORED = "prompt_scored"
+_ORIGINS = {origin.value: origin for origin in Origin}
+
+
+def packed(event: ReplyEvent) -> Any:
+    """The JSON value of an event."""
+    if isinstance(event, Token):
+        token = [event.token, event.text, event.origin.value, event.source]
+        return token if event.logprobs is None else [*token, _packed_place(event.logprobs)]
+    if isinstance(event, PromptScored):
+        return {
+            "type": _SCORED,
+            "start": event.start,
+            "tokens": list(event.tokens),
+            "logprobs": [place and _packed_place(place) for place in event.logprobs],
+        }
+    return {"type": _NAMES[type(event)], **codec.encode(event)}
+
+
+def unpacked(data: object) -> ReplyEvent:
+    """The event that a JSON value encodes. Tokens are read without type hints, for speed.
+
+    Raises:
+        CodecError: it is none.
+    """
+    if isinstance(data, list) and len(data) in {4, 5}:
+        return _token(*data)
+    if not isinstance(data, dict):
+        raise codec.CodecError("events: expected an object, or a list of 4 items for a token")
+    name = data.pop("type", None)
+    if name == _SCORED:
+        return _scored(data)
+    kind = _KINDS.get(name) if isinstance(name, str) else None
+    if kind is None:
+        raise codec.CodecError("events: an event of no known type")
+    return codec.decode(kind, data, str(name))
+
+
+def _token(token: Any, text: Any, origin: Any, source: Any, *place: Any) -> Token:
+    if (
+        type(token) is not int
+        or type(text) is not str
+        or type(origin) is not str
+        or origin not in _ORIGINS
+        or not (source is None or type(source) is str)
+    ):
+        raise codec.CodecError("token: expected [token id, text, origin, drafter or null]")
+    return Token(token, text, _ORIGINS[origin], source, *map(_place, place))
+
+
+def _scored(data: dict[str, Any]) -> PromptScored:
+    tokens, places = data.get("tokens"), data.get("logprobs")
+    if (
+        set(data) != {"start", "tokens", "logprobs"}
+        or type(data["start"]) is not int
+        or not isinstance(tokens, list)
+        or not all(type(token) is int for token in tokens)
+        or not isinstance(places, list)
+        or len(places) != len(tokens)
+    ):
+        raise codec.CodecError(f"{_SCORED}: expected start, tokens and as many logprobs")
+    return PromptScored(
+        data["start"],
+        tuple(tokens),
+        tuple(None if place is None else _place(place) for place in places),
+    )
+
+
+def _packed_place(place: TokenLogprobs) -> list[Any]:
+    return [_packed_logprob(place.chosen), [_packed_logprob(one) for one in place.top]]
+
+
+def _packed_logprob(one: TokenLogprob) -> list[Any]:
+    return [one.token, one.text, codec.encode(one.logprob)]
+
+
+def _place(data: object) -> TokenLogprobs:
+    if not isinstance(data, list) or len(data) != 2 or not isinstance(data[1], list):
+        raise codec.CodecError("logprobs: expected [chosen, [top, ...]]")
+    return TokenLogprobs(_logprob(data[0]), tuple(_logprob(one) for one in data[1]))
+
+
+def _logprob(data: object) -> TokenLogprob:
+    if not isinstance(data, list) or len(data) != 3:
+        raise codec.CodecError("logprob: expected [token id, text, logprob]")
+    token, text, logprob = data
+    if type(token) is not int or type(text) is not str:
+        raise codec.CodecError("logprob: expected [token id, text, logprob]")
+    if type(logprob) is not float or not math.isfinite(logprob):
+        logprob = codec.decode(float, logprob, "logprob")
+    return TokenLogprob(token, text, logprob)
+
+
+__all__ = ["packed", "unpacked"]

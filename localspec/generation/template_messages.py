@@ -1,0 +1,130 @@
+"""Messages as chat templates take them, with calls of tools and their results."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from localspec.core.events import Message
+
+SYSTEM = ("system", "developer")
+"""Roles whose messages stay when old ones are left out."""
+_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_SHORT_ID = re.compile(r"[A-Za-z0-9]{9}")
+_TOLD = """You may call functions. Each is described on a line, its arguments by a JSON schema:
+<tools>
+{tools}
+</tools>
+To call one, write its name and its arguments as JSON:
+<tool_call>
+{{"name": "the name", "arguments": {{}}}}
+</tool_call>
+The results come in <tool_response> tags."""
+
+
+def kept(messages: Sequence[Message], dropped: int) -> list[Message]:
+    """The messages without the first ``dropped`` turns; system messages stay."""
+    if not dropped:
+        return list(messages)
+    turns = [m for m in messages if m.role not in SYSTEM]
+    return [*(m for m in messages if m.role in SYSTEM), *turns[dropped:]]
+
+
+def for_template(
+    messages: Sequence[Message], source: str, *, arguments_as_text: bool = False
+) -> list[dict[str, Any]]:
+    """Messages as the template with this source takes them.
+
+    System messages at the beginning become one: most templates have room for one alone. Mistral's
+    templates demand ids of nine letters and digits, so other ids are replaced by a hash of theirs.
+    """
+    short = "TOOL_CALLS]" in source
+    roles = () if "developer" in source else ("developer",)
+    found = []
+    for message in _joined(messages, apart="developer" in source):
+        role = "system" if message.role in roles else message.role
+        one: dict[str, Any] = {"role": role, "content": message.content}
+        if message.reasoning:
+            one["reasoning_content"] = message.reasoning
+        if message.calls:
+            one["tool_calls"] = [
+                {
+                    "id": _short_id(call.id) if short else call.id,
+                    "type": "function",
+                    "function": {
+                        "name": call.name,
+                        "arguments": call.arguments
+                        if arguments_as_text
+                        else json.loads(call.arguments),
+                    },
+                }
+                for call in message.calls
+            ]
+        if message.call_id:
+            one["tool_call_id"] = _short_id(message.call_id) if short else message.call_id
+        if message.name:
+            one["name"] = message.name
+        found.append(one)
+    return found
+
+
+def _joined(messages: Sequence[Message], *, apart: bool) -> list[Message]:
+    """The messages with those of the system at the beginning as one; with ``apart``, as they are
+    where they differ in their role.
+    """
+    n = next((i for i, m in enumerate(messages) if m.role not in SYSTEM), len(messages))
+    if n < 2 or (apart and len({m.role for m in messages[:n]}) > 1):
+        return list(messages)
+    text = "\n\n".join(message.content for message in messages[:n])
+    return [Message(messages[0].role, text), *messages[n:]]
+
+
+def _short_id(name: str) -> str:
+    if _SHORT_ID.fullmatch(name):
+        return name
+    number, digits = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8]), ""
+    for _ in range(9):
+        number, digit = divmod(number, len(_DIGITS))
+        digits += _DIGITS[digit]
+    return digits
+
+
+def told_in_text(messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> list[Message]:
+    """A conversation for a template that knows no tools: the system message describes them, and
+    calls and results are quoted as text, in the way of Hermes.
+    """
+    found: list[Message] = []
+    if tools:
+        lines = (json.dumps(tool.get("function", tool), ensure_ascii=False) for tool in tools)
+        found.append(Message("system", _TOLD.format(tools="\n".join(lines))))
+    for message in messages:
+        if message.calls:
+            parts = [
+                message.content,
+                *(_quoted(call.name, call.arguments) for call in message.calls),
+            ]
+            found.append(Message("assistant", "\n".join(filter(None, parts)), message.reasoning))
+        elif message.role == "tool":
+            result = f"<tool_response>\n{message.content}\n</tool_response>"
+            before = found[-1] if found else None
+            if before is not None and before.role == "user" and before.call_id:
+                result = f"{before.content}\n{result}"
+                found.pop()
+            found.append(Message("user", result, call_id="results"))
+        else:
+            found.append(message)
+    found = [Message("user", m.content) if m.call_id else m for m in found]
+    n = next((i for i, m in enumerate(found) if m.role not in SYSTEM), len(found))
+    # The client's own system message first: it says who the model is.
+    return [*found[1:n], found[0], *found[n:]] if tools else found
+
+
+def _quoted(name: str, arguments: str) -> str:
+    call = {"name": name, "arguments": json.loads(arguments)}
+    return f"<tool_call>\n{json.dumps(call, ensure_ascii=False)}\n</tool_call>"
+
+
+__all__ = ["SYSTEM", "for_template", "kept", "told_in_text"]

@@ -1,0 +1,1 @@
+"""Engines elsewhere: a client of OpenAI-compatible servers and of `localspec serve`."""

@@ -1,0 +1,169 @@
+"""A remote engine for callers without an event loop: commands, benchmarks."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, Protocol, Self, TypeVar
+
+from localspec.core.events import Finished, ModelInfo, Reply, ReplyEvent
+from localspec.core.reply_request import ReplyRequest
+from localspec.errors import Interrupted
+from localspec.remote.reply import RemoteReply
+
+T = TypeVar("T")
+_LEAVE_SECONDS = 2.0
+_WAIT_SECONDS = 0.1
+"""Between two looks at whether the user wants to leave: a signal wakes no other thread."""
+
+
+class Client(Protocol):
+    """A client of a server: `RemoteClient` or `ConnectedClient`."""
+
+    async def open(self) -> ModelInfo: ...
+
+    def reply(self, request: ReplyRequest) -> RemoteReply: ...
+
+    async def close(self) -> None: ...
+
+
+class BlockingReply(Iterator[ReplyEvent]):
+    """The events of one reply; the last one is `Finished`."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Use `BlockingClient.submit`."""
+        self._loop = loop
+        self._events: queue.SimpleQueue[ReplyEvent | BaseException] = queue.SimpleQueue()
+        self._reply: RemoteReply | None = None
+        self._interrupted = self._over = False
+
+    async def follow(self, client: Client, request: ReplyRequest) -> None:
+        """Fetch the reply; runs in the loop."""
+        try:
+            reply = self._reply = client.reply(request)
+            if self._interrupted:
+                reply.interrupt()
+            async for event in reply:
+                self._events.put(event)
+        except BaseException as error:  # noqa: BLE001 - it belongs to the caller
+            self._events.put(error)
+
+    def __next__(self) -> ReplyEvent:
+        """The next event; waits for it.
+
+        Raises:
+            LocalspecError: why the reply failed.
+        """
+        if self._over:
+            raise StopIteration
+        event = self._events.get()
+        if isinstance(event, BaseException):
+            self._over = True
+            raise event
+        self._over = isinstance(event, Finished)
+        return event
+
+    def interrupt(self) -> None:
+        """End this reply; it still ends with `Finished`. Callable from a signal handler."""
+        self._interrupted = True
+        self._loop.call_soon_threadsafe(self._interrupt)
+
+    def _interrupt(self) -> None:
+        if self._reply is not None:
+            self._reply.interrupt()
+
+
+class BlockingClient:
+    """A client whose loop runs in a thread of its own."""
+
+    def __init__(self, client: Client, cancelled: Callable[[], bool] = lambda: False) -> None:
+        """Connect.
+
+        Raises:
+            LocalspecError: as the client's `open`.
+            Interrupted: ``cancelled`` became true meanwhile.
+        """
+        self.client = client
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="remote", daemon=True)
+        self._thread.start()
+        self._running: set[BlockingReply] = set()
+        try:
+            self.info = self.call(client.open(), cancelled)
+        except BaseException:
+            self.close()
+            raise
+
+    def call(
+        self, work: Coroutine[Any, Any, T], cancelled: Callable[[], bool] = lambda: False
+    ) -> T:
+        """The result of a coroutine that runs in the loop.
+
+        Raises:
+            Interrupted: ``cancelled`` became true meanwhile.
+        """
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        while True:
+            try:
+                return future.result(_WAIT_SECONDS)
+            except TimeoutError:
+                if future.done():
+                    raise
+                if cancelled():
+                    future.cancel()
+                    raise Interrupted("connecting was stopped") from None
+
+    def submit(self, request: ReplyRequest) -> BlockingReply:
+        """Have a request answered."""
+        reply = BlockingReply(self._loop)
+        self._running.add(reply)
+        future = asyncio.run_coroutine_threadsafe(reply.follow(self.client, request), self._loop)
+        future.add_done_callback(lambda _: self._running.discard(reply))
+        return reply
+
+    def answer(self, request: ReplyRequest) -> Reply:
+        """The whole reply.
+
+        Raises:
+            LocalspecError: why it failed.
+        """
+        *_, last = self.submit(request)
+        assert isinstance(last, Finished)
+        return last.reply
+
+    def interrupt(self) -> None:
+        """End all replies; callable from a signal handler."""
+        for reply in [*self._running]:
+            reply.interrupt()
+
+    def close(self) -> None:
+        """End everything."""
+        if self._loop.is_closed():
+            return
+        asyncio.run_coroutine_threadsafe(self._leave(), self._loop)
+        self._thread.join(_LEAVE_SECONDS)
+        if not self._thread.is_alive():
+            self._loop.close()
+
+    async def _leave(self) -> None:
+        try:
+            await self.client.close()
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+        finally:
+            self._loop.stop()
+
+    def __enter__(self) -> Self:
+        """Nothing more than was done."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close."""
+        self.close()
+
+
+__all__ = ["BlockingClient", "BlockingReply", "Client"]

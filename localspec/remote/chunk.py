@@ -1,0 +1,157 @@
+"""The events of a streamed reply in OpenAI's shape, read strictly."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from localspec.errors import RemoteError
+from localspec.remote.address import Address
+from localspec.remote.faults import excerpt, message_in
+from localspec.remote.keys import Key
+from localspec.remote.reported import Reported, find
+from localspec.remote.values import count, mapping, number
+
+DONE = b"[DONE]"
+"""Data of the last event."""
+_ENDINGS = {
+    "stop": "stop",
+    "eos": "stop",
+    "stop_sequence": "stop",
+    "length": "length",
+    "max_tokens": "length",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One event; each field may be missing."""
+
+    text: str = ""
+    thought: str = ""
+    """Text of the model's thinking, where the engine separates it."""
+    finish: str | None = None
+    """Why the reply ended, in the engine's word."""
+    tokens: tuple[int, ...] | None = None
+    """Ids of the tokens in ``text``."""
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    emitted: int | None = None
+    """Tokens so far."""
+    prompt_seconds: float | None = None
+    decode_seconds: float | None = None
+    """By the engine's clock."""
+    reported: Reported | None = None
+    timed: bool = False
+    """Whether the engine reports drafts here, if there are any."""
+    progress: tuple[int, int, int] | None = None
+    """Tokens of the prompt that are read, all of them, and those that were cached."""
+
+    @property
+    def ends(self) -> str | None:
+        """The reason of the end in our words."""
+        return None if self.finish is None else _ENDINGS.get(self.finish, "stop")
+
+
+def parse(data: bytes, address: Address, key: Key) -> Chunk:
+    """The chunk in the data of an event.
+
+    Raises:
+        RemoteError: the event is malformed, or reports an error of the server.
+    """
+    try:
+        event = json.loads(data, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        event = None
+    if not isinstance(event, dict):
+        raise _malformed(address, data, key)
+    if event.get("error"):
+        said = excerpt(message_in(event["error"]) or "without a reason", key)
+        raise RemoteError(f"{address} broke the reply off: {said}")
+    choices = event.get("choices")
+    if choices is None:
+        choices = []
+    if not isinstance(choices, list) or not (choices or _figures_only(event)):
+        raise _malformed(address, data, key)
+    choice = choices[0] if choices else {}
+    if not isinstance(choice, dict):
+        raise _malformed(address, data, key)
+    return _chunk(event, choice)
+
+
+def _refuse(name: str) -> float:
+    raise ValueError(name)
+
+
+def _figures_only(event: Mapping[str, Any]) -> bool:
+    """Whether an event without choices is one that comes so: figures, progress, or the end."""
+    names = ("usage", "timings", "metrics", "prompt_progress", "object")
+    return any(name in event for name in names)
+
+
+def _malformed(address: Address, data: bytes, key: Key) -> RemoteError:
+    beginning = excerpt(data[:80].decode("utf-8", "replace"), key)
+    return RemoteError(f"{address} sent what is no part of a reply: {beginning!r}")
+
+
+def _chunk(event: Mapping[str, Any], choice: Mapping[str, Any]) -> Chunk:
+    delta = mapping(choice.get("delta")) or mapping(choice.get("message"))
+    usage, timings = mapping(event.get("usage")), mapping(event.get("timings"))
+    details = mapping(usage.get("prompt_tokens_details"))
+    finish = choice.get("finish_reason")
+    thought = delta.get("reasoning_content") or delta.get("reasoning")
+    return Chunk(
+        text=_text(delta.get("content")) or _text(choice.get("text")),
+        thought=_text(thought),
+        finish=finish if isinstance(finish, str) else None,
+        tokens=_ids(choice.get("token_ids")),
+        prompt_tokens=_either(usage.get("prompt_tokens"), _prompt(timings)),
+        cached_tokens=_either(details.get("cached_tokens"), timings.get("cache_n")),
+        emitted=_either(usage.get("completion_tokens"), timings.get("predicted_n")),
+        prompt_seconds=_seconds(timings.get("prompt_ms")),
+        decode_seconds=_seconds(timings.get("predicted_ms")),
+        reported=find(event),
+        timed="predicted_n" in timings,
+        progress=_progress(mapping(event.get("prompt_progress"))),
+    )
+
+
+def _text(value: object) -> str:
+    """A text, or the texts of a list of parts."""
+    if isinstance(value, list):
+        return "".join(_text(mapping(part).get("text")) for part in value)
+    return value if isinstance(value, str) else ""
+
+
+def _ids(value: object) -> tuple[int, ...] | None:
+    if not isinstance(value, list):
+        return None
+    ids = tuple(count(one) for one in value)
+    return None if None in ids else tuple(id for id in ids if id is not None)  # noqa: A001
+
+
+def _either(first: object, second: object) -> int | None:
+    found = count(first)
+    return count(second) if found is None else found
+
+
+def _prompt(timings: Mapping[str, Any]) -> int | None:
+    read, cached = count(timings.get("prompt_n")), count(timings.get("cache_n"))
+    return None if read is None else read + (cached or 0)
+
+
+def _seconds(milliseconds: object) -> float | None:
+    found = number(milliseconds)
+    return None if found is None else found / 1000
+
+
+def _progress(progress: Mapping[str, Any]) -> tuple[int, int, int] | None:
+    done, total = count(progress.get("processed")), count(progress.get("total"))
+    if done is None or total is None:
+        return None
+    return min(done, total), total, min(count(progress.get("cache")) or 0, total)
+
+
+__all__ = ["DONE", "Chunk", "parse"]

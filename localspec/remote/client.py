@@ -1,0 +1,169 @@
+"""A remote engine behind the interface of `localspec.engine.client.EngineClient`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from localspec.core.events import Examination, Loading, ModelInfo
+from localspec.core.reply_request import ReplyRequest
+from localspec.core.sampling_params import Sampling
+from localspec.errors import EngineError, Interrupted, LocalspecError, RemoteError, UsageError
+from localspec.remote import request_body
+from localspec.remote.address import Address
+from localspec.remote.connection import Connection, Patience
+from localspec.remote.keys import Key
+from localspec.remote.openai_reply import OpenAIReply
+from localspec.remote.probe import Found, look
+from localspec.remote.reply import RemoteReply
+from localspec.remote.tally import Tally
+
+_LOADING_SECONDS = 1.0
+"""Between two looks at a server that is loading its model."""
+
+
+class RemoteClient:
+    """A server that speaks OpenAI's interface. All methods belong to one asyncio loop."""
+
+    pid: int | None = None
+    """The process is the server's."""
+
+    @property
+    def server(self) -> str:
+        """Address of the server."""
+        return str(self.connection.address)
+
+    def __init__(
+        self,
+        address: Address,
+        key: Key,
+        *,
+        model: str | None = None,
+        sampling: Sampling | None = None,
+        patience: Patience | None = None,
+    ) -> None:
+        """Ask nothing yet. ``model`` may be None where the server has only one; ``sampling`` are
+        the settings that the user is told of where the server does not take them.
+        """
+        self.connection = Connection(address, key, patience)
+        self.on_death: Callable[[EngineError], None] | None = None
+        self.info: ModelInfo | None = None
+        self.found: Found | None = None
+        self._wanted = model
+        self._sampling = sampling
+        self._opening: asyncio.Task[Found] | None = None
+        self._replies: set[RemoteReply] = set()
+
+    async def open(self, on_loading: Callable[[Loading], None] | None = None) -> ModelInfo:
+        """Find out what the server is; waits while it loads its model.
+
+        Raises:
+            LocalspecError: it does not answer, refuses, or does not have the model.
+            Interrupted: `close` was called meanwhile.
+        """
+        await self.close()
+        self._opening = asyncio.create_task(self._look(on_loading), name="remote probe")
+        try:
+            self.found = await self._opening
+        except asyncio.CancelledError:
+            current = asyncio.current_task()
+            if current is not None and current.cancelling():
+                self._opening.cancel()
+                raise
+            await self.connection.close()
+            raise Interrupted("connecting was stopped") from None
+        except LocalspecError:
+            await self.connection.close()
+            raise
+        finally:
+            self._opening = None
+        self.info = self._info(self.found)
+        return self.info
+
+    async def _look(self, on_loading: Callable[[Loading], None] | None) -> Found:
+        address = self.connection.address
+        while True:
+            answer = await self.connection.get(f"{address.path}/models")
+            if answer.status != 503:
+                return await look(self.connection, self._wanted)
+            # llama-server answers so until its model is loaded.
+            if on_loading is not None:
+                on_loading(Loading(str(address), 0.0))
+            await asyncio.sleep(_LOADING_SECONDS)
+
+    def _info(self, found: Found) -> ModelInfo:
+        address = self.connection.address
+        notices = []
+        if self.connection.key and not address.encrypted:
+            notices.append(f"the key travels to {address} unencrypted; use https, or a tunnel")
+        unsent = request_body.not_sent(self._sampling or Sampling(), found.dialect)
+        if unsent:
+            them = ", ".join(unsent)
+            notices.append(f"{found.dialect.name} takes no {them}; it samples without")
+        return ModelInfo(
+            target=found.model,
+            draft=None,
+            backend=found.dialect.name,
+            context=found.context,
+            name=found.model,
+            target_bytes=0,
+            draft_bytes=0,
+            threads=0,
+            speculation=found.speculation,
+            notices=tuple(notices),
+            parallel=found.parallel,
+        )
+
+    def reply(self, request: ReplyRequest) -> RemoteReply:
+        """Have a request answered; several may be answered at the same time.
+
+        Raises:
+            UsageError: the server cannot do what is asked for.
+            RemoteError: `open` was not called.
+        """
+        if self.found is None:
+            raise RemoteError("the server is not connected")
+        found, address = self.found, self.connection.address
+        seed = request_body.draw_seed() if request.seed is None else request.seed
+        body = request_body.body(request, found.model, found.dialect, seed)
+        path = "/completions" if "messages" not in body else "/chat/completions"
+        source = OpenAIReply(
+            self.connection,
+            address.path + path,
+            body,
+            Tally(seed, found.speculation),
+            counters=found.counters,
+        )
+        reply = RemoteReply(source)
+        self._replies.add(reply)
+        reply.when_over(self._replies.discard)
+        return reply
+
+    async def examine(
+        self, request: ReplyRequest, tokens: Sequence[int], rival: int | None = None
+    ) -> Examination:
+        """Not to be had from a remote engine.
+
+        Raises:
+            UsageError: always.
+        """
+        del request, tokens, rival
+        name = self.found.dialect.name if self.found is not None else "this server"
+        raise UsageError(f"{name} does not tell the candidates of a token")
+
+    def interrupt(self) -> None:
+        """End every reply; each still ends with Finished."""
+        for reply in [*self._replies]:
+            reply.interrupt()
+
+    async def close(self) -> None:
+        """End all replies and connections; while `open` waits, this cancels it."""
+        if self._opening is not None:
+            self._opening.cancel()
+        for reply in [*self._replies]:
+            reply.interrupt()
+        self.info = self.found = None
+        await self.connection.close()
+
+
+__all__ = ["RemoteClient"]

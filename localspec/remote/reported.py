@@ -1,0 +1,144 @@
+"""What engines report about the speculation of one reply, in the shapes of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from localspec.remote.values import count, mapping, number
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """Counts of one reply as its engine reports them.
+
+    Engines count all drafted tokens, also those behind the first miss; ``verified`` is known only
+    where the length and the accepted tokens of each round are.
+    """
+
+    drafted: int
+    accepted: int
+    rounds: int | None = None
+    """Rounds with a draft."""
+    verified: int | None = None
+    per_position: tuple[float, ...] = ()
+    seconds: float | None = None
+    """Decoding time by the engine's clock."""
+
+
+def in_timings(timings: Mapping[str, Any]) -> Reported | None:
+    """llama.cpp's ``timings``; None where nothing was drafted."""
+    drafted, accepted = count(timings.get("draft_n")), count(timings.get("draft_n_accepted"))
+    if not drafted or accepted is None or accepted > drafted:
+        return None
+    return Reported(drafted, accepted)
+
+
+def in_metrics(metrics: Mapping[str, Any]) -> Reported | None:
+    """vLLM's ``metrics.speculative_decoding``; None where it is absent."""
+    found = mapping(metrics.get("speculative_decoding"))
+    drafted = count(found.get("num_draft_tokens"))
+    accepted = count(found.get("num_accepted_draft_tokens"))
+    if drafted is None or accepted is None or accepted > drafted:
+        return None
+    rounds = count(found.get("num_spec_steps"))
+    steps = _steps(found) or _histogram(found, rounds, drafted)
+    verified = sum(n * min(length, kept + 1) for (length, kept), n in steps.items())
+    return Reported(drafted, accepted, rounds, verified or None, _positions(steps) if steps else ())
+
+
+_Steps = dict[tuple[int, int], int]
+"""Number of rounds by the length of their draft and its accepted tokens."""
+
+
+def _steps(found: Mapping[str, Any]) -> _Steps:
+    """Rounds by the arrays of the level ``detailed``."""
+    drafted, accepted = found.get("per_step_drafted"), found.get("per_step_accepted")
+    if not isinstance(drafted, list) or not isinstance(accepted, list):
+        return {}
+    steps: _Steps = {}
+    for one, other in zip(drafted, accepted, strict=False):
+        length, kept = count(one), count(other)
+        if length is None or kept is None or kept > length:
+            return {}
+        steps[length, kept] = steps.get((length, kept), 0) + 1
+    return steps
+
+
+def _histogram(found: Mapping[str, Any], rounds: int | None, drafted: int) -> _Steps:
+    """Rounds by the histogram of accepted tokens, where drafts have one length."""
+    by_length = mapping(found.get("acceptance_histogram_by_draft_length"))
+    length = count(found.get("num_spec_tokens"))
+    if not by_length and length and rounds and length * rounds == drafted:
+        by_length = {str(length): found.get("acceptance_histogram")}
+    steps: _Steps = {}
+    for one, histogram in by_length.items():
+        for kept, n in mapping(histogram).items():
+            place, rows = (_whole(one), _whole(kept)), count(n)
+            if place[0] is None or place[1] is None or rows is None or place[1] > place[0]:
+                return {}
+            steps[place[0], place[1]] = steps.get((place[0], place[1]), 0) + rows
+    return steps
+
+
+def _whole(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else None
+
+
+def _positions(steps: _Steps) -> tuple[float, ...]:
+    """Acceptance of the i-th drafted token, given that it was verified."""
+    shares: list[float] = []
+    for at in range(min(64, max(length for length, _ in steps))):
+        judged = sum(n for (length, kept), n in steps.items() if length > at and kept >= at)
+        passed = sum(n for (length, kept), n in steps.items() if length > at and kept > at)
+        if not judged:
+            break
+        shares.append(passed / judged)
+    return tuple(shares)
+
+
+def in_meta_info(meta: Mapping[str, Any]) -> Reported | None:
+    """SGLang's ``meta_info``, also with the names of its earlier versions; None where absent."""
+    rounds = count(meta.get("spec_verify_ct"))
+    accepted = _first(meta, "spec_accept_token_num", "spec_accepted_drafts", "spec_accepted_tokens")
+    drafted = _first(meta, "spec_draft_token_num", "spec_proposed_drafts", "spec_draft_tokens")
+    if not rounds:
+        return None
+    if accepted is None:
+        emitted = count(meta.get("completion_tokens"))
+        accepted = max(0, emitted - rounds) if emitted is not None else None
+    rate = number(meta.get("spec_accept_rate"))
+    if drafted is None and accepted is not None and rate:
+        drafted = round(accepted / rate)
+    if accepted is None or drafted is None or accepted > drafted:
+        return None
+    return Reported(drafted, accepted, rounds)
+
+
+def _first(values: Mapping[str, Any], *names: str) -> int | None:
+    return next((found for name in names if (found := count(values.get(name))) is not None), None)
+
+
+def in_stats(stats: Mapping[str, Any]) -> Reported | None:
+    """LM Studio's ``stats``; None where nothing was drafted."""
+    drafted = count(stats.get("total_draft_tokens_count"))
+    accepted = count(stats.get("accepted_draft_tokens_count"))
+    if not drafted or accepted is None or accepted > drafted:
+        return None
+    return Reported(drafted, accepted)
+
+
+def find(event: Mapping[str, Any]) -> Reported | None:
+    """What an event reports, in any of the shapes."""
+    choices = event.get("choices")
+    choice = mapping(choices[0]) if isinstance(choices, list) and choices else {}
+    return (
+        in_metrics(mapping(event.get("metrics")))
+        or in_timings(mapping(event.get("timings")))
+        or in_meta_info(mapping(event.get("meta_info")) or mapping(choice.get("meta_info")))
+        or in_stats(mapping(event.get("stats")) or mapping(event.get("usage")))
+    )
+
+
+__all__ = ["Reported", "find", "in_meta_info", "in_metrics", "in_stats", "in_timings"]

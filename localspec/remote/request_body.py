@@ -1,0 +1,148 @@
+"""A request for a reply in OpenAI's shape, in the dialect of the engine that is asked."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from typing import Any
+
+from localspec.core.grammar_spec import GrammarSpec
+from localspec.core.reply_request import ReplyRequest
+from localspec.core.sampling_params import Sampling
+from localspec.errors import UsageError
+from localspec.remote.dialects import Dialect
+
+LARGEST_SEED = (1 << 31) - 1
+"""Every engine takes seeds up to here."""
+_EFFORTS = {True: "medium", False: "none"}
+
+
+def draw_seed() -> int:
+    """A seed for a request that names none, so that its reply can be made again."""
+    return random.SystemRandom().randrange(LARGEST_SEED)
+
+
+def body(request: ReplyRequest, model: str, dialect: Dialect, seed: int) -> dict[str, Any]:
+    """The body of a streamed request; raw prompts go to ``/completions``.
+
+    Raises:
+        UsageError: the engine cannot do what is asked for.
+    """
+    if not 0 <= seed <= LARGEST_SEED:
+        raise UsageError(f"a remote engine takes seeds from 0 to {LARGEST_SEED}, not {seed}")
+    found: dict[str, Any] = {
+        "model": model,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "seed": seed,
+        **_sampling(request.sampling, dialect),
+        **dialect.always,
+    }
+    if request.max_tokens is not None:
+        found["max_tokens"] = request.max_tokens
+    if request.stop:
+        found["stop"] = list(request.stop)
+    if request.prompt is not None:
+        found["prompt"] = request.prompt
+    else:
+        found["messages"] = [{"role": m.role, "content": m.content} for m in request.messages]
+        if request.messages and request.messages[-1].role == "assistant":
+            found |= _continued(dialect)
+    if not request.draft:
+        found |= _plain(dialect)
+    if request.verifier is not None:
+        raise UsageError(f"{dialect.name} chooses the verification of drafts itself")
+    if request.thinking is not None:
+        found |= _thinking(request.thinking, dialect)
+    if request.grammar is not None:
+        found |= _grammar(request.grammar, dialect)
+    return found
+
+
+def not_sent(sampling: Sampling, dialect: Dialect) -> tuple[str, ...]:
+    """Names of settings that change the distribution and that the engine does not take."""
+    off = Sampling(temperature=sampling.temperature, top_k=0, top_p=1, min_p=0)
+    names = ("top_k", "min_p", "repeat_penalty")
+    return tuple(
+        name
+        for name in names
+        if name not in dialect.sampling and getattr(sampling, name) != getattr(off, name)
+    )
+
+
+def _sampling(sampling: Sampling, dialect: Dialect) -> dict[str, Any]:
+    found: dict[str, Any] = {"temperature": sampling.temperature, "top_p": sampling.top_p}
+    for name in ("frequency_penalty", "presence_penalty"):
+        if value := getattr(sampling, name):
+            found[name] = value
+    for name, theirs in dialect.sampling.items():
+        value = getattr(sampling, name)
+        found[theirs] = dialect.no_top_k if name == "top_k" and not value else value
+    if sampling.logit_bias:
+        found["logit_bias"] = {str(token): max(b, -100.0) for token, b in sampling.logit_bias}
+    return found
+
+
+def _continued(dialect: Dialect) -> dict[str, Any]:
+    if dialect.continues is None:
+        raise UsageError(f"{dialect.name} cannot continue a reply; ask for another one instead")
+    return dict(dialect.continues)
+
+
+def _plain(dialect: Dialect) -> dict[str, Any]:
+    if not dialect.switches:
+        raise UsageError(
+            f"{dialect.name} cannot switch its speculation off for one reply; start it without"
+        )
+    return {"localspec": {"drafter": "off"}}
+
+
+def _thinking(on: bool, dialect: Dialect) -> dict[str, Any]:
+    if dialect.thinking == "template":
+        return {"chat_template_kwargs": {"enable_thinking": on}}
+    if dialect.thinking == "effort":
+        return {"reasoning_effort": _EFFORTS[on]}
+    raise UsageError(
+        f"{dialect.name} has no known switch for thinking; /think auto leaves it alone"
+    )
+
+
+def _grammar(grammar: GrammarSpec, dialect: Dialect) -> dict[str, Any]:
+    """What the reply must be; JSON in OpenAI's words, all else in those of the engine.
+
+    Raises:
+        UsageError: the engine has no words for it.
+    """
+    kind, text = grammar.kind, grammar.text
+    if kind == "schema":
+        schema = {"name": "reply", "schema": json.loads(text), "strict": True}
+        return {"response_format": {"type": "json_schema", "json_schema": schema}}
+    if kind == "json":
+        return {"response_format": {"type": "json_object"}}
+    choices = grammar.choices
+    ways: dict[tuple[str, str], dict[str, Any]] = {
+        ("vllm", "regex"): {"structured_outputs": {"regex": text}},
+        ("vllm", "choice"): {"structured_outputs": {"choice": list(choices)}},
+        ("vllm", "gbnf"): {"structured_outputs": {"grammar": text}},
+        ("sglang", "regex"): {"regex": text},
+        ("sglang", "choice"): {"regex": "|".join(map(re.escape, choices))},
+        ("sglang", "gbnf"): {"ebnf": text},
+        ("llama.cpp", "gbnf"): {"grammar": text},
+        ("llama.cpp", "choice"): {"grammar": f"root ::= {' | '.join(map(_quoted, choices))}"},
+    }
+    found = ways.get((dialect.grammar, kind))
+    if found is None:
+        raise UsageError(f"{dialect.name} takes no grammar of the kind {kind}; use a JSON schema")
+    return found
+
+
+def _quoted(text: str) -> str:
+    """A literal of GBNF."""
+    escaped = (
+        text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
+    )
+    return f'"{escaped}"'
+
+
+__all__ = ["LARGEST_SEED", "body", "draw_seed", "not_sent"]

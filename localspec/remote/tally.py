@@ -1,0 +1,281 @@
+"""Text, origins and figures of a reply that a remote engine streams."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+
+from localspec.core.events import (
+    Finished,
+    FinishReason,
+    Reading,
+    Reply,
+    ReplyEvent,
+    Round,
+    Speculation,
+    Stats,
+    Token,
+)
+from localspec.core.origin import SERVER, Origin
+from localspec.errors import RemoteError
+from localspec.remote.chunk import Chunk
+from localspec.remote.probe import NOT_REPORTED
+from localspec.remote.reported import Reported
+
+NO_ID = -1
+"""Token id of a token that the engine does not name."""
+_LARGEST = 16 << 20
+"""Characters of a reply; no context holds more."""
+_FASTEST = 5000.0
+"""Tokens per second beyond which a reply was not streamed but held back on its way, where the
+engine does not tell how long it decoded."""
+_FEWEST = 32
+"""Tokens from which on that is judged."""
+_LONG_SECONDS, _SQUEEZED = 0.5, 0.1
+"""Where it tells: that much decoding, arriving in less than this part of its time."""
+_THINK, _THOUGHT = "<think>\n", "\n</think>\n\n"
+_NOTHING = Speculation("off", "the server drafted nothing in this reply", "nothing drafted")
+
+
+class Tally:
+    """Counts of one reply as it grows.
+
+    llama-server sends its counts of drafted and accepted tokens with every token. A token with
+    which they grow is the first one of a round; so the origin of each token is known. Other engines
+    report the sums at the end, or nothing, and their tokens are of unknown origin.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        speculation: Speculation,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``speculation`` is what the server says of itself. The request is sent now."""
+        self.seed = seed
+        self.reported: Reported | None = None
+        """What the engine reports; callers may set what they found elsewhere."""
+        self.finish_reason: FinishReason | None = None
+        self._speculation = speculation
+        self._clock = clock
+        self._began = clock()
+        self._first = self._last = self._round_began = self._began
+        self._text: list[str] = []
+        self._characters = 0
+        self._ids: list[int] = []
+        self._origins: list[Origin] = []
+        self._thinking = False
+        self._told = False
+        """Whether each token comes with the counts of drafts."""
+        self._pending: deque[Origin] = deque()
+        """Origins of the tokens of the present round that have not arrived yet."""
+        self._round = (0, 0)
+        """Drafted and accepted tokens of the present round."""
+        self._since = 0
+        """Tokens of the present round."""
+        self._verified = 0
+        self._judged: list[list[int]] = []
+        """By position of a draft: how often it was judged, and accepted."""
+        self._emitted = 0
+        self._prompt = self._cached = 0
+        self._prompt_seconds: float | None = None
+        self._decode_seconds: float | None = None
+        self._round_clock = 0.0
+
+    def take(self, chunk: Chunk) -> list[ReplyEvent]:
+        """The events of a chunk.
+
+        Raises:
+            RemoteError: the reply is longer than any context.
+        """
+        events: list[ReplyEvent] = []
+        if chunk.progress is not None:
+            events.append(Reading(*chunk.progress))
+        text = self._shown(chunk)
+        self._characters += len(text)
+        if self._characters > _LARGEST:
+            raise RemoteError(f"the server sent a reply of more than {_LARGEST >> 20} MB")
+        count = self._tokens_in(chunk, text)
+        self._note(chunk)
+        if text or count:
+            events += self._emit(text, count, chunk)
+        if chunk.ends is not None:
+            self.finish_reason = "length" if chunk.ends == "length" else "stop"
+        return events
+
+    def _shown(self, chunk: Chunk) -> str:
+        """The text of a chunk, with thinking between the marks that models write themselves."""
+        text = ""
+        if chunk.thought:
+            text = chunk.thought if self._thinking else _THINK + chunk.thought
+            self._thinking = True
+        if self._thinking and (chunk.text or chunk.finish is not None):
+            text += _THOUGHT
+            self._thinking = False
+        return text + chunk.text
+
+    def _tokens_in(self, chunk: Chunk, text: str) -> int:
+        """Number of tokens that a chunk adds."""
+        if chunk.tokens is not None:
+            return len(chunk.tokens)
+        if chunk.timed and chunk.emitted is not None:
+            return max(0, chunk.emitted - len(self._ids))
+        return 1 if text else 0
+
+    def _note(self, chunk: Chunk) -> None:
+        """Take over the figures of a chunk."""
+        if chunk.emitted is not None:
+            self._emitted = chunk.emitted
+        self._prompt = self._prompt if chunk.prompt_tokens is None else chunk.prompt_tokens
+        self._cached = self._cached if chunk.cached_tokens is None else chunk.cached_tokens
+        if chunk.prompt_seconds is not None:
+            self._prompt_seconds = chunk.prompt_seconds
+        if chunk.decode_seconds is not None:
+            self._decode_seconds = chunk.decode_seconds
+        before, now = self.reported, chunk.reported
+        if now is None:
+            return
+        self.reported = now
+        drafted = now.drafted - (before.drafted if before is not None else 0)
+        accepted = now.accepted - (before.accepted if before is not None else 0)
+        if chunk.timed and chunk.finish is None and 0 <= accepted <= drafted and drafted:
+            last = Origin.CORRECTED if accepted < drafted else Origin.BONUS
+            self._pending = deque([Origin.ACCEPTED] * accepted + [last])
+            self._round = (drafted, accepted)
+            self._verified += min(drafted, accepted + 1)
+            self._judge(drafted, accepted)
+
+    def _judge(self, drafted: int, accepted: int) -> None:
+        for at in range(min(drafted, accepted + 1)):
+            if at == len(self._judged):
+                self._judged.append([0, 0])
+            self._judged[at][0] += 1
+            self._judged[at][1] += at < accepted
+
+    def _emit(self, text: str, count: int, chunk: Chunk) -> list[ReplyEvent]:
+        """Tokens, and the round that they end; text without a token of its own joins the last."""
+        now = self._clock()
+        if not self._ids:
+            self._first = self._round_began = now
+        self._last = now
+        self._told = self._told or (chunk.timed and chunk.finish is None)
+        events: list[ReplyEvent] = []
+        self._text.append(text)
+        ids = chunk.tokens if chunk.tokens is not None else (NO_ID,) * max(count, bool(text))
+        for at, id in enumerate(ids):  # noqa: A001
+            origin = self._origin(chunk)
+            source = SERVER if origin is Origin.ACCEPTED else None
+            self._ids.append(id)
+            self._origins.append(origin)
+            self._since += 1
+            events.append(Token(id, text if at == len(ids) - 1 else "", origin, source))
+            if not self._pending and self._told:
+                events.append(self._end_round(now, chunk))
+        if text and not ids:
+            events.append(Token(NO_ID, text, Origin.UNKNOWN, None))
+        if not self._told and self._since:
+            events.append(self._end_round(now, chunk))
+        return events
+
+    def _origin(self, chunk: Chunk) -> Origin:
+        if not (chunk.timed and self._told):
+            return Origin.UNKNOWN
+        return self._pending.popleft() if self._pending else Origin.PLAIN
+
+    def _end_round(self, now: float, chunk: Chunk) -> Round:
+        drafted, accepted = self._round
+        seconds = now - self._round_began
+        if chunk.decode_seconds is not None and self._told:  # by the engine's clock
+            seconds = max(0.0, chunk.decode_seconds - self._round_clock)
+            self._round_clock = chunk.decode_seconds
+        done = Round(
+            drafted=drafted,
+            verified=min(drafted, accepted + 1),
+            accepted=accepted,
+            emitted=self._since,
+            draft_seconds=0.0,
+            verify_seconds=0.0,
+            seconds=seconds,
+            source=SERVER if drafted else "",
+            context_used=self._prompt + len(self._ids),
+            speculation=self._state(final=False),
+        )
+        self._round, self._since, self._round_began = (0, 0), 0, now
+        return done
+
+    def _state(self, *, final: bool) -> Speculation:
+        """The state of speculation, as far as it was told."""
+        if self.reported is not None and self.reported.drafted:
+            return Speculation("on")
+        if self._speculation.state == "off":
+            return self._speculation
+        if self.reported is not None or (self._told and final):
+            return _NOTHING
+        return self._speculation if self._told else NOT_REPORTED
+
+    @property
+    def held_back(self) -> bool:
+        """Whether the reply came all at once, although it was asked for as a stream."""
+        count, span = max(self._emitted, len(self._ids)), self._last - self._first
+        if self._decode_seconds is not None:
+            return self._decode_seconds > _LONG_SECONDS and span < _SQUEEZED * self._decode_seconds
+        return count >= _FEWEST and span * _FASTEST < count
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything of the reply has arrived."""
+        return bool(self._text)
+
+    def finished(self, reason: FinishReason) -> Finished:
+        """The end of the reply."""
+        known = NO_ID not in self._ids
+        reply = Reply(
+            text="".join(self._text),
+            tokens=tuple(self._ids) if known else (),
+            origins=tuple(self._origins) if Origin.UNKNOWN not in self._origins else (),
+            finish_reason=reason,
+            stats=self._stats(),
+            seed=self.seed,
+        )
+        return Finished(reply)
+
+    def _stats(self) -> Stats:
+        emitted = max(self._emitted, 0 if self._emitted else len(self._ids))
+        reported = self.reported
+        accepted = min(reported.accepted, emitted) if reported is not None else 0
+        told = self._told and reported is not None
+        prompt, decode = self._seconds(emitted)
+        return Stats(
+            prompt_tokens=self._prompt,
+            cached_tokens=self._cached,
+            emitted=emitted,
+            # Each round emits one token of the target behind the accepted ones.
+            rounds=emitted - accepted if self._told or reported is not None else 0,
+            drafted=reported.drafted if reported is not None else 0,
+            verified=self._verified if told else (reported and reported.verified) or 0,
+            accepted=accepted,
+            per_position=tuple(kept / judged for judged, kept in self._judged)
+            or (reported.per_position if reported is not None else ()),
+            by_drafter={},
+            prompt_seconds=prompt,
+            decode_seconds=decode,
+            draft_seconds=0.0,
+            verify_seconds=0.0,
+            speculation=self._state(final=True),
+        )
+
+    def _seconds(self, emitted: int) -> tuple[float, float]:
+        """Seconds of reading and of decoding; the engine's own, where it tells them."""
+        if self._decode_seconds is not None:
+            return self._prompt_seconds or 0.0, self._decode_seconds
+        if not self._ids:
+            return self._clock() - self._began, 0.0
+        if self.held_back:
+            return 0.0, self._last - self._began
+        span = self._last - self._first
+        # The first token ends the reading; the others fill the span.
+        return self._first - self._began, span * emitted / max(1, emitted - 1)
+
+
+__all__ = ["NO_ID", "Tally"]

@@ -1,0 +1,106 @@
+"""The ASGI application: every module of `ROUTES` contributes its routes, `SHAPES` the bodies of
+errors at paths that are not OpenAI's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+
+from starlette.exceptions import HTTPException
+from starlette.routing import BaseRoute, Router
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from localspec.errors import LocalspecError
+from localspec.serve import (
+    chat,
+    completions,
+    messages,
+    models,
+    prometheus,
+    props,
+    responses,
+    tokens,
+)
+from localspec.serve.bodies import GoneError, JSONAnswer
+from localspec.serve.error_shapes import ErrorShape, ErrorShapes
+from localspec.serve.errors import ApiError
+from localspec.serve.guard import Guard
+from localspec.serve.service import Service
+
+Contribution = Callable[[Service], list[BaseRoute]]
+
+ROUTES: tuple[Contribution, ...] = (
+    models.routes,
+    chat.routes,
+    completions.routes,
+    tokens.routes,
+    prometheus.routes,
+    props.routes,
+    responses.routes,
+    messages.routes,
+)
+"""One function for each module with routes."""
+SHAPES: Mapping[str, ErrorShape] = {messages.PATH: messages.ANTHROPIC}
+"""Shapes of error bodies by the prefix of the path."""
+
+
+def build_app(service: Service) -> ASGIApp:
+    """The application of a server."""
+    shapes = ErrorShapes(SHAPES)
+    routes = [route for contribute in ROUTES for route in contribute(service)]
+    app = Router(routes, redirect_slashes=False)
+    return Guard(Boundary(app, service, shapes), service.settings, shapes)
+
+
+class Boundary:
+    """ASGI middleware that makes answers of errors, without tracebacks or paths of files."""
+
+    def __init__(self, app: ASGIApp, service: Service, shapes: ErrorShapes) -> None:
+        self._app = app
+        self._service = service
+        self._shapes = shapes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        started = False
+
+        async def watching(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        scope["app"] = self  # Starlette's routes raise where there is one, and answer otherwise
+        error: ApiError
+        try:
+            await self._app(scope, receive, watching)
+        except GoneError:
+            return
+        except ApiError as raised:
+            error = raised
+        except HTTPException as raised:
+            error = _of_route(scope, raised)
+        except LocalspecError as raised:
+            error = self._service.refused(raised)
+        except Exception as raised:  # noqa: BLE001 - a defect of ours: the client gets a plain 500
+            self._service.reporter.defect(raised)
+            error = ApiError(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error of the server")
+        else:
+            return
+        if not started:
+            body = self._shapes.shape(scope["path"]).body(error)
+            await JSONAnswer(body, error.status, error.headers)(scope, receive, send)
+
+
+def _of_route(scope: Scope, error: HTTPException) -> ApiError:
+    """The answer where no route takes the request."""
+    path = scope["path"][:200]
+    match error.status_code:
+        case HTTPStatus.NOT_FOUND:
+            return ApiError(error.status_code, f"there is nothing at {path}")
+        case HTTPStatus.METHOD_NOT_ALLOWED:
+            return ApiError(error.status_code, f"{scope['method']} is not possible at {path}")
+    return ApiError(error.status_code, "the request cannot be answered")
+
+
+__all__ = ["ROUTES", "SHAPES", "Boundary", "Contribution", "build_app"]

@@ -1,0 +1,219 @@
+"""Bodies: requests are read within limits of size and time, answers end when nobody reads them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Coroutine
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from localspec.errors import LocalspecError
+from localspec.serve.error_shapes import OPENAI, ErrorShape
+from localspec.serve.errors import ApiError, of_engine
+from localspec.serve.fields import Fields, parse
+from localspec.serve.settings import Limits
+from localspec.serve.sse import COMMENT, dumps
+
+_T = TypeVar("_T")
+
+
+class GoneError(Exception):
+    """The client is no longer connected: nobody takes the answer."""
+
+
+class JSONAnswer(JSONResponse):
+    """JSON as `localspec.serve.sse.dumps` writes it."""
+
+    def render(self, content: Any) -> bytes:
+        """The bytes."""
+        return dumps(content)
+
+
+async def read_fields(request: Request, limits: Limits) -> Fields:
+    """The JSON object of a request's body.
+
+    Raises:
+        ApiError: there is none, or it is too large or too slow.
+        GoneError: the client left while it sent.
+    """
+    return Fields(parse(await read_body(request, limits)))
+
+
+async def read_body(request: Request, limits: Limits) -> bytes:
+    """The body of a request.
+
+    Raises:
+        ApiError: 413 if it is too large, 408 if it takes too long, 415 if it is compressed.
+        GoneError: the client left while it sent.
+    """
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise ApiError(
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "compressed bodies are not read; send plain JSON"
+        )
+    announced = request.headers.get("content-length", "")
+    if announced.isascii() and announced.isdigit() and int(announced[:20]) > limits.body_bytes:
+        raise _too_large(limits)
+    body = bytearray()
+    try:
+        async with asyncio.timeout(limits.body_seconds):
+            async for part in request.stream():
+                body += part
+                if len(body) > limits.body_bytes:
+                    raise _too_large(limits)
+    except TimeoutError:
+        raise ApiError(HTTPStatus.REQUEST_TIMEOUT, "the body did not arrive in time") from None
+    except ClientDisconnect:
+        raise GoneError from None
+    return bytes(body)
+
+
+def _too_large(limits: Limits) -> ApiError:
+    return ApiError(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        f"the body is larger than {limits.body_bytes >> 20} MB, the most that this server reads",
+        code="body_too_large",
+    )
+
+
+async def while_connected(request: Request, work: Coroutine[Any, Any, _T]) -> _T:
+    """The result of ``work``, which is cancelled when the client leaves. The body must have been
+    read.
+
+    Raises:
+        GoneError: it left.
+    """
+    task = asyncio.create_task(work)
+    leaving = asyncio.create_task(_left(request.receive))
+    try:
+        await asyncio.wait({task, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        raise GoneError
+    finally:
+        await _cancel(task, leaving)
+
+
+async def _left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _cancel(*tasks: asyncio.Task[Any]) -> None:
+    """Cancel tasks and wait until they have cleaned up."""
+    for task in tasks:
+        task.cancel()
+    for task in tasks:
+        with contextlib.suppress(asyncio.CancelledError, Exception):
+            await task
+
+
+class StreamedAnswer(Response):
+    """An answer that is sent as it comes.
+
+    Until the first part is there, an error still becomes the status of the answer; while nothing
+    comes, comments keep the connection open. The iterator is closed when the client leaves; one
+    that does not read is disconnected by `localspec.serve.connections`.
+    """
+
+    def __init__(
+        self,
+        parts: AsyncIterator[bytes],
+        limits: Limits,
+        *,
+        shape: ErrorShape = OPENAI,
+        media_type: str = "text/event-stream",
+        comment: bytes = COMMENT,
+    ) -> None:
+        """``comment`` is what a reader of this type skips."""
+        self.status_code = 200
+        self.background = None
+        self.body = b""
+        self._parts = parts
+        self._limits = limits
+        self._shape = shape
+        self._comment = comment
+        self.media_type = media_type
+        self.init_headers({"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the parts."""
+        sending = asyncio.create_task(self._send(scope, receive, send))
+        leaving = asyncio.create_task(_left(receive))
+        try:
+            await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if sending.done():
+                sending.result()
+        finally:
+            await _cancel(sending, leaving)
+
+    async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = False
+        next_part: asyncio.Task[bytes] | None = None
+        try:
+            while True:
+                if next_part is None:
+                    next_part = asyncio.create_task(_next(self._parts))
+                wait = self._limits.keep_alive_seconds
+                done, _ = await asyncio.wait({next_part}, timeout=wait)
+                part = self._comment
+                if done:
+                    finished, next_part = next_part, None
+                    try:
+                        part = finished.result()
+                    except (ApiError, LocalspecError) as raised:
+                        error = raised if isinstance(raised, ApiError) else of_engine(raised)
+                        if not started:
+                            body = self._shape.body(error)
+                            answer = JSONAnswer(body, error.status, error.headers)
+                            await answer(scope, receive, send)
+                            return
+                        part = self._shape.event(error)
+                        await _write(send, part, more=False)
+                        return
+                if not started:
+                    started = True
+                    await send(
+                        {
+                            "type": "http.response.start",
+                            "status": self.status_code,
+                            "headers": self.raw_headers,
+                        }
+                    )
+                await _write(send, part, more=bool(part))
+                if not part:
+                    return
+        finally:
+            if next_part is not None:
+                await _cancel(next_part)
+            close = getattr(self._parts, "aclose", None)
+            if close is not None:
+                await close()
+
+
+async def _write(send: Send, part: bytes, *, more: bool) -> None:
+    """Hand a part to the connection; waits while the client's buffers are full."""
+    await send({"type": "http.response.body", "body": part, "more_body": more})
+
+
+async def _next(parts: AsyncIterator[bytes]) -> bytes:
+    """The next part that is not empty; empty at the end."""
+    async for part in parts:
+        if part:
+            return part
+    return b""
+
+
+__all__ = [
+    "GoneError",
+    "JSONAnswer",
+    "StreamedAnswer",
+    "read_body",
+    "read_fields",
+    "while_connected",
+]

@@ -1,0 +1,135 @@
+"""Errors as HTTP answers: status, and a body in OpenAI's shape.
+
+Messages are ours or those of `localspec.errors`. Paths of files stay in the server's own log: only
+errors whose text is about the request are shown to clients.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+
+from localspec.errors import (
+    ContextError,
+    DecodeError,
+    EngineError,
+    Interrupted,
+    LocalspecError,
+    OutOfMemoryError,
+    QueueFullError,
+    UsageError,
+)
+
+RETRY_SECONDS = 2
+"""Value of Retry-After where nothing better is known."""
+
+
+class ApiError(Exception):
+    """An answer that is an error."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        kind: str = "",
+        param: str | None = None,
+        code: str | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        """``kind`` is the ``type`` of OpenAI's error object; by default that of the status."""
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.kind = kind or _KINDS.get(status, "server_error")
+        self.param = param
+        self.code = code
+        self.retry_after = retry_after
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The answer's JSON in OpenAI's shape."""
+        return {
+            "error": {
+                "message": self.message,
+                "type": self.kind,
+                "param": self.param,
+                "code": self.code,
+            }
+        }
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers besides those of any JSON answer."""
+        headers = {}
+        if self.retry_after is not None:
+            headers["Retry-After"] = str(max(1, round(self.retry_after)))
+        if self.status == HTTPStatus.UNAUTHORIZED:
+            headers["WWW-Authenticate"] = "Bearer"
+        return headers
+
+
+_KINDS: dict[int, str] = {
+    HTTPStatus.BAD_REQUEST: "invalid_request_error",
+    HTTPStatus.UNAUTHORIZED: "authentication_error",
+    HTTPStatus.FORBIDDEN: "permission_error",
+    HTTPStatus.NOT_FOUND: "not_found_error",
+    HTTPStatus.METHOD_NOT_ALLOWED: "invalid_request_error",
+    HTTPStatus.REQUEST_TIMEOUT: "invalid_request_error",
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "invalid_request_error",
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "invalid_request_error",
+    HTTPStatus.TOO_MANY_REQUESTS: "rate_limit_error",
+    HTTPStatus.SERVICE_UNAVAILABLE: "unavailable_error",
+}
+
+
+def bad_request(message: str, param: str | None = None, code: str | None = None) -> ApiError:
+    """An error for a request that cannot be meant."""
+    return ApiError(HTTPStatus.BAD_REQUEST, message, param=param, code=code)
+
+
+def of_engine(error: LocalspecError) -> ApiError:
+    """The answer to a request that failed in the engine, or before it reached the engine."""
+    if isinstance(error, ContextError):
+        return bad_request(str(error), "messages", "context_length_exceeded")
+    if isinstance(error, UsageError):
+        return bad_request(str(error))
+    if isinstance(error, QueueFullError):
+        return ApiError(
+            HTTPStatus.TOO_MANY_REQUESTS,
+            str(error),
+            code="queue_full",
+            retry_after=RETRY_SECONDS,
+        )
+    for kinds, status, message, code in _FAILURES:
+        if isinstance(error, kinds):
+            again = RETRY_SECONDS if status == HTTPStatus.SERVICE_UNAVAILABLE else None
+            return ApiError(status, message, code=code, retry_after=again)
+    return ApiError(
+        HTTPStatus.INTERNAL_SERVER_ERROR, "the request failed; the server's log has the reason"
+    )
+
+
+_FAILURES: tuple[tuple[type | tuple[type, ...], int, str, str], ...] = (
+    (
+        (EngineError, Interrupted),
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        "the engine stopped, and is started again; try again",
+        "engine_stopped",
+    ),
+    (
+        OutOfMemoryError,
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        "the model does not fit into the memory that is free",
+        "out_of_memory",
+    ),
+    (
+        DecodeError,
+        HTTPStatus.INTERNAL_SERVER_ERROR,
+        "the engine could not decode this reply; the server's log has the reason",
+        "decode_failed",
+    ),
+)
+"""What clients hear of failures whose own text may name files."""
+
+__all__ = ["RETRY_SECONDS", "ApiError", "bad_request", "of_engine"]

@@ -1,0 +1,96 @@
+"""Log-probabilities in the shapes of OpenAI's two endpoints, and of vLLM for prompts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from localspec.core.events import Token
+from localspec.core.logprobs import TokenLogprob, TokenLogprobs
+
+_IMPOSSIBLE = -9999.0
+"""OpenAI's value for a token that cannot come: JSON has no infinity."""
+
+
+def number(logprob: float) -> float:
+    """A log-probability as JSON can hold it."""
+    return logprob if math.isfinite(logprob) else _IMPOSSIBLE
+
+
+def text(token: TokenLogprob) -> str:
+    """The text of a token; bytes that are no UTF-8 by themselves become U+FFFD."""
+    return token.bytes.decode("utf-8", "replace")
+
+
+def _entry(token: TokenLogprob) -> dict[str, Any]:
+    return {
+        "token": text(token),
+        "logprob": number(token.logprob),
+        "bytes": list(token.bytes),
+    }
+
+
+def chat_logprobs(tokens: Sequence[Token]) -> dict[str, Any]:
+    """``logprobs`` of /v1/chat/completions."""
+    content = [
+        _entry(token.logprobs.chosen)
+        | {"top_logprobs": [_entry(other) for other in token.logprobs.top]}
+        for token in tokens
+        if token.logprobs is not None
+    ]
+    return {"content": content, "refusal": None}
+
+
+class TextLogprobs:
+    """``logprobs`` of /v1/completions: parallel lists, with offsets into the text."""
+
+    def __init__(self, top: int) -> None:
+        """``top`` is the number of alternatives that were asked for."""
+        self._top = top
+        self._offset = 0
+
+    def of(self, places: Sequence[TokenLogprobs | None], texts: Sequence[str]) -> dict[str, Any]:
+        """The lists for the next tokens; None for the first token of a prompt, which nothing
+        precedes.
+        """
+        offsets = []
+        for written in texts:
+            offsets.append(self._offset)
+            self._offset += len(written)
+        return {
+            "tokens": list(texts),
+            "token_logprobs": [None if p is None else number(p.chosen.logprob) for p in places],
+            "top_logprobs": [None if p is None else self._alternatives(p) for p in places],
+            "text_offset": offsets,
+        }
+
+    def _alternatives(self, place: TokenLogprobs) -> dict[str, float]:
+        """The likeliest tokens by text, the chosen one among them, as OpenAI has it."""
+        found: dict[str, float] = {}
+        for token in (*place.top[: self._top], place.chosen):
+            found.setdefault(text(token), number(token.logprob))
+        return found
+
+
+def vllm_prompt(places: Sequence[TokenLogprobs | None]) -> list[Any]:
+    """vLLM's ``prompt_logprobs``: an object by token id for each token of the prompt."""
+    found: list[Any] = []
+    for place in places:
+        if place is None:
+            found.append(None)
+            continue
+        ranked = {
+            str(t.token): {"logprob": number(t.logprob), "rank": rank, "decoded_token": text(t)}
+            for rank, t in enumerate(place.top, 1)
+        }
+        chosen = place.chosen
+        ranked.setdefault(
+            str(chosen.token),
+            {"logprob": number(chosen.logprob), "rank": None, "decoded_token": text(chosen)},
+        )
+        found.append(ranked)
+    return found
+
+
+__all__ = ["TextLogprobs", "chat_logprobs", "number", "text", "vllm_prompt"]

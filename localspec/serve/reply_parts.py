@@ -1,0 +1,117 @@
+"""The parts of a reply: thinking, text and calls of tools."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Reasoning:
+    """More of the thinking."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """More of the answer."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallBegin:
+    """A call of a tool begins; its arguments follow."""
+
+    index: int
+    """0 for the first call of the reply."""
+    id: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallArguments:
+    """More of the JSON object of a call's arguments."""
+
+    index: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallEnd:
+    """The arguments of a call end."""
+
+    index: int
+    complete: bool = True
+    """Whether they are whole; else the reply was cut inside of them."""
+
+
+Part = Reasoning | Content | CallBegin | CallArguments | CallEnd
+
+
+def merged(parts: Iterable[Part]) -> list[Part]:
+    """The parts, neighbours that continue each other as one."""
+    found: list[Part] = []
+    for part in parts:
+        match (found[-1] if found else None), part:
+            case Reasoning(before), Reasoning(text):
+                found[-1] = Reasoning(before + text)
+            case Content(before), Content(text):
+                found[-1] = Content(before + text)
+            case CallArguments(index, before), CallArguments(same, text) if index == same:
+                found[-1] = CallArguments(index, before + text)
+            case _:
+                found.append(part)
+    return found
+
+
+@dataclass(slots=True)
+class WholeCall:
+    """A call of a tool."""
+
+    id: str
+    name: str
+    arguments: str = ""
+    """A JSON object; its beginning, where the reply was cut."""
+    complete: bool = False
+
+
+@dataclass(slots=True)
+class WholeReply:
+    """All parts of a reply."""
+
+    reasoning: str = ""
+    content: str = ""
+    calls: list[WholeCall] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, parts: Iterable[Part]) -> WholeReply:
+        """The parts put together."""
+        found = cls()
+        for part in parts:
+            match part:
+                case Reasoning(text):
+                    found.reasoning += text
+                case Content(text):
+                    found.content += text
+                case CallBegin(_, name_of_call, name):
+                    found.calls.append(WholeCall(name_of_call, name))
+                case CallArguments(index, text):
+                    found.calls[index].arguments += text
+                case CallEnd(index, complete):
+                    found.calls[index].complete = complete
+        return found
+
+
+__all__ = [
+    "CallArguments",
+    "CallBegin",
+    "CallEnd",
+    "Content",
+    "Part",
+    "Reasoning",
+    "WholeCall",
+    "WholeReply",
+    "merged",
+]

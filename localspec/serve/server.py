@@ -1,0 +1,160 @@
+"""Listening: sockets that are bound here, uvicorn on them, and an orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import socket
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from localspec.errors import LocalspecError, UsageError
+from localspec.serve.connections import protocol_with
+from localspec.serve.settings import ServeSettings
+
+_BACKLOG = 512
+_LONGEST_UNIX = 100
+"""Bytes of the path of a Unix socket; systems take 104 to 108."""
+
+
+def bind(settings: ServeSettings) -> socket.socket:
+    """The socket of the settings, bound.
+
+    Raises:
+        UsageError: the address cannot be meant.
+        LocalspecError: it is in use or not allowed.
+    """
+    if settings.unix is not None:
+        return _bind_unix(settings.unix)
+    host, port = settings.host, settings.port
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (socket.gaierror, UnicodeError):
+        raise UsageError(f"no such address: {host}; --host takes an address or a name") from None
+    family, kind, protocol, _, address = found[0]
+    listener = socket.socket(family, kind, protocol)
+    try:
+        if os.name == "posix":  # elsewhere it would let two servers share a port
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError as error:
+        listener.close()
+        raise _not_bound(f"{host}:{port}", error) from None
+    return listener
+
+
+def _bind_unix(path: Path) -> socket.socket:
+    """A Unix socket that only its owner may open, from its first moment on."""
+    if not hasattr(socket, "AF_UNIX"):
+        raise UsageError("this system has no Unix sockets; use --host and --port")
+    if len(os.fsencode(path)) > _LONGEST_UNIX:
+        raise UsageError(f"the path of a Unix socket must be shorter than {_LONGEST_UNIX} bytes")
+    _remove_stale(path)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    mask = os.umask(0o177)
+    try:
+        listener.bind(str(path))
+        path.chmod(0o600)
+    except OSError as error:
+        listener.close()
+        raise _not_bound(str(path), error) from None
+    finally:
+        os.umask(mask)
+    return listener
+
+
+def _remove_stale(path: Path) -> None:
+    """Remove the socket of a server that has ended.
+
+    Raises:
+        UsageError: something else is there.
+        LocalspecError: a server listens there.
+    """
+    try:
+        mode = path.lstat().st_mode
+    except OSError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise UsageError(f"{path} is there already, and it is no socket; choose another path")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1)
+        try:
+            probe.connect(str(path))
+        except (ConnectionRefusedError, FileNotFoundError):
+            with contextlib.suppress(OSError):
+                path.unlink()
+            return
+        except OSError as error:
+            raise _not_bound(str(path), error) from None
+    raise LocalspecError(f"a server listens at {path} already; stop it, or choose another path")
+
+
+def _not_bound(place: str, error: OSError) -> LocalspecError:
+    if error.errno == errno.EADDRINUSE:
+        return LocalspecError(f"{place} is in use by another program; choose another --port")
+    if error.errno in {errno.EACCES, errno.EPERM}:
+        return LocalspecError(f"{place} is not allowed for this user; choose another address")
+    return LocalspecError(f"cannot listen at {place}: {error.strerror or error}")
+
+
+class Listener(uvicorn.Server):
+    """uvicorn's server, whose signals the command line handles."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listening = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept connections."""
+        await super().startup(sockets)
+        self.listening.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals alone."""
+        yield
+
+    def stop(self) -> None:
+        """Take no more connections; running answers may end."""
+        self.should_exit = True
+
+    def stop_now(self) -> None:
+        """Drop running answers too."""
+        self.should_exit = self.force_exit = True
+
+
+def listener(app: ASGIApp, settings: ServeSettings, *, grace: float) -> Listener:
+    """A server for the application; ``grace`` is how many seconds running answers get when it
+    stops.
+    """
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "uvicorn.asgi"):
+        log = logging.getLogger(name)
+        log.handlers, log.propagate = [logging.NullHandler()], False
+        log.setLevel(logging.CRITICAL)
+    limits = settings.limits
+    config = uvicorn.Config(
+        app,
+        http=protocol_with(limits),
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        loop="none",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=int(limits.idle_seconds),
+        timeout_graceful_shutdown=int(grace),
+        backlog=_BACKLOG,
+    )
+    return Listener(config)
+
+
+__all__ = ["Listener", "bind", "listener"]

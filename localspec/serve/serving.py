@@ -1,0 +1,156 @@
+"""One run of the server: it binds, loads, serves, and ends on Ctrl-C or SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Iterator
+from types import FrameType
+from typing import Protocol
+
+from localspec.config import paths
+from localspec.engine.client import EngineClient
+from localspec.loading.options import Options
+from localspec.serve.app import build_app
+from localspec.serve.engine_slot import Engine, EngineFactory, EngineSlot
+from localspec.serve.reporter import Reporter
+from localspec.serve.server import Listener, bind, listener
+from localspec.serve.service import Service
+from localspec.serve.settings import ServeSettings
+
+GRACE = 5.0
+"""Seconds that running answers get when the server stops."""
+_CODES: dict[int, int] = {signal.SIGINT: 130, signal.SIGTERM: 143}
+"""Exit codes by signal."""
+LOG_FOLDER = "serve"
+
+
+class EngineProcesses:
+    """Engines as child processes, which log in the state folder."""
+
+    def engine(self, options: Options, slot: EngineSlot) -> Engine:
+        """An engine for a model, not started."""
+        return EngineClient(options, log_dir=paths.state_dir() / LOG_FOLDER, on_death=slot.died)
+
+
+class Front(Reporter, Protocol):
+    """The user's side of the server."""
+
+    def ready(self, service: Service, address: str) -> None:
+        """The model is loaded and the server takes requests."""
+        ...
+
+
+class Serving:
+    """A server, from its start to its end."""
+
+    def __init__(
+        self,
+        settings: ServeSettings,
+        options: Options,
+        front: Front,
+        factory: EngineFactory | None = None,
+    ) -> None:
+        self._settings = settings
+        self._front = front
+        self._slot = EngineSlot(
+            options,
+            factory or EngineProcesses(),
+            front,
+            keep_loaded=settings.keep_loaded,
+        )
+        self.service = Service(settings, self._slot, front)
+        self._code = 0
+        self._stopping = asyncio.Event()
+        self._server: Listener | None = None
+
+    async def run(self) -> int:
+        """Serve until a signal; the exit code: 130 after Ctrl-C, 143 after SIGTERM.
+
+        Raises:
+            LocalspecError: the address cannot be used, or the model cannot be loaded.
+        """
+        socket = bind(self._settings)
+        try:
+            address = address_of(self._settings, socket.getsockname())
+            app = build_app(self.service)
+            self._server = server = listener(app, self._settings, grace=GRACE)
+            with self._signals():
+                serving = asyncio.create_task(server.serve([socket]))
+                try:
+                    await server.listening.wait()
+                    await self._serve(address)
+                finally:
+                    server.stop()
+                    await serving
+                    await self._slot.close()
+        finally:
+            socket.close()
+            if self._settings.unix is not None:
+                self._settings.unix.unlink(missing_ok=True)
+        return self._code
+
+    def stop(self, code: int) -> None:
+        """End orderly; at once when it is called again."""
+        self._code = code
+        server = self._server
+        if not self._stopping.is_set():
+            self._stopping.set()
+            running = self.service.running
+            if running:
+                self._front.notice(
+                    f"stopping; {running} running replies have {GRACE:.0f} seconds to end "
+                    "(Ctrl-C again: at once)"
+                )
+        elif server is not None:
+            server.stop_now()
+
+    async def _serve(self, address: str) -> None:
+        stopping = asyncio.create_task(self._stopping.wait())
+        try:
+            if self._settings.load_first:
+                loading = asyncio.create_task(self._slot.load())
+                await asyncio.wait({loading, stopping}, return_when=asyncio.FIRST_COMPLETED)
+                if not loading.done():
+                    await self._slot.close()
+                    loading.cancel()
+                    with contextlib.suppress(BaseException):
+                        await loading
+                    return
+                loading.result()
+            self._front.ready(self.service, address)
+            await stopping
+        finally:
+            stopping.cancel()
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Handle Ctrl-C and SIGTERM in the loop."""
+        loop = asyncio.get_running_loop()
+
+        def handle(number: int, _frame: FrameType | None) -> None:
+            loop.call_soon_threadsafe(self.stop, _CODES[number])
+
+        before = {number: signal.signal(number, handle) for number in _CODES}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def address_of(settings: ServeSettings, name: object) -> str:
+    """The address that clients use, from a socket's name."""
+    if settings.unix is not None:
+        return f"unix:{settings.unix}"
+    host, port = settings.host, settings.port
+    if isinstance(name, tuple) and len(name) >= 2:
+        port = int(name[1])
+    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}.get(host, host)  # noqa: S104 - shown
+    if ":" in host and not host.startswith("["):
+        host = f"[{host}]"
+    return f"http://{host}:{port}"
+
+
+__all__ = ["GRACE", "EngineProcesses", "Front", "Serving", "address_of"]

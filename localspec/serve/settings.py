@@ -1,0 +1,117 @@
+"""The settings of the server."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from localspec.core.sampling_params import Sampling
+from localspec.errors import UsageError
+
+DEFAULT_PORT = 8080
+_SHORTEST_KEY = 8
+"""Characters of an API key at least: a shorter one is guessed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What clients may ask of the server, so that one cannot exhaust it."""
+
+    body_bytes: int = 8 << 20
+    choices: int = 16
+    """``n``."""
+    prompts: int = 128
+    """Prompts of one /v1/completions request."""
+    waiting: int = 128
+    """Requests that wait for the engine; further ones get status 429."""
+    connections: int = 1024
+    header_seconds: float = 15.0
+    """From the first byte of a request, or from the connection, to the end of its headers."""
+    body_seconds: float = 60.0
+    idle_seconds: float = 30.0
+    """Between two requests on a connection."""
+    write_seconds: float = 60.0
+    """For which a client may leave its buffers full before it is disconnected."""
+    keep_alive_seconds: float = 10.0
+    """Between two SSE comments while there is nothing to send."""
+
+
+class ApiKeys:
+    """The keys that clients may use; only digests are kept, so none can reach a log."""
+
+    def __init__(self, keys: tuple[str, ...] = ()) -> None:
+        """Take the keys themselves.
+
+        Raises:
+            UsageError: one is too short, or cannot be sent in a header.
+        """
+        for key in keys:
+            if len(key) < _SHORTEST_KEY:
+                raise UsageError(f"an API key must have at least {_SHORTEST_KEY} characters")
+            if not key.isascii() or not key.isprintable() or " " in key:
+                raise UsageError("an API key is made of ASCII letters, digits and signs")
+        self._digests = tuple(_digest(key) for key in keys)
+
+    def __bool__(self) -> bool:
+        """Whether clients need a key."""
+        return bool(self._digests)
+
+    def __repr__(self) -> str:
+        return f"<{len(self._digests)} API keys>"
+
+    def owner(self, key: str) -> str | None:
+        """The name under which what a key's holder sent is cached; None if it is no key.
+
+        Takes the same time whichever key it is, and wherever the first difference is.
+        """
+        import hmac
+
+        given, found = _digest(key), None
+        for known in self._digests:
+            if hmac.compare_digest(known, given):
+                found = known
+        return None if found is None else found.hex()[:32]
+
+    def label(self, owner: str) -> str:
+        """A short name of an owner for the log, which does not tell the key."""
+        for number, known in enumerate(self._digests, 1):
+            if known.hex().startswith(owner) and owner:
+                return f"key {number}"
+        return "local"
+
+
+def _digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class ServeSettings:
+    """How the server listens, whom it serves, and the defaults of requests."""
+
+    host: str = "127.0.0.1"
+    port: int = DEFAULT_PORT
+    unix: Path | None = None
+    """Path of a socket to listen on instead of an address."""
+    keys: ApiKeys = field(default_factory=ApiKeys)
+    hosts: tuple[str, ...] = ()
+    """Further names that a Host header may have; "*" allows all."""
+    origins: tuple[str, ...] = ()
+    """Origins of web pages that may use the server (CORS)."""
+    aliases: tuple[str, ...] = ()
+    """Further names that requests may call the model by; "*" allows all."""
+    sampling: Sampling = Sampling()  # noqa: RUF009 - frozen
+    """For what a request leaves out."""
+    max_tokens: int | None = None
+    """Most tokens of a reply, also where a request asks for more."""
+    limits: Limits = Limits()
+    keep_loaded: float | None = None
+    """Seconds after the last request when the model is unloaded; None: never."""
+    load_first: bool = True
+    """Load the model when the server starts, not with the first request."""
+    switch: bool = True
+    """Whether a request may name another downloaded model of the catalogue, which is then loaded
+    in place of the present one."""
+
+
+__all__ = ["DEFAULT_PORT", "ApiKeys", "Limits", "ServeSettings"]

@@ -1,0 +1,156 @@
+"""Conversations with tools are told by the model's own template, or in text where it cannot."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from runnables import Letters
+
+from localspec.core.events import Message, MessageCall
+from localspec.core.reply_request import ReplyRequest
+from localspec.errors import ContextError, UsageError
+from localspec.generation.chat_template import Template
+from localspec.generation.fitting import fit
+from localspec.generation.prompt import PromptBuilder
+from localspec.grammar.thinking import begun, markers
+
+TOOL = {"name": "look", "description": "Look it up.", "parameters": {"type": "object"}}
+TOOLS = json.dumps([TOOL])
+CALL = MessageCall("call_1", "look", '{"at": "é"}')
+CHAT = (
+    Message("system", "Be brief."),
+    Message("user", "Look!"),
+    Message("assistant", "", "Hm.", (CALL,)),
+    Message("tool", "a bird", call_id="call_1", name="look"),
+    Message("tool", "a cat", call_id="call_2"),
+)
+HERMES = (
+    "{% if tools %}{% for t in tools %}<tools>{{ t | tojson }}</tools>{% endfor %}{% endif %}"
+    "{% for m in messages %}<{{ m.role }}>{{ m.content }}"
+    "{% if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>{% endif %}"
+    "{% for c in m.tool_calls or [] %}<tool_call>{{ c.function.name }}"
+    "{{ c.function.arguments | tojson }}</tool_call>{% endfor %}{% endfor %}"
+)
+TEXTUAL = (
+    "{% for t in tools or [] %}{{ t['function']['name'] }}{% endfor %}"
+    "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}"
+    "[TOOL_CALLS]{{ c.id + c.function.arguments }}{% endfor %}{{ m.tool_call_id }}{% endfor %}"
+)
+PLAIN = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+
+
+class Bytes(Letters):
+    """A model whose tokens are characters."""
+
+    def tokenize(self, text: str, *, special: bool = False, bos: bool = False) -> list[int]:
+        return [ord(c) for c in text]
+
+
+def prompt(template: str, messages=CHAT, **fields) -> str:
+    builder = PromptBuilder(Bytes(template), 1 << 20)
+    return builder.chat(ReplyRequest(messages, **fields)).text
+
+
+def test_a_template_that_knows_tools_is_given_them_with_calls_as_objects() -> None:
+    text = prompt(HERMES, tools=TOOLS)
+    assert text == (
+        f"<tools>{json.dumps({'type': 'function', 'function': TOOL})}</tools><system>Be brief."
+        '<user>Look!<assistant><think>Hm.</think><tool_call>look{"at": "é"}</tool_call>'
+        "<tool>a bird<tool>a cat"
+    )
+
+
+def test_a_template_that_wants_arguments_as_text_gets_them_so() -> None:
+    text = prompt(TEXTUAL, tools=TOOLS)
+    assert text.startswith("lookBe brief.Look![TOOL_CALLS]")
+    assert '{"at": "é"}a bird' in text
+    shortened = text.partition("[TOOL_CALLS]")[2][:9]
+    assert shortened.isalnum()
+    assert f"a bird{shortened}" in text  # the result still names its call
+
+
+def test_a_template_without_tools_is_told_in_the_system_message() -> None:
+    text = prompt(PLAIN, tools=TOOLS)
+    assert text.startswith("<system>Be brief.\n\nYou may call functions.")
+    assert json.dumps(TOOL) in text
+    assert text.endswith(
+        '<user>Look!<assistant><tool_call>\n{"name": "look", "arguments": {"at": "é"}}\n'
+        "</tool_call><user><tool_response>\na bird\n</tool_response>\n<tool_response>\na cat\n"
+        "</tool_response>"
+    )
+    builder = PromptBuilder(Bytes(PLAIN), 999)
+    assert builder.native_tools is None
+    assert builder.family(ReplyRequest(CHAT, tools=TOOLS)).name == "hermes"
+    assert builder.family(ReplyRequest(CHAT)) is None
+    assert "You may call" not in prompt(PLAIN)  # a chat with calls, and none possible now
+    assert "<tool_response>" in prompt(PLAIN)
+
+
+def test_a_template_that_mentions_tools_but_never_names_one_does_not_count() -> None:
+    lazy = "{% if tools %}<tool_call>{% endif %}" + PLAIN
+    assert PromptBuilder(Bytes(lazy), 999).native_tools is None
+    assert PromptBuilder(Bytes(HERMES), 999).native_tools.name == "hermes"
+
+
+def test_the_developer_is_the_system_where_a_template_knows_none() -> None:
+    chat = (Message("developer", "A"), Message("system", "B"), Message("user", "C"))
+    assert prompt(PLAIN, chat) == "<system>A\n\nB<user>C"
+    knows = "{% if x == 'developer' %}{% endif %}" + PLAIN
+    assert prompt(knows, chat) == "<developer>A<system>B<user>C"
+
+
+def test_later_system_messages_keep_their_place() -> None:
+    chat = (Message("user", "A"), Message("system", "B"), Message("user", "C"))
+    assert prompt(PLAIN, chat) == "<user>A<system>B<user>C"
+
+
+def test_arguments_of_the_template_are_set_and_some_are_not_a_requests_to_set() -> None:
+    assert prompt("{{ mood }}{{ messages[0].content }}", template_arguments='{"mood": "!"}') == (
+        "!Be brief."
+    )
+    with pytest.raises(UsageError, match="cannot set 'messages'"):
+        prompt(PLAIN, template_arguments='{"messages": []}')
+    for bad in ("[]", "{", "[" * 99_999):
+        with pytest.raises(UsageError, match="template arguments"):
+            ReplyRequest(CHAT, template_arguments=bad)
+    with pytest.raises(UsageError, match="the tools are not"):
+        ReplyRequest(CHAT, tools='{"name": "f"}')
+    with pytest.raises(UsageError, match="the tools are not"):
+        prompt(PLAIN, tools="[1]")
+
+
+def test_calls_without_results_are_not_answered() -> None:
+    with pytest.raises(UsageError, match="results must follow"):
+        prompt(HERMES, CHAT[:3])
+
+
+@pytest.mark.parametrize("arguments", ["", "[]", "{", "[" * 99_999])
+def test_arguments_of_a_call_are_an_object(arguments: str) -> None:
+    with pytest.raises(UsageError, match="'look' are no JSON object"):
+        MessageCall("1", "look", arguments)
+
+
+def test_a_result_keeps_its_question_when_old_messages_go() -> None:
+    template = Template(HERMES, bos="", eos="")
+    old = [Message("user", "x" * 80), Message("assistant", "y" * 80)]
+    made = fit([*old, *CHAT], template, lambda t: list(t.encode()), 240, 10)
+    assert made.dropped == 2
+    assert made.text.startswith("<system>Be brief.<user>Look!")
+    with pytest.raises(ContextError, match="the messages are too long"):
+        fit([*old, *CHAT], template, lambda t: list(t.encode()), 240, 10, drop=False)
+
+
+def test_where_thinking_begins_and_ends_is_read_from_the_template_and_the_prompt() -> None:
+    assert markers(None) == markers(PLAIN) == ()
+    qwen = markers("...<think>...</think>...")
+    assert qwen == ("<think>", "</think>")
+    assert markers("x.split('</think>')") == qwen
+    assert markers("<|channel|>analysis<|message|><|channel|>final<|message|>")[-1] == (
+        "<|end|><|start|>assistant<|channel|>final<|message|>"
+    )
+    assert begun("<user>A<assistant><think>\n", "", qwen)
+    assert begun("<assistant><think>It is", "<think>It is", qwen)
+    assert not begun("<assistant><think>It</think>is", "<think>It</think>is", qwen)
+    assert not begun("<user>What is <think>?<assistant>", "", qwen)
+    assert not begun("<think>", "", ())

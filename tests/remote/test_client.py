@@ -1,0 +1,425 @@
+"""The client of OpenAI-compatible servers against a server that plays answers and faults."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parent))  # for played_server
+
+from played_server import (
+    DONE,
+    HANG,
+    RESET,
+    STREAM,
+    PlayedServer,
+    ended,
+    event,
+    http,
+    models,
+    said,
+)
+
+from localspec.core.events import Finished, Message, Notice, Round, Token
+from localspec.core.origin import Origin
+from localspec.core.reply_request import ReplyRequest
+from localspec.errors import (
+    AccessError,
+    Interrupted,
+    ModelNotFoundError,
+    RemoteError,
+    UsageError,
+)
+from localspec.remote.address import parse
+from localspec.remote.client import RemoteClient
+from localspec.remote.connection import Patience
+from localspec.remote.keys import Key
+
+CHAT = "/v1/chat/completions"
+HURRIED = Patience(connect=5, question=5, first=20, later=20, attempts=3, pause=0.001)
+HI = ReplyRequest(messages=(Message("user", "Hi"),), seed=1)
+HELLO = [STREAM, said("Hel"), said("lo"), ended(), DONE]
+
+
+def client(server, key=None, model=None, patience=HURRIED):
+    return RemoteClient(parse(server.url), Key(key), model=model, patience=patience)
+
+
+async def collect(reply):
+    return [one async for one in reply]
+
+
+async def answered(routes, request=HI, **more):
+    """The events of a reply, and the server."""
+    async with PlayedServer({"/v1/models": models("m")} | routes) as server:
+        engine = client(server, **more)
+        await engine.open()
+        try:
+            return await collect(engine.reply(request)), server
+        finally:
+            await engine.close()
+
+
+async def failed(routes, kind=RemoteError, **more):
+    """The events before a reply failed, its error, and the server."""
+    got = []
+    async with PlayedServer({"/v1/models": models("m")} | routes) as server:
+        engine = client(server, **more)
+        with pytest.raises(kind) as failure:
+            await _ask(engine, got)
+        await engine.close()
+        assert "\n" not in str(failure.value)
+        assert len(str(failure.value)) < 500
+        return got, str(failure.value), server
+
+
+async def _ask(engine, got):
+    await engine.open()
+    async for one in engine.reply(HI):
+        got.append(one)
+
+
+def text_of(events):
+    return "".join(one.text for one in events if isinstance(one, Token))
+
+
+async def test_a_reply_is_streamed_and_finished():
+    events, server = await answered({CHAT: HELLO})
+    assert text_of(events) == "Hello"
+    assert isinstance(events[-1], Finished)
+    assert events[-1].reply.text == "Hello"
+    assert events[-1].reply.finish_reason == "stop"
+    body = server.asked_for(CHAT)[0].json
+    assert body["messages"] == [{"role": "user", "content": "Hi"}]
+    assert (body["stream"], body["seed"], body["model"]) == (True, 1, "m")
+
+
+async def test_a_server_that_tells_nothing_has_unknown_origins_and_speculation():
+    events, _ = await answered({CHAT: HELLO})
+    assert {one.origin for one in events if isinstance(one, Token)} == {Origin.UNKNOWN}
+    stats = events[-1].reply.stats
+    assert stats.speculation.state == "unknown"
+    assert (stats.rounds, stats.drafted, stats.emitted) == (0, 0, 2)
+
+
+def timed(text, n, drafted=0, accepted=0):
+    """An event of llama-server with timings_per_token."""
+    timings = {"cache_n": 3, "prompt_n": 2, "prompt_ms": 4.0, "predicted_n": n}
+    timings |= {"predicted_ms": 10.0 * n}
+    if drafted:
+        timings |= {"draft_n": drafted, "draft_n_accepted": accepted}
+    return said(text, timings=timings)
+
+
+async def test_llama_servers_counts_colour_each_token():
+    """A plain token, a round of three that fails at its third, and one that is accepted whole."""
+    stream = [
+        *(STREAM, timed("a", 1)),
+        *(timed("b", 2, 3, 2), timed("c", 3, 3, 2), timed("d", 4, 3, 2)),
+        *(timed("e", 5, 5, 4), timed("f", 6, 5, 4), timed("g", 7, 5, 4)),
+        *(ended(), DONE),
+    ]
+    routes = {CHAT: stream, "/v1/models": models("m", owner="llamacpp")}
+    events, server = await answered(routes)
+    origins = [one.origin.value for one in events if isinstance(one, Token)]
+    accepted, bonus, corrected = "accepted", "bonus", "corrected"
+    assert origins == ["plain", *[accepted] * 2, corrected, *[accepted] * 2, bonus]
+    rounds = [(r.drafted, r.accepted, r.emitted) for r in events if isinstance(r, Round)]
+    assert rounds == [(0, 0, 1), (3, 2, 3), (2, 2, 3)]
+    stats = events[-1].reply.stats
+    assert (stats.rounds, stats.drafted, stats.verified, stats.accepted) == (3, 5, 5, 4)
+    assert (stats.prompt_tokens, stats.cached_tokens, stats.emitted) == (5, 3, 7)
+    assert stats.speculation.state == "on"
+    assert server.asked_for(CHAT)[0].json["timings_per_token"] is True
+
+
+async def test_vllms_figures_of_the_reply_are_those_of_its_last_event():
+    """The shape of vLLM's documentation; drafts of one length tell which tokens were verified."""
+    metrics = {
+        "mean_acceptance_length": 2.5,
+        "draft_acceptance_rate": 0.5,
+        "acceptance_histogram": {"0": 1, "1": 0, "2": 0, "3": 1},
+        "num_spec_steps": 2,
+        "num_accepted_draft_tokens": 3,
+        "num_draft_tokens": 6,
+        "num_spec_tokens": 3,
+    }
+    figures = {
+        "choices": [],
+        "usage": {"prompt_tokens": 9, "completion_tokens": 6},
+        "metrics": {"speculative_decoding": metrics},
+    }
+    token = {"index": 0, "delta": {"content": "ab"}, "finish_reason": None, "token_ids": [5, 6]}
+    stream = [STREAM, event({"choices": [token]}), ended("length"), event(figures), DONE]
+    routes = {CHAT: stream, "/v1/models": models("m", owner="vllm", max_model_len=4096)}
+    events, _ = await answered(routes)
+    reply = events[-1].reply
+    assert reply.tokens == (5, 6)
+    assert reply.finish_reason == "length"
+    stats = reply.stats
+    assert (stats.drafted, stats.accepted, stats.verified, stats.rounds) == (6, 3, 4, 3)
+    assert stats.per_position == (0.5, 1.0, 1.0)
+
+
+def vllm_counters(requests, drafts, drafted, accepted, running=0):
+    text = (
+        "# HELP vllm:spec_decode_num_drafts_total x\n"
+        f'vllm:spec_decode_num_drafts_total{{engine="0",model_name="m"}} {drafts}.0\n'
+        f'vllm:spec_decode_num_draft_tokens_total{{engine="0",model_name="m"}} {drafted}.0\n'
+        f'vllm:spec_decode_num_accepted_tokens_total{{engine="0",model_name="m"}} {accepted}.0\n'
+        f'vllm:num_requests_running{{engine="0",model_name="m"}} {running}.0\n'
+        f'vllm:request_success_total{{finished_reason="stop",model_name="m"}} {requests}.0\n'
+    )
+    return http(200, text.encode(), "text/plain; version=0.0.4")
+
+
+@pytest.mark.parametrize(
+    ("after", "expected"),
+    [
+        (vllm_counters(8, 24, 100, 60), (20, 12)),
+        (vllm_counters(9, 24, 100, 60), (0, 0)),
+        (vllm_counters(8, 24, 100, 60, running=1), (0, 0)),
+    ],
+    ids=["alone", "another request ended", "another one runs"],
+)
+async def test_vllms_counters_tell_of_a_reply_only_if_no_other_was_made(after, expected):
+    before = vllm_counters(7, 20, 80, 48)
+    routes = {
+        "/v1/models": models("m", owner="vllm"),
+        "/metrics": (before, before, after),
+        CHAT: [*HELLO[:-1], event({"choices": [], "usage": {"completion_tokens": 30}}), DONE],
+    }
+    events, _ = await answered(routes)
+    stats = events[-1].reply.stats
+    assert (stats.drafted, stats.accepted) == expected
+    assert stats.speculation.state == ("on" if stats.drafted else "unknown")
+
+
+async def test_sglangs_meta_info_is_read():
+    meta = {"spec_verify_ct": 4, "spec_accept_token_num": 6, "spec_draft_token_num": 12}
+    stream = [STREAM, said("x"), ended(meta_info=meta), DONE]
+    info = http(200, {"speculative_algorithm": "EAGLE", "tp_size": 1})
+    usage = event({"choices": [], "usage": {"completion_tokens": 10, "prompt_tokens": 4}})
+    stream.insert(-1, usage)
+    routes = {CHAT: stream, "/v1/models": models("m", owner="sglang"), "/server_info": info}
+    events, _ = await answered(routes)
+    stats = events[-1].reply.stats
+    assert (stats.drafted, stats.accepted, stats.verified) == (12, 6, 0)
+
+
+async def test_thinking_that_comes_apart_is_put_in_its_marks():
+    thought = {"choices": [{"index": 0, "delta": {"reasoning_content": "hm"}}]}
+    events, _ = await answered({CHAT: [STREAM, event(thought), said("Yes"), ended(), DONE]})
+    assert events[-1].reply.text == "<think>\nhm\n</think>\n\nYes"
+
+
+async def test_a_reply_without_a_stream_is_taken_whole():
+    whole = {"choices": [{"message": {"content": "Hello"}, "finish_reason": "stop"}]}
+    events, _ = await answered({CHAT: http(200, whole)})
+    assert events[-1].reply.text == "Hello"
+
+
+async def test_comments_and_other_fields_are_no_text():
+    stream = [STREAM, b": keep-alive\n\n", b"event: x\nid: 7\n", *HELLO[1:]]
+    events, _ = await answered({CHAT: stream})
+    assert events[-1].reply.text == "Hello"
+
+
+async def test_an_interrupted_reply_keeps_its_text_and_leaves_the_server():
+    async with PlayedServer({"/v1/models": models("m"), CHAT: [STREAM, said("Hel"), HANG]}) as s:
+        engine = client(s)
+        await engine.open()
+        reply = engine.reply(HI)
+        got = [await anext(reply)]
+        reply.interrupt()
+        got += await collect(reply)
+        assert got[-1].reply.text == "Hel"
+        assert got[-1].reply.finish_reason == "interrupt"
+        await s.left.wait()
+        await engine.close()
+
+
+async def test_a_reply_interrupted_before_it_was_sent_ends_too():
+    async with PlayedServer({"/v1/models": models("m"), CHAT: [HANG]}) as server:
+        engine = client(server)
+        await engine.open()
+        reply = engine.reply(HI)
+        reply.interrupt()
+        (last,) = await collect(reply)
+        assert last.reply.finish_reason == "interrupt"
+        await engine.close()
+
+
+BROKEN = [
+    ([STREAM, said("Hel")], "broke the reply off in the middle; what had arrived is kept"),
+    ([STREAM, said("Hel"), RESET], "broke"),
+    ([STREAM, said("Hel"), event(b"{oops")], "sent what is no part of a reply: '{oops'"),
+    ([STREAM, said("Hel"), event(b"[1]")], "sent what is no part of a reply"),
+    ([STREAM, said("Hel"), event(b'{"choices": [7]}')], "sent what is no part of a reply"),
+    (
+        [STREAM, said("Hel"), event({"error": {"message": "no\x1b[2J memory"}})],
+        "no\ufffd[2J memory",
+    ),
+    ([STREAM, said("Hel"), b'error: {"message": "gone"}\n\n'], "gone"),
+]
+
+
+@pytest.mark.parametrize(("stream", "reason"), BROKEN, ids=range(len(BROKEN)))
+async def test_a_reply_that_breaks_off_keeps_its_text_and_is_not_asked_for_again(stream, reason):
+    got, error, server = await failed({CHAT: (stream, HELLO)})
+    assert text_of(got) == "Hel"
+    assert reason in error
+    assert len(server.asked_for(CHAT)) == 1
+
+
+async def test_a_line_without_an_end_is_given_up(monkeypatch):
+    monkeypatch.setattr("localspec.remote.lines.MAX_LINE", 1 << 16)
+    got, error, _ = await failed({CHAT: [STREAM, said("Hel"), b"data: " + b"x" * (1 << 17), HANG]})
+    assert text_of(got) == "Hel"
+    assert "a line of more than" in error
+
+
+REFUSED = [
+    (http(401, {"error": {"message": "who"}}), AccessError, "wants a key (set LOCALSPEC_API_KEY"),
+    (http(403, {"detail": "not you"}), AccessError, "forbids this request (403): not you"),
+    (http(404, {"detail": "Not Found"}), RemoteError, "it usually ends in /v1"),
+    (http(404, {"error": {"message": "model m?"}}), ModelNotFoundError, "not have this model"),
+    (http(400, {"error": {"message": "too long"}}), UsageError, "refuses this request (400): too"),
+    (http(422, {"detail": [{"msg": "bad seed"}]}), UsageError, "bad seed"),
+    (http(500, b"<html>x</html>", "text/html"), RemoteError, "failed (500)"),
+    (http(307, Location="http://evil/v1"), RemoteError, "sends requests on to http://evil/v1"),
+    (http(200, b"<html></html>", "text/html"), RemoteError, "answers with text/html, not with a"),
+    (http(200, b"x", "text/event-stream", Content_Encoding="gzip"), RemoteError, "compressed"),
+    (b"SSH-2.0-OpenSSH_9\r\n\r\n", RemoteError, "the connection to"),
+]
+
+
+@pytest.mark.parametrize(("answer", "kind", "reason"), REFUSED, ids=range(len(REFUSED)))
+async def test_a_refusal_is_one_sentence(answer, kind, reason):
+    got, error, server = await failed({CHAT: answer}, kind)
+    assert reason in error
+    assert not got
+    assert len(server.asked_for(CHAT)) == 1
+
+
+@pytest.mark.parametrize(
+    "first",
+    [http(429, {"error": "busy"}, Retry_After="0"), http(503, b"loading"), http(502, b""), None],
+    ids=["429", "503", "502", "closed without an answer"],
+)
+async def test_a_request_that_was_not_answered_is_sent_again(first):
+    events, server = await answered({CHAT: (first, HELLO)})
+    assert events[-1].reply.text == "Hello"
+    assert [one for one in events if isinstance(one, Notice)]
+    assert len(server.asked_for(CHAT)) == 2
+
+
+async def test_a_busy_server_is_given_up_in_the_end():
+    got, error, server = await failed({CHAT: http(503, {"error": {"message": "full"}})})
+    assert "cannot answer now (503): full" in error
+    assert len(server.asked_for(CHAT)) == HURRIED.attempts
+    assert all(isinstance(one, Notice) for one in got)
+
+
+async def test_nobody_waits_for_an_hour():
+    _, error, server = await failed({CHAT: http(429, b"", Retry_After="3600")})
+    assert "cannot answer now (429)" in error
+    assert len(server.asked_for(CHAT)) == 1
+
+
+async def test_a_server_that_never_answers_is_given_up():
+    patience = Patience(first=0.05, later=0.05, attempts=1)
+    for stream in ([HANG], [STREAM, HANG]):
+        _, error, _ = await failed({CHAT: stream}, patience=patience)
+        assert "is it still running?" in error
+    _, error, _ = await failed({"/v1/models": [HANG]}, patience=Patience(question=0.05))
+    assert "does not answer within" in error
+
+
+async def test_a_key_is_sent_and_never_shown():
+    secret = "sk-very-secret-0123456789"
+    echo = http(401, {"error": {"message": f"Incorrect API key provided: {secret}"}})
+    _, error, server = await failed({CHAT: echo}, AccessError, key=secret)
+    assert server.asked_for(CHAT)[0].headers["authorization"] == f"Bearer {secret}"
+    assert secret not in error
+    assert "the key is refused" in error
+    assert secret not in repr(Key(secret))
+
+
+async def test_the_one_model_is_used_and_others_are_offered():
+    async with PlayedServer({"/v1/models": models("alpha", "beta")}) as server:
+        with pytest.raises(UsageError, match="choose one with -m: alpha, beta"):
+            await client(server).open()
+        with pytest.raises(ModelNotFoundError, match="it has alpha"):
+            await client(server, model="alpah").open()
+        engine = client(server, model="beta")
+        assert (await engine.open()).name == "beta"
+        await engine.close()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        http(200, b"<html>", "text/html"),
+        http(200, {"hello": 1}),
+        http(200, b"[" * 100_000),
+        http(200, b'{"data": NaN}'),
+        http(200, b"x" * (5 << 20)),
+    ],
+    ids=["page", "other object", "deep", "NaN", "huge"],
+)
+async def test_what_is_no_such_server_is_named(answer):
+    async with PlayedServer({"/v1/models": answer}) as server:
+        with pytest.raises(RemoteError, match="http://127"):
+            await client(server).open()
+
+
+async def test_names_of_models_with_control_characters_are_left_out():
+    async with PlayedServer({"/v1/models": models("a\x1b]0;x\x07", "good")}) as server:
+        engine = client(server)
+        assert (await engine.open()).name == "good"
+        await engine.close()
+
+
+async def test_connecting_waits_while_the_model_is_loaded_and_can_be_stopped(monkeypatch):
+    monkeypatch.setattr("localspec.remote.client._LOADING_SECONDS", 0)
+    loading = http(503, {"error": {"message": "Loading model"}})
+    async with PlayedServer({"/v1/models": (loading, loading, models("m"))}) as server:
+        seen = []
+        engine = client(server)
+        info = await engine.open(seen.append)
+        await engine.close()
+        assert info.name == "m"
+        assert len(seen) == 2
+    async with PlayedServer({"/v1/models": loading}) as server:
+        engine = client(server)
+        with pytest.raises(Interrupted):
+            await engine.open(lambda _: engine._opening.cancel())
+
+
+async def test_what_the_engine_cannot_do_is_said():
+    async with PlayedServer({"/v1/models": models("m", owner="vllm")}) as server:
+        engine = client(server)
+        await engine.open()
+        with pytest.raises(UsageError, match="cannot switch its speculation off"):
+            engine.reply(ReplyRequest(messages=HI.messages, draft=False))
+        with pytest.raises(UsageError, match="does not tell the candidates"):
+            await engine.examine(HI, (1,))
+        with pytest.raises(UsageError, match="seeds from 0"):
+            engine.reply(ReplyRequest(messages=HI.messages, seed=-1))
+        await engine.close()
+
+
+async def test_settings_are_translated_into_the_words_of_the_engine():
+    for owner, expected in (
+        ("vllm", {"top_k": 40, "min_p": 0.05, "repetition_penalty": 1.0}),
+        ("llamacpp", {"top_k": 40, "min_p": 0.05, "repeat_penalty": 1.0, "repeat_last_n": 64}),
+        ("", {}),
+    ):
+        routes = {CHAT: HELLO, "/v1/models": models("m", owner=owner)}
+        _, server = await answered(routes)
+        body = server.asked_for(CHAT)[0].json
+        names = {"top_k", "min_p", "repetition_penalty", "repeat_penalty", "repeat_last_n"}
+        assert {name: body[name] for name in names & body.keys()} == expected
+        assert json.dumps(body)

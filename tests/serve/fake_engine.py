@@ -1,0 +1,187 @@
+"""An engine without a process or a model: it answers by script, in the loop of the test."""
+
+from __future__ import annotations
+
+import asyncio
+
+from localspec.core.events import (
+    Finished,
+    ModelInfo,
+    Reading,
+    Reply,
+    ReplyFormat,
+    Round,
+    Speculation,
+    Stats,
+    Token,
+)
+from localspec.core.logprobs import PromptScored, TokenLogprob, TokenLogprobs
+from localspec.core.origin import Origin
+from localspec.core.tokenized import Tokenized
+from localspec.engine.events import FailedEvent, ReplyEvents
+from localspec.engine.inbox import Inbox
+from localspec.engine.reply import EngineReply
+from localspec.errors import EngineError, LocalspecError
+from localspec.loading.options import Options
+from localspec.serve.app import build_app
+from localspec.serve.engine_slot import EngineSlot
+from localspec.serve.service import Service
+from localspec.serve.settings import ServeSettings
+
+ON = Speculation("on")
+WORDS = ("Hello", " from", " the", " fake", " engine", ".")
+
+
+def model_info(name="fake"):
+    return ModelInfo(f"/models/{name}.gguf", None, "cpu", 512, name, 1, 0, 1, ON, parallel=2)
+
+
+class FakeEngine:
+    """Says `words`, two a round; the attributes change what it does."""
+
+    def __init__(self, options, slot, world):
+        self.options, self.slot, self.world = options, slot, world
+        self.info = None
+        self.alive = False
+        self._inboxes = {}
+        self._tasks = set()
+        self._next = 1
+        self.interrupted = []
+
+    async def open(self):
+        await asyncio.sleep(0)
+        if self.world.loading is not None:
+            await self.world.loading.wait()
+        if self.world.load_error is not None:
+            raise self.world.load_error
+        self.alive = True
+        self.info = model_info(self.options.model)
+        return self.info
+
+    async def close(self):
+        self.alive = False
+        self.info = None
+        for inbox in self._inboxes.values():
+            inbox.fail(EngineError("the engine was closed"))
+
+    def die(self, error=None):
+        """What the real client does when its process ends."""
+        self.alive = False
+        error = error or EngineError("the engine stopped (signal 6); its log is /home/me/x.log")
+        for inbox in self._inboxes.values():
+            inbox.fail(error)
+        self.slot.died(error)
+
+    def reply(self, request):
+        self.world.requests.append(request)
+        number, inbox = self._next, Inbox()
+        self._next += 1
+        self._inboxes[number] = inbox
+        task = asyncio.create_task(self._play(number, inbox, request))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return EngineReply(self, number, inbox)
+
+    def interrupt_reply(self, number):
+        self.interrupted.append(number)
+
+    def forget_reply(self, number):
+        inbox = self._inboxes.pop(number, None)
+        if inbox is not None:
+            inbox.leave()
+
+    @property
+    def running(self):
+        return len(self._inboxes)
+
+    async def tokenize(self, request, *, special=True, bos=True):
+        if request.prompt_tokens is not None:
+            tokens = request.prompt_tokens
+        else:
+            text = request.prompt or "".join(m.content for m in request.messages)
+            tokens = tuple(range(len(text.split())))
+        pieces = tuple(f"<{token}>" for token in tokens)
+        return Tokenized(request.prompt or "".join(pieces), tuple(tokens), pieces)
+
+    async def _play(self, number, inbox, request):
+        world = self.world
+        if world.error is not None:
+            inbox.put(FailedEvent.of(number, world.error))
+            return
+        batches = self._batches(request)
+        for i, batch in enumerate(batches):
+            if world.hold is not None and i == world.hold_at:
+                await world.hold.wait()
+            await asyncio.sleep(0)
+            inbox.put(ReplyEvents(number, tuple(batch)))
+
+    def _batches(self, request):
+        n = len(request.prompt_tokens or (1, 2, 3, 4))
+        head = [ReplyFormat()] if request.markers else []
+        yield [*head, Reading(n, n, self.world.cached)]
+        if request.prompt_logprobs is not None:
+            places = [None, *(self._place(i, f"p{i}", request) for i in range(1, n))]
+            yield [PromptScored(0, tuple(range(n)), tuple(places))]
+        words = self.world.words[: request.max_tokens]
+        reason = "stop" if len(words) == len(self.world.words) else "length"
+        said = []
+        for at in range(0, len(words), 2):
+            batch = []
+            for i, word in enumerate(words[at : at + 2]):
+                said.append(at + i)
+                places = (
+                    self._place(at + i, word, request) if request.logprobs is not None else None
+                )
+                origin = Origin.CORRECTED if i else Origin.ACCEPTED
+                batch.append(Token(at + i, word, origin, None if i else "model", places))
+            batch.append(Round(2, 2, 1, len(batch), 0.001, 0.002, 0.003, "model", n + at, ON))
+            yield batch
+        rounds = (len(words) + 1) // 2
+        stats = Stats(
+            n, self.world.cached, len(words), rounds, 2 * rounds, 2 * rounds, rounds,
+            (1.0, 0.0), {}, 0.01, 0.02, 0.001, 0.002, ON,
+        )  # fmt: skip
+        origins = tuple(Origin.PLAIN for _ in said)
+        text = "".join(words)
+        yield [Finished(Reply(text, tuple(said), origins, reason, stats, request.seed or 7))]
+
+    def _place(self, token, text, request):
+        chosen = TokenLogprob(token, text, -0.5)
+        n = request.logprobs or request.prompt_logprobs or 0
+        return TokenLogprobs(
+            chosen, tuple(TokenLogprob(50 + i, f"t{i}", -1.0 - i) for i in range(n))
+        )
+
+
+class World:
+    """A server on fake engines."""
+
+    def __init__(self, **settings):
+        self.engines = []
+        self.requests = []
+        self.words = WORDS
+        self.cached = 0
+        self.error: LocalspecError | None = None
+        self.load_error: LocalspecError | None = None
+        self.loading: asyncio.Event | None = None
+        self.hold: asyncio.Event | None = None
+        self.hold_at = 2
+        self.lines, self.notices, self.defects = [], [], []
+        self.settings = ServeSettings(**settings)
+        keep = self.settings.keep_loaded
+        self.slot = EngineSlot(Options(model="fake"), self, self, keep_loaded=keep)
+        self.service = Service(self.settings, self.slot, self)
+        self.app = build_app(self.service)
+
+    def engine(self, options, slot):
+        self.engines.append(FakeEngine(options, slot, self))
+        return self.engines[-1]
+
+    def line(self, text):
+        self.lines.append(text)
+
+    def notice(self, text):
+        self.notices.append(text)
+
+    def defect(self, error):
+        self.defects.append(error)

@@ -1,0 +1,266 @@
+"""/v1/chat/completions on a fake engine: shapes, fields and errors."""
+
+import json
+
+import pytest
+
+from localspec.core.sampling_params import Sampling
+from localspec.errors import ContextError, DecodeError, EngineError, QueueFullError
+
+CHAT = "/v1/chat/completions"
+HI = {"messages": [{"role": "user", "content": "Hi"}]}
+
+
+def chunks(text):
+    """The data of a stream's events, without [DONE]."""
+    lines = [line.removeprefix("data: ") for line in text.split("\n\n") if line.startswith("data:")]
+    assert lines[-1] == "[DONE]"
+    return [json.loads(line) for line in lines[:-1]]
+
+
+async def test_an_answer_has_text_usage_timings_and_counters(world):
+    answer = await world.client.post(CHAT, json=HI)
+    assert answer.status_code == 200
+    body = answer.json()
+    choice = body["choices"][0]
+    assert choice["message"]["content"] == "Hello from the fake engine."
+    assert choice["finish_reason"] == "stop"
+    assert body["object"] == "chat.completion"
+    assert body["usage"]["completion_tokens"] == 6
+    assert body["usage"]["total_tokens"] == 10
+    assert body["timings"]["draft_n"] == 6
+    assert body["timings"]["draft_n_accepted"] == 3
+    assert body["metrics"]["speculative_decoding"]["mean_acceptance_length"] == 2.0
+
+
+async def test_a_stream_has_one_chunk_a_round_and_ends_with_usage(world):
+    asked = HI | {"stream": True, "stream_options": {"include_usage": True}}
+    answer = await world.client.post(CHAT, json=asked)
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    found = chunks(answer.text)
+    texts = [c["choices"][0]["delta"].get("content") for c in found if c["choices"]]
+    assert texts == ["Hello from", " the fake", " engine.", None]
+    assert found[0]["choices"][0]["delta"]["role"] == "assistant"
+    assert found[-2]["choices"][0]["finish_reason"] == "stop"
+    assert found[-1]["choices"] == []
+    assert found[-1]["usage"]["completion_tokens"] == 6
+    assert all(chunk["usage"] is None for chunk in found[:-1])
+    assert len({chunk["id"] for chunk in found}) == 1
+
+
+async def test_choices_are_requests_with_seeds_that_follow_each_other(world):
+    answer = await world.client.post(CHAT, json=HI | {"n": 3, "seed": 41})
+    assert [choice["index"] for choice in answer.json()["choices"]] == [0, 1, 2]
+    assert [request.seed for request in world.requests] == [41, 42, 43]
+    assert answer.json()["usage"] == answer.json()["usage"] | {
+        "prompt_tokens": 4,
+        "completion_tokens": 18,
+    }
+
+
+async def test_choices_in_a_stream_keep_their_index(world):
+    answer = await world.client.post(CHAT, json=HI | {"n": 2, "stream": True})
+    said = {0: "", 1: ""}
+    for chunk in chunks(answer.text):
+        for choice in chunk["choices"]:
+            said[choice["index"]] += choice["delta"].get("content") or ""
+    assert said == {0: "Hello from the fake engine.", 1: "Hello from the fake engine."}
+
+
+async def test_sampling_fields_arrive_and_the_rest_is_the_servers_default(make_world):
+    world = await make_world(sampling=Sampling(temperature=0.3, top_k=7))
+    await world.client.post(
+        CHAT,
+        json=HI
+        | {
+            "top_p": 0.5,
+            "min_p": 0.1,
+            "frequency_penalty": 0.2,
+            "presence_penalty": -0.1,
+            "repetition_penalty": 1.2,
+            "logit_bias": {"5": -100, "7": 1.5},
+            "stop": ["a", "b"],
+            "max_completion_tokens": 9,
+        },
+    )
+    (request,) = world.requests
+    assert request.sampling == Sampling(
+        temperature=0.3,
+        top_k=7,
+        top_p=0.5,
+        min_p=0.1,
+        frequency_penalty=0.2,
+        presence_penalty=-0.1,
+        repeat_penalty=1.2,
+        logit_bias=((5, -100.0), (7, 1.5)),
+    )
+    assert request.stop == ("a", "b")
+    assert request.max_tokens == 9
+
+
+async def test_logprobs_have_bytes_and_as_many_alternatives_as_asked(world):
+    answer = await world.client.post(CHAT, json=HI | {"logprobs": True, "top_logprobs": 2})
+    content = answer.json()["choices"][0]["logprobs"]["content"]
+    assert [entry["token"] for entry in content] == list(world.words)
+    assert content[0]["logprob"] == -0.5
+    assert bytes(content[0]["bytes"]).decode() == "Hello"
+    assert [other["token"] for other in content[0]["top_logprobs"]] == ["t0", "t1"]
+
+
+async def test_token_ids_and_origins_come_on_request(world):
+    asked = HI | {"return_token_ids": True, "localspec": {"origins": True}}
+    choice = (await world.client.post(CHAT, json=asked)).json()["choices"][0]
+    assert choice["token_ids"] == [0, 1, 2, 3, 4, 5]
+    assert choice["localspec"]["origins"] == ["accepted", "corrected"] * 3
+    assert choice["localspec"]["sources"] == ["model", None] * 3
+
+
+async def test_own_fields_choose_verifier_drafter_and_draft_length(world):
+    own = {"verifier": "rejection", "drafter": "ngram", "draft_max": 3}
+    await world.client.post(CHAT, json=HI | {"localspec": own})
+    (request,) = world.requests
+    assert (request.verifier, request.drafter, request.draft_max) == ("rejection", "ngram", 3)
+
+
+@pytest.mark.parametrize(
+    "prediction",
+    [
+        {"type": "content", "content": "x = 1"},
+        {"type": "content", "content": [{"type": "text", "text": "x = 1"}]},
+    ],
+)
+async def test_a_prediction_is_a_text_or_parts_of_one(world, prediction):
+    await world.client.post(CHAT, json=HI | {"prediction": prediction})
+    assert world.requests[0].prediction == "x = 1"
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "param"),
+    [
+        ("temperature", "hot", "temperature"),
+        ("temperature", -1, "temperature"),
+        ("temperature", True, "temperature"),
+        ("top_p", 2, "top_p"),
+        ("top_k", 1.5, "top_k"),
+        ("n", 0, "n"),
+        ("n", 10_000, "n"),
+        ("n", "2", "n"),
+        ("max_tokens", 0, "max_tokens"),
+        ("max_completion_tokens", "many", "max_completion_tokens"),
+        ("stop", [1], "stop"),
+        ("stop", "", "stop"),
+        ("stream", "yes", "stream"),
+        ("stream_options", [], "stream_options"),
+        ("seed", 1 << 80, "seed"),
+        ("logit_bias", {"x": 1}, "logit_bias.x"),
+        ("logit_bias", {"1": "much"}, "logit_bias.1"),
+        ("logit_bias", [1], "logit_bias"),
+        ("top_logprobs", 21, "top_logprobs"),
+        ("top_logprobs", 2, "top_logprobs"),
+        ("logprobs", 3, "logprobs"),
+        ("messages", [], "messages"),
+        ("messages", "Hi", "messages"),
+        ("messages", [1], "messages[0]"),
+        ("messages", [{"role": "robot", "content": "x"}], "messages[0].role"),
+        ("response_format", {"type": "yaml"}, "response_format.type"),
+        ("response_format", {"type": "json_schema"}, "response_format.schema"),
+        ("localspec", {"verifier": "hope"}, "localspec.verifier"),
+        ("localspec", {"wrong": 1}, "localspec.wrong"),
+        ("logprobs_mode", "cooked", "logprobs_mode"),
+        ("cache_salt", 5, "cache_salt"),
+    ],
+)
+async def test_a_wrong_field_is_named_in_openais_shape(world, field, value, param):
+    answer = await world.client.post(CHAT, json=HI | {field: value})
+    assert answer.status_code == 400
+    error = answer.json()["error"]
+    assert error["type"] == "invalid_request_error"
+    assert error["param"] == param
+    assert not world.requests
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b"nonsense",
+        b'{"messages": NaN}',
+        b"\xff\xfe",
+        b'{"messages":[{"role":"user","content":"\\ud800"}]}',
+        b"[" * 100_000,
+        b'{"a":' * 100_000,
+        b'{"seed":' + b"9" * 10_000 + b"}",
+    ],
+)
+async def test_a_body_that_is_no_json_object_is_refused(world, body):
+    answer = await world.client.post(CHAT, content=body)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["type"] == "invalid_request_error"
+    assert not world.defects
+
+
+async def test_null_is_the_same_as_absent(world):
+    nulls = dict.fromkeys(
+        ("temperature", "stop", "n", "seed", "logit_bias", "stream", "tools", "response_format")
+    )
+    assert (await world.client.post(CHAT, json=HI | nulls)).status_code == 200
+
+
+async def test_fields_without_effect_are_told_once_and_known_ones_never(world):
+    for _ in range(2):
+        await world.client.post(CHAT, json=HI | {"frobnicate": 1, "store": True, "user": "me"})
+    assert [notice for notice in world.notices if "field" in notice] == [
+        "the field 'frobnicate' in /v1/chat/completions has no effect"
+    ]
+
+
+async def test_a_model_that_is_not_there_is_not_found(world):
+    answer = await world.client.post(CHAT, json=HI | {"model": "gpt-7"})
+    assert answer.status_code == 404
+    assert answer.json()["error"]["code"] == "model_not_found"
+    assert "fake" in answer.json()["error"]["message"]
+
+
+async def test_an_alias_is_a_name_of_the_model(make_world):
+    world = await make_world(aliases=("gpt-7",))
+    answer = await world.client.post(CHAT, json=HI | {"model": "gpt-7"})
+    assert answer.json()["model"] == "fake"
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code"),
+    [
+        (ContextError("the prompt has 900 tokens"), 400, "context_length_exceeded"),
+        (QueueFullError("128 requests are waiting already"), 429, "queue_full"),
+        (EngineError("signal 6; its log is /home/me/engine.log"), 503, "engine_stopped"),
+        (DecodeError("llama_decode: /home/me/x.gguf"), 500, "decode_failed"),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+async def test_errors_of_the_engine_have_their_status_and_no_path(
+    world, error, status, code, stream
+):
+    world.error = error
+    answer = await world.client.post(CHAT, json=HI | {"stream": stream})
+    assert answer.status_code == status
+    assert answer.json()["error"]["code"] == code
+    assert "/home" not in answer.text
+    if status in {429, 503}:
+        assert int(answer.headers["retry-after"]) >= 1
+
+
+async def test_one_line_is_logged_for_each_request(world):
+    world.cached = 3
+    await world.client.post(CHAT, json=HI | {"n": 2})
+    (line,) = world.lines
+    for part in ("local", CHAT, "fake", "8 prompt (6 cached)", "12 tokens", "accepted 50%", "stop"):
+        assert part in line
+
+
+async def test_a_limit_of_the_server_holds_whatever_is_asked(make_world):
+    world = await make_world(max_tokens=4)
+    await world.client.post(CHAT, json=HI)
+    await world.client.post(CHAT, json=HI | {"max_tokens": 1000})
+    await world.client.post(CHAT, json=HI | {"max_tokens": 2})
+    assert [request.max_tokens for request in world.requests] == [4, 4, 2]

@@ -1,0 +1,129 @@
+"""/v1/completions and the endpoints about tokens, on a fake engine."""
+
+import json
+
+import pytest
+
+PATH = "/v1/completions"
+
+
+async def test_a_text_is_continued_by_sixteen_tokens_unless_asked_otherwise(world):
+    answer = await world.client.post(PATH, json={"prompt": "Once"})
+    assert answer.json()["object"] == "text_completion"
+    assert answer.json()["choices"][0]["text"] == "Hello from the fake engine."
+    (request,) = world.requests
+    assert (request.prompt, request.max_tokens) == ("Once", 16)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "texts", "tokens"),
+    [
+        ("a b", ["a b"], [None]),
+        (["a", "b"], ["a", "b"], [None, None]),
+        ([5, 6], [None], [(5, 6)]),
+        ([[5, 6], [7]], [None, None], [(5, 6), (7,)]),
+    ],
+)
+async def test_prompts_are_texts_or_token_ids_one_or_several(world, prompt, texts, tokens):
+    answer = await world.client.post(PATH, json={"prompt": prompt})
+    assert len(answer.json()["choices"]) == len(texts)
+    assert [request.prompt for request in world.requests] == texts
+    assert [request.prompt_tokens for request in world.requests] == tokens
+
+
+@pytest.mark.parametrize(
+    "prompt", [None, 5, [], [[]], [1, "a"], [[1], "a"], {"a": 1}, [-1], [1 << 40], [True]]
+)
+async def test_any_other_prompt_is_refused(world, prompt):
+    answer = await world.client.post(PATH, json={"prompt": prompt})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "prompt"
+
+
+async def test_echo_with_logprobs_scores_the_prompt_as_evaluations_need_it(world):
+    asked = {"prompt": [5, 6, 7], "echo": True, "logprobs": 1, "max_tokens": 1, "temperature": 0}
+    choice = (await world.client.post(PATH, json=asked)).json()["choices"][0]
+    shape = choice["logprobs"]
+    assert shape["token_logprobs"] == [None, -0.5, -0.5, -0.5]
+    assert shape["tokens"] == ["", "p1", "p2", "Hello"]
+    assert shape["top_logprobs"][0] is None
+    assert shape["top_logprobs"][1] == {"t0": -1.0, "p1": -0.5}
+    assert shape["text_offset"] == [0, 0, 2, 4]
+    assert choice["text"] == "<5><6><7>Hello"
+    assert world.requests[0].prompt_logprobs == 1
+
+
+async def test_choices_of_several_prompts_come_in_order(world):
+    asked = {"prompt": ["a", "b"], "n": 2, "seed": 5}
+    answer = (await world.client.post(PATH, json=asked)).json()
+    assert [choice["index"] for choice in answer["choices"]] == [0, 1, 2, 3]
+    assert [(r.prompt, r.seed) for r in world.requests] == [("a", 5), ("a", 6), ("b", 5), ("b", 6)]
+    assert answer["usage"]["prompt_tokens"] == 8
+
+
+async def test_a_stream_says_what_the_whole_answer_says(world):
+    asked = {"prompt": "x", "stream": True, "echo": True, "logprobs": 0, "return_token_ids": True}
+    text = (await world.client.post(PATH, json=asked)).text
+    lines = [line.removeprefix("data: ") for line in text.split("\n\n") if line]
+    assert lines.pop() == "[DONE]"
+    choices = [json.loads(line)["choices"][0] for line in lines]
+    assert "".join(choice["text"] for choice in choices) == "xHello from the fake engine."
+    assert [t for choice in choices for t in choice.get("token_ids", ())] == [0, 1, 2, 3, 4, 5]
+    offsets = [o for c in choices if c["logprobs"] for o in c["logprobs"]["text_offset"]]
+    assert offsets == sorted(offsets)
+    assert choices[-1]["finish_reason"] == "stop"
+
+
+async def test_ids_of_the_prompt_come_on_request(world):
+    asked = {"prompt": [5, 6], "return_token_ids": True}
+    choice = (await world.client.post(PATH, json=asked)).json()["choices"][0]
+    assert choice["prompt_token_ids"] == [5, 6]
+    assert choice["token_ids"] == [0, 1, 2, 3, 4, 5]
+
+
+async def test_prompt_logprobs_come_in_vllms_shape(world):
+    asked = {"prompt": [5, 6], "prompt_logprobs": 1}
+    choice = (await world.client.post(PATH, json=asked)).json()["choices"][0]
+    first, second = choice["prompt_logprobs"]
+    assert first is None
+    assert second["1"] == {"logprob": -0.5, "rank": None, "decoded_token": "p1"}
+    assert second["50"]["rank"] == 1
+
+
+async def test_too_many_prompts_are_refused(world):
+    answer = await world.client.post(PATH, json={"prompt": ["a"] * 129})
+    assert answer.status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("asked", "answer"),
+    [
+        ({"content": "a b"}, {"tokens": [0, 1], "count": 2}),
+        ({"prompt": "a b"}, {"tokens": [0, 1], "count": 2}),
+        ({"messages": [{"role": "user", "content": "a"}]}, {"tokens": [0], "count": 1}),
+        (
+            {"content": "a", "with_pieces": True},
+            {"tokens": [{"id": 0, "piece": "<0>"}], "count": 1},
+        ),
+        (
+            {"prompt": "a", "return_token_strs": True},
+            {"tokens": [0], "count": 1, "token_strs": ["<0>"]},
+        ),
+    ],
+)
+async def test_texts_and_conversations_are_tokenized(world, asked, answer):
+    found = (await world.client.post("/tokenize", json=asked)).json()
+    assert found == answer | {"max_model_len": 512}
+
+
+async def test_tokens_become_text_again(world):
+    found = await world.client.post("/detokenize", json={"tokens": [5, 6]})
+    assert found.json()["content"] == "<5><6>"
+    for wrong in ([-1], ["a"], [1.5], "a", [1 << 40]):
+        found = await world.client.post("/detokenize", json={"tokens": wrong})
+        assert found.status_code == 400
+
+
+async def test_the_chat_template_is_applied_on_request(world):
+    asked = {"messages": [{"role": "user", "content": "a b"}]}
+    assert (await world.client.post("/apply-template", json=asked)).json() == {"prompt": "<0><1>"}

@@ -1,0 +1,169 @@
+"""The engine of the server: loaded, shared, exchanged, unloaded, started again."""
+
+import asyncio
+
+import pytest
+from fake_engine import World
+
+from localspec.errors import DeviceMemoryError, LocalspecError, ModelNotFoundError
+
+CHAT = "/v1/chat/completions"
+HI = {"messages": [{"role": "user", "content": "Hi"}]}
+
+
+async def until(condition):
+    """Let other tasks run until something is so; the test's time limit ends a vain wait."""
+    while not condition():  # noqa: ASYNC110 - the fakes set no events
+        await asyncio.sleep(0)
+
+
+async def test_the_first_request_loads_the_model_and_others_wait_for_the_same_one(world):
+    world.loading = asyncio.Event()
+    asked = [asyncio.create_task(world.client.post(CHAT, json=HI)) for _ in range(3)]
+    await until(lambda: world.slot.loading)
+    health = await world.client.get("/health")
+    assert (health.status_code, health.json()["error"]["code"]) == (503, "loading")
+    world.loading.set()
+    assert [(await task).status_code for task in asked] == [200, 200, 200]
+    assert len(world.engines) == 1
+    assert (await world.client.get("/health")).json() == {"status": "ok"}
+
+
+async def test_an_engine_that_dies_gives_503_and_is_started_again(world):
+    world.hold = asyncio.Event()
+    asked = asyncio.create_task(world.client.post(CHAT, json=HI))
+    await until(lambda: world.requests)
+    world.engines[0].die()
+    answer = await asked
+    assert answer.status_code == 503
+    assert answer.json()["error"]["code"] == "engine_stopped"
+    assert "/home" not in answer.text
+    world.hold.set()
+    world.slot._not_before = 0.0
+    assert (await world.client.post(CHAT, json=HI)).status_code == 200
+    assert len(world.engines) == 2
+    assert world.slot.restarts == 1
+
+
+async def test_a_stream_ends_with_an_error_when_the_engine_dies(world):
+    world.hold = asyncio.Event()
+
+    async def kill():
+        await until(lambda: world.requests and world.service.metrics.emitted)
+        world.engines[0].die()
+
+    killing = asyncio.create_task(kill())
+    answer = await world.client.post(CHAT, json=HI | {"stream": True})
+    await killing
+    assert answer.status_code == 200
+    last = answer.text.rstrip().splitlines()[-1]
+    assert '"engine_stopped"' in last
+    assert "[DONE]" not in answer.text
+
+
+async def test_a_device_without_memory_is_used_with_less(world):
+    await world.slot.load()
+    world.engines[0].die(DeviceMemoryError("the GPU ran out of memory"))
+    assert world.slot.options.smaller == 1
+
+
+async def test_a_model_that_cannot_be_loaded_is_503_with_the_reason_in_the_log(world):
+    world.load_error = ModelNotFoundError("no file /home/me/x.gguf")
+    answer = await world.client.post(CHAT, json=HI)
+    assert answer.status_code >= 500
+    assert "/home" not in answer.text
+    assert any("/home/me/x.gguf" in notice for notice in world.notices)
+    world.load_error = None
+    world.slot._not_before = 0.0
+    assert (await world.client.post(CHAT, json=HI)).status_code == 200
+
+
+async def test_a_failed_load_is_not_repeated_for_every_request(world):
+    world.load_error = LocalspecError("no")
+    for _ in range(5):
+        await world.client.post(CHAT, json=HI)
+    assert len(world.engines) == 1
+
+
+async def test_another_model_waits_for_the_replies_of_the_present_one(make_world, monkeypatch):
+    world = await make_world()
+    monkeypatch.setattr("localspec.serve.model_names._downloaded", lambda: (("other", ""),))
+    world.hold = asyncio.Event()
+    first = asyncio.create_task(world.client.post(CHAT, json=HI | {"model": "fake"}))
+    await until(lambda: world.requests)
+    second = asyncio.create_task(world.client.post(CHAT, json=HI | {"model": "other"}))
+    third = asyncio.create_task(world.client.post(CHAT, json=HI | {"model": "other"}))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert len(world.engines) == 1
+    world.hold.set()
+    assert (await first).json()["model"] == "fake"
+    assert (await second).json()["model"] == "other"
+    assert (await third).json()["model"] == "other"
+    assert len(world.engines) == 2
+    assert not world.engines[0].alive
+    listed = (await world.client.get("/v1/models")).json()["data"]
+    assert [(m["id"], m["localspec"]["loaded"]) for m in listed] == [
+        ("other", True),
+        ("fake", False),
+    ]
+
+
+async def test_where_another_model_cannot_be_loaded_the_present_one_comes_back(
+    make_world, monkeypatch
+):
+    world = await make_world()
+    monkeypatch.setattr("localspec.serve.model_names._downloaded", lambda: (("other", ""),))
+    await world.slot.load()
+    world.load_error = LocalspecError("too big")
+    assert (await world.client.post(CHAT, json=HI | {"model": "other"})).status_code >= 500
+    world.load_error = None
+    answer = await world.client.post(CHAT, json=HI)
+    assert answer.json()["model"] == "fake"
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "other.gguf", "../x.gguf", "user/repo:Q4"])
+async def test_a_request_cannot_name_files_or_repositories(world, name):
+    answer = await world.client.post(CHAT, json=HI | {"model": name})
+    assert answer.status_code == 404
+    assert not world.engines
+
+
+async def test_an_unused_model_is_unloaded_and_comes_back_on_request(make_world):
+    world = await make_world(keep_loaded=0.0)
+    await world.client.post(CHAT, json=HI)
+    await until(lambda: world.slot.info is None)
+    assert not world.engines[0].alive
+    assert (await world.client.get("/health")).json() == {"status": "ok", "loaded": False}
+    assert (await world.client.post(CHAT, json=HI)).status_code == 200
+    assert len(world.engines) == 2
+
+
+async def test_a_full_queue_is_429_with_the_time_to_wait(make_world):
+    from localspec.serve.settings import Limits
+
+    world = await make_world(limits=Limits(waiting=1))
+    await world.slot.load()
+    world.hold = asyncio.Event()
+    asked = [asyncio.create_task(world.client.post(CHAT, json=HI)) for _ in range(3)]
+    await until(lambda: world.service.running == 3)
+    refused = await world.client.post(CHAT, json=HI)
+    assert refused.status_code == 429
+    assert refused.json()["error"]["code"] == "queue_full"
+    assert int(refused.headers["retry-after"]) >= 1
+    world.hold.set()
+    assert [(await task).status_code for task in asked] == [200, 200, 200]
+    assert world.service.running == 0
+
+
+async def test_closing_while_the_model_is_loaded_ends_the_loading():
+    world = World()
+    world.loading = asyncio.Event()
+    loading = asyncio.create_task(world.slot.load())
+    await until(lambda: world.slot.loading)
+    closing = asyncio.create_task(world.slot.close())
+    await asyncio.sleep(0)
+    world.loading.set()
+    await closing
+    await asyncio.wait({loading})
+    assert not world.engines[0].alive

@@ -1,0 +1,37 @@
+"""The interface with an engine on a server."""
+
+from __future__ import annotations
+
+from localspec.chats.saver import Saver
+from localspec.chats.values import Chat
+from localspec.core.sampling_params import Sampling
+from tui.app import ChatApp, configured, run_app
+from tui.session.ports import EnginePort, Settings
+from tui.session.recorder import ChatRecorder
+
+
+def run(
+    engine: EnginePort,
+    name: str,
+    sampling: Sampling,
+    max_tokens: int | None = None,
+    seed: int | None = None,
+    system: str | None = None,
+    resume: Chat | None = None,
+) -> int:
+    """Run the interface in this terminal; the exit code. ``name`` is shown until ``engine`` is
+    connected.
+
+    An unexpected exception is raised after the terminal is restored.
+    """
+    app = ChatApp(
+        engine,
+        Settings(sampling, max_tokens, seed),
+        name=name,
+        verifier="of the server",
+        system=system,
+        recorder=ChatRecorder(Saver()),
+        resume=resume,
+        **configured(),
+    )
+    return run_app(app, name)
