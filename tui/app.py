@@ -37,6 +37,7 @@ from tui.session.recorder import ChatRecorder
 from tui.session.session import Session
 from tui.terminal import clipboard
 from tui.terminal import keys as terminal_keys
+from tui.terminal.refresh_rate import MESSAGE_SECONDS
 from tui.terminal.theme import DARK, LIGHT, borrowed, default, wanted
 from tui.widgets.composer import Composer
 
@@ -261,7 +262,7 @@ def run(
 
     An unexpected exception is raised after the terminal is restored.
     """
-    engine = EngineClient(options, log_dir=paths.state_dir())
+    engine = EngineClient(options, log_dir=paths.state_dir(), interval=MESSAGE_SECONDS)
     app = ChatApp(
         engine,
         Settings(sampling, max_tokens, seed),
@@ -271,7 +272,9 @@ def run(
         recorder=ChatRecorder(Saver(), options.model, options.draft),
         resume=resume,
         options=options,
-        reopen=lambda other: EngineClient(other, log_dir=paths.state_dir()),
+        reopen=lambda other: EngineClient(
+            other, log_dir=paths.state_dir(), interval=MESSAGE_SECONDS
+        ),
         race=race,
         **configured(),
     )

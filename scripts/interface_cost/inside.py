@@ -132,11 +132,12 @@ def run(kind: str, history: int, model: str, result: Path) -> None:
     from tui.app import ChatApp
     from tui.session.ports import Settings
     from tui.session.recorder import ChatRecorder
+    from tui.terminal.refresh_rate import MESSAGE_SECONDS
 
     wanted = asked(model or "demo")
     engine: Any = Replay(KINDS[kind]() if kind in KINDS else ())
     if kind == "real":
-        engine = EngineClient(wanted.options, log_dir=result.parent)
+        engine = EngineClient(wanted.options, log_dir=result.parent, interval=MESSAGE_SECONDS)
     recorder = ChatRecorder(Saver(result.with_name("chats.db")))
     settings = Settings(wanted.sampling, wanted.max_tokens, wanted.seed)
     name = model or "replay"

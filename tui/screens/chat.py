@@ -219,6 +219,8 @@ class ChatScreen(SizedScreen[None]):
         title = "" if chat.fresh else chat.title
         widgets.title_bar.place(place, title, branch, chat.conversation.system, busy=elsewhere)
         phase = session.engine.phase
+        # Drawing it twice a second would cost a third of what a reply does.
+        widgets.composer.cursor_blink = phase is not Phase.REPLYING
         if (phase, chats.current) != self._shown_phase or phase is not self._keyed_phase:
             self._shown_phase = (phase, chats.current)
             self.refresh_bindings()

@@ -20,6 +20,8 @@ _LONGEST = 0.5
 """Most seconds between two refreshes, however much they cost."""
 FIGURES_SECONDS = 0.25
 """Least seconds between two refreshes of the figures, which are not read faster."""
+MESSAGE_SECONDS = 0.08
+"""Seconds between two messages of the engine with tokens: reading one costs time, too."""
 
 
 _WORK_SECONDS, _REST_SECONDS = 0.001, 0.003
