@@ -124,6 +124,12 @@ class RequestState:
     """The kind of sampling; acceptance differs between kinds."""
     foreign: bool = False
     """Whether another policy plans its drafts: it only shares the pass."""
+    drafters: frozenset[str] | None = None
+    """Names of those that may draft for it; None: all of them."""
+
+    def may_use(self, drafter: str) -> bool:
+        """Whether that drafter may draft for it."""
+        return self.drafters is None or drafter in self.drafters
 
 
 @dataclass(frozen=True, slots=True)

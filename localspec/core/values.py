@@ -27,7 +27,6 @@ Tokens = Sequence[int]
 
 GRAMMAR = "grammar"
 """Source of tokens that a grammar forced, and name of the drafter that drafts nothing else."""
-
 ROOT = -1
 """The parent of a node that directly follows the pending token."""
 

@@ -84,6 +84,7 @@ def propose(
                 if not len(drafts[i])
                 and rank < len(plan.steps)
                 and plan.steps[rank].source in {member.name, ANY}
+                and requests[i].state.may_use(member.name)
             ]
             if chosen:
                 asks = [requests[i].ask(plans[i].steps[rank], target, company) for i in chosen]

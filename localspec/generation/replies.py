@@ -76,7 +76,7 @@ class RunningReplies:
             job,
             ready.prepared,
             ready.prepared.generation(seq, job.policy),
-            pair.drafter if job.request.draft else Off(),
+            pair.drafter if job.request.drafts else Off(),
             job.policy or pair.control.policy,
         )
 

@@ -120,7 +120,7 @@ class Controller:
         expected = False
         self._passes.read(state.length, 1, self._round)
         for source in self._sources:
-            if source in self._free:
+            if source in self._free or not state.may_use(source):
                 continue
             cost = self._cost(source)
             if most_gain(self._passes.curve, cost) > self._tuning.gain.margin:
@@ -156,8 +156,9 @@ class Controller:
         """A reply begins."""
         if (last := self._ledgers.get(state.seq)) is not None:
             self._stakes.close(last, self._estimates.kind(state.seq), last.drafters)
-        self._ledgers[state.seq] = self._stakes.open(state.sampling, self._sources)
-        self._estimates.new_text(state.seq, state.sampling, self._sources)
+        sources = [*filter(state.may_use, self._sources)]
+        self._ledgers[state.seq] = self._stakes.open(state.sampling, sources)
+        self._estimates.new_text(state.seq, state.sampling, sources)
         self._probes.new_reply(self._round)
 
     def _plan(self, state: RequestState) -> DraftPlan:
@@ -168,7 +169,7 @@ class Controller:
         instead = 1.0
         ledger = self._ledgers[state.seq]
         curve = self._sharing.charged(self._passes.curve, state.seq)
-        for source in reversed(self._sources):
+        for source in filter(state.may_use, reversed(self._sources)):
             text, allowed = self._estimates.text(state.seq, source), ledger.allowed(source)
             cost, breadth = (
                 self._cost(source),

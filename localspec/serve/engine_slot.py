@@ -243,7 +243,7 @@ class EngineSlot:
                 self._error = error
                 self._pause()
             raise
-        if self.closed:  # its process was there
+        if self.closed:  # while its process was not there yet
             await engine.close()
             raise Interrupted("the server is stopping")
         self._error, self._opened_at = None, time.monotonic()

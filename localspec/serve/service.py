@@ -9,7 +9,7 @@ from http import HTTPStatus
 
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.tokenized import Tokenized
-from localspec.errors import LocalspecError
+from localspec.errors import EngineError, LocalspecError
 from localspec.serve.answering import Answering
 from localspec.serve.caller import Caller
 from localspec.serve.engine_slot import EngineSlot
@@ -134,7 +134,8 @@ class Service:
     def refused(self, error: LocalspecError) -> ApiError:
         """The answer to a request that the engine refused; the log has the whole reason."""
         answer = of_engine(error)
-        if answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        told = isinstance(error, EngineError)  # by the slot, when the engine died
+        if answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR and not told:
             self.reporter.notice(str(error))
         return answer
 
