@@ -106,8 +106,18 @@ class ChatApp(App[None]):
         for own in (DARK, LIGHT):
             self.register_theme(own)
         if "TEXTUAL_THEME" not in os.environ:
-            self.theme = theme
+            self._begin_with(theme)
         self.watch_theme()
+
+    def _begin_with(self, name: str) -> None:
+        """Use a theme from the start: setting it later parses every style sheet a second time."""
+        self.set_reactive(App.theme, name)
+        theme = self.current_theme
+        self.set_class(True, f"-theme-{theme.name}", update=False)
+        self.set_class(theme.dark, "-dark-mode", update=False)
+        self.set_class(not theme.dark, "-light-mode", update=False)
+        self._refresh_truecolor_filter(self.ansi_theme)
+        self.stylesheet.set_variables(self.get_css_variables())
 
     def watch_theme(self) -> None:
         """Without colour, themes in terminal colours need another filter than all others."""
@@ -206,9 +216,10 @@ class ChatApp(App[None]):
     async def on_event(self, event: events.Event) -> None:
         """Handle an event; keys and clicks find everything laid out where it is drawn."""
         moved = isinstance(event, events.MouseMove) and not event.button
-        if isinstance(event, events.InputEvent) and not moved:
-            if self._screen_stack and isinstance(self.screen, ChatScreen):
-                self.screen.catch_up()
+        if isinstance(event, events.InputEvent) and not moved and self._screen_stack:
+            screen = self.screen
+            if isinstance(screen, ChatScreen):
+                screen.catch_up()
         await super().on_event(event)
 
     async def action_quit(self) -> None:

@@ -38,7 +38,15 @@ _KINDS: dict[str, type[ReplyFormat | Reading | Round | Notice | Finished]] = {
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 _SCORED = "prompt_scored"
 _ORIGINS = {origin.value: origin for origin in Origin}
-_COUNTS = ("drafted", "verified", "accepted", "emitted", "context_used", "forced", "forced_accepted")
+_COUNTS = (
+    "drafted",
+    "verified",
+    "accepted",
+    "emitted",
+    "context_used",
+    "forced",
+    "forced_accepted",
+)
 _TIMES = ("draft_seconds", "verify_seconds", "seconds")
 _ROUND_FIELDS = {field.name for field in dataclasses.fields(Round)}
 
@@ -59,7 +67,7 @@ def packed(event: ReplyEvent) -> Any:
 
 
 def unpacked(data: object) -> ReplyEvent:
-    """The event that a JSON value encodes. Tokens and rounds are read without type hints, for speed.
+    """The event that a JSON value encodes. Tokens and rounds are checked without type hints.
 
     Raises:
         CodecError: it is none.

@@ -43,7 +43,7 @@ async def spawn(log_path: Path, runtime: str | None, interval: float | None = No
         EngineError: it could not be started, or there is no place for its log.
     """
     _make_room(log_path)
-    other = () if runtime is None else ("--runtime", runtime)
+    other: tuple[str, ...] = () if runtime is None else ("--runtime", runtime)
     if interval is not None:
         other += ("--interval", str(interval))
     command, environment = children.command("localspec.engine", "--log", str(log_path), *other)

@@ -2,7 +2,7 @@ import contextlib
 
 import httpx2
 import pytest
-from fake_engine import World
+from fake_served_engine import World
 
 
 @pytest.fixture

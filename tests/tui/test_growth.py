@@ -1,81 +1,56 @@
 """A growing reply is drawn as a layout would draw it."""
 
+import itertools
+
 import pytest
 from fake_engine import FakeEngine, Script
+from rich.console import Console
+from rich.segment import Segment
+from textual.strip import Strip
 
-from tui.screens.chat import ChatScreen
-from tui.widgets.growth_painter import GrowthPainter
-from tui.widgets.message import ReplyView
+from tui.terminal.refresh_rate import RefreshRate
+from tui.widgets.growth_painter import GrowthPainter, _RowsUpdate
 
 CODE = "```python\ntotal = 1\nfor n in range(9):\n    total += n  # wide: 漢字\n```\n\n"
-PARAGRAPHS = [f"Paragraph {n} has *several* words, `code` and more words.\n\n" for n in range(12)]
-LONG = "".join((*PARAGRAPHS[:5], CODE, "- one\n- two\n\n", *PARAGRAPHS[5:]))
-
-
-@pytest.fixture
-def drawn(monkeypatch):
-    """The rows that are drawn without a layout, as they come."""
-    found = []
-
-    def display(app, screen, update):
-        if hasattr(update, "_rows"):
-            found.append((update._x, update._rows))
-
-    monkeypatch.setattr("tui.app.ChatApp._display", display)
-    return found
-
-
-def picture(screen):
-    """What Textual draws: text and styles, row by row."""
-    return [cells(strip) for strip in screen._compositor.render_strips()]
+PARAGRAPHS = [f"Paragraph {n} has *several* words, `code` and more words.\n\n" for n in range(9)]
+LONG = "".join((*PARAGRAPHS[:4], CODE, "- one\n- two\n\n", *PARAGRAPHS[4:]))
 
 
 def cells(strip):
-    return [(char, str(part.style)) for part in strip for char in part.text]
+    """Characters with their styles; of a blank only the background can be seen."""
+    return [
+        (char, str(part.style.background_style if char == " " else part.style))
+        for part in strip
+        for char in part.text
+    ]
 
 
-def apply(before, updates):
-    rows = [list(row) for row in before]
-    for x, update in updates:
-        for y, strip in update:
-            new = cells(strip)
-            rows[y][x : x + len(new)] = new
-    return rows
-
-
-def text(rows):
-    return ["".join(char for char, _ in row) for row in rows]
-
-
-@pytest.mark.parametrize("size", [(60, 20), (100, 30)])
-@pytest.mark.parametrize("colours", [False, True])
-async def test_rows_drawn_without_a_layout_are_those_of_a_layout(
-    chat, drawn, monkeypatch, size, colours
-):
-    """Drawn without a layout again and again, the picture is Textual's own at every point."""
-    found = []
+@pytest.mark.parametrize(("size", "key"), [((60, 20), "f10"), ((100, 30), "ctrl+t")])
+async def test_rows_drawn_without_a_layout_are_those_of_a_layout(chat, monkeypatch, size, key):
+    compared, painted_times = [], itertools.count(1)
     paint = GrowthPainter.paint
 
-    def compared(painter, view):
+    def painted(painter, view):
         paint(painter, view)
-        if painter.ahead and painter._layout is not None:
-            before = [cells(strip) for strip in painter._layout.first]
-            found.append((painter._layout.window, before, list(painter._layout.drawn)))
-            updates = list(drawn)
-            drawn.clear()
-            window, _, rows = found[-1]
-            assert all(x == window.x for x, _ in updates)
-            shown = [cells(strip) for strip in rows]
-            painter._screen.catch_up()
-            own = [row[window.x : window.right] for row in picture(painter._screen)]
-            assert text(shown) == text(own[window.y : window.bottom])
-            assert [s for s in map(cells, rows)] == own[window.y : window.bottom]
+        if painter.ahead and next(painted_times) % 3 == 0:  # in between it builds on its own rows
+            layout, screen = painter._layout, painter._screen
+            screen.catch_up()
+            strips = screen._compositor.render_strips()[layout.window.y : layout.window.bottom]
+            own = [strip.crop(layout.window.x, layout.window.right) for strip in strips]
+            compared.append(([cells(row) for row in layout.drawn], [cells(row) for row in own]))
 
-    monkeypatch.setattr(GrowthPainter, "paint", compared)
-    engine = FakeEngine([Script("An earlier reply.\n\n- with\n- a list\n"), Script(LONG)], pace=0.02)
-    async with chat(engine=engine, size=size) as c:
-        if colours:
-            await c.pilot.press("ctrl+t")
+    monkeypatch.setattr(GrowthPainter, "paint", painted)
+    monkeypatch.setattr(RefreshRate, "due", lambda rate: True)
+    scripts = [Script("An earlier reply.\n\n- with\n- a list\n"), Script(LONG)]
+    async with chat(engine=FakeEngine(scripts, pace=0.03), size=size) as c:
+        await c.pilot.press(key)
         await c.ask("First")
         await c.ask("Then")
-        assert len(found) > 5
+    assert compared
+    for drawn, own in compared:
+        assert drawn == own
+
+
+def test_rows_are_written_at_their_places():
+    update = _RowsUpdate(2, [(3, Strip([Segment("one")])), (5, Strip([Segment("two")]))])
+    assert update.render_segments(Console(color_system=None)) == "\x1b[4;3Hone\x1b[6;3Htwo"

@@ -56,8 +56,13 @@ class Transcript:
         turns = self._session.chat.conversation.turns
         if turns:
             await self._log.show_turns(turns)
-        else:
-            await self._log.add(Help(self._welcome()))
+        else:  # after the first picture: typesetting it is slow to load
+            self._log.call_after_refresh(self._show_welcome)
+
+    async def _show_welcome(self) -> None:
+        async with self.changing:
+            if self._log.empty and not self._session.chat.conversation.turns:
+                await self._log.add(Help(self._welcome()))
 
     async def refresh(self) -> None:
         """Show what has happened since the last call."""

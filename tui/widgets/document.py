@@ -13,7 +13,6 @@ from textual.content import Content
 
 from tui.render.block_splitter import BlockSplitter
 from tui.render.lines import Entry
-from tui.render.markdown import code_theme, has_new_language, typeset
 from tui.terminal.refresh_rate import Rests
 from tui.widgets.flow import TextFlow
 from tui.widgets.lines import Lines
@@ -105,13 +104,19 @@ class StreamedMarkdown(Vertical):
         if len(self._coming) <= _PIECE:
             self._take()
         much = self._coming or sum(map(len, self._waiting)) > _AT_ONCE
-        if much or any(map(has_new_language, self._waiting)):
+        if much or (self._waiting and self._new_language()):
             self._busy = True
             self.run_worker(self._catch_up())
             return
         while self._waiting:
             text = self._waiting.popleft()
             self._show(text, self._set(text))
+
+    def _new_language(self) -> bool:
+        """Whether code waits in a language whose rules are not loaded yet."""
+        from tui.render.markdown import has_new_language
+
+        return any(map(has_new_language, self._waiting))
 
     def _take(self) -> None:
         """Split the next piece of new text."""
@@ -139,6 +144,8 @@ class StreamedMarkdown(Vertical):
             self._busy = False
 
     def _set(self, text: str, rest: Callable[[], None] = lambda: None) -> list[Entry]:
+        from tui.render.markdown import code_theme, typeset  # here: after the first picture
+
         app = self.app
         theme = code_theme(ansi=app.native_ansi_color, dark=app.current_theme.dark)
         return typeset(text, theme, self._links, rest)

@@ -4,14 +4,15 @@ A layout and the composition of all visible widgets cost 10 to 20 ms of CPU, and
 by a row needs both. On a machine where the model uses every processor, its threads wait that long.
 While nothing but the reply changes, the new picture of the conversation is known without them: the
 old rows, moved up, and the new rows of the text. `GrowthPainter` writes only the rows that differ.
-Whatever else happens in the conversation is preceded by a layout, which brings Textual's own picture
-up to date (`ChatScreen`).
+Whatever else happens in the conversation is preceded by a layout, which brings Textual's own
+picture up to date (`ChatScreen`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from rich.console import Console
 from rich.segment import Segment
@@ -119,7 +120,8 @@ class GrowthPainter:
         ]
         self._layout.drawn = rows
         if changed:
-            self._screen.app._display(self._screen, _RowsUpdate(window.x, changed))  # noqa: SLF001 - no public way
+            update: Any = _RowsUpdate(window.x, changed)  # Textual's hint leaves such updates out
+            self._screen.app._display(self._screen, update)  # noqa: SLF001 - no public way
 
     def _request_layout(self) -> None:
         for lines in self._held:

@@ -60,22 +60,18 @@ class KeyBar(Static):
         if screen is not self.screen or not self.is_attached:
             return
         compact = self.app.size.width < _COMPACT
-        before, between, after = ("", " ", " ") if compact else (" ", " ", " ")
         shown = {}
         for _, binding, enabled, _ in screen.active_bindings.values():
             if binding.show and enabled and binding.action not in shown:
                 shown[binding.action] = binding
         self._keys = [binding.key for binding in shown.values()]
-        parts = [
-            Content.assemble(
-                (
-                    f"{before}{plain(self.app.get_key_display(binding))}",
-                    "bold $footer-key-foreground",
-                ),
-                (f"{between}{plain(binding.description)}{after}", "$footer-description-foreground"),
-            )
-            for binding in shown.values()
-        ]
+        parts = []
+        for binding in shown.values():
+            key, does = plain(self.app.get_key_display(binding)), plain(binding.description)
+            label, gap = (f" {does}", " ") if compact else (f"{does} ", "")
+            key = key if compact else f" {key} "
+            styled = (key, "bold $footer-key-foreground"), (label, "$footer-description-foreground")
+            parts.append(Content.assemble(*styled, gap))
         self._starts = [0, *accumulate(part.cell_length for part in parts)]
         text = Content("").join(parts)
         if not text.is_same(self._content_shown):
