@@ -38,6 +38,7 @@ class Ready:
     leaves = 1
     sequences = 1
     capacity = 1 << 30
+    aborts = True
 
     def __init__(self, vocabulary: int) -> None:
         self.vocabulary = vocabulary

@@ -133,8 +133,14 @@ class Request:
     def state(self) -> RequestState:
         """What the policy is told of it."""
         kind = self.processor.sampling.kind
+        emitted = len(self.emitted)
         return RequestState(
-            self.seq, len(self.tokens), len(self.emitted), kind, drafters=self.drafting.drafters
+            self.seq,
+            len(self.tokens),
+            emitted,
+            kind,
+            left=self.limit - emitted,
+            drafters=self.drafting.drafters,
         )
 
     def fits(self, target: Target) -> bool:

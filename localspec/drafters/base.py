@@ -140,6 +140,11 @@ class Drafter(abc.ABC):
         """
         del seq, tokens, upto
 
+    def unread(self, seq: int, tokens: Sequence[int]) -> int:
+        """How many of the tokens, all but the last, `catch_up` would read."""
+        del seq, tokens
+        return 0
+
     @property
     def problem(self) -> str | None:
         """Why it has stopped drafting for good, in a sentence for the user; None if it has not."""

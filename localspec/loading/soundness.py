@@ -18,6 +18,7 @@ import platform
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -89,14 +90,18 @@ class Prover:
             LocalspecError: see `soundness`.
         """
         try:
-            with subprocess.Popen(
-                [*self.line, *arguments],
-                env=self.environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,  # Ctrl-C is ours to act on
-            ) as process:
+            with (
+                # Of this process, since a proof that crashes cannot remove its models.
+                tempfile.TemporaryDirectory(prefix="localspec-") as folder,
+                subprocess.Popen(
+                    [*self.line, *arguments],
+                    env=self.environment | {"TMPDIR": folder},
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    start_new_session=True,  # Ctrl-C is ours to act on
+                ) as process,
+            ):
                 try:
                     out, err = process.communicate(timeout=self.patience)
                 except subprocess.TimeoutExpired:

@@ -74,6 +74,8 @@ async def look(connection: Connection, wanted: str | None) -> Found:
         counters, speculation = await _vllm(connection)
     elif dialect is dialects.LM_STUDIO:
         context = await _lm_studio(connection, model)
+    elif dialect is dialects.LOCALSPEC:
+        parallel, speculation = _own(mapping(entry.get("localspec")))
     return Found(dialect, model, models, context, parallel, speculation, counters)
 
 
@@ -169,6 +171,16 @@ async def _sglang(connection: Connection) -> Speculation:
     if "speculative_algorithm" not in info:
         return NOT_REPORTED
     return Speculation("on") if info["speculative_algorithm"] else _plain(dialects.SGLANG)
+
+
+def _own(entry: Mapping[str, Any]) -> tuple[int, Speculation]:
+    """`localspec serve`: requests at a time, and the state of its drafting."""
+    told = mapping(entry.get("speculation"))
+    state, reason = told.get("state"), told.get("reason")
+    speculation = NOT_REPORTED
+    if state in {"on", "parked", "off"}:
+        speculation = Speculation(state, safe_line(reason) if isinstance(reason, str) else None)
+    return min(max(count(entry.get("parallel")) or 1, 1), 32), speculation
 
 
 async def _vllm(connection: Connection) -> tuple[bool, Speculation]:

@@ -50,7 +50,8 @@ def body(request: ReplyRequest, model: str, dialect: Dialect, seed: int) -> dict
         if request.messages and request.messages[-1].role == "assistant":
             found |= _continued(dialect)
     if not request.draft:
-        found |= _plain(dialect)
+        _require_switch(dialect)
+        found["localspec"] = {**found.get("localspec", {}), "drafter": "off"}
     if request.verifier is not None:
         raise UsageError(f"{dialect.name} chooses the verification of drafts itself")
     if request.thinking is not None:
@@ -90,12 +91,16 @@ def _continued(dialect: Dialect) -> dict[str, Any]:
     return dict(dialect.continues)
 
 
-def _plain(dialect: Dialect) -> dict[str, Any]:
+def _require_switch(dialect: Dialect) -> None:
+    """Refuse plain decoding where the engine cannot switch to it.
+
+    Raises:
+        UsageError: it cannot.
+    """
     if not dialect.switches:
         raise UsageError(
             f"{dialect.name} cannot switch its speculation off for one reply; start it without"
         )
-    return {"localspec": {"drafter": "off"}}
 
 
 def _thinking(on: bool, dialect: Dialect) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import gguf
@@ -90,6 +91,15 @@ def test_what_breaks_with_repacked_weights_alone_is_used_without_them() -> None:
     found = prover(BROKEN, "SIGILL", "repacked").soundness()
     assert (found.sound, found.extra_buffers) == (True, False)
     assert "SIGILL" in found.failed
+
+
+def test_a_proof_that_crashes_leaves_no_models_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    assert "SIGABRT" in prover(BROKEN, "SIGABRT", "always").failure([])
+    assert not any(tmp_path.iterdir())
 
 
 def test_what_breaks_either_way_is_not_sound() -> None:

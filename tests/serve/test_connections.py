@@ -8,7 +8,7 @@ import socket
 import stat
 
 import pytest
-from fake_served_engine import World
+from fake_serving import World
 
 from localspec.errors import LocalspecError, UsageError
 from localspec.serve.server import bind, listener

@@ -165,6 +165,10 @@ class ChainDrafter(Drafter):
         """See `Drafter.catch_up`."""
         self._read_prompt(seq, tokens, upto)
 
+    def unread(self, seq: int, tokens: Sequence[int]) -> int:
+        """See `Drafter.unread`."""
+        return max(0, len(tokens) - 1 - self._cache.common(seq, tokens))
+
     def _read_prompt(self, seq: int, tokens: Sequence[int], upto: int) -> None:
         """Cache the first ``upto`` tokens of a prompt, if they can be read."""
         missing = self._cache.missing(seq, tokens)
