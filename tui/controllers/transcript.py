@@ -61,7 +61,8 @@ class Transcript:
 
     async def _show_welcome(self) -> None:
         async with self.changing:
-            if self._log.empty and not self._session.chat.conversation.turns:
+            fresh = self._log.empty and not self._session.chat.conversation.turns
+            if fresh and self._log.is_attached:
                 await self._log.add(Help(self._welcome()))
 
     async def refresh(self) -> None:
