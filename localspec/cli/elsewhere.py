@@ -16,7 +16,6 @@ from localspec.core import settings_schema as schema
 from localspec.core.sampling_params import Sampling
 from localspec.core.setting_spec import Scope
 from localspec.errors import AccessError, ModelNotFoundError, UsageError
-from localspec.models.catalog.reference import portable
 
 if TYPE_CHECKING:
     from localspec.config.running_servers import RunningServer
@@ -156,6 +155,8 @@ def offered(options: Options, sampling: Sampling) -> Elsewhere | None:
 
     Asked only where nothing was said about how the model is to be loaded.
     """
+    from localspec.models.catalog.reference import portable
+
     context = click.get_current_context()
     for spec in schema.of(Scope.LOAD):
         source = context.get_parameter_source(spec.name)
