@@ -24,6 +24,8 @@ Table = Callable[[Tokens], Logits]
 class TableTarget:
     """A `CacheableTarget` that looks its logits up. Its KV cache is a list of tokens."""
 
+    aborts = True
+
     def __init__(
         self,
         table: Table,

@@ -267,8 +267,23 @@ def prepare(profile: str, stamp: str) -> None:
         install_packages(state, profile)
         install_engine(state, backend, key, folder)
         install_checkout(state)
+        compile_kernel(state)
         for name in PROFILES[: PROFILES.index(profile) + 1]:
             (VENV / f"{name}.stamp").write_text(f"{stamp}\n", encoding="utf-8")
+
+
+def compile_kernel(state: dict[str, str]) -> None:
+    """Compile the kernel for rows of logits; without it rounds take longer, and nothing else."""
+    digest = file_digest(ROOT / "localspec" / "core" / "kernel" / "rows.c")
+    if state.get("kernel") == digest:
+        return
+    command: list[str | Path] = [PYTHON, "-P", "-m", "localspec.core.kernel.build"]
+    try:
+        run_step("compiling the kernel for logits", command, LOG, cwd=ROOT)
+    except Failure as failure:
+        say(f"{failure}; going on without it: rounds take a little longer")
+    state["kernel"] = digest
+    save_state(state)
 
 
 def describe(error: OSError) -> str:

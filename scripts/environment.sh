@@ -10,7 +10,8 @@ expected_stamp() {
         "python ${LOCALSPEC_PYTHON:-any}" "root $root"
     uname -nm
     processor
-    cd "$root" && cksum pyproject.toml requirements/*.lock scripts/bootstrap*.py scripts/llama_*
+    cd "$root" && cksum pyproject.toml requirements/*.lock scripts/bootstrap*.py scripts/llama_* \
+        localspec/core/kernel/rows.c
 }
 
 # A build fits one kind of processor; a disk or an image can move to another.

@@ -139,11 +139,12 @@ def call(argv: list[str] | None = None, *, program: bool = False) -> int:  # noq
         place = f" ({error.filename})" if error.filename else ""
         return _fail(f"{error.strerror or error}{place}", 1)
     except Exception as error:  # noqa: BLE001 - a defect of ours: the details go to a file
-        return _fail(_report_defect(error), 1)
+        return _fail(report_defect(error), 1)
     return result if isinstance(result, int) else 0
 
 
-def _report_defect(error: Exception) -> str:
+def report_defect(error: BaseException) -> str:
+    """Write a fault of localspec to a log; the message for the user."""
     import traceback
 
     from localspec.config import paths

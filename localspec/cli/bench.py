@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from localspec.cli import elsewhere
 from localspec.cli.containment import Unfinished, contain
 from localspec.cli.flags import model_argument, model_flags, sampling_flags, sort_flags
 from localspec.cli.interrupt import CtrlC
@@ -60,6 +61,8 @@ _PEER_LENGTH = 3
     multiple=True,
     help="Draft lengths of that program; may be repeated.",
 )
+@elsewhere.url_flag
+@elsewhere.plain_url_flag
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object instead of a table.")
 @model_flags
 @sampling_flags
@@ -72,6 +75,8 @@ def command(
     *,
     details: bool,
     history: bool,
+    url: str | None,
+    plain_url: str | None,
     as_json: bool,
     **flags: Any,
 ) -> int:
@@ -84,6 +89,9 @@ def command(
     Programs for --against are llama-cpp-python, llama-server=PATH and
     llama-speculative-simple=PATH.
     """
+    if url is not None or plain_url is not None:
+        _require_local(details=details, history=history, peers=peers, plot=plot)
+        return _elsewhere(url, plain_url, model, names, flags, as_json=as_json)
     contain()
     from localspec.bench.peers import comparisons
     from localspec.bench.speedup import Measuring
@@ -143,6 +151,40 @@ def command(
             rows.end()
     if plot is not None:
         bench_report.plot(result, plot)
+    return 0
+
+
+def _require_local(**given: object) -> None:
+    """Refuse what only a model of this machine has.
+
+    Raises:
+        UsageError: it was asked for.
+    """
+    flags = {"peers": "--against", "plot": "--plot"}
+    for name, value in given.items():
+        if value:
+            flag = flags.get(name, f"--{name}")
+            raise UsageError(f"{flag} is for a model that is loaded here; leave it out with --url")
+
+
+def _elsewhere(
+    url: str | None,
+    plain_url: str | None,
+    model: str | None,
+    names: tuple[str, ...],
+    flags: dict[str, Any],
+    *,
+    as_json: bool,
+) -> int:
+    """Measure a server."""
+    from localspec.cli.remote_bench import bench
+
+    asked = sort_flags(model, flags)
+    if url is None:
+        raise UsageError("--plain-url is what --url is compared with; give that too")
+    temperatures = (asked.sampling.temperature,) if _given("temperature") else _TEMPERATURES
+    most = asked.max_tokens or _MAX_TOKENS
+    bench(url, plain_url, model, _chosen(names), temperatures, most, as_json=as_json)
     return 0
 
 

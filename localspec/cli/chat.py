@@ -15,7 +15,7 @@ from localspec.chats.schema import default_path
 from localspec.cli import complete, elsewhere, race_shown
 from localspec.cli.chats import to_resume
 from localspec.cli.containment import contain
-from localspec.cli.elsewhere import Elsewhere, url_flag
+from localspec.cli.elsewhere import Elsewhere, connect_flag, url_flag
 from localspec.cli.flags import (
     SharedFlags,
     chosen_preset,
@@ -34,7 +34,7 @@ from localspec.core import settings_schema as schema
 from localspec.core.events import Finished, Notice, ReplyEvent, Token
 from localspec.core.reply_request import ReplyRequest
 from localspec.errors import LocalspecError, ModelNotFoundError, RemoteError, UsageError
-from localspec.remote.address import model_at, split_model
+from localspec.remote.address import model_at, split_model, split_path
 
 if TYPE_CHECKING:
     from localspec.chats.journal import Journal
@@ -60,6 +60,7 @@ _INTERFACE, _INTERFACE_ELSEWHERE = "tui.app", "tui.elsewhere"
     help="Plain lines instead of the full-screen interface, for screen readers.",
 )
 @url_flag
+@connect_flag
 @preset_flag
 @model_flags
 @sampling_flags
@@ -71,23 +72,31 @@ def command(
     last: bool,
     plain: bool,
     url: str | None,
+    connect: str | None,
     **flags: Any,
 ) -> int:
     """Chat with MODEL (default: the embedded demo pair, or the model of the resumed chat)."""
-    chat = to_resume(resume, last=last)
+    chat, given = to_resume(resume, last=last), model
     there = split_model(chat.info.model) if chat is not None and model is None else None
-    if there is not None and url in {None, there[0]}:
-        url, model = there
-    elif chat is not None and model is None and url is None:
+    if there is not None and (url, connect) == (None, None):
+        if split_path(there[0]):
+            url, model = there
+        else:
+            connect = there[0]
+    elif chat is not None and model is None and (url, connect) == (None, None):
         model = chat.info.model
         flags["draft"] = flags["draft"] or draft_of(chat)
     asked = sort_flags(model, flags)
     preset = chosen_preset()
     if system is None and preset is not None:
         system = preset.system
+    if url is not None and connect is not None:
+        raise UsageError("--url and --connect name two servers; give one of them")
     server = elsewhere.chosen(url, model, asked.sampling)
+    server = server or elsewhere.connected(connect, given, asked.sampling)
     # The interface draws on stderr, so that has to be the terminal as well.
     if not plain and all(s.isatty() for s in (sys.stdin, sys.stdout, sys.stderr)):
+        server = server or elsewhere.offered(asked.options, asked.sampling)
         if server is not None:
             return _over(server, asked, system, chat)
         interface = importlib.import_module(_INTERFACE)

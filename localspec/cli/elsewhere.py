@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
 
+from localspec.cli.output import confirm
+from localspec.config import running_servers
 from localspec.core import settings_schema as schema
+from localspec.core.sampling_params import Sampling
 from localspec.core.setting_spec import Scope
-from localspec.errors import UsageError
+from localspec.errors import ModelNotFoundError, UsageError
+from localspec.models.catalog.reference import portable
 
 if TYPE_CHECKING:
-    from localspec.core.sampling_params import Sampling
+    from localspec.config.running_servers import RunningServer
     from localspec.loading.options import Options
     from localspec.remote.address import Address
     from localspec.remote.blocking import BlockingClient
     from localspec.remote.client import RemoteClient
+    from localspec.remote.connected import ConnectedClient
     from localspec.remote.keys import Key
     from localspec.runtime import Runtime
 
+AUTO = "auto"
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -34,6 +41,50 @@ def url_flag(function: _Function) -> _Function:
     )(function)
 
 
+def plain_url_flag(function: _Function) -> _Function:
+    """``--plain-url``."""
+    return click.option(
+        "--plain-url",
+        metavar="URL",
+        help="With --url: a server of the same model without speculation, to compare with.",
+    )(function)
+
+
+@contextlib.contextmanager
+def compared(
+    url: str, plain_url: str | None, model: str | None, cancelled: Callable[[], bool]
+) -> Iterator[tuple[BlockingClient[RemoteClient], BlockingClient[RemoteClient] | None]]:
+    """A server, and one to compare it with, both connected.
+
+    Raises:
+        UsageError: no address or key, or the plain server speculates.
+        LocalspecError: one of them does not answer.
+    """
+    from localspec.remote.blocking import BlockingClient
+
+    with contextlib.ExitStack() as stack:
+        found = []
+        for text in (url, plain_url):
+            if text is None:
+                continue
+            server = chosen(text, model, Sampling())
+            assert server is not None
+            found.append(stack.enter_context(BlockingClient(server.as_any(), cancelled)))
+            model = model if found[-1].client.found is None else found[-1].client.found.model
+        if len(found) > 1 and found[1].info.speculation.state == "on":
+            raise UsageError(f"{plain_url} speculates itself; start it without, to compare with it")
+        yield found[0], found[1] if len(found) > 1 else None
+
+
+def connect_flag(function: _Function) -> _Function:
+    """``--connect``."""
+    return click.option(
+        "--connect",
+        metavar="URL|auto",
+        help="Use a running `localspec serve`; auto finds one of yours on this machine.",
+    )(function)
+
+
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
     """A server that answers in place of a model of this machine."""
@@ -42,14 +93,24 @@ class Elsewhere:
     key: Key
     model: str | None
     sampling: Sampling
+    ours: bool = False
+    """Whether it is asked as `localspec serve`, with all figures, and not as any server."""
 
     @property
     def name(self) -> str:
         """The model, for a title."""
         return self.model or str(self.address)
 
-    def client(self) -> RemoteClient:
+    def client(self) -> RemoteClient | ConnectedClient:
         """A client that has asked nothing yet."""
+        if self.ours:
+            from localspec.remote.connected import ConnectedClient
+
+            return ConnectedClient(self.address, self.key)
+        return self.as_any()
+
+    def as_any(self) -> RemoteClient:
+        """A client of its OpenAI interface."""
         from localspec.remote.client import RemoteClient
 
         return RemoteClient(self.address, self.key, model=self.model, sampling=self.sampling)
@@ -72,9 +133,77 @@ def chosen(url: str | None, model: str | None, sampling: Sampling) -> Elsewhere 
     return Elsewhere(address, keys.find(address), model, sampling)
 
 
+def connected(connect: str | None, model: str | None, sampling: Sampling) -> Elsewhere | None:
+    """The `localspec serve` that ``--connect`` names; None without it.
+
+    Raises:
+        UsageError: no address, no key, or a flag that only a model of this machine knows.
+        ModelNotFoundError: ``auto``, and no server of this user runs.
+        AccessError: the key ring gives no key.
+    """
+    if connect is None:
+        return None
+    require_no_loading(connect)
+    if model is not None:
+        raise UsageError(f"{model} is not loaded with --connect: the server has its model")
+    if connect == AUTO:
+        alive = next(iter(_alive()), None)
+        if alive is None:
+            raise ModelNotFoundError("no server of yours runs here; start one: localspec serve")
+        return _at(alive.address, sampling)
+    return _at(connect, sampling)
+
+
+def offered(options: Options, sampling: Sampling) -> Elsewhere | None:
+    """A server of this user that has the same model loaded, if the user wants it; None otherwise.
+
+    Asked only where nothing was said about how the model is to be loaded.
+    """
+    context = click.get_current_context()
+    for spec in schema.of(Scope.LOAD):
+        source = context.get_parameter_source(spec.name)
+        if spec is not schema.MODEL and source is ParameterSource.COMMANDLINE:
+            return None
+    names = {portable(options.model)}
+    same = [s for s in running_servers.running() if names & {s.model, s.target}]
+    for server in _answering(same):
+        question = (
+            f"a server of yours at {server.address} has {options.model} loaded; use it instead of "
+            "loading it twice?"
+        )
+        return _at(server.address, sampling) if confirm(question, default=True) else None
+    return None
+
+
+def _alive() -> list[RunningServer]:
+    return _answering(running_servers.running())
+
+
+def _answering(servers: Iterable[RunningServer]) -> list[RunningServer]:
+    """Those that answer us, which takes a key where they want one."""
+    from localspec.remote import keys
+    from localspec.remote.address import parse
+    from localspec.remote.alive import answers
+
+    found = []
+    for server in servers:
+        address = parse(server.address, path="")
+        if answers(address, keys.find(address)):
+            found.append(server)
+    return found
+
+
+def _at(text: str, sampling: Sampling) -> Elsewhere:
+    from localspec.remote import keys
+    from localspec.remote.address import parse
+
+    address = parse(text, path="")
+    return Elsewhere(address, keys.find(address), None, sampling, ours=True)
+
+
 def opened(
     options: Options, server: Elsewhere | None, cancelled: Callable[[], bool]
-) -> Runtime | BlockingClient:
+) -> Runtime | BlockingClient[RemoteClient | ConnectedClient]:
     """What answers: a model that is loaded here, or a server.
 
     Raises:
@@ -105,4 +234,16 @@ def require_no_loading(url: str) -> None:
             )
 
 
-__all__ = ["Elsewhere", "chosen", "opened", "require_no_loading", "url_flag"]
+__all__ = [
+    "AUTO",
+    "Elsewhere",
+    "chosen",
+    "compared",
+    "connect_flag",
+    "connected",
+    "offered",
+    "opened",
+    "plain_url_flag",
+    "require_no_loading",
+    "url_flag",
+]

@@ -203,10 +203,9 @@ class Terminal:
 
     def defect(self, error: BaseException) -> None:
         """A fault of localspec."""
-        import logging
+        from localspec.cli import report_defect
 
-        logging.getLogger("localspec.serve").error("internal error", exc_info=error)
-        tell(f"this is a bug in localspec: {type(error).__name__}: {error}")
+        tell(report_defect(error))
 
     def ready(self, service: Service, address: str) -> None:
         """Print the address and how to use it."""

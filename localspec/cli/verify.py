@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from localspec.cli import elsewhere
 from localspec.cli.containment import Unfinished, contain
 from localspec.cli.flags import model_argument, model_flags, sampling_flags, sort_flags
 from localspec.cli.interrupt import CtrlC
@@ -44,6 +45,8 @@ _MAX_TOKENS = 128
     metavar="N",
     help="Compare replies beside N - 1 others with plain ones alone.",
 )
+@elsewhere.url_flag
+@elsewhere.plain_url_flag
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object instead of text.")
 @model_flags
 @sampling_flags
@@ -53,6 +56,8 @@ def command(
     limit: int | None,
     together: int | None,
     *,
+    url: str | None,
+    plain_url: str | None,
     as_json: bool,
     **flags: Any,
 ) -> int:
@@ -64,6 +69,8 @@ def command(
     replies alone, once with an empty KV cache and once with a used one. The exit code is 1 if a
     divergence is not a near-tie of the target's logits.
     """
+    if url is not None or plain_url is not None:
+        return _elsewhere(url, plain_url, model, prompts, limit, together, flags, as_json=as_json)
     contain()
     from localspec.bench.exactness import Comparing
     from localspec.bench.together import ComparingTogether
@@ -108,6 +115,37 @@ def command(
                 runtime, texts, settings, together=together, max_tokens=most, seed=seed
             )
             exact = compare_together(beside, len(texts), facts, working, as_json=as_json).exact
+    return 0 if exact else 1
+
+
+def _elsewhere(
+    url: str | None,
+    plain_url: str | None,
+    model: str | None,
+    prompts: str | None,
+    limit: int | None,
+    together: int | None,
+    flags: dict[str, Any],
+    *,
+    as_json: bool,
+) -> int:
+    """Check a server."""
+    from localspec.bench.verify_prompts import VERIFY
+    from localspec.cli.remote_verify import verify
+
+    asked = sort_flags(model, flags)
+    if url is None:
+        raise UsageError("--plain-url is what --url is compared with; give that too")
+    if together is not None:
+        raise UsageError("--together is for a model that is loaded here; leave it out")
+    source = click.get_current_context().get_parameter_source("temperature")
+    if source is not click.core.ParameterSource.DEFAULT and asked.sampling.temperature:
+        raise UsageError(
+            "a server is checked at temperature 0: sampling there has noise of its own"
+        )
+    texts = (_read(Path(prompts)) if prompts else list(VERIFY))[:limit]
+    most = asked.max_tokens or _MAX_TOKENS
+    exact = verify(url, plain_url, model, texts, most, as_json=as_json)
     return 0 if exact else 1
 
 

@@ -19,6 +19,7 @@ from typing import Any
 from localspec.core.plan import Branching
 
 MODEL, TREE, OFF = "model", "tree", "off"
+PREDICTION = "prediction"
 MTP, EAGLE3, DFLASH, MEDUSA = "mtp", "eagle3", "dflash", "medusa"
 """Names of rows that other modules treat by themselves."""
 
@@ -28,6 +29,8 @@ class Family(enum.Enum):
 
     LOOKUP = enum.auto()
     """Copied from text already known; costs next to nothing."""
+    PREDICTION = enum.auto()
+    """Copied from the text that the client expects."""
     GRAMMAR = enum.auto()
     """Forced by the grammar of the reply."""
     LOOKAHEAD = enum.auto()
@@ -61,8 +64,8 @@ class DrafterSpec:
     """Name for ``--drafter`` and in statistics."""
     family: Family
     code: str
-    """``module:name`` of the function that opens it, called with `LookupTexts` for LOOKUP,
-    GRAMMAR and LOOKAHEAD, with `localspec.loading.drafters.opening.Opening` for MODEL and HEAD."""
+    """``module:name`` of the function that opens it, called with an `Opening` of
+    `localspec.loading.drafters.opening` for MODEL and HEAD, and with `LookupTexts` for others."""
     file: str | None = None
     """Kind of the draft file that it needs, see `localspec.models.compat.heads.kind`."""
     tree: TreeShape | None = None
@@ -175,6 +178,7 @@ TABLE = (
         tree=TreeShape(leaves=15, branching=Branching(leaves=4, least=2), always=True),
         needs_branching=True,
     ),
+    DrafterSpec(PREDICTION, Family.PREDICTION, f"{_LOOKUP}.prediction:open_drafter"),
     DrafterSpec("grammar", Family.GRAMMAR, "localspec.drafters.grammar:open_drafter"),
     DrafterSpec(OFF, Family.NONE, ""),
 )
@@ -221,6 +225,7 @@ __all__ = [
     "MTP",
     "NAMES",
     "OFF",
+    "PREDICTION",
     "TABLE",
     "TREE",
     "DrafterSpec",

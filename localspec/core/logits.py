@@ -3,20 +3,24 @@
 One function serves the target (p) and every drafter (q); plain decoding uses it too. The grammar's
 mask comes first; the rest is in llama.cpp's order: bias, penalties, top-k, top-p, min-p,
 temperature. Only the candidates that survive are ever exponentiated, unless the settings keep the
-whole vocabulary.
+whole vocabulary. Where `localspec.core.kernel` was compiled, it does the usual case in one call;
+what follows here is its reference.
 
 Letters: V vocabulary, s support.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 import sys
 from collections.abc import Sequence
 
 import numpy as np
 
+from localspec.core import kernel
 from localspec.core.constraint import Constraint, TokenMask
+from localspec.core.kernel import RowKernel
 from localspec.core.sampling_params import GREEDY, Sampling
 from localspec.core.values import Distribution, Ids, Logits, Probs, one_hot
 from localspec.errors import NothingAllowedError, NotNumbersError, UsageError
@@ -29,7 +33,7 @@ class LogitsProcessor:
     prefix, a branch of a tree and plain decoding are all served alike.
     """
 
-    __slots__ = ("_bias_ids", "_bias_values", "constraint", "sampling")
+    __slots__ = ("_bias_ids", "_bias_values", "_changes", "_kernel", "constraint", "sampling")
 
     def __init__(
         self, sampling: Sampling, n_vocab: int, constraint: Constraint | None = None
@@ -37,12 +41,15 @@ class LogitsProcessor:
         """``constraint`` is the grammar of the request, if it has one."""
         self.sampling = sampling
         self.constraint = constraint
+        self._kernel = kernel.loaded()
         ids = [token for token, _ in sampling.logit_bias]
         wrong = [token for token in ids if not 0 <= token < n_vocab]
         if wrong:
             raise UsageError(f"logit bias for token {wrong[0]}, but ids run to {n_vocab - 1}")
         self._bias_ids = np.array(ids, np.int64)
         self._bias_values = np.array([v for _, v in sampling.logit_bias], np.float32)
+        self._changes = bool(ids) or sampling.penalises
+        """Whether logits change before candidates are selected."""
 
     @property
     def lookback(self) -> int:
@@ -61,6 +68,10 @@ class LogitsProcessor:
             GrammarError: the grammar cannot be followed any further.
             NotNumbersError: the row contains NaN.
         """
+        if not self._changes and self.constraint is None:
+            found = self._compiled(row)
+            if found is not None:
+                return found
         mask = self.allowed(before)
         try:
             return self._distribution(row, before, mask)
@@ -77,6 +88,12 @@ class LogitsProcessor:
                 ) from None
             raise
 
+    def by_reference(self) -> LogitsProcessor:
+        """The same processing without the compiled kernel."""
+        found = copy.copy(self)
+        found._kernel = None  # noqa: SLF001 - of this class
+        return found
+
     def allowed(self, before: Sequence[int]) -> TokenMask | None:
         """The tokens that the grammar allows after ``before``; None where it allows all."""
         return None if self.constraint is None else self.constraint.mask(before)
@@ -86,20 +103,31 @@ class LogitsProcessor:
         n_vocab = 1 + max((token for token, _ in sampling.logit_bias), default=0)
         return LogitsProcessor(sampling, n_vocab, self.constraint)
 
+    def _compiled(self, row: Logits) -> Distribution | None:
+        """The distribution by the compiled kernel; None where it does not apply."""
+        s, compiled = self.sampling, self._kernel
+        if compiled is None or s.temperature == 0 or not compiled.takes(row, s.top_k):
+            return None
+        return compiled.distribution(row, s.top_k, s.top_p, s.min_p, s.temperature)
+
     def _distribution(
         self, row: Logits, before: Sequence[int], mask: TokenMask | None
     ) -> Distribution:
         s = self.sampling
-        if len(self._bias_ids) or s.penalises:
+        if self._changes:
             row = row.copy()
             present = self._bias_ids < len(row)  # a draft's vocabulary may be padded less
             np.add.at(row, self._bias_ids[present], self._bias_values[present])
             if s.penalises:
                 _penalise(row, before[-s.penalty_last_n :], s)
         most = 1 if s.temperature == 0 else s.top_k
+        if mask is None and self._changes:
+            found = self._compiled(row)
+            if found is not None:
+                return found
         ids: Ids | None
         if mask is not None:
-            ids = _allowed(row, mask, most)
+            ids = _allowed(row, mask, most, self._kernel)
         elif most == 1:
             ids = np.array([np.argmax(row)], np.int32)
         else:
@@ -151,7 +179,7 @@ _SPARE = 24
 """Candidates beyond the wanted ones, in case the mask forbids some of the best."""
 
 
-def _allowed(row: Logits, mask: TokenMask, k: int) -> Ids:
+def _allowed(row: Logits, mask: TokenMask, k: int, compiled: RowKernel | None) -> Ids:
     """Ids of the k largest logits of those that the mask allows, ascending; of all where k is 0.
 
     Mostly without a look at all that the mask allows: the best of the whole row are looked up in
@@ -163,7 +191,14 @@ def _allowed(row: Logits, mask: TokenMask, k: int) -> Ids:
     n = len(row)
     ids: Ids | None = None
     if mask.count > _FEW and 0 < k < n - _SPARE:
-        best = np.array([np.argmax(row)], np.int32) if k == 1 else top_ids(row, k + _SPARE)
+        wanted = k + _SPARE
+        best = None
+        if k == 1:
+            best = np.array([np.argmax(row)], np.int32)
+        elif compiled is not None and compiled.takes(row, wanted):
+            best = compiled.best(row, wanted)
+        if best is None:
+            best = top_ids(row, wanted)
         best = best[mask.allows(best)]
         ids = best if len(best) >= k else None
     if ids is None:

@@ -15,6 +15,7 @@ import enum
 
 import numpy as np
 
+from localspec.core import kernel
 from localspec.core.values import Distribution, Ids, Probs
 
 _MASK = (1 << 64) - 1
@@ -56,13 +57,21 @@ def _mix_array(z: np.ndarray[tuple[int], np.dtype[np.uint64]]) -> None:
 class Noise:
     """The randomness of one request."""
 
-    __slots__ = ("_keys", "seed")
+    __slots__ = ("_kernel", "_keys", "seed")
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
+        self._kernel = kernel.loaded()
         self._keys = {stream: _mix((seed & _MASK) + stream * _GOLDEN & _MASK) for stream in Stream}
 
-    def _key(self, position: int, stream: Stream, index: int) -> int:
+    def by_reference(self) -> Noise:
+        """The same noise without the compiled kernel."""
+        found = Noise(self.seed)
+        found._kernel = None
+        return found
+
+    def key(self, position: int, stream: Stream, index: int = 0) -> int:
+        """The number that all noise of one purpose at one position is made from."""
         key = _mix((self._keys[stream] ^ (position + 1) * _GOLDEN) & _MASK)
         return _mix((key ^ (index + 1) * _M1) & _MASK) if index else key
 
@@ -71,7 +80,7 @@ class Noise:
         z = ids.astype(np.uint64)
         z += np.uint64(1)
         z *= _UG
-        z ^= np.uint64(self._key(position, stream, index))
+        z ^= np.uint64(self.key(position, stream, index))
         _mix_array(z)
         z += _UG
         _mix_array(z)
@@ -92,7 +101,7 @@ class Noise:
 
     def uniform(self, position: int, index: int, stream: Stream) -> float:
         """A single uniform in (0, 1)."""
-        z = _mix((self._key(position, stream, index) + _GOLDEN) & _MASK)
+        z = _mix((self.key(position, stream, index) + _GOLDEN) & _MASK)
         return ((z >> 12) + 0.5) * 2.0**-52
 
     def draw(
@@ -106,6 +115,8 @@ class Noise:
         """
         if distribution.certain:
             return int(distribution.ids[0])
+        if self._kernel is not None:
+            return self._kernel.draw(distribution, self.key(position, stream, index))
         g = self.gumbel(position, distribution.ids, stream, index)
         g += np.log(distribution.probs)
         return int(distribution.ids[int(np.argmax(g))])

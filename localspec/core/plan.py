@@ -111,6 +111,10 @@ PLAIN = DraftPlan()
 """No drafting in the next round."""
 
 
+NO_LIMIT = 1 << 30
+"""More tokens than any reply has."""
+
+
 @dataclass(frozen=True, slots=True)
 class RequestState:
     """What a policy is told of a request before a round."""
@@ -124,6 +128,18 @@ class RequestState:
     """The kind of sampling; acceptance differs between kinds."""
     foreign: bool = False
     """Whether another policy plans its drafts: it only shares the pass."""
+    company: int = 1
+    """Requests that run together, this one included, as far as is known before its first round."""
+    unread: int = 0
+    """Tokens that a drafter which computes would have to read before it drafts."""
+    left: int = NO_LIMIT
+    """Most tokens that are still to come."""
+    drafters: frozenset[str] | None = None
+    """Names of those that may draft for it; None: all of them."""
+
+    def may_use(self, drafter: str) -> bool:
+        """Whether that drafter may draft for it."""
+        return self.drafters is None or drafter in self.drafters
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import json
 from dataclasses import dataclass
 
 from localspec.core import settings_schema as schema
+from localspec.core.drafter_registry import OFF
 from localspec.core.events import Message
 from localspec.core.grammar_spec import GrammarSpec
 from localspec.core.logprobs import MOST_ALTERNATIVES, LogprobsMode
@@ -66,8 +67,8 @@ class ReplyRequest:
     """A text that the reply is expected to be much like: it is drafted from, which changes the
     speed and never the reply's distribution."""
     drafter: str | None = None
-    """Which of the loaded drafters may draft, separated by commas; "off": plain decoding; None:
-    all of them."""
+    """Which of the loaded drafters may draft besides the prediction, separated by commas; "off":
+    plain decoding; None: all of them."""
     draft_max: int | None = None
     """Most tokens of a draft, one after the other; None: as many as the model was loaded with."""
 
@@ -86,6 +87,11 @@ class ReplyRequest:
         schema.DRAFT_MAX.require(self.draft_max)
         _require_json("tools", self.tools, list)
         _require_json("template arguments", self.template_arguments, dict)
+
+    @property
+    def drafts(self) -> bool:
+        """Whether anything may be drafted."""
+        return self.draft and self.drafter != OFF and self.draft_max != 0
 
 
 def _require_alternatives(name: str, n: int | None) -> None:

@@ -44,6 +44,11 @@ class Target(Protocol):
         """Leaves of a draft tree that it can score; 1 is chains only."""
         ...
 
+    @property
+    def aborts(self) -> bool:
+        """Whether a running pass is aborted once nobody needs it; otherwise it runs to its end."""
+        ...
+
     def deepest(self, sequences: int) -> int:
         """Tokens that one path of a draft may have in a pass over so many sequences."""
         ...

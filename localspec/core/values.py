@@ -27,7 +27,6 @@ Tokens = Sequence[int]
 
 GRAMMAR = "grammar"
 """Source of tokens that a grammar forced, and name of the drafter that drafts nothing else."""
-
 ROOT = -1
 """The parent of a node that directly follows the pending token."""
 
@@ -111,7 +110,14 @@ class Draft:
 
     def children(self, node: int) -> list[int]:
         """Indices of the children of ``node`` (ROOT for the pending token), in order."""
-        return [int(i) for i in np.flatnonzero(self.parents == node)]
+        return [i for i, parent in enumerate(self.parents.tolist()) if parent == node]
+
+    def siblings(self) -> list[list[int]]:
+        """`children` of every node, in one go: of ROOT first, then of node i at 1 + i."""
+        found: list[list[int]] = [[] for _ in range(1 + len(self))]
+        for i, parent in enumerate(self.parents.tolist()):
+            found[1 + parent].append(i)
+        return found
 
     def prefix(self, node: int) -> tuple[int, ...]:
         """Tokens on the path from the root to ``node``, which is included; () for ROOT."""

@@ -15,6 +15,7 @@ from localspec.core.values import Distribution, Draft, Emitted, Scores, TargetRo
 from localspec.decode.logprobs import TokenScorer
 from localspec.decode.stats import RequestStats
 from localspec.drafters.base import Ask
+from localspec.drafters.lookup.predicted_text import PredictedText
 from localspec.errors import (
     ContextFullError,
     LocalspecError,
@@ -77,6 +78,21 @@ class Judged:
     """The target's distributions along the accepted path."""
 
 
+@dataclass(frozen=True, slots=True)
+class DraftRules:
+    """What may be drafted for one request."""
+
+    drafters: frozenset[str] | None = None
+    """Names of those that may draft for it; None: all of them."""
+    most: int | None = None
+    """Most tokens of a draft, one after the other; None: no limit of its own."""
+    prediction: PredictedText | None = None
+    """The text that the client expects as the reply."""
+
+
+ANY_DRAFT = DraftRules()
+
+
 @dataclass(slots=True)
 class Request:
     """One reply being generated, by its own rules: no two requests of a round need to agree."""
@@ -96,6 +112,7 @@ class Request:
     """Whether drafts go on through what the grammar forces; without a grammar it has no effect."""
     scorer: TokenScorer | None = None
     """Computes the logprobs of emitted tokens, if they were asked for."""
+    drafting: DraftRules = ANY_DRAFT
     emitted: list[Emitted] = field(default_factory=list)
     tally: RequestStats = field(default_factory=RequestStats)
     finish: FinishReason | None = None
@@ -116,7 +133,15 @@ class Request:
     def state(self) -> RequestState:
         """What the policy is told of it."""
         kind = self.processor.sampling.kind
-        return RequestState(self.seq, len(self.tokens), len(self.emitted), kind)
+        emitted = len(self.emitted)
+        return RequestState(
+            self.seq,
+            len(self.tokens),
+            emitted,
+            kind,
+            left=self.limit - emitted,
+            drafters=self.drafting.drafters,
+        )
 
     def fits(self, target: Target) -> bool:
         """Whether the pending token has room in the KV cache; else the request has failed."""
@@ -134,7 +159,8 @@ class Request:
     def _room(self, target: Target, company: int) -> int:
         """Most tokens that may be drafted one after the other."""
         left = min(self.limit - len(self.emitted) - 1, target.capacity - len(self.tokens))
-        return min(left, target.deepest(company))
+        own = left if self.drafting.most is None else min(left, self.drafting.most)
+        return min(own, target.deepest(company))
 
     def ask(self, step: DraftStep, target: Target, company: int) -> Ask:
         """What a drafter is asked for one step of a plan."""
@@ -150,6 +176,7 @@ class Request:
             room=min(self._room(target, company), _MOST) if self.guided else 0,
             exact=self.verifier.proposals,
             favoured=self.verifier.favours,
+            prediction=self.drafting.prediction,
         )
 
     def expect(self, draft: Draft) -> None:
@@ -205,7 +232,7 @@ class Request:
                 self.finish = "length"
             if self.finish is not None:
                 text += self.stop.finish()
-            taken.append(replace(item, text=text))
+            taken.append(Emitted(item.token, item.origin, item.source, text))
             self.emitted.append(taken[-1])
             if self.finish is not None:
                 break
@@ -220,4 +247,4 @@ def _scored(item: Emitted, place: TokenLogprobs) -> Emitted:
     return replace(item, logprobs=place)
 
 
-__all__ = ["MATCH", "CachedRows", "Judged", "Request", "StopRule"]
+__all__ = ["ANY_DRAFT", "MATCH", "CachedRows", "DraftRules", "Judged", "Request", "StopRule"]

@@ -91,7 +91,7 @@ def decode_round(
     """
     start = time.perf_counter()
     running = [r for r in requests if r.fits(target)]
-    drafts = propose(drafter, running, planned(policy, running), target)
+    drafts = propose(drafter, running, planned(policy, running, drafter), target)
     drafted = [(r, d) for r, d in zip(running, drafts, strict=True) if r.may_verify(d)]
 
     scoring = time.perf_counter()

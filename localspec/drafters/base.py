@@ -10,6 +10,7 @@ from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.core.plan import Budget, Eager, Evidence, Pace
 from localspec.core.values import Distribution, Draft, Logits, Proposal, no_draft
+from localspec.drafters.lookup.predicted_text import PredictedText
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,8 @@ class Ask:
     """The proposals that the request's verifier is exact for."""
     favoured: Proposal = Proposal.COUPLED
     """The one of them that it favours."""
+    prediction: PredictedText | None = None
+    """The text that the client expects, if it told one; only its drafter moves it on."""
 
     @property
     def position(self) -> int:
@@ -136,6 +139,11 @@ class Drafter(abc.ABC):
         than all of them once it is committed. For drafters that compute while they read.
         """
         del seq, tokens, upto
+
+    def unread(self, seq: int, tokens: Sequence[int]) -> int:
+        """How many of the tokens, all but the last, `catch_up` would read."""
+        del seq, tokens
+        return 0
 
     @property
     def problem(self) -> str | None:

@@ -50,6 +50,10 @@ class Cascade(Drafter):
         for drafter in self._drafters:
             drafter.catch_up(seq, tokens, upto)
 
+    def unread(self, seq: int, tokens: Sequence[int]) -> int:
+        """The most that one of its drafters would read."""
+        return max(d.unread(seq, tokens) for d in self._drafters)
+
     @property
     def problem(self) -> str | None:
         """The problem of the first drafter that has one."""

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import copy
-import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from localspec.core.events import Message
 from localspec.errors import UnsupportedModelError, UsageError
-from localspec.generation import template_process
-from localspec.generation.template_messages import for_template, told_in_text
+from localspec.generation import template_process, tool_probe
+from localspec.generation.template_messages import for_template, one_by_one, told_in_text
 from localspec.generation.template_process import TooMuchError
 from localspec.generation.template_program import (
     LONGEST_SOURCE,
@@ -22,6 +21,7 @@ from localspec.generation.template_program import (
     RefusedError,
     is_bounded,
 )
+from localspec.grammar.tool_families import Family, family_of
 
 PLAIN_TEMPLATE = (
     "{% for m in messages %}{{ m.role | capitalize }}: {{ m.content }}\n\n{% endfor %}"
@@ -30,8 +30,6 @@ PLAIN_TEMPLATE = (
 """For models that bring no template of their own."""
 PLAIN_STOP = ("\nUser:",)
 
-
-_PROBE = "localspec_probe"
 
 Cancelled = Callable[[], bool]
 """Whether nobody wants the result any more."""
@@ -108,17 +106,21 @@ class Template:
         found._tools_in_text = in_text  # noqa: SLF001
         return found
 
-    @functools.cached_property
-    def tells_of_tools(self) -> bool:
-        """Whether the template names the tools that it is given: tried out with one."""
-        if "tools" not in self._source:
-            return False
-        tool = {"name": _PROBE, "description": _PROBE, "parameters": {"type": "object"}}
-        variables = {"tools": [{"type": "function", "function": tool}]}
+    def native_tools(self) -> Family | None:
+        """How this template has tools called, tried out with one: it must name the tool that it is
+        given, and quote a call of it in a way that is known. None otherwise.
+        """
+        family = family_of(self._source)
+        if family is None or "tools" not in self._source:
+            return None
+        probing = self.with_tools([tool_probe.TOOL], in_text=False)
         try:
-            return _PROBE in self._rendered([{"role": "user", "content": "."}], variables, never)
-        except (RefusedError, TooMuchError):
-            return False
+            told = probing.render(tool_probe.QUESTION)
+            quoted = probing.render(tool_probe.CALL)
+        except UsageError:
+            return None
+        known = tool_probe.NAME in told and tool_probe.quotes(quoted, family)
+        return family if known else None
 
     def render(self, messages: Sequence[Message], cancelled: Cancelled = never) -> str:
         """The prompt that asks for the next assistant turn, or for the rest of one.
@@ -150,14 +152,21 @@ class Template:
     def _with_calls(
         self, messages: Sequence[Message], variables: dict[str, Any], cancelled: Cancelled
     ) -> str:
-        """The text of messages; templates want the arguments of calls as objects or as texts."""
-        try:
-            return self._rendered(for_template(messages, self._source), variables, cancelled)
-        except RefusedError:
-            if not any(message.calls for message in messages):
-                raise
-            as_text = for_template(messages, self._source, arguments_as_text=True)
-            return self._rendered(as_text, variables, cancelled)
+        """The text of messages. Templates want the arguments of calls as objects or as texts, and
+        some refuse several calls in one message.
+        """
+        found = [for_template(messages, self._source)]
+        if any(message.calls for message in messages):
+            found.append(for_template(messages, self._source, arguments_as_text=True))
+        if any(len(message.calls) > 1 for message in messages):
+            found.append(for_template(one_by_one(messages), self._source))
+        refused = RefusedError()
+        for way in found:
+            try:
+                return self._rendered(way, variables, cancelled)
+            except RefusedError as error:
+                refused = error
+        raise refused
 
     def _rendered(
         self, messages: list[dict[str, Any]], variables: dict[str, Any], cancelled: Cancelled

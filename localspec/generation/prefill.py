@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,19 +16,16 @@ from localspec.core.values import Draft, Logits, Proposal, chain_parents, no_dra
 from localspec.decode.logprobs import TokenScorer
 from localspec.drafters.base import Committed, Drafter
 from localspec.errors import AuditError, LocalspecError
+from localspec.generation.part_sizes import PART, PartSizes
 from localspec.generation.stream import Generation
 from localspec.policy import Policy
 from localspec.prefix_cache.cache import PrefixCache
 from localspec.prefix_cache.states import Nothing, Restored
 
-PART = 256
-"""Most prompt tokens between two Reading events."""
-LEAST_PART = 16
-"""Fewest, unless fewer are left: a pass over less costs nearly as much."""
-FIRST_PART = 32
-"""Tokens of a part that others wait for, before the speed of reading is known."""
-_WEIGHT = 0.3
-"""Weight of the newest part in the measured speed of reading."""
+_BEHIND = 32
+"""Tokens that a drafter may have missed: its next draft reads them without a pause."""
+_CATCH_UP_S = 0.1
+"""Seconds in which the target would read what a drafter reads between two rounds."""
 
 
 class Prefill:
@@ -41,8 +39,7 @@ class Prefill:
         """Tokens in the target's KV cache, by sequence."""
         self._checkpoints: dict[int, list[int]] = {}
         """Positions of the prompts that are read, see `PrefixCache.positions`."""
-        self._rate = 0.0
-        """Tokens read per second; 0 where none were."""
+        self.sizes = PartSizes(aborts=target.aborts)
 
     def begin(self, generation: Generation) -> list[ReplyEvent]:
         """Restore the beginning of a prompt that was read before, and forget what else the
@@ -69,16 +66,17 @@ class Prefill:
         """Tokens of the prompt that are still to be read: all but the last one are."""
         return len(generation.tokens) - 1 - len(self.cached[generation.seq])
 
-    def part(self, seconds: float) -> int:
-        """Tokens that are read in about so many seconds."""
-        if not self._rate:
-            return FIRST_PART
-        return max(LEAST_PART, min(PART, int(seconds * self._rate)))
-
     def read(
-        self, generation: Generation, drafter: Drafter, policy: Policy, most: int = PART
+        self,
+        generation: Generation,
+        drafter: Drafter,
+        policy: Policy,
+        most: int = PART,
+        company: int = 1,
     ) -> list[ReplyEvent]:
         """Read the next ``most`` tokens of the prompt; once none is left, decoding may begin.
+
+        ``company`` requests run, this one included.
 
         Raises:
             Interrupted, DecodeError: the parts read before stay cached.
@@ -90,7 +88,7 @@ class Prefill:
         if scorer is not None:
             most = min(most, 1 + target.deepest(1))
         end = min(at + most, len(prompt) - 1, *checkpoints)
-        drafts = policy.expects_drafts(generation.state)
+        drafts = self._expects_drafts(generation, drafter, policy, company)
         if at < end:
             start = time.perf_counter()
             if scorer is None:
@@ -102,7 +100,7 @@ class Prefill:
             drafter.follow(seq, prompt, end)
             if drafts and end < len(prompt) - 1:
                 drafter.catch_up(seq, prompt, end)
-            self._learn(end - at, time.perf_counter() - start)  # as long as others wait
+            self.sizes.learn(end - at, time.perf_counter() - start)  # as long as others wait
             self._prefix_cache.has_read(seq, prompt[at:end], None if scorer else seconds)
             if end in checkpoints:
                 self._prefix_cache.checkpoint(seq)
@@ -112,6 +110,25 @@ class Prefill:
             drafter.commit([Committed(seq, prompt, prompt)])  # nothing was drafted: no evidence
         generation.start_decoding()
         return [*events, generation.progress(len(prompt))]
+
+    def _expects_drafts(
+        self, generation: Generation, drafter: Drafter, policy: Policy, company: int
+    ) -> bool:
+        tokens = generation.tokens
+        unread = drafter.unread(generation.seq, tokens)
+        return policy.expects_drafts(replace(generation.state, company=company, unread=unread))
+
+    def catch_up(
+        self, generation: Generation, drafter: Drafter, policy: Policy, company: int
+    ) -> None:
+        """Let a drafter read a part of what it has missed, where the policy has come to expect
+        drafts: the others have ended, or the text is such as it knows.
+        """
+        seq, tokens = generation.seq, generation.tokens
+        unread = drafter.unread(seq, tokens)
+        if unread > _BEHIND and self._expects_drafts(generation, drafter, policy, company):
+            part = min(unread, self.sizes.within(_CATCH_UP_S))
+            drafter.catch_up(seq, tokens, len(tokens) - 1 - unread + part)
 
     def _scored(
         self, seq: int, prompt: list[int], at: int, end: int, scorer: TokenScorer
@@ -129,10 +146,6 @@ class Prefill:
         ]
         self._target.keep(seq, range(len(part)))
         return PromptScored(at + 1, tuple(following), tuple(places))
-
-    def _learn(self, tokens: int, seconds: float) -> None:
-        rate = tokens / max(seconds, 1e-9)
-        self._rate += (rate - self._rate) * (_WEIGHT if self._rate else 1.0)
 
     def row_after(self, tokens: list[int], free: Sequence[int], owner: str) -> tuple[int, Logits]:
         """A free sequence that then caches ``tokens``, and (V,) the target's logits after them."""
@@ -193,4 +206,4 @@ class Prefill:
         return restored
 
 
-__all__ = ["FIRST_PART", "LEAST_PART", "PART", "Prefill"]
+__all__ = ["PART", "Prefill"]

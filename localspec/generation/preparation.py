@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from localspec.core.constraint import Constraint
+from localspec.core.drafter_registry import OFF, PREDICTION
 from localspec.core.events import Notice, Reply, ReplyEvent, ReplyFormat
 from localspec.core.logits import LogitsProcessor
 from localspec.core.logprobs import LogprobsMode
@@ -13,6 +14,8 @@ from localspec.core.noise import Noise
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.target import CacheableTarget
 from localspec.decode.logprobs import TokenScorer
+from localspec.decode.request import ANY_DRAFT, DraftRules
+from localspec.drafters.lookup.predicted_text import PredictedText
 from localspec.errors import UsageError
 from localspec.generation.fitting import Prompt
 from localspec.generation.grammars import Grammars
@@ -54,6 +57,7 @@ class Prepared:
     """Computes logprobs of emitted tokens."""
     prompt_scorer: TokenScorer | None = None
     """Computes those of the prompt."""
+    drafting: DraftRules = ANY_DRAFT
 
     @property
     def reusable(self) -> list[int]:
@@ -78,6 +82,7 @@ class Prepared:
             stable=self.stable,
             scorer=self.scorer,
             prompt_scorer=self.prompt_scorer,
+            drafting=self.drafting,
         )
 
 
@@ -90,13 +95,12 @@ class Preparation:
         target: CacheableTarget,
         judge: Verifier,
         prefix_cache: PrefixCache,
-        *,
-        drafts: bool = True,
+        drafters: Sequence[str] = (),
     ) -> None:
-        """``judge`` verifies the drafts of requests that name no verifier; without ``drafts``
-        nothing is drafted at all.
+        """``judge`` verifies the drafts of requests that name no verifier; ``drafters`` are the
+        names of those that are loaded.
         """
-        self._drafts = drafts
+        self._drafters = frozenset(drafters) - {OFF}
         self._model = model
         self._capacity = capacity = target.capacity
         self._cuts_anywhere = target.cuts_anywhere
@@ -154,15 +158,36 @@ class Preparation:
             verifier=self._judge if request.verifier is None else verifier(request.verifier),
             opening=(*((form,) if request.markers else ()), *notices),
             constraint=constraint,
-            guided=request.draft and self._drafts,
+            guided=request.drafts and bool(self._drafters),
             conversation=conversation,
             owner=request.owner,
             stable=stable,
             scorer=self._scorer(request.logprobs, request.logprobs_mode),
             prompt_scorer=self._scorer(request.prompt_logprobs, "raw"),
+            drafting=self._drafting(request, len(prompt)),
         )
         self._prefix_cache.prefetch(prepared.reusable, request.owner)
         return prepared
+
+    def _drafting(self, request: ReplyRequest, start: int) -> DraftRules:
+        """What may be drafted for a request whose reply begins at ``start``.
+
+        Raises:
+            UsageError: it names a drafter that is not loaded.
+        """
+        may = set(self._drafters)
+        if request.drafter is not None:
+            asked = {name.strip() for name in request.drafter.split(",")}
+            unknown = sorted(asked - may - {OFF, PREDICTION})
+            if unknown:
+                loaded = ", ".join(sorted(may)) or "nothing"
+                raise UsageError(f"drafter {unknown[0]!r} is not loaded; loaded: {loaded}")
+            may &= {*asked, PREDICTION}
+        if request.prediction is None:
+            return DraftRules(frozenset(may - {PREDICTION}), request.draft_max)
+        tokens = self._model.tokenize(request.prediction, special=False, bos=False)
+        predicted = PredictedText(tokens, start, self._capacity)
+        return DraftRules(frozenset(may), request.draft_max, predicted)
 
     def _scorer(self, alternatives: int | None, mode: LogprobsMode) -> TokenScorer | None:
         return None if alternatives is None else TokenScorer(alternatives, mode, self._token_text)

@@ -15,7 +15,7 @@ from localspec.errors import ContextError, UsageError
 from localspec.generation.chat_template import PLAIN_STOP, PLAIN_TEMPLATE, Template, Transcript
 from localspec.generation.fitting import Prompt, fit
 from localspec.generation.template_messages import SYSTEM, kept
-from localspec.grammar.tool_families import HERMES, Family, family_of
+from localspec.grammar.tool_families import HERMES, Family
 from localspec.prefix_cache.states import Conversation
 
 _OWNERS = 64
@@ -106,8 +106,7 @@ class PromptBuilder:
         """How the model's own template has tools called; None where it does not tell of them, or
         in a way that is not known.
         """
-        family = family_of(self._model.template)
-        return family if family is not None and self._template.tells_of_tools else None
+        return self._template.native_tools()
 
     def family(self, request: ReplyRequest) -> Family | None:
         """How the reply to a request calls tools; None without tools."""

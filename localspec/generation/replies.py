@@ -15,7 +15,7 @@ from localspec.drafters.base import Off
 from localspec.errors import Interrupted
 from localspec.generation.grammars import incomplete
 from localspec.generation.pass_stop import PassStop
-from localspec.generation.prefill import PART, Prefill
+from localspec.generation.prefill import Prefill
 from localspec.generation.preparation import Preparation
 from localspec.generation.prompt_thread import Ready
 from localspec.generation.reply_job import Running
@@ -25,6 +25,10 @@ from localspec.processes.activity import doing
 
 PAUSE = 0.15
 """Seconds that a part of a prompt may take while other replies run."""
+
+
+LOOK = 8
+"""Rounds after which it is asked again whether drafters should read what they have not read."""
 
 
 class RunningReplies:
@@ -47,6 +51,7 @@ class RunningReplies:
         self.running: list[Running] = []
         """In the order in which they began."""
         self._turn = itertools.count()
+        self._rounds = 0
         self._reported: set[str] = set()
 
     def free(self) -> list[int]:
@@ -76,7 +81,7 @@ class RunningReplies:
             job,
             ready.prepared,
             ready.prepared.generation(seq, job.policy),
-            pair.drafter if job.request.draft else Off(),
+            pair.drafter if job.request.drafts else Off(),
             job.policy or pair.control.policy,
         )
 
@@ -95,9 +100,11 @@ class RunningReplies:
 
     def _read_part(self, running: Running) -> None:
         waited_for = any(not other.reading for other in self.running)
-        most = self._prefill.part(PAUSE) if waited_for else PART
+        sizes = self._prefill.sizes
+        most = sizes.within(PAUSE) if waited_for else sizes.alone()
         generation = running.generation
-        events = self._prefill.read(generation, running.drafter, running.policy, most)
+        company = len(self.running)
+        events = self._prefill.read(generation, running.drafter, running.policy, most, company)
         running.reading = self._prefill.unread(generation) > 0
         if generation.finish is None:
             running.job.mailbox.put(events)
@@ -117,6 +124,7 @@ class RunningReplies:
     def decode(self) -> None:
         """One round for all replies whose prompts are read."""
         pair = self._pair
+        self._catch_up()
         decoding = [running for running in self.running if not running.reading]
         if not decoding:
             return
@@ -138,6 +146,17 @@ class RunningReplies:
         for running in decoding:
             result = by_seq.get(running.seq)
             self._deliver(running, result, notices, alone=len(requests) == 1)
+
+    def _catch_up(self) -> None:
+        """Now and then, let drafters read a part of what they have missed."""
+        self._rounds += 1
+        if self._rounds % LOOK == 0:
+            for running in [one for one in self.running if not one.reading]:
+                self._guarded(running, self._let_catch_up)
+
+    def _let_catch_up(self, running: Running) -> None:
+        company = sum(not other.reading for other in self.running)
+        self._prefill.catch_up(running.generation, running.drafter, running.policy, company)
 
     def _deliver(
         self,

@@ -20,7 +20,6 @@ from typing import Any, TypeVar
 from localspec.core.interrupt import Interrupt
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.tokenized import Tokenized
-from localspec.drafters.base import Off
 from localspec.errors import QueueFullError, UsageError
 from localspec.generation.pass_stop import PassStop
 from localspec.generation.prefill import Prefill
@@ -76,7 +75,7 @@ class Scheduler:
             pair.target,
             pair.verifier,
             self.prefix_cache,
-            drafts=not isinstance(pair.drafter, Off),
+            drafters=[member.name for member in pair.drafter.members],
         )
         self._prompts = PromptThread(self.preparation, self)
         self.prefill = Prefill(pair.target, pair.drafter, self.prefix_cache)
@@ -104,7 +103,7 @@ class Scheduler:
             QueueFullError: as many requests as may wait are waiting.
             UsageError: closed.
         """
-        if not request.draft:
+        if not request.drafts:
             policy = Plain("switched off for this reply")
         job = Job(request, policy, interrupt, self)
         with self._lock:

@@ -21,9 +21,10 @@ from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.core.plan import RequestState
 from localspec.decode.logprobs import TokenScorer
-from localspec.decode.request import MATCH, Request, StopRule
+from localspec.decode.request import ANY_DRAFT, MATCH, DraftRules, Request, StopRule
 from localspec.decode.round import RoundResult
 from localspec.decode.speedup import SpeedupEstimate
+from localspec.drafters.lookup.predicted_text import PredictedText
 from localspec.generation.detokenizer import TextStream
 from localspec.policy import Policy
 from localspec.verifiers import Verifier
@@ -89,6 +90,7 @@ class Generation:
         guided: bool = True,
         scorer: TokenScorer | None = None,
         prompt_scorer: TokenScorer | None = None,
+        drafting: DraftRules = ANY_DRAFT,
     ) -> None:
         """``owner`` and ``stable`` are for `PrefixCache.restore` and `PrefixCache.positions`;
         ``scorer`` computes logprobs of emitted tokens, ``prompt_scorer`` those of the prompt.
@@ -109,6 +111,7 @@ class Generation:
             policy=policy,
             guided=guided,
             scorer=scorer,
+            drafting=drafting,
         )
         self._cached, self._saved_seconds = 0, 0.0
         self._began = self._decoding = time.perf_counter()
@@ -196,6 +199,8 @@ class Generation:
         now = time.perf_counter()
         self._ending.finish()  # an interrupted reply may still hold text back
         tally, emitted = self.request.tally, self.request.emitted
+        predicted = self.request.drafting.prediction or PredictedText((), 0)
+        predicted.follow(self.tokens)
         read = self._decoding > self._began
         decode_seconds = now - self._decoding if read else 0.0
         return Reply(
@@ -222,6 +227,8 @@ class Generation:
                 speculation=policy.speculation,
                 speedup=self._speedup_at(now) if read else None,
                 saved_seconds=self._saved_seconds,
+                accepted_prediction_tokens=predicted.accepted,
+                rejected_prediction_tokens=predicted.rejected,
             ),
             seed=self.request.noise.seed,
             stop_text=self._ending.stream.stop_text,

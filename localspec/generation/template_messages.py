@@ -82,6 +82,26 @@ def _joined(messages: Sequence[Message], *, apart: bool) -> list[Message]:
     return [Message(messages[0].role, text), *messages[n:]]
 
 
+def one_by_one(messages: Sequence[Message]) -> list[Message]:
+    """The messages, several calls in one as turns of one call and its result each."""
+    results = {m.call_id: m for m in messages if m.role == "tool"}
+    found: list[Message] = []
+    told: set[str] = set()
+    for message in messages:
+        if message.role == "tool" and message.call_id in told:
+            continue
+        if len(message.calls) < 2:
+            found.append(message)
+            continue
+        for i, call in enumerate(message.calls):
+            text, thought = ("", "") if i else (message.content, message.reasoning)
+            found.append(Message("assistant", text, thought, (call,)))
+            if call.id in results and call.id not in told:
+                told.add(call.id)
+                found.append(results[call.id])
+    return found
+
+
 def _short_id(name: str) -> str:
     if _SHORT_ID.fullmatch(name):
         return name
@@ -127,4 +147,4 @@ def _quoted(name: str, arguments: str) -> str:
     return f"<tool_call>\n{json.dumps(call, ensure_ascii=False)}\n</tool_call>"
 
 
-__all__ = ["SYSTEM", "for_template", "kept", "told_in_text"]
+__all__ = ["SYSTEM", "for_template", "kept", "one_by_one", "told_in_text"]

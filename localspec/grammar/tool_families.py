@@ -135,7 +135,7 @@ def _coder_value(value: Mapping[str, Any], shared: Mapping[str, Any], tool: Tool
 def _mistral(tools: Sequence[Tool], marker: Marker, several: bool) -> str:
     del marker
     more = ' (", " tool)*' if several else ""
-    return f'rest: "[" tool{more} "]"\n{_named_json(tools, "arguments")}'
+    return f'rest: " "? "[" tool{more} "]"\n{_named_json(tools, "arguments")}'
 
 
 def _mistral_args(tools: Sequence[Tool], marker: Marker, several: bool) -> str:

@@ -39,8 +39,9 @@ weights, so sound builds reach 0.22 and 0.56; a wrong row is off by three to fiv
 PLAIN_BUFFERS = "--plain-buffers"
 WRONG = 3
 """Exit status of a build that computes something else."""
-SILENCE_S = 60
-"""A step that takes longer hangs: it ends this process by SIGALRM."""
+SILENCE_S, DEVICE_SILENCE_S = 60, 600
+"""A step that takes longer hangs: it ends this process by SIGALRM. On a device the first pass of a
+width compiles kernels, for more than a minute on slow ones."""
 _CONTEXT = 512
 _THREADS = 1
 """Kernels are proved; several threads would wait for each other on a busy machine."""
@@ -104,15 +105,16 @@ def prove(case: Case, place: str, *, gpu_layers: int | None, extra_buffers: bool
         LocalspecError: llama.cpp refuses the model or a pass.
     """
     worst, at = 0.0, 0
+    limit = SILENCE_S if gpu_layers == 0 else DEVICE_SILENCE_S
     with contextlib.ExitStack() as stack:
-        report(at=f"loading {case.name} on {place}")
+        report(limit, at=f"loading {case.name} on {place}")
         model = Model(case.path, gpu_layers=gpu_layers, extra_buffers=extra_buffers, alone=False)
         stack.callback(model.close)
         context = Context(model, n_ctx=_CONTEXT, threads=_THREADS)
         stack.callback(context.close)
         for n in PASSES:
             where = f"{case.name} on {place}, a pass of {n} token{'s' * (n > 1)}"
-            report(at=where)
+            report(limit, at=where)
             rows = min(n, context.outputs)
             (found,) = context.forward([(0, case.tokens[at : at + n], rows)])
             at += n
@@ -126,10 +128,10 @@ def prove(case: Case, place: str, *, gpu_layers: int | None, extra_buffers: bool
     return worst
 
 
-def report(**fields: str | float) -> None:
-    """Tell the parent what comes next, and begin to count its time."""
-    signal.alarm(SILENCE_S)
-    sys.stdout.write(json.dumps(fields) + "\n")
+def report(limit: int = SILENCE_S, **fields: str | float) -> None:
+    """Tell the parent what comes next, which may take ``limit`` seconds."""
+    signal.alarm(limit)
+    sys.stdout.write(json.dumps({**fields, "limit": limit}) + "\n")
     sys.stdout.flush()
 
 

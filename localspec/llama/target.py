@@ -72,6 +72,11 @@ class LlamaTarget:
         """Tokens that one sequence may hold."""
         return self._context.capacity
 
+    @property
+    def aborts(self) -> bool:
+        """See `Target`: llama.cpp aborts passes on the processor alone."""
+        return not self._context.on_device
+
     def deepest(self, sequences: int) -> int:
         """See `Target`. Several recurrent states must be taken back by what was padded, too."""
         context = self._context

@@ -128,7 +128,7 @@ class Drafters:
     ) -> Opened | Refused | None:
         """The drafter of a row, why text is drafted from in its place, or None where nothing is."""
         match spec.family:
-            case Family.LOOKUP | Family.GRAMMAR | Family.LOOKAHEAD:
+            case Family.LOOKUP | Family.PREDICTION | Family.GRAMMAR | Family.LOOKAHEAD:
                 possible = not spec.needs_branching or self.target.branches > 0
                 return _lookup(spec, texts) if possible else None
             case Family.MODEL:

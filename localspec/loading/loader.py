@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from localspec.config import paths
@@ -10,6 +10,7 @@ from localspec.core import drafter_registry
 from localspec.core.events import Loading, ModelInfo, Speculation
 from localspec.drafters.base import Drafter, Off
 from localspec.drafters.cascade import Cascade
+from localspec.drafters.lookup.prediction import PredictionDrafter
 from localspec.errors import OutOfMemoryError
 from localspec.llama import library
 from localspec.llama.abort import StopFlag
@@ -221,7 +222,7 @@ class _Loader:
             info=self._info(target, drafting, off, (*notices, *target.notices, *drafting.notices)),
             target_model=context.model,
             target=LlamaTarget(context, drafting.features, control.policy.costs),
-            drafter=Cascade(drafters) if drafters else Off(),
+            drafter=Cascade(_with_prediction(drafters)) if drafters else Off(),
             verifier=judge,
             control=control,
             identity=policy.state_identity(context),
@@ -354,12 +355,19 @@ class _Loader:
 
     def _control(self, context: Context, drafting: Drafting) -> Control:
         """The policy: a fixed length where one was asked for, else what pays."""
-        names = [drafter.name for drafter in drafting.drafters]
+        names = [drafter.name for drafter in _with_prediction(drafting.drafters)]
         branching = self.selection.branching(names, context.branches)
         length = self.selection.options.draft_max
         if length is not None:
             return policy.fixed_length(length, context, branching)
         return policy.automatic(context, drafting.timed, sources=names, branching=branching)
+
+
+def _with_prediction(drafters: Sequence[Drafter]) -> Sequence[Drafter]:
+    """The drafters of a pair, and the one for requests that bring a prediction."""
+    if any(drafter.name == drafter_registry.PREDICTION for drafter in drafters):
+        return drafters
+    return (PredictionDrafter(), *drafters)
 
 
 __all__ = ["LoadedPair", "load"]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.config import paths
+from localspec.core.drafter_registry import PREDICTION
 from localspec.core.plan import Branching
 from localspec.llama import library
 from localspec.llama.context import Context
@@ -128,7 +129,7 @@ def automatic(
             branching=branching,
             k_max=deepest,
         ),
-        exercise=Exercise(sources, branching, deepest),
+        exercise=Exercise([s for s in sources if s != PREDICTION], branching, deepest),
         target=target,
         drafting=drafting,
         file=file,

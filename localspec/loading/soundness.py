@@ -18,6 +18,7 @@ import platform
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -31,9 +32,9 @@ from localspec.loading.build_record import rebuild_command
 from localspec.processes.children import command
 
 PROOF = "localspec.llama.proof"
-PATIENCE_S = 300.0
-"""Time limit of one proof, which takes a second or two; a device that compiles shaders takes
-longer. A step that hangs ends earlier, by its own alarm."""
+PATIENCE_S = 3600.0
+"""Time limit of one proof, which takes a second or two; a slow device that compiles kernels takes
+many minutes, once. A step that hangs ends earlier, by its own alarm."""
 _EDITION = 1
 """Raised when the proof itself changes."""
 _FILE = "llama-proof.json"
@@ -89,14 +90,18 @@ class Prover:
             LocalspecError: see `soundness`.
         """
         try:
-            with subprocess.Popen(
-                [*self.line, *arguments],
-                env=self.environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,  # Ctrl-C is ours to act on
-            ) as process:
+            with (
+                # Of this process, since a proof that crashes cannot remove its models.
+                tempfile.TemporaryDirectory(prefix="localspec-") as folder,
+                subprocess.Popen(
+                    [*self.line, *arguments],
+                    env=self.environment | {"TMPDIR": folder},
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    start_new_session=True,  # Ctrl-C is ours to act on
+                ) as process,
+            ):
                 try:
                     out, err = process.communicate(timeout=self.patience)
                 except subprocess.TimeoutExpired:
@@ -119,7 +124,7 @@ def _judged(status: int, reports: list[dict[str, Any]], stderr: str) -> str:
     if status == _WRONG and "wrong" in last:
         return str(last["wrong"])
     if status == -signal.SIGALRM:
-        return f"no answer for a minute, {_place(reports)}"
+        return f"no answer for {last.get('limit', 60)} s, {_place(reports)}"
     if status < 0 and -status not in _FROM_OUTSIDE:
         try:
             name = signal.Signals(-status).name

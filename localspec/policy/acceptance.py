@@ -30,6 +30,10 @@ COPIED = (0.06, 0.14, 0.25, 0.34, 0.46, 0.63, 0.77, 0.86, 0.92, 0.93, 0.93, 0.95
 with scripts/policy_lab on 144 replies (suffix and n-gram)."""
 
 
+USUAL = (0.02, 0.13, 0.08, 0.08, 0.07, 0.06, 0.05, 0.055, 0.07, 0.055, 0.06, 0.07, 0.20)
+"""How frequent each confidence of what a draft model computes is: measured likewise."""
+
+
 @dataclass(frozen=True, slots=True)
 class AcceptanceTuning:
     """Constants of `AcceptanceEstimate`."""
@@ -56,6 +60,8 @@ class AcceptanceTuning:
     """No estimate is higher."""
     carried: float = 0.2
     """Share of the confidence histograms that is carried over to the next text."""
+    first_prior: float = 3.0
+    """Tokens that `USUAL` counts for against the confidences that were seen."""
     unseen: float = 0.6
     """Acceptance of later tokens before any was judged."""
 
@@ -85,9 +91,12 @@ class AcceptanceEstimate:
     recent_expected: float = 0.0
     """Decayed count of the last tokens that the bins expected to be accepted."""
     tuning: AcceptanceTuning = AcceptanceTuning()
+    version: int = 0
+    """Tokens learnt by this very object."""
 
     def learn(self, index: int, confidence: float, accepted: bool) -> None:
         """The ``index``-th token of a draft was judged; those before it were accepted."""
+        self.version += 1
         tuning, b = self.tuning, bin_of(confidence)
         prior, right = tuning.prior, tuning.expected[b]
         expected = (prior * right + self.accepted[b]) / (prior + self.judged[b])
@@ -113,6 +122,13 @@ class AcceptanceEstimate:
             recent=self.recent * carried,
             tuning=self.tuning,
         )
+
+    def usual_text(self) -> AcceptanceEstimate:
+        """An estimate for a text of which nothing is known, to tell what drafting it may win."""
+        text = self.new_text()
+        text.first += self.tuning.first_prior * np.array(USUAL)
+        text.recent += self.tuning.first_prior * np.array(USUAL)
+        return text
 
     @property
     def evidence(self) -> float:
@@ -151,6 +167,7 @@ __all__ = [
     "COPIED",
     "EDGES",
     "RAW",
+    "USUAL",
     "AcceptanceEstimate",
     "AcceptanceTuning",
     "bin_of",

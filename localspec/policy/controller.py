@@ -21,6 +21,7 @@ it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 
 from localspec.core.events import Speculation
@@ -28,6 +29,7 @@ from localspec.core.plan import (
     NOTHING,
     PLAIN,
     Branching,
+    Budget,
     DraftPlan,
     DraftStep,
     Evidence,
@@ -36,8 +38,9 @@ from localspec.core.plan import (
 )
 from localspec.policy.costs import Costs
 from localspec.policy.estimates import Estimates
-from localspec.policy.gain import Gain, GainPace, PriceList, Prices, most_gain, never_paid
+from localspec.policy.gain import Gain, GainPace, Outlook, Prices, most_gain, never_paid, prospect
 from localspec.policy.ledger import Key, Ledger, Stakes
+from localspec.policy.outlooks import Outlooks, PriceList
 from localspec.policy.pass_costs import PassCosts, bucket_of
 from localspec.policy.probes import ProbeSchedule
 from localspec.policy.reasons import (
@@ -47,10 +50,12 @@ from localspec.policy.reasons import (
     nothing_likely,
     why_parked,
 )
+from localspec.policy.reply_lengths import ReplyLengths
 from localspec.policy.sharing import Sharing
 from localspec.policy.storage import Knowledge
 from localspec.policy.trees import Trees
 from localspec.policy.tuning import ControllerTuning
+from localspec.policy.winnings import Winnings
 
 K_MAX = 31
 """The longest draft: 32 rows in a pass."""
@@ -93,7 +98,15 @@ class Controller:
         """The last round in which nothing was drafted."""
         self._sharing = Sharing(tuning.sharing)
         self._prices = PriceList()
+        self._outlooks = Outlooks(tuning.gain)
+        self._reasons: dict[tuple[int, str], tuple[Outlook, bool, Speculation]] = {}
         self._probes = ProbeSchedule(tuning.probes)
+        self._replies = ReplyLengths(tuning.replies)
+        self._winnings = Winnings(tuning.winnings)
+        self._reads: dict[int, tuple[int, bool]] = {}
+        """By sequence: length of the prompt that is read, and whether drafters read it too."""
+        self._requests = 1
+        """In the last round that was planned."""
         self._lengths: dict[int, int] = {}
         """Tokens by sequence, at the last plan."""
         self._trials: set[Key] = set()
@@ -114,39 +127,66 @@ class Controller:
         self._passes.replace(curves)
 
     def expects_drafts(self, state: RequestState) -> bool:
-        """Whether a drafter that computes may come to draft: then it reads the prompt together with
-        the target, and a probe during the reply costs next to nothing.
+        """Whether a drafter that computes should read what it has not read: what it is expected to
+        win in the rest of the reply, in the company that the request has, is worth more than the
+        time for reading, or is unknown and reading costs next to nothing.
         """
-        expected = False
-        self._passes.read(state.length, 1, self._round)
+        if not state.emitted and state.seq in self._reads:
+            length, reads = self._reads[state.seq]
+            if length == state.length:  # the next part of the same prompt
+                return reads
+        self._passes.read(state.length, state.company, self._round)
+        reads = False
         for source in self._sources:
-            if source in self._free:
-                continue
-            cost = self._cost(source)
-            if most_gain(self._passes.curve, cost) > self._tuning.gain.margin:
-                key = source, state.sampling
-                drafter = self._estimates.drafter(key)
-                hopeless = never_paid(drafter, self._passes.curve, cost, self._tuning.gain)
-                expected = self._probes.reads_prompt(key, hopeless) or expected
-            self._probes.has_read(state.seq, source, state.length if expected else 0)
-        return expected
+            if source not in self._free and state.may_use(source):
+                reads = self._worth_reading(state, source) or reads
+        if not state.emitted:
+            self._reads[state.seq] = state.length, reads
+        return reads
 
-    def _cost(self, source: str) -> float:
-        """Cost of a drafted token, in plain passes."""
-        return 0.0 if source in self._free else self.costs.draft(source) / self.costs.verify(1)
+    def _worth_reading(self, state: RequestState, source: str) -> bool:
+        """Whether reading so many tokens is worth what the drafter may win in the reply."""
+        tuning, key = self._tuning.gain, (source, state.sampling)
+        cost = self._cost(source, state.company)
+        factor = self._sharing.expected_factor(state.company)
+        prices = Prices(1 + (self._passes.curve - 1) * factor, cost)
+        if most_gain(prices.curve, cost) <= tuning.margin:
+            return False
+        passes = self.costs.verify(max(1, state.unread)) / self.costs.verify(1)
+        reading, tokens = cost * passes, self._replies.expected(state)
+        drafter = self._estimates.drafter(key)
+        if not never_paid(drafter, prices.curve, cost, tuning):
+            kind = *key, state.company
+            won = self._winnings.expected(kind, prospect(drafter, prices, tuning))
+            whole = passes + state.emitted + tokens
+            staked = math.inf if self._winnings.known(kind) else self._tuning.staked * whole
+            if reading <= min(tokens * won, staked):
+                return True
+        if state.emitted:
+            return False
+        return self._probes.explores(key, reading, passes + tokens)
+
+    def _cost(self, source: str, requests: int) -> float:
+        """Cost of a drafted token, in plain passes, to each of the ``requests`` that wait for it,
+        summed up.
+        """
+        if source in self._free:
+            return 0.0
+        return self.costs.draft(source) * requests / self.costs.verify(requests)
 
     # -- planning ------------------------------------------------------------------------------
 
     def plan(self, states: Sequence[RequestState]) -> list[DraftPlan]:
         """One plan for each request: who may draft, and the pace that decides how far."""
         self._round += 1
+        self._requests = len(states)
         self._passes.read(max(s.length for s in states), len(states), self._round)
         self._lengths = {s.seq: s.length for s in states}
         self._trials.clear()
         for state in states:
             if not state.foreign and (state.emitted == 0 or state.seq not in self._ledgers):
                 self._begin(state)
-        self._sharing.among([s.seq for s in states if not s.foreign])
+        self._sharing.among([s.seq for s in states if not s.foreign], self._passes.curve)
         plans = [PLAIN if state.foreign else self._plan(state) for state in states]
         if self._round - self._plain_round >= self._tuning.plain_every:
             return [PLAIN] * len(states)
@@ -155,46 +195,59 @@ class Controller:
     def _begin(self, state: RequestState) -> None:
         """A reply begins."""
         if (last := self._ledgers.get(state.seq)) is not None:
-            self._stakes.close(last, self._estimates.kind(state.seq), last.drafters)
-        self._ledgers[state.seq] = self._stakes.open(state.sampling, self._sources)
-        self._estimates.new_text(state.seq, state.sampling, self._sources)
+            kind = self._estimates.kind(state.seq)
+            self._stakes.close(last, kind, last.drafters)
+            for source in last.read:
+                won = last.won_by.get(source, 0.0)
+                self._winnings.learn((source, kind, last.requests), won, last.emitted)
+        self._replies.begin(state.seq)
+        self._sharing.begin(state.seq)
+        self._reads.pop(state.seq, None)
+        sources = [*filter(state.may_use, self._sources)]
+        ledger = self._stakes.open(state.sampling, sources)
+        ledger.requests = self._requests
+        if state.unread <= self._tuning.behind:
+            ledger.read = {source for source in sources if source not in self._free}
+        self._ledgers[state.seq] = ledger
+        self._estimates.new_text(state.seq, state.sampling, sources)
         self._probes.new_reply(self._round)
 
     def _plan(self, state: RequestState) -> DraftPlan:
         tuning = self._tuning
+        self._replies.planned(state)
         steps: list[DraftStep] = []
         probe: DraftStep | None = None
         drafting, why = self._idle < tuning.quiet, NOTHING_YET
         instead = 1.0
         ledger = self._ledgers[state.seq]
-        curve = self._sharing.charged(self._passes.curve, state.seq)
-        for source in reversed(self._sources):
+        curve, most = self._sharing.charged(state.seq), self._sharing.affordable(state.seq)
+        for source in filter(state.may_use, reversed(self._sources)):
             text, allowed = self._estimates.text(state.seq, source), ledger.allowed(source)
-            cost, breadth = (
-                self._cost(source),
-                self._trees.breadth(source, text, self._passes.curve),
-            )
+            breadth = self._trees.breadth(source, text, self._passes.curve)
             if breadth < self._trees.least(source):
                 why = BREADTH_COSTS
                 continue
-            prices = self._prices.of(source, curve, breadth, cost := self._cost(source))
-            gain = Gain(text, prices, allowed, tuning.gain)
+            prices = self._prices.of(source, curve, breadth, self._cost(source, self._requests))
+            outlook = self._outlooks.of(state.seq, source, text, prices, self._round)
             if source in self._free:
                 if why is NOTHING_YET:
                     why = nothing_likely(*ledger.guesses(source))
                 if self._may_ask(source, ledger):
-                    steps.insert(0, self._step(source, breadth, gain, instead))
+                    steps.insert(0, self._step(source, breadth, outlook, instead, allowed, most))
                 continue
-            if gain.tokens() > tuning.gain.margin:
-                self._probes.drafts((source, state.sampling))
-                steps.insert(0, self._step(source, breadth, gain, instead))
-                instead = max(instead, gain.rate())
-                drafting = True
-                continue
-            why = why_parked(text, curve, cost, tuning.gain.margin)
-            if Gain(text, prices).tokens() > tuning.gain.margin:
-                why = not_affordable(curve, cost, allowed)
-            step = self._parked(state, source, breadth, Gain(text, prices), allowed)
+            self._probes.has_read(state.seq, source, state.length - state.unread)
+            affordable = True
+            if outlook.tokens > tuning.gain.margin and state.unread <= tuning.behind:
+                gain = Gain(outlook, allowed, most)
+                affordable = gain.tokens() > tuning.gain.margin
+                if affordable:
+                    self._probes.drafts((source, state.sampling))
+                    steps.insert(0, self._step(source, breadth, outlook, instead, allowed, most))
+                    instead = max(instead, gain.rate())
+                    drafting = True
+                    continue
+            why = self._why_not(state.seq, source, outlook, affordable, allowed)
+            step = self._parked(state, source, breadth, outlook, allowed, most)
             if step is not None and step.probe:
                 probe = step
             elif step is not None:
@@ -202,29 +255,69 @@ class Controller:
         self.speculation = Speculation("on") if drafting else why
         return DraftPlan((probe,) if probe is not None else tuple(steps))
 
+    def _why_not(
+        self, seq: int, source: str, outlook: Outlook, affordable: bool, allowed: float
+    ) -> Speculation:
+        """Why a drafter that computes does not draft; written anew with its outlook."""
+        known = self._reasons.get((seq, source))
+        if known is not None and known[0] is outlook and known[1] == affordable:
+            return known[2]
+        prices = outlook.prices
+        if affordable:
+            text = self._estimates.text(seq, source)
+            why = why_parked(text, prices.curve, prices.cost, self._tuning.gain.margin)
+        else:
+            why = not_affordable(prices.curve, prices.cost, allowed)
+        self._reasons[seq, source] = outlook, affordable, why
+        return why
+
     def _parked(
-        self, state: RequestState, source: str, breadth: int, gain: Gain, allowed: float
+        self,
+        state: RequestState,
+        source: str,
+        breadth: int,
+        outlook: Outlook,
+        allowed: float,
+        most: float,
     ) -> DraftStep | None:
         """A trial of a parked drafter, or a probe, where one is due. A probe is all that is drafted
         in its round, or a draft would take its place.
         """
         tuning, key = self._tuning, (source, state.sampling)
-        text, cost = self._estimates.text(state.seq, source), gain.prices.cost
-        faster = 1 + tuning.faster * (gain.prices.curve - 1)
-        hoped = Gain(text, Prices(faster, cost), allowed, tuning.gain)
-        if hoped.tokens() > tuning.gain.margin and self._probes.may_try(key, self._round):
-            self._trials.add(key)
-            return self._step(source, breadth, hoped, 1.0)
+        may_try = state.unread <= tuning.behind and self._probes.may_try(key, self._round)
+        if not may_try and not self._probes.may_be_due(key, self._round):
+            return None
+        cost = outlook.prices.cost
+        faster = 1 + tuning.faster * (outlook.prices.curve - 1)
+        if may_try:
+            text = self._estimates.text(state.seq, source)
+            hoped = Outlook(text, Prices(faster, cost), tuning.gain)
+            if Gain(hoped, allowed, most).tokens() > tuning.gain.margin:
+                self._trials.add(key)
+                return self._step(source, breadth, hoped, 1.0, allowed, most)
+            self._probes.put_off(key, self._round)
         if state.seq in self._copying or most_gain(faster, cost) <= tuning.gain.margin:
             return None
         here = {state.seq: state.length}
-        hopeless = never_paid(text, self._passes.curve, cost, tuning.gain)
+        hopeless = self._outlooks.hopeless(state.seq, source)
+        if state.unread > tuning.behind:  # credit is for drafts
+            allowed = min(allowed, self._ledgers[state.seq].slack)
         if self._probes.due(key, self._round, here, cost, allowed, hopeless=hopeless):
             return DraftStep(source, NOTHING, probe=True)
         return None
 
-    def _step(self, source: str, breadth: int, gain: Gain, instead: float) -> DraftStep:
-        pace = GainPace(gain, instead)
+    def _step(
+        self,
+        source: str,
+        breadth: int,
+        outlook: Outlook,
+        instead: float,
+        allowed: float,
+        most: float,
+    ) -> DraftStep:
+        pace = GainPace(outlook, instead, allowed, most)
+        if source in self._free:  # what it costs to look further is nothing
+            return DraftStep(source, Budget.chain(len(outlook.prices.costs)), pace)
         # Where nothing is affordable the pace refuses, but the refused token is evidence.
         return DraftStep(source, self._trees.budget(source, breadth, max(1, pace.depth)), pace)
 
@@ -252,7 +345,7 @@ class Controller:
             if not o.foreign:
                 self._learn_cost(o)
         self._settle(outcomes)
-        self._probes.round_ended()
+        self._probes.round_ended(len(outcomes))
         drafted = {(o.seq, o.source) for o in outcomes if o.proposed}
         for e in evidence:
             self._estimates.learn(e)
@@ -270,8 +363,13 @@ class Controller:
             self.costs.drafted(o.source, o.considered, o.draft_s)
             self._probes.has_read(o.seq, o.source, self._lengths.get(o.seq, 0))
         elif o.draft_s > 0:
-            length, cost = self._lengths.get(o.seq, 0), o.draft_s / self.costs.verify(1)
-            self._probes.probed(o.seq, o.source, length, cost, self._cost(o.source))
+            length, cost = self._lengths.get(o.seq, 0), self._plain(o.draft_s)
+            token = self._cost(o.source, self._requests)
+            self._probes.probed(o.seq, o.source, length, cost, token)
+
+    def _plain(self, seconds: float) -> float:
+        """Tokens that plain decoding would have emitted in the time, for all requests together."""
+        return seconds * self._requests / self.costs.verify(self._requests)
 
     def _settle(self, outcomes: Sequence[Outcome]) -> None:
         """Credit tokens gained over plain decoding at *expected* pass cost, so that a stall is not
@@ -281,20 +379,27 @@ class Controller:
         longer = float(self._passes.curve[min(widest, len(self._passes.curve) - 1)]) - 1
         drafters = sum(o.proposed > 0 for o in outcomes)
         share = len(outcomes) / drafters * longer if drafters else 0.0
+        asking = 0.0
         for o in outcomes:
             ledger = self._ledgers.get(o.seq)
             if o.foreign or ledger is None:
                 continue
-            answer = o.draft_s / self.costs.verify(1)
-            spent = o.considered * self._cost(o.source) if o.considered else answer
+            cost = self._cost(o.source, self._requests)
+            spent = o.considered * cost if o.considered else self._plain(o.draft_s)
+            asking += spent / len(outcomes)
             gain = o.accepted - spent - (share if o.proposed else 0.0)
-            ledger.settle(1 + o.accepted + o.forced, gain)
+            ledger.settle(1 + o.accepted + o.forced, gain, o.source)
             if o.proposed:
                 ledger.drafters.add(o.source)
             self._sharing.drafted(o.seq, o.proposed > 0)
             key = o.source, self._estimates.kind(o.seq)
             if key in self._trials:
                 self._probes.tried(key, self._round, o.proposed > 0, -gain)
+        n = len(outcomes)
+        if n > 1:
+            ends = 1 - self.costs.verify(n - 1) / self.costs.verify(n)
+            emitted = {o.seq: 1 + o.accepted for o in outcomes if not o.foreign}
+            self._sharing.settle(emitted, longer + asking, ends)
 
 
 __all__ = ["K_MAX", "Controller", "bucket_of"]

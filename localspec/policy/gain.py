@@ -68,53 +68,61 @@ class Prices:
         return np.maximum(found, 0.0, out=found)
 
 
-_SAME = 0.02
-"""Share by which the cost of a drafted token may differ from the one reckoned with."""
-
-
-class PriceList:
-    """The prices of each drafter's drafts; those of an earlier round where little has changed."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, tuple[Curve, int, Prices]] = {}
-
-    def of(self, source: str, curve: Curve, breadth: int, cost: float) -> Prices:
-        """Prices of drafts with ``breadth`` nodes at each depth."""
-        if source in self._known:
-            before, broad, prices = self._known[source]
-            close = abs(prices.cost - cost) <= _SAME * cost
-            if before is curve and broad == breadth and close:
-                return prices
-        prices = Prices(curve[::breadth], cost)
-        self._known[source] = curve, breadth, prices
-        return prices
-
-
-class Gain:
-    """The expected gain of one drafter now."""
+class Outlook:
+    """What the drafts of one drafter are expected to emit now, whatever the reply can afford."""
 
     def __init__(
         self,
         acceptance: AcceptanceEstimate,
         prices: Prices,
-        allowed: float = math.inf,
         tuning: GainTuning = GainTuning(),
+        table: NDArray[np.float64] | None = None,
     ) -> None:
-        """``allowed`` is what a draft may lose."""
-        self.table = acceptance.table()
+        """``table`` replaces the cautious one of ``acceptance``."""
+        self.table = acceptance.table() if table is None else table
         self.mean = acceptance.mean(self.table)
         self.prices = prices
         self.tuning = tuning
         total = acceptance.first.sum()
-        self._firsts = acceptance.first / total if total > 0 else acceptance.first
+        self.firsts = acceptance.first / total if total > 0 else acceptance.first
+        """(BINS,) how frequent each confidence of a first token was lately; zeros if unknown."""
         lengths = np.arange(1, len(prices.curve))
-        runs = np.cumsum(self.mean ** (lengths - 1))
-        self._emitted = 1 + np.outer(self.table, runs)
-        self._refused = np.zeros(self._emitted.shape, bool)
+        self.emitted = 1 + np.outer(self.table, np.cumsum(self.mean ** (lengths - 1)))
+        """(BINS, K) E[emitted] by the first token's confidence and the draft's length."""
+        self._tokens: float | None = None
+
+    @property
+    def tokens(self) -> float:
+        """See `Gain.tokens`, were every loss affordable."""
+        if self._tokens is None:
+            self._tokens = Gain(self).tokens()
+        return self._tokens
+
+
+def prospect(drafter: AcceptanceEstimate, prices: Prices, tuning: GainTuning) -> float:
+    """Tokens that drafting may gain for each token of a text of which nothing is known: between
+    what is expected and what comes with luck, since a text in which it loses is given up soon.
+    """
+    text = drafter.usual_text()
+    tables = text.table(), text.optimistic()
+    gains = [max(0.0, Outlook(text, prices, tuning, table).tokens) for table in tables]
+    return sum(gain / (1 + gain) for gain in gains) / len(gains)
+
+
+class Gain:
+    """The expected gain of one drafter now, with the drafts that the reply can afford."""
+
+    def __init__(self, outlook: Outlook, allowed: float = math.inf, most: float = math.inf) -> None:
+        """``allowed`` is what a draft may lose, and ``most`` what it may cost in any case."""
+        self.outlook = outlook
+        prices, tuning = outlook.prices, outlook.tuning
+        self._refused = np.zeros(outlook.emitted.shape, bool)
         if allowed < math.inf:
-            short = prices.shortfall(self.table, self.mean)
+            short = prices.shortfall(outlook.table, outlook.mean)
             self._refused = tuning.shortfall * short > allowed
-            self._refused |= (prices.losses > tuning.rejected * allowed)[None, :]
+        limit = min(tuning.rejected * allowed, most)
+        if limit < math.inf:
+            self._refused |= (prices.losses > limit)[None, :]
 
     def longest(self) -> NDArray[np.int64]:
         """(BINS,) tokens of the longest draft that the reply can afford, by the first token's
@@ -128,27 +136,28 @@ class Gain:
 
     def rates(self) -> NDArray[np.float64]:
         """(BINS,) best E[emitted] / seconds by the first token's confidence; at least 1, plain."""
-        if not len(self.prices.costs):
-            return np.ones(len(self.table))
-        each = np.where(self._refused, 0.0, self._emitted / self.prices.costs)
+        outlook = self.outlook
+        if not len(outlook.prices.costs):
+            return np.ones(len(outlook.table))
+        each = np.where(self._refused, 0.0, outlook.emitted / outlook.prices.costs)
         best: NDArray[np.float64] = each.max(axis=1)
         return np.maximum(best, 1.0, out=best)
 
     def rate(self) -> float:
         """The rate that the drafter is expected to reach on average; 0 where nothing is known."""
-        return float(self._firsts @ self.rates())
+        return float(self.outlook.firsts @ self.rates())
 
     def tokens(self) -> float:
         """Tokens per round that asking the drafter is expected to gain on plain decoding.
 
         The first q is paid in any case; where its confidence is too low, nothing is drafted.
         """
-        cost = self.prices.cost
-        if not len(self.prices.costs):
+        outlook, cost = self.outlook, self.outlook.prices.cost
+        if not len(outlook.prices.costs):
             return -cost
-        gains = np.where(self._refused, -np.inf, self._emitted - self.prices.costs)
+        gains = np.where(self._refused, -np.inf, outlook.emitted - outlook.prices.costs)
         best = gains.max(axis=1) + cost
-        return float(self._firsts @ np.maximum(0.0, best)) - cost
+        return float(outlook.firsts @ np.maximum(0.0, best)) - cost
 
 
 def most_gain(curve: Curve, cost: float, acceptance: float = 1.0) -> float:
@@ -176,22 +185,43 @@ def never_paid(
 class GainPace:
     """A `localspec.core.plan.Pace`: includes a token where it is expected to gain."""
 
-    __slots__ = ("_ahead", "_cost", "_curve", "_instead", "_longest", "_mean", "_rates", "_table")
+    __slots__ = (
+        "_ahead", "_allowed", "_cost", "_curve", "_instead", "_longest", "_mean", "_most",
+        "_outlook", "_rates", "_table",
+    )  # fmt: skip
 
-    def __init__(self, gain: Gain, instead: float) -> None:
-        """``instead`` is the rate that this round would reach without this drafter."""
-        self._rates = gain.rates().tolist()
-        self._longest = gain.longest().tolist()
-        self._table = gain.table.tolist()
-        self._mean = gain.mean
-        self._curve = gain.prices.curve.tolist()
-        self._cost = gain.prices.cost
+    def __init__(
+        self,
+        outlook: Outlook,
+        instead: float = 1.0,
+        allowed: float = math.inf,
+        most: float = math.inf,
+    ) -> None:
+        """``instead`` is the rate that this round would reach without this drafter; see `Gain` for
+        the rest. Nothing is computed before a drafter has something to propose.
+        """
+        self._outlook = outlook
         self._instead = instead
-        self._ahead = gain.tuning.ahead
+        self._allowed, self._most = allowed, most
+        self._longest: list[int] = []
+
+    def _prepare(self) -> None:
+        if self._longest:
+            return
+        outlook = self._outlook
+        gain = Gain(outlook, self._allowed, self._most)
+        self._longest = gain.longest().tolist()
+        self._rates = gain.rates().tolist()
+        self._table = outlook.table.tolist()
+        self._mean = outlook.mean
+        self._curve = outlook.prices.curve.tolist()
+        self._cost = outlook.prices.cost
+        self._ahead = outlook.tuning.ahead
 
     @property
     def depth(self) -> int:
         """Tokens of the longest draft that it may allow."""
+        self._prepare()
         return int(max(self._longest))
 
     def more(self, confidences: Sequence[float]) -> bool:
@@ -199,6 +229,7 @@ class GainPace:
         continuing for up to ``ahead`` tokens beats stopping, at the rate that the draft set out
         for (to maximise a ratio is to maximise E[emitted] - rate * seconds at the best ratio).
         """
+        self._prepare()
         k, first = len(confidences), bin_of(confidences[0])
         curve, table, longest = self._curve, self._table, self._longest[first]
         rate = self._rates[first]
@@ -225,6 +256,7 @@ class GainPace:
         """Whether up to ``ahead`` more tokens of mean acceptance, each at the cost of a drafted
         token, would beat stopping here at the rate that the draft set out for.
         """
+        self._prepare()
         k, first = len(confidences), bin_of(confidences[0])
         curve, rate = self._curve, self._rates[first]
         reach = 1.0
@@ -245,8 +277,9 @@ __all__ = [
     "Gain",
     "GainPace",
     "GainTuning",
-    "PriceList",
+    "Outlook",
     "Prices",
     "most_gain",
     "never_paid",
+    "prospect",
 ]

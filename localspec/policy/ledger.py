@@ -52,6 +52,12 @@ class Ledger:
         """Tokens of the reply so far."""
         self.drafters: set[str] = set()
         """Drafters that drafted in the reply."""
+        self.won_by: dict[str, float] = {}
+        """The same by drafter."""
+        self.read: set[str] = set()
+        """Drafters that had read the prompt."""
+        self.requests = 1
+        """Requests that ran at once when it began."""
         self.won = 0.0
         """Tokens won on plain decoding in the whole reply, less those lost."""
 
@@ -68,9 +74,10 @@ class Ledger:
         """Credit from earlier replies."""
         self._credit[source] = min(credit, self._tuning.most_credit)
 
-    def settle(self, emitted: int, gain: float) -> None:
-        """A round emitted tokens, with this gain on plain decoding."""
+    def settle(self, emitted: int, gain: float, source: str = "") -> None:
+        """A round emitted tokens, with this gain on plain decoding by that drafter."""
         self.emitted += emitted
+        self.won_by[source] = self.won_by.get(source, 0.0) + gain
         self.won += gain
         gained = gain + self._tuning.share * emitted
         self._balance = min(self._tuning.most, self._balance + gained)

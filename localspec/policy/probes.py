@@ -34,6 +34,10 @@ class ProbeTuning:
     """Assumed cost of a token read with many others, relative to one alone."""
     weight: float = 0.3
     """Weight of a new measurement of that cost."""
+    trifling: float = 0.001
+    """Share for which it reads every prompt."""
+    explored: float = 0.01
+    """Share of a reply's time for which a drafter that is not expected to pay reads its prompt."""
     unread: int = 8
     """Most prompts in a row that a drafter does not read."""
     trial_intervals: tuple[int, ...] = (16, 32, 64, 128, 256)
@@ -64,23 +68,24 @@ class ProbeSchedule:
         for key, (made, _) in self._schedule.items():
             self._schedule[key] = min(made, 1), now + self._tuning.intervals[0]
 
-    def reads_prompt(self, key: Key, hopeless: bool) -> bool:
-        """Whether a drafter should read the prompt with the target. One whose drafts were never
-        worth it reads a prompt now and then: the next text may be of another kind.
+    def explores(self, key: Key, cost: float, whole: float) -> bool:
+        """Whether a drafter should read a prompt although it is not expected to win that back, to
+        see what it can do: out of savings, and for a small share of what the ``whole`` reply takes.
+        After each time it waits for twice as many prompts.
         """
-        skipped, most = self._unread.get(key, (0, 1))
-        if not hopeless:
-            self._unread.pop(key, None)
-        elif skipped < most:
+        if cost <= self._tuning.trifling * whole:
+            return True
+        skipped, most = self._unread.get(key, (0, 0))
+        if skipped < most or cost > min(self._saved, self._tuning.explored * whole):
             self._unread[key] = skipped + 1, most
             return False
-        else:
-            self._unread[key] = 0, min(2 * most, self._tuning.unread)
+        self._saved -= cost
+        self._unread[key] = 0, min(max(1, 2 * most), self._tuning.unread)
         return True
 
-    def round_ended(self) -> None:
-        """Save the share of one round."""
-        self._saved = min(self._tuning.most, self._saved + self._tuning.share)
+    def round_ended(self, requests: int = 1) -> None:
+        """Save the share of one round of so many requests."""
+        self._saved = min(self._tuning.most, self._saved + self._tuning.share * requests)
 
     def has_read(self, seq: int, source: str, length: int) -> None:
         """The drafter has read the first ``length`` tokens of the sequence."""
@@ -99,6 +104,10 @@ class ProbeSchedule:
         _, due = self._trials.setdefault(key, (0, now + self._tuning.trial_intervals[0]))
         return now >= due and self._saved >= self._tuning.trial_cost
 
+    def put_off(self, key: Key, now: int) -> None:
+        """A trial that was due in round ``now`` would not pay either."""
+        self._trials[key] = self._trials[key][0], now + self._tuning.trial_intervals[0]
+
     def tried(self, key: Key, now: int, drafted: bool, cost: float) -> None:
         """A trial has run. One without a draft is repeated at once."""
         self._saved -= max(0.0, cost)
@@ -106,6 +115,11 @@ class ProbeSchedule:
             intervals = self._tuning.trial_intervals
             made = min(self._trials.get(key, (0, 0))[0] + 1, len(intervals) - 1)
             self._trials[key] = made, now + intervals[made]
+
+    def may_be_due(self, key: Key, now: int) -> bool:
+        """False where `due` is certainly false."""
+        _, due = self._schedule.setdefault(key, (0, now + self._tuning.intervals[0]))
+        return now >= due
 
     def due(
         self,

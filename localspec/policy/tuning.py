@@ -8,8 +8,10 @@ from localspec.policy.acceptance import COPIED, AcceptanceTuning
 from localspec.policy.gain import GainTuning
 from localspec.policy.ledger import LedgerTuning
 from localspec.policy.probes import ProbeTuning
+from localspec.policy.reply_lengths import ReplyLengthsTuning
 from localspec.policy.sharing import SharingTuning
 from localspec.policy.trees import TreesTuning
+from localspec.policy.winnings import WinningsTuning
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,10 @@ class ControllerTuning:
     """Rounds between two readings of the cost curve."""
     faster: float = 0.4
     """Factor on the extra time of wide passes, were the machine as fast as can be hoped for."""
+    behind: int = 32
+    """Tokens that a drafter may have missed without being charged for reading them."""
+    staked: float = 0.02
+    """Share of a reply's time for which a drafter reads the prompt that pays with luck only."""
     quiet: int = 48
     """Rounds without a draft after which speculation is reported as parked."""
     acceptance: AcceptanceTuning = AcceptanceTuning()  # noqa: RUF009 - frozen
@@ -33,6 +39,8 @@ class ControllerTuning:
     ledger: LedgerTuning = LedgerTuning()  # noqa: RUF009 - frozen
     trees: TreesTuning = TreesTuning()  # noqa: RUF009 - frozen
     sharing: SharingTuning = SharingTuning()  # noqa: RUF009 - frozen
+    winnings: WinningsTuning = WinningsTuning()  # noqa: RUF009 - frozen
+    replies: ReplyLengthsTuning = ReplyLengthsTuning()  # noqa: RUF009 - frozen
     probes: ProbeTuning = ProbeTuning()  # noqa: RUF009 - frozen
 
 

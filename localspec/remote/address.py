@@ -85,6 +85,11 @@ def split_model(name: str | None) -> tuple[str, str] | None:
     return (server, model) if mark else None
 
 
+def split_path(server: str) -> str:
+    """The path of an address; "" for that of a `localspec serve`, which is saved without."""
+    return "" if server.startswith(_UNIX) else urlsplit(server).path
+
+
 def _require(parts: SplitResult, text: str) -> None:
     """Refuse what is no address, or holds what does not belong there.
 
@@ -103,4 +108,4 @@ def _require(parts: SplitResult, text: str) -> None:
         raise UsageError(f"an address has no ? and no #; {_EXAMPLE}")
 
 
-__all__ = ["Address", "model_at", "parse", "split_model"]
+__all__ = ["Address", "model_at", "parse", "split_model", "split_path"]

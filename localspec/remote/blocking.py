@@ -6,7 +6,7 @@ import asyncio
 import queue
 import threading
 from collections.abc import Callable, Coroutine, Iterator
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from localspec.core.events import Finished, ModelInfo, Reply, ReplyEvent
 from localspec.core.reply_request import ReplyRequest
@@ -14,6 +14,7 @@ from localspec.errors import Interrupted
 from localspec.remote.reply import RemoteReply
 
 T = TypeVar("T")
+C = TypeVar("C", bound="Client")
 _LEAVE_SECONDS = 2.0
 _WAIT_SECONDS = 0.1
 """Between two looks at whether the user wants to leave: a signal wakes no other thread."""
@@ -75,10 +76,10 @@ class BlockingReply(Iterator[ReplyEvent]):
             self._reply.interrupt()
 
 
-class BlockingClient:
+class BlockingClient(Generic[C]):
     """A client whose loop runs in a thread of its own."""
 
-    def __init__(self, client: Client, cancelled: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self, client: C, cancelled: Callable[[], bool] = lambda: False) -> None:
         """Connect.
 
         Raises:

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from localspec.core.origin import Origin
 from localspec.errors import RemoteError
 from localspec.remote.address import Address
 from localspec.remote.faults import excerpt, message_in
 from localspec.remote.keys import Key
 from localspec.remote.reported import Reported, find
-from localspec.remote.values import count, mapping, number
+from localspec.remote.values import count, mapping, name, number
 
 DONE = b"[DONE]"
 """Data of the last event."""
@@ -23,6 +24,9 @@ _ENDINGS = {
     "length": "length",
     "max_tokens": "length",
 }
+
+
+_ORIGINS = {origin.value: origin for origin in Origin}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,8 @@ class Chunk:
     """Why the reply ended, in the engine's word."""
     tokens: tuple[int, ...] | None = None
     """Ids of the tokens in ``text``."""
+    origins: tuple[tuple[Origin, str | None], ...] = ()
+    """Origin and drafter of each of them; empty where the engine does not tell."""
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     emitted: int | None = None
@@ -107,6 +113,7 @@ def _chunk(event: Mapping[str, Any], choice: Mapping[str, Any]) -> Chunk:
         thought=_text(thought),
         finish=finish if isinstance(finish, str) else None,
         tokens=_ids(choice.get("token_ids")),
+        origins=_origins(mapping(choice.get("localspec"))),
         prompt_tokens=_either(usage.get("prompt_tokens"), _prompt(timings)),
         cached_tokens=_either(details.get("cached_tokens"), timings.get("cache_n")),
         emitted=_either(usage.get("completion_tokens"), timings.get("predicted_n")),
@@ -130,6 +137,15 @@ def _ids(value: object) -> tuple[int, ...] | None:
         return None
     ids = tuple(count(one) for one in value)
     return None if None in ids else tuple(id for id in ids if id is not None)  # noqa: A001
+
+
+def _origins(own: Mapping[str, Any]) -> tuple[tuple[Origin, str | None], ...]:
+    """The origins that `localspec serve` tells."""
+    origins, sources = own.get("origins"), own.get("sources")
+    if not isinstance(origins, list) or not isinstance(sources, list):
+        return ()
+    pairs = zip(origins, sources, strict=False)
+    return tuple((_ORIGINS.get(str(one), Origin.UNKNOWN), name(two) or None) for one, two in pairs)
 
 
 def _either(first: object, second: object) -> int | None:

@@ -106,13 +106,16 @@ class Connection:
         """
         return await self._short("GET", path, None)
 
-    async def ask(self, path: str, body: dict[str, Any] | None = None) -> Any:
-        """The JSON that a small question is answered with; a POST with a ``body``.
+    async def ask(
+        self, path: str, body: dict[str, Any] | None = None, *, seconds: float | None = None
+    ) -> Any:
+        """The JSON that a small question is answered with; a POST with a ``body``. ``seconds`` is
+        how long to wait, where that is longer than usual.
 
         Raises:
             LocalspecError: there is no such answer.
         """
-        answer = await self._short("GET" if body is None else "POST", path, body)
+        answer = await self._short("GET" if body is None else "POST", path, body, seconds)
         if answer.status != 200:
             found = refused(self.address, answer.status, {}, answer.body, self.key)
             raise found.error if isinstance(found, RetryableError) else found
@@ -124,10 +127,17 @@ class Connection:
             )
         return data
 
-    async def _short(self, method: str, path: str, body: dict[str, Any] | None) -> Answer:
+    async def _short(
+        self,
+        method: str,
+        path: str,
+        body: dict[str, Any] | None,
+        seconds: float | None = None,
+    ) -> Answer:
+        limit = max(self.patience.question, seconds or 0)
         try:
             async with (
-                asyncio.timeout(self.patience.question),
+                asyncio.timeout(limit),
                 self._opened().stream(
                     method, f"{self.address.root}{path}", headers=self.key.headers, json=body
                 ) as response,
@@ -135,9 +145,7 @@ class Connection:
                 server = response.headers.get("Server", "")
                 return Answer(response.status_code, server, await _whole(response, self.address))
         except TimeoutError:
-            raise RemoteError(
-                f"{self.address} does not answer within {self.patience.question:.0f} s"
-            ) from None
+            raise RemoteError(f"{self.address} does not answer within {limit:.0f} s") from None
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
             raise unreachable(self.address, error) from None
 

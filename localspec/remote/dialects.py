@@ -66,7 +66,7 @@ SGLANG = Dialect(
 LOCALSPEC = Dialect(
     "localspec",
     sampling=_SAMPLERS | {"penalty_last_n": "repeat_last_n"},
-    always={"return_token_ids": True},
+    always={"return_token_ids": True, "localspec": {"origins": True}},
     continues={},
     thinking="template",
     grammar="llama.cpp",

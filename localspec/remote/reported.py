@@ -45,7 +45,19 @@ def in_metrics(metrics: Mapping[str, Any]) -> Reported | None:
     rounds = count(found.get("num_spec_steps"))
     steps = _steps(found) or _histogram(found, rounds, drafted)
     verified = sum(n * min(length, kept + 1) for (length, kept), n in steps.items())
-    return Reported(drafted, accepted, rounds, verified or None, _positions(steps) if steps else ())
+    if not steps:  # the names of `localspec serve`
+        verified = count(found.get("num_verified_tokens")) or 0
+    if not accepted <= verified <= drafted:
+        verified = 0
+    return Reported(
+        drafted, accepted, rounds, verified or None, _positions(steps) or _shares(found)
+    )
+
+
+def _shares(found: Mapping[str, Any]) -> tuple[float, ...]:
+    shares = found.get("acceptance_per_position")
+    known = [number(share) for share in shares[:64]] if isinstance(shares, list) else []
+    return tuple(min(1.0, share) for share in known if share is not None)
 
 
 _Steps = dict[tuple[int, int], int]
@@ -89,7 +101,7 @@ def _whole(text: str) -> int | None:
 def _positions(steps: _Steps) -> tuple[float, ...]:
     """Acceptance of the i-th drafted token, given that it was verified."""
     shares: list[float] = []
-    for at in range(min(64, max(length for length, _ in steps))):
+    for at in range(min(64, max((length for length, _ in steps), default=0))):
         judged = sum(n for (length, kept), n in steps.items() if length > at and kept >= at)
         passed = sum(n for (length, kept), n in steps.items() if length > at and kept > at)
         if not judged:

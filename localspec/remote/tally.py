@@ -164,8 +164,11 @@ class Tally:
         self._text.append(text)
         ids = chunk.tokens if chunk.tokens is not None else (NO_ID,) * max(count, bool(text))
         for at, id in enumerate(ids):  # noqa: A001
-            origin = self._origin(chunk)
-            source = SERVER if origin is Origin.ACCEPTED else None
+            if at < len(chunk.origins):
+                origin, source = chunk.origins[at]
+            else:
+                origin = self._origin(chunk)
+                source = SERVER if origin is Origin.ACCEPTED else None
             self._ids.append(id)
             self._origins.append(origin)
             self._since += 1

@@ -17,6 +17,8 @@ from localspec.serve import (
     completions,
     messages,
     models,
+    native,
+    openapi,
     prometheus,
     props,
     responses,
@@ -39,9 +41,14 @@ ROUTES: tuple[Contribution, ...] = (
     props.routes,
     responses.routes,
     messages.routes,
+    openapi.routes,
+    native.routes,
 )
 """One function for each module with routes."""
-SHAPES: Mapping[str, ErrorShape] = {messages.PATH: messages.ANTHROPIC}
+SHAPES: Mapping[str, ErrorShape] = {
+    messages.PATH: messages.ANTHROPIC,
+    native.PREFIX: native.SHAPE,
+}
 """Shapes of error bodies by the prefix of the path."""
 
 

@@ -21,12 +21,13 @@ def banner(service: Service, address: str, *, quote: Callable[[str], str]) -> li
     body = f'{{"model":"{name}","messages":[{{"role":"user","content":"Hello"}}]}}'
     keys = "your key" if key else "none"
     lines += ["", f"  curl{socket} {base}/v1/chat/completions{header} -d {quote(body)}", ""]
-    lines += [
-        f"  OpenAI clients: base_url={base}/v1  api_key={keys}  model={name}",
-        f"  variables:      OPENAI_BASE_URL={base}/v1  OPENAI_API_KEY={keys}",
-        "",
-        "Ctrl-C stops the server.",
-    ]
+    if not socket:
+        lines += [
+            f"  OpenAI clients: base_url={base}/v1  api_key={keys}  model={name}",
+            f"  variables:      OPENAI_BASE_URL={base}/v1  OPENAI_API_KEY={keys}",
+            "",
+        ]
+    lines.append("Ctrl-C stops the server.")
     return lines
 
 

@@ -90,7 +90,13 @@ class ChatCompletions:
         service = self._service
         fields = await read_fields(request, service.settings.limits)
         asked = self.read(fields)
-        answering = await service.answer(caller_of(request.scope), PATH, asked.model, asked.replies)
+        answering = await service.answer(
+            caller_of(request.scope),
+            PATH,
+            asked.model,
+            asked.replies,
+            strict=asked.extras.strict,
+        )
         if asked.extras.stream:
             stream = ChatStream(answering, asked, service.models.present)
             return StreamedAnswer(stream.parts(), service.settings.limits)

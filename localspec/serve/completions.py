@@ -27,7 +27,7 @@ from localspec.serve.answering import Answering
 from localspec.serve.bodies import JSONAnswer, StreamedAnswer, read_fields, while_connected
 from localspec.serve.caller import caller_of
 from localspec.serve.fields import Fields
-from localspec.serve.logprob_shapes import TextLogprobs, text
+from localspec.serve.logprob_shapes import TextLogprobs, text, whole
 from localspec.serve.request_fields import (
     Extras,
     choices,
@@ -62,6 +62,8 @@ class CompletionRequest:
     """Of each prompt."""
     echo: bool
     logprobs: int | None
+    scores: bool
+    """Whether vLLM's ``prompt_logprobs`` are wanted."""
     extras: Extras
 
 
@@ -75,7 +77,13 @@ class Completions:
         """Answer one request."""
         service = self._service
         asked = self.read(await read_fields(request, service.settings.limits))
-        answering = await service.answer(caller_of(request.scope), PATH, asked.model, asked.replies)
+        answering = await service.answer(
+            caller_of(request.scope),
+            PATH,
+            asked.model,
+            asked.replies,
+            strict=asked.extras.strict,
+        )
         if asked.extras.stream:
             stream = CompletionStream(answering, asked, service.models.present)
             return StreamedAnswer(stream.parts(), service.settings.limits)
@@ -96,6 +104,7 @@ class Completions:
             service.settings,
             max_tokens=_DEFAULT_TOKENS if limit is None else limit,
         )
+        scores = request["prompt_logprobs"] is not None
         request |= {"logprobs": logprobs}
         if echo and logprobs is not None:
             request["prompt_logprobs"] = max(logprobs, request["prompt_logprobs"] or 0)
@@ -113,6 +122,7 @@ class Completions:
             choices=n,
             echo=echo,
             logprobs=logprobs,
+            scores=scores,
             extras=read_extras(fields),
         )
         service.tell_unknown(PATH, fields.unread())
@@ -179,25 +189,26 @@ def _choice(
         choice["prompt_token_ids"] = list(prompt.tokens)
     if asked.logprobs is not None:
         shape = TextLogprobs(asked.logprobs)
-        choice["logprobs"] = shape.of(*_places(events, echo=asked.echo))
-    asked_prompt = asked.replies[index].prompt_logprobs is not None
-    known = scored(events)
-    if asked_prompt and known is not None:
+        choice["logprobs"] = shape.of(*_places(events, prompt.pieces if asked.echo else None))
+    known = scored(events) if asked.scores else None
+    if known is not None:
         choice["prompt_logprobs"] = known
     return choice
 
 
 def _places(
-    events: Sequence[ReplyEvent], *, echo: bool
+    events: Sequence[ReplyEvent], prompt: Sequence[str] | None
 ) -> tuple[list[TokenLogprobs | None], list[str]]:
-    """Log-probabilities and texts of the tokens of events, those of an echoed prompt included."""
+    """Log-probabilities and texts of the tokens of events; those of the prompt included where its
+    pieces are given.
+    """
     places: list[TokenLogprobs | None] = []
     texts: list[str] = []
     for event in events:
-        if isinstance(event, PromptScored) and echo:
-            for place in event.logprobs:
-                places.append(place)
-                texts.append("" if place is None else text(place.chosen))
+        if isinstance(event, PromptScored) and prompt is not None:
+            places += event.logprobs
+            pieces = prompt[event.start : event.start + len(event.logprobs)]
+            texts += [whole(piece) for piece in pieces]
         elif isinstance(event, Token) and event.logprobs is not None:
             places.append(event.logprobs)
             texts.append(text(event.logprobs.chosen))
@@ -219,6 +230,7 @@ class CompletionStream:
         }
         self._shapes = [TextLogprobs(asked.logprobs or 0) for _ in asked.replies]
         self._shown = [0] * len(asked.replies)
+        self._prompts: list[_Prompt] = []
         self._finished: dict[int, Stats] = {}
 
     async def parts(self) -> AsyncIterator[bytes]:
@@ -226,10 +238,11 @@ class CompletionStream:
         asked = self._asked
         async with self._answering as answering:
             self._head["model"] = answering.record.model
-            prompts = await _echoed(answering, asked)
+            self._prompts = await _echoed(answering, asked)
             if asked.echo:
                 yield b"".join(
-                    sse(self._chunk(index, prompt.text)) for index, prompt in enumerate(prompts)
+                    sse(self._chunk(index, prompt.text))
+                    for index, prompt in enumerate(self._prompts)
                 )
             async for index, events in answering:
                 yield b"".join(
@@ -252,12 +265,16 @@ class CompletionStream:
             said += last.reply.text[self._shown[index] :]
         more: dict[str, Any] = extra(tokens, asked.extras)
         if asked.logprobs is not None:
-            places, texts = _places(events, echo=asked.echo)
+            echoed = self._prompts[index].pieces if asked.echo else None
+            places, texts = _places(events, echoed)
             if places:
                 more["logprobs"] = self._shapes[index].of(places, texts)
         if asked.extras.origins and tokens:
             more["localspec"] = origins(tokens)
-        if said or more.get("logprobs") or (tokens and len(more) > 0):
+        known = scored(events) if asked.scores else None
+        if known is not None:
+            more["prompt_logprobs"] = known
+        if said or more.get("logprobs") or known or (tokens and more):
             found.append(self._chunk(index, said, **more))
         if isinstance(last, Finished):
             self._finished[index] = last.reply.stats

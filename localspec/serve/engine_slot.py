@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from localspec.core.events import ModelInfo
+from localspec.core.events import Examination, ModelInfo
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.tokenized import Tokenized
 from localspec.engine.reply import EngineReply
@@ -49,6 +49,12 @@ class Engine(Protocol):
         self, request: ReplyRequest, *, special: bool = True, bos: bool = True
     ) -> Tokenized:
         """Text and tokens of a request's prompt."""
+        ...
+
+    async def examine(
+        self, request: ReplyRequest, tokens: Sequence[int], rival: int | None = None
+    ) -> Examination:
+        """Probabilities at the place of the last of ``tokens``."""
         ...
 
     async def close(self) -> None:
@@ -243,7 +249,7 @@ class EngineSlot:
                 self._error = error
                 self._pause()
             raise
-        if self.closed:  # its process was there
+        if self.closed:  # while its process was not there yet
             await engine.close()
             raise Interrupted("the server is stopping")
         self._error, self._opened_at = None, time.monotonic()

@@ -23,6 +23,11 @@ def text(token: TokenLogprob) -> str:
     return token.bytes.decode("utf-8", "replace")
 
 
+def whole(piece: str) -> str:
+    """The same for a piece of `Tokenized`."""
+    return piece.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
 def _entry(token: TokenLogprob) -> dict[str, Any]:
     return {
         "token": text(token),
@@ -93,4 +98,4 @@ def vllm_prompt(places: Sequence[TokenLogprobs | None]) -> list[Any]:
     return found
 
 
-__all__ = ["TextLogprobs", "chat_logprobs", "number", "text", "vllm_prompt"]
+__all__ = ["TextLogprobs", "chat_logprobs", "number", "text", "vllm_prompt", "whole"]

@@ -48,6 +48,8 @@ class Extras:
     """Ids of the tokens of prompt and reply, as vLLM has them."""
     origins: bool = False
     """Where each token came from."""
+    strict: bool = False
+    """Whether the reply must be computed in strict mode."""
     progress: bool = False
     """Chunks that tell how much of the prompt was read, as llama.cpp has them."""
 
@@ -67,6 +69,7 @@ def read_extras(fields: Fields) -> Extras:
         include_usage=usage,
         token_ids=fields.flag("return_token_ids") or False,
         origins=(own.flag("origins") or False) if own is not None else False,
+        strict=(own.flag("strict") or False) if own is not None else False,
         progress=fields.flag("return_progress") or False,
     )
 

@@ -7,13 +7,14 @@ import time
 from collections.abc import Iterable, Sequence
 from http import HTTPStatus
 
+from localspec.core.events import Examination
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.tokenized import Tokenized
-from localspec.errors import LocalspecError
+from localspec.errors import EngineError, LocalspecError
 from localspec.serve.answering import Answering
 from localspec.serve.caller import Caller
 from localspec.serve.engine_slot import EngineSlot
-from localspec.serve.errors import RETRY_SECONDS, ApiError, of_engine
+from localspec.serve.errors import RETRY_SECONDS, ApiError, bad_request, of_engine
 from localspec.serve.fields import shown
 from localspec.serve.log_line import log_line
 from localspec.serve.metrics import Metrics
@@ -40,15 +41,27 @@ class Service:
         self._told: set[str] = set()
 
     async def answer(
-        self, caller: Caller, path: str, model: str | None, requests: Sequence[ReplyRequest]
+        self,
+        caller: Caller,
+        path: str,
+        model: str | None,
+        requests: Sequence[ReplyRequest],
+        *,
+        strict: bool = False,
     ) -> Answering:
         """The replies to requests of one caller, not begun; ``model`` is the name in the request.
+        With ``strict`` the engine must compute in strict mode.
 
         Raises:
             ApiError: there is no such model, or too many requests wait.
         """
         options = await self.models.options(model)
         owned = [dataclasses.replace(r, owner=_owner(caller, r)) for r in requests]
+        if strict and not self.slot.first.strict:
+            raise bad_request(
+                "this server does not compute in strict mode; start it with --strict",
+                "localspec.strict",
+            )
         return Answering(self, self.metrics.record(caller, path), options, owned)
 
     async def tokenize(
@@ -70,6 +83,21 @@ class Service:
         try:
             async with self.slot.use(options) as engine:
                 return await engine.tokenize(owned, special=special, bos=bos)
+        except LocalspecError as error:
+            raise self.refused(error) from None
+
+    async def examine(
+        self, caller: Caller, request: ReplyRequest, tokens: Sequence[int], rival: int | None
+    ) -> Examination:
+        """Probabilities at the place of the last of ``tokens``, from the engine.
+
+        Raises:
+            ApiError: the engine refuses.
+        """
+        owned = dataclasses.replace(request, owner=_owner(caller, request))
+        try:
+            async with self.slot.use() as engine:
+                return await engine.examine(owned, tokens, rival)
         except LocalspecError as error:
             raise self.refused(error) from None
 
@@ -134,7 +162,8 @@ class Service:
     def refused(self, error: LocalspecError) -> ApiError:
         """The answer to a request that the engine refused; the log has the whole reason."""
         answer = of_engine(error)
-        if answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        told = isinstance(error, EngineError)  # by the slot, when the engine died
+        if answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR and not told:
             self.reporter.notice(str(error))
         return answer
 

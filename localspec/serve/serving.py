@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 from collections.abc import Iterator
 from types import FrameType
 from typing import Protocol
 
-from localspec.config import paths
+from localspec.config import paths, running_servers
+from localspec.config.running_servers import RunningServer
 from localspec.engine.client import EngineClient
 from localspec.loading.options import Options
+from localspec.models.catalog.reference import portable
 from localspec.serve.app import build_app
 from localspec.serve.engine_slot import Engine, EngineFactory, EngineSlot
 from localspec.serve.reporter import Reporter
@@ -120,9 +123,25 @@ class Serving:
                     return
                 loading.result()
             self._front.ready(self.service, address)
-            await stopping
+            announced = running_servers.announce(self._described(address))
+            try:
+                await stopping
+            finally:
+                running_servers.withdraw(announced)
         finally:
             stopping.cancel()
+
+    def _described(self, address: str) -> RunningServer:
+        """The server, for chats of this user that look for one."""
+        options, info = self._slot.options, self._slot.info
+        return RunningServer(
+            address=address,
+            model=portable(options.model) or options.model,
+            draft=portable(options.draft),
+            target=info.target if info is not None else "",
+            key=bool(self._settings.keys),
+            pid=os.getpid(),
+        )
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:

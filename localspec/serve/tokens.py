@@ -14,6 +14,7 @@ from localspec.serve.bodies import JSONAnswer, read_fields, while_connected
 from localspec.serve.caller import caller_of
 from localspec.serve.conversation import read_messages
 from localspec.serve.fields import Fields
+from localspec.serve.logprob_shapes import whole
 from localspec.serve.request_fields import made
 from localspec.serve.service import Service
 
@@ -61,7 +62,7 @@ class Tokens:
                 for token, text in zip(found.tokens, found.pieces, strict=True)
             ]
         elif pieces:
-            answer["token_strs"] = [_shown(text) for text in found.pieces]
+            answer["token_strs"] = [whole(text) for text in found.pieces]
         return JSONAnswer(answer)
 
     async def detokenize(self, request: Request) -> Response:
@@ -102,10 +103,6 @@ class Tokens:
         service.tell_unknown(request.url.path, fields.unread())
         work = service.tokenize(caller_of(request.scope), name, asked, special=special, bos=bos)
         return await while_connected(request, work)
-
-
-def _shown(text: str) -> str:
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _piece(text: str) -> str | list[int]:

@@ -31,12 +31,13 @@ class Match:
         """Walk down to the child that holds the target's choice, while there is one."""
         node, verified = ROOT, 0
         path: list[int] = []
+        tokens, siblings = draft.tokens.tolist(), draft.siblings()
         while True:
             y = noise.draw(rows(node + 1), position + len(path), Stream.SAMPLE)
             hit = None
-            for child in draft.children(node):
+            for child in siblings[1 + node]:
                 verified += 1
-                if draft.tokens[child] == y:
+                if tokens[child] == y:
                     hit = child
                     break
             if hit is None:

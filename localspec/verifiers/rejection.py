@@ -34,9 +34,10 @@ class Rejection:
         """Walk down, testing siblings in order against what is left of p."""
         node, verified = ROOT, 0
         path: list[int] = []
+        below = draft.siblings()
         while True:
             here = position + len(path)
-            siblings = draft.children(node)
+            siblings = below[1 + node]
             p = rows(node + 1)
             hit = None
             for order, child in enumerate(siblings):

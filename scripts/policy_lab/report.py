@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 import numpy as np
 
+from localspec.policy import Plain
 from localspec.policy.controller import Controller
 from localspec.policy.costs import Costs
 from localspec.policy.storage import Knowledge
@@ -15,7 +17,10 @@ from localspec.policy.tuning import ControllerTuning
 from policy_lab.bounds import best_fixed, clairvoyant
 from policy_lab.curves import Curve, Disturbance, swept
 from policy_lab.evidence import Recorded
-from policy_lab.world import ASKING, Running, World
+from policy_lab.world import ASKING, Arrivals, Running, World
+
+SHORT = 48
+"""Tokens of short replies."""
 
 SETS: tuple[tuple[str, ...], ...] = (
     ("model",),
@@ -57,6 +62,9 @@ class Reached:
     """Mean share of what a clairvoyant policy reaches."""
     tokens: float
     """Ratio over all tokens."""
+    whole: float
+    """Mean of the ratios with prompts, and the one below which one in a hundred is."""
+    worst_whole: float
 
     @classmethod
     def of(cls, played: Sequence[Running], sources: Sequence[str], curve: Curve) -> Reached:
@@ -69,12 +77,15 @@ class Reached:
             float(ratios.min()),
             float(np.mean(ratios / bounds)),
             sum(p.at for p in played) / sum(p.units for p in played),
+            float(np.mean([p.whole for p in played])),
+            float(np.quantile([p.whole for p in played], 0.01)),
         )
 
     def __str__(self) -> str:
         return (
             f"{self.mean:.3f} ({self.of_bound:.2f} of the bound), tokens {self.tokens:.3f}, "
-            f"worst 1 % {self.worst:.3f}, least {self.least:.3f}"
+            f"worst 1 % {self.worst:.3f}, least {self.least:.3f}; with prompts {self.whole:.3f}, "
+            f"worst 1 % {self.worst_whole:.3f}"
         )
 
 
@@ -84,7 +95,9 @@ def cold(
     """Every reply is the first of a session."""
     played = []
     for seed, reply in enumerate(replies):
-        world = World(controller(curve, disturbance, sources, seed), curve, disturbance, seed)
+        world = World(
+            controller(curve, disturbance, sources, seed), curve, disturbance, seed, sources
+        )
         played += world.play([reply])
     return Reached.of(played, sources, curve)
 
@@ -95,7 +108,7 @@ def warm(
     """The second half of a session with all replies twice, in random order."""
     order = list(replies)
     random.Random(1).shuffle(order)
-    world = World(controller(curve, disturbance, sources, 0), curve, disturbance, 0)
+    world = World(controller(curve, disturbance, sources, 0), curve, disturbance, 0, sources)
     return Reached.of(world.play([*order, *order])[len(order) :], sources, curve)
 
 
@@ -105,13 +118,22 @@ def together(
     disturbance: Disturbance,
     sources: Sequence[str],
     at_once: int,
+    arrivals: Arrivals = "queue",
 ) -> float:
-    """Ratio of all tokens to batched plain decoding, so many requests at a time."""
+    """Ratio to batched plain decoding, so many requests at a time, prompts included: of the time
+    until all are answered, or where they arrive at fixed times, of the time until each one is.
+    """
     order = list(replies)
     random.Random(2).shuffle(order)
-    world = World(controller(curve, disturbance, sources, 0), curve, disturbance, 0)
-    played = world.play(order, at_once)
-    return sum(p.at for p in played) / sum(p.units for p in played)
+    times = []
+    for policy in (Plain("compared with"), controller(curve, disturbance, sources, 0)):
+        read = () if isinstance(policy, Plain) else sources
+        world = World(policy, curve, disturbance, 0, read)
+        played = world.play(order, at_once, arrivals)
+        latencies = sum(p.ended - p.arrived for p in played)
+        times.append(latencies if arrivals == "staggered" else world.seconds)
+    plain, drafted = times
+    return plain / drafted
 
 
 def lines(
@@ -128,5 +150,12 @@ def lines(
         f"  cold  {cold(replies, curve, disturbance, sources)}",
         f"  warm  {warm(replies, curve, disturbance, sources)}",
     ]
-    batched = [f"{n}: {together(replies, curve, disturbance, sources, n):.3f}" for n in requests]
-    return [*found, f"  requests at once  {', '.join(batched)}"] if batched else found
+    short = [reply.cut(SHORT) for reply in replies]
+    for n in requests:
+        ratios = [
+            f"{arrivals} {together(some, curve, disturbance, sources, n, arrivals):.3f}{what}"
+            for some, what in ((replies, ""), (short, " short"))
+            for arrivals in get_args(Arrivals)
+        ]
+        found.append(f"  {n} at once  {', '.join(ratios)}")
+    return found

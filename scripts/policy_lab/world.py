@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 
 from localspec.core.plan import DraftPlan, DraftStep, Evidence, Outcome, RequestState
 from localspec.policy import Policy
-from policy_lab.curves import Curve, Disturbance
+from policy_lab.curves import WIDEST, Curve, Disturbance
 from policy_lab.evidence import NO_CHAIN, Predictions, Recorded
 
-BATCHED = 0.25
-"""Cost of a token that a draft model reads with others, by that of one alone."""
+LOOK, BEHIND, PART = 8, 32, 64
+"""Rounds after which drafters may read what they have missed, how much they must have missed, and
+tokens that they read at once."""
 PROBED = 16
 """Tokens that a probe compares at most."""
 
@@ -68,11 +70,17 @@ class Running:
     """Tokens emitted."""
     units: float = 0.0
     """Time in plain tokens."""
+    prompt_units: float = 0.0
+    """Time for the prompt without drafters, in plain tokens, and for drafters that read it."""
+    drafters_units: float = 0.0
     rounds: int = 0
     drafted: int = 0
     accepted: int = 0
     read: dict[str, int] = field(default_factory=dict)
     """Tokens of the reply that a drafter has read; the prompt's, if missing, count negative."""
+    arrived: float = 0.0
+    """Seconds on the clock of the world."""
+    ended: float = 0.0
 
     @property
     def done(self) -> bool:
@@ -81,12 +89,19 @@ class Running:
     @property
     def state(self) -> RequestState:
         kind = "greedy" if self.reply.temperature == 0 else f"{self.reply.temperature:g}"
-        return RequestState(self.seq, self.reply.prompt + self.at, self.at, kind)
+        unread = self.at - min(self.read.values(), default=0)
+        return RequestState(self.seq, self.reply.prompt + self.at, self.at, kind, unread=unread)
 
     @property
     def ratio(self) -> float:
         """Times plain decoding."""
         return self.at / self.units
+
+    @property
+    def whole(self) -> float:
+        """The same for the time from the beginning of the prompt."""
+        plain = self.prompt_units + self.at
+        return plain / (self.prompt_units + self.drafters_units + self.units)
 
 
 @dataclass(frozen=True)
@@ -101,53 +116,117 @@ class Drafted:
     evidence: tuple[Evidence, ...] = ()
 
 
+Arrivals = Literal["queue", "waves", "staggered"]
+"""A reply starts when another one has ended, when all have, or at fixed times."""
+
+
 class World:
     """One machine and one policy; replies are played one after the other or at once."""
 
-    def __init__(self, policy: Policy, curve: Curve, disturbance: Disturbance, seed: int) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        curve: Curve,
+        disturbance: Disturbance,
+        seed: int,
+        sources: Sequence[str] = (),
+    ) -> None:
+        """``sources`` are the drafters that read prompts where the policy expects drafts."""
         self._policy = policy
+        self._sources = sources
         self._table = curve.table()
+        self._launches = curve.launches
+        self._last = 0, 0
+        """Width of the last pass, and how many of that width there were in a row."""
         self._disturbance = disturbance
         self._rng = random.Random(seed)
+        self._rounds = 0
         self.seconds = 0.0
 
-    def play(self, replies: Iterable[Recorded], at_once: int = 1) -> list[Running]:
-        """Every reply, so many at a time: the next one starts when one has ended."""
+    def play(
+        self, replies: Iterable[Recorded], at_once: int = 1, arrivals: Arrivals = "queue"
+    ) -> list[Running]:
+        """Every reply, so many at a time."""
         waiting = list(replies)[::-1]
+        gap = self._gap(waiting, at_once) if arrivals == "staggered" else 0.0
+        due = self.seconds
         free = list(range(at_once))[::-1]
         running: list[Running] = []
         done: list[Running] = []
         while waiting or running:
-            while waiting and free:
-                running.append(self._started(free.pop(), waiting.pop()))
+            if waiting and not running:
+                self.seconds = max(self.seconds, due)
+            if arrivals != "waves" or not running:
+                while waiting and free and due <= self.seconds:
+                    running.append(self._started(free.pop(), waiting.pop(), len(running), due))
+                    due = due + gap if gap else self.seconds
             self._round(running)
             for item in [r for r in running if r.done]:
+                item.ended = self.seconds
                 running.remove(item)
                 free.append(item.seq)
                 done.append(item)
         return done
 
-    def _started(self, seq: int, reply: Recorded) -> Running:
-        item = Running(seq, reply)
-        reads = self._policy.expects_drafts(item.state)
-        item.read = dict.fromkeys(reply.sources, 0 if reads else -reply.prompt)
+    def _gap(self, replies: Sequence[Recorded], at_once: int) -> float:
+        """Seconds between arrivals at which plain decoding answers about half of ``at_once`` at a
+        time.
+        """
+        tokens = sum(reply.length for reply in replies) / len(replies)
+        return tokens * self._table[at_once] / 1000 / at_once * 2
+
+    def _started(self, seq: int, reply: Recorded, others: int, arrived: float) -> Running:
+        computing = [name for name in self._sources if ASKING[name].token]
+        item = Running(seq, reply, arrived=arrived)
+        item.read = dict.fromkeys(computing, -reply.prompt)
+        state = replace(item.state, company=others + 1)
+        reads = self._policy.expects_drafts(state)
+        if reads:
+            item.read = dict.fromkeys(computing, 0)
+        dearest = max((ASKING[name].token for name in self._sources), default=0.0)
+        reading = self._reading(reply.prompt)
+        item.prompt_units = reading / self._table[1]
+        item.drafters_units = reads * dearest * item.prompt_units
+        self.seconds += reading * (1 + reads * dearest) / 1000
         return item
 
+    def _reading(self, tokens: int) -> float:
+        """Milliseconds for reading so many tokens in passes of the target."""
+        whole, rest = divmod(tokens, WIDEST)
+        return whole * self._table[WIDEST] + self._table[rest]
+
+    def _catch_up(self, running: Sequence[Running]) -> float:
+        """Milliseconds that drafters read what they have missed, where the policy tells them to."""
+        spent = 0.0
+        self._rounds += 1
+        for item in running if self._rounds % LOOK == 0 else ():
+            state = replace(item.state, company=len(running))
+            if state.unread > BEHIND and self._policy.expects_drafts(state):
+                for name, read in item.read.items():
+                    part = min(PART, item.at - read)
+                    item.read[name] += part
+                    spent += self._reading(part) * ASKING[name].token
+        return spent
+
     def _round(self, running: Sequence[Running]) -> None:
+        reading = self._catch_up(running)
         table, factor = self._table, self._disturbance.factor
         plans = self._policy.plan([r.state for r in running])
-        plain = table[len(running)] * factor(self.seconds, len(running))
+        # Plain decoding makes equal passes, one after the other.
+        plain = table[len(running)] * factor(self.seconds, len(running)) + self._launches.replayed
         one = table[1] * factor(self.seconds, 1)
         drafts = [self._draft(r, plan, one) for r, plan in zip(running, plans, strict=True)]
         width = len(running) * (1 + max(d.tokens for d in drafts))
-        drafting = sum(d.draft_ms for d in drafts)
-        lasted = table[width] * factor(self.seconds, width) + drafting
-        self.seconds += lasted / 1000
+        asked = max(1, sum(d.draft_ms > 0 for d in drafts))
+        alone = sum(d.draft_ms for d in drafts)
+        drafting = alone * table[asked] / (asked * table[1])  # in common passes
+        lasted = table[width] * factor(self.seconds, width) + self._launch(width) + drafting
+        self.seconds += (lasted + reading) / 1000
         noise = self._disturbance.observed(self._rng)
         seen = (lasted - drafting) * noise / 1000 + drafting / 1000
         outcomes, evidence = [], list[Evidence]()
         for item, d in zip(running, drafts, strict=True):
-            item.units += lasted / plain
+            item.units += (lasted + reading) / plain
             item.rounds += 1
             item.drafted += d.tokens
             item.accepted += d.accepted
@@ -160,12 +239,19 @@ class World:
                     min(d.accepted + 1, d.tokens),
                     d.accepted,
                     d.considered,
-                    d.draft_ms / 1000,
+                    d.draft_ms / 1000 * (drafting / alone if alone else 0.0),
                     seen,
                 )
             )
             evidence += d.evidence
         self._policy.learn(outcomes, evidence)
+
+    def _launch(self, width: int) -> float:
+        """Milliseconds beside the kernels of the next pass."""
+        last, equal = self._last
+        equal = equal + 1 if width == last else 0
+        self._last = width, equal
+        return self._launches.ms(equal)
 
     def _draft(self, item: Running, plan: DraftPlan, one: float) -> Drafted:
         """The first draft that is not empty, in the order of the plan."""
@@ -188,8 +274,7 @@ class World:
             last.source, last.tokens, last.accepted, last.considered, spent, tuple(evidence)
         )
 
-    @staticmethod
-    def _probe(item: Running, step: DraftStep, one: float, evidence: list[Evidence]) -> float:
+    def _probe(self, item: Running, step: DraftStep, one: float, evidence: list[Evidence]) -> float:
         source = item.reply.sources[step.source]
         if not isinstance(source, Predictions):
             return 0.0
@@ -198,10 +283,12 @@ class World:
             confidence, right = source.known(place)
             evidence.append(Evidence(item.seq, step.source, 0, confidence, right))
         item.read[step.source] = item.at
-        return ASKING[step.source].token * one * (1 + BATCHED * (item.at - read))
+        read_ms = self._reading(item.at - read) / self._table[1]
+        return ASKING[step.source].token * one * max(1.0, read_ms)
 
-    @staticmethod
-    def _chain(item: Running, step: DraftStep, one: float, evidence: list[Evidence]) -> Drafted:
+    def _chain(
+        self, item: Running, step: DraftStep, one: float, evidence: list[Evidence]
+    ) -> Drafted:
         asking, source = ASKING[step.source], item.reply.sources[step.source]
         chain = source.at(item.at) if item.at < item.reply.length else NO_CHAIN
         seen: list[float] = []
@@ -225,5 +312,6 @@ class World:
             missed = item.at - max(item.read[step.source], 0)
             missed += -min(item.read[step.source], 0)
             item.read[step.source] = item.at + tokens
-        ms = asking.ask + asking.token * one * (len(seen) + BATCHED * max(0, missed - 1))
+        catching_up = self._reading(missed) / self._table[1] - 1 if missed > 1 else 0.0
+        ms = asking.ask + asking.token * one * (len(seen) + catching_up)
         return Drafted(step.source, tokens, accepted, len(seen), ms)

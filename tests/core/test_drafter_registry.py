@@ -17,9 +17,9 @@ from localspec.models.compat import heads
 from tui.session.token_runs import _ACCEPTED
 
 ROOT = Path(drafter_registry.__file__).parents[2]
-COPYING = drafter_registry.of(Family.LOOKUP, Family.LOOKAHEAD)
+COPYING = drafter_registry.of(Family.LOOKUP, Family.LOOKAHEAD, Family.PREDICTION)
 HEADS = drafter_registry.of(Family.HEAD)
-LISTED = {spec.name for spec in TABLE} - {"model", "tree", "off"}
+LISTED = {spec.name for spec in TABLE} - {"model", "tree", "off", "grammar", "prediction"}
 """Names that mean nothing but a drafter."""
 
 

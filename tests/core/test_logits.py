@@ -104,7 +104,7 @@ def test_top_k_is_the_exact_top_k_with_ties_to_the_smaller_id(seed: int, v: int,
 @pytest.mark.parametrize("allowed", [0, 1, 7, 40, 300])
 @pytest.mark.parametrize("v", [90, 4096, 20_011])
 def test_a_row_with_few_tokens_allowed_gives_these_alone(allowed: int, v: int) -> None:
-    """As a sort of the whole row does, to the last bit; ties go to the smaller id."""
+    """As a sort of the whole row does; ties go to the smaller id."""
     rng = np.random.default_rng(v + allowed)
     row = np.full(v, -np.inf, np.float32)
     ids = rng.permutation(v)[:allowed]
@@ -118,7 +118,7 @@ def test_a_row_with_few_tokens_allowed_gives_these_alone(allowed: int, v: int) -
     probs = np.exp(row[best].astype(np.float64) - row.max())
     found = process(row, ())
     np.testing.assert_array_equal(found.ids, best)
-    np.testing.assert_array_equal(found.probs, probs / probs.sum())
+    np.testing.assert_allclose(found.probs, probs / probs.sum(), rtol=1e-14)
 
 
 def test_greedy_is_argmax_and_ties_go_to_the_smaller_id() -> None:

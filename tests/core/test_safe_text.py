@@ -61,6 +61,7 @@ SHOWING = {"echo", "secho", "confirm", "prompt", "echo_via_pager", "progressbar"
 _ANSWER = "the answer of a child process, which its parent parses"
 DOORS = {
     Path("localspec/cli/output.py"): "the door of the command line",
+    Path("localspec/core/kernel/build.py"): "a report for the log of scripts/bootstrap.py",
     Path("localspec/generation/template_child.py"): _ANSWER,
     Path("localspec/llama/proof.py"): _ANSWER,
     Path("localspec/loading/machine_speed.py"): _ANSWER,

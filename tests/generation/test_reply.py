@@ -131,6 +131,15 @@ def test_a_prompt_is_read_in_parts_but_for_its_last_token() -> None:
     assert reply.text == plain_text(LONG, 12)
 
 
+def test_a_target_whose_passes_are_not_aborted_begins_with_short_parts() -> None:
+    target = Counting()
+    target.aborts = False
+    bench = Bench(target)
+    reply = bench.reply(LONG)
+    assert [len(part) for part in bench.target.parts][:3] == [64, 64, 128]
+    assert reply.text == plain_text(LONG, 12)
+
+
 def test_a_second_turn_reads_only_what_is_new() -> None:
     bench = Bench(Counting())
     first = bench.reply(LONG)

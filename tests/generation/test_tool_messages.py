@@ -25,17 +25,29 @@ CHAT = (
     Message("tool", "a bird", call_id="call_1", name="look"),
     Message("tool", "a cat", call_id="call_2"),
 )
+TOLD = "{% if tools %}{% for t in tools %}<tools>{{ t | tojson }}</tools>{% endfor %}{% endif %}"
 HERMES = (
-    "{% if tools %}{% for t in tools %}<tools>{{ t | tojson }}</tools>{% endfor %}{% endif %}"
-    "{% for m in messages %}<{{ m.role }}>{{ m.content }}"
+    TOLD + "{% for m in messages %}<{{ m.role }}>{{ m.content }}"
     "{% if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>{% endif %}"
-    "{% for c in m.tool_calls or [] %}<tool_call>{{ c.function.name }}"
-    "{{ c.function.arguments | tojson }}</tool_call>{% endfor %}{% endfor %}"
+    "{% for c in m.tool_calls or [] %}<tool_call>{{ c.function | tojson }}</tool_call>{% endfor %}"
+    "{% endfor %}"
 )
 TEXTUAL = (
     "{% for t in tools or [] %}{{ t['function']['name'] }}{% endfor %}"
     "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}"
-    "[TOOL_CALLS]{{ c.id + c.function.arguments }}{% endfor %}{{ m.tool_call_id }}{% endfor %}"
+    '[TOOL_CALLS][{"name": "{{ c.function.name }}", "arguments": '
+    "{{ c.function.arguments + '}]' + c.id }}{% endfor %}{{ m.tool_call_id }}{% endfor %}"
+)
+GLM = (
+    TOLD + "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% for c in m.tool_calls or [] %}"
+    "<tool_call>{{ c.function.name }}{% for k, v in c.function.arguments.items() %}"
+    "<arg_key>{{ k }}</arg_key><arg_value>{{ v }}</arg_value>{% endfor %}</tool_call>"
+    "{% endfor %}{% endfor %}"
+)
+SINGLE = HERMES.replace(
+    "{% for c in",
+    "{% if (m.tool_calls or []) | length > 1 %}{{ raise_exception('one at once') }}{% endif %}"
+    "{% for c in",
 )
 PLAIN = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
 
@@ -56,7 +68,8 @@ def test_a_template_that_knows_tools_is_given_them_with_calls_as_objects() -> No
     text = prompt(HERMES, tools=TOOLS)
     assert text == (
         f"<tools>{json.dumps({'type': 'function', 'function': TOOL})}</tools><system>Be brief."
-        '<user>Look!<assistant><think>Hm.</think><tool_call>look{"at": "é"}</tool_call>'
+        "<user>Look!<assistant><think>Hm.</think>"
+        '<tool_call>{"name": "look", "arguments": {"at": "é"}}</tool_call>'
         "<tool>a bird<tool>a cat"
     )
 
@@ -64,8 +77,8 @@ def test_a_template_that_knows_tools_is_given_them_with_calls_as_objects() -> No
 def test_a_template_that_wants_arguments_as_text_gets_them_so() -> None:
     text = prompt(TEXTUAL, tools=TOOLS)
     assert text.startswith("lookBe brief.Look![TOOL_CALLS]")
-    assert '{"at": "é"}a bird' in text
-    shortened = text.partition("[TOOL_CALLS]")[2][:9]
+    assert '"arguments": {"at": "é"}}]' in text
+    shortened = text.partition("}}]")[2][:9]
     assert shortened.isalnum()
     assert f"a bird{shortened}" in text  # the result still names its call
 
@@ -91,6 +104,33 @@ def test_a_template_that_mentions_tools_but_never_names_one_does_not_count() -> 
     lazy = "{% if tools %}<tool_call>{% endif %}" + PLAIN
     assert PromptBuilder(Bytes(lazy), 999).native_tools is None
     assert PromptBuilder(Bytes(HERMES), 999).native_tools.name == "hermes"
+    assert PromptBuilder(Bytes(TEXTUAL), 999).native_tools.name == "mistral"
+
+
+def test_a_template_whose_calls_are_written_in_an_unknown_way_is_told_in_text() -> None:
+    assert PromptBuilder(Bytes(GLM), 999).native_tools is None
+    text = prompt(GLM, tools=TOOLS)
+    assert "You may call functions." in text
+    assert "<arg_key>" not in text
+
+
+def test_several_calls_in_one_message_become_several_turns_where_one_is_all_that_is_allowed() -> (
+    None
+):
+    other = MessageCall("call_2", "look", "{}")
+    chat = (
+        CHAT[1],
+        Message("assistant", "So.", calls=(CALL, other)),
+        Message("tool", "a bird", call_id="call_1"),
+        Message("tool", "a cat", call_id="call_2"),
+    )
+    assert prompt(HERMES, chat, tools=TOOLS).count("<assistant>") == 1
+    text = prompt(SINGLE, chat, tools=TOOLS).partition("</tools>")[2]
+    assert text == (
+        '<user>Look!<assistant>So.<tool_call>{"name": "look", "arguments": {"at": "é"}}</tool_call>'
+        '<tool>a bird<assistant><tool_call>{"name": "look", "arguments": {}}</tool_call>'
+        "<tool>a cat"
+    )
 
 
 def test_the_developer_is_the_system_where_a_template_knows_none() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import gguf
@@ -92,6 +93,15 @@ def test_what_breaks_with_repacked_weights_alone_is_used_without_them() -> None:
     assert "SIGILL" in found.failed
 
 
+def test_a_proof_that_crashes_leaves_no_models_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    assert "SIGABRT" in prover(BROKEN, "SIGABRT", "always").failure([])
+    assert not any(tmp_path.iterdir())
+
+
 def test_what_breaks_either_way_is_not_sound() -> None:
     assert not prover(BROKEN, "SIGILL", "always").soundness().sound
 
@@ -102,7 +112,22 @@ def test_a_library_that_hangs_is_unsound() -> None:
 
 def test_a_step_that_hangs_ends_by_its_own_alarm() -> None:
     program = "import os, signal; os.kill(os.getpid(), signal.SIGALRM)"
-    assert "no answer for a minute" in prover(program).failure([])
+    assert "no answer for 60 s" in prover(program).failure([])
+
+
+def test_a_device_that_compiles_kernels_has_ten_minutes_for_a_step(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alarms: list[int] = []
+    monkeypatch.setattr(proof.signal, "alarm", alarms.append)
+    case = proof.Case("F16", Path("no such file"), [1], np.zeros((1, 4), np.float32), 1.0)
+    for layers in (0, None):
+        with pytest.raises(LocalspecError):
+            proof.prove(case, "a device", gpu_layers=layers, extra_buffers=False)
+    assert alarms == [60, 600]
+    program = 'import os, signal; print(\'{"at": "x", "limit": 600}\', flush=True)'
+    program += "; os.kill(os.getpid(), signal.SIGALRM)"
+    assert "no answer for 600 s" in prover(program).failure([])
 
 
 @pytest.mark.parametrize(

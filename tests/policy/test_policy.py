@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from localspec.policy import storage
 from localspec.policy.acceptance import AcceptanceEstimate
 from localspec.policy.controller import bucket_of
 from localspec.policy.costs import Costs
-from localspec.policy.gain import Gain, GainPace, Prices
+from localspec.policy.gain import GainPace, Outlook, Prices
 from localspec.policy.ledger import Ledger, Stakes
 from localspec.policy.storage import Knowledge
 
@@ -94,12 +95,11 @@ def test_a_parked_draft_that_gets_good_is_noticed_within_a_reply() -> None:
 
 def test_one_short_reply_that_went_badly_says_little_of_the_next() -> None:
     """Parked by a text that is not for it, a draft that costs much is back within some tokens."""
-    cost, seconds = 0.12 * CPU[1], 0.0
+    cost, seconds = 0.06 * CPU[1], 0.0
     for seed in range(8):
         policy = auto(CPU, cost)
         play(policy, steady(0.3, confidence=0.9, seed=seed), CPU, cost, tokens=14)
         assert policy.speculation.state == "parked"
-        assert policy.expects_drafts(RequestState(0, 60, 0, "greedy"))
         played = play(policy, steady(0.99, seed=seed), CPU, cost, tokens=80)
         assert max(played.lengths[:12]) >= 3
         seconds += played.seconds
@@ -125,13 +125,45 @@ def test_looks_in_vain_do_not_starve_another_kind_of_sampling() -> None:
     assert sum(played.lengths) > 40
 
 
+PROMPT = RequestState(0, 100, 0, "greedy", unread=100)
+
+
 def test_a_draft_that_may_pay_reads_the_prompt_with_the_target() -> None:
     policy = auto(CPU, 1.5)
-    assert policy.expects_drafts(RequestState(0, 500, 0, "greedy"))  # nothing is known of it
+    assert policy.expects_drafts(PROMPT)  # nothing is known of it
     for seed in range(6):
         play(policy, steady(0.0, confidence=0.9, seed=seed), CPU, 1.5)
-    assert not policy.expects_drafts(RequestState(0, 500, 0, "greedy"))
-    assert not auto(CPU, 60.0).expects_drafts(RequestState(0, 500, 0, "greedy"))
+    assert not policy.expects_drafts(PROMPT)
+    assert not auto(CPU, 60.0).expects_drafts(PROMPT)
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        pytest.param(replace(PROMPT, company=4), id="among four"),
+        pytest.param(replace(PROMPT, company=8), id="among eight"),
+        pytest.param(replace(PROMPT, left=16), id="a reply of 16 tokens"),
+        pytest.param(replace(PROMPT, length=4000, unread=4000), id="a prompt of 4,000 tokens"),
+    ],
+)
+def test_a_draft_does_not_read_a_prompt_that_it_cannot_win_back(state: RequestState) -> None:
+    assert not auto(CPU, 1.5).expects_drafts(state)
+
+
+def test_a_draft_reads_the_rest_of_a_conversation_that_it_has_read() -> None:
+    state = replace(PROMPT, length=4000, unread=40)
+    assert auto(CPU, 1.5).expects_drafts(state)
+
+
+def test_a_draft_that_has_not_read_the_text_is_parked_until_it_has() -> None:
+    """Or the first draft would have to read all of it, and everybody would wait."""
+    policy = auto(GPU, 0.5)
+    for seed in range(3):
+        play(policy, steady(0.99, seed=seed), GPU, 0.5)
+    for unread in (1000, 10):
+        state = RequestState(0, 1000, 1, "greedy", unread=unread)
+        (plan,) = policy.plan([state])
+        assert bool(plan.steps) == (unread == 10)
 
 
 def test_a_draft_as_slow_as_the_target_is_never_even_looked_at() -> None:
@@ -296,7 +328,7 @@ def test_pace_goes_on_over_a_step_that_pays_as_a_whole() -> None:
     for _ in range(200):
         estimate.learn(0, 0.93, True)
     curve = np.array([1.0, 2.0, 3.0, 1.5])
-    pace = GainPace(Gain(estimate, Prices(curve, 0.0)), instead=1.0)
+    pace = GainPace(Outlook(estimate, Prices(curve, 0.0)))
     assert pace.more([0.93])
     assert pace.more([0.93, 0.93])
     assert pace.more([0.93, 0.93, 0.93])

@@ -423,3 +423,19 @@ async def test_settings_are_translated_into_the_words_of_the_engine():
         names = {"top_k", "min_p", "repetition_penalty", "repeat_penalty", "repeat_last_n"}
         assert {name: body[name] for name in names & body.keys()} == expected
         assert json.dumps(body)
+
+
+async def test_localspec_serve_tells_the_origin_of_every_token_here_too():
+    own = {"origins": ["accepted", "corrected"], "sources": ["suffix", None]}
+    token = {"index": 0, "delta": {"content": "ab"}, "token_ids": [5, 6], "localspec": own}
+    speculative = {"num_draft_tokens": 4, "num_accepted_draft_tokens": 1, "num_verified_tokens": 2}
+    figures = {"metrics": {"speculative_decoding": speculative | {"num_spec_steps": 1}}}
+    stream = [STREAM, event({"choices": [token]}), ended(**figures), DONE]
+    routes = {CHAT: stream, "/v1/models": models("m", owner="localspec")}
+    events, server = await answered(routes, ReplyRequest(messages=HI.messages, draft=False))
+    tokens = [(t.token, t.origin, t.source) for t in events if isinstance(t, Token)]
+    assert tokens == [(5, Origin.ACCEPTED, "suffix"), (6, Origin.CORRECTED, None)]
+    stats = events[-1].reply.stats
+    assert (stats.drafted, stats.verified, stats.accepted, stats.rounds) == (4, 2, 1, 1)
+    asked = server.asked_for(CHAT)[0].json["localspec"]
+    assert asked == {"origins": True, "drafter": "off"}

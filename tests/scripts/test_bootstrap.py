@@ -428,6 +428,17 @@ def test_a_python_without_venv_says_which_package_is_missing(monkeypatch):
 # The shell's part: a checkout with a stand-in for everything slow
 
 
+def test_a_kernel_that_cannot_be_compiled_is_left_out_and_said_once(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(bootstrap.save_state, "__defaults__", (tmp_path / "bootstrap.json",))
+    monkeypatch.setattr(bootstrap, "LOG", tmp_path / "log")
+    monkeypatch.setattr(bootstrap, "PYTHON", "false")
+    state = {}
+    bootstrap.compile_kernel(state)
+    assert "going on without it" in capsys.readouterr().err
+    bootstrap.compile_kernel(state)
+    assert capsys.readouterr().err == ""
+
+
 @pytest.fixture
 def checkout(tmp_path):
     """A checkout in a folder with a space, whose bootstrap and Python only say what they got."""
@@ -440,6 +451,9 @@ def checkout(tmp_path):
         shutil.copy(ROOT / "scripts" / name, scripts)
     for name in ("options.cmake", "backend.py", "check.py", "ladder.py", "wheel.py"):
         (scripts / f"llama_{name}").touch()
+    kernel = Path("localspec", "core", "kernel")
+    (root / kernel).mkdir(parents=True)
+    shutil.copy(ROOT / kernel / "rows.c", root / kernel)
     (scripts / "bootstrap.py").write_text(
         "import os, pathlib, sys\n"
         "venv = pathlib.Path(__file__).parent.parent / '.venv'\n"

@@ -2,7 +2,7 @@ import contextlib
 
 import httpx2
 import pytest
-from fake_engine import World
+from fake_serving import World
 
 
 @pytest.fixture

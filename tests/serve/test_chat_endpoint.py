@@ -166,6 +166,7 @@ async def test_a_prediction_is_a_text_or_parts_of_one(world, prediction):
         ("response_format", {"type": "json_schema"}, "response_format.schema"),
         ("localspec", {"verifier": "hope"}, "localspec.verifier"),
         ("localspec", {"wrong": 1}, "localspec.wrong"),
+        ("localspec", {"strict": True}, "localspec.strict"),
         ("logprobs_mode", "cooked", "logprobs_mode"),
         ("cache_salt", 5, "cache_salt"),
     ],

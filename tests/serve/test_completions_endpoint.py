@@ -45,12 +45,13 @@ async def test_echo_with_logprobs_scores_the_prompt_as_evaluations_need_it(world
     choice = (await world.client.post(PATH, json=asked)).json()["choices"][0]
     shape = choice["logprobs"]
     assert shape["token_logprobs"] == [None, -0.5, -0.5, -0.5]
-    assert shape["tokens"] == ["", "p1", "p2", "Hello"]
+    assert shape["tokens"] == ["<5>", "<6>", "<7>", "Hello"]
     assert shape["top_logprobs"][0] is None
     assert shape["top_logprobs"][1] == {"t0": -1.0, "p1": -0.5}
-    assert shape["text_offset"] == [0, 0, 2, 4]
+    assert shape["text_offset"] == [0, 3, 6, 9]
     assert choice["text"] == "<5><6><7>Hello"
     assert world.requests[0].prompt_logprobs == 1
+    assert "prompt_logprobs" not in choice
 
 
 async def test_choices_of_several_prompts_come_in_order(world):

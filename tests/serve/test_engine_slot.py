@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from fake_engine import World
+from fake_serving import World
 
 from localspec.errors import DeviceMemoryError, LocalspecError, ModelNotFoundError
 

@@ -46,13 +46,14 @@ class Kind(enum.Enum):
 
 _ACCEPTED = {
     Family.LOOKUP: Kind.NGRAM,
+    Family.PREDICTION: Kind.NGRAM,
     Family.GRAMMAR: Kind.NGRAM,
     Family.LOOKAHEAD: Kind.AHEAD,
     Family.MODEL: Kind.MODEL,
     Family.HEAD: Kind.MODEL,
 }
 """Kinds of accepted tokens by the family of their drafter."""
-_ONE_HOT = frozenset({Family.LOOKUP, Family.GRAMMAR, Family.LOOKAHEAD})
+_ONE_HOT = frozenset({Family.LOOKUP, Family.PREDICTION, Family.GRAMMAR, Family.LOOKAHEAD})
 """Families whose draft is fixed by the text before: q is 1 for its tokens and 0 for all others."""
 _OWN = {
     Origin.CORRECTED: Kind.CORRECTED,

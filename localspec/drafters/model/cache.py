@@ -47,6 +47,15 @@ class DraftCache:
         sequence = self._sequences.get(seq)
         return sequence is not None and sequence.of is tokens
 
+    def common(self, seq: int, tokens: Sequence[int]) -> int:
+        """How many of the request's first tokens are cached."""
+        sequence = self._sequences.get(seq)
+        if sequence is None:
+            return 0
+        if sequence.of is tokens:
+            return min(len(sequence.tokens), len(tokens))
+        return common_prefix(sequence.tokens, tokens)
+
     def missing(self, seq: int, tokens: Sequence[int]) -> Sequence[int]:
         """Cut the cache to a proper prefix of the request's tokens; returns the rest of them."""
         sequence = self._sequences.setdefault(seq, _CachedSequence())

@@ -165,6 +165,10 @@ class ChainDrafter(Drafter):
         """See `Drafter.catch_up`."""
         self._read_prompt(seq, tokens, upto)
 
+    def unread(self, seq: int, tokens: Sequence[int]) -> int:
+        """See `Drafter.unread`."""
+        return max(0, len(tokens) - 1 - self._cache.common(seq, tokens))
+
     def _read_prompt(self, seq: int, tokens: Sequence[int], upto: int) -> None:
         """Cache the first ``upto`` tokens of a prompt, if they can be read."""
         missing = self._cache.missing(seq, tokens)
@@ -306,12 +310,13 @@ class ChainDrafter(Drafter):
             at = chain.start + len(tokens)
             tokens.append(self.chooser.likely(chain.refused, chain.ask, at))
         own = set(chain.places)
-        scored = replace(news, forced=news.forced | (frozenset(range(len(tokens))) - own))
-        confidences = dict(zip(chain.places, chain.confidences, strict=True))
-        found = compare(
-            scored, self.name, tokens, [confidences.get(i, 1.0) for i in range(len(tokens))]
-        )
-        self.chooser.learn(chain.ask, chain.start, chain.q, chain.tokens, news)
+        confidences: Sequence[float] = chain.confidences
+        if len(own) < len(tokens):  # the grammar forced some
+            news = replace(news, forced=news.forced | (frozenset(range(len(tokens))) - own))
+            known = dict(zip(chain.places, chain.confidences, strict=True))
+            confidences = [known.get(i, 1.0) for i in range(len(tokens))]
+        found = compare(news, self.name, tokens, confidences)
+        self.chooser.learn(chain.ask, chain.start, chain.q, chain.tokens, chain.proposal, news)
         return found
 
     def _probe(self, ask: Ask) -> None:

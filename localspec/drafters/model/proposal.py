@@ -17,6 +17,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from localspec.core import kernel
 from localspec.core.constraint import TokenMask
 from localspec.core.logits import Sampling
 from localspec.core.noise import Stream
@@ -43,7 +44,12 @@ def confidence(q: Distribution, row: Logits, allowed: TokenMask | None = None) -
     exact.
     """
     if not q.certain:
-        return float(q.probs.max())
+        return float(q.probs[q.probs.argmax()])  # half the time of max()
+    compiled = kernel.loaded()
+    if allowed is None and compiled is not None:
+        mass = compiled.head(row, _HEAD)
+        if mass is not None:
+            return 1.0 / mass
     top = row[int(q.ids[0])]
     if allowed is None:
         near = row[row >= top - _HEAD]
@@ -124,9 +130,13 @@ class TokenChooser:
         start: int,
         qs: Sequence[Distribution],
         drafted: Sequence[int],
+        proposal: Proposal,
         news: Committed,
     ) -> None:
-        """Compare the ways of drawing on the verified tokens, the first one at ``start``."""
+        """Compare the ways of drawing on the verified tokens, the first one at ``start``.
+
+        ``drafted`` are the tokens drawn from ``qs`` for ``proposal``.
+        """
         kind = ask.processor.sampling.kind
         if kind == "greedy":  # one way only
             return
@@ -136,14 +146,20 @@ class TokenChooser:
                 self._sampled[kind] = 1 + _DECAY * self._sampled.get(kind, 0.0)
                 self._overlap[kind] = found + _DECAY * self._overlap.get(kind, np.zeros(len(found)))
             return
+        verified = self._verified.get(kind, 0.0)
+        coupled, argmax = self._coupled.get(kind, 0.0), self._argmax.get(kind, 0.0)
         for i, (q, token) in enumerate(zip(qs, news.new_tokens, strict=False)):
-            coupled = ask.noise.draw(q, start + i, Stream.SAMPLE)
-            was = self._verified.get(kind, 0.0)
-            self._verified[kind] = 1 + _DECAY * was
-            self._coupled[kind] = (coupled == token) + _DECAY * self._coupled.get(kind, 0.0)
-            self._argmax[kind] = (_best(q) == token) + _DECAY * self._argmax.get(kind, 0.0)
+            drawn = best = drafted[i]  # by one of the two ways
+            if proposal is Proposal.COUPLED:
+                best = _best(q)
+            else:
+                drawn = ask.noise.draw(q, start + i, Stream.SAMPLE)
+            verified = 1 + _DECAY * verified
+            coupled = (drawn == token) + _DECAY * coupled
+            argmax = (best == token) + _DECAY * argmax
             if drafted[i] != token:
                 break
+        self._verified[kind], self._coupled[kind], self._argmax[kind] = verified, coupled, argmax
 
 
 def sharpened(q: Distribution, exponent: float) -> Distribution:
@@ -163,4 +179,4 @@ def overlap(p: Distribution, q: Distribution) -> float:
 
 
 def _best(q: Distribution) -> int:
-    return int(q.ids[int(np.argmax(q.probs))])
+    return int(q.ids[q.probs.argmax()])

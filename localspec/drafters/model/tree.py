@@ -121,6 +121,10 @@ class Trees(Drafter):
         """(V,) the draft's logits after ``tokens``; None if it cannot read them."""
         return self._chains.logits(seq, tokens)
 
+    def unread(self, seq: int, tokens: Sequence[int]) -> int:
+        """See `Drafter.unread`."""
+        return self._chains.unread(seq, tokens)
+
     def length(self, seq: int) -> int:
         """Tokens of the sequence in the draft model's KV cache."""
         return self._chains.length(seq)

@@ -105,11 +105,11 @@ class FakeEngine:
 
     async def _play(self, number, inbox, request):
         world = self.world
-        if world.error is not None:
-            inbox.put(FailedEvent.of(number, world.error))
-            return
         batches = self._batches(request)
         for i, batch in enumerate(batches):
+            if world.error is not None and i == world.error_at:
+                inbox.put(FailedEvent.of(number, world.error))
+                return
             if world.hold is not None and i == world.hold_at:
                 await world.hold.wait()
             await asyncio.sleep(0)
@@ -117,7 +117,7 @@ class FakeEngine:
 
     def _batches(self, request):
         n = len(request.prompt_tokens or (1, 2, 3, 4))
-        head = [ReplyFormat()] if request.markers else []
+        head = [self.world.form] if request.markers else []
         yield [*head, Reading(n, n, self.world.cached)]
         if request.prompt_logprobs is not None:
             places = [None, *(self._place(i, f"p{i}", request) for i in range(1, n))]
@@ -160,8 +160,10 @@ class World:
         self.engines = []
         self.requests = []
         self.words = WORDS
+        self.form = ReplyFormat()
         self.cached = 0
         self.error: LocalspecError | None = None
+        self.error_at = 0
         self.load_error: LocalspecError | None = None
         self.loading: asyncio.Event | None = None
         self.hold: asyncio.Event | None = None

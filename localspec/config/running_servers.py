@@ -1,0 +1,100 @@
+"""Servers of this user that run now: a small file for each in the state folder.
+
+A chat finds there the server that has its model loaded already. The files hold no key.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from localspec.config import paths
+from localspec.core import codec
+from localspec.errors import LocalspecError
+from localspec.files import whole_file
+
+_LARGEST = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class RunningServer:
+    """One server."""
+
+    address: str
+    """As in ``http://127.0.0.1:8080`` or ``unix:/run/user/1000/localspec.sock``."""
+    model: str
+    """The name that it was started with, the same in every folder."""
+    draft: str | None
+    target: str
+    """Path of the target file."""
+    key: bool
+    """Whether it wants a key."""
+    pid: int
+
+
+def _folder() -> Path:
+    return paths.state_dir() / "servers"
+
+
+def announce(server: RunningServer) -> Path | None:
+    """Write the file of a server; None where it cannot be written, which harms nobody."""
+    file = _folder() / f"{server.pid}.json"
+    try:
+        paths.make(file.parent)
+        whole_file.replace(file, [json.dumps(dataclasses.asdict(server)).encode()])
+    except (OSError, LocalspecError):
+        return None
+    return file
+
+
+def withdraw(file: Path | None) -> None:
+    """Remove the file of a server that ends."""
+    if file is not None:
+        with contextlib.suppress(OSError):
+            file.unlink()
+
+
+def running() -> list[RunningServer]:
+    """The servers whose process exists, the newest first; files of others are removed."""
+    try:
+        files = sorted(_folder().glob("*.json"), key=lambda f: f.stat().st_mtime, reverse=True)
+    except OSError:
+        return []
+    found = []
+    for file in files:
+        server = _read(file)
+        if server is not None and _exists(server.pid):
+            found.append(server)
+        else:
+            withdraw(file)
+    return found
+
+
+def _read(file: Path) -> RunningServer | None:
+    try:
+        with file.open("rb") as opened:
+            data = json.loads(opened.read(_LARGEST))
+        return codec.decode(RunningServer, data)
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def _exists(pid: int) -> bool:
+    if pid <= 0:
+        return False
+    if os.name != "posix":  # there a signal of 0 would end the process
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+__all__ = ["RunningServer", "announce", "running", "withdraw"]

@@ -1,0 +1,146 @@
+"""Compiles the kernel for rows of logits: ``python -m localspec.core.kernel.build``.
+
+Takes about a second, and a C compiler: `CC`, or cc, gcc or clang. The result belongs to this Python
+environment. It is used only after it gave what the reference gives.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from localspec.core import kernel
+from localspec.core.kernel import RowKernel
+from localspec.core.logits import LogitsProcessor, Sampling
+from localspec.core.noise import Noise, Stream
+from localspec.core.values import Logits
+from localspec.errors import LocalspecError
+
+_FLAGS = ("-O3", "-ffp-contract=off", "-shared", "-fPIC")
+_PATIENCE_S = 120.0
+_SAMPLINGS = (
+    Sampling(temperature=1.0),
+    Sampling(temperature=0.3, top_p=1.0, min_p=0.0),
+    Sampling(temperature=1.7, top_k=200, top_p=0.999, min_p=0.0),
+    Sampling(temperature=0.8, top_k=2, top_p=0.5),
+)
+
+
+def compiler(environ: Mapping[str, str]) -> list[str] | None:
+    """The command of a C compiler; None if there is none."""
+    named = shlex.split(environ.get("CC", ""))
+    for command in (named, ["cc"], ["gcc"], ["clang"]):
+        if command and shutil.which(command[0]):
+            return command
+    return None
+
+
+def build(environ: Mapping[str, str] = os.environ) -> Path:
+    """Compile the kernel unless it is there, and check it.
+
+    Raises:
+        LocalspecError: no compiler, or one that fails; or what it made is wrong, and is removed.
+    """
+    wanted = kernel.library()
+    if wanted.exists():
+        return wanted
+    command = compiler(environ)
+    if command is None:
+        raise LocalspecError("there is no C compiler; set CC to one")
+    fresh = wanted.with_suffix(f".{os.getpid()}")
+    try:
+        wanted.parent.mkdir(parents=True, exist_ok=True)
+        made = subprocess.run(
+            [*command, *_FLAGS, "-o", str(fresh), str(kernel.SOURCE), "-lm"],
+            capture_output=True,
+            text=True,
+            timeout=_PATIENCE_S,
+            check=False,
+        )
+        if made.returncode:
+            said = (made.stderr.strip().splitlines() or ["no message"])[0]
+            raise LocalspecError(f"{command[0]} does not compile the kernel: {said}")
+        wrong = first_difference(RowKernel(fresh))
+        if wrong:
+            raise LocalspecError(f"what {command[0]} compiles is not right: {wrong}")
+        fresh.replace(wanted)
+    except subprocess.TimeoutExpired:
+        raise LocalspecError(f"{command[0]} takes longer than {_PATIENCE_S:.0f} s") from None
+    except OSError as error:
+        raise LocalspecError(f"{wanted.parent}: {error.strerror or error}") from None
+    finally:
+        fresh.unlink(missing_ok=True)
+    return wanted
+
+
+def first_difference(compiled: RowKernel) -> str:
+    """Where the kernel differs from the reference, on some rows of every kind; "" if nowhere."""
+    for name, row in _rows():
+        wrong = next((w for s in _SAMPLINGS if (w := _difference(compiled, row, s))), "")
+        near = row[row >= row.max() - 8.0]
+        mass = float(np.exp(near - row.max()).astype(np.float64).sum())
+        if not wrong and not np.isclose(compiled.head(row, 8.0) or 0.0, mass, rtol=1e-4):
+            wrong = "another sum"
+        if wrong:
+            return f"{wrong}, {name}"
+    for odd, place in itertools.product((np.nan, np.inf), (0, 2047, 4999)):
+        row = np.zeros(5000, np.float32)
+        row[place] = odd
+        if compiled.best(row, 4) is not None or compiled.head(row, 8.0) is not None:
+            return f"{odd} passes"
+    return ""
+
+
+def _difference(compiled: RowKernel, row: Logits, s: Sampling) -> str:
+    noise = Noise(7).by_reference()
+    wanted = LogitsProcessor(s, len(row)).by_reference()(row, ())
+    found = compiled.distribution(row, s.top_k, s.top_p, s.min_p, s.temperature)
+    if found is None or not np.array_equal(found.ids, wanted.ids):
+        return "other tokens"
+    if not np.allclose(found.probs, wanted.probs, rtol=1e-14, atol=0):
+        return "other probabilities"
+    for position in range(8):
+        drawn = compiled.draw(wanted, noise.key(position, Stream.SAMPLE))
+        if drawn != noise.draw(wanted, position, Stream.SAMPLE):
+            return "another draw"
+    return ""
+
+
+def _rows() -> list[tuple[str, Logits]]:
+    rng = np.random.default_rng(0)
+    ordinary = rng.normal(0, 2, 40_000).astype(np.float32)
+    ordinary[rng.integers(0, 40_000, 20)] += np.linspace(6, 14, 20, dtype=np.float32)
+    ties = rng.integers(-3, 4, 20_011).astype(np.float32)
+    forbidden = np.full(30_000, -np.inf, np.float32)
+    forbidden[rng.integers(0, 30_000, 150)] = rng.normal(0, 3, 150)
+    rising = (np.arange(9_000) / 500).astype(np.float32)
+    return [
+        ("an ordinary row", ordinary),
+        ("a row of ties", ties),
+        ("a row of few tokens", forbidden),
+        ("a rising row", rising),
+        ("a falling row", rising[::-1].copy()),
+        ("a short row", ordinary[:300].copy()),
+    ]
+
+
+def main() -> int:
+    """Exit code 1 where the kernel cannot be compiled, which costs time alone."""
+    try:
+        sys.stdout.write(f"{build()}\n")
+    except LocalspecError as error:
+        sys.stderr.write(f"the kernel for rows of logits is left out: {error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,359 @@
+/* Rows of logits to distributions and draws, in about the time that reading a row takes.
+ *
+ * localspec/core/logits.py and noise.py are the reference, and do the same where this library was not
+ * compiled; tests compare the two. exp and log are those of libm, whose last bit numpy's may lack.
+ */
+
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#elif defined(__ARM_NEON)
+#include <arm_neon.h>
+#endif
+
+#define NOT_NUMBERS (-1)
+#define MOST 256     /* candidates at most */
+#define LANES 16     /* logits that are compared at once */
+#define CHUNK 1024   /* logits of which the largest of each lane is kept */
+#define CHUNKS 512   /* at most; what is beyond is looked at logit by logit */
+#define GROUPS 256   /* lanes of chunks, whose maxima give a first bound */
+#define STEP 64      /* logits that are compared with the bound at once */
+
+typedef struct {
+    float value;
+    int32_t id;
+} candidate;
+
+/* Larger values first; of equals, the smaller id. */
+static inline int before(candidate a, candidate b) {
+    return a.value > b.value || (a.value == b.value && a.id < b.id);
+}
+
+/* Moves the k best of n to the front, in any order (Hoare 1961, algorithm 65). */
+static void best_first(candidate *c, int n, int k) {
+    int low = 0, high = n - 1;
+    while (low < high) {
+        candidate pivot = c[low + (high - low) / 2];
+        int i = low, j = high;
+        while (i <= j) {
+            while (before(c[i], pivot)) i++;
+            while (before(pivot, c[j])) j--;
+            if (i <= j) {
+                candidate swapped = c[i];
+                c[i++] = c[j];
+                c[j--] = swapped;
+            }
+        }
+        if (k - 1 <= j)
+            high = j;
+        else if (k - 1 >= i)
+            low = i;
+        else
+            return;
+    }
+}
+
+static float smallest(const candidate *c, int n) {
+    float found = c[0].value;
+    for (int i = 1; i < n; i++)
+        if (c[i].value < found) found = c[i].value;
+    return found;
+}
+
+/* The largest logit of each lane of a chunk. Returns 0 where one is NaN or +inf. */
+static int lane_maxima(const float *x, float *maxima) {
+#if defined(__SSE2__)
+    const __m128 endless = _mm_set1_ps(INFINITY);
+    __m128 most[4], finite = _mm_castsi128_ps(_mm_set1_epi32(-1));
+    for (int v = 0; v < 4; v++) {
+        most[v] = _mm_loadu_ps(x + 4 * v);
+        finite = _mm_and_ps(finite, _mm_cmplt_ps(most[v], endless));
+    }
+    for (int i = LANES; i < CHUNK; i += LANES)
+        for (int v = 0; v < 4; v++) {
+            __m128 next = _mm_loadu_ps(x + i + 4 * v);
+            finite = _mm_and_ps(finite, _mm_cmplt_ps(next, endless));
+            most[v] = _mm_max_ps(next, most[v]);
+        }
+    for (int v = 0; v < 4; v++) _mm_storeu_ps(maxima + 4 * v, most[v]);
+    return _mm_movemask_ps(finite) == 15;
+#elif defined(__ARM_NEON) && defined(__aarch64__)
+    const float32x4_t endless = vdupq_n_f32(INFINITY);
+    float32x4_t most[4];
+    uint32x4_t finite = vdupq_n_u32(UINT32_MAX);
+    for (int v = 0; v < 4; v++) {
+        most[v] = vld1q_f32(x + 4 * v);
+        finite = vandq_u32(finite, vcltq_f32(most[v], endless));
+    }
+    for (int i = LANES; i < CHUNK; i += LANES)
+        for (int v = 0; v < 4; v++) {
+            float32x4_t next = vld1q_f32(x + i + 4 * v);
+            finite = vandq_u32(finite, vcltq_f32(next, endless));
+            most[v] = vmaxq_f32(next, most[v]);
+        }
+    for (int v = 0; v < 4; v++) vst1q_f32(maxima + 4 * v, most[v]);
+    return vminvq_u32(finite) == UINT32_MAX;
+#else
+    int finite = 1;
+    for (int j = 0; j < LANES; j++) maxima[j] = -INFINITY;
+    for (int i = 0; i < CHUNK; i += LANES)
+        for (int j = 0; j < LANES; j++) {
+            finite &= x[i + j] < INFINITY;
+            maxima[j] = x[i + j] > maxima[j] ? x[i + j] : maxima[j];
+        }
+    return finite;
+#endif
+}
+
+/* Whether one of STEP logits reaches the bound. */
+static inline int any_reaches(const float *x, float bound) {
+#if defined(__SSE2__)
+    const __m128 limit = _mm_set1_ps(bound);
+    __m128 found = _mm_cmpge_ps(_mm_loadu_ps(x), limit);
+    for (int i = 4; i < STEP; i += 4)
+        found = _mm_or_ps(found, _mm_cmpge_ps(_mm_loadu_ps(x + i), limit));
+    return _mm_movemask_ps(found) != 0;
+#else
+    int found = 0;
+    for (int i = 0; i < STEP; i++) found |= x[i] >= bound;
+    return found;
+#endif
+}
+
+typedef struct {
+    const float *row;
+    int64_t n;
+    int64_t chunks;
+    float maxima[CHUNKS * LANES];
+} view;
+
+/* Reads the row once. Returns 0 where a logit is NaN or +inf. */
+static int look(view *seen, const float *row, int64_t n) {
+    int finite = 1;
+    seen->row = row;
+    seen->n = n;
+    seen->chunks = n / CHUNK < CHUNKS ? n / CHUNK : CHUNKS;
+    for (int64_t c = 0; c < seen->chunks; c++)
+        finite &= lane_maxima(row + c * CHUNK, seen->maxima + c * LANES);
+    for (int64_t i = seen->chunks * CHUNK; i < n; i++) finite &= row[i] < INFINITY;
+    return finite;
+}
+
+/* A bound that at least k logits reach; -inf where there are few chunks. */
+static float lower_bound(const view *seen, int k) {
+    candidate group[GROUPS];
+    int64_t all = seen->chunks * LANES, each = all / GROUPS;
+    if (k >= GROUPS || each < 1) return -INFINITY;
+    for (int g = 0; g < GROUPS; g++) {
+        group[g].value = seen->maxima[g];
+        group[g].id = g;
+    }
+    for (int64_t i = 1; i < each; i++)
+        for (int g = 0; g < GROUPS; g++)
+            if (seen->maxima[i * GROUPS + g] > group[g].value)
+                group[g].value = seen->maxima[i * GROUPS + g];
+    best_first(group, GROUPS, k);
+    return smallest(group, k);
+}
+
+/* Whether a lane of a chunk reaches the bound. */
+static int chunk_reaches(const view *seen, int64_t chunk, float bound) {
+    int found = 0;
+    for (int j = 0; j < LANES; j++) found |= seen->maxima[chunk * LANES + j] >= bound;
+    return found;
+}
+
+/* Candidates so far, of which the k best stay. */
+typedef struct {
+    candidate c[4 * MOST];
+    int held, k, room;
+    float bound;
+} best;
+
+static void add(best *b, const float *row, int64_t from, int64_t to) {
+    for (int64_t i = from; i < to; i++) {
+        float x = row[i];
+        if (!(x >= b->bound) || x == -INFINITY) continue;
+        b->c[b->held].value = x;
+        b->c[b->held++].id = (int32_t)i;
+        if (b->held == b->room) {
+            best_first(b->c, b->held, b->k);
+            b->held = b->k;
+            b->bound = smallest(b->c, b->k);
+        }
+    }
+}
+
+/* The k largest logits of a row by ascending id, fewer where fewer are above -inf; ties at the border
+ * go to the smaller id. NOT_NUMBERS where a logit is NaN or +inf. */
+static int select_best(best *b, const float *row, int64_t n, int k) {
+    view seen;
+    if (k < 1 || k > MOST || !look(&seen, row, n)) return NOT_NUMBERS;
+    b->held = 0;
+    b->k = k;
+    b->room = 4 * k < 64 ? 64 : 4 * k;
+    b->bound = lower_bound(&seen, k);
+    for (int64_t c = 0; c < seen.chunks; c++) {
+        if (!chunk_reaches(&seen, c, b->bound)) continue;
+        for (int64_t i = c * CHUNK; i < (c + 1) * CHUNK; i += STEP)
+            if (any_reaches(row + i, b->bound)) add(b, row, i, i + STEP);
+    }
+    add(b, row, seen.chunks * CHUNK, n);
+    if (b->held > k) {
+        best_first(b->c, b->held, k);
+        b->held = k;
+    }
+    for (int i = 1; i < b->held; i++) { /* nearly sorted */
+        candidate moved = b->c[i];
+        int j = i;
+        for (; j > 0 && b->c[j - 1].id > moved.id; j--) b->c[j] = b->c[j - 1];
+        b->c[j] = moved;
+    }
+    return b->held;
+}
+
+int localspec_best(const float *row, int64_t n, int k, int32_t *ids) {
+    best b;
+    int held = select_best(&b, row, n, k);
+    for (int i = 0; i < held; i++) ids[i] = b.c[i].id;
+    return held;
+}
+
+/* The sum in numpy's order, for n up to MOST (pairwise summation). */
+static double sum(const double *x, int n) {
+    double total = 0.0;
+    if (n < 8) {
+        for (int i = 0; i < n; i++) total += x[i];
+        return total;
+    }
+    if (n <= 128) {
+        double r[8];
+        int i;
+        memcpy(r, x, sizeof r);
+        for (i = 8; i < n - n % 8; i += 8)
+            for (int j = 0; j < 8; j++) r[j] += x[i + j];
+        total = ((r[0] + r[1]) + (r[2] + r[3])) + ((r[4] + r[5]) + (r[6] + r[7]));
+        for (; i < n; i++) total += x[i];
+        return total;
+    }
+    int half = n / 2;
+    half -= half % 8;
+    return sum(x, half) + sum(x + half, n - half);
+}
+
+/* Marks what top-p keeps of candidates with these logits (maximum 0); ties go to the smaller index. */
+static void nucleus(const double *logits, int n, double top_p, unsigned char *keep) {
+    double weight[MOST], reached = 0.0, total = 0.0;
+    int order[MOST];
+    for (int i = 0; i < n; i++) {
+        double w = exp(logits[i]);
+        int j = i;
+        for (; j > 0 && weight[j - 1] < w; j--) {
+            weight[j] = weight[j - 1];
+            order[j] = order[j - 1];
+        }
+        weight[j] = w;
+        order[j] = i;
+    }
+    for (int i = 0; i < n; i++) total += weight[i];
+    memset(keep, 0, (size_t)n);
+    for (int i = 0; i < n; i++) {
+        keep[order[i]] = 1;
+        reached += weight[i];
+        if (reached >= top_p * total) break;
+    }
+}
+
+/* The distribution after top-k, top-p, min-p and temperature: ids ascending, and probabilities.
+ * Returns their number, or NOT_NUMBERS. */
+int localspec_distribution(const float *row, int64_t n, int k, double top_p, double min_p,
+                           double temperature, int32_t *ids, double *probs) {
+    best b;
+    double logits[MOST];
+    unsigned char keep[MOST];
+    int held = select_best(&b, row, n, k), m = 0;
+    if (held < 1) return NOT_NUMBERS;
+    float top = b.c[0].value;
+    for (int i = 1; i < held; i++)
+        if (b.c[i].value > top) top = b.c[i].value;
+    for (int i = 0; i < held; i++) logits[i] = (double)b.c[i].value - (double)top;
+    memset(keep, 1, sizeof keep);
+    if (top_p < 1.0) nucleus(logits, held, top_p, keep);
+    double least = min_p > 0.0 ? log(min_p) : -INFINITY;
+    for (int i = 0; i < held; i++) {
+        if (!keep[i] || logits[i] < least) continue;
+        double p = exp(logits[i] / temperature);
+        if (p == 0.0) continue; /* underflowed */
+        ids[m] = b.c[i].id;
+        probs[m++] = p;
+    }
+    double total = sum(probs, m);
+    for (int i = 0; i < m; i++) probs[i] /= total;
+    return m;
+}
+
+/* Place of the first largest logit; NOT_NUMBERS where one is NaN or +inf, or all are -inf. ``mass``
+ * is the sum of exp(x - largest) over the logits no further than ``reach`` below it. */
+int64_t localspec_greedy(const float *row, int64_t n, float reach, double *mass) {
+    view seen;
+    if (!look(&seen, row, n)) return NOT_NUMBERS;
+    float most = -INFINITY;
+    for (int64_t i = 0; i < seen.chunks * LANES; i++)
+        if (seen.maxima[i] > most) most = seen.maxima[i];
+    for (int64_t i = seen.chunks * CHUNK; i < n; i++)
+        if (row[i] > most) most = row[i];
+    if (most == -INFINITY) return NOT_NUMBERS;
+    float low = most - reach;
+    int64_t place = n;
+    double total = 0.0;
+    for (int64_t at = 0; at < n;) {
+        int64_t chunk = at / CHUNK, end = at + STEP;
+        if (chunk < seen.chunks) {
+            if (at % CHUNK == 0 && !chunk_reaches(&seen, chunk, low)) {
+                at += CHUNK;
+                continue;
+            }
+            if (!any_reaches(row + at, low)) {
+                at = end;
+                continue;
+            }
+        }
+        if (end > n) end = n;
+        for (; at < end; at++)
+            if (row[at] >= low) {
+                if (row[at] == most && at < place) place = at;
+                total += exp((double)(row[at] - most));
+            }
+    }
+    *mass = total;
+    return place;
+}
+
+/* SplitMix64's finalizer, see localspec/core/noise.py. */
+static uint64_t mix(uint64_t z) {
+    z ^= z >> 30;
+    z *= UINT64_C(0xBF58476D1CE4E5B9);
+    z ^= z >> 27;
+    z *= UINT64_C(0x94D049BB133111EB);
+    return z ^ z >> 31;
+}
+
+/* Index of the first argmax(log p + gumbel), with the noise of Noise.gumbel under ``key``. */
+int localspec_draw(const int32_t *ids, const double *probs, int n, uint64_t key) {
+    const uint64_t golden = UINT64_C(0x9E3779B97F4A7C15);
+    double most = -INFINITY;
+    int at = 0;
+    for (int i = 0; i < n; i++) {
+        uint64_t z = mix((((uint64_t)(int64_t)ids[i] + 1) * golden) ^ key);
+        double u = ((double)(mix(z + golden) >> 12) + 0.5) * 0x1p-52;
+        double score = log(probs[i]) - log(-log(u));
+        if (score > most) {
+            most = score;
+            at = i;
+        }
+    }
+    return at;
+}

@@ -1,0 +1,82 @@
+"""The outlooks of all drafters, computed anew only where something has changed: most rounds of a
+parked reply bring no evidence, and planning must cost less than anything that it could save.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from localspec.policy.acceptance import AcceptanceEstimate
+from localspec.policy.gain import Curve, GainTuning, Outlook, Prices, never_paid
+
+_SAME = 0.02
+"""Share by which the cost of a drafted token may differ from the one reckoned with."""
+_EVERY = 16
+"""Rounds after which an outlook is computed anew in any case: other replies teach its drafter."""
+_CURVES = 64
+"""Curves whose prices are kept."""
+
+
+class PriceList:
+    """The prices of each drafter's drafts; those of an earlier round where little has changed."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, int, int], tuple[Curve, Prices]] = {}
+
+    def of(self, source: str, curve: Curve, breadth: int, cost: float) -> Prices:
+        """Prices of drafts with ``breadth`` nodes at each depth."""
+        key = source, id(curve), breadth
+        if key in self._known:
+            before, prices = self._known[key]
+            if before is curve and abs(prices.cost - cost) <= _SAME * cost:
+                return prices
+        if len(self._known) >= _CURVES:
+            self._known.clear()
+        prices = Prices(curve[::breadth], cost)
+        self._known[key] = curve, prices
+        return prices
+
+
+@dataclass(slots=True)
+class _Known:
+    text: AcceptanceEstimate
+    version: int
+    made: int
+    outlook: Outlook
+    hopeless: bool | None = None
+
+
+class Outlooks:
+    """The newest outlook of each drafter in each running text."""
+
+    def __init__(self, tuning: GainTuning) -> None:
+        self._tuning = tuning
+        self._known: dict[tuple[int, str], _Known] = {}
+
+    def of(
+        self, seq: int, source: str, text: AcceptanceEstimate, prices: Prices, now: int
+    ) -> Outlook:
+        """The outlook in round ``now``."""
+        known = self._known.get((seq, source))
+        if (
+            known is not None
+            and known.text is text
+            and known.version == text.version
+            and known.outlook.prices is prices
+            and now - known.made < _EVERY
+        ):
+            return known.outlook
+        outlook = Outlook(text, prices, self._tuning)
+        self._known[seq, source] = _Known(text, text.version, now, outlook)
+        return outlook
+
+    def hopeless(self, seq: int, source: str) -> bool:
+        """See `never_paid`, for the newest outlook."""
+        known = self._known[seq, source]
+        if known.hopeless is None:
+            prices = known.outlook.prices
+            known.hopeless = never_paid(known.text, prices.curve, prices.cost, self._tuning)
+        return known.hopeless
+
+
+__all__ = ["Outlooks", "PriceList"]

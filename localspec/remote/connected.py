@@ -1,0 +1,230 @@
+"""A `localspec serve` elsewhere behind the interface of `localspec.engine.client.EngineClient`.
+
+The lines of the engine protocol travel over HTTP (`localspec.serve.native`), so all figures and the
+origin of every token arrive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import secrets
+from collections.abc import AsyncIterator, Callable, Sequence
+
+from localspec.core import codec
+from localspec.core.events import Examination, Finished, Loading, ModelInfo, ReplyEvent
+from localspec.core.reply_request import ReplyRequest
+from localspec.engine import protocol
+from localspec.engine.commands import ExamineCommand, ReplyCommand
+from localspec.engine.events import ExaminedEvent, FailedEvent, ReplyEvents
+from localspec.errors import (
+    EngineError,
+    Interrupted,
+    LocalspecError,
+    ModelNotFoundError,
+    RemoteError,
+    UsageError,
+)
+from localspec.remote.address import Address
+from localspec.remote.connection import Connection, Patience
+from localspec.remote.faults import excerpt
+from localspec.remote.keys import Key
+from localspec.remote.lines import Lines
+from localspec.remote.native_tally import NativeTally
+from localspec.remote.reply import RemoteReply
+
+_INFO, _REPLY, _EXAMINE = "/localspec/info", "/localspec/reply", "/localspec/examine"
+_LOAD_SECONDS = 600.0
+"""The server may load its model when it is asked what it has."""
+_LINES = "application/x-ndjson"
+
+
+class NativeReply:
+    """One request; implements `localspec.remote.reply.ReplySource`."""
+
+    def __init__(self, connection: Connection, request: ReplyRequest) -> None:
+        """Send nothing yet.
+
+        Raises:
+            UsageError: the conversation is larger than a line of the protocol.
+        """
+        self._connection = connection
+        self._body = _fields(ReplyCommand(0, request), "request")
+        self._tally = NativeTally(request.seed)
+
+    async def events(self, waiting: Callable[[str], None]) -> AsyncIterator[ReplyEvent]:
+        """The events until the reply ends.
+
+        Raises:
+            LocalspecError: the server refuses, breaks off, or sends what is no reply.
+        """
+        connection, tally = self._connection, self._tally
+        address, patience = connection.address, connection.patience
+        async with connection.stream(_REPLY, self._body, waiting) as response:
+            kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+            if kind != _LINES:
+                raise RemoteError(f"{address} answers with {excerpt(kind)}, not with a reply")
+            async for line in Lines(response, address, patience.first, patience.later):
+                if not line:
+                    continue
+                for event in _events(line, address):
+                    tally.take(event)
+                    yield event
+                    if isinstance(event, Finished):
+                        return
+        kept = "what had arrived is kept" if tally.begun else "nothing of it had arrived"
+        raise RemoteError(f"{address} broke the reply off in the middle; {kept}")
+
+    def interrupted(self) -> Finished:
+        """What had arrived."""
+        return self._tally.finished("interrupt")
+
+
+def _fields(command: ReplyCommand | ExamineCommand, *names: str) -> bytes:
+    """The fields of a command as the body of a request."""
+    data = json.loads(protocol.encode(command))
+    body = data[names[0]] if len(names) == 1 else {name: data[name] for name in names}
+    found = json.dumps(body).encode("ascii")
+    if len(found) > protocol.MAX_LINE:
+        raise UsageError("the conversation is too long to be sent; shorten the message")
+    return found
+
+
+def _events(line: bytes, address: Address) -> Sequence[ReplyEvent]:
+    """The events in a line.
+
+    Raises:
+        LocalspecError: it reports a failure, or is no line of the protocol.
+    """
+    try:
+        message = protocol.decode_event(line)
+    except EngineError as error:
+        raise RemoteError(f"{address} sent what is no part of a reply: {error}") from None
+    match message:
+        case ReplyEvents(_, events):
+            return events
+        case FailedEvent():
+            raise RemoteError(excerpt(message.message))
+    raise RemoteError(f"{address} sent a message {message.type} in a reply")
+
+
+class ConnectedClient:
+    """A server of ours. All methods belong to one asyncio loop."""
+
+    pid: int | None = None
+    """The process is the server's."""
+    why_not_plain = ""
+    """Every reply can be made without drafting."""
+
+    def __init__(self, address: Address, key: Key, *, patience: Patience | None = None) -> None:
+        """Ask nothing yet."""
+        self.connection = Connection(address, key, patience)
+        self.on_death: Callable[[EngineError], None] | None = None
+        self.info: ModelInfo | None = None
+        self._opening: asyncio.Task[ModelInfo] | None = None
+        self._replies: set[RemoteReply] = set()
+
+    @property
+    def server(self) -> str:
+        """Address of the server."""
+        address = self.connection.address
+        return str(address) if address.socket is not None else address.root
+
+    async def open(self, on_loading: Callable[[Loading], None] | None = None) -> ModelInfo:
+        """Ask what is loaded; waits while it is being loaded.
+
+        Raises:
+            LocalspecError: the server does not answer, or is none of ours.
+            Interrupted: `close` was called meanwhile.
+        """
+        await self.close()
+        if on_loading is not None:
+            on_loading(Loading(self.server, 0.0))
+        self._opening = asyncio.create_task(self._ask(), name="connecting")
+        try:
+            self.info = await self._opening
+        except LocalspecError:
+            await self.connection.close()
+            raise
+        except asyncio.CancelledError:
+            current = asyncio.current_task()
+            if current is not None and current.cancelling():
+                self._opening.cancel()
+                raise
+            await self.connection.close()
+            raise Interrupted("connecting was stopped") from None
+        finally:
+            self._opening = None
+        return self.info
+
+    async def _ask(self) -> ModelInfo:
+        try:
+            data = await self.connection.ask(_INFO, seconds=_LOAD_SECONDS)
+        except (ModelNotFoundError, RemoteError) as error:
+            if "(404)" in str(error) or "does not have" in str(error):
+                raise RemoteError(
+                    f"{self.server} is no `localspec serve`; reach another server with --url"
+                ) from None
+            raise
+        version = data.get("version") if isinstance(data, dict) else None
+        if version != protocol.VERSION:
+            raise RemoteError(
+                f"{self.server} speaks protocol version {excerpt(str(version))}, this localspec "
+                f"version {protocol.VERSION}; use --url {self.server}/v1, or the same localspec"
+            )
+        try:
+            return codec.decode(ModelInfo, data.get("info"), "info")
+        except codec.CodecError as error:
+            raise RemoteError(f"{self.server} does not say what it has loaded: {error}") from None
+
+    def reply(self, request: ReplyRequest) -> RemoteReply:
+        """Have a request answered; several may be answered at the same time.
+
+        Raises:
+            UsageError: the conversation is too long to be sent.
+        """
+        if request.seed is None:  # so that a reply that is stopped can be made again
+            request = dataclasses.replace(request, seed=secrets.randbits(63))
+        reply = RemoteReply(NativeReply(self.connection, request))
+        self._replies.add(reply)
+        reply.when_over(self._replies.discard)
+        return reply
+
+    async def examine(
+        self, request: ReplyRequest, tokens: Sequence[int], rival: int | None = None
+    ) -> Examination:
+        """`Runtime.examine` there.
+
+        Raises:
+            LocalspecError: the server does not answer, or what that raises.
+        """
+        command = ExamineCommand(0, request, tuple(tokens), rival)
+        body = _fields(command, "request", "tokens", "rival")
+        async with self.connection.stream(_EXAMINE, body, lambda _: None) as response:
+            patience = self.connection.patience
+            lines = Lines(response, self.connection.address, patience.first, patience.later)
+            async for line in lines:
+                try:
+                    message = protocol.decode_event(line)
+                except EngineError as error:
+                    raise RemoteError(str(error)) from None
+                if isinstance(message, ExaminedEvent):
+                    return message.examination
+        raise RemoteError(f"{self.server} gave no answer about this token")
+
+    def interrupt(self) -> None:
+        """End every reply; each still ends with Finished."""
+        for reply in [*self._replies]:
+            reply.interrupt()
+
+    async def close(self) -> None:
+        """End all replies and connections; while `open` waits, this cancels it."""
+        if self._opening is not None:
+            self._opening.cancel()
+        self.interrupt()
+        self.info = None
+        await self.connection.close()
+
+
+__all__ = ["ConnectedClient", "NativeReply"]

@@ -1,0 +1,189 @@
+"""Exactness of a remote engine, from outside: what `localspec verify --url` does.
+
+Speculation must not change greedy replies. Two ways to see that:
+
+*scored*: the tokens of a reply are given back as a prompt, and the engine scores all of them in one
+request (``prompt_logprobs``). Each must be the likeliest one. No second engine is needed. The same
+token is scored by two passes, of the reply and of the prompt; the largest difference of the two is
+the noise of passes of different widths on that machine.
+
+*equal*: the reply is compared with that of a plain server of the same model, token for token. Where
+they differ, the plain server's log-probabilities tell how far apart the two tokens were.
+
+A difference is a near-tie if the noise can bridge it; a server that does not tell its noise is
+taken to have `USUAL_NOISE`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from localspec.errors import UsageError
+from localspec.remote.blocking import BlockingClient
+from localspec.remote.client import RemoteClient
+from localspec.remote.scores import GreedyReply, Score, greedy, prompt_ids, scored
+
+Way = Literal["scored", "equal"]
+SAFETY = 2.0
+"""Two tokens may move by the noise, in opposite directions."""
+USUAL_NOISE = 0.25
+"""Logits: differences of passes of different widths on processors, see docs/exactness.md."""
+_LARGEST_NOISE = 0.5
+"""Logits: beyond this, two passes do not differ by rounding."""
+_FAR = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteDivergence:
+    """A token that greedy decoding would not have chosen."""
+
+    prompt: str
+    position: int
+    """Index in the reply."""
+    emitted: str
+    expected: str
+    gap: float
+    """Difference of the two in log-probability, which is that of their logits."""
+    near_tie: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteVerification:
+    """The result so far."""
+
+    way: Way
+    replies: int
+    tokens: int
+    drafted: int
+    accepted: int
+    noise: float | None
+    """The largest difference of a token's log-probability between two passes, of tokens that are
+    the likeliest ones; None: not told."""
+    divergences: tuple[RemoteDivergence, ...]
+
+    @property
+    def exact(self) -> bool:
+        """Whether every divergence is a near-tie."""
+        return all(d.near_tie for d in self.divergences)
+
+    @property
+    def identical(self) -> int:
+        """Replies without a divergence."""
+        return self.replies - len({d.prompt for d in self.divergences})
+
+
+class RemoteComparing:
+    """A check of a remote engine that goes on prompt by prompt."""
+
+    def __init__(
+        self,
+        engine: BlockingClient[RemoteClient],
+        prompts: Sequence[str],
+        *,
+        max_tokens: int,
+        plain: BlockingClient[RemoteClient] | None = None,
+    ) -> None:
+        """With ``plain``, replies are compared with that server's."""
+        self._engine, self._plain = engine, plain
+        self._prompts = prompts
+        self._max_tokens = max_tokens
+        self._noise: float | None = None
+        self._found: list[RemoteDivergence] = []
+        self._replies = self._tokens = self._drafted = self._accepted = 0
+
+    @property
+    def way(self) -> Way:
+        """How the replies are checked."""
+        return "scored" if self._plain is None else "equal"
+
+    def steps(self) -> Iterator[RemoteVerification]:
+        """Check; the result after each prompt.
+
+        Raises:
+            UsageError: the engine offers no scores, and there is no plain server.
+            LocalspecError: a server refuses.
+        """
+        for prompt in self._prompts:
+            reply = self._engine.call(greedy(self._engine.client, prompt, self._max_tokens))
+            if self._plain is None:
+                self._score(prompt, reply)
+            else:
+                other = self._plain.call(greedy(self._plain.client, prompt, self._max_tokens))
+                self._compare(prompt, reply, other)
+            self._replies += 1
+            self._tokens += max(len(reply.ids), len(reply.places))
+            self._drafted += reply.drafted
+            self._accepted += reply.accepted
+            yield self.so_far()
+
+    def so_far(self) -> RemoteVerification:
+        """The result of all steps until now; divergences are judged by all noise seen."""
+        noise = USUAL_NOISE if self._noise is None else self._noise
+        bridged = SAFETY * min(noise, _LARGEST_NOISE)
+        return RemoteVerification(
+            self.way,
+            self._replies,
+            self._tokens,
+            self._drafted,
+            self._accepted,
+            self._noise,
+            tuple(dataclasses.replace(d, near_tie=d.gap <= bridged) for d in self._found),
+        )
+
+    def _score(self, prompt: str, reply: GreedyReply) -> None:
+        """Have the engine score its own reply."""
+        client = self._engine.client
+        before = reply.prompt_ids
+        if reply.ids and not before:
+            before = self._engine.call(prompt_ids(client, prompt))
+        if not reply.ids or not before:
+            raise _not_offered(client)
+        scores = self._engine.call(scored(client, before + reply.ids))
+        if not scores:
+            raise _not_offered(client)
+        for position, score in enumerate(scores[len(before) :]):
+            self._judge(prompt, reply, position, score)
+
+    def _judge(self, prompt: str, reply: GreedyReply, position: int, score: Score | None) -> None:
+        if score is None:
+            return
+        id = reply.ids[position]  # noqa: A001
+        place = reply.places[position] if position < len(reply.places) else None
+        if score.best == id:
+            if place is not None and place.logprob is not None:
+                self._noise = max(self._noise or 0.0, abs(place.logprob - score.logprob))
+        else:
+            emitted = f"token {id}" if place is None else repr(place.token)
+            gap = score.best_logprob - score.logprob
+            self._found.append(
+                RemoteDivergence(prompt, position, emitted, f"token {score.best}", gap)
+            )
+
+    def _compare(self, prompt: str, reply: GreedyReply, plain: GreedyReply) -> None:
+        """Compare with the plain server's reply, up to the first difference."""
+        if reply.text == plain.text:
+            return
+        pairs = zip(reply.places, plain.places, strict=False)
+        for position, (one, other) in enumerate(pairs):
+            if one.token != other.token:
+                best = other.top.get(other.token, other.logprob or 0.0)
+                gap = best - other.top[one.token] if one.token in other.top else _FAR
+                found = RemoteDivergence(prompt, position, repr(one.token), repr(other.token), gap)
+                self._found.append(found)
+                return
+        position = min(len(reply.places), len(plain.places))
+        self._found.append(RemoteDivergence(prompt, position, "another text", "", _FAR))
+
+
+def _not_offered(client: RemoteClient) -> UsageError:
+    name = client.found.dialect.name if client.found is not None else "this server"
+    return UsageError(
+        f"{name} does not score given tokens; name a server of the same model without speculation "
+        "with --plain-url"
+    )
+
+
+__all__ = ["RemoteComparing", "RemoteDivergence", "RemoteVerification", "Way"]

@@ -1,0 +1,191 @@
+"""Greedy replies of a remote engine with ids and log-probabilities, and scores of a prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from localspec.errors import RemoteError
+from localspec.remote.client import RemoteClient
+from localspec.remote.faults import excerpt
+from localspec.remote.reported import find
+from localspec.remote.values import count, mapping
+
+_ANSWER_SECONDS = 600.0
+_TOP = 20
+"""Alternatives that are asked for: OpenAI's most."""
+_LOWEST = -1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One token of a greedy reply."""
+
+    token: str
+    """Its text, or its bytes where those are no text."""
+    logprob: float | None
+    """By the pass that emitted it; None where the engine does not tell."""
+    top: Mapping[str, float]
+    """Log-probabilities of the likeliest, by text; empty where the engine does not tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class GreedyReply:
+    """A greedy reply, in one piece."""
+
+    text: str
+    places: tuple[Place, ...]
+    """Empty where the engine does not tell tokens."""
+    ids: tuple[int, ...]
+    prompt_ids: tuple[int, ...]
+    drafted: int
+    accepted: int
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """One token of a prompt, scored."""
+
+    logprob: float
+    best: int
+    """Id of the likeliest token."""
+    best_logprob: float
+
+
+async def greedy(client: RemoteClient, prompt: str, max_tokens: int) -> GreedyReply:
+    """A greedy reply.
+
+    Raises:
+        LocalspecError: the server refuses, or answers with something else.
+    """
+    assert client.found is not None
+    path = client.connection.address.path
+    body = {
+        "model": client.found.model,
+        "messages": [{"role": "user", "content": prompt}],
+        "temperature": 0,
+        "top_p": 1,
+        "seed": 1,
+        "max_tokens": max_tokens,
+        "logprobs": True,
+        "top_logprobs": _TOP,
+        "return_token_ids": True,
+    }
+    data = await client.connection.ask(f"{path}/chat/completions", body, seconds=_ANSWER_SECONDS)
+    choices = data.get("choices") if isinstance(data, dict) else None
+    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+        raise _malformed(client, data)
+    choice = choices[0]
+    text = mapping(choice.get("message")).get("content")
+    if not isinstance(text, str):
+        raise _malformed(client, data)
+    reported = find(data)
+    return GreedyReply(
+        text=text,
+        places=_places(mapping(choice.get("logprobs"))),
+        ids=_ids(choice.get("token_ids")),
+        prompt_ids=_ids(data.get("prompt_token_ids") or choice.get("prompt_token_ids")),
+        drafted=reported.drafted if reported is not None else 0,
+        accepted=reported.accepted if reported is not None else 0,
+    )
+
+
+async def prompt_ids(client: RemoteClient, prompt: str) -> tuple[int, ...]:
+    """The token ids of a conversation of one message; () where the server does not tell them.
+
+    Raises:
+        LocalspecError: the server refuses.
+    """
+    assert client.found is not None
+    body = {"model": client.found.model, "messages": [{"role": "user", "content": prompt}]}
+    data = await client.connection.ask("/tokenize", body)
+    return _ids(mapping(data).get("tokens"))
+
+
+async def scored(client: RemoteClient, ids: tuple[int, ...]) -> tuple[Score | None, ...]:
+    """The scores of all tokens, in one request (vLLM's ``prompt_logprobs``); () where the server
+    does not have that.
+
+    Raises:
+        LocalspecError: the server refuses.
+    """
+    assert client.found is not None
+    path = client.connection.address.path
+    body = {
+        "model": client.found.model,
+        "prompt": list(ids),
+        "max_tokens": 1,
+        "temperature": 0,
+        "prompt_logprobs": 1,
+    }
+    data = await client.connection.ask(f"{path}/completions", body, seconds=_ANSWER_SECONDS)
+    choices = mapping(data).get("choices")
+    choice = mapping(choices[0]) if isinstance(choices, list) and choices else {}
+    given = choice.get("prompt_logprobs") or mapping(data).get("prompt_logprobs")
+    if not isinstance(given, list) or len(given) < len(ids):
+        return ()
+    return tuple(_score(place, id) for place, id in zip(given, ids, strict=False))  # noqa: A001
+
+
+def _score(place: object, id: int) -> Score | None:  # noqa: A002
+    """The score of a token; None for the first one, which nothing predicts."""
+    entries = {
+        int(key): value
+        for key, entry in mapping(place).items()
+        if key.isascii()
+        and key.isdigit()
+        and len(key) < 12
+        and (value := _logprob(mapping(entry).get("logprob"))) is not None
+    }
+    if id not in entries:
+        return None
+    best = max(entries, key=lambda one: (entries[one], one == id))
+    return Score(entries[id], best, entries[best])
+
+
+def _places(logprobs: Mapping[str, Any]) -> tuple[Place, ...]:
+    content = logprobs.get("content")
+    if not isinstance(content, list):
+        return ()
+    return tuple(_place(mapping(entry)) for entry in content)
+
+
+def _place(entry: Mapping[str, Any]) -> Place:
+    top = entry.get("top_logprobs")
+    found = {
+        _token(mapping(one)): value
+        for one in (top if isinstance(top, list) else [])
+        if (value := _logprob(mapping(one).get("logprob"))) is not None
+    }
+    return Place(_token(entry), _logprob(entry.get("logprob")) if found else None, found)
+
+
+def _token(entry: Mapping[str, Any]) -> str:
+    raw = entry.get("bytes")
+    if isinstance(raw, list) and raw and all(type(b) is int and 0 <= b < 256 for b in raw):
+        return bytes(raw).decode("utf-8", "backslashreplace")
+    token = entry.get("token")
+    return token if isinstance(token, str) else ""
+
+
+def _logprob(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return max(float(value), _LOWEST) if value <= 0 else 0.0
+
+
+def _ids(value: object) -> tuple[int, ...]:
+    if not isinstance(value, list):
+        return ()
+    ids = tuple(count(one) for one in value)
+    return () if None in ids else tuple(id for id in ids if id is not None)  # noqa: A001
+
+
+def _malformed(client: RemoteClient, data: object) -> RemoteError:
+    return RemoteError(
+        f"{client.connection.address} answered with no reply: {excerpt(repr(data)[:80])}"
+    )
+
+
+__all__ = ["GreedyReply", "Place", "Score", "greedy", "prompt_ids", "scored"]

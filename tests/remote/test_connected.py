@@ -1,0 +1,211 @@
+"""The chat over HTTP with `localspec serve`: everything that the engine tells arrives."""
+
+import contextlib
+import json
+import os
+import sys
+from pathlib import Path
+
+import httpx2
+import pytest
+
+sys.path.append(str(Path(__file__).parent))
+
+from fake_serving import World
+from played_server import PlayedServer, http
+
+from localspec.config import running_servers
+from localspec.config.running_servers import RunningServer
+from localspec.core import codec
+from localspec.core.events import Candidate, Examination, Finished, Message, Round, Token
+from localspec.core.origin import Origin
+from localspec.core.reply_request import ReplyRequest
+from localspec.engine import protocol
+from localspec.engine.events import ReplyEvents
+from localspec.errors import AccessError, DecodeError, RemoteError, UsageError
+from localspec.remote.address import parse
+from localspec.remote.connected import ConnectedClient
+from localspec.remote.connection import Patience
+from localspec.remote.keys import Key
+from localspec.serve.settings import ApiKeys
+
+HI = ReplyRequest(messages=(Message("user", "Hi"),), seed=5)
+KEY = "a-key-of-nine"
+
+
+@contextlib.asynccontextmanager
+async def connected(key=None, **settings):
+    """A client of a server on a fake engine, and the server."""
+    world = World(**settings)
+    engine = ConnectedClient(
+        parse("http://127.0.0.1:8080", path=""), Key(key), patience=Patience(attempts=1)
+    )
+    transport = httpx2.ASGITransport(app=world.app)
+    engine.connection._client = httpx2.AsyncClient(transport=transport)
+    engine.close = engine.connection.close  # what is open stays open until the end of the test
+    try:
+        yield engine, world
+    finally:
+        await engine.connection.close()
+        await world.slot.close()
+
+
+async def opened(engine):
+    """Connect without closing what the test has put in."""
+    engine.info = await engine._ask()
+    return engine.info
+
+
+async def test_all_figures_and_origins_arrive():
+    async with connected() as (engine, world):
+        info = await opened(engine)
+        assert (info.name, info.backend, info.target) == ("fake", "cpu", "fake.gguf")
+        events = [event async for event in engine.reply(HI)]
+        tokens = [event for event in events if isinstance(event, Token)]
+        assert "".join(token.text for token in tokens) == "Hello from the fake engine."
+        assert {token.origin for token in tokens} == {Origin.ACCEPTED, Origin.CORRECTED}
+        assert {token.source for token in tokens} == {"model", None}
+        assert len([event for event in events if isinstance(event, Round)]) == 3
+        assert isinstance(events[-1], Finished)
+        assert events[-1].reply.seed == 5
+        assert world.requests[0].messages == HI.messages
+
+
+async def test_a_key_is_wanted_and_separates_owners():
+    async with connected(keys=ApiKeys((KEY,))) as (engine, _):
+        with pytest.raises(AccessError, match="wants a key"):
+            await opened(engine)
+    async with connected(KEY, keys=ApiKeys((KEY,))) as (engine, world):
+        await opened(engine)
+        async for _ in engine.reply(HI):
+            pass
+        assert world.requests[0].owner
+        assert KEY not in world.requests[0].owner
+
+
+async def test_a_failure_of_the_engine_is_one_sentence():
+    async with connected() as (engine, world):
+        await opened(engine)
+        world.error = DecodeError("llama.cpp failed in /home/me/x.gguf")
+        with pytest.raises(RemoteError) as failed:
+            async for _ in engine.reply(HI):
+                pass
+        assert "/home/me" not in str(failed.value)
+
+
+async def test_the_candidates_of_a_token_are_told():
+    async with connected() as (engine, world):
+        await opened(engine)
+        one = Candidate(3, "x", 0.5, None, 0.5)
+
+        async def examine(request, tokens, rival=None):
+            return Examination(one, (one,), None if rival is None else 0.25)
+
+        world.engines[0].examine = examine
+        found = await engine.examine(HI, (1, 3), 4)
+        assert found == Examination(one, (one,), 0.25)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"{", b"[]", b'{"message": 1}', b'{"seed": "x"}', b'{"sampling": {"temperature": -1}}'],
+)
+@pytest.mark.parametrize("path", ["reply", "examine"])
+async def test_a_body_that_is_no_request_is_refused(body, path):
+    async with connected() as (engine, _):
+        answer = await engine.connection._client.post(
+            f"http://127.0.0.1/localspec/{path}", content=body
+        )
+        assert answer.status_code == 400
+        assert answer.json()["error"]["message"]
+
+
+INFO = {"version": protocol.VERSION, "info": {}}
+
+
+def played(*parts, kind="application/x-ndjson"):
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nConnection: close\r\n\r\n"
+    return [head.encode(), *parts]
+
+
+TOKENS = protocol.encode(ReplyEvents(0, (Token(1, "Hel", Origin.PLAIN, None),)))
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (played(TOKENS), "broke the reply off in the middle; what had arrived is kept"),
+        (played(b"\n\n", TOKENS, b"{oops\n"), "sent what is no part of a reply"),
+        (played(TOKENS, b'{"type":"close"}\n'), "sent what is no part of a reply"),
+        (played(TOKENS, b'{"type":"hello","version":1,"pid":2}\n'), "a message hello in a reply"),
+        (played(kind="text/html"), "answers with text/html"),
+    ],
+)
+async def test_a_broken_stream_is_one_sentence(answer, reason):
+    async with PlayedServer({"/localspec/reply": answer}) as server:
+        address = parse(f"http://127.0.0.1:{server.port}", path="")
+        engine = ConnectedClient(address, Key(), patience=Patience(attempts=1))
+        got = []
+        with pytest.raises(RemoteError, match=reason):
+            await _read(engine.reply(HI), got)
+        assert [one.text for one in got] == ["Hel"] * (TOKENS in answer)
+        await engine.close()
+
+
+async def _read(reply, got):
+    async for event in reply:
+        got.append(event)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (http(404, {"error": {"message": "nothing"}}), "is no `localspec serve`"),
+        (http(200, {"version": 1, "info": {}}), "speaks protocol version 1"),
+        (http(200, INFO), "does not say what it has loaded"),
+        (http(200, b"<html>", "text/html"), "not with"),
+    ],
+)
+async def test_what_is_no_server_of_ours_is_named(answer, reason):
+    async with PlayedServer({"/localspec/info": answer}) as server:
+        address = parse(f"http://127.0.0.1:{server.port}", path="")
+        with pytest.raises(RemoteError, match=reason):
+            await ConnectedClient(address, Key()).open()
+
+
+# -- servers of this user -----------------------------------------------------------------------
+
+
+def running(pid, model="demo"):
+    return RunningServer("http://127.0.0.1:8080", model, None, "/m/demo.gguf", False, pid)
+
+
+def test_running_servers_are_found_and_ended_ones_forgotten():
+    file = running_servers.announce(running(os.getpid()))
+    assert file.stat().st_mode & 0o077 == 0
+    running_servers.announce(running((1 << 22) + 1, "gone"))
+    (file.parent / "7.json").write_text("{oops")
+    (file.parent / "8.json").write_text(json.dumps(codec.encode(running(-1))))
+    assert [server.model for server in running_servers.running()] == ["demo"]
+    assert [found.name for found in file.parent.iterdir()] == [file.name]
+    running_servers.withdraw(file)
+    assert running_servers.running() == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "ftp://x", "http://", "http://u:p@h/v1", "http://h/v1?k=1", "http://h:99999", "unix:x"],
+)
+def test_what_is_no_address_is_refused(text):
+    with pytest.raises(UsageError) as refused:
+        parse(text)
+    assert "u:p" not in str(refused.value)
+
+
+def test_an_address_may_leave_out_what_is_usual():
+    assert parse("127.0.0.1:8080").base == "http://127.0.0.1:8080/v1"
+    assert parse("https://h/api/v1/").base == "https://h/api/v1"
+    assert parse("http://[::1]:1").root == "http://[::1]:1"
+    assert parse("http://[::1]:1").loopback
+    assert not parse("http://10.0.0.1").loopback
+    assert parse("unix:/run/x.sock", path="").socket == "/run/x.sock"

@@ -1,0 +1,283 @@
+"""A listening server on a fake engine: clients that leave, dawdle, flood or do not read."""
+
+import asyncio
+import contextlib
+import json
+import random
+import socket
+import stat
+
+import pytest
+from fake_serving import World
+
+from localspec.errors import LocalspecError, UsageError
+from localspec.serve.server import bind, listener
+from localspec.serve.settings import Limits, ServeSettings
+
+CHAT = "/v1/chat/completions"
+HI = {"messages": [{"role": "user", "content": "Hi"}]}
+
+
+async def until(condition):
+    """Wait until something is so; the test's time limit ends a vain wait."""
+    while not condition():  # noqa: ASYNC110 - there is no event for it
+        await asyncio.sleep(0.001)
+
+
+@pytest.fixture
+async def make_listening():
+    """Worlds whose application listens on a free port."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def make(**limits):
+            world = World(port=0, limits=Limits(**limits))
+            await world.slot.load()
+            listening = bind(world.settings)
+            server = listener(world.app, world.settings, grace=0)
+            serving = asyncio.create_task(server.serve([listening]))
+            await server.listening.wait()
+            world.peers = []
+            world.port = listening.getsockname()[1]
+
+            async def stop():
+                for peer in world.peers:
+                    peer.leave()
+                    with contextlib.suppress(ConnectionError):
+                        await peer.writer.wait_closed()
+                if world.hold is not None:
+                    world.hold.set()
+                server.stop_now()
+                await serving
+                await world.slot.close()
+                listening.close()
+
+            stack.push_async_callback(stop)
+            return world
+
+        yield make
+
+
+class Peer:
+    """A client that does as it likes."""
+
+    def __init__(self, reader, writer):
+        self.reader, self.writer = reader, writer
+
+    @classmethod
+    async def at(cls, world):
+        peer = cls(*await asyncio.open_connection("127.0.0.1", world.port))
+        world.peers.append(peer)
+        return peer
+
+    def send(self, raw):
+        self.writer.write(raw)
+
+    def post(self, body, path=CHAT):
+        raw = json.dumps(body).encode()
+        head = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: {len(raw)}\r\n\r\n"
+        self.send(head.encode() + raw)
+
+    async def status(self):
+        line = await self.reader.readline()
+        return int(line.split()[1]) if line else None
+
+    async def ended(self):
+        """Wait for the end of the connection; what was read until then."""
+        with contextlib.suppress(ConnectionError):
+            return await self.reader.read()
+        return b""
+
+    def leave(self):
+        self.writer.transport.abort()
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("hold_at", [0, 2])
+async def test_a_client_that_leaves_frees_its_place(make_listening, stream, hold_at):
+    world = await make_listening()
+    world.hold, world.hold_at = asyncio.Event(), hold_at
+    peer = await Peer.at(world)
+    peer.post(HI | {"stream": stream})
+    await until(lambda: world.requests)
+    if stream and hold_at:
+        await peer.reader.readuntil(b"Hello")
+    peer.leave()
+    await until(lambda: world.service.running == 0)
+    assert world.engines[0].interrupted == [1]
+    assert world.engines[0].running == 0
+    assert world.slot.users == 0
+    assert "the client left" in world.lines[0]
+    assert not world.defects
+
+
+async def test_a_client_that_leaves_the_queue_gives_up_its_place_there(make_listening):
+    world = await make_listening()
+    async with world.slot._turn:  # somebody else is having a model loaded
+        peer = await Peer.at(world)
+        peer.post(HI)
+        await until(lambda: world.service.running == 1)
+        peer.leave()
+        await until(lambda: world.service.running == 0)
+    assert not world.requests
+
+
+async def test_comments_keep_a_waiting_stream_open(make_listening):
+    world = await make_listening(keep_alive_seconds=0.01)
+    world.hold, world.hold_at = asyncio.Event(), 0
+    peer = await Peer.at(world)
+    peer.post(HI | {"stream": True})
+    await peer.reader.readuntil(b": keep-alive\n\n")
+    world.hold.set()
+    await peer.reader.readuntil(b"[DONE]")
+    peer.leave()
+
+
+async def test_a_connection_without_a_request_is_closed(make_listening):
+    world = await make_listening(header_seconds=0.05)
+    silent, slow = await Peer.at(world), await Peer.at(world)
+
+    async def trickle():
+        with contextlib.suppress(ConnectionError):
+            for byte in b"GET /health HTTP/1.1\r\nx-long: " + b"a" * 100_000:
+                slow.send(bytes([byte]))
+                await asyncio.sleep(0.005)
+
+    trickling = asyncio.create_task(trickle())
+    assert await silent.ended() == b""
+    assert await slow.ended() == b""
+    trickling.cancel()
+
+
+async def test_a_body_that_does_not_arrive_is_given_up(make_listening):
+    world = await make_listening(body_seconds=0.05)
+    peer = await Peer.at(world)
+    peer.send(b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n{")
+    assert await peer.status() == 408
+
+
+@pytest.mark.parametrize("head", [b"content-length: 9999", b"transfer-encoding: chunked"])
+async def test_a_body_that_is_too_large_is_not_read(make_listening, head):
+    world = await make_listening(body_bytes=100)
+    peer = await Peer.at(world)
+    peer.send(b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\n" + head + b"\r\n\r\n")
+    peer.send(b"ff\r\n" + b"a" * 255 + b"\r\n" if b"chunked" in head else b"a" * 200)
+    assert await peer.status() == 413
+
+
+async def test_compressed_bodies_are_refused(make_listening):
+    world = await make_listening()
+    peer = await Peer.at(world)
+    peer.send(
+        b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-encoding: gzip\r\n"
+        b"content-length: 1\r\n\r\nx"
+    )
+    assert await peer.status() == 415
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b"nonsense\r\n\r\n", b"\x16\x03\x01\x02\x00\x01", b"GET / HTTP/9.9\r\n\r\n", b"\r\n" * 9],
+)
+async def test_what_is_no_http_does_no_harm(make_listening, raw):
+    world = await make_listening(header_seconds=0.05)
+    peer = await Peer.at(world)
+    peer.send(raw)
+    await peer.reader.readline()
+    other = await Peer.at(world)
+    other.send(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
+    assert await other.status() == 200
+    assert not world.defects
+
+
+async def test_more_connections_than_allowed_are_told_so(make_listening):
+    world = await make_listening(connections=3)
+    peers = [await Peer.at(world) for _ in range(3)]
+    for peer in peers:
+        peer.send(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        assert await peer.status() == 200
+    refused = await Peer.at(world)
+    assert await refused.status() == 503
+    peers[0].leave()
+
+    async def again():
+        peer = await Peer.at(world)
+        peer.send(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        return await peer.status()
+
+    while await again() != 200:
+        pass
+
+
+async def test_a_client_that_does_not_read_is_disconnected(make_listening):
+    world = await make_listening(write_seconds=0.05)
+    world.words = ("x" * 100_000,) * 400
+    peer = await Peer.at(world)
+    peer.writer.transport.pause_reading()
+    peer.post(HI | {"stream": True})
+    await until(lambda: world.requests)
+    await until(lambda: world.service.running == 0)
+    assert world.slot.users == 0
+    assert not world.defects
+    peer.leave()
+
+
+async def test_connections_dropped_at_random_leave_nothing_behind(make_listening):
+    world = await make_listening()
+    chance = random.Random(20261122)
+    whole = json.dumps(HI | {"stream": True, "n": 2}).encode()
+    head = f"POST {CHAT} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(whole)}\r\n\r\n"
+    raw = head.encode() + whole
+
+    async def client():
+        peer = await Peer.at(world)
+        peer.send(raw[: chance.randrange(len(raw) + 200)])
+        for _ in range(chance.randrange(4)):
+            await asyncio.sleep(0)
+        if chance.random() < 0.3:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(peer.reader.read(chance.randrange(1, 999)), 0.05)
+        peer.leave()
+
+    for _ in range(20):
+        await asyncio.gather(*(client() for _ in range(25)))
+    await until(lambda: world.service.running == 0)
+    assert world.slot.users == 0
+    assert world.engines[0].running == 0
+    assert not world.defects
+    peer = await Peer.at(world)
+    peer.post(HI)
+    assert await peer.status() == 200
+
+
+needs_unix = pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="no Unix sockets")
+
+
+@needs_unix
+def test_a_unix_socket_is_its_owners_alone_and_replaces_a_stale_one(tmp_path):
+    path = tmp_path / "s.sock"
+    for _ in range(2):  # the second finds the file of the first
+        with bind(ServeSettings(unix=path)) as listening:
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600
+            assert stat.S_ISSOCK(path.stat().st_mode)
+            listening.listen()
+            with pytest.raises(LocalspecError, match="already"):
+                bind(ServeSettings(unix=path))
+
+
+@needs_unix
+def test_a_unix_socket_replaces_no_file_and_needs_a_short_path(tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text("mine")
+    with pytest.raises(UsageError, match="no socket"):
+        bind(ServeSettings(unix=path))
+    assert path.read_text() == "mine"
+    with pytest.raises(UsageError, match="shorter"):
+        bind(ServeSettings(unix=tmp_path / ("a" * 200)))
+
+
+def test_a_port_in_use_is_named():
+    with bind(ServeSettings(port=0)) as taken:
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(LocalspecError, match=str(port)):
+            bind(ServeSettings(port=port))
