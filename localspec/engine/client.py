@@ -54,6 +54,8 @@ class EngineClient:
 
     server = ""
     """No server elsewhere answers."""
+    why_not_plain = ""
+    """Every reply can be made without drafting."""
 
     def __init__(
         self,

@@ -54,6 +54,11 @@ class RemoteClient:
         self._opening: asyncio.Task[Found] | None = None
         self._replies: set[RemoteReply] = set()
 
+    @property
+    def why_not_plain(self) -> str:
+        """Why no reply can be made without drafting; "" where one can."""
+        return request_body.why_not_plain(self.found.dialect) if self.found is not None else ""
+
     async def open(self, on_loading: Callable[[Loading], None] | None = None) -> ModelInfo:
         """Find out what the server is; waits while it loads its model.
 

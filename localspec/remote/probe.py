@@ -97,12 +97,13 @@ async def _dialect(connection: Connection, listed: list[dict[str, Any]]) -> Dial
             return _OWNERS[owner]
     for path, field, dialect in (
         ("/props", "default_generation_settings", dialects.LLAMA_SERVER),
-        ("/api/v0/models", "data", dialects.LM_STUDIO),
         ("/api/version", "version", dialects.OLLAMA),
         ("/server_info", "tp_size", dialects.SGLANG),
     ):
         if field in await _optional(connection, path):
             return dialect
+    if await _of_lm_studio(connection):
+        return dialects.LM_STUDIO
     return dialects.UNKNOWN
 
 
@@ -192,10 +193,16 @@ async def _vllm(connection: Connection) -> tuple[bool, Speculation]:
     return True, Speculation("on")
 
 
-async def _lm_studio(connection: Connection, model: str) -> int:
+async def _of_lm_studio(connection: Connection) -> list[Mapping[str, Any]]:
+    """LM Studio's own list of models, whose entries tell whether they are loaded."""
     data = (await _optional(connection, "/api/v0/models")).get("data")
-    for entry in data if isinstance(data, list) else []:
-        if mapping(entry).get("id") == model:
+    entries = [mapping(entry) for entry in data] if isinstance(data, list) else []
+    return [entry for entry in entries if "state" in entry]
+
+
+async def _lm_studio(connection: Connection, model: str) -> int:
+    for entry in await _of_lm_studio(connection):
+        if entry.get("id") == model:
             return count(entry.get("loaded_context_length")) or 0
     return 0
 

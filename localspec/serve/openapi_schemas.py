@@ -421,6 +421,7 @@ COMPONENTS: Schema = {
 }
 
 __all__ = [
+    "ANY_OBJECT",
     "CHAT",
     "COMPLETION",
     "COMPONENTS",
@@ -429,6 +430,7 @@ __all__ = [
     "MESSAGE",
     "RESPONSE",
     "TEMPLATE",
+    "TEXT",
     "TOKENIZE",
     "Schema",
     "ref",

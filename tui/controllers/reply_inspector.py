@@ -105,7 +105,11 @@ class ReplyInspector:
         )  # that screen is not needed for the first frame
 
         session = self._session
-        comparison = session.compare()
+        try:
+            comparison = session.compare()
+        except LocalspecError as error:
+            self._feedback.hint(str(error))
+            return
         if comparison is None:
             unknown = "there is no reply that can be repeated"
             self._feedback.hint(status_text.why_not(session) or unknown)
