@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from textual import on, work
 from textual.app import ComposeResult
 from textual.content import Content
-from textual.geometry import Size
 from textual.screen import ModalScreen
-from textual.widgets import Footer, Input, OptionList, Static
+from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from localspec.chats.transfer import branch
@@ -25,6 +24,7 @@ from tui.render.text import plain
 from tui.render.thinking import thought
 from tui.screens.sized import SizedScreen
 from tui.session.archive import ChatArchive
+from tui.widgets.key_bar import KeyBar
 from tui.widgets.lines import Lines
 
 _REST_SECONDS = 0.15
@@ -91,7 +91,7 @@ class ChatsScreen(SizedScreen[Opened | None], ModalScreen[Opened | None]):
         )
         yield OptionList(markup=False, compact=True, id="list")
         yield Preview()
-        yield Footer(show_command_palette=False)
+        yield KeyBar()
 
     def on_mount(self) -> None:
         """Start to read the list."""
@@ -216,11 +216,6 @@ class ChatsScreen(SizedScreen[Opened | None], ModalScreen[Opened | None]):
         at = (self._list.highlighted or 0) + step * height
         if self._shown:
             self._list.highlighted = max(0, min(len(self._shown) - 1, at))
-
-    def fit(self, size: Size) -> None:
-        """Use the available columns."""
-        super().fit(size)
-        self.query_one(Footer).compact = size.width < 90
 
 
 def _preview(chat: Chat, found: Found, query: str, rows: int) -> list[Line]:

@@ -12,7 +12,7 @@ from textual.app import ComposeResult
 from textual.content import Content
 from textual.geometry import Size
 from textual.screen import ModalScreen
-from textual.widgets import Footer, Input, OptionList, Static
+from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from localspec.core.events import ModelInfo
@@ -29,6 +29,7 @@ from tui.input import keymap, model_list
 from tui.input.model_list import Picked, Pull, Standing, Use, UseDraft
 from tui.render.text import plain
 from tui.screens.sized import SizedScreen
+from tui.widgets.key_bar import KeyBar
 
 _REST_SECONDS = 0.3
 """How long the cursor rests on a model before its file is checked."""
@@ -70,7 +71,7 @@ class ModelsScreen(SizedScreen[Picked | None], ModalScreen[Picked | None]):
         yield Static(markup=False, id="columns")
         yield OptionList(markup=False, compact=True, id="list")
         yield Static(markup=False, id="about")
-        yield Footer(show_command_palette=False)
+        yield KeyBar()
 
     def on_mount(self) -> None:
         """Start to list models and to ask for the memory."""
@@ -329,5 +330,4 @@ class ModelsScreen(SizedScreen[Picked | None], ModalScreen[Picked | None]):
     def fit(self, size: Size) -> None:
         """Use the available columns."""
         super().fit(size)
-        self.query_one(Footer).compact = size.width < 90
         self.call_after_refresh(self._fill)
