@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import importlib
 import os
 import shlex
 import sys
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 _KEY_VARIABLE = "LOCALSPEC_API_KEY"
 _LARGEST_KEY_FILE = 1 << 16
+_VIEW = "tui.serve_view"
+"""Imported by name: localspec must not import tui."""
 
 
 @click.command("serve")
@@ -94,6 +97,7 @@ _LARGEST_KEY_FILE = 1 << 16
     metavar="ORIGIN",
     help="Let web pages of this origin use the server; may be repeated.",
 )
+@click.option("--tui", is_flag=True, help="Show running requests and speeds over time.")
 @preset_flag
 @model_flags
 @sampling_flags
@@ -115,20 +119,24 @@ def command(model: str | None, **flags: Any) -> int:
         options = dataclasses.replace(options, parallel=schema.SPARE_JOBS)
     settings = _settings(own, asked)
 
-    from localspec.serve.serving import Serving
+    from localspec.serve.serving import Front, Serving
 
-    return asyncio.run(_run(Serving, settings, options))
+    def make(front: Front) -> Serving:
+        return Serving(settings, options, front)
+
+    if own["tui"]:
+        if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
+            raise UsageError("--tui needs a terminal; leave it out to have the log as lines")
+        view = importlib.import_module(_VIEW)
+        code: int = view.run(make)
+        return code
+    return asyncio.run(make(Terminal()).run())
 
 
 _OWN = (
     *("host", "port", "unix", "api_keys", "api_key_file", "aliases", "keep_alive", "lazy"),
-    *("no_switch", "queue", "hosts", "origins"),
+    *("no_switch", "queue", "hosts", "origins", "tui"),
 )
-
-
-async def _run(serving: Any, settings: ServeSettings, options: Any) -> int:
-    code: int = await serving(settings, options, Terminal()).run()
-    return code
 
 
 def _settings(own: dict[str, Any], asked: SharedFlags) -> ServeSettings:
