@@ -9,14 +9,18 @@ import argparse
 
 from policy_lab.curves import CURVES, DISTURBANCES
 from policy_lab.evidence import load
+from policy_lab.gpus import GPU_CURVES, GPU_DISTURBANCES
 from policy_lab.report import SETS, lines
 from policy_lab.world import with_constructed
+
+_CURVES = (*CURVES, *GPU_CURVES)
+_DISTURBANCES = (*DISTURBANCES, *GPU_DISTURBANCES)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--curve", action="append", choices=[c.name for c in CURVES])
-    parser.add_argument("--disturbance", default="steady", choices=[d.name for d in DISTURBANCES])
+    parser.add_argument("--curve", action="append", choices=[c.name for c in _CURVES])
+    parser.add_argument("--disturbance", default="steady", choices=[d.name for d in _DISTURBANCES])
     parser.add_argument("--drafters", action="append", choices=["+".join(s) for s in SETS])
     parser.add_argument("--every", type=int, default=3, help="play one reply in so many")
     parser.add_argument(
@@ -24,9 +28,9 @@ def main() -> None:
     )
     args = parser.parse_args()
     replies = [with_constructed(reply) for reply in load()[:: args.every]]
-    (disturbance,) = [d for d in DISTURBANCES if d.name == args.disturbance]
+    (disturbance,) = [d for d in _DISTURBANCES if d.name == args.disturbance]
     print(f"{len(replies)} replies, {sum(r.length for r in replies)} tokens")
-    for curve in CURVES:
+    for curve in _CURVES:
         if args.curve and curve.name not in args.curve:
             continue
         for sources in SETS:

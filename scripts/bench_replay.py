@@ -21,6 +21,7 @@ from localspec import Options, Runtime, Sampling
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
 from localspec.core.plan import DraftPlan, Evidence, Outcome, RequestState
+from localspec.core.settings_schema import MAX_K
 from localspec.core.target import Work
 from localspec.core.values import Draft, Proposal, Scores, chain_parents
 from localspec.decode.request import Request
@@ -67,6 +68,10 @@ class Known:
 
     def __init__(self, text: Sequence[int], held: int, vocabulary: int) -> None:
         self._text, self._held, self._vocabulary = text, held, vocabulary
+
+    def deepest(self, sequences: int) -> int:
+        del sequences
+        return MAX_K
 
     def score(self, work: Sequence[Work]) -> list[Scores]:
         (w,) = work
@@ -174,7 +179,7 @@ def main() -> None:
             replay(pairs, make, Fixed(args.length), Costs(curve), v)
             for make in (Lookup, NGram, Suffix)
         ]
-        auto = Controller(Knowledge({0: Costs(curve)}), ["suffix"])
+        auto = Controller(Knowledge({0: Costs(curve)}), ["suffix"], free=["suffix"])
         free = replay(pairs, Suffix, auto, Costs(curve), v)
         plain = free.tokens * curve[1]
         rounds = " ".join(f"{s.tokens / s.rounds:7.2f}" for s in fixed)

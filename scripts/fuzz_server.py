@@ -12,17 +12,22 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import random
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import httpx2
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.errors import Unsatisfiable
+from neighbours import neighbour
 from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.core.failures import Failure, FailureGroup
@@ -63,6 +68,7 @@ class Fuzzer:
         answer = httpx2.get(f"{self._url}/openapi.json", timeout=timeout)
         schema = schemathesis.openapi.from_dict(answer.json())
         self.operations = [found.ok() for found in schema.get_all_operations()]
+        self._examples = _examples(answer.json())
         self._timeout = timeout
         self.findings: dict[tuple[str, str], Finding] = {}
         self.sent = 0
@@ -70,16 +76,29 @@ class Fuzzer:
         """Answers by operation and status."""
 
     def run(self, seconds: float, examples: int = 25) -> Iterator[Finding]:
-        """New findings, until the time is over: each operation in turn, with valid and with wrong
-        requests.
+        """New findings, until the time is over: each operation in turn, with neighbours of its
+        example, and with what its schemas allow and forbid.
         """
         end, turn = time.monotonic() + seconds, 0
         while time.monotonic() < end:
             for operation in self.operations:
+                yield from self._neighbours(operation, 4 * examples, turn, end)
                 for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
                     if time.monotonic() < end:
                         yield from self._some(operation, mode, examples, turn, end)
             turn += 1
+
+    def _neighbours(self, operation: Any, examples: int, turn: int, end: float) -> list[Finding]:
+        before = set(self.findings)
+        example = self._examples.get(operation.path)
+        chance = random.Random(f"{operation.label} {turn}")
+        for _ in range(examples if example is not None else 0):
+            if time.monotonic() >= end:
+                break
+            body = neighbour(example, chance)
+            case = operation.Case(body=body, media_type="application/json")
+            self._send(operation.label, case)
+        return [found for key, found in self.findings.items() if key not in before]
 
     def _some(
         self, operation: Any, mode: GenerationMode, examples: int, turn: int, end: float
@@ -128,6 +147,17 @@ class Fuzzer:
             text = repr(body)
         key = (label, failure.split("{", maxsplit=1)[0])
         self.findings.setdefault(key, Finding(label, failure, text[:_LONGEST]))
+
+
+def _examples(description: dict[str, Any]) -> dict[str, Any]:
+    """Examples of bodies by path."""
+    found = {}
+    for path, operations in description["paths"].items():
+        body = operations.get("post", {}).get("requestBody", {})
+        example = body.get("content", {}).get("application/json", {}).get("example")
+        if example is not None:
+            found[path] = example
+    return found
 
 
 def main() -> int:

@@ -14,6 +14,7 @@ from localspec.cli.interrupt import CtrlC
 from localspec.cli.output import say, say_over, tell, write_json
 from localspec.cli.prompt_file import PromptLine
 from localspec.cli.run import report
+from localspec.cli.scored_output import ScoredOutput
 from localspec.core.events import Finished, Notice, Reply, Token
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.units import duration
@@ -92,19 +93,21 @@ class ParallelRun:
             raise CancelledError
         try:
             request = line.request(self._base, system=self._system, raw=self._raw)
-            reply = self._reply(request)
+            scored = ScoredOutput(request)
+            reply = self._reply(request, scored)
         except LocalspecError as error:
             return {"error": str(error), "exit_code": error.exit_code}
         finally:
             with self._lock:
                 self._done += 1
-        return report(reply, self._runtime.info)
+        return {**report(reply, self._runtime.info), **scored.fields()}
 
-    def _reply(self, request: ReplyRequest) -> Reply:
+    def _reply(self, request: ReplyRequest, scored: ScoredOutput) -> Reply:
         stream = self._runtime.submit(request)
         if self._ctrl_c.pressed:  # perhaps after all others were told
             stream.interrupt()
         for event in stream:
+            scored.take(event)
             if isinstance(event, Token):
                 with self._lock:
                     self._tokens += 1

@@ -57,6 +57,8 @@ class PromptLine:
         request = codec.decode(ReplyRequest, {**codec.encode(base), **data}, "request")
         if request.prompt is not None:
             require_text(request.prompt)
+        elif request.prompt_tokens is not None:
+            pass
         elif not request.messages:
             raise UsageError("neither messages nor a prompt")
         elif request.messages[0].role != "system":

@@ -25,8 +25,10 @@ from localspec.cli.grammar_flags import grammar_flags, take_grammar
 from localspec.cli.interrupt import CtrlC
 from localspec.cli.output import read_stdin, require_text, say, summary, tell, write, write_json
 from localspec.cli.prompt_file import PromptLine, read_prompts
+from localspec.cli.scored_output import ScoredOutput, read_prediction, require_json
 from localspec.core import settings_schema as schema
 from localspec.core.events import Finished, Message, ModelInfo, Notice, Reply, ReplyEvent, Token
+from localspec.core.logprobs import MOST_ALTERNATIVES
 from localspec.core.reply_request import ReplyRequest
 from localspec.errors import UsageError
 
@@ -52,6 +54,17 @@ if TYPE_CHECKING:
         "with the fields of a request. Prints a JSON object for each, in their order; - is stdin."
     ),
 )
+@click.option(
+    "--logprobs",
+    type=click.IntRange(0, MOST_ALTERNATIVES),
+    metavar="N",
+    help="With --json: the log-probability of each token, and of the N likeliest at its place.",
+)
+@click.option(
+    "--prediction",
+    metavar="FILE",
+    help="A text that the reply will be much like, such as code to be edited: drafted from.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 @click.option(
     "--stats", is_flag=True, help="Print statistics on stderr even if it is not a terminal."
@@ -71,6 +84,8 @@ def command(
     parallel: str | None,
     as_json: bool,
     stats: bool,
+    logprobs: int | None,
+    prediction: str | None,
     url: str | None,
     **flags: Any,
 ) -> int:
@@ -82,6 +97,8 @@ def command(
         contain()
     elif parallel is not None:
         raise UsageError("--parallel answers with a model of this machine; leave out --url")
+    expected = read_prediction(prediction, url)
+    require_json(logprobs, url, as_json=as_json or parallel is not None)
     text = _text(prompt) if parallel is None else ""
     lines = [] if parallel is None else read_prompts(parallel)
     grammar = take_grammar(flags)
@@ -97,6 +114,8 @@ def command(
         max_tokens=asked.max_tokens,
         stop=tuple(stop),
         grammar=grammar,
+        logprobs=logprobs,
+        prediction=expected,
     )
     if parallel is not None:
         return _answer_all(lines, base, asked.options, system=system, raw=raw)
@@ -107,9 +126,10 @@ def command(
         prompt=text if raw else None,
     )
     server = elsewhere.chosen(url, model, asked.sampling)
-    reply, info = _answer(request, asked.options, server, show=not as_json)
+    scored = ScoredOutput(request)
+    reply, info = _answer(request, asked.options, server, scored, show=not as_json)
     if as_json:
-        write_json(report(reply, info))
+        write_json({**report(reply, info), **scored.fields()})
     if stats or (sys.stderr.isatty() and not as_json):
         say(summary(reply.stats), dim=True)
     return 130 if reply.finish_reason == "interrupt" else 0
@@ -123,7 +143,12 @@ def _text(prompt: str | None) -> str:
 
 
 def _answer(
-    request: ReplyRequest, options: Options, server: elsewhere.Elsewhere | None, *, show: bool
+    request: ReplyRequest,
+    options: Options,
+    server: elsewhere.Elsewhere | None,
+    scored: ScoredOutput,
+    *,
+    show: bool,
 ) -> tuple[Reply, ModelInfo]:
     """The reply, streamed to stdout with ``show``, and what answered."""
     with (
@@ -136,7 +161,7 @@ def _answer(
         ctrl_c.on_first = stream.interrupt
         if ctrl_c.pressed:
             stream.interrupt()
-        return _follow(stream, show=show), runtime.info
+        return _follow(stream, scored, show=show), runtime.info
 
 
 def _answer_all(
@@ -172,10 +197,14 @@ def _only(prompts: tuple[str, ...]) -> str | None:
     )
 
 
-def _follow(events: Iterator[ReplyEvent], *, show: bool) -> Reply:
+def _follow(
+    events: Iterator[ReplyEvent], scored: ScoredOutput | None = None, *, show: bool
+) -> Reply:
     """Stream a reply to stdout, or only wait for its end."""
     shown = 0
     for event in events:
+        if scored is not None:
+            scored.take(event)
         if isinstance(event, Token) and show:
             write(event.text)
             shown += len(event.text)

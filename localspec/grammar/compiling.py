@@ -35,6 +35,11 @@ _INVALID = {
 }
 
 
+_CRASHES = re.compile(r"-92233720368547(7[5-9]|[89]\d)\d{3}(?!\d)")
+"""Literals near -2**63: llguidance 1.9.1 faults on those that a double rounds to it, and takes the
+process with it."""
+
+
 def limits() -> Any:
     """What a grammar may cost: a second or two to compile, some 20 ms for a mask.
 
@@ -70,6 +75,8 @@ def compiled(
     """
     from llguidance import LLMatcher
 
+    if spec.kind in {"schema", "lark", "tools"} and _CRASHES.search(spec.text):
+        raise UsageError(f"{_INVALID[spec.kind]}: it has a number that is too small for 64 bits")
     try:
         grammar = (
             _written(spec) if spec.kind != "tools" else _of_tools(spec, template, marker, family)

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from localspec.llama.llama_shape import LlamaShape
 from localspec.models.gguf.writer import Tensor, write_gguf
 
 VOCABULARY = 512
-_WIDTH, _HIDDEN, _LAYERS, _HEADS, _KV_HEADS = 256, 512, 2, 4, 2
-_KV_WIDTH = _WIDTH * _KV_HEADS // _HEADS
+_SHAPE = LlamaShape(width=256, hidden=512, layers=2, heads=4, kv_heads=2, vocabulary=VOCABULARY)
 _F32, _F16, _Q4_0, _Q8_0, _Q4_K = 0, 1, 2, 8, 12
 TYPES = {"Q4_0": _Q4_0, "Q8_0": _Q8_0, "Q4_K": _Q4_K, "F16": _F16}
 """Kinds of weights by name, as ggml types."""
@@ -30,50 +30,25 @@ def write_model(path: Path, kind: str) -> None:
         OSError: the file cannot be written.
     """
     rng = np.random.default_rng(TYPES[kind])
-    metadata: dict[str, str | int | float] = {
-        "general.architecture": "llama",
-        "llama.context_length": 512,
-        "llama.embedding_length": _WIDTH,
-        "llama.block_count": _LAYERS,
-        "llama.feed_forward_length": _HIDDEN,
-        "llama.attention.head_count": _HEADS,
-        "llama.attention.head_count_kv": _KV_HEADS,
-        "llama.attention.layer_norm_rms_epsilon": 1e-5,
-        "llama.rope.dimension_count": _WIDTH // _HEADS,
-        "llama.vocab_size": VOCABULARY,
-        "tokenizer.ggml.model": "no_vocab",
-    }
     tensors = [
-        _matrix("token_embd", VOCABULARY, _WIDTH, kind, rng),
-        _vector("output_norm", rng),
-        _matrix("output", VOCABULARY, _WIDTH, kind, rng),
+        _vector(name, rng) if len(shape) == 1 else _matrix(name, shape, kind, rng)
+        for name, shape in _SHAPE.tensors().items()
     ]
-    for i in range(_LAYERS):
-        tensors += [
-            _vector(f"blk.{i}.attn_norm", rng),
-            _matrix(f"blk.{i}.attn_q", _WIDTH, _WIDTH, kind, rng),
-            _matrix(f"blk.{i}.attn_k", _KV_WIDTH, _WIDTH, kind, rng),
-            _matrix(f"blk.{i}.attn_v", _KV_WIDTH, _WIDTH, kind, rng),
-            _matrix(f"blk.{i}.attn_output", _WIDTH, _WIDTH, kind, rng),
-            _vector(f"blk.{i}.ffn_norm", rng),
-            _matrix(f"blk.{i}.ffn_gate", _HIDDEN, _WIDTH, kind, rng),
-            _matrix(f"blk.{i}.ffn_up", _HIDDEN, _WIDTH, kind, rng),
-            _matrix(f"blk.{i}.ffn_down", _WIDTH, _HIDDEN, kind, rng),
-        ]
     with path.open("wb") as file:
-        write_gguf(file, metadata, tensors)
+        write_gguf(file, _SHAPE.metadata(), tensors)
 
 
 def _vector(name: str, rng: Random) -> Tensor:
-    values = rng.uniform(0.75, 1.25, _WIDTH).astype(np.float32)
-    return _tensor(name, (_WIDTH,), _F32, values.tobytes())
+    values = rng.uniform(0.75, 1.25, _SHAPE.width).astype(np.float32)
+    return _tensor(name, (_SHAPE.width,), _F32, values.tobytes())
 
 
-def _matrix(name: str, outputs: int, inputs: int, kind: str, rng: Random) -> Tensor:
+def _matrix(name: str, shape: tuple[int, ...], kind: str, rng: Random) -> Tensor:
     """Weights around zero with a deviation of about 1 / sqrt(inputs)."""
+    inputs, outputs = shape
     size = 1 / np.sqrt(inputs)
     data = _RANDOM[kind](outputs * inputs, size, rng)
-    return _tensor(name, (inputs, outputs), TYPES[kind], data.tobytes())
+    return _tensor(name, shape, TYPES[kind], data.tobytes())
 
 
 def _tensor(name: str, shape: tuple[int, ...], ggml_type: int, data: bytes) -> Tensor:

@@ -12,7 +12,8 @@ from localspec.llama import state as saved
 from localspec.llama.context import Context
 from localspec.llama.heads.hidden_states import Features
 from localspec.llama.limits import OUTPUTS
-from localspec.llama.pass_layout import EveryPassEqual, PassTimes, padded
+from localspec.llama.pass_layout import EveryPassEqual, PassTimes
+from localspec.llama.pass_shapes import PassShapes
 from localspec.llama.tree_layout import Tree, tree_of
 
 _MAX_UNREAD = 16
@@ -40,7 +41,7 @@ class LlamaTarget:
         ``times`` the shape of passes over several sequences is chosen. None: one part is best.
         """
         self._context = context
-        self._times = times or EveryPassEqual()
+        self._shapes = PassShapes(context, times or EveryPassEqual(), hidden=features is not None)
         self._features = features
         if features is not None:
             features.tap.open(context.handle)
@@ -147,42 +148,12 @@ class LlamaTarget:
             if unread > most:
                 self.read(w.seq, ())
         ordered = sorted(work, key=lambda w: w.seq)
-        if self._too_wide(ordered):
-            rows = [self._pass([w], self._shape([w]))[0].copy() for w in ordered]
+        if self._shapes.too_wide(ordered):
+            rows = [self._pass([w], self._shapes.of([w]))[0].copy() for w in ordered]
         else:
-            rows = self._pass(ordered, self._shape(ordered))
+            rows = self._pass(ordered, self._shapes.of(ordered))
         found = {w.seq: logits for w, logits in zip(ordered, rows, strict=True)}
         return [Scores(found[w.seq]) for w in work]
-
-    def _shape(self, work: Sequence[Work]) -> dict[int, int]:
-        """Rows of each sequence in the pass, so that llama.cpp computes it in few parts; also of
-        idle ones, to close gaps.
-        """
-        context = self._context
-        needed = {w.seq: 1 + len(w.draft) for w in work}
-        if context.least_rows > 1:  # parts of unequal rows could leave single ones
-            needed = dict.fromkeys(needed, self._widest(work))
-        if len(work) == 1:
-            return needed
-        # What slides out of a window does not come back when rows are removed, and a recurrent
-        # state is not taken back twice.
-        fillable = not context.window and context.rollback is None and self._features is None
-        idle = [*range(work[0].seq, work[-1].seq)] if fillable else []
-        room = {seq: context.capacity - context.length(seq) for seq in (*needed, *idle)}
-        return padded(needed, room, self._times, idle)
-
-    def _widest(self, work: Sequence[Work]) -> int:
-        """Rows of the longest draft with its pending token, and no fewer than a pass may have."""
-        return max(self._context.least_rows, *(1 + len(w.draft) for w in work))
-
-    def _too_wide(self, work: Sequence[Work]) -> bool:
-        """Whether rows must be equal, and one of the sequences has no room for that many."""
-        context = self._context
-        spare = context.least_rows - 1
-        if not spare or len(work) == 1:
-            return False
-        fullest = max(context.length(w.seq) for w in work)
-        return fullest + self._widest(work) > context.capacity + spare
 
     def _pass(self, work: Sequence[Work], shape: Mapping[int, int]) -> list[Logits]:
         """Logits of one pass of this shape, and the account of what it put into the cache."""
@@ -208,7 +179,9 @@ class LlamaTarget:
                     (w.seq, [*stem, *w.draft.tokens.tolist()], 1 + len(w.draft))
                     for w, stem in zip(work, stems, strict=True)
                 ]
-                rows = self._filled(chains, padding, {seq: shape[seq] for seq in idle}, states)
+                rows = self._shapes.forward(
+                    chains, padding, {seq: shape[seq] for seq in idle}, states=states
+                )
         except LocalspecError:
             self._forget_lost([w.seq for w in work])
             raise
@@ -221,34 +194,6 @@ class LlamaTarget:
             self.widths[width + more] += 1
         self._take_states([w.seq for w in work], starts, widths, padding, made=states)
         return rows
-
-    def _filled(
-        self,
-        chains: Sequence[tuple[int, list[int], int]],
-        padding: Sequence[int],
-        idle: Mapping[int, int],
-        states: bool,
-    ) -> list[Logits]:
-        """Logits of a pass over chains, among rows of idle sequences that are removed again."""
-        if not idle:
-            return self._context.forward(chains, states=states, padding=padding)
-        lengths = {seq: self._context.length(seq) for seq in idle}
-        filled = sorted(
-            [
-                *zip(chains, padding, strict=True),
-                *(((seq, [], 0), rows) for seq, rows in idle.items()),
-            ],
-            key=lambda item: item[0][0],
-        )
-        try:
-            found = self._context.forward(
-                [one for one, _ in filled], states=states, padding=[n for _, n in filled]
-            )
-        finally:
-            for seq, length in lengths.items():
-                self._context.truncate(seq, length)
-        kept = [one[0] not in idle for one, _ in filled]
-        return [rows for rows, own in zip(found, kept, strict=True) if own]
 
     def _gives_states(self, n: int) -> bool:
         """Whether a pass over n tokens is to make outputs of all of them, for their states."""

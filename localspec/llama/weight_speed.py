@@ -13,6 +13,7 @@ from pathlib import Path
 
 from localspec.llama.context import Context
 from localspec.llama.devices import physical_cores
+from localspec.llama.llama_shape import LlamaShape
 from localspec.llama.model import Model
 from localspec.llama.passes import Passes
 from localspec.llama.threads import choose_threads
@@ -25,8 +26,7 @@ TYPES = {"Q4_0": 2, "Q4_K": 12}
 WIDTHS = (1, 4, 8, 2, 5, 16)
 _BUDGET_S = 0.4
 _F32 = 0
-_WIDTH, _HIDDEN, _LAYERS, _HEADS, _KV_HEADS, _VOCABULARY = 4096, 14336, 2, 32, 8, 512
-_KV_WIDTH = _WIDTH * _KV_HEADS // _HEADS
+_SHAPE = LlamaShape(width=4096, hidden=14336, layers=2, heads=32, kv_heads=8, vocabulary=512)
 
 
 def write_model(path: Path, kind: str) -> None:
@@ -35,42 +35,12 @@ def write_model(path: Path, kind: str) -> None:
     Raises:
         OSError: the file cannot be written.
     """
-    metadata: dict[str, str | int | float] = {
-        "general.architecture": "llama",
-        "llama.context_length": 512,
-        "llama.embedding_length": _WIDTH,
-        "llama.block_count": _LAYERS,
-        "llama.feed_forward_length": _HIDDEN,
-        "llama.attention.head_count": _HEADS,
-        "llama.attention.head_count_kv": _KV_HEADS,
-        "llama.attention.layer_norm_rms_epsilon": 1e-5,
-        "llama.rope.dimension_count": _WIDTH // _HEADS,
-        "llama.vocab_size": _VOCABULARY,
-        "tokenizer.ggml.model": "no_vocab",
-    }
-    shapes: dict[str, tuple[int, ...]] = {
-        "token_embd": (_WIDTH, _VOCABULARY),
-        "output_norm": (_WIDTH,),
-        "output": (_WIDTH, _VOCABULARY),
-    }
-    for i in range(_LAYERS):
-        shapes |= {
-            f"blk.{i}.attn_norm": (_WIDTH,),
-            f"blk.{i}.attn_q": (_WIDTH, _WIDTH),
-            f"blk.{i}.attn_k": (_WIDTH, _KV_WIDTH),
-            f"blk.{i}.attn_v": (_WIDTH, _KV_WIDTH),
-            f"blk.{i}.attn_output": (_WIDTH, _WIDTH),
-            f"blk.{i}.ffn_norm": (_WIDTH,),
-            f"blk.{i}.ffn_gate": (_WIDTH, _HIDDEN),
-            f"blk.{i}.ffn_up": (_WIDTH, _HIDDEN),
-            f"blk.{i}.ffn_down": (_HIDDEN, _WIDTH),
-        }
     tensors = [
         _zeros(name, shape, _F32 if len(shape) == 1 else TYPES[kind])
-        for name, shape in shapes.items()
+        for name, shape in _SHAPE.tensors().items()
     ]
     with path.open("xb") as file:
-        write_gguf(file, metadata, tensors)
+        write_gguf(file, _SHAPE.metadata(), tensors)
 
 
 def _zeros(name: str, shape: tuple[int, ...], ggml_type: int) -> Tensor:

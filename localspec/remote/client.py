@@ -12,6 +12,7 @@ from localspec.errors import EngineError, Interrupted, LocalspecError, RemoteErr
 from localspec.remote import request_body
 from localspec.remote.address import Address
 from localspec.remote.connection import Connection, Patience
+from localspec.remote.dialects import UNKNOWN
 from localspec.remote.keys import Key
 from localspec.remote.openai_reply import OpenAIReply
 from localspec.remote.probe import Found, look
@@ -53,6 +54,11 @@ class RemoteClient:
         self._sampling = sampling
         self._opening: asyncio.Task[Found] | None = None
         self._replies: set[RemoteReply] = set()
+
+    @property
+    def why_not_plain(self) -> str:
+        """Why no reply can be made without drafting; "" where one can."""
+        return request_body.why_not_plain(self.found.dialect) if self.found is not None else ""
 
     async def open(self, on_loading: Callable[[Loading], None] | None = None) -> ModelInfo:
         """Find out what the server is; waits while it loads its model.
@@ -99,11 +105,11 @@ class RemoteClient:
         unsent = request_body.not_sent(self._sampling or Sampling(), found.dialect)
         if unsent:
             them = ", ".join(unsent)
-            notices.append(f"{found.dialect.name} takes no {them}; it samples without")
+            notices.append(f"{found.dialect.name} is not sent {them}: it may not take them")
         return ModelInfo(
             target=found.model,
             draft=None,
-            backend=found.dialect.name,
+            backend="server" if found.dialect is UNKNOWN else found.dialect.name,
             context=found.context,
             name=found.model,
             target_bytes=0,

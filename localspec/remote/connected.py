@@ -114,6 +114,8 @@ class ConnectedClient:
 
     pid: int | None = None
     """The process is the server's."""
+    why_not_plain = ""
+    """Every reply can be made without drafting."""
 
     def __init__(self, address: Address, key: Key, *, patience: Patience | None = None) -> None:
         """Ask nothing yet."""

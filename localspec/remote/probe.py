@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -95,13 +96,18 @@ async def _dialect(connection: Connection, listed: list[dict[str, Any]]) -> Dial
         owner = entry.get("owned_by")
         if isinstance(owner, str) and owner in _OWNERS:
             return _OWNERS[owner]
-    for path, field, dialect in (
+    traits = (
         ("/props", "default_generation_settings", dialects.LLAMA_SERVER),
-        ("/api/v0/models", "data", dialects.LM_STUDIO),
         ("/api/version", "version", dialects.OLLAMA),
         ("/server_info", "tp_size", dialects.SGLANG),
-    ):
-        if field in await _optional(connection, path):
+    )
+    own = await asyncio.gather(
+        _of_lm_studio(connection), *(_optional(connection, path) for path, _, _ in traits)
+    )
+    if own[0]:
+        return dialects.LM_STUDIO
+    for found, (_, trait, dialect) in zip(own[1:], traits, strict=True):
+        if trait in found:
             return dialect
     return dialects.UNKNOWN
 
@@ -192,10 +198,16 @@ async def _vllm(connection: Connection) -> tuple[bool, Speculation]:
     return True, Speculation("on")
 
 
-async def _lm_studio(connection: Connection, model: str) -> int:
+async def _of_lm_studio(connection: Connection) -> list[Mapping[str, Any]]:
+    """LM Studio's own list of models, whose entries tell whether they are loaded."""
     data = (await _optional(connection, "/api/v0/models")).get("data")
-    for entry in data if isinstance(data, list) else []:
-        if mapping(entry).get("id") == model:
+    entries = [mapping(entry) for entry in data] if isinstance(data, list) else []
+    return [entry for entry in entries if "state" in entry]
+
+
+async def _lm_studio(connection: Connection, model: str) -> int:
+    for entry in await _of_lm_studio(connection):
+        if entry.get("id") == model:
             return count(entry.get("loaded_context_length")) or 0
     return 0
 

@@ -45,15 +45,50 @@ def body(request: ReplyRequest, model: str, dialect: Dialect, seed: int) -> dict
         found["stop"] = list(request.stop)
     if request.prompt is not None:
         found["prompt"] = request.prompt
+    elif request.prompt_tokens is not None:
+        found["prompt"] = list(request.prompt_tokens)
     else:
         found["messages"] = [{"role": m.role, "content": m.content} for m in request.messages]
         if request.messages and request.messages[-1].role == "assistant":
             found |= _continued(dialect)
-    if not request.draft:
-        _require_switch(dialect)
-        found["localspec"] = {**found.get("localspec", {}), "drafter": "off"}
-    if request.verifier is not None:
-        raise UsageError(f"{dialect.name} chooses the verification of drafts itself")
+    return found | _drafting(request, dialect) | _form(request, dialect)
+
+
+def _drafting(request: ReplyRequest, dialect: Dialect) -> dict[str, Any]:
+    """How the reply is drafted, as far as the engine can be told.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    asked = {
+        "drafter": request.drafter if request.draft else "off",
+        "draft_max": request.draft_max,
+        "verifier": request.verifier,
+    }
+    asked = {name: value for name, value in asked.items() if value is not None}
+    if not request.draft and (why := why_not_plain(dialect)):
+        raise UsageError(why)
+    if asked and not dialect.switches:
+        raise UsageError(f"{dialect.name} drafts as it was started; leave out {', '.join(asked)}")
+    found: dict[str, Any] = {}
+    if asked:
+        found["localspec"] = {**dialect.always.get("localspec", {}), **asked}
+    if request.prediction is not None:
+        found["prediction"] = {"type": "content", "content": request.prediction}
+    return found
+
+
+def _form(request: ReplyRequest, dialect: Dialect) -> dict[str, Any]:
+    """What the reply must be.
+
+    Raises:
+        UsageError: the engine has no words for it.
+    """
+    if request.logprobs is not None or request.prompt_logprobs is not None:
+        raise UsageError("log-probabilities of a remote engine are asked for with verify --url")
+    if request.tools is not None or any(message.calls for message in request.messages):
+        raise UsageError("tools are not passed on to a remote engine; ask it directly")
+    found: dict[str, Any] = {}
     if request.thinking is not None:
         found |= _thinking(request.thinking, dialect)
     if request.grammar is not None:
@@ -91,16 +126,11 @@ def _continued(dialect: Dialect) -> dict[str, Any]:
     return dict(dialect.continues)
 
 
-def _require_switch(dialect: Dialect) -> None:
-    """Refuse plain decoding where the engine cannot switch to it.
-
-    Raises:
-        UsageError: it cannot.
-    """
-    if not dialect.switches:
-        raise UsageError(
-            f"{dialect.name} cannot switch its speculation off for one reply; start it without"
-        )
+def why_not_plain(dialect: Dialect) -> str:
+    """Why the engine cannot decode plainly for one reply; "" where it can."""
+    if dialect.switches:
+        return ""
+    return f"{dialect.name} cannot switch its speculation off for one reply; start it without"
 
 
 def _thinking(on: bool, dialect: Dialect) -> dict[str, Any]:
@@ -150,4 +180,4 @@ def _quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-__all__ = ["LARGEST_SEED", "body", "draw_seed", "not_sent"]
+__all__ = ["LARGEST_SEED", "body", "draw_seed", "not_sent", "why_not_plain"]

@@ -5,7 +5,7 @@ fuzzers.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.requests import Request
@@ -13,6 +13,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from localspec import __version__
+from localspec.serve import openapi_examples as examples
 from localspec.serve import openapi_schemas as schemas
 from localspec.serve.bodies import JSONAnswer
 from localspec.serve.openapi_schemas import Schema, ref
@@ -46,6 +47,10 @@ class _Operation:
     error: str = "Error"
     parameter: str = ""
     """Name of the parameter in the path."""
+    example: Schema = field(default_factory=dict)
+    """A body with most of its fields."""
+    media_type: str = "application/json"
+    """Of the answer."""
 
     @property
     def method(self) -> str:
@@ -64,14 +69,18 @@ class _Operation:
                 {"name": self.parameter, "in": "path", "required": True, "schema": schemas.TEXT}
             ]
         if self.body is not None:
-            content = {"application/json": {"schema": self.body}}
+            content: Schema = {"schema": self.body}
+            if self.example:
+                content["example"] = self.example
+            content = {"application/json": content}
             found["requestBody"] = {"required": True, "content": content}
         return found
 
     def _answer(self) -> Schema:
-        content: Schema = {"text/plain": {"schema": schemas.TEXT}}
+        kind = self.media_type if self.body is not None else "text/plain"
+        content: Schema = {kind: {"schema": schemas.TEXT}}
         if self.answer:
-            content = {"application/json": {"schema": ref(self.answer)}}
+            content = {self.media_type: {"schema": ref(self.answer)}}
         if self.stream:
             content["text/event-stream"] = {"schema": schemas.TEXT}
         return {"description": "the answer", "content": content}
@@ -95,6 +104,7 @@ OPERATIONS: dict[str, _Operation] = {
         "A reply to a conversation, in OpenAI's shape",
         "ChatCompletion",
         schemas.CHAT,
+        example=examples.CHAT,
         stream=True,
         aliases=("/chat/completions",),
     ),
@@ -102,6 +112,7 @@ OPERATIONS: dict[str, _Operation] = {
         "The rest of a text, in OpenAI's shape",
         "Completion",
         schemas.COMPLETION,
+        example=examples.COMPLETION,
         stream=True,
         aliases=("/completions",),
     ),
@@ -109,6 +120,7 @@ OPERATIONS: dict[str, _Operation] = {
         "A response in OpenAI's newer shape; nothing is stored",
         "Response",
         schemas.RESPONSE,
+        example=examples.RESPONSE,
         stream=True,
         aliases=("/responses",),
     ),
@@ -116,6 +128,7 @@ OPERATIONS: dict[str, _Operation] = {
         "A message in Anthropic's shape",
         "Message",
         schemas.MESSAGE,
+        example=examples.MESSAGE,
         stream=True,
         error="AnthropicError",
     ),
@@ -123,11 +136,36 @@ OPERATIONS: dict[str, _Operation] = {
         "The tokens that the prompt of a message has",
         "Count",
         schemas.COUNT,
+        example=examples.COUNT,
         error="AnthropicError",
     ),
-    "/tokenize": _Operation("The tokens of a text or conversation", "Tokens", schemas.TOKENIZE),
-    "/detokenize": _Operation("The text of tokens", "Text", schemas.DETOKENIZE),
-    "/apply-template": _Operation("The prompt of a conversation", "Prompt", schemas.TEMPLATE),
+    "/localspec/info": _Operation("What is loaded, in full", "Object"),
+    "/localspec/reply": _Operation(
+        "A reply as the engine protocol has it, one message a line",
+        "",
+        schemas.ANY_OBJECT,
+        example=examples.NATIVE,
+        media_type="application/x-ndjson",
+    ),
+    "/localspec/examine": _Operation(
+        "Probabilities at one place of a reply, as the engine protocol has them",
+        "",
+        schemas.ANY_OBJECT,
+        example=examples.EXAMINE,
+        media_type="application/x-ndjson",
+    ),
+    "/tokenize": _Operation(
+        "The tokens of a text or conversation",
+        "Tokens",
+        schemas.TOKENIZE,
+        example=examples.TOKENIZE,
+    ),
+    "/detokenize": _Operation(
+        "The text of tokens", "Text", schemas.DETOKENIZE, example=examples.DETOKENIZE
+    ),
+    "/apply-template": _Operation(
+        "The prompt of a conversation", "Prompt", schemas.TEMPLATE, example=examples.TEMPLATE
+    ),
     PATH: _Operation("This description", "Object"),
 }
 """By path."""

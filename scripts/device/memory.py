@@ -92,6 +92,8 @@ def _allocated(lines: Iterable[str], *, on_gpu: bool) -> int:
     total = 0.0
     for line in lines:
         if found := _BUFFER.search(line):
+            if "REPACK" in found[1]:
+                continue  # copies of mapped weights, whose pages the system may drop
             host = found[1].startswith("CPU") or found[1].endswith("_Host")
             total += float(found[3]) * _MIB if host is not on_gpu else 0.0
     return int(total)

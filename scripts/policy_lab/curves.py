@@ -25,6 +25,25 @@ def _speeds(*tokens_per_second: float) -> dict[int, float]:
 
 
 @dataclass(frozen=True)
+class Launches:
+    """Milliseconds that a pass takes on a GPU beside its kernels, by the passes before it."""
+
+    new: float = 0.0
+    """Of another width than the last pass."""
+    captured: float = 0.0
+    """The second of a width in a row."""
+    replayed: float = 0.0
+    """Each one after."""
+
+    def ms(self, equal: int) -> float:
+        """After so many passes of the same width in a row."""
+        return (self.new, self.captured)[equal] if equal < 2 else self.replayed
+
+
+NO_LAUNCHES = Launches()
+
+
+@dataclass(frozen=True)
 class Curve:
     """Passes of one machine."""
 
@@ -32,6 +51,7 @@ class Curve:
     source: str
     times: Mapping[int, float]
     """Milliseconds by width, as published or measured; beyond the widest, rows cost alike."""
+    launches: Launches = NO_LAUNCHES
 
     def table(self) -> list[float]:
         """Milliseconds by width, from 0 to `WIDEST`."""
@@ -138,13 +158,14 @@ DISTURBANCES = (
 
 
 def swept(curve: Curve, disturbance: Disturbance, seed: int) -> dict[int, float]:
-    """The seconds that a sweep at load would have measured: the least of three visits."""
-    rng, table = random.Random(seed), curve.table()
+    """The seconds that a sweep at load would have measured: the least of three visits. Widths take
+    turns in it, but passes over one token are measured in a row, as plain decoding makes them.
+    """
+    rng, table, launches = random.Random(seed), curve.table(), curve.launches
     widths = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32)
-    return {
-        n: table[n] / 1000 * min(math.exp(abs(rng.gauss(0, disturbance.noise))) for _ in range(3))
-        for n in widths
-    }
+    beside = {n: launches.new if n > 1 else launches.replayed for n in widths}
+    least = {n: min(abs(rng.gauss(0, disturbance.noise)) for _ in range(3)) for n in widths}
+    return {n: (table[n] + beside[n]) / 1000 * math.exp(least[n]) for n in widths}
 
 
 def relative(table: list[float]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:

@@ -135,6 +135,9 @@ class World:
         self._policy = policy
         self._sources = sources
         self._table = curve.table()
+        self._launches = curve.launches
+        self._last = 0, 0
+        """Width of the last pass, and how many of that width there were in a row."""
         self._disturbance = disturbance
         self._rng = random.Random(seed)
         self._rounds = 0
@@ -209,14 +212,15 @@ class World:
         reading = self._catch_up(running)
         table, factor = self._table, self._disturbance.factor
         plans = self._policy.plan([r.state for r in running])
-        plain = table[len(running)] * factor(self.seconds, len(running))
+        # Plain decoding makes equal passes, one after the other.
+        plain = table[len(running)] * factor(self.seconds, len(running)) + self._launches.replayed
         one = table[1] * factor(self.seconds, 1)
         drafts = [self._draft(r, plan, one) for r, plan in zip(running, plans, strict=True)]
         width = len(running) * (1 + max(d.tokens for d in drafts))
         asked = max(1, sum(d.draft_ms > 0 for d in drafts))
         alone = sum(d.draft_ms for d in drafts)
         drafting = alone * table[asked] / (asked * table[1])  # in common passes
-        lasted = table[width] * factor(self.seconds, width) + drafting
+        lasted = table[width] * factor(self.seconds, width) + self._launch(width) + drafting
         self.seconds += (lasted + reading) / 1000
         noise = self._disturbance.observed(self._rng)
         seen = (lasted - drafting) * noise / 1000 + drafting / 1000
@@ -241,6 +245,13 @@ class World:
             )
             evidence += d.evidence
         self._policy.learn(outcomes, evidence)
+
+    def _launch(self, width: int) -> float:
+        """Milliseconds beside the kernels of the next pass."""
+        last, equal = self._last
+        equal = equal + 1 if width == last else 0
+        self._last = width, equal
+        return self._launches.ms(equal)
 
     def _draft(self, item: Running, plan: DraftPlan, one: float) -> Drafted:
         """The first draft that is not empty, in the order of the plan."""

@@ -10,7 +10,7 @@ from localspec.core import codec
 from localspec.core.grammar_spec import MAX_GRAMMAR, MAX_TEXT, GrammarSpec
 from localspec.core.reply_request import ReplyRequest
 from localspec.errors import UsageError
-from localspec.grammar import reading
+from localspec.grammar import reading, tools
 from localspec.grammar.compiling import compiled
 
 
@@ -148,3 +148,17 @@ def test_choices_are_taken_letter_by_letter(matcher, model, texts):
         if piece == wanted:  # the demo has no way to write some of them
             canonical = list(tokens)
             assert one.legal([], canonical) == len(canonical)
+
+
+@pytest.mark.parametrize("number", [-(1 << 63), -(1 << 63) + 1, -(1 << 63) + 512])
+def test_a_number_on_which_the_library_faults_is_refused(number):
+    """It would end the process, and so the engine of everybody."""
+    for spec in (
+        GrammarSpec.schema({"enum": ["a", number]}),
+        GrammarSpec.schema({"const": {"a": [number]}}),
+        GrammarSpec.lark(f'start: %json {{"const": {number}}}'),
+        tools.spec([{"name": "f", "parameters": {"properties": {"a": {"const": number}}}}]),
+    ):
+        with pytest.raises(UsageError, match="too small for 64 bits"):
+            compiled(spec, "<tool_call>")
+    assert compiled(GrammarSpec.schema({"const": -(1 << 62)}))

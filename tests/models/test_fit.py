@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec import Options, Runtime
+from localspec.demo import FOLDER
 from localspec.errors import DecodeError, ModelFileError, OutOfMemoryError, UsageError
 from localspec.llama import context as context_module
 from localspec.llama import devices, library
@@ -31,12 +32,13 @@ from localspec.models.gguf.sizes import Sizes, sizes_of
 from localspec.models.memory import fit as fitting
 from localspec.models.memory import machine as memories
 from localspec.models.memory.fit import fit_files, verdict
-from localspec.models.memory.layers import place, within
+from localspec.models.memory.layers import BATCH, place, within
 from localspec.models.memory.machine import Gpu, Memory
 from localspec.models.memory.planner import Fit, Wishes, plan, step_down
 from localspec.models.memory.report import describe, needs, table
 
 GB = 1 << 30
+HEAD = Path(__file__).parents[1] / "data" / "heads" / "eagle3.gguf"
 OTHER = Shape(8, 1024, 4096, 8, 2, vocabulary=32_000, context=4096)
 
 
@@ -124,6 +126,15 @@ def test_heads_by_layer_and_uncertain_kinds(tmp_path: Path, sized: dict[str, Siz
         tmp_path / "l.gguf", OTHER, extra={"attention.kv_lora_rank": 512}
     )
     assert "MLA" in sizes_of(ModelFile(latent).header).doubts[0]
+
+
+def test_a_head_that_reads_in_small_parts_has_small_compute_buffers() -> None:
+    """llama.cpp builds no graph of a head without its target, so no dry run corrects them."""
+    target, head = (ModelFile(path) for path in (FOLDER / "target.gguf", HEAD))
+    whole, planned = sizes_of(head.header), fitting._draft_sizes(head, target)
+    assert 5 * planned.compute(768, BATCH) < whole.compute(768, BATCH)
+    assert 0.7e6 < planned.compute(768, BATCH) < 1.6e6  # llama.cpp allocates 0.71 MB
+    assert planned.kv_all(768, "f16") == whole.kv_all(768, "f16")
 
 
 def test_shards_are_added_up(tmp_path: Path, sized: dict[str, Sizes]) -> None:
@@ -727,6 +738,7 @@ def test_refused_layers_are_fewer_the_second_time(
 _LIMITED = """
 import resource, sys
 from localspec import Options, Runtime
+from localspec.demo import FOLDER
 from localspec.llama import context as context_module
 from localspec.llama import devices, library
 from localspec.llama.heads import ggml as bindings

@@ -6,8 +6,11 @@ import pytest
 from policy_lab.bounds import best_fixed, clairvoyant, fixed
 from policy_lab.curves import CURVES, DISTURBANCES
 from policy_lab.evidence import Recorded, load, save
+from policy_lab.gpus import GPU_CURVES
 from policy_lab.report import cold, together, warm
-from policy_lab.world import with_constructed
+from policy_lab.world import World, with_constructed
+
+from localspec.policy import Plain
 
 BY_NAME = {curve.name: curve for curve in CURVES}
 STEADY = DISTURBANCES[0]
@@ -27,6 +30,22 @@ def test_evidence_comes_back_as_it_was_recorded(replies: list[Recorded], tmp_pat
         for name in ours.sources:
             for place in range(0, ours.length, 7):
                 assert ours.sources[name].at(place) == theirs.sources[name].at(place)
+
+
+def test_a_captured_graph_is_replayed_until_the_width_changes(replies: list[Recorded]) -> None:
+    (curve,) = (curve for curve in GPU_CURVES if curve.name == "gpu-classes")
+    world = World(Plain("off"), curve, STEADY, 0)
+    launches = curve.launches
+    found = [world._launch(width) for width in (1, 1, 1, 4, 1, 1, 1)]
+    new, captured, replayed = launches.new, launches.captured, launches.replayed
+    assert found == [new, captured, replayed, new, new, captured, replayed]
+
+
+def test_plain_decoding_is_its_own_measure_on_gpus_too(replies: list[Recorded]) -> None:
+    for curve in GPU_CURVES:
+        played = World(Plain("off"), curve, STEADY, 0).play(replies[:2])
+        launched = (curve.launches.new + curve.launches.captured) / curve.table()[1]
+        assert all(1 - launched <= reply.ratio <= 1.0 for reply in played)
 
 
 @pytest.mark.parametrize("curve", CURVES, ids=lambda curve: curve.name)

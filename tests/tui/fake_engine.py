@@ -125,6 +125,7 @@ class FakeEngine:
 
     pid = None
     server = ""
+    why_not_plain = ""
 
     async def open(self, on_loading=None):
         on_loading(Loading("story-target", 0.4))

@@ -13,6 +13,7 @@ from localspec.config import edit, presets
 from localspec.config import settings as config
 from localspec.config.presets import Preset
 from localspec.core.sampling_params import Sampling
+from localspec.core.setting_spec import Scope
 from localspec.core.setting_spec import Value as Saved
 from localspec.errors import LocalspecError
 from localspec.loading.options import Options
@@ -54,11 +55,19 @@ class SettingsController:
                 value = setting_fields.text_of(self._values().get(name))
                 self._feedback.hint(f"{name} is {value}: {field.help}")
                 return
+            if self._is_theirs(name):
+                self._models.load()
+                return
             change = setting_fields.change({name: field.parse(typed)}, settings, options)
         except (setting_fields.SettingError, LocalspecError) as error:
             self._feedback.hint(str(error))
             return
         self._apply(change, f"{name} {typed} from the next reply on")
+
+    def _is_theirs(self, name: str) -> bool:
+        """Whether a setting says how a model is loaded, and a server has loaded it."""
+        field = setting_fields.BY_NAME[name]
+        return field.scope is Scope.LOAD and bool(self._session.engine.client.server)
 
     def _apply(self, change: setting_fields.Change, line: str) -> None:
         settings = self._session.settings
@@ -114,11 +123,12 @@ class SettingsController:
         wanted = {
             name: setting_fields.BY_NAME[name].parse(setting_fields.text_of(value))
             for name, value in preset.values.items()
-            if name in setting_fields.BY_NAME
+            if name in setting_fields.BY_NAME and not self._is_theirs(name)
         }
         change = setting_fields.change(wanted, session.settings, options)
         others: dict[str, object] = {}
-        for key in _OTHER_OPTIONS & preset.values.keys():
+        server = session.engine.client.server
+        for key in set() if server else _OTHER_OPTIONS & preset.values.keys():
             value = presets.KEYS[key].check(preset.values[key])
             if options is None or getattr(options, key) != value:
                 others[key] = value
@@ -126,7 +136,8 @@ class SettingsController:
             others["draft"] = None
         if preset.system is not None:
             session.chat.system(preset.system or None)
-        self._apply(replace(change, options={**change.options, **others}), f"preset {preset.name}")
+        said = f"preset {preset.name}" + (", without what is set on the server" if server else "")
+        self._apply(replace(change, options={**change.options, **others}), said)
 
     async def _save_preset(self, name: str) -> None:
         defaults = setting_fields.values(Settings(Sampling()), Options())

@@ -151,10 +151,16 @@ class Session:
         return done
 
     def compare(self) -> ReplyComparison | None:
-        """Repeat the last reply without drafting; None where it cannot be repeated now."""
+        """Repeat the last reply without drafting; None where it cannot be repeated now.
+
+        Raises:
+            UsageError: the engine always drafts.
+        """
         reply = self.chat.conversation.last_reply
         if reply is None or reply.recipe is None or self.engine.phase is not Phase.READY:
             return None
+        if why := self.engine.client.why_not_plain:
+            raise UsageError(why)
         self.replies.comparing = comparison = ReplyComparison(reply, reply.recipe)
         self._activity()
         return comparison
@@ -183,8 +189,7 @@ class Session:
                 settings.seed = value if isinstance(value, int) else None
                 return "a new seed each time" if value is None else f"seed {value} from now on"
             case "draft":
-                settings.draft = bool(value)
-                return "drafting from now on" if settings.draft else "plain decoding from now on"
+                return self._draft(on=bool(value))
             case "think":
                 return self._think(str(value))
             case "system":
@@ -192,6 +197,12 @@ class Session:
             case "schema":
                 return self._schema(str(value))
         raise AssertionError(command)
+
+    def _draft(self, *, on: bool) -> str:
+        if not on and (why := self.engine.client.why_not_plain):
+            return why
+        self.settings.draft = on
+        return "drafting from now on" if on else "plain decoding from now on"
 
     def _system(self, text: str) -> str:
         if not text:

@@ -76,6 +76,8 @@ class Sizes:
     """Sequences that have a KV cache each."""
     compute_factor: float = 1.0
     """Compute buffers of a dry run, divided by the estimate."""
+    widest: int | None = None
+    """Most tokens of its passes, where that is less than other models'."""
 
     @property
     def n_layer(self) -> int:
@@ -106,14 +108,18 @@ class Sizes:
 
         The graph is widest either at the logits or in a layer, with the attention mask.
         """
-        rows = min(n_ctx, n_batch)
+        rows = self._rows(n_ctx, n_batch)
         outputs = max(OUTPUTS, _OUTPUT_ROWS * self.sequences)
         logits = _F32 * (min(rows, outputs) * self.n_vocab + rows * 2 * self.width)
         return int(max(logits, self._layer_compute(rows, n_ctx)) * _SLACK * self.compute_factor)
 
     def host_compute(self, n_ctx: int, n_batch: int) -> int:
         """Bytes of the host's compute buffers where a GPU has the output, perhaps all layers."""
-        return int(self._layer_compute(min(n_ctx, n_batch), n_ctx) * _SLACK * self.compute_factor)
+        rows = self._rows(n_ctx, n_batch)
+        return int(self._layer_compute(rows, n_ctx) * _SLACK * self.compute_factor)
+
+    def _rows(self, n_ctx: int, n_batch: int) -> int:
+        return min(n_ctx, n_batch, self.widest or n_batch)
 
     def _layer_compute(self, rows: int, n_ctx: int) -> int:
         return rows * (_F32 * self.activations + 2 * n_ctx)

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from localspec.core.drafter_registry import EAGLE3, MEDUSA, MODEL
 from localspec.errors import LocalspecError, ModelFileError, ModelNotFoundError, OutOfMemoryError
 from localspec.models.compat import medusa
-from localspec.models.compat.heads import MEDUSA, MODEL, kind
+from localspec.models.compat.heads import kind
 from localspec.models.gguf.model_file import ModelFile
-from localspec.models.gguf.sizes import Sizes, sizes_of
+from localspec.models.gguf.sizes import OUTPUTS, Sizes, sizes_of
 from localspec.models.memory.layers import BATCH, place
 from localspec.models.memory.machine import Gpu, Memory, free_cores, host_only, read_memory
 from localspec.models.memory.planner import (
@@ -187,7 +188,10 @@ def _too_long(fit: Fit) -> str | None:
 def _draft_sizes(draft: ModelFile, target: ModelFile) -> Sizes:
     if kind(draft.header) == MEDUSA:
         return medusa.sizes(draft.header, target.header)
-    return sizes_of(draft.header)
+    sizes = sizes_of(draft.header)
+    if kind(draft.header) == EAGLE3:  # `localspec.llama.heads.eagle` reads prompts in small parts
+        return replace(sizes, widest=OUTPUTS)
+    return sizes
 
 
 def _measured(

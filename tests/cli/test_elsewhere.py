@@ -1,0 +1,195 @@
+"""Commands with --url and --connect, keys, and what they leave behind."""
+
+import asyncio
+import io
+import json
+import os
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[1] / "remote"))
+
+from played_server import DONE, STREAM, PlayedServer, ended, http, models, said
+
+from localspec.chats.schema import default_path
+from localspec.cli import call, chat, elsewhere
+from localspec.config import paths, running_servers
+from localspec.config import settings as config
+from localspec.config.running_servers import RunningServer
+from localspec.errors import AccessError, UsageError
+from localspec.remote import keys
+from localspec.remote.address import parse
+
+CHAT = "/v1/chat/completions"
+WHOLE = [STREAM, said("Hello"), said(" there"), ended(), DONE]
+SECRET = "sk-secret-0123456789abcdef"
+
+
+@pytest.fixture
+def played():
+    """Starts a server in a thread: ``played({path: answer})``."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    servers = []
+
+    def start(routes):
+        server = PlayedServer({"/v1/models": models("m")} | routes)
+        servers.append(asyncio.run_coroutine_threadsafe(server.__aenter__(), loop).result(10))
+        return server
+
+    yield start
+    for server in servers:
+        asyncio.run_coroutine_threadsafe(server.__aexit__(), loop).result(10)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+@pytest.fixture(autouse=True)
+def _no_keys(monkeypatch):
+    for name in (keys.OWN, keys.OPENAI):
+        monkeypatch.delenv(name, raising=False)
+
+
+def configure(text):
+    paths.make(paths.config_dir())
+    (paths.config_dir() / "config.toml").write_text(text)
+    config.settings.cache_clear()
+
+
+def typed(monkeypatch, text):
+    stdin = io.TextIOWrapper(io.BytesIO(text.encode()))
+    monkeypatch.setattr("sys.stdin", stdin)
+
+
+def test_run_streams_the_reply_of_a_server(played, capsys):
+    server = played({CHAT: WHOLE})
+    assert call(["run", "--url", server.url, "Hi", "--seed", "3"]) == 0
+    assert capsys.readouterr().out == "Hello there\n"
+    assert call(["run", "--url", server.url, "Hi", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["text"], found["stats"]["speculation"]["state"]) == ("Hello there", "unknown")
+    assert found["tokens"] == found["origins"] == []
+
+
+def test_lines_of_a_chat_go_on_after_a_reply_that_broke_off(played, capsys, monkeypatch):
+    server = played({CHAT: ([STREAM, said("Hel")], WHOLE)})
+    typed(monkeypatch, "One\nTwo\n")
+    assert call(["chat", "--url", server.url]) == 1
+    out, err = capsys.readouterr()
+    assert out == "Hel\nHello there\n"
+    assert "broke the reply off in the middle" in err
+    asked = server.asked_for(CHAT)[1].json["messages"]
+    assert [m["content"] for m in asked] == ["One", "Hel", "Two"]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (["--ctx", "99"], "--ctx is for a model that is loaded here"),
+        (["-m", "other"], "has no model 'other'; it has m"),
+        (["--parallel", "-"], "--parallel answers with a model of this machine"),
+    ],
+)
+def test_what_belongs_to_a_model_of_this_machine_is_refused(played, capsys, line, said):
+    server = played({})
+    prompt = [] if "--parallel" in line else ["Hi"]
+    assert call(["run", "--url", server.url, *prompt, *line]) in {2, 3}
+    assert said in capsys.readouterr().err
+
+
+def test_no_server_is_one_line(capsys):
+    assert call(["run", "--url", "http://127.0.0.1:9/v1", "Hi"]) == 1
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert "no server listens at http://127.0.0.1:9/v1" in err
+    assert call(["chat", "--connect", "auto", "--plain"]) == 3
+    assert "start one: localspec serve" in capsys.readouterr().err
+    assert call(["chat", "--connect", "auto", "--url", "http://h"]) == 2
+
+
+def test_a_key_reaches_the_server_and_no_file_and_no_output(played, capsys, monkeypatch):
+    echo = http(401, {"error": {"message": f"wrong key {SECRET}"}})
+    server = played({CHAT: (WHOLE, echo)})
+    monkeypatch.setenv(keys.OWN, SECRET)
+    typed(monkeypatch, "One\nTwo\n")
+    assert call(["chat", "--url", server.url]) == 4
+    assert server.asked_for(CHAT)[0].headers["authorization"] == f"Bearer {SECRET}"
+    out, err = capsys.readouterr()
+    assert SECRET not in out + err
+    home = paths.state_dir().parent
+    files = [file for file in home.rglob("*") if file.is_file()]
+    assert not [file for file in files if SECRET.encode() in file.read_bytes()]
+    assert not default_path().exists()  # a pipe saves no chat
+
+
+def test_the_key_ring_is_asked_by_a_command(tmp_path):
+    ring = tmp_path / "ring.py"
+    ring.write_text(f"print({SECRET!r})")
+    configure(f"api_key_command = '{sys.executable} {ring}'\n")
+    assert keys.find(parse("http://10.0.0.1/v1")).headers == {"Authorization": f"Bearer {SECRET}"}
+    configure("api_key_command = 'no-such-program-here'\n")
+    with pytest.raises(AccessError, match="cannot run no-such-program-here"):
+        keys.find(parse("http://10.0.0.1/v1"))
+    ring.write_text("raise SystemExit(3)")
+    configure(f"api_key_command = '{sys.executable} {ring}'\n")
+    with pytest.raises(AccessError, match="status 3"):
+        keys.find(parse("http://10.0.0.1/v1"))
+
+
+def test_the_key_of_another_service_never_travels_unencrypted(monkeypatch):
+    monkeypatch.setenv(keys.OPENAI, SECRET)
+    assert not keys.find(parse("http://10.0.0.1:8000/v1"))
+    assert keys.find(parse("https://api.example.com/v1"))
+    assert keys.find(parse("http://127.0.0.1:8000/v1"))
+
+
+@pytest.mark.parametrize("text", [f"{SECRET}\nX-Evil: 1", "sk-\x1b[2J", "x" * 5000])
+def test_what_is_no_key_is_refused_without_being_shown(monkeypatch, text):
+    monkeypatch.setenv(keys.OWN, text)
+    with pytest.raises(UsageError) as refused:
+        keys.find(parse("http://127.0.0.1/v1"))
+    assert text not in str(refused.value)
+    assert SECRET not in str(refused.value)
+
+
+def announce(server, key):
+    """A server that is announced as one of this user."""
+    address = server.url.removesuffix("/v1")
+    running_servers.announce(RunningServer(address, "demo", None, "/t.gguf", key, os.getpid()))
+
+
+def test_a_running_server_is_found_and_must_answer(played, capsys, monkeypatch):
+    info = http(200, {"version": 1, "info": {}})
+    announce(played({"/localspec/info": info}), key=False)
+    typed(monkeypatch, "Hi\n")
+    assert call(["chat", "--connect", "auto"]) == 1
+    assert "speaks protocol version 1" in capsys.readouterr().err
+
+
+def test_a_running_server_that_wants_a_key_is_named(played, capsys, monkeypatch):
+    announce(played({"/localspec/info": http(401, {"error": "key"})}), key=True)
+    typed(monkeypatch, "Hi\n")
+    assert call(["chat", "--connect", "auto"]) == 4
+    assert "wants its key; set LOCALSPEC_API_KEY" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_a_server_with_the_same_model_is_offered(played, monkeypatch, wanted):
+    server = played({"/localspec/info": http(200, {"version": 1})})
+    announce(server, key=False)
+    asked, opened = [], []
+    monkeypatch.setattr(elsewhere, "confirm", lambda text, **_: asked.append(text) or wanted)
+    for stream in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(f"sys.{stream}.isatty", lambda: True)
+    monkeypatch.setattr(chat, "_over", lambda server, *_: opened.append(server) or 0)
+    monkeypatch.setattr("tui.app.run", lambda *_, **__: 0)
+    assert call(["chat", "demo", "--temp", "0"]) == 0
+    assert "has demo loaded; use it instead of loading it twice?" in asked[0]
+    assert [one.address.root for one in opened] == [server.url.removesuffix("/v1")] * wanted
+    assert call(["chat", "demo", "--ctx", "512"]) == 0
+    assert len(asked) == 1
