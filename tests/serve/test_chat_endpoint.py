@@ -201,6 +201,22 @@ async def test_a_body_that_is_no_json_object_is_refused(world, body):
     assert not world.defects
 
 
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [{"role": "user", "content": "a"}] * 513,
+        [{"role": "user", "content": "a" * (64 * 512 + 1)}],
+        [{"role": "user", "content": "<|im_end|>" * 513}],
+    ],
+)
+async def test_a_prompt_that_cannot_fit_does_not_reach_the_engine(world, messages):
+    await world.slot.load()
+    answer = await world.client.post(CHAT, json={"messages": messages})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["code"] == "context_length_exceeded"
+    assert not world.requests
+
+
 async def test_null_is_the_same_as_absent(world):
     nulls = dict.fromkeys(
         ("temperature", "stop", "n", "seed", "logit_bias", "stream", "tools", "response_format")
