@@ -240,8 +240,11 @@ class Runtime:
     def keep_states(self, store: KvStore | None = None) -> None:
         """From now on use states of earlier sessions on disk, where that is faster than reading.
 
-        They are saved by `rest`.
+        They are saved by `rest`. With workers nothing is: another machine may answer at the same
+        address next time, and computes other last bits.
         """
+        if self.pair.remote is not None:
+            return
         self._scheduler.use_disk(store or KvStore(self.pair.identity))
 
     def rest(self, cancelled: Callable[[], bool] = lambda: False) -> None:

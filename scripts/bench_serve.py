@@ -7,6 +7,10 @@ and asked in turns, `--repeats` times; the rows show medians.
 
 With --cost, decoding behind HTTP is compared with decoding by `localspec.Runtime` in a process of
 its own, the same replies in turns: what streaming adds to the time of a reply.
+
+With --soak MINUTES, the largest number of clients ask all the time, while others connect, send a
+part of a request and leave at random. Printed are the memory of the server and its engine over time
+and the times to tokens; requests that fail end it.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ import argparse
 import contextlib
 import json
 import os
+import random
 import socket
 import statistics
 import subprocess
@@ -163,7 +168,7 @@ def sides(asked: argparse.Namespace, n: int) -> list[Side]:
 
 
 @contextlib.contextmanager
-def running(side: Side) -> Iterator[None]:
+def running(side: Side) -> Iterator[subprocess.Popen[bytes]]:
     """Run a server until the block ends.
 
     Raises:
@@ -184,7 +189,7 @@ def running(side: Side) -> Iterator[None]:
                     log.seek(0)
                     raise SystemExit(f"{side.name} does not start: {log.read()[-500:]!r}")
                 time.sleep(0.2)
-            yield
+            yield process
         finally:
             process.terminate()
             try:
@@ -319,6 +324,76 @@ def cost(asked: argparse.Namespace) -> dict[str, float]:
     return found
 
 
+def soak(asked: argparse.Namespace) -> dict[str, object]:
+    """Full load, and clients that come and go."""
+    n = max(map(int, asked.clients.split(",")))
+    side = sides(asked, n)[1]
+    end = time.monotonic() + asked.soak * 60
+    chance, dropped = random.Random(1), 0
+    memory: list[tuple[float, float, float]] = []
+    with running(side) as process:
+        clients(side, n, 2, 1.0, asked.tokens)
+        side.runs.clear()
+
+        def load() -> None:
+            while time.monotonic() < end:
+                clients(side, n, 2, 1.0, asked.tokens)
+
+        loading = threading.Thread(target=load)
+        loading.start()
+        began = last = time.monotonic()
+        memory.append((0.0, *_memory(process.pid)))
+        while loading.is_alive():
+            pause = asked.soak * 60 / asked.drops
+            time.sleep(pause)
+            if time.monotonic() < end:
+                _drop(side.url, chance, asked.tokens)
+                dropped += 1
+            if time.monotonic() - last > asked.soak * 6:
+                last = time.monotonic()
+                memory.append((last - began, *_memory(process.pid)))
+                print("{:6.0f} s  server {:.1f} MB, engine {:.1f} MB".format(*memory[-1]))
+        loading.join()
+        metrics = httpx2.get(f"{side.url}/metrics").text
+    running_now = next(line for line in metrics.splitlines() if "requests_processing 0" in line)
+    found = row(side, n, 1.0)
+    print(f"{dropped} connections dropped, {running_now}")
+    print(_line(found))
+    return found | {"memory": memory, "dropped": dropped}
+
+
+def _drop(url: str, chance: random.Random, tokens: int) -> None:
+    """Connect, send some of a request, read some of the answer, and leave."""
+    address = httpx2.URL(url)
+    body = json.dumps(
+        {
+            "messages": [{"role": "user", "content": chance.choice(PROMPTS)}],
+            "stream": chance.random() < 0.5,
+            "max_tokens": tokens,
+        }
+    ).encode()
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}"
+    raw = head.encode() + b"\r\n\r\n" + body
+    with socket.create_connection((address.host, address.port or 80), timeout=5) as peer:
+        peer.sendall(raw[: chance.randrange(2 * len(raw))])
+        if chance.random() < 0.5:
+            peer.settimeout(chance.random() / 5)
+            with contextlib.suppress(TimeoutError):
+                peer.recv(chance.randrange(1, 4096))
+
+
+def _memory(pid: int) -> tuple[float, float]:
+    """MB that the server and its engine have for themselves."""
+    server = psutil.Process(pid)
+    engine = sum(_own(child) for child in server.children(recursive=True))
+    return _own(server), engine
+
+
+def _own(process: psutil.Process) -> float:
+    info = process.memory_info()
+    return float(info.rss - getattr(info, "shared", 0)) / 1e6
+
+
 def main() -> None:
     """Measure."""
     parser = argparse.ArgumentParser(
@@ -338,13 +413,15 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=psutil.cpu_count(logical=False) or 1)
     parser.add_argument("--cost", action="store_true", help="what HTTP costs, instead")
     parser.add_argument("--cost-k", type=int, default=4, help="draft length for --cost")
+    parser.add_argument("--soak", type=float, metavar="MINUTES", help="full load, instead")
+    parser.add_argument("--drops", type=int, default=1000, help="connections dropped in --soak")
     parser.add_argument("--prompts", type=int, default=8, help="prompts for --cost")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there")
     asked = parser.parse_args()
     for path in (asked.target, asked.draft):
         if not path.is_file():
             raise SystemExit(f"{path} does not exist; scripts/make_bench_pair makes a pair")
-    found = cost(asked) if asked.cost else compare(asked)
+    found: object = cost(asked) if asked.cost else soak(asked) if asked.soak else compare(asked)
     if asked.json is not None:
         asked.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
 

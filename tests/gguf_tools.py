@@ -46,14 +46,16 @@ def write_llama(
     scale: float = 0.6,
     eos: int = 2,
     template: str | None = CHATML,
+    controls: Sequence[str] = (),
 ) -> Path:
-    """A llama-architecture model of random weights with a byte vocabulary.
+    """A llama-architecture model of random weights with a byte vocabulary, and with more control
+    tokens behind it.
 
     With ``rows``, the tokens are those of the usual vocabulary at these ids, in this order, with
     the weights that they have there.
     """
     rng = np.random.default_rng(seed)
-    words = byte_vocabulary() if vocabulary is None else vocabulary
+    words = [*(byte_vocabulary() if vocabulary is None else vocabulary), *controls]
     chosen = [*range(len(words))] if rows is None else [*rows]
     spelled = [words[i] for i in chosen]
     writer = gguf.GGUFWriter(path, "llama")
@@ -68,8 +70,9 @@ def write_llama(
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("qwen2")
     writer.add_token_list(spelled)
+    specials = {*SPECIALS, *controls}
     writer.add_token_types(
-        [gguf.TokenType.CONTROL if w in SPECIALS else gguf.TokenType.NORMAL for w in spelled]
+        [gguf.TokenType.CONTROL if w in specials else gguf.TokenType.NORMAL for w in spelled]
     )
     writer.add_token_merges(["a b"])
     writer.add_eos_token_id(chosen.index(eos))

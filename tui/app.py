@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 import click
-from textual import on
+from textual import events, on
 from textual.app import App, SystemCommand
 from textual.driver import Driver
 from textual.filter import Monochrome, NoColor
@@ -37,6 +37,7 @@ from tui.session.recorder import ChatRecorder
 from tui.session.session import Session
 from tui.terminal import clipboard
 from tui.terminal import keys as terminal_keys
+from tui.terminal.refresh_rate import MESSAGE_SECONDS
 from tui.terminal.theme import DARK, LIGHT, borrowed, default, wanted
 from tui.widgets.composer import Composer
 
@@ -105,8 +106,18 @@ class ChatApp(App[None]):
         for own in (DARK, LIGHT):
             self.register_theme(own)
         if "TEXTUAL_THEME" not in os.environ:
-            self.theme = theme
+            self._begin_with(theme)
         self.watch_theme()
+
+    def _begin_with(self, name: str) -> None:
+        """Use a theme from the start: setting it later parses every style sheet a second time."""
+        self.set_reactive(App.theme, name)
+        theme = self.current_theme
+        self.set_class(True, f"-theme-{theme.name}", update=False)
+        self.set_class(theme.dark, "-dark-mode", update=False)
+        self.set_class(not theme.dark, "-light-mode", update=False)
+        self._refresh_truecolor_filter(self.ansi_theme)
+        self.stylesheet.set_variables(self.get_css_variables())
 
     def watch_theme(self) -> None:
         """Without colour, themes in terminal colours need another filter than all others."""
@@ -202,6 +213,15 @@ class ChatApp(App[None]):
         await self.session.engine.client.close()
         self.unsaved = await asyncio.to_thread(self.session.chat.recorder.close)
 
+    async def on_event(self, event: events.Event) -> None:
+        """Handle an event; keys and clicks find everything laid out where it is drawn."""
+        moved = isinstance(event, events.MouseMove) and not event.button
+        if isinstance(event, events.InputEvent) and not moved and self._screen_stack:
+            screen = self.screen
+            if isinstance(screen, ChatScreen):
+                screen.catch_up()
+        await super().on_event(event)
+
     async def action_quit(self) -> None:
         """End the interface; `on_unmount` ends the engine."""
         self.exit()
@@ -253,7 +273,7 @@ def run(
 
     An unexpected exception is raised after the terminal is restored.
     """
-    engine = EngineClient(options, log_dir=paths.state_dir())
+    engine = EngineClient(options, log_dir=paths.state_dir(), interval=MESSAGE_SECONDS)
     app = ChatApp(
         engine,
         Settings(sampling, max_tokens, seed),
@@ -263,7 +283,9 @@ def run(
         recorder=ChatRecorder(Saver(), options.model, options.draft),
         resume=resume,
         options=options,
-        reopen=lambda other: EngineClient(other, log_dir=paths.state_dir()),
+        reopen=lambda other: EngineClient(
+            other, log_dir=paths.state_dir(), interval=MESSAGE_SECONDS
+        ),
         race=race,
         **configured(),
     )

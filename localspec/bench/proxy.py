@@ -63,8 +63,8 @@ class Proxy:
             connection.close()
 
     @property
-    def address(self) -> str:
-        """HOST:PORT."""
+    def name(self) -> str:
+        """HOST:PORT, where it listens."""
         host, port = self._listener.getsockname()
         return f"{host}:{port}"
 

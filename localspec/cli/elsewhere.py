@@ -15,8 +15,7 @@ from localspec.config import running_servers
 from localspec.core import settings_schema as schema
 from localspec.core.sampling_params import Sampling
 from localspec.core.setting_spec import Scope
-from localspec.errors import ModelNotFoundError, UsageError
-from localspec.models.catalog.reference import portable
+from localspec.errors import AccessError, ModelNotFoundError, UsageError
 
 if TYPE_CHECKING:
     from localspec.config.running_servers import RunningServer
@@ -147,10 +146,7 @@ def connected(connect: str | None, model: str | None, sampling: Sampling) -> Els
     if model is not None:
         raise UsageError(f"{model} is not loaded with --connect: the server has its model")
     if connect == AUTO:
-        alive = next(iter(_alive()), None)
-        if alive is None:
-            raise ModelNotFoundError("no server of yours runs here; start one: localspec serve")
-        return _at(alive.address, sampling)
+        return _at(_found().address, sampling)
     return _at(connect, sampling)
 
 
@@ -159,6 +155,8 @@ def offered(options: Options, sampling: Sampling) -> Elsewhere | None:
 
     Asked only where nothing was said about how the model is to be loaded.
     """
+    from localspec.models.catalog.reference import portable
+
     context = click.get_current_context()
     for spec in schema.of(Scope.LOAD):
         source = context.get_parameter_source(spec.name)
@@ -175,8 +173,23 @@ def offered(options: Options, sampling: Sampling) -> Elsewhere | None:
     return None
 
 
-def _alive() -> list[RunningServer]:
-    return _answering(running_servers.running())
+def _found() -> RunningServer:
+    """The newest server of this user that lets us in.
+
+    Raises:
+        AccessError: there is one, and it wants another key.
+        ModelNotFoundError: there is none.
+    """
+    running = running_servers.running()
+    alive = _answering(running)
+    if alive:
+        return alive[0]
+    for server in running:
+        if server.key:
+            raise AccessError(
+                f"your server at {server.address} wants its key; set LOCALSPEC_API_KEY"
+            )
+    raise ModelNotFoundError("no server of yours runs here; start one: localspec serve")
 
 
 def _answering(servers: Iterable[RunningServer]) -> list[RunningServer]:

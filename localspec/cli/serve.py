@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
+import importlib
 import os
 import shlex
 import sys
@@ -26,6 +28,7 @@ from localspec.cli.serve_address import require_key_for
 from localspec.config import paths
 from localspec.core import settings_schema as schema
 from localspec.errors import UsageError
+from localspec.files.private import without_secrets
 
 if TYPE_CHECKING:
     from localspec.serve.service import Service
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
 
 _KEY_VARIABLE = "LOCALSPEC_API_KEY"
 _LARGEST_KEY_FILE = 1 << 16
+_VIEW = "tui.serve_view"
+"""Imported by name: localspec must not import tui."""
 
 
 @click.command("serve")
@@ -94,6 +99,7 @@ _LARGEST_KEY_FILE = 1 << 16
     metavar="ORIGIN",
     help="Let web pages of this origin use the server; may be repeated.",
 )
+@click.option("--tui", is_flag=True, help="Show running requests and speeds over time.")
 @preset_flag
 @model_flags
 @sampling_flags
@@ -115,20 +121,24 @@ def command(model: str | None, **flags: Any) -> int:
         options = dataclasses.replace(options, parallel=schema.SPARE_JOBS)
     settings = _settings(own, asked)
 
-    from localspec.serve.serving import Serving
+    from localspec.serve.serving import Front, Serving
 
-    return asyncio.run(_run(Serving, settings, options))
+    def make(front: Front) -> Serving:
+        return Serving(settings, options, front)
+
+    if own["tui"]:
+        if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
+            raise UsageError("--tui needs a terminal; leave it out to have the log as lines")
+        view = importlib.import_module(_VIEW)
+        code: int = view.run(make)
+        return code
+    return asyncio.run(make(Terminal()).run())
 
 
 _OWN = (
     *("host", "port", "unix", "api_keys", "api_key_file", "aliases", "keep_alive", "lazy"),
-    *("no_switch", "queue", "hosts", "origins"),
+    *("no_switch", "queue", "hosts", "origins", "tui"),
 )
-
-
-async def _run(serving: Any, settings: ServeSettings, options: Any) -> int:
-    code: int = await serving(settings, options, Terminal()).run()
-    return code
 
 
 def _settings(own: dict[str, Any], asked: SharedFlags) -> ServeSettings:
@@ -191,21 +201,23 @@ def _keys_of(file: Path) -> list[str]:
 
 
 class Terminal:
-    """Prints what the server tells on stderr."""
+    """Prints what the server tells on stderr; where that is closed, the server goes on."""
 
     def line(self, text: str) -> None:
         """One line about a request."""
-        say(text, dim=sys.stderr.isatty())
+        with contextlib.suppress(OSError):
+            say(text, dim=sys.stderr.isatty())
 
     def notice(self, text: str) -> None:
         """Something that the user should know."""
-        tell(text)
+        with contextlib.suppress(OSError):
+            tell(without_secrets(text))
 
     def defect(self, error: BaseException) -> None:
         """A fault of localspec."""
         from localspec.cli import report_defect
 
-        tell(report_defect(error))
+        self.notice(report_defect(error))
 
     def ready(self, service: Service, address: str) -> None:
         """Print the address and how to use it."""
@@ -213,9 +225,10 @@ class Terminal:
 
         info = service.slot.info
         for notice in info.notices if info is not None else ():
-            tell(notice)
-        for line in banner(service, address, quote=shlex.quote):
-            say(line)
+            self.notice(notice)
+        with contextlib.suppress(OSError):
+            for line in banner(service, address, quote=shlex.quote):
+                say(line)
 
 
 __all__ = ["command"]

@@ -24,10 +24,12 @@ from localspec.cli.verify_report import closing_lines, incomplete_lines, report,
 from localspec.cli.verify_together import compare_together
 from localspec.cli.working import Working
 from localspec.errors import OutOfMemoryError, UsageError
+from localspec.rpc.endpoint import endpoints
 
 if TYPE_CHECKING:
     from localspec.bench.exactness import Comparing, Verification
     from localspec.core.events import ModelInfo
+    from localspec.loading.options import Options
 
 _TEMPERATURES = (0.0, 0.7, 1.0)
 _MAX_TOKENS = 128
@@ -104,7 +106,7 @@ def command(
             )
         most = asked.max_tokens or _MAX_TOKENS
         seed = 1 if asked.seed is None else asked.seed
-        facts, working = _facts(runtime.info), Working(ctrl_c)
+        facts, working = _facts(runtime.info, options), Working(ctrl_c)
         if together is None:
             comparing = Comparing(runtime, texts, settings, max_tokens=most, seed=seed)
             exact = _compare(comparing, len(texts), facts, working, as_json=as_json).exact
@@ -147,12 +149,13 @@ def _elsewhere(
     return 0 if exact else 1
 
 
-def _facts(info: ModelInfo) -> dict[str, Any]:
+def _facts(info: ModelInfo, options: Options) -> dict[str, Any]:
     """The model, for the output."""
     return {
         "target": info.target,
         "draft": info.draft,
         "backend": info.backend,
+        "workers": ", ".join(map(str, endpoints(options.rpc))) or None,
         "kernels": info.kernels,
         "strict": info.strict or None,
     }
@@ -186,6 +189,10 @@ def _compare(
         working.clear()
         unfinished.hold("")
     closing = [*closing_lines(result), f"kernels of the target: {facts['kernels']}"]
+    if facts["workers"]:
+        closing.append(
+            f"computed by workers ({facts['workers']}), whose last bits differ from this machine's"
+        )
     if facts["strict"]:
         closing.append(f"strict mode: {facts['strict']}")
     write(json_line(report(result) | {"model": facts}) if as_json else in_lines(closing))

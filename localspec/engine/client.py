@@ -64,15 +64,18 @@ class EngineClient:
         log_dir: Path,
         runtime: str | None = None,
         on_death: Callable[[EngineError], None] | None = None,
+        interval: float | None = None,
     ) -> None:
         """Start nothing yet.
 
         ``runtime`` names another MODULE:FACTORY for the child, for tests. ``on_death`` is called
-        in the loop when the process ends without having been asked to.
+        in the loop when the process ends without having been asked to. ``interval`` is the number
+        of seconds between two messages with tokens; by default there are 50 a second.
         """
         self._options: dict[str, Any] = dataclasses.asdict(options)
         self._log = log_dir / LOG_NAME
         self._runtime = runtime
+        self._interval = interval
         self.on_death = on_death
         self.info: ModelInfo | None = None
         self._process: Process | None = None
@@ -110,7 +113,7 @@ class EngineClient:
         await self.close()
         self._opening = asyncio.Queue()
         self._loading = ""
-        self._process = await spawn(self._log, self._runtime)
+        self._process = await spawn(self._log, self._runtime, self._interval)
         self._reader = asyncio.create_task(self._read(self._process), name="engine reader")
         self._send(OpenCommand(self._options))
         while True:

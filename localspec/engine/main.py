@@ -27,7 +27,7 @@ from localspec.core.events import Loading
 from localspec.core.safe_text import safe_text
 from localspec.engine import protocol
 from localspec.engine.events import HelloEvent
-from localspec.engine.outbox import Outbox
+from localspec.engine.outbox import INTERVAL, Outbox
 from localspec.engine.worker import EngineRuntime, EngineWorker, Factory
 from localspec.errors import UsageError
 from localspec.files.private import without_secrets
@@ -66,6 +66,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--runtime", metavar="MODULE:FACTORY", help="opens another runtime; for tests"
     )
+    parser.add_argument(
+        "--interval", type=float, default=INTERVAL, help="seconds between two messages with tokens"
+    )
     arguments = parser.parse_args(argv)
 
     _die_with_parent()
@@ -79,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     logging.basicConfig(level=logging.INFO, handlers=[handler])
 
-    outbox = Outbox(events)
+    outbox = Outbox(events, arguments.interval)
     outbox.send(HelloEvent(protocol.VERSION, os.getpid()))
     factory = _named_factory(arguments.runtime) if arguments.runtime else open_runtime
     engine = EngineWorker(outbox, factory, arguments.log)

@@ -15,14 +15,15 @@ from localspec.engine import protocol
 from localspec.engine.events import EngineEvent, ReplyEvents
 
 INTERVAL = 0.02
-"""Seconds between two messages with tokens: 50 a second is more than any screen shows."""
+"""Seconds between two messages with tokens where the client does not choose them."""
 
 
 class Outbox:
     """Messages on their way to the client. Those of a reply keep their order."""
 
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
+    def __init__(self, stream: BinaryIO, interval: float = INTERVAL) -> None:
+        """``interval`` is the number of seconds between two messages with tokens."""
+        self._stream, self._interval = stream, interval
         self._ready = threading.Condition()
         self._messages: deque[EngineEvent] = deque()
         self._waiting: dict[int, list[ReplyEvent]] = {}
@@ -77,7 +78,7 @@ class Outbox:
                 self._messages.clear()
                 closed = self._closed
             if any(isinstance(message, ReplyEvents) for message in messages):
-                next_time = time.monotonic() + INTERVAL
+                next_time = time.monotonic() + self._interval
             try:
                 for message in messages:
                     self._stream.write(protocol.encode(message))

@@ -8,6 +8,8 @@ of its tokens. Other events are objects with the fields of their class.
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import math
 from typing import Any
 
@@ -19,6 +21,8 @@ from localspec.core.events import (
     ReplyEvent,
     ReplyFormat,
     Round,
+    Speculation,
+    Speedup,
     Token,
 )
 from localspec.core.logprobs import PromptScored, TokenLogprob, TokenLogprobs
@@ -34,6 +38,17 @@ _KINDS: dict[str, type[ReplyFormat | Reading | Round | Notice | Finished]] = {
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 _SCORED = "prompt_scored"
 _ORIGINS = {origin.value: origin for origin in Origin}
+_COUNTS = (
+    "drafted",
+    "verified",
+    "accepted",
+    "emitted",
+    "context_used",
+    "forced",
+    "forced_accepted",
+)
+_TIMES = ("draft_seconds", "verify_seconds", "seconds")
+_ROUND_FIELDS = {field.name for field in dataclasses.fields(Round)}
 
 
 def packed(event: ReplyEvent) -> Any:
@@ -52,7 +67,7 @@ def packed(event: ReplyEvent) -> Any:
 
 
 def unpacked(data: object) -> ReplyEvent:
-    """The event that a JSON value encodes. Tokens are read without type hints, for speed.
+    """The event that a JSON value encodes. Tokens and rounds are checked without type hints.
 
     Raises:
         CodecError: it is none.
@@ -64,6 +79,8 @@ def unpacked(data: object) -> ReplyEvent:
     name = data.pop("type", None)
     if name == _SCORED:
         return _scored(data)
+    if name == "round":
+        return _round(data)
     kind = _KINDS.get(name) if isinstance(name, str) else None
     if kind is None:
         raise codec.CodecError("events: an event of no known type")
@@ -80,6 +97,36 @@ def _token(token: Any, text: Any, origin: Any, source: Any, *place: Any) -> Toke
     ):
         raise codec.CodecError("token: expected [token id, text, origin, drafter or null]")
     return Token(token, text, _ORIGINS[origin], source, *map(_place, place))
+
+
+def _round(data: dict[str, Any]) -> Round:
+    """A round; one of an unusual shape is checked, or refused, by its type hints."""
+    if (
+        data.keys() != _ROUND_FIELDS
+        or any(type(data[name]) is not int for name in _COUNTS)
+        or any(type(data[name]) is not float or not math.isfinite(data[name]) for name in _TIMES)
+        or type(data["source"]) is not str
+    ):
+        return codec.decode(Round, data, "round")
+    speedup = data["speedup"]
+    if speedup is not None:
+        speedup = codec.decode(Speedup, speedup, "round.speedup")
+    return Round(**{**data, "speculation": _speculation(data["speculation"]), "speedup": speedup})
+
+
+def _speculation(data: object) -> Speculation:
+    if not isinstance(data, dict) or data.keys() != {"state", "reason", "brief"}:
+        return codec.decode(Speculation, data, "round.speculation")
+    values = data["state"], data["reason"], data["brief"]
+    if not all(value is None or type(value) is str for value in values):
+        return codec.decode(Speculation, data, "round.speculation")
+    return _known_speculation(*values)
+
+
+@functools.lru_cache(maxsize=16)  # it changes a few times in a reply
+def _known_speculation(state: str, reason: str | None, brief: str | None) -> Speculation:
+    data = {"state": state, "reason": reason, "brief": brief}
+    return codec.decode(Speculation, data, "round.speculation")
 
 
 def _scored(data: dict[str, Any]) -> PromptScored:

@@ -37,7 +37,8 @@ Messages of the engine (`localspec.engine.events`)::
                                      is format (ReplyFormat), reading, prompt_scored, round, notice
                                      or finished, the other fields are those of the class of that
                                      name in localspec.core.events. Tokens and rounds are sent at
-                                     most 50 times a second, the first token and other events at
+                                     most 50 times a second, or as often as the engine's option
+                                     --interval says, the first token and other events at
                                      once
     examined   id, examination       Examination of localspec.core.events
     tokenized  id, tokenized         Tokenized of localspec.core.tokenized
@@ -186,7 +187,7 @@ def _excerpt(line: bytes) -> str:
 
 
 def _reply_events(data: dict[str, Any]) -> ReplyEvents:
-    """Without type hints, for speed: this message is sent fifty times a second."""
+    """Without type hints, for speed: this message is sent up to fifty times a second."""
     if set(data) != {"id", "events"} or type(data["id"]) is not int:
         raise codec.CodecError("events: expected id and events")
     if not isinstance(data["events"], list) or not data["events"]:

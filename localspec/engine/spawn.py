@@ -35,14 +35,17 @@ _KINDS = {
 }
 
 
-async def spawn(log_path: Path, runtime: str | None) -> Process:
-    """Start the process, its log in ``log_path``; ``runtime`` names another MODULE:FACTORY.
+async def spawn(log_path: Path, runtime: str | None, interval: float | None = None) -> Process:
+    """Start the process, its log in ``log_path``; ``runtime`` names another MODULE:FACTORY, and
+    ``interval`` is the number of seconds between two messages with tokens.
 
     Raises:
         EngineError: it could not be started, or there is no place for its log.
     """
     _make_room(log_path)
-    other = () if runtime is None else ("--runtime", runtime)
+    other: tuple[str, ...] = () if runtime is None else ("--runtime", runtime)
+    if interval is not None:
+        other += ("--interval", str(interval))
     command, environment = children.command("localspec.engine", "--log", str(log_path), *other)
     try:
         with open(log_path, "ab", opener=opener) as log:  # noqa: ASYNC230 - done in a blink

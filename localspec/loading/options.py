@@ -57,7 +57,9 @@ class Options:
         for spec in _SPECS:
             spec.require(getattr(self, spec.python_name))
         if endpoints(self.rpc) and self.gpu_layers == 0:
-            raise UsageError("rpc has layers of the target on workers, and gpu_layers 0 has none")
+            raise UsageError(
+                "rpc puts layers of the target on workers, and gpu_layers 0 leaves none for them"
+            )
         if self.strict and self.verifier != "match":
             raise UsageError(
                 "strict mode promises the same text with any draft, which only --verifier match "

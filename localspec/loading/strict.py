@@ -80,7 +80,8 @@ class StrictLoading:
             if recipe.extra_buffers and not model.uses_extra_buffers:
                 recipe = Recipe(extra_buffers=False, tiled=recipe.tiled)  # noqa: PLW2901 - the same
             file = self._file(model, recipe)
-            if not self.anew and _passed(file):
+            # Another machine may answer at a worker's address next time.
+            if not self.anew and model.remote is None and _passed(file):
                 return Promise(recipe, model)
             differed = self._differences(model)
             if not differed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,8 @@ from localspec.remote.keys import Key
 from localspec.remote.reported import Reported, find
 from localspec.remote.values import count, mapping, name, number
 
+_HALVES = re.compile("[\ud800-\udfff]")
+"""Half characters, which no file and no request can hold."""
 DONE = b"[DONE]"
 """Data of the last event."""
 _ENDINGS = {
@@ -129,7 +132,9 @@ def _text(value: object) -> str:
     """A text, or the texts of a list of parts."""
     if isinstance(value, list):
         return "".join(_text(mapping(part).get("text")) for part in value)
-    return value if isinstance(value, str) else ""
+    if not isinstance(value, str):
+        return ""
+    return _HALVES.sub("\N{REPLACEMENT CHARACTER}", value)
 
 
 def _ids(value: object) -> tuple[int, ...] | None:

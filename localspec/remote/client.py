@@ -12,6 +12,7 @@ from localspec.errors import EngineError, Interrupted, LocalspecError, RemoteErr
 from localspec.remote import request_body
 from localspec.remote.address import Address
 from localspec.remote.connection import Connection, Patience
+from localspec.remote.dialects import UNKNOWN
 from localspec.remote.keys import Key
 from localspec.remote.openai_reply import OpenAIReply
 from localspec.remote.probe import Found, look
@@ -104,11 +105,11 @@ class RemoteClient:
         unsent = request_body.not_sent(self._sampling or Sampling(), found.dialect)
         if unsent:
             them = ", ".join(unsent)
-            notices.append(f"{found.dialect.name} takes no {them}; it samples without")
+            notices.append(f"{found.dialect.name} is not sent {them}: it may not take them")
         return ModelInfo(
             target=found.model,
             draft=None,
-            backend=found.dialect.name,
+            backend="server" if found.dialect is UNKNOWN else found.dialect.name,
             context=found.context,
             name=found.model,
             target_bytes=0,

@@ -72,25 +72,35 @@ class Connection:
 
     def _opened(self) -> httpx2.AsyncClient:
         if self._client is None:
-            transport = None
-            if self.address.socket is not None:
-                transport = httpx2.AsyncHTTPTransport(uds=self.address.socket)
-            self._client = httpx2.AsyncClient(
-                transport=transport,
-                follow_redirects=False,
-                # Reading the certificates of the system takes a tenth of a second.
-                verify=self.address.root.startswith("https:"),
-                # A proxy for the network is none for this machine.
-                trust_env=not self.address.loopback,
-                timeout=httpx2.Timeout(None, connect=self.patience.connect),
-                limits=httpx2.Limits(max_connections=_CONNECTIONS),
-                headers={
-                    "User-Agent": f"localspec/{__version__}",
-                    # Streams are read as they arrive, and an answer cannot unfold beyond its limit.
-                    "Accept-Encoding": "identity",
-                },
-            )
+            try:
+                self._client = self._made()
+            except (ImportError, ValueError, OSError, httpx2.InvalidURL) as error:
+                # A SOCKS proxy without its package, a proxy that is no address, no certificates.
+                raise RemoteError(
+                    f"{self.address} cannot be asked with the proxy and certificate settings of "
+                    f"the environment: {excerpt(str(error))}"
+                ) from None
         return self._client
+
+    def _made(self) -> httpx2.AsyncClient:
+        transport = None
+        if self.address.socket is not None:
+            transport = httpx2.AsyncHTTPTransport(uds=self.address.socket)
+        return httpx2.AsyncClient(
+            transport=transport,
+            follow_redirects=False,
+            # Reading the certificates of the system takes a tenth of a second.
+            verify=self.address.root.startswith("https:"),
+            # A proxy for the network is none for this machine.
+            trust_env=not self.address.loopback,
+            timeout=httpx2.Timeout(None, connect=self.patience.connect),
+            limits=httpx2.Limits(max_connections=_CONNECTIONS),
+            headers={
+                "User-Agent": f"localspec/{__version__}",
+                # Streams are read as they arrive, and an answer cannot unfold beyond its limit.
+                "Accept-Encoding": "identity",
+            },
+        )
 
     async def close(self) -> None:
         """Close all connections; a later request opens others."""

@@ -74,7 +74,7 @@ LOCALSPEC = Dialect(
 )
 OLLAMA = Dialect("Ollama", continues={}, thinking="effort")
 LM_STUDIO = Dialect("LM Studio", sampling=_SAMPLERS)
-UNKNOWN = Dialect("an unknown server")
+UNKNOWN = Dialect("this server")
 
 __all__ = [
     "LLAMA_SERVER",

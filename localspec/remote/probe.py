@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -95,15 +96,19 @@ async def _dialect(connection: Connection, listed: list[dict[str, Any]]) -> Dial
         owner = entry.get("owned_by")
         if isinstance(owner, str) and owner in _OWNERS:
             return _OWNERS[owner]
-    for path, field, dialect in (
+    traits = (
         ("/props", "default_generation_settings", dialects.LLAMA_SERVER),
         ("/api/version", "version", dialects.OLLAMA),
         ("/server_info", "tp_size", dialects.SGLANG),
-    ):
-        if field in await _optional(connection, path):
-            return dialect
-    if await _of_lm_studio(connection):
+    )
+    own = await asyncio.gather(
+        _of_lm_studio(connection), *(_optional(connection, path) for path, _, _ in traits)
+    )
+    if own[0]:
         return dialects.LM_STUDIO
+    for found, (_, trait, dialect) in zip(own[1:], traits, strict=True):
+        if trait in found:
+            return dialect
     return dialects.UNKNOWN
 
 

@@ -26,7 +26,9 @@ from localspec.remote.reported import Reported
 NO_ID = -1
 """Token id of a token that the engine does not name."""
 _LARGEST = 16 << 20
-"""Characters of a reply; no context holds more."""
+"""Characters and tokens of a reply; no context holds more."""
+_WIDEST = 1024
+"""Tokens of a draft, and of one event: a server that names more counts something else."""
 _FASTEST = 5000.0
 """Tokens per second beyond which a reply was not streamed but held back on its way, where the
 engine does not tell how long it decoded."""
@@ -94,7 +96,7 @@ class Tally:
             events.append(Reading(*chunk.progress))
         text = self._shown(chunk)
         self._characters += len(text)
-        if self._characters > _LARGEST:
+        if max(self._characters, len(self._ids)) > _LARGEST:
             raise RemoteError(f"the server sent a reply of more than {_LARGEST >> 20} MB")
         count = self._tokens_in(chunk, text)
         self._note(chunk)
@@ -120,7 +122,7 @@ class Tally:
         if chunk.tokens is not None:
             return len(chunk.tokens)
         if chunk.timed and chunk.emitted is not None:
-            return max(0, chunk.emitted - len(self._ids))
+            return min(max(0, chunk.emitted - len(self._ids)), _WIDEST)
         return 1 if text else 0
 
     def _note(self, chunk: Chunk) -> None:
@@ -139,7 +141,7 @@ class Tally:
         self.reported = now
         drafted = now.drafted - (before.drafted if before is not None else 0)
         accepted = now.accepted - (before.accepted if before is not None else 0)
-        if chunk.timed and chunk.finish is None and 0 <= accepted <= drafted and drafted:
+        if chunk.timed and chunk.finish is None and 0 <= accepted <= drafted <= _WIDEST and drafted:
             last = Origin.CORRECTED if accepted < drafted else Origin.BONUS
             self._pending = deque([Origin.ACCEPTED] * accepted + [last])
             self._round = (drafted, accepted)

@@ -53,7 +53,7 @@ def obtain(
 ) -> Plugin:
     """The plugin for the installed llama.cpp; compiled now, after ``on_start``, if it is not there.
 
-    ``given`` is a folder or archive with its source.
+    ``given`` is a folder or archive with its source, from which it is compiled in any case.
 
     Raises:
         WorkerError: there is no compiler or no source, or it does not compile; says what to do.
@@ -66,7 +66,7 @@ def obtain(
         )
     folder = paths.cache_dir() / _FOLDER / _key()
     path = folder / _NAME
-    if not path.is_file():
+    if given is not None or not path.is_file():
         if on_start is not None:
             on_start()
         command = _compiler()

@@ -31,6 +31,7 @@ def rows(folder: Path, *, quick: bool) -> Iterator[Row]:
     case = pairs.trained(folder)["draft model"]
     try:
         yield from _costs(case, (*_WIDTHS,) if quick else (*_WIDTHS, 16))
+        yield _changes(case)
         if not quick:
             yield from _lengths(case)
             yield _partly(case)
@@ -72,6 +73,27 @@ def _costs(case: Case, widths: Sequence[int]) -> Iterator[Row]:
     clamped = all(stored[n] >= 0.999 * n * stored[1] for n in common)
     passed = not clamped and (worst <= _SWEEP_ERROR or software())
     yield judged(_GROUP, "what localspec measures at load", text, passed=passed)
+
+
+def _changes(case: Case) -> Row:
+    """Passes over one token, by their place after a wider pass: a new graph, then a captured one on
+    CUDA, then a replayed one. The laboratory's `Launches` are these times, less the last of them.
+    """
+    model = Model(case.target)
+    context = Context(model, n_ctx=768, threads=1)
+    try:
+        text = _text(model, 4)
+        places: list[list[float]] = [[], [], [], [], []]
+        for _ in range(1 + _TRIES):
+            _once(context, text)
+            for place in places:
+                place.append(_once(context, text[:1]))
+        took = [statistics.median(place[1:]) for place in places]
+    finally:
+        context.close()
+        model.close()
+    listed = ", ".join(f"{1e3 * seconds:.3g} ms" for seconds in took)
+    return ok(_GROUP, "one token, in the first to fifth pass after one over four", listed)
 
 
 def _lengths(case: Case) -> Iterator[Row]:

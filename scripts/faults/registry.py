@@ -17,6 +17,7 @@ from faults.models import Models
 from faults.mutated import Mutated
 from faults.on_tables import OnTables
 from faults.pipe import Pipe
+from faults.rpc import Workers
 from faults.runner import Search
 from faults.soak import Soak
 
@@ -30,3 +31,4 @@ SEARCHES: dict[str, Callable[[Path], Search]] = {
 if sys.platform == "linux":  # limits of memory, pseudo-terminals and /proc
     SEARCHES |= {name: functools.partial(Mutated, name) for name in CASES}
     SEARCHES |= {"pipe": Pipe, "kills": Kills, "interface": KillInterface, "soak": Soak}
+    SEARCHES |= {"workers": Workers}

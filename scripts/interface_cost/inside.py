@@ -56,6 +56,7 @@ async def streaming(app: Any, name: str) -> Found:
     turns = app.session.chat.conversation.turns
     before = len(turns)
     engine = app.session.engine.client.pid
+    decoding = _Decoding()
     with watch(decoding=engine is not None) as watched:
         own, engines = time.process_time(), cpu(engine)
         app.session.send(PROMPT)
@@ -68,6 +69,7 @@ async def streaming(app: Any, name: str) -> Found:
     stats = turns[-1].stats
     return {
         "cpu_ms": 1000 * own / stats.emitted,
+        "decoding_ms": 1000 * decoding.share,
         "engine_cpu_ms": 1000 * engines / stats.emitted,
         "stall_ms": watched.longest,
         "work_ms": watched.work,
@@ -75,6 +77,30 @@ async def streaming(app: Any, name: str) -> Found:
         "memory_mb": psutil.Process().memory_info().rss / 1e6,
         "tokens_per_second": stats.tokens_per_second,
     }
+
+
+class _Decoding:
+    """CPU time of the interface from the first token of a reply to its last."""
+
+    def __init__(self) -> None:
+        from tui.session.meter import Meter
+
+        token, finish = Meter.token, Meter.finish
+        self._begun: tuple[float, float] | None = None
+        self.share = 0.0
+        """Seconds of CPU in a second."""
+
+        def counted(meter: Meter) -> None:
+            self._begun = self._begun or (time.perf_counter(), time.process_time())
+            token(meter)
+
+        def finished(meter: Meter, stats: Any) -> None:
+            if self._begun is not None:
+                since, used = self._begun
+                self.share = (time.process_time() - used) / (time.perf_counter() - since)
+            finish(meter, stats)
+
+        Meter.token, Meter.finish = counted, finished  # type: ignore[method-assign]
 
 
 async def at_once(app: Any) -> Found:
@@ -106,11 +132,12 @@ def run(kind: str, history: int, model: str, result: Path) -> None:
     from tui.app import ChatApp
     from tui.session.ports import Settings
     from tui.session.recorder import ChatRecorder
+    from tui.terminal.refresh_rate import MESSAGE_SECONDS
 
     wanted = asked(model or "demo")
     engine: Any = Replay(KINDS[kind]() if kind in KINDS else ())
     if kind == "real":
-        engine = EngineClient(wanted.options, log_dir=result.parent)
+        engine = EngineClient(wanted.options, log_dir=result.parent, interval=MESSAGE_SECONDS)
     recorder = ChatRecorder(Saver(result.with_name("chats.db")))
     settings = Settings(wanted.sampling, wanted.max_tokens, wanted.seed)
     name = model or "replay"

@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import os
 import sys
 import threading
 from pathlib import Path
@@ -14,9 +15,10 @@ sys.path.append(str(Path(__file__).parents[1] / "remote"))
 from played_server import DONE, STREAM, PlayedServer, ended, http, models, said
 
 from localspec.chats.schema import default_path
-from localspec.cli import call
-from localspec.config import paths
+from localspec.cli import call, chat, elsewhere
+from localspec.config import paths, running_servers
 from localspec.config import settings as config
+from localspec.config.running_servers import RunningServer
 from localspec.errors import AccessError, UsageError
 from localspec.remote import keys
 from localspec.remote.address import parse
@@ -153,3 +155,41 @@ def test_what_is_no_key_is_refused_without_being_shown(monkeypatch, text):
         keys.find(parse("http://127.0.0.1/v1"))
     assert text not in str(refused.value)
     assert SECRET not in str(refused.value)
+
+
+def announce(server, key):
+    """A server that is announced as one of this user."""
+    address = server.url.removesuffix("/v1")
+    running_servers.announce(RunningServer(address, "demo", None, "/t.gguf", key, os.getpid()))
+
+
+def test_a_running_server_is_found_and_must_answer(played, capsys, monkeypatch):
+    info = http(200, {"version": 1, "info": {}})
+    announce(played({"/localspec/info": info}), key=False)
+    typed(monkeypatch, "Hi\n")
+    assert call(["chat", "--connect", "auto"]) == 1
+    assert "speaks protocol version 1" in capsys.readouterr().err
+
+
+def test_a_running_server_that_wants_a_key_is_named(played, capsys, monkeypatch):
+    announce(played({"/localspec/info": http(401, {"error": "key"})}), key=True)
+    typed(monkeypatch, "Hi\n")
+    assert call(["chat", "--connect", "auto"]) == 4
+    assert "wants its key; set LOCALSPEC_API_KEY" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_a_server_with_the_same_model_is_offered(played, monkeypatch, wanted):
+    server = played({"/localspec/info": http(200, {"version": 1})})
+    announce(server, key=False)
+    asked, opened = [], []
+    monkeypatch.setattr(elsewhere, "confirm", lambda text, **_: asked.append(text) or wanted)
+    for stream in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(f"sys.{stream}.isatty", lambda: True)
+    monkeypatch.setattr(chat, "_over", lambda server, *_: opened.append(server) or 0)
+    monkeypatch.setattr("tui.app.run", lambda *_, **__: 0)
+    assert call(["chat", "demo", "--temp", "0"]) == 0
+    assert "has demo loaded; use it instead of loading it twice?" in asked[0]
+    assert [one.address.root for one in opened] == [server.url.removesuffix("/v1")] * wanted
+    assert call(["chat", "demo", "--ctx", "512"]) == 0
+    assert len(asked) == 1

@@ -157,7 +157,7 @@ def test_layers_are_divided_over_several_workers(home: Path, tmp_path: Path, cou
             stack.enter_context(Proxy(("127.0.0.1", int(m.address.rpartition(":")[2]))))
             for m in machines
         ]
-        found = reply(home, ",".join(proxy.address for proxy in proxies), "--draft-max", "4")
+        found = reply(home, ",".join(proxy.name for proxy in proxies), "--draft-max", "4")
         assert str(found["text"]).startswith("1, 2, 3")
         assert all(proxy.traffic.to_server > 100_000 for proxy in proxies), "one had no layers"
 
@@ -191,7 +191,7 @@ def lost(process: subprocess.Popen[str], text: str) -> tuple[str, str]:
 def test_a_worker_that_is_killed_ends_the_reply_and_serves_the_next_one(
     home: Path, machine: Machine
 ) -> None:
-    with far(machine) as proxy, command(home, *SLOWLY, "--rpc", proxy.address) as process:
+    with far(machine) as proxy, command(home, *SLOWLY, "--rpc", proxy.name) as process:
         text = begun(process)
         machine.devices.send_signal(signal.SIGKILL)
         _, sentence = lost(process, text)
@@ -203,7 +203,7 @@ def test_a_worker_that_is_killed_ends_the_reply_and_serves_the_next_one(
 
 def test_a_worker_that_hangs_is_not_waited_for_without_end(home: Path, machine: Machine) -> None:
     arguments = (*SLOWLY, "--rpc-timeout", "3")
-    with far(machine) as proxy, command(home, *arguments, "--rpc", proxy.address) as process:
+    with far(machine) as proxy, command(home, *arguments, "--rpc", proxy.name) as process:
         text = begun(process)
         devices = machine.devices
         devices.suspend()
@@ -216,7 +216,7 @@ def test_a_worker_that_hangs_is_not_waited_for_without_end(home: Path, machine: 
 
 def test_a_connection_that_is_cut_or_silent_is_told(home: Path, machine: Machine) -> None:
     with far(machine) as proxy:
-        arguments = (*SLOWLY, "--rpc-timeout", "3", "--rpc", proxy.address)
+        arguments = (*SLOWLY, "--rpc-timeout", "3", "--rpc", proxy.name)
         with command(home, *arguments) as process:
             text = begun(process)
             proxy.cut()

@@ -439,3 +439,23 @@ async def test_localspec_serve_tells_the_origin_of_every_token_here_too():
     assert (stats.drafted, stats.verified, stats.accepted, stats.rounds) == (4, 2, 1, 1)
     asked = server.asked_for(CHAT)[0].json["localspec"]
     assert asked == {"origins": True, "drafter": "off"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("ALL_PROXY", "socks9://x:1"), ("HTTPS_PROXY", "http://[::1"), ("SSL_CERT_FILE", "/no/such")],
+)
+async def test_settings_of_the_environment_that_cannot_be_are_one_sentence(
+    monkeypatch, name, value
+):
+    monkeypatch.setenv(name, value)
+    engine = RemoteClient(parse("https://192.0.2.1/v1"), Key(), patience=Patience(connect=0.05))
+    with pytest.raises(RemoteError) as failed:
+        await engine.open()
+    assert "\n" not in str(failed.value)
+
+
+async def test_a_proxy_is_not_asked_about_this_machine(monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", "http://192.0.2.1:9")
+    events, _ = await answered({CHAT: HELLO})
+    assert text_of(events) == "Hello"

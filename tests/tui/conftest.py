@@ -12,6 +12,7 @@ from fake_engine import FakeEngine
 from localspec.core.logits import Sampling
 from localspec.processes import children
 from tui.app import ChatApp
+from tui.screens.chat import ChatScreen
 from tui.session.ports import Phase, Settings
 from tui.terminal import clipboard
 
@@ -100,6 +101,8 @@ class Chat:
     @property
     def screen_text(self):
         """What stands on the screen, line by line."""
+        if isinstance(self.app.screen, ChatScreen):
+            self.app.screen.catch_up()  # rows drawn without a layout are not in Textual's picture
         strips = self.app.screen._compositor.render_strips()
         lines = ["".join(segment.text for segment in strip).rstrip() for strip in strips]
         return "\n".join(lines)

@@ -9,7 +9,7 @@ from textual.screen import Screen
 from localspec.core.events import ModelInfo, Speculation
 from tui.render.markdown import has_new_language, typeset
 from tui.screens.settings import SettingsScreen
-from tui.terminal import refresh_rate
+from tui.terminal.refresh_rate import RefreshRate
 
 
 def model(**changed):
@@ -63,12 +63,52 @@ async def test_the_settings_keep_their_title_on_a_low_screen_though_the_picker_h
         assert c.app.screen.query_one("#title").display
 
 
-def test_the_screen_looks_less_often_where_the_model_takes_every_processor(monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1}, raising=False)
-    assert refresh_rate.refreshes_per_second(None) == 16
-    assert refresh_rate.refreshes_per_second(model(threads=1)) == 16
-    assert refresh_rate.refreshes_per_second(model(threads=2)) == 10
-    assert refresh_rate.refreshes_per_second(model(threads=2, backend="cuda")) == 16
+class Clock:
+    """Time and CPU time that only tests move."""
+
+    def __init__(self):
+        self.now = self.used = 100.0
+
+    def rate(self, monkeypatch, info):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3}, raising=False)
+        rate = RefreshRate(lambda: self.now, lambda: self.used)
+        rate.model_opened(info)
+        return rate
+
+    def refreshes(self, rate, cost):
+        """Refreshes in ten seconds, where each costs so many seconds of CPU."""
+        done = 0
+        for _ in range(1000):
+            self.now += 0.01
+            if rate.due():
+                done += 1
+                self.used += cost
+        return done
+
+
+def test_cheap_refreshes_come_steadily(monkeypatch):
+    clock = Clock()
+    assert clock.refreshes(clock.rate(monkeypatch, model(threads=1)), 0.001) in range(140, 180)
+    assert clock.refreshes(clock.rate(monkeypatch, model(threads=4)), 0.001) in range(95, 112)
+
+
+def test_beside_a_model_that_takes_every_processor_refreshes_keep_to_their_share(monkeypatch):
+    clock = Clock()
+    before = clock.used
+    done = clock.refreshes(clock.rate(monkeypatch, model(threads=4)), 0.005)
+    assert clock.used - before <= 0.2  # of ten seconds
+    assert done >= 20
+
+
+def test_refreshes_that_cost_too_much_still_come_twice_a_second(monkeypatch):
+    clock = Clock()
+    assert clock.refreshes(clock.rate(monkeypatch, model(threads=4)), 0.4) in range(19, 22)
+
+
+def test_a_gpu_or_a_free_processor_leaves_the_interface_its_rate(monkeypatch):
+    clock = Clock()
+    for info in (model(threads=4, backend="cuda"), model(threads=2)):
+        assert clock.refreshes(clock.rate(monkeypatch, info), 0.01) > 140
 
 
 def test_a_language_is_new_until_code_in_it_was_set():

@@ -12,7 +12,6 @@ from localspec.errors import LocalspecError
 from tui.controllers.feedback import Feedback
 from tui.controllers.transcript import Transcript
 from tui.controllers.widgets import ChatWidgets
-from tui.render.markdown import code_blocks
 from tui.session import status_text
 from tui.session.conversation import ChatTurn
 from tui.session.session import Session
@@ -124,6 +123,8 @@ class ReplyInspector:
 
     def copy(self, copy: Callable[[str, str], object], *, code: bool = False) -> None:
         """Pass the last reply, or its last code block, to ``copy`` with its name."""
+        from tui.render.markdown import code_blocks
+
         reply = self._session.chat.conversation.last_reply
         blocks = code_blocks(reply.text) if reply is not None and code else []
         if reply is None:

@@ -23,6 +23,7 @@ from tui.session.notifications import (
 )
 from tui.session.session import Session
 from tui.widgets.chat_log import ChatLog
+from tui.widgets.growth_painter import GrowthPainter
 from tui.widgets.message import Help, Note, QuestionView, ReplyView
 
 
@@ -35,6 +36,7 @@ class Transcript:
         log: ChatLog,
         welcome: Callable[[], str],
         on_notification: Callable[[Notification], None],
+        painter: GrowthPainter,
     ) -> None:
         """``welcome`` gives the text of an empty chat.
 
@@ -44,6 +46,7 @@ class Transcript:
         self._log = log
         self._welcome = welcome
         self._on_notification = on_notification
+        self._painter = painter
         self.changing = asyncio.Lock()
         """Held while widgets are mounted: keys may act while a refresh waits for a mount."""
         self._live: ReplyView | None = None
@@ -53,16 +56,26 @@ class Transcript:
         turns = self._session.chat.conversation.turns
         if turns:
             await self._log.show_turns(turns)
-        else:
-            await self._log.add(Help(self._welcome()))
+        else:  # after the first picture: typesetting it is slow to load
+            self._log.call_after_refresh(self._show_welcome)
+
+    async def _show_welcome(self) -> None:
+        async with self.changing:
+            fresh = self._log.empty and not self._session.chat.conversation.turns
+            if fresh and self._log.is_attached:
+                await self._log.add(Help(self._welcome()))
 
     async def refresh(self) -> None:
         """Show what has happened since the last call."""
         async with self.changing:
             await self._catch_up()
             # While the user reads further up, nothing is drawn below; that is made up for later.
-            if self._live is not None and not self._log.reading_back:
+            if self._live is None or self._log.reading_back:
+                self._painter.let_go()
+            else:
+                self._painter.hold(self._live)
                 await self._live.sync(status_text.for_text(self._session))
+                self._painter.paint(self._live)
 
     async def add(self, *widgets: Widget) -> None:
         """Show widgets that are not part of the conversation, after all events so far.
@@ -132,6 +145,7 @@ class Transcript:
                 if self._live is not None and self._live.turn is reply:
                     await self._live.sync()
                     self._live = None
+                    self._painter.let_go()
             case ConversationChanged():
                 await self._show_conversation()
             case NoticeAdded(text):

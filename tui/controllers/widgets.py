@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from textual.widgets import Footer
-
 from tui.widgets.bars import Bar, LegendBar, QueueBar, StatsBar, SuggestBar, TitleBar
 from tui.widgets.chat_log import ChatLog
 from tui.widgets.composer import Composer
 from tui.widgets.find_bar import FindBar
+from tui.widgets.key_bar import KeyBar
 from tui.widgets.panel import Details, RoundStrip
 from tui.widgets.token_bar import TokenBar
 
@@ -31,7 +30,7 @@ class ChatWidgets:
     suggest_bar: SuggestBar
     composer: Composer
     stats: StatsBar
-    footer: Footer
+    keys: KeyBar
 
     @classmethod
     def make(cls, name: str, take_back: Callable[[], str | None]) -> ChatWidgets:
@@ -49,7 +48,7 @@ class ChatWidgets:
             SuggestBar(markup=False),
             Composer(),
             StatsBar(),
-            Footer(show_command_palette=False),
+            KeyBar(),
         )
         made.composer.take_back = take_back
         hidden = (made.details, made.legend, made.strip, made.find_bar, made.queue_bar)

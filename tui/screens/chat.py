@@ -11,7 +11,6 @@ from textual.geometry import Size
 from textual.message import Message
 from textual.timer import Timer
 
-from localspec.core.events import ModelInfo
 from localspec.demo import FOLDER
 from localspec.errors import LocalspecError
 from tui.controllers.chat_actions import ChatActions
@@ -36,11 +35,12 @@ from tui.session.open_chat import OpenChat
 from tui.session.ports import Phase
 from tui.session.session import Session
 from tui.terminal import idle_gc
-from tui.terminal.refresh_rate import refreshes_per_second
+from tui.terminal.refresh_rate import RefreshRate
 from tui.widgets.bars import SuggestBar
 from tui.widgets.chat_log import ChatLog
 from tui.widgets.composer import Composer
 from tui.widgets.find_bar import FindInput
+from tui.widgets.growth_painter import GrowthPainter
 from tui.widgets.lines import Lines
 from tui.widgets.message import ReplyView
 
@@ -106,6 +106,7 @@ class ChatScreen(SizedScreen[None]):
         self._body = Body()
         self._widgets = widgets = ChatWidgets.make(name, session.take_back)
         self._timer: Timer | None = None
+        self._rate = RefreshRate()
         self._refreshing = False
         self._shown_phase: tuple[Phase, OpenChat] | None = None
         self._keyed_phase: Phase | None = None
@@ -122,7 +123,10 @@ class ChatScreen(SizedScreen[None]):
             expert=expert,
             on_expert=lambda expert: self.post_message(self.ExpertChosen(expert)),
         )
-        self.transcript = Transcript(session, widgets.log, self._welcome, self._notified)
+        self._painter = GrowthPainter(self, widgets.log)
+        self.transcript = Transcript(
+            session, widgets.log, self._welcome, self._notified, self._painter
+        )
         self.feedback = Feedback(self, self.status, self.transcript, widgets.log)
         self.actions = ChatActions(
             self,
@@ -152,13 +156,13 @@ class ChatScreen(SizedScreen[None]):
         yield widgets.suggest_bar
         yield widgets.composer
         yield widgets.stats
-        yield widgets.footer
+        yield widgets.keys
 
     async def on_mount(self) -> None:
         """Show the chat, load the model and start the refresh timer."""
         await self.transcript.start()
         self._widgets.composer.remember(turn.text for turn in self.session.chat.questions)
-        self._timer = self._start_timer(None)
+        self._timer = self._start_timer()
         self._idle_timer = self.set_interval(_IDLE_SECONDS, self._collect_garbage, pause=True)
         self.session.on_activity = self._wake
         idle_gc.postpone()
@@ -176,20 +180,25 @@ class ChatScreen(SizedScreen[None]):
             # Only these have styles that depend on the size; updating every message is slow.
             sized = (widgets.title_bar, self._body, widgets.details, widgets.composer)
             self.app.stylesheet.update_nodes((*sized, widgets.stats))
-        widgets.footer.compact = size.width < 90
         self.status.arrange()
 
     # -- refreshing ----------------------------------------------------------------------------
 
-    def _start_timer(self, info: ModelInfo | None) -> Timer:
+    def _start_timer(self) -> Timer:
         """Refresh as often as is good while this model answers."""
-        return self.set_interval(1 / refreshes_per_second(info), self._tick)
+        return self.set_interval(self._rate.interval, self._tick)
 
     def _wake(self) -> None:
+        """Refresh at once, and again until nothing happens any more."""
         if self._timer is not None:
             self._timer.resume()
+            self._refresh_soon()
 
     def _tick(self) -> None:
+        if self.session.engine.phase is not Phase.REPLYING or self._rate.due():
+            self._refresh_soon()
+
+    def _refresh_soon(self) -> None:
         # A timer's task is cancelled when the screen closes, and cancelling a mount halfway would
         # cancel widgets; so the refresh runs in the screen's own task.
         if not self._refreshing:
@@ -210,6 +219,8 @@ class ChatScreen(SizedScreen[None]):
         title = "" if chat.fresh else chat.title
         widgets.title_bar.place(place, title, branch, chat.conversation.system, busy=elsewhere)
         phase = session.engine.phase
+        # Drawing it twice a second would cost a third of what a reply does.
+        widgets.composer.cursor_blink = phase is not Phase.REPLYING
         if (phase, chats.current) != self._shown_phase or phase is not self._keyed_phase:
             self._shown_phase = (phase, chats.current)
             self.refresh_bindings()
@@ -231,7 +242,8 @@ class ChatScreen(SizedScreen[None]):
                 self.session.chat.count_context()
                 if self._timer is not None:
                     self._timer.stop()
-                self._timer = self._start_timer(info)
+                self._rate.model_opened(info)
+                self._timer = self._start_timer()
                 self._widgets.title_bar.opened(info, self.session.engine.client.server)
                 self.status.arrange()
                 if self.race_first:
@@ -266,6 +278,27 @@ class ChatScreen(SizedScreen[None]):
         if not self._told_of_toy and info is not None and info.target.startswith(str(FOLDER)):
             self._told_of_toy = True
             self.session.tell(toy(keymap.key_of("chat.models", self._rebound)))
+
+    # -- a growing reply is drawn without layouts; whatever else happens comes after one ---------
+
+    def catch_up(self) -> None:
+        """Lay out what was drawn without a layout: places on the screen are about to be used."""
+        if self._painter.ahead:
+            self._refresh_layout()
+
+    def _refresh_layout(self, size: Size | None = None, scroll: bool = False) -> None:
+        behind = self._painter.prepare_layout()
+        super()._refresh_layout(size, scroll and not behind)
+
+    def _on_timer_update(self) -> None:
+        if self._painter.ahead and (
+            self._repaint_required
+            or any(
+                self._widgets.log in widget.ancestors_with_self for widget in self._dirty_widgets
+            )
+        ):
+            self._layout_required = True
+        super()._on_timer_update()
 
     # -- keys and commands ---------------------------------------------------------------------
 

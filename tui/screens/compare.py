@@ -8,7 +8,6 @@ from textual.app import ComposeResult
 from textual.containers import Container, Vertical, VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
-from textual.widgets import Footer
 
 from tui.input import keymap
 from tui.render.text import plain
@@ -17,6 +16,7 @@ from tui.session.comparison import ReplyComparison
 from tui.session.token_runs import styled
 from tui.widgets.bars import Bar
 from tui.widgets.flow import TextFlow
+from tui.widgets.key_bar import KeyBar
 
 _REFRESHES_PER_SECOND = 16
 
@@ -57,7 +57,7 @@ class CompareScreen(SizedScreen[None], ModalScreen[None]):
                 yield Bar(markup=False, classes="side")
                 with VerticalScroll() as self._plain_scroll:
                     yield TextFlow("plain")
-        yield Footer(show_command_palette=False)
+        yield KeyBar()
 
     def on_mount(self) -> None:
         """Show the drafted reply and wait for the plain one."""

@@ -10,11 +10,12 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.geometry import Size
 from textual.screen import ModalScreen
-from textual.widgets import Footer, Input, Static
+from textual.widgets import Input, Static
 
 from tui.input import keymap
 from tui.render.text import plain
 from tui.screens.sized import SizedScreen
+from tui.widgets.key_bar import KeyBar
 from tui.widgets.message import Columns
 
 
@@ -36,7 +37,7 @@ class ListScreen(SizedScreen[None], ModalScreen[None]):
         yield Input(placeholder="search this list", id="query", validate_on=())
         with VerticalScroll(can_focus=False):
             yield Columns(self._rows, self.app.size.width)
-        yield Footer(show_command_palette=False)
+        yield KeyBar()
 
     def on_mount(self) -> None:
         """Remember the parts that keys change."""
@@ -69,7 +70,6 @@ class ListScreen(SizedScreen[None], ModalScreen[None]):
     def fit(self, size: Size) -> None:
         """Use the available columns."""
         super().fit(size)
-        self.query_one(Footer).compact = size.width < 90
         self._fill(size.width)
 
 

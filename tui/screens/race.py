@@ -9,9 +9,8 @@ from textual import events
 from textual.app import ComposeResult
 from textual.containers import Container, Vertical, VerticalScroll
 from textual.content import Content
-from textual.geometry import Size
 from textual.screen import ModalScreen
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from localspec.core.events import Token
 from localspec.core.units import size
@@ -24,6 +23,7 @@ from tui.screens.sized import SizedScreen
 from tui.session.token_runs import kind_of
 from tui.widgets.bars import Bar, LegendBar
 from tui.widgets.flow import TextFlow
+from tui.widgets.key_bar import KeyBar
 
 _REFRESHES_PER_SECOND = 16
 
@@ -106,11 +106,10 @@ class RaceScreen(SizedScreen[Left | None], ModalScreen[Left | None]):
             yield Side(self._race.drafted)
         yield LegendBar()
         yield Static(markup=False, id="race-result")
-        yield Footer(show_command_palette=False)
+        yield KeyBar()
 
     def on_mount(self) -> None:
         """Follow the race."""
-        self.query_one(Footer).compact = self.app.size.width < 90
         self._result = self.query_one("#race-result", Static)
         self._timer = self.set_interval(1 / _REFRESHES_PER_SECOND, self._refresh)
         self._refresh()
@@ -173,8 +172,3 @@ class RaceScreen(SizedScreen[Left | None], ModalScreen[Left | None]):
         """Use the best pair for this machine."""
         if self._race.best is not None:
             self.dismiss(TakeBest(self._race.best.offer))
-
-    def fit(self, size: Size) -> None:
-        """Use the available columns."""
-        super().fit(size)
-        self.query_one(Footer).compact = size.width < 90

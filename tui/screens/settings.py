@@ -11,10 +11,9 @@ from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.events import DescendantFocus
-from textual.geometry import Size
 from textual.screen import ModalScreen
 from textual.suggester import SuggestFromList
-from textual.widgets import Footer, Input, Static
+from textual.widgets import Input, Static
 
 from localspec.config import edit
 from localspec.core.sampling_params import Sampling
@@ -25,6 +24,7 @@ from tui.input import keymap, setting_fields
 from tui.input.setting_fields import BY_NAME, Change, SettingError
 from tui.render.text import plain
 from tui.screens.sized import SizedScreen
+from tui.widgets.key_bar import KeyBar
 
 if TYPE_CHECKING:
     from tui.session.ports import Settings
@@ -79,17 +79,12 @@ class SettingsScreen(SizedScreen[_Closed], ModalScreen[_Closed]):
             helps = "\n".join(BY_NAME[name].help for name in self._values)
             yield Static(helps, markup=False, classes="helps")
         yield Static(markup=False, id="verdict")
-        yield Footer(show_command_palette=False)
+        yield KeyBar()
 
     def on_mount(self) -> None:
         """Check the values at the start."""
         self._verdict = self.query_one("#verdict", Static)
         self._check()
-
-    def fit(self, size: Size) -> None:
-        """Use the footer that fits."""
-        super().fit(size)
-        self.query_one(Footer).compact = size.width < 90
 
     @on(Input.Changed)
     @on(DescendantFocus)

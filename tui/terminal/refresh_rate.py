@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 
 from localspec.core.events import ModelInfo
 
-_USUAL = 16
-"""Refreshes a second at which the text appears to flow."""
-_BUSY = 10
-"""Rate while the model computes on every processor: each refresh takes one of them, and the others
-wait for it. At sixteen the model lost a twentieth of its speed."""
+_USUAL = 1 / 16
+"""Seconds between two refreshes at which the text appears to flow."""
+_FREE_SHARE = 0.25
+"""Part of one processor that the interface may use where the model leaves processors free."""
+_BUSY = 1 / 10
+_BUSY_SHARE = 0.015
+"""The same where the model computes on every processor: while the interface uses one of them, the
+threads of the model wait for each other."""
+_LONGEST = 0.5
+"""Most seconds between two refreshes, however much they cost."""
 FIGURES_SECONDS = 0.25
-"""Seconds between two refreshes of the figures. They are not read faster, and drawing them
-together with the text, which is far away, composes most of the screen."""
+"""Least seconds between two refreshes of the figures, which are not read faster."""
+MESSAGE_SECONDS = 0.08
+"""Seconds between two messages of the engine with tokens: reading one costs time, too."""
 
 
 _WORK_SECONDS, _REST_SECONDS = 0.001, 0.003
@@ -35,11 +42,46 @@ class Rests:
             self._since = time.perf_counter()
 
 
-def refreshes_per_second(info: ModelInfo | None) -> int:
-    """How often to refresh while this model answers."""
-    if info is not None and info.backend == "cpu" and info.threads >= _processors():
-        return _BUSY
-    return _USUAL
+class RefreshRate:
+    """Decides when the next refresh is due while a reply is made.
+
+    Refreshes come at a steady rate unless the interface has used more than its share of a
+    processor, for whatever it did; then the next one waits until the share covers it, though never
+    longer than half a second.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        cpu: Callable[[], float] = time.process_time,
+    ) -> None:
+        self._clock, self._cpu = clock, cpu
+        self.interval = _USUAL
+        """Seconds between two refreshes where they cost little."""
+        self._share = _FREE_SHARE
+        self._last = self._checked = clock()
+        self._used = cpu()
+        self._credit = 0.0
+        """CPU seconds that may still be used; negative where too many were."""
+
+    def model_opened(self, info: ModelInfo) -> None:
+        """Adapt to the processors that a model leaves free."""
+        busy = info.backend == "cpu" and info.threads >= _processors() - 1
+        self.interval = _BUSY if busy else _USUAL
+        self._share = _BUSY_SHARE if busy else _FREE_SHARE
+
+    def due(self) -> bool:
+        """Whether to refresh now; the refresh is taken to happen then."""
+        now, used = self._clock(), self._cpu()
+        self._credit += self._share * (now - self._checked) - (used - self._used)
+        most = self._share * _LONGEST
+        self._credit = max(-most, min(most, self._credit))
+        self._checked, self._used = now, used
+        since = now - self._last
+        if since < _LONGEST and (self._credit < 0 or since < 0.9 * self.interval):
+            return False
+        self._last = now
+        return True
 
 
 def _processors() -> int:

@@ -73,6 +73,11 @@ class ChatLog(VerticalScroll):
         return self._first
 
     @property
+    def empty(self) -> bool:
+        """Whether nothing is shown."""
+        return not self._turns and not self._others
+
+    @property
     def views(self) -> Sequence[QuestionView | ReplyView]:
         """The messages that are mounted, oldest first."""
         return self._views

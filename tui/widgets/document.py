@@ -13,7 +13,6 @@ from textual.content import Content
 
 from tui.render.block_splitter import BlockSplitter
 from tui.render.lines import Entry
-from tui.render.markdown import code_theme, has_new_language, typeset
 from tui.terminal.refresh_rate import Rests
 from tui.widgets.flow import TextFlow
 from tui.widgets.lines import Lines
@@ -54,7 +53,6 @@ class StreamedMarkdown(Vertical):
     def on_mount(self) -> None:
         """Start empty."""
         self._ansi = self.app.native_ansi_color
-        self._show_parts()
 
     @property
     def source(self) -> str:
@@ -87,7 +85,6 @@ class StreamedMarkdown(Vertical):
         self._links, self._ended = {}, False
         self.closed.replace(0, ())
         self.tail.reset(Content(""))
-        self._show_parts()
 
     def notify_style_update(self) -> None:
         """Typeset again where the theme changes to or from terminal colours."""
@@ -107,14 +104,19 @@ class StreamedMarkdown(Vertical):
         if len(self._coming) <= _PIECE:
             self._take()
         much = self._coming or sum(map(len, self._waiting)) > _AT_ONCE
-        if much or any(map(has_new_language, self._waiting)):
+        if much or (self._waiting and self._new_language()):
             self._busy = True
             self.run_worker(self._catch_up())
             return
         while self._waiting:
             text = self._waiting.popleft()
             self._show(text, self._set(text))
-        self._show_parts()
+
+    def _new_language(self) -> bool:
+        """Whether code waits in a language whose rules are not loaded yet."""
+        from tui.render.markdown import has_new_language
+
+        return any(map(has_new_language, self._waiting))
 
     def _take(self) -> None:
         """Split the next piece of new text."""
@@ -131,7 +133,6 @@ class StreamedMarkdown(Vertical):
             while self._waiting or self._coming or (self._ended and self._splitter.rest):
                 if not self._waiting:
                     self._take()
-                    self._show_parts()
                     await asyncio.sleep(0)
                     continue
                 text, links = self._waiting[0], self._links
@@ -143,6 +144,8 @@ class StreamedMarkdown(Vertical):
             self._busy = False
 
     def _set(self, text: str, rest: Callable[[], None] = lambda: None) -> list[Entry]:
+        from tui.render.markdown import code_theme, typeset  # here: after the first picture
+
         app = self.app
         theme = code_theme(ansi=app.native_ansi_color, dark=app.current_theme.dark)
         return typeset(text, theme, self._links, rest)
@@ -152,8 +155,3 @@ class StreamedMarkdown(Vertical):
         with self.app.batch_update():
             self.closed.extend(lines)
             self.tail.cut(text.count("\n") + (not text.endswith("\n")))
-            self._show_parts()
-
-    def _show_parts(self) -> None:
-        self.closed.display = bool(self.closed.entries)
-        self.tail.display = bool(self.tail.entries)

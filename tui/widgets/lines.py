@@ -48,6 +48,10 @@ class Lines(Widget):
         self._measured = 0  # the width they were measured at
         self._drawn: dict[int, Strip] = {}
         self._broken: tuple[int, list[Row]] = (-1, [])  # the rows of the line drawn last
+        self.held = False
+        """Whether changes ask for no layout; `GrowthPainter` draws them."""
+        self.behind = False
+        """Whether lines have changed since the last layout."""
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -78,7 +82,9 @@ class Lines(Widget):
         for row in [row for row in self._drawn if row >= kept]:
             del self._drawn[row]
         self._broken = (-1, [])
-        if self._height(width) != height:
+        if self.held:
+            self.behind = True
+        elif self._height(width) != height:
             self.refresh(layout=True)
         elif kept < height:
             gutter = self.styles.gutter
@@ -93,11 +99,31 @@ class Lines(Widget):
             return 0
         return old.height(self._measured) - 1
 
+    def count_in_layout(self) -> None:
+        """Have the layout that follows at once measure the lines again.
+
+        `refresh` has the same effect for a layout that comes later.
+        """
+        self._layout_updates += 1
+        self._set_dirty()
+        self.clear_cached_dimensions()
+        for ancestor in self.ancestors:
+            if not isinstance(ancestor, Widget):
+                break
+            ancestor._clear_arrangement_cache()  # noqa: SLF001 - Textual has no other way
+            ancestor._layout_updates += 1  # noqa: SLF001 - as above
+            if not ancestor.styles.auto_dimensions:
+                break
+
     def remove_first(self, count: int) -> None:
         """Remove lines at the top."""
         self.replace(0, self._entries[count:])
 
     # -- measuring and drawing -----------------------------------------------------------------
+
+    def height_at(self, width: int) -> int:
+        """Rows of all lines together at a width."""
+        return self._height(width)
 
     def _height(self, width: int) -> int:
         """Rows of all lines together."""

@@ -15,7 +15,6 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from tui.render.lines import Line, lines_of
-from tui.render.markdown import typeset
 from tui.render.text import plain
 from tui.render.thinking import Thought, thought, tokens_until
 from tui.session.commands import told_here
@@ -84,6 +83,8 @@ class Help(Lines):
     """A longer text of the interface, as Markdown."""
 
     def __init__(self, text: str) -> None:
+        from tui.render.markdown import typeset  # here: it is loaded after the first picture
+
         super().__init__(typeset(text))
 
 
@@ -210,6 +211,16 @@ class ReplyView(Vertical):
     def texts(self) -> list[Lines]:
         """The lines that are shown, to search in."""
         return [self.flow] if self._colours else [self.markdown.closed, self.markdown.tail]
+
+    @property
+    def growing(self) -> tuple[Lines, ...]:
+        """The lines that new text goes to, from top to bottom."""
+        return (self.flow,) if self._colours else (self.markdown.closed, self.markdown.tail)
+
+    @property
+    def growing_region(self) -> Region:
+        """Where the growing lines are on the screen."""
+        return self.flow.region if self._colours else self.markdown.region
 
     def folds(self) -> list[QuestionView | ThoughtView]:
         """The thought, where there is one."""

@@ -1,0 +1,79 @@
+"""The keys of a screen, in its last row.
+
+Textual's own footer has a widget for each key and makes all of them anew whenever a key comes or
+goes, at the beginning and the end of every reply.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from itertools import accumulate
+
+from textual import events
+from textual.content import Content
+from textual.screen import Screen
+from textual.widgets import Static
+
+from tui.render.text import plain
+
+_COMPACT = 90
+"""Columns of the terminal below which there is less space between keys."""
+
+
+class KeyBar(Static):
+    """Keys that do something now, with what they do; a click has the effect of the key."""
+
+    ALLOW_SELECT = False
+    DEFAULT_CSS = """
+    KeyBar {
+        dock: bottom;
+        height: 1;
+        padding: 0 1;
+        color: $footer-foreground;
+        background: $footer-background;
+        text-wrap: nowrap;
+    }
+    """
+
+    def __init__(self) -> None:
+        super().__init__(markup=False)
+        self._keys: list[str] = []
+        self._starts: list[int] = []
+        """Cells before each key."""
+        self._content_shown = Content("")
+
+    def on_mount(self) -> None:
+        """Follow the keys of the screen."""
+        self.screen.bindings_updated_signal.subscribe(self, self._changed)
+
+    def on_resize(self) -> None:
+        """Show the keys in another width."""
+        self._changed(self.screen)
+
+    def on_mouse_down(self, event: events.MouseDown) -> None:
+        """Do what the key under the mouse does."""
+        at = bisect_right(self._starts, event.x - self.gutter.left) - 1
+        if 0 <= at < len(self._keys):
+            self.app.simulate_key(self._keys[at])
+
+    def _changed(self, screen: Screen[object]) -> None:
+        if screen is not self.screen or not self.is_attached:
+            return
+        compact = self.app.size.width < _COMPACT
+        shown = {}
+        for _, binding, enabled, _ in screen.active_bindings.values():
+            if binding.show and enabled and binding.action not in shown:
+                shown[binding.action] = binding
+        self._keys = [binding.key for binding in shown.values()]
+        parts = []
+        for binding in shown.values():
+            key, does = plain(self.app.get_key_display(binding)), plain(binding.description)
+            label, gap = (f" {does}", " ") if compact else (f"{does} ", "")
+            key = key if compact else f" {key} "
+            styled = (key, "bold $footer-key-foreground"), (label, "$footer-description-foreground")
+            parts.append(Content.assemble(*styled, gap))
+        self._starts = [0, *accumulate(part.cell_length for part in parts)]
+        text = Content("").join(parts)
+        if not text.is_same(self._content_shown):
+            self._content_shown = text
+            self.update(text, layout=False)
