@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import importlib
 import os
@@ -27,6 +28,7 @@ from localspec.cli.serve_address import require_key_for
 from localspec.config import paths
 from localspec.core import settings_schema as schema
 from localspec.errors import UsageError
+from localspec.files.private import without_secrets
 
 if TYPE_CHECKING:
     from localspec.serve.service import Service
@@ -199,21 +201,23 @@ def _keys_of(file: Path) -> list[str]:
 
 
 class Terminal:
-    """Prints what the server tells on stderr."""
+    """Prints what the server tells on stderr; where that is closed, the server goes on."""
 
     def line(self, text: str) -> None:
         """One line about a request."""
-        say(text, dim=sys.stderr.isatty())
+        with contextlib.suppress(OSError):
+            say(text, dim=sys.stderr.isatty())
 
     def notice(self, text: str) -> None:
         """Something that the user should know."""
-        tell(text)
+        with contextlib.suppress(OSError):
+            tell(without_secrets(text))
 
     def defect(self, error: BaseException) -> None:
         """A fault of localspec."""
         from localspec.cli import report_defect
 
-        tell(report_defect(error))
+        self.notice(report_defect(error))
 
     def ready(self, service: Service, address: str) -> None:
         """Print the address and how to use it."""
@@ -221,9 +225,10 @@ class Terminal:
 
         info = service.slot.info
         for notice in info.notices if info is not None else ():
-            tell(notice)
-        for line in banner(service, address, quote=shlex.quote):
-            say(line)
+            self.notice(notice)
+        with contextlib.suppress(OSError):
+            for line in banner(service, address, quote=shlex.quote):
+                say(line)
 
 
 __all__ = ["command"]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator
 
+from localspec.core import kernel
+from localspec.core.kernel import build as build_kernel
 from localspec.doctor.findings import Finding
 from localspec.errors import LocalspecError
 from localspec.loading import build_record, soundness
@@ -32,6 +35,7 @@ def finding(found: Soundness, built: Build | None) -> Finding:
         "extra_buffers": found.extra_buffers,
         "rung": built.rung if built else None,
         "failed": built.failed if built else {},
+        "row_kernel": kernel.loaded() is not None,
     }
     how = f"built {built.rung}" if built else "built by pip"
     reasons = [f"{rung} failed: {why}" for rung, why in built.failed.items()] if built else []
@@ -41,5 +45,8 @@ def finding(found: Soundness, built: Build | None) -> Finding:
     if not found.extra_buffers:
         reasons.append(f"with repacked weights it failed: {found.failed}")
         how += ", and models are loaded without repacked weights"
+    if not details["row_kernel"]:
+        command = f"{sys.executable} -m {build_kernel.__name__}"
+        reasons.append(f"numpy samples, a little slower than after `{command}`")
     text = f"{how}; its logits agree with numpy on this processor"
     return Finding("build", "ok", "; ".join([text, *reasons]), details=details)

@@ -86,6 +86,8 @@ class EngineSlot:
         """
         self._first = options
         self._options = options
+        self._before: Options | None = None
+        """Those to return to where the model that is being loaded cannot be."""
         self._factory = factory
         self._reporter = reporter
         self._keep_loaded = keep_loaded
@@ -211,13 +213,9 @@ class EngineSlot:
         """
         await self._unused.wait()
         await self._end()
-        before, self._options = self._options, options
+        self._before, self._options = self._options, options
         self._failures, self._not_before = 0, 0.0
-        try:
-            return await self._ready()
-        except LocalspecError:
-            self._options, self._failures, self._not_before = before, 0, 0.0
-            raise
+        return await self._ready()
 
     def _attempt(self) -> asyncio.Task[Engine]:
         """The running attempt to load, or a new one."""
@@ -245,10 +243,13 @@ class EngineSlot:
             await engine.open()
         except LocalspecError as error:
             self._engine = None
-            if not isinstance(error, Interrupted):
+            if self._before is not None:  # whether anybody still waits for the other model or not
+                self._options, self._before = self._before, None
+            elif not isinstance(error, Interrupted):
                 self._error = error
                 self._pause()
             raise
+        self._before = None
         if self.closed:  # while its process was not there yet
             await engine.close()
             raise Interrupted("the server is stopping")

@@ -12,11 +12,12 @@ from localspec.core.reply_request import ReplyRequest
 from localspec.core.tokenized import Tokenized
 from localspec.serve.bodies import JSONAnswer, read_fields, while_connected
 from localspec.serve.caller import caller_of
-from localspec.serve.conversation import read_messages
+from localspec.serve.conversation import read_messages, template_arguments
 from localspec.serve.fields import Fields
 from localspec.serve.logprob_shapes import whole
 from localspec.serve.request_fields import made
 from localspec.serve.service import Service
+from localspec.serve.tool_fields import read_tools
 
 _LARGEST_ID = 1 << 31
 
@@ -77,13 +78,12 @@ class Tokens:
     async def apply_template(self, request: Request) -> Response:
         """The prompt of a conversation as text."""
         fields = await read_fields(request, self._service.settings.limits)
-        asked = made({"messages": read_messages(fields)})
-        found = await self._ask(request, fields, asked)
+        found = await self._ask(request, fields, _conversation(fields))
         return JSONAnswer({"prompt": found.text})
 
     def _asked(self, fields: Fields) -> ReplyRequest:
         if fields.has("messages"):
-            return made({"messages": read_messages(fields)})
+            return _conversation(fields)
         for name in ("content", "prompt"):
             if fields.has(name):
                 return made({"prompt": fields.text(name)})
@@ -103,6 +103,21 @@ class Tokens:
         service.tell_unknown(request.url.path, fields.unread())
         work = service.tokenize(caller_of(request.scope), name, asked, special=special, bos=bos)
         return await while_connected(request, work)
+
+
+def _conversation(fields: Fields) -> ReplyRequest:
+    """A conversation with what else is in its prompt.
+
+    Raises:
+        ApiError: it cannot be meant.
+    """
+    return made(
+        {
+            "messages": read_messages(fields),
+            "tools": read_tools(fields).text,
+            "template_arguments": template_arguments(fields),
+        }
+    )
 
 
 def _piece(text: str) -> str | list[int]:

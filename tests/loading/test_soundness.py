@@ -14,6 +14,7 @@ import pytest
 from conftest import Files
 
 from localspec import cli
+from localspec.core import kernel
 from localspec.doctor import build as build_finding
 from localspec.doctor import diagnose
 from localspec.errors import LocalspecError, UnsoundBuildError
@@ -248,6 +249,17 @@ def test_doctor_names_the_rung_and_why() -> None:
     by_pip = build_finding.finding(REPACKED, None)
     assert by_pip.status == "ok"
     assert "without repacked weights" in by_pip.text
+
+
+def test_doctor_has_the_command_for_quicker_sampling_where_numpy_does_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kernel, "loaded", lambda: None)
+    found = build_finding.finding(Soundness(extra_buffers=True), None)
+    assert "-m localspec.core.kernel.build" in found.text
+    assert found.details["row_kernel"] is False
+    monkeypatch.setattr(kernel, "loaded", object)
+    assert "numpy samples" not in build_finding.finding(Soundness(extra_buffers=True), None).text
 
 
 def test_doctor_outlives_a_library_that_nothing_can_be_done_with(

@@ -122,6 +122,20 @@ async def test_where_another_model_cannot_be_loaded_the_present_one_comes_back(
     assert answer.json()["model"] == "fake"
 
 
+async def test_it_comes_back_too_where_nobody_waits_for_the_other_any_more(make_world, monkeypatch):
+    world = await make_world()
+    monkeypatch.setattr("localspec.serve.model_names._downloaded", lambda: (("other", ""),))
+    await world.slot.load()
+    world.load_error, world.loading = LocalspecError("too big"), asyncio.Event()
+    asked = asyncio.create_task(world.client.post(CHAT, json=HI | {"model": "other"}))
+    await until(lambda: world.slot.loading)
+    asked.cancel()
+    world.loading.set()
+    await until(lambda: not world.slot.loading)
+    world.load_error = None
+    assert (await world.client.post(CHAT, json=HI)).json()["model"] == "fake"
+
+
 @pytest.mark.parametrize("name", ["/etc/passwd", "other.gguf", "../x.gguf", "user/repo:Q4"])
 async def test_a_request_cannot_name_files_or_repositories(world, name):
     answer = await world.client.post(CHAT, json=HI | {"model": name})
