@@ -121,7 +121,12 @@ COUNT: dict[str, Any] = {
 MESSAGE: dict[str, Any] = {**_SAMPLING, **COUNT, "max_tokens": 8, "stop_sequences": ["\n\n"]}
 TOKENIZE: dict[str, Any] = {"model": "demo", "content": "Hello", "with_pieces": True}
 DETOKENIZE: dict[str, Any] = {"model": "demo", "tokens": [17, 300]}
-TEMPLATE: dict[str, Any] = {"model": "demo", "messages": CHAT["messages"]}
+TEMPLATE: dict[str, Any] = {
+    "model": "demo",
+    "messages": CHAT["messages"],
+    "tools": CHAT["tools"],
+    "chat_template_kwargs": {"enable_thinking": False},
+}
 NATIVE: dict[str, Any] = {
     "messages": [{"role": "user", "content": "Hello"}],
     "sampling": {"temperature": 0.5},

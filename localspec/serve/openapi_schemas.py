@@ -180,12 +180,18 @@ MESSAGE = record(
     "max_tokens",
 )
 COUNT = record(PROMPT_OF_MESSAGE, "messages")
+_CONVERSATION: Schema = {
+    "messages": array(ref("ChatMessage"), 1),
+    "tools": array(ref("ChatTool")),
+    "reasoning_effort": TEXT,
+    "chat_template_kwargs": _TEMPLATE,
+}
 TOKENIZE = record(
     {
         "model": TEXT,
         "content": TEXT,
         "prompt": TEXT,
-        "messages": array(ref("ChatMessage"), 1),
+        **_CONVERSATION,
         "add_special": FLAG,
         "parse_special": FLAG,
         "with_pieces": FLAG,
@@ -193,7 +199,7 @@ TOKENIZE = record(
     }
 )
 DETOKENIZE = record({"model": TEXT, "tokens": array(whole(0))}, "tokens")
-TEMPLATE = record({"model": TEXT, "messages": array(ref("ChatMessage"), 1)}, "messages")
+TEMPLATE = record({"model": TEXT, **_CONVERSATION}, "messages")
 
 _FUNCTION: Schema = {
     "name": {"type": "string", "pattern": "^[A-Za-z0-9_.-]{1,128}$"},

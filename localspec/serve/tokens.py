@@ -1,4 +1,4 @@
-"""``/tokenize``, ``/detokenize``, ``/apply-template``: llama.cpp's endpoints, and vLLM's fields."""
+"""``/tokenize``, ``/detokenize``, ``/apply-template`` of llama.cpp, and vLLM's fields for them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from localspec.core.reply_request import ReplyRequest
 from localspec.core.tokenized import Tokenized
 from localspec.serve.bodies import JSONAnswer, read_fields, while_connected
 from localspec.serve.caller import caller_of
-from localspec.serve.conversation import read_messages
+from localspec.serve.conversation import read_messages, template_arguments
 from localspec.serve.fields import Fields
 from localspec.serve.logprob_shapes import whole
 from localspec.serve.request_fields import made
 from localspec.serve.service import Service
+from localspec.serve.tool_fields import read_tools
 
 _LARGEST_ID = 1 << 31
 
@@ -27,6 +28,7 @@ def routes(service: Service) -> list[BaseRoute]:
     return [
         Route("/tokenize", tokens.tokenize, methods=["POST"]),
         Route("/detokenize", tokens.detokenize, methods=["POST"]),
+        Route("/tokenizer_info", tokens.about, methods=["GET"]),
         Route("/apply-template", tokens.apply_template, methods=["POST"]),
     ]
 
@@ -65,6 +67,14 @@ class Tokens:
             answer["token_strs"] = [whole(text) for text in found.pieces]
         return JSONAnswer(answer)
 
+    async def about(self, request: Request) -> Response:
+        """The tokens that begin and end a text, for clients that split texts by this server."""
+        await self._ask(request, Fields({}), made({"prompt": "."}))  # has the model loaded
+        info = self._service.slot.info
+        known = (info.bos, info.eos) if info is not None else ("", "")
+        bos, eos = (text or None for text in known)
+        return JSONAnswer({"bos_token": bos, "eos_token": eos, "add_bos_token": bos is not None})
+
     async def detokenize(self, request: Request) -> Response:
         """The text of token ids."""
         fields = await read_fields(request, self._service.settings.limits)
@@ -77,13 +87,12 @@ class Tokens:
     async def apply_template(self, request: Request) -> Response:
         """The prompt of a conversation as text."""
         fields = await read_fields(request, self._service.settings.limits)
-        asked = made({"messages": read_messages(fields)})
-        found = await self._ask(request, fields, asked)
+        found = await self._ask(request, fields, _conversation(fields))
         return JSONAnswer({"prompt": found.text})
 
     def _asked(self, fields: Fields) -> ReplyRequest:
         if fields.has("messages"):
-            return made({"messages": read_messages(fields)})
+            return _conversation(fields)
         for name in ("content", "prompt"):
             if fields.has(name):
                 return made({"prompt": fields.text(name)})
@@ -103,6 +112,21 @@ class Tokens:
         service.tell_unknown(request.url.path, fields.unread())
         work = service.tokenize(caller_of(request.scope), name, asked, special=special, bos=bos)
         return await while_connected(request, work)
+
+
+def _conversation(fields: Fields) -> ReplyRequest:
+    """A conversation with what else is in its prompt.
+
+    Raises:
+        ApiError: it cannot be meant.
+    """
+    return made(
+        {
+            "messages": read_messages(fields),
+            "tools": read_tools(fields).text,
+            "template_arguments": template_arguments(fields),
+        }
+    )
 
 
 def _piece(text: str) -> str | list[int]:

@@ -11,7 +11,7 @@ import pytest
 
 from localspec import Message, Options, ReplyRequest, Runtime, Sampling
 from localspec.core.events import Finished, MessageCall, ReplyEvent, ReplyFormat, Token
-from localspec.grammar import tools
+from localspec.grammar import compiling, tools
 from localspec.serve.reply_parts import CallBegin, CallEnd, WholeReply
 from localspec.serve.reply_reader import ReplyReader
 
@@ -125,3 +125,9 @@ def test_the_next_turn_begins_with_the_tokens_of_the_call(runtime):
     stats = runtime.answer(again).stats
     before = found[-1].reply.stats
     assert stats.cached_tokens >= before.prompt_tokens + before.emitted - 2
+
+
+def test_a_grammar_that_was_compiled_is_not_compiled_again(runtime, monkeypatch):
+    events(runtime, max_tokens=1)
+    monkeypatch.setattr(compiling, "compiled", lambda *_: pytest.fail("compiled again"))
+    events(runtime, max_tokens=1)

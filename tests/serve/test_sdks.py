@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import anthropic
+import httpx2
 import openai
 import pytest
 from served import Served, served
@@ -474,6 +475,17 @@ def test_tokens_are_counted_as_they_are_read(claude):
     counted = claude.messages.count_tokens(**asked).input_tokens
     usage = claude.messages.create(**asked, max_tokens=1).usage
     assert counted == usage.input_tokens + usage.cache_read_input_tokens
+
+
+def test_the_prompt_of_a_conversation_with_tools_is_shown(server):
+    body = {"messages": HELLO, "tools": [{"type": "function", "function": TOOL}]}
+    prompt = httpx2.post(f"{server.url}/apply-template", json=body).json()["prompt"]
+    assert '"name": "weather"' in prompt
+    assert "<tool_call>" in prompt
+    count = httpx2.post(f"{server.url}/tokenize", json=body).json()["count"]
+    asked = body | {"model": "demo", "max_tokens": 1}
+    used = httpx2.post(f"{server.url}/v1/chat/completions", json=asked).json()["usage"]
+    assert used["prompt_tokens"] == count
 
 
 def test_a_header_that_changes_leaves_the_prompt_as_it_was(claude):
