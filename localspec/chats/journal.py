@@ -39,6 +39,8 @@ class Journal:
             draft=draft,
         )
         self._record = ChatRecord(saver, info, stored=bool(self._messages))
+        self.drafted_by: str | None = None
+        """Name of the draft model that helps with the replies, saved with each."""
 
     @property
     def system(self) -> str | None:
@@ -85,7 +87,7 @@ class Journal:
 
     def end(self, reply: Reply) -> None:
         """Replace what was streamed with the finished reply."""
-        details = reply_details(self._record.info.model, reply.stats, reply.seed)
+        details = reply_details(self._record.info.model, reply.stats, reply.seed, self.drafted_by)
         self._messages[-1] = dataclasses.replace(
             self._messages[-1], text=reply.text, end=reply.finish_reason, details=details
         )

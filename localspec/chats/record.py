@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from localspec.chats.saver import Saver
-from localspec.chats.values import MODEL, ChatInfo, ChatMessage, title_of
+from localspec.chats.values import DRAFT, MODEL, ChatInfo, ChatMessage, title_of
 from localspec.core import codec
 from localspec.core.events import Stats
 
@@ -72,10 +72,15 @@ class ChatRecord:
 
 
 def reply_details(
-    model: str | None, stats: Stats | None = None, seed: int | None = None
+    model: str | None,
+    stats: Stats | None = None,
+    seed: int | None = None,
+    draft: str | None = None,
 ) -> dict[str, Any]:
     """The details of a reply that every writer saves, as JSON values; empty where none is known."""
     details: dict[str, Any] = {} if model is None else {MODEL: model}
+    if draft is not None:
+        details[DRAFT] = draft
     if stats is not None:
         details |= {"seed": seed, "stats": codec.encode(stats)}
     return details

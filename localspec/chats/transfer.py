@@ -82,19 +82,34 @@ def to_markdown(chat: Chat) -> str:
     """The branch looked at last, to be read; other branches and figures are left out."""
     info = chat.info
     messages = branch(chat)
-    models = list(dict.fromkeys(m.model for m in messages if m.role == "assistant"))
+    replies = [m for m in messages if m.role == "assistant"]
+    models, drafts = (
+        list(dict.fromkeys(names))
+        for names in ((m.model for m in replies), (m.draft for m in replies))
+    )
     named = ", ".join(filter(None, models)) or info.model
-    parts = [f"# {info.title}", f"*{' · '.join(filter(None, [named, date_of(info.created)]))}*"]
+    drafted = ", ".join(filter(None, drafts))
+    drafted = f"draft model: {drafted}" if drafted else ""
+    about = filter(None, [named, drafted, date_of(info.created)])
+    parts = [f"# {info.title}", f"*{' · '.join(about)}*"]
     if info.system:
         parts.append("\n".join(f"> {line}".rstrip() for line in info.system.splitlines()))
     for message in messages:
         label = "You" if message.role == "user" else "Model"
-        if len(models) > 1 and message.model is not None:
-            label = f"{label} ({message.model})"
+        if message.role == "assistant":
+            label += _by(message, many_models=len(models) > 1, many_drafts=len(drafts) > 1)
         parts += [f"## {label}", message.text.strip("\n")]
         if message.end in ("interrupt", "length", "failed"):
             parts.append(f"*({_ENDS[message.end]})*")
     return "\n\n".join(parts) + "\n"
+
+
+def _by(reply: ChatMessage, *, many_models: bool, many_drafts: bool) -> str:
+    """Who wrote a reply, as far as that differs within the chat."""
+    draft = f"draft model: {reply.draft}" if reply.draft else "without a draft model"
+    names = [reply.model if many_models else None, draft if many_drafts else None]
+    known = ", ".join(filter(None, names))
+    return f" ({known})" if known else ""
 
 
 _ENDS = {**ENDINGS, "interrupt": "stopped"}  # whoever reads an export did not stop it

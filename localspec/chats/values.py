@@ -23,6 +23,7 @@ _TITLE = 60
 """Characters of a title made from a message."""
 _RANDOM_BITS = 10
 MODEL = "model"
+DRAFT = "draft"
 """Key of a message's details: the model that wrote it."""
 LATEST = datetime.datetime(9999, 1, 1, tzinfo=datetime.UTC).timestamp()
 """Times from 1970 to this one can be written as a date in every time zone."""
@@ -49,6 +50,12 @@ class ChatMessage:
         """The model that wrote a reply, as the user named it; None where that was not saved."""
         model = (self.details or {}).get(MODEL)
         return model if isinstance(model, str) else None
+
+    @property
+    def draft(self) -> str | None:
+        """The draft model that helped with a reply; None without one, or where not saved."""
+        draft = (self.details or {}).get(DRAFT)
+        return draft if isinstance(draft, str) else None
 
 
 @dataclass(frozen=True, slots=True)

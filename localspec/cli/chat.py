@@ -6,6 +6,7 @@ import dataclasses
 import importlib
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -198,6 +199,7 @@ def _answer_lines(asked: SharedFlags, journal: Journal, server: Elsewhere | None
     ):
         if server is not None:
             journal.use_model(model_at(str(server.address), runtime.info.name))
+        journal.drafted_by = Path(runtime.info.draft).stem if runtime.info.draft else None
         ctrl_c.on_first = runtime.interrupt
         for notice in runtime.info.notices:
             tell(notice)

@@ -33,7 +33,7 @@ from localspec.processes.children import ask, ask_async
 _MODULE = "localspec.loading.machine_speed"
 _INVALID = (KeyError, TypeError, ValueError, AttributeError)
 _FORMAT = 2
-_FILE = "speed.json"
+SPEED_FILE = "speed.json"
 _DRIVER = Path("/sys/module/nvidia/version")
 _KINDS = len(("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal"))
 """Kinds of processor time that do not overlap, where the system counts them."""
@@ -138,7 +138,7 @@ def _merged(found: Any, known: _Record | None) -> MachineSpeed | None:
 
 
 def _path() -> Path:
-    return paths.cache_dir() / _FILE
+    return paths.cache_dir() / SPEED_FILE
 
 
 def _machine() -> list[Any]:

@@ -155,6 +155,25 @@ def test_markdown_names_the_model_of_each_reply_where_there_were_several():
     assert "## Model\n\nBecause." in alone
 
 
+def test_markdown_names_the_draft_model_and_says_where_another_one_or_none_helped():
+    question = ChatMessage(new_message_id(None), None, "user", "Why?", 1.0)
+    drafts = {"small-draft": "Because.", None: "So."}
+    messages, parent = [question], question.id
+    for draft, text in drafts.items():
+        details = {"model": "large"} | ({"draft": draft} if draft else {})
+        reply = ChatMessage(new_message_id(parent), parent, "assistant", text, 1.0, "stop", details)
+        messages.append(reply)
+        parent = reply.id
+        if draft:
+            alone = Chat(replace(started(model="large"), leaf=parent), tuple(messages))
+            shown = transfer.to_markdown(alone)
+            assert "*large · draft model: small-draft · " in shown
+            assert "## Model\n\nBecause." in shown
+    both = transfer.to_markdown(Chat(replace(started(model="large"), leaf=parent), tuple(messages)))
+    assert "## Model (draft model: small-draft)\n\nBecause." in both
+    assert "## Model (without a draft model)\n\nSo." in both
+
+
 def test_a_time_without_a_date_is_shown_as_such():
     for seconds in (9e18, -1.0, math.inf, math.nan):
         info = replace(started(), created=seconds)

@@ -2,7 +2,9 @@
 
 import math
 import shutil
+import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -87,6 +89,24 @@ def test_the_best_are_those_of_a_sort(compiled: RowKernel, seed: int, v: int, k:
     found = compiled.best(row, k)
     assert found is not None
     assert found.tolist() == sorted(np.argsort(-row, kind="stable")[:k].tolist())
+
+
+def test_threads_do_not_disturb_each_other(compiled: RowKernel) -> None:
+    rows = [row_of(seed, 3000, "usual") for seed in range(8)]
+    process, noise = LogitsProcessor(Sampling(temperature=1.0), 3000), Noise(1)
+
+    def drawn(seed: int) -> list[int]:
+        row = rows[seed]
+        return [noise.draw(process(row, ()), i, Stream.SAMPLE) for i in range(400)]
+
+    expected = [drawn(seed) for seed in range(8)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            assert [*pool.map(drawn, range(8))] == expected
+    finally:
+        sys.setswitchinterval(interval)
 
 
 @pytest.mark.parametrize("odd", [math.nan, math.inf])

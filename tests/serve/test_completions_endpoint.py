@@ -125,6 +125,11 @@ async def test_texts_and_conversations_are_tokenized(world, asked, answer):
     assert found == answer | {"max_model_len": 512}
 
 
+async def test_the_tokens_that_begin_and_end_a_text_are_told(world):
+    found = (await world.client.get("/tokenizer_info")).json()
+    assert found == {"bos_token": None, "eos_token": "</s>", "add_bos_token": False}
+
+
 async def test_tokens_become_text_again(world):
     found = await world.client.post("/detokenize", json={"tokens": [5, 6]})
     assert found.json()["content"] == "<5><6>"

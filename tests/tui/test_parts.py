@@ -11,6 +11,7 @@ import tty
 
 import keys_page
 import pytest
+from fake_engine import Script
 from hypothesis import given
 from hypothesis import strategies as st
 from textual.app import App
@@ -363,3 +364,21 @@ def test_a_terminal_that_is_gone_does_not_hold_up_the_end():
         thread.stop()
         with contextlib.suppress(OSError):
             terminal.close()
+
+
+async def test_a_click_on_a_key_in_the_last_row_has_its_effect(chat):
+    async with chat(size=(100, 40)) as c:
+        keys = c.app.screen.query_one("KeyBar")
+        at = keys.content.plain.index("Details")
+        await c.pilot.click("KeyBar", offset=(at + 1, 0))
+        await c.until(lambda: c.app.screen.query_one("Details").display)
+
+
+async def test_keys_are_listed_only_while_they_do_something(chat):
+    async with chat(Script("word " * 40, hold_at=2)) as c:
+        keys = c.app.screen.query_one("KeyBar")
+        assert "Stop" not in keys.content.plain
+        await c.type("Hello")
+        await c.until(lambda: "Stop" in keys.content.plain)
+        c.engine.go.set()
+        await c.until(lambda: "Stop" not in keys.content.plain)

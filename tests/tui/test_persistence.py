@@ -46,6 +46,7 @@ async def test_a_chat_is_saved_and_resumed_as_it_was(chat, path, recorder):
         saved = store.load(store.last().id)
     assert saved.info.title == "Hello, you"
     assert saved.info.model == "demo"
+    assert saved.messages[-1].draft == "story-draft-q8"
     assert saved.info.draft is None
     assert [(m.text, m.end) for m in saved.messages] == [
         ("Hello, you", None),

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from textual import on, work
 from textual.app import ComposeResult
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
@@ -22,7 +21,7 @@ from tui.input import keymap
 from tui.render.lines import Line
 from tui.render.text import plain
 from tui.render.thinking import thought
-from tui.screens.sized import SizedScreen
+from tui.screens.picker import PickerScreen
 from tui.session.archive import ChatArchive
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.lines import Lines
@@ -65,13 +64,11 @@ class Preview(Lines):
         self.refresh()  # also the rows next to its border
 
 
-class ChatsScreen(SizedScreen[Opened | None], ModalScreen[Opened | None]):
+class ChatsScreen(PickerScreen[Opened | None]):
     """Choose a saved chat; a hit of the search opens at its message."""
 
     BINDINGS = keymap.CHATS
-    AUTO_FOCUS = "Input"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-wide")]  # noqa: RUF012 - Textual's type
-    VERTICAL_BREAKPOINTS = [(0, "-low"), (20, "-high")]  # noqa: RUF012 - as above
 
     def __init__(self, archive: ChatArchive, current: str, query: str = "") -> None:
         """``current`` is the id of the chat that is shown."""
@@ -82,6 +79,11 @@ class ChatsScreen(SizedScreen[Opened | None], ModalScreen[Opened | None]):
         self._shown: list[Found] = []
         self._error = ""
 
+    @property
+    def rows(self) -> Sequence[Found]:
+        """The rows of the list, from top to bottom."""
+        return self._shown
+
     def compose(self) -> ComposeResult:
         """A search, the list, and the beginning of the chat under the cursor."""
         self.take_size(self.app.size)
@@ -89,14 +91,12 @@ class ChatsScreen(SizedScreen[Opened | None], ModalScreen[Opened | None]):
         yield Input(
             self._query, placeholder="search titles and messages", id="query", validate_on=()
         )
-        yield OptionList(markup=False, compact=True, id="list")
+        yield self._list
         yield Preview()
         yield KeyBar()
 
     def on_mount(self) -> None:
         """Start to read the list."""
-        self._list = self.query_one(OptionList)
-        self._list.can_focus = False
         self._preview = self.query_one(Preview)
         self._read()
 
@@ -198,24 +198,6 @@ class ChatsScreen(SizedScreen[Opened | None], ModalScreen[Opened | None]):
         found = self._highlighted
         if found is not None:
             self.dismiss(Opened(found.info.id, found.message, self._typed))
-
-    def action_leave(self) -> None:
-        """Back to the chat."""
-        self.dismiss(None)
-
-    def action_move(self, step: int) -> None:
-        """Move the cursor."""
-        if step < 0:
-            self._list.action_cursor_up()
-        else:
-            self._list.action_cursor_down()
-
-    def action_page(self, step: int) -> None:
-        """Move the cursor by a page."""
-        height = max(1, self._list.size.height - 1)
-        at = (self._list.highlighted or 0) + step * height
-        if self._shown:
-            self._list.highlighted = max(0, min(len(self._shown) - 1, at))
 
 
 def _preview(chat: Chat, found: Found, query: str, rows: int) -> list[Line]:

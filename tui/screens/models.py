@@ -11,7 +11,6 @@ from textual import on, work
 from textual.app import ComposeResult
 from textual.content import Content
 from textual.geometry import Size
-from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
@@ -28,19 +27,17 @@ from localspec.processes import children
 from tui.input import keymap, model_list
 from tui.input.model_list import Picked, Pull, Standing, Use, UseDraft
 from tui.render.text import plain
-from tui.screens.sized import SizedScreen
+from tui.screens.picker import PickerScreen
 from tui.widgets.key_bar import KeyBar
 
 _REST_SECONDS = 0.3
 """How long the cursor rests on a model before its file is checked."""
 
 
-class ModelsScreen(SizedScreen[Picked | None], ModalScreen[Picked | None]):
+class ModelsScreen(PickerScreen[Picked | None]):
     """Choose a target, or with Tab a draft for the present one."""
 
     BINDINGS = keymap.MODELS
-    AUTO_FOCUS = "Input"
-    VERTICAL_BREAKPOINTS = [(0, "-low"), (20, "-high")]  # noqa: RUF012 - Textual's type
 
     def __init__(
         self, options: Options | None, info: ModelInfo | None, query: str = "", *, drafts: bool
@@ -62,6 +59,11 @@ class ModelsScreen(SizedScreen[Picked | None], ModalScreen[Picked | None]):
         self._confirming: str | None = None
         """Name that the user was asked to confirm with a second Enter."""
 
+    @property
+    def rows(self) -> Sequence[Offer]:
+        """The rows of the list, from top to bottom."""
+        return self._shown
+
     def compose(self) -> ComposeResult:
         """A search, the list, and more about the one under the cursor."""
         self.take_size(self.app.size)
@@ -69,14 +71,12 @@ class ModelsScreen(SizedScreen[Picked | None], ModalScreen[Picked | None]):
         hint = "search, a path, or user/repo of the Hub"
         yield Input(self._query, placeholder=hint, id="query", validate_on=())
         yield Static(markup=False, id="columns")
-        yield OptionList(markup=False, compact=True, id="list")
+        yield self._list
         yield Static(markup=False, id="about")
         yield KeyBar()
 
     def on_mount(self) -> None:
         """Start to list models and to ask for the memory."""
-        self._list = self.query_one(OptionList)
-        self._list.can_focus = False
         self._about = self.query_one("#about", Static)
         self._fill()
         self._list_offers()
@@ -303,29 +303,11 @@ class ModelsScreen(SizedScreen[Picked | None], ModalScreen[Picked | None]):
         """Use the model under the cursor, or pull it."""
         self._choose()
 
-    def action_leave(self) -> None:
-        """Back to the chat."""
-        self.dismiss(None)
-
     def action_drafts(self) -> None:
         """Switch between targets and drafts."""
         self._drafts = not self._drafts
         self._confirming = None
         self._fill()
-
-    def action_move(self, step: int) -> None:
-        """Move the cursor."""
-        if step < 0:
-            self._list.action_cursor_up()
-        else:
-            self._list.action_cursor_down()
-
-    def action_page(self, step: int) -> None:
-        """Move the cursor by a page."""
-        height = max(1, self._list.size.height - 1)
-        at = (self._list.highlighted or 0) + step * height
-        if self._shown:
-            self._list.highlighted = max(0, min(len(self._shown) - 1, at))
 
     def fit(self, size: Size) -> None:
         """Use the available columns."""

@@ -91,6 +91,8 @@ class ChatTurn:
     """Recipe of a reply of an earlier session."""
     model: str | None = None
     """Name of the model that wrote the reply, as the user gave it; None where not known."""
+    draft: str | None = None
+    """Name of the draft model that helped; None without one, or where not known."""
     by_another: bool = False
     """Whether the reply before it on the branch was written by another model."""
 
@@ -159,8 +161,13 @@ class Conversation:
         """The messages of a request that answers ``turn``, whichever branch is shown."""
         return _messages(self.system, [self._all[step] for step in self._tree.path(turn.id)])
 
-    def written_by(self, reply: ChatTurn, model: str | None) -> None:
-        """Note which model writes a reply; a continued reply may have two."""
+    def written_by(self, reply: ChatTurn, model: str | None, draft: str | None = None) -> None:
+        """Note which model writes a reply, with which draft model; a continued reply may have two
+        of each.
+        """
+        if reply.draft is not None and draft not in (None, reply.draft.split(_THEN)[-1]):
+            draft = f"{reply.draft}{_THEN}{draft}"
+        reply.draft = draft or reply.draft
         known = reply.model
         if known is not None and model is not None:
             model = known if known.split(_THEN)[-1] == model else f"{known}{_THEN}{model}"

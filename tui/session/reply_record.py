@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from localspec.chats.record import reply_details
-from localspec.chats.values import MODEL
+from localspec.chats.values import DRAFT, MODEL
 from localspec.core import codec
 from localspec.core.events import Stats, Token
 from localspec.core.origin import Origin
@@ -36,7 +36,7 @@ class SavedTokens:
 
 def details(turn: ChatTurn) -> dict[str, Any] | None:
     """The details to save with a turn, as JSON; None where only its text is known."""
-    saved = reply_details(turn.model, turn.stats, turn.seed)
+    saved = reply_details(turn.model, turn.stats, turn.seed, turn.draft)
     if turn.stats is None:
         return saved or None
     if tokens := list(turn.tokens):  # a copy: it may grow while the saver's thread reads it
@@ -64,6 +64,8 @@ def restore(turn: ChatTurn, saved: Mapping[str, Any]) -> None:
     turn.seed = seed if type(seed) is int else None
     model = saved.get(MODEL)
     turn.model = model if isinstance(model, str) else None
+    draft = saved.get(DRAFT)
+    turn.draft = draft if isinstance(draft, str) else None
     stats = saved.get("stats")
     if isinstance(stats, dict):
         stats = {name: value for name, value in stats.items() if name != _FORMER}

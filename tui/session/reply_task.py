@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 
 from localspec.core.events import Message
 from localspec.errors import LocalspecError
@@ -112,7 +113,7 @@ class ReplyTask:
         else:
             messages = conversation.messages()
             reply, meter = pending.unfinished or conversation.answer(), chat.meter
-        conversation.written_by(reply, chat.recorder.info.model)
+        conversation.written_by(reply, chat.recorder.info.model, self._draft)
         meter.start()
         running = RunningReply(chat, reply, meter)
         chat.growing.append(reply)
@@ -120,6 +121,14 @@ class ReplyTask:
         self._engine.phase = Phase.REPLYING
         answer = Answer(running, pending, question, self._settings, self._engine, self._tell)
         tasks.create_task(self._made(answer, messages))
+
+    @property
+    def _draft(self) -> str | None:
+        """Name of the draft model that helps with the next reply."""
+        info = self._engine.info
+        if info is None or not info.draft or not self._settings.draft:
+            return None
+        return Path(info.draft).stem
 
     async def _made(self, answer: Answer, messages: tuple[Message, ...]) -> None:
         running = answer.running

@@ -104,7 +104,7 @@ class GrowthPainter:
 
     def paint(self, view: ReplyView) -> None:
         """Draw what has grown, or ask for a layout where only that can show it."""
-        if not self.ahead:
+        if not self.ahead or self._screen.app._batch_count:  # noqa: SLF001 - nothing is drawn then
             return
         if self._layout is None or self._layout.view is not view:
             self._layout = self._found(view)

@@ -13,6 +13,7 @@ import functools
 import hashlib
 import os
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -35,8 +36,19 @@ def library() -> Path:
 _FLOATS = np.dtype(np.float32)
 
 
+class _Buffers(threading.local):
+    """What a thread gets its results in."""
+
+    def __init__(self) -> None:
+        self.ids, self.probs = np.empty(MOST, np.int32), np.empty(MOST)
+        self.mass = ctypes.c_double()
+        self.at = self.ids.ctypes.data, self.probs.ctypes.data, ctypes.addressof(self.mass)
+        self.last: Distribution | None = None
+        """The one whose numbers are in the buffers."""
+
+
 class RowKernel:
-    """A compiled kernel. Its calls hold the interpreter's lock, which protects the buffers."""
+    """A compiled kernel, for any threads."""
 
     def __init__(self, path: Path) -> None:
         """Raises OSError where the library cannot be loaded."""
@@ -54,11 +66,7 @@ class RowKernel:
         self._greedy.restype = ctypes.c_int64
         self._draw = found.localspec_draw
         self._draw.argtypes = [address, address, count, ctypes.c_uint64]
-        self._ids, self._probs = np.empty(MOST, np.int32), np.empty(MOST)
-        self._mass = ctypes.c_double()
-        self._last: Distribution | None = None
-        """The one whose numbers are in the buffers."""
-        self._at = self._ids.ctypes.data, self._probs.ctypes.data, ctypes.addressof(self._mass)
+        self._buffers = _Buffers()
 
     @staticmethod
     def takes(row: Logits, k: int) -> bool:
@@ -67,9 +75,10 @@ class RowKernel:
 
     def best(self, row: Logits, k: int) -> Ids | None:
         """Ids of the k largest logits, ascending; None where the row has NaN or +inf."""
-        self._last = None
-        n = self._best(row.ctypes.data, len(row), k, self._at[0])
-        return self._ids[:n].copy() if n >= 0 else None
+        own = self._buffers
+        own.last = None
+        n = self._best(row.ctypes.data, len(row), k, own.at[0])
+        return own.ids[:n].copy() if n >= 0 else None
 
     def distribution(
         self, row: Logits, k: int, top_p: float, min_p: float, temperature: float
@@ -77,11 +86,12 @@ class RowKernel:
         """What is left of a row after top-k, top-p, min-p and temperature; None where it has NaN or
         +inf, or nothing above -inf.
         """
-        ids, probs, _ = self._at
+        own = self._buffers
+        ids, probs, _ = own.at
         n = self._distribution(row.ctypes.data, len(row), k, top_p, min_p, temperature, ids, probs)
         if n < 1:
             return None
-        found = self._last = Distribution(self._ids[:n].copy(), self._probs[:n].copy())
+        found = own.last = Distribution(own.ids[:n].copy(), own.probs[:n].copy())
         return found
 
     def head(self, row: Logits, reach: float) -> float | None:
@@ -90,14 +100,16 @@ class RowKernel:
         """
         if not _readable(row):
             return None
-        place = self._greedy(row.ctypes.data, len(row), reach, self._at[2])
-        return self._mass.value if place >= 0 else None
+        own = self._buffers
+        place = self._greedy(row.ctypes.data, len(row), reach, own.at[2])
+        return own.mass.value if place >= 0 else None
 
     def draw(self, distribution: Distribution, key: int) -> int:
         """The token of the largest log p + gumbel, with the noise of ``key``."""
         ids, probs = distribution.ids, distribution.probs
-        if distribution is self._last:  # draws mostly follow at once
-            at, weights, _ = self._at
+        own = self._buffers
+        if distribution is own.last:  # draws mostly follow at once
+            at, weights, _ = own.at
         else:
             at, weights = ids.ctypes.data, probs.ctypes.data
         return int(ids[self._draw(at, weights, len(ids), key)])

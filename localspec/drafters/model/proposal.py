@@ -142,7 +142,7 @@ class TokenChooser:
             return
         if ask.proposal(self._favoured) is Proposal.SAMPLED:
             for q, p in zip(qs, news.p, strict=False):
-                found = np.array([overlap(p, sharpened(q, s)) for s in _SHARPNESS])
+                found = overlaps(p, q, _SHARPNESS)
                 self._sampled[kind] = 1 + _DECAY * self._sampled.get(kind, 0.0)
                 self._overlap[kind] = found + _DECAY * self._overlap.get(kind, np.zeros(len(found)))
             return
@@ -172,10 +172,16 @@ def sharpened(q: Distribution, exponent: float) -> Distribution:
     return Distribution(q.ids[keep], probs / probs.sum())
 
 
-def overlap(p: Distribution, q: Distribution) -> float:
-    """sum(min(p, q)): the probability that a token drawn from q is accepted."""
+def overlaps(p: Distribution, q: Distribution, exponents: Sequence[float]) -> Probs:
+    """sum(min(p, q^s)), for each exponent s: the probability that a token drawn from that power of
+    q is accepted.
+    """
     i = np.minimum(np.searchsorted(q.ids, p.ids), len(q.ids) - 1)
-    return float(np.minimum(p.probs, np.where(q.ids[i] == p.ids, q.probs[i], 0.0)).sum())
+    same = q.ids[i] == p.ids
+    powers = (q.probs / q.probs.max()) ** np.array(exponents)[:, None]
+    powers /= powers.sum(axis=1, keepdims=True)
+    found: Probs = np.minimum(p.probs[same], powers[:, i[same]]).sum(axis=1)
+    return found
 
 
 def _best(q: Distribution) -> int:
