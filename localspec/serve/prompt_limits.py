@@ -21,6 +21,9 @@ def require_room(request: ReplyRequest, context: int) -> None:
     Raises:
         ApiError: 400, context_length_exceeded.
     """
+    if request.prediction is not None:
+        most = CHARACTERS_PER_TOKEN * context
+        _require(len(request.prediction), most, "characters in its prediction")
     if request.prompt_tokens is not None:
         _require(len(request.prompt_tokens), context, "tokens")
         return

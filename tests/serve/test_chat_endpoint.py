@@ -155,6 +155,7 @@ async def test_a_prediction_is_a_text_or_parts_of_one(world, prediction):
         ("logit_bias", {"x": 1}, "logit_bias.x"),
         ("logit_bias", {"1": "much"}, "logit_bias.1"),
         ("logit_bias", [1], "logit_bias"),
+        ("logit_bias", {str(i): 1 for i in range(8193)}, "logit_bias"),
         ("top_logprobs", 21, "top_logprobs"),
         ("top_logprobs", 2, "top_logprobs"),
         ("logprobs", 3, "logprobs"),
