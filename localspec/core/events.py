@@ -335,3 +335,7 @@ class ModelInfo:
     """Which kernels compute the target on the processor, and why (`localspec.loading.kernels`)."""
     parallel: int = 1
     """Requests that are answered at the same time; others wait."""
+    bos: str = ""
+    """The token that prompts begin with, as text; "" where none is added."""
+    eos: str = ""
+    """The token that ends a text, as text; "" where there is none."""

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from localspec.core.logits import require_finite, top_ids
 from localspec.core.logprobs import LogprobsMode, TokenLogprob, TokenLogprobs
+from localspec.core.selection import require_finite, top_ids
 from localspec.core.values import Distribution, Emitted, Ids, Logits, TargetRows
 
 TokenText = Callable[[int], str]

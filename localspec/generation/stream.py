@@ -24,7 +24,6 @@ from localspec.decode.logprobs import TokenScorer
 from localspec.decode.request import ANY_DRAFT, MATCH, DraftRules, Request, StopRule
 from localspec.decode.round import RoundResult
 from localspec.decode.speedup import SpeedupEstimate
-from localspec.drafters.lookup.predicted_text import PredictedText
 from localspec.generation.detokenizer import TextStream
 from localspec.policy import Policy
 from localspec.verifiers import Verifier
@@ -199,8 +198,9 @@ class Generation:
         now = time.perf_counter()
         self._ending.finish()  # an interrupted reply may still hold text back
         tally, emitted = self.request.tally, self.request.emitted
-        predicted = self.request.drafting.prediction or PredictedText((), 0)
-        predicted.follow(self.tokens)
+        predicted = self.request.drafting.prediction
+        if predicted is not None:
+            predicted.follow(self.tokens)
         read = self._decoding > self._began
         decode_seconds = now - self._decoding if read else 0.0
         return Reply(
@@ -227,8 +227,8 @@ class Generation:
                 speculation=policy.speculation,
                 speedup=self._speedup_at(now) if read else None,
                 saved_seconds=self._saved_seconds,
-                accepted_prediction_tokens=predicted.accepted,
-                rejected_prediction_tokens=predicted.rejected,
+                accepted_prediction_tokens=predicted.accepted if predicted is not None else 0,
+                rejected_prediction_tokens=predicted.rejected if predicted is not None else 0,
             ),
             seed=self.request.noise.seed,
             stop_text=self._ending.stream.stop_text,

@@ -324,6 +324,7 @@ class _Loader:
     ) -> ModelInfo:
         """Facts for callers; ``off`` is the reason if nothing drafts."""
         context, file, draft = target.context, self.files.target.path, drafting.file
+        special = context.model.special_ids
         return ModelInfo(
             target=str(file),
             draft=str(draft.path) if draft else None,
@@ -339,6 +340,8 @@ class _Loader:
             drafters=tuple(drafter.name for drafter in drafting.drafters),
             strict=target.strict,
             kernels=target.kernels.describe(context.model),
+            bos=context.model.marker(special["bos"]) if context.model.adds_bos else "",
+            eos=context.model.marker(special["eos"]),
         )
 
     def _why_off(self) -> str:

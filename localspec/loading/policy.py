@@ -23,6 +23,9 @@ from localspec.policy.storage import Knowledge, load, name_of, save
 
 _GLANCE_S = 0.1
 """Seconds for measuring passes where the draft length is given."""
+_REMOTE_S = 6.0
+"""Likewise of a target on workers, at every load: the network may be another one, and the first
+pass of each width takes some round trips more, which no reply should wait for."""
 _BREADTH = 3
 """Nodes at each depth of a tree of given depth."""
 _CARRIED_ROWS = 32
@@ -113,13 +116,14 @@ def automatic(
     """Drafting where it pays. ``drafting`` has the costs of drafters that compute, by name;
     ``branching`` the drafters of trees. Measurements of an earlier session are used.
     """
-    file = costs_file(target, drafting)
+    file, here = costs_file(target, drafting), target.model.remote is None
     knowledge = load(file)
     if knowledge is None:
-        near = sweep(target)
+        near = sweep(target) if here else sweep(target, _REMOTE_S)
         knowledge = Knowledge(_curves(near, sweep_long(target, near), drafting))
     else:
-        _renew(knowledge, glance(target), _draft_costs(drafting))
+        seen = glance(target) if here else sweep(target, _REMOTE_S)
+        _renew(knowledge, seen, _draft_costs(drafting))
     deepest = longest_draft(target)
     return MeasuredControl(
         policy=Controller(

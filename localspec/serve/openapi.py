@@ -163,6 +163,7 @@ OPERATIONS: dict[str, _Operation] = {
     "/detokenize": _Operation(
         "The text of tokens", "Text", schemas.DETOKENIZE, example=examples.DETOKENIZE
     ),
+    "/tokenizer_info": _Operation("The tokens that begin and end a text", "Object"),
     "/apply-template": _Operation(
         "The prompt of a conversation", "Prompt", schemas.TEMPLATE, example=examples.TEMPLATE
     ),

@@ -1,4 +1,4 @@
-"""``/tokenize``, ``/detokenize``, ``/apply-template``: llama.cpp's endpoints, and vLLM's fields."""
+"""``/tokenize``, ``/detokenize``, ``/apply-template`` of llama.cpp, and vLLM's fields for them."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ def routes(service: Service) -> list[BaseRoute]:
     return [
         Route("/tokenize", tokens.tokenize, methods=["POST"]),
         Route("/detokenize", tokens.detokenize, methods=["POST"]),
+        Route("/tokenizer_info", tokens.about, methods=["GET"]),
         Route("/apply-template", tokens.apply_template, methods=["POST"]),
     ]
 
@@ -65,6 +66,14 @@ class Tokens:
         elif pieces:
             answer["token_strs"] = [whole(text) for text in found.pieces]
         return JSONAnswer(answer)
+
+    async def about(self, request: Request) -> Response:
+        """The tokens that begin and end a text, for clients that split texts by this server."""
+        await self._ask(request, Fields({}), made({"prompt": "."}))  # has the model loaded
+        info = self._service.slot.info
+        known = (info.bos, info.eos) if info is not None else ("", "")
+        bos, eos = (text or None for text in known)
+        return JSONAnswer({"bos_token": bos, "eos_token": eos, "add_bos_token": bos is not None})
 
     async def detokenize(self, request: Request) -> Response:
         """The text of token ids."""

@@ -73,6 +73,7 @@ class Replay:
     """An engine that emits given words at a given rate."""
 
     pid = None
+    server = ""
     on_death = None
 
     def __init__(self, said: Sequence[str]) -> None:

@@ -212,6 +212,7 @@ def test_parts_of_a_character_keep_their_bytes(files: Files) -> None:
         request = ReplyRequest(prompt=text, prompt_logprobs=0, max_tokens=0)
         found = [p.chosen for p in prompt_scores(answered(runtime, [request])[0]) if p]
         model = runtime.pair.target_model
+        assert (runtime.info.bos, runtime.info.eos) == ("", "<|im_end|>")
         for one in found:
             assert one.bytes == model.piece(one.token)
         assert b"".join(one.bytes for one in found).endswith("ße, 漢字 🙂".encode())

@@ -139,7 +139,8 @@ def test_fewer_requests_run_at_a_time_where_memory_is_short(
 ) -> None:
     planned = fit_files
 
-    def short(target: ModelFile, draft: ModelFile | None, wishes: Wishes) -> Fit:
+    def short(target: ModelFile, draft: ModelFile | None, wishes: Wishes, *, remote: None) -> Fit:
+        assert remote is None
         if wishes.sequences > 2:
             raise OutOfMemoryError("too large")
         return planned(target, draft, wishes)

@@ -234,7 +234,11 @@ def placed(path: Path, **chosen: Any) -> Context:
         "least_rows": 1,
     }
     facts |= chosen
-    model = {"path": path, **{k: facts[k] for k in ("gpu_layers", "host_experts", "buffers")}}
+    model = {
+        "path": path,
+        "remote": None,
+        **{k: facts[k] for k in ("gpu_layers", "host_experts", "buffers")},
+    }
     return cast(Context, SimpleNamespace(**facts, model=SimpleNamespace(**model)))
 
 

@@ -68,7 +68,10 @@ def quantized(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planner chooses a q8_0 KV cache where the user leaves the type open."""
     planned = planning.fit_files
 
-    def fit_files(target: ModelFile, draft: ModelFile | None, wishes: Wishes) -> Fit:
+    def fit_files(
+        target: ModelFile, draft: ModelFile | None, wishes: Wishes, *, remote: None
+    ) -> Fit:
+        assert remote is None
         if wishes.kv_type is not None:
             return planned(target, draft, wishes)
         fit = planned(target, draft, replace(wishes, kv_type="q8_0"))

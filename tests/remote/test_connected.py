@@ -12,12 +12,20 @@ import pytest
 sys.path.append(str(Path(__file__).parent))
 
 from fake_serving import World
-from played_server import PlayedServer, http
+from played_server import HANG, PlayedServer, http
 
 from localspec.config import running_servers
 from localspec.config.running_servers import RunningServer
 from localspec.core import codec
-from localspec.core.events import Candidate, Examination, Finished, Message, Round, Token
+from localspec.core.events import (
+    Candidate,
+    Examination,
+    Finished,
+    Message,
+    Round,
+    Speculation,
+    Token,
+)
 from localspec.core.origin import Origin
 from localspec.core.reply_request import ReplyRequest
 from localspec.engine import protocol
@@ -209,3 +217,22 @@ def test_an_address_may_leave_out_what_is_usual():
     assert parse("http://[::1]:1").loopback
     assert not parse("http://10.0.0.1").loopback
     assert parse("unix:/run/x.sock", path="").socket == "/run/x.sock"
+
+
+async def test_a_stopped_reply_keeps_its_text_and_figures():
+    done = Round(2, 2, 1, 1, 0.1, 0.2, 0.5, "model", 9, Speculation("on"))
+    first = protocol.encode(ReplyEvents(0, (Token(1, "Hel", Origin.ACCEPTED, "model"), done)))
+    async with PlayedServer({"/localspec/reply": played(first, HANG)}) as server:
+        address = parse(f"http://127.0.0.1:{server.port}", path="")
+        engine = ConnectedClient(address, Key())
+        reply = engine.reply(ReplyRequest(messages=HI.messages))
+        await anext(reply)
+        await anext(reply)
+        reply.interrupt()
+        (last,) = [event async for event in reply]
+        await server.left.wait()
+        await engine.close()
+    stats = last.reply.stats
+    assert (last.reply.text, last.reply.tokens) == ("Hel", (1,))
+    assert (stats.drafted, stats.verified, stats.accepted, stats.rounds) == (2, 2, 1, 1)
+    assert last.reply.seed == server.asked[0].json["seed"]

@@ -33,7 +33,9 @@ WORDS = ("Hello", " from", " the", " fake", " engine", ".")
 
 
 def model_info(name="fake"):
-    return ModelInfo(f"/models/{name}.gguf", None, "cpu", 512, name, 1, 0, 1, ON, parallel=2)
+    return ModelInfo(
+        f"/models/{name}.gguf", None, "cpu", 512, name, 1, 0, 1, ON, parallel=2, eos="</s>"
+    )
 
 
 class FakeEngine:

@@ -93,7 +93,7 @@ async def test_prompt_logprobs_come_in_vllms_shape(world):
 
 async def test_more_token_ids_than_the_context_holds_do_not_reach_the_engine(world):
     await world.slot.load()
-    answer = await world.client.post(PATH, json={"prompt": [1] * 512})
+    answer = await world.client.post(PATH, json={"prompt": [1] * 513})
     assert answer.status_code == 400
     assert answer.json()["error"]["code"] == "context_length_exceeded"
     assert not world.requests
@@ -123,6 +123,11 @@ async def test_too_many_prompts_are_refused(world):
 async def test_texts_and_conversations_are_tokenized(world, asked, answer):
     found = (await world.client.post("/tokenize", json=asked)).json()
     assert found == answer | {"max_model_len": 512}
+
+
+async def test_the_tokens_that_begin_and_end_a_text_are_told(world):
+    found = (await world.client.get("/tokenizer_info")).json()
+    assert found == {"bos_token": None, "eos_token": "</s>", "add_bos_token": False}
 
 
 async def test_tokens_become_text_again(world):

@@ -21,11 +21,17 @@ from tui.input import keymap
 from tui.render.text import plain
 from tui.screens.sized import SizedScreen
 from tui.session.token_runs import kind_of
+from tui.terminal.refresh_rate import RefreshRate
 from tui.widgets.bars import Bar, LegendBar
 from tui.widgets.flow import TextFlow
 from tui.widgets.key_bar import KeyBar
 
-_REFRESHES_PER_SECOND = 16
+_ABOUT = {
+    False: "The model writes alone: it is read once for every token.",
+    True: "A small model guesses the next tokens, and the model checks all guesses in one reading. "
+    "Coloured tokens were guessed.",
+}
+"""What a side shows until its first token, without and with drafting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +71,16 @@ class Side(Vertical):
         with VerticalScroll(can_focus=False):
             yield TextFlow("side-text")
 
+    def on_mount(self) -> None:
+        """Say what will be shown here."""
+        self.query_one(TextFlow).reset(Content.styled(_ABOUT[self._lane.draft], "$quiet"))
+
     def show(self, speed: float, *, running: bool) -> None:
         """Show the tokens that are new, and the speed so far."""
         new = self._lane.tokens[self._shown :]
         if new:
+            if not self._shown:
+                self.query_one(TextFlow).reset(Content(""))
             self.query_one(TextFlow).add(Content.assemble(*self._parts(new)))
             self._shown += len(new)
             self.query_one(VerticalScroll).scroll_end(animate=False)
@@ -96,6 +108,8 @@ class RaceScreen(SizedScreen[Left | None], ModalScreen[Left | None]):
         self._race = race
         self._keys = (models_key, take_key)
         self._offered = False
+        self._texts: tuple[Content, Content] | None = None
+        """Title and result that are shown."""
 
     def compose(self) -> ComposeResult:
         """The question above the two sides, the result below them."""
@@ -111,8 +125,14 @@ class RaceScreen(SizedScreen[Left | None], ModalScreen[Left | None]):
     def on_mount(self) -> None:
         """Follow the race."""
         self._result = self.query_one("#race-result", Static)
-        self._timer = self.set_interval(1 / _REFRESHES_PER_SECOND, self._refresh)
+        self._rate = RefreshRate()
+        self._rate.leave_processors(busy=True)  # both sides are measured meanwhile
+        self._timer = self.set_interval(self._rate.interval, self._tick)
         self._refresh()
+
+    def _tick(self) -> None:
+        if self._race.over or self._rate.due():
+            self._refresh()
 
     def _title(self) -> Content:
         grown = f", with {size(self._race.n_bytes)} of weights" if self._race.n_bytes else ""
@@ -124,8 +144,11 @@ class RaceScreen(SizedScreen[Left | None], ModalScreen[Left | None]):
         over = race.over  # read first, or the last tokens could be missed
         for side, lane in zip(self.query(Side), (race.plain, race.drafted), strict=True):
             side.show(race.speeds.of(draft=lane.draft), running=race.running is lane)
-        self.query_one("#race-title", Static).update(self._title())
-        self._result.update(self._outcome())
+        texts = self._title(), self._outcome()
+        if texts != self._texts:
+            self._texts = texts
+            self.query_one("#race-title", Static).update(texts[0])
+            self._result.update(texts[1])
         if over and not self._offered:
             self._offered = True
             self.refresh_bindings()

@@ -66,7 +66,10 @@ class RefreshRate:
 
     def model_opened(self, info: ModelInfo) -> None:
         """Adapt to the processors that a model leaves free."""
-        busy = info.backend == "cpu" and info.threads >= _processors() - 1
+        self.leave_processors(busy=info.backend == "cpu" and info.threads >= _processors() - 1)
+
+    def leave_processors(self, *, busy: bool) -> None:
+        """Take little of the processors where they are busy, or as much as looks best."""
         self.interval = _BUSY if busy else _USUAL
         self._share = _BUSY_SHARE if busy else _FREE_SHARE
 

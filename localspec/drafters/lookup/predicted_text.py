@@ -56,9 +56,8 @@ class PredictedText:
             self._places.setdefault(token, []).append(end)
             if end >= _GRAM:
                 self._grams.setdefault(tuple(self.tokens[end - _GRAM : end]), []).append(end)
-        self._bits = {
-            token: sum(1 << (end - 1) for end in ends) for token, ends in self._places.items()
-        }
+        self._bits: dict[int, int] = {}
+        """Places of a token as bits, by token; of those that the reply had."""
         self._unmatched = (1 << len(self.tokens)) - 1
 
     @property
@@ -126,8 +125,10 @@ class PredictedText:
         """One step of the longest common subsequence in bits (Hyyrö 2004, "Bit-parallel LCS-length
         computation revisited"): a bit that is clear is a token that was matched.
         """
+        if token not in self._bits:
+            self._bits[token] = sum(1 << (end - 1) for end in self._places.get(token, ()))
         unmatched = self._unmatched
-        here = unmatched & self._bits.get(token, 0)
+        here = unmatched & self._bits[token]
         whole = (1 << len(self.tokens)) - 1
         self._unmatched = ((unmatched + here) | (unmatched - here)) & whole
 
