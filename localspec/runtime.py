@@ -12,6 +12,11 @@ Submit a `ReplyRequest` and read the events of its reply::
                 case Finished(reply):
                     print(reply.stats.tokens_per_second)
 
+Log-probabilities come with the events of those who ask: ``ReplyRequest(logprobs=5)`` gives each
+`Token` its own and the five likeliest (`Token.logprobs`); ``prompt_logprobs=0`` scores the prompt
+in `PromptScored` events before the first token, and with ``max_tokens=0`` nothing else is computed.
+``prediction=TEXT`` drafts from a text that the reply will be much like.
+
 `Runtime.answer` waits for the whole `Reply` instead. `Runtime.reply` and `Runtime.complete` take
 the fields of a request as arguments.
 

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
 import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,6 +89,37 @@ class Fuzzer:
                     if time.monotonic() < end:
                         yield from self._some(operation, mode, examples, turn, end)
             turn += 1
+
+    def storm(self, seconds: float, clients: int) -> list[Finding]:
+        """Findings of several clients that send neighbours of all examples, as fast as they can.
+
+        Answers are looked at for their status alone.
+        """
+        end = time.monotonic() + seconds
+        with ThreadPoolExecutor(clients) as pool:
+            list(pool.map(functools.partial(self._client, end), range(clients)))
+        return [*self.findings.values()]
+
+    def _client(self, end: float, number: int) -> None:
+        chance = random.Random(number)
+        with httpx2.Client(base_url=self._url, timeout=2 * self._timeout) as client:
+            while time.monotonic() < end:
+                path = chance.choice([*self._examples])
+                body = neighbour(self._examples[path], chance)
+                try:
+                    status = client.post(path, json=body).status_code
+                except httpx2.HTTPError as error:
+                    status, failure = 0, f"no answer: {type(error).__name__}"
+                except ValueError:
+                    continue  # a number that JSON has no word for
+                else:
+                    failure = f"{status}"
+                label = f"POST {path}"
+                self.sent += 1
+                self.statuses[label, status] += 1
+                if not 200 <= status < 500:
+                    text = json.dumps(body)[:_LONGEST]
+                    self.findings.setdefault((label, failure), Finding(label, failure, text))
 
     def _neighbours(self, operation: Any, examples: int, turn: int, end: float) -> list[Finding]:
         before = set(self.findings)
@@ -166,9 +199,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("url")
     parser.add_argument("--seconds", type=float, default=600.0)
+    parser.add_argument(
+        "--storm",
+        type=int,
+        metavar="CLIENTS",
+        help="send neighbours of valid requests only, from so many clients at once",
+    )
     arguments = parser.parse_args()
     fuzzer = Fuzzer(arguments.url)
-    for finding in fuzzer.run(arguments.seconds):
+    if arguments.storm is not None:
+        findings: Iterable[Finding] = fuzzer.storm(arguments.seconds, arguments.storm)
+    else:
+        findings = fuzzer.run(arguments.seconds)
+    for finding in findings:
         print(finding, flush=True)
     for (label, status), n in sorted(fuzzer.statuses.items()):
         print(f"{label:<36} {status} {n:>7}")

@@ -26,7 +26,6 @@ from localspec.serve.answer_fields import (
 from localspec.serve.answering import Answering
 from localspec.serve.bodies import JSONAnswer, StreamedAnswer, read_fields, while_connected
 from localspec.serve.caller import caller_of
-from localspec.serve.errors import bad_request
 from localspec.serve.fields import Fields
 from localspec.serve.logprob_shapes import TextLogprobs, text, whole
 from localspec.serve.request_fields import (
@@ -117,14 +116,6 @@ class Completions:
         ]
         if len(replies) > service.settings.limits.prompts:
             raise fields.refuse("prompt", f"asks for {len(replies)} replies at once")
-        info = service.slot.info
-        longest = max(len(reply.prompt_tokens or ()) for reply in replies)
-        if info is not None and longest >= info.context:  # before they are sent to the engine
-            raise bad_request(
-                f"the prompt has {longest} tokens and the context holds {info.context}",
-                "prompt",
-                "context_length_exceeded",
-            )
         asked = CompletionRequest(
             model=fields.text("model"),
             replies=replies,

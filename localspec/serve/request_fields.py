@@ -159,6 +159,8 @@ def _bias(fields: Fields) -> tuple[tuple[int, float], ...]:
     if given is None:
         return ()
     found = []
+    if len(given.as_dict()) > _MOST_BIASES:
+        raise fields.refuse("logit_bias", f"has more than {_MOST_BIASES} tokens")
     for name in given.as_dict():
         if not name.isascii() or not name.isdigit() or len(name) > 9:
             raise given.refuse(name, "is no token id; the keys of logit_bias are token ids")
@@ -178,6 +180,7 @@ def _stop(fields: Fields) -> tuple[str, ...]:
 
 
 _MOST_STOPS = 64
+_MOST_BIASES = 8192
 
 
 def _prediction(fields: Fields) -> str | None:

@@ -11,6 +11,7 @@ from localspec.core.events import Examination
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.tokenized import Tokenized
 from localspec.errors import EngineError, LocalspecError
+from localspec.loading.options import Options
 from localspec.serve.answering import Answering
 from localspec.serve.caller import Caller
 from localspec.serve.engine_slot import EngineSlot
@@ -19,10 +20,13 @@ from localspec.serve.fields import shown
 from localspec.serve.log_line import log_line
 from localspec.serve.metrics import Metrics
 from localspec.serve.model_names import ModelNames
+from localspec.serve.prompt_limits import require_room
 from localspec.serve.records import ReplyRecord, RequestRecord
 from localspec.serve.reporter import Reporter
 from localspec.serve.settings import ServeSettings
 
+_TOKENIZED = 1 << 15
+"""Tokens up to which a text is tokenized whatever the context, or while that is not known."""
 _MOST_NAMES = 256
 """Unknown fields that the log remembers to have told of."""
 
@@ -56,6 +60,7 @@ class Service:
             ApiError: there is no such model, or too many requests wait.
         """
         options = await self.models.options(model)
+        self._require_room(requests, options)
         owned = [dataclasses.replace(r, owner=_owner(caller, r)) for r in requests]
         if strict and not self.slot.first.strict:
             raise bad_request(
@@ -79,6 +84,7 @@ class Service:
             ApiError: there is no such model, or the engine refuses.
         """
         options = await self.models.options(model)
+        require_room(request, max(_TOKENIZED, self.slot.info.context if self.slot.info else 0))
         owned = dataclasses.replace(request, owner=_owner(caller, request))
         try:
             async with self.slot.use(options) as engine:
@@ -94,12 +100,25 @@ class Service:
         Raises:
             ApiError: the engine refuses.
         """
+        require_room(request, max(_TOKENIZED, self.slot.info.context if self.slot.info else 0))
         owned = dataclasses.replace(request, owner=_owner(caller, request))
         try:
             async with self.slot.use() as engine:
                 return await engine.examine(owned, tokens, rival)
         except LocalspecError as error:
             raise self.refused(error) from None
+
+    def _require_room(self, requests: Sequence[ReplyRequest], options: Options | None) -> None:
+        """Refuse prompts that cannot fit into the context, where that is known.
+
+        Raises:
+            ApiError: one cannot.
+        """
+        info = self.slot.info
+        other = options is not None and options.model != self.slot.options.model
+        context = _TOKENIZED if info is None or other else info.context
+        for request in requests:
+            require_room(request, context)
 
     @property
     def parallel(self) -> int:

@@ -151,3 +151,24 @@ def test_detailed_steps_tell_how_many_tokens_were_verified():
     )
     assert (found.verified, found.rounds) == (3 + 1 + 2, 3)
     assert found.per_position == (2 / 3, 1 / 2, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("gap", "timings", "held"),
+    [(0.0, None, True), (0.01, None, False), (0.0, 2000.0, True), (0.0, 40.0, False)],
+    ids=["at once", "streamed", "against the engine's clock", "a quick model"],
+)
+def test_a_stream_that_was_held_back_is_noticed(gap, timings, held):
+    now = [0.0]
+    tally = Tally(1, ON, clock=lambda: now[0])
+    now[0] = 3.0
+    for n in range(40):
+        now[0] += gap
+        event = {"choices": [{"delta": {"content": "x"}}]}
+        if timings is not None:
+            event["timings"] = {"predicted_n": n + 1, "predicted_ms": timings * (n + 1) / 40}
+        tally.take(parse(json.dumps(event).encode(), HERE, Key()))
+    assert tally.held_back is held
+    stats = tally.finished("stop").reply.stats
+    if timings is None and held:  # the whole request, since nothing tells when decoding began
+        assert stats.tokens_per_second == pytest.approx(40 / 3.0)

@@ -155,6 +155,7 @@ async def test_a_prediction_is_a_text_or_parts_of_one(world, prediction):
         ("logit_bias", {"x": 1}, "logit_bias.x"),
         ("logit_bias", {"1": "much"}, "logit_bias.1"),
         ("logit_bias", [1], "logit_bias"),
+        ("logit_bias", {str(i): 1 for i in range(8193)}, "logit_bias"),
         ("top_logprobs", 21, "top_logprobs"),
         ("top_logprobs", 2, "top_logprobs"),
         ("logprobs", 3, "logprobs"),
@@ -199,6 +200,22 @@ async def test_a_body_that_is_no_json_object_is_refused(world, body):
     assert answer.status_code == 400
     assert answer.json()["error"]["type"] == "invalid_request_error"
     assert not world.defects
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [{"role": "user", "content": "a"}] * 513,
+        [{"role": "user", "content": "a" * (64 * 512 + 1)}],
+        [{"role": "user", "content": "<|im_end|>" * 513}],
+    ],
+)
+async def test_a_prompt_that_cannot_fit_does_not_reach_the_engine(world, messages):
+    await world.slot.load()
+    answer = await world.client.post(CHAT, json={"messages": messages})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["code"] == "context_length_exceeded"
+    assert not world.requests
 
 
 async def test_null_is_the_same_as_absent(world):

@@ -536,3 +536,14 @@ def test_errors_of_messages_have_anthropics_shape(claude, wrong, said):
     with pytest.raises(anthropic.NotFoundError) as missing:
         claude.messages.create(model="claude-x", max_tokens=5, messages=HELLO)
     assert missing.value.type == "not_found_error"
+
+
+def test_a_message_of_the_assistant_at_the_end_is_continued(claude, api):
+    begun = [*HELLO, {"role": "assistant", "content": "Hello! I am the"}]
+    whole = claude.messages.create(model="demo", max_tokens=3, messages=begun, extra_body=COLD)
+    assert whole.content[0].text.startswith(" demo")
+    chat = api.chat.completions.create(model="demo", max_tokens=3, messages=begun, temperature=0)
+    assert chat.choices[0].message.content == whole.content[0].text
+    tools = [{"type": "function", "function": TOOL}]
+    with pytest.raises(openai.BadRequestError, match="cannot be continued under one"):
+        api.chat.completions.create(model="demo", messages=begun, tools=tools)

@@ -21,7 +21,7 @@ from tui.controllers.widgets import ChatWidgets
 from tui.input import keymap
 from tui.input.completion import wants_chats
 from tui.render.welcome import elsewhere, toy, welcome
-from tui.screens.sized import SizedScreen
+from tui.screens.drawn_ahead import DrawnAheadScreen
 from tui.session import status_text
 from tui.session.notifications import (
     ConversationChanged,
@@ -40,7 +40,6 @@ from tui.widgets.bars import SuggestBar
 from tui.widgets.chat_log import ChatLog
 from tui.widgets.composer import Composer
 from tui.widgets.find_bar import FindInput
-from tui.widgets.growth_painter import GrowthPainter
 from tui.widgets.lines import Lines
 from tui.widgets.message import ReplyView
 
@@ -56,7 +55,7 @@ class Body(Container):
     """The conversation, and the details panel below or next to it."""
 
 
-class ChatScreen(SizedScreen[None]):
+class ChatScreen(DrawnAheadScreen):
     """Title, conversation, composer and figures of the chat that is shown."""
 
     BINDINGS = keymap.CHAT
@@ -123,9 +122,9 @@ class ChatScreen(SizedScreen[None]):
             expert=expert,
             on_expert=lambda expert: self.post_message(self.ExpertChosen(expert)),
         )
-        self._painter = GrowthPainter(self, widgets.log)
+        self.paint_growth_of(widgets.log)
         self.transcript = Transcript(
-            session, widgets.log, self._welcome, self._notified, self._painter
+            session, widgets.log, self._welcome, self._notified, self.painter
         )
         self.feedback = Feedback(self, self.status, self.transcript, widgets.log)
         self.actions = ChatActions(
@@ -278,27 +277,6 @@ class ChatScreen(SizedScreen[None]):
         if not self._told_of_toy and info is not None and info.target.startswith(str(FOLDER)):
             self._told_of_toy = True
             self.session.tell(toy(keymap.key_of("chat.models", self._rebound)))
-
-    # -- a growing reply is drawn without layouts; whatever else happens comes after one ---------
-
-    def catch_up(self) -> None:
-        """Lay out what was drawn without a layout: places on the screen are about to be used."""
-        if self._painter.ahead:
-            self._refresh_layout()
-
-    def _refresh_layout(self, size: Size | None = None, scroll: bool = False) -> None:
-        behind = self._painter.prepare_layout()
-        super()._refresh_layout(size, scroll and not behind)
-
-    def _on_timer_update(self) -> None:
-        if self._painter.ahead and (
-            self._repaint_required
-            or any(
-                self._widgets.log in widget.ancestors_with_self for widget in self._dirty_widgets
-            )
-        ):
-            self._layout_required = True
-        super()._on_timer_update()
 
     # -- keys and commands ---------------------------------------------------------------------
 
