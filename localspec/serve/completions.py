@@ -28,6 +28,7 @@ from localspec.serve.bodies import JSONAnswer, StreamedAnswer, read_fields, whil
 from localspec.serve.caller import caller_of
 from localspec.serve.fields import Fields
 from localspec.serve.logprob_shapes import TextLogprobs, text, whole
+from localspec.serve.prompt_fields import read_prompts
 from localspec.serve.request_fields import (
     Extras,
     choices,
@@ -111,7 +112,7 @@ class Completions:
         n = choices(fields, service.settings)
         replies = [
             reply
-            for prompt in _prompts(fields, service.settings.limits.prompts)
+            for prompt in read_prompts(fields, service.settings.limits.prompts)
             for reply in of_choices(request | prompt, n)
         ]
         if len(replies) > service.settings.limits.prompts:
@@ -294,39 +295,6 @@ class CompletionStream:
         if self._asked.extras.include_usage:
             chunk["usage"] = None
         return chunk
-
-
-def _prompts(fields: Fields, most: int) -> list[dict[str, Any]]:
-    """The prompts: a text, texts, token ids, or several arrays of those.
-
-    Raises:
-        ApiError: none of these, or too many.
-    """
-    given = fields.raw("prompt")
-    if isinstance(given, str):
-        return [{"prompt": given}]
-    if not isinstance(given, list) or not given:
-        raise fields.refuse("prompt", "must be a string, an array of strings or of token ids")
-    if all(type(item) is int for item in given):
-        return [_tokens(fields, given)]
-    if len(given) > most:
-        raise fields.refuse("prompt", f"has {len(given)} prompts; {most} is the most")
-    if all(isinstance(item, str) for item in given):
-        return [{"prompt": item} for item in given]
-    if all(isinstance(item, list) and all(type(t) is int for t in item) for item in given):
-        return [_tokens(fields, item) for item in given]
-    raise fields.refuse("prompt", "must be a string, an array of strings or of token ids")
-
-
-_LARGEST_ID = 1 << 31
-
-
-def _tokens(fields: Fields, ids: list[int]) -> dict[str, Any]:
-    if not ids:
-        raise fields.refuse("prompt", "has an array without token ids")
-    if not all(0 <= token < _LARGEST_ID for token in ids):
-        raise fields.refuse("prompt", "has a number that is no token id")
-    return {"prompt_tokens": tuple(ids)}
 
 
 __all__ = ["PATH", "CompletionRequest", "CompletionStream", "Completions", "routes"]
