@@ -282,7 +282,8 @@ class Controller:
         prices = outlook.prices
         if affordable:
             text = self._estimates.text(state.seq, source)
-            why = why_parked(text, prices.curve, prices.cost, margin, self._requests)
+            passes = self._passes.curve
+            why = why_parked(text, prices.curve, prices.cost, margin, self._requests, passes)
         else:
             why = not_affordable(prices.curve, prices.cost, allowed)
         self._reasons[state.seq, source] = outlook, affordable, why

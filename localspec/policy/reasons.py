@@ -26,25 +26,29 @@ def why_parked(
     cost: float,
     margin: float,
     requests: int = 1,
+    measured: Curve | None = None,
 ) -> Speculation:
     """Why a drafter that computes does not draft: what was measured, and how often.
 
     ``cost`` is that of a drafted token and ``margin`` the least gain, in plain passes and tokens;
-    so many ``requests`` share each pass.
+    so many ``requests`` share each pass. ``measured`` is what passes cost, where ``curve`` also
+    has what the other requests would lose.
     """
+    together = f" with {requests} requests at once" if requests > 1 else ""
     if most_gain(curve, cost) <= margin:
-        width = min(4, len(curve))
+        passes = curve if measured is None else measured
+        width = min(4, len(passes))
         return Speculation(
             "parked",
-            f"{_CHECKING}: checking {width} tokens takes {curve[width - 1]:.1f} times as long as "
-            f"one, and drafting one takes {cost:.0%} of that time",
+            f"{_CHECKING}{together}: checking {width} tokens{' each' * (requests > 1)} takes "
+            f"{passes[width - 1]:.1f} times as long as one, and drafting one takes {cost:.0%} of "
+            "that time",
             _CHECKING,
         )
     judged = round(acceptance.evidence)
     if judged < 1:
         return MEASURING
     share = acceptance.accepted.sum() / acceptance.evidence
-    together = f" with {requests} requests at once" if requests > 1 else ""
     return Speculation(
         "parked",
         f"plain decoding is faster here{together}: {share:.0%} of {judged} judged tokens accepted",
