@@ -66,7 +66,12 @@ def running(program: Path, flags: Sequence[str], setting: Setting) -> Iterator[S
         except OSError as error:
             raise PeerError(f"cannot start {program}: {error.strerror}") from None
         try:
-            with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=_ANSWER_S) as http:
+            with httpx2.Client(
+                base_url=f"http://127.0.0.1:{port}",
+                timeout=_ANSWER_S,
+                # The server closes idle connections, at times just as one is used again.
+                limits=httpx2.Limits(max_keepalive_connections=0),
+            ) as http:
                 try:
                     _wait(process, http)
                     yield Server(http)
