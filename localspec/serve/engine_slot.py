@@ -100,7 +100,7 @@ class EngineSlot:
         """Requests that use the engine or wait for its reply."""
         self._unload: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._closed = False
+        self._stopping = asyncio.Event()
         self._failures = 0
         self._not_before = 0.0
         self._error: LocalspecError | None = None
@@ -126,7 +126,7 @@ class EngineSlot:
     @property
     def closed(self) -> bool:
         """Whether no engine is to be started any more."""
-        return self._closed
+        return self._stopping.is_set()
 
     @property
     def loading(self) -> bool:
@@ -177,7 +177,7 @@ class EngineSlot:
 
     async def close(self) -> None:
         """End the engine. Replies that run end with an error."""
-        self._closed = True
+        self._stopping.set()
         self._cancel_unload()
         await self._end()
 
@@ -185,7 +185,7 @@ class EngineSlot:
         """The engine died by itself: start it again, with a smaller plan of memory if its device
         ran out of it.
         """
-        if self._closed:
+        if self.closed:
             return
         self._reporter.notice(f"{error}; starting it again")
         if isinstance(error, DeviceMemoryError):
@@ -230,13 +230,15 @@ class EngineSlot:
             task.exception()  # whoever waits raises it; nobody may wait any more
 
     async def _open(self) -> Engine:
-        if self._closed:
+        if self._stopping.is_set():
             raise EngineError("the server is stopping")
         pause = self._not_before - time.monotonic()
         if pause > 0 and self._error is not None:
             raise self._error
         if pause > 0:
-            await asyncio.sleep(pause)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), pause)
+                raise EngineError("the server is stopping")
         engine = self._factory.engine(self._options, self)
         self._engine = engine
         try:
@@ -282,7 +284,7 @@ class EngineSlot:
             self._reporter.notice(f"the engine cannot be started: {error}")
 
     def _plan_unload(self) -> None:
-        if self._keep_loaded is not None and not self._closed:
+        if self._keep_loaded is not None and not self.closed:
             loop = asyncio.get_running_loop()
             self._unload = loop.call_later(self._keep_loaded, self._unload_now)
 

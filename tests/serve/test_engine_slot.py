@@ -45,6 +45,16 @@ async def test_an_engine_that_dies_gives_503_and_is_started_again(world):
     assert world.slot.restarts == 1
 
 
+async def test_a_server_that_stops_does_not_wait_for_the_next_attempt_to_load(world):
+    await world.slot.load()
+    world.slot._failures = 10  # the longest pause, half a minute
+    world.engines[0].die()
+    await until(lambda: world.slot.loading)
+    await asyncio.sleep(0.01)  # the attempt waits until its pause is over
+    async with asyncio.timeout(10):
+        await world.slot.close()
+
+
 async def test_a_stream_ends_with_an_error_when_the_engine_dies(world):
     world.hold = asyncio.Event()
 
