@@ -46,6 +46,9 @@ _ROOT = Path(__file__).resolve().parents[1]
 _EQUAL = {"top_k": 0, "top_p": 1.0, "min_p": 0.0}
 """No truncation, so that both servers sample from the same distribution."""
 
+_FRESH = httpx2.Limits(max_keepalive_connections=0)
+"""llama-server closes idle connections, at times just as one is used again."""
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -124,7 +127,7 @@ def clients(side: Side, n: int, turns: int, temperature: float, tokens: int) -> 
 
     def client(number: int) -> None:
         try:
-            with httpx2.Client(base_url=side.url, timeout=_ANSWER_S) as http:
+            with httpx2.Client(base_url=side.url, timeout=_ANSWER_S, limits=_FRESH) as http:
                 for turn in range(turns):
                     at = number + turn * n
                     prompt = PROMPTS[at % len(PROMPTS)]
@@ -296,7 +299,7 @@ def cost(asked: argparse.Namespace) -> dict[str, float]:
     with (
         Runtime.open(options) as runtime,
         running(side),
-        httpx2.Client(base_url=side.url, timeout=_ANSWER_S) as http,
+        httpx2.Client(base_url=side.url, timeout=_ANSWER_S, limits=_FRESH) as http,
     ):
         for prompt in PROMPTS[: asked.prompts]:
             request = ReplyRequest(

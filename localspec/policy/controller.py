@@ -163,7 +163,9 @@ class Controller:
             won = self._winnings.expected(kind, gain) if seen is None else gain
             whole = passes + state.emitted + tokens
             known = self._winnings.known(kind) or drafter.evidence >= self._tuning.judged
-            staked = math.inf if known else self._tuning.staked * whole
+            alone = state.company == 1 and tokens >= self._tuning.long
+            share = self._tuning.alone if alone else self._tuning.staked
+            staked = math.inf if known else share * whole
             if reading <= min(tokens * won, staked):
                 return True
         if state.emitted:

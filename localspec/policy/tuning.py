@@ -30,6 +30,10 @@ class ControllerTuning:
     """Tokens that a drafter may have missed without being charged for reading them."""
     staked: float = 0.012
     """Share of a reply's time for which a drafter reads the prompt of which little is known."""
+    alone: float = 0.12
+    """The same for a request that runs alone and may have `long` tokens: nobody else waits, and
+    what the drafter shows decides for all replies that follow."""
+    long: float = 32.0
     judged: float = 100.0
     """Judged tokens from which on a drafter is known."""
     shown: int = 8

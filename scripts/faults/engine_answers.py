@@ -86,8 +86,10 @@ async def _ask(script: Path, folder: Path) -> str | None:
     from localspec.errors import LocalspecError
     from localspec.loading.options import Options
 
-    async def spawn(log: Path, runtime: str | None) -> asyncio.subprocess.Process:
-        del log, runtime
+    async def spawn(
+        log: Path, runtime: str | None, interval: float | None
+    ) -> asyncio.subprocess.Process:
+        del log, runtime, interval
         return await asyncio.create_subprocess_exec(
             *(sys.executable, "-S", "-E", "-c", _ENGINE, str(script)),
             stdin=subprocess.PIPE,

@@ -137,6 +137,8 @@ def poisoned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[
             ["run", "-m", POISON, "hi"],
             ["run", "--preset", POISON, "hi"],
         ],
+        "serve": [["serve", POISON], ["serve", str(titled)], ["serve", "demo", "--host", POISON]],
+        "worker": [["worker", "--bind", POISON], ["worker", "--source", POISON, "--bind", "x:y"]],
         "pull": [["pull", POISON, "--offline"], ["pull", "poison", "--offline"]],
         "models": [["models"], ["models", "--json"]],
         "show": [
