@@ -193,7 +193,7 @@ def _found() -> RunningServer:
 
 
 def _answering(servers: Iterable[RunningServer]) -> list[RunningServer]:
-    """Those that answer us, which takes a key where they want one."""
+    """The servers that answer this user: one that has keys answers only with one of them."""
     from localspec.remote import keys
     from localspec.remote.address import parse
     from localspec.remote.alive import answers

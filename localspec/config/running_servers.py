@@ -25,7 +25,7 @@ class RunningServer:
     """One server."""
 
     address: str
-    """As in ``http://127.0.0.1:8080`` or ``unix:/run/user/1000/localspec.sock``."""
+    """An address such as ``http://127.0.0.1:8080`` or ``unix:/run/user/1000/localspec.sock``."""
     model: str
     """The name that it was started with, the same in every folder."""
     draft: str | None

@@ -230,7 +230,7 @@ class Stats:
     accepted_prediction_tokens: int = 0
     """Tokens of the request's prediction that the reply has, in their order."""
     rejected_prediction_tokens: int = 0
-    """Those that it does not have."""
+    """Tokens of the prediction that the reply does not have."""
 
     @property
     def plain_tokens_per_second(self) -> float | None:

@@ -39,8 +39,8 @@ class TokenLogprobs:
 
     chosen: TokenLogprob
     top: tuple[TokenLogprob, ...] = ()
-    """As many as were asked for, the likeliest first; the chosen one may be among them or not.
-    ``processed`` has no more than the tokens that are possible."""
+    """The likeliest tokens, best first, so many as the request asked for; the chosen one may be
+    among them or not. ``processed`` has no more than the tokens that are possible."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """A conversation with a tool, to see what a chat template makes of it.
 
-Templates of one family have the same markers and differ in what stands between: GLM's calls begin
-with ``<tool_call>`` as those of Hermes do, and are no JSON.
+Markers alone do not tell a format: GLM's calls begin with ``<tool_call>`` like those of Hermes, but
+are no JSON.
 """
 
 from __future__ import annotations

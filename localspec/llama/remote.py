@@ -160,7 +160,7 @@ def _all_handles() -> list[int]:
 
 
 def _local_handles() -> list[int]:
-    """Those of `localspec.llama.devices.accelerators`."""
+    """llama.cpp's handles of the devices in `localspec.llama.devices.accelerators`."""
     name = _function("ggml_backend_dev_name", ctypes.c_char_p, _P)
     wanted = {device.name for device in accelerators()}
     return [h for h in _all_handles() if (name(h) or b"?").decode("utf-8", "replace") in wanted]

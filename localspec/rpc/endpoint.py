@@ -23,7 +23,7 @@ class Endpoint:
     port: int
 
     def __str__(self) -> str:
-        """As users write it."""
+        """The form HOST:PORT, which users write."""
         return f"{self.host}:{self.port}"
 
     @classmethod

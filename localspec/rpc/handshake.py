@@ -39,7 +39,7 @@ class Version:
     """Raised with the numbering of operations, which both sides must share."""
 
     def __str__(self) -> str:
-        """As llama.cpp prints it."""
+        """The form MAJOR.MINOR.PATCH, which llama.cpp prints."""
         return f"{self.major}.{self.minor}.{self.patch}"
 
 

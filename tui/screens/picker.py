@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from textual.screen import ModalScreen, ScreenResultType
 from textual.widgets import OptionList
 
@@ -21,11 +19,6 @@ class PickerScreen(SizedScreen[ScreenResultType], ModalScreen[ScreenResultType])
         self._list = OptionList(markup=False, compact=True, id="list")
         self._list.can_focus = False
 
-    @property
-    def rows(self) -> Sequence[object]:
-        """What the rows of the list stand for."""
-        raise NotImplementedError
-
     def action_leave(self) -> None:
         """Back to the chat."""
         self.dismiss(None)
@@ -41,5 +34,6 @@ class PickerScreen(SizedScreen[ScreenResultType], ModalScreen[ScreenResultType])
         """Move the cursor by a page."""
         height = max(1, self._list.size.height - 1)
         at = (self._list.highlighted or 0) + step * height
-        if self.rows:
-            self._list.highlighted = max(0, min(len(self.rows) - 1, at))
+        last = self._list.option_count - 1
+        if last >= 0:
+            self._list.highlighted = max(0, min(last, at))
