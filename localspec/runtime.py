@@ -49,7 +49,8 @@ from localspec.generation.examine import examine
 from localspec.generation.reply_stream import ReplyStream
 from localspec.generation.scheduler import Scheduler
 from localspec.loading.drafting import NO_TEXTS, EarlierTexts
-from localspec.loading.loader import LoadedPair, load
+from localspec.loading.loader import LoadedPair
+from localspec.loading.loading_thread import load_in_thread
 from localspec.loading.options import Options
 from localspec.policy import Policy
 from localspec.prefix_cache.files import KvStore
@@ -83,7 +84,7 @@ class Runtime:
         """
         options = options or Options()
         earlier = _earlier_texts() if options.remember else NO_TEXTS
-        return cls(load(options, on_event, cancelled, anew=anew, earlier=earlier))
+        return cls(load_in_thread(options, on_event, cancelled, anew=anew, earlier=earlier))
 
     @property
     def info(self) -> ModelInfo:
