@@ -161,9 +161,7 @@ class LlamaTarget:
         idle = sorted(shape.keys() - {w.seq for w in work})
         stems = [[*self._unread.get(w.seq, ()), w.pending] for w in work]
         starts = [self._context.appended(w.seq) for w in work]
-        bases = [
-            start + len(self._unread.get(w.seq, ())) for w, start in zip(work, starts, strict=True)
-        ]
+        bases = [start + len(stem) - 1 for start, stem in zip(starts, stems, strict=True)]
         for w, stem, more in zip(work, stems, padding, strict=True):
             self._reversible.pop(w.seq, None)
             if self._context.rollback is not None and len(w.draft) + more > self._context.rollback:

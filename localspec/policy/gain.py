@@ -169,11 +169,8 @@ class Gain:
 
         The first q is paid in any case; where its confidence is too low, nothing is drafted.
         """
-        expected, prices, cost = (
-            self.outlook.expected,
-            self.outlook.prices,
-            self.outlook.prices.cost,
-        )
+        expected, prices = self.outlook.expected, self.outlook.prices
+        cost = prices.cost
         if not len(prices.costs):
             return -cost
         gains = np.where(self._refused, -np.inf, expected.emitted - prices.costs)
