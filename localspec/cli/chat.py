@@ -28,9 +28,7 @@ from localspec.cli.flags import (
     sort_flags,
 )
 from localspec.cli.interrupt import CtrlC
-from localspec.cli.line_commands import Leaving, Talk
 from localspec.cli.output import LARGEST_TEXT, decode, tell, write
-from localspec.cli.screen_reader import Silent, speaker
 from localspec.core import settings_schema as schema
 from localspec.core.events import Finished, Notice, ReplyEvent, Token
 from localspec.core.reply_request import ReplyRequest
@@ -40,6 +38,7 @@ from localspec.remote.address import model_at, split_model, split_path
 if TYPE_CHECKING:
     from localspec.chats.journal import Journal
     from localspec.chats.values import Chat
+    from localspec.cli.screen_reader import Silent
 
 _INTERFACE, _INTERFACE_ELSEWHERE = "tui.app", "tui.elsewhere"
 """Imported by name: localspec must not import tui."""
@@ -157,7 +156,7 @@ def _lines(
     """
     from localspec.chats.journal import Journal
     from localspec.chats.saver import Saver
-    from localspec.models.catalog.reference import portable
+    from localspec.models.catalog.portable import portable
 
     saver = Saver(tell=tell) if sys.stdin.isatty() or chat is not None else None
     options = asked.options
@@ -193,6 +192,9 @@ def draft_of(chat: Chat) -> str | None:
 
 
 def _answer_lines(asked: SharedFlags, journal: Journal, server: Elsewhere | None) -> int:
+    from localspec.cli.line_commands import Leaving, Talk
+    from localspec.cli.screen_reader import speaker
+
     with (
         CtrlC() as ctrl_c,
         elsewhere.opened(asked.options, server, lambda: ctrl_c.pressed) as runtime,
