@@ -14,7 +14,6 @@ from click.core import ParameterSource
 
 from localspec.chats.schema import default_path
 from localspec.cli import complete, elsewhere, race_shown
-from localspec.cli.chats import to_resume
 from localspec.cli.containment import contain
 from localspec.cli.elsewhere import Elsewhere, connect_flag, url_flag
 from localspec.cli.flags import (
@@ -76,7 +75,7 @@ def command(
     **flags: Any,
 ) -> int:
     """Chat with MODEL (default: the embedded demo pair, or the model of the resumed chat)."""
-    chat, given = to_resume(resume, last=last), model
+    chat, given = _resumed(resume, last=last), model
     there = split_model(chat.info.model) if chat is not None and model is None else None
     if there is not None and (url, connect) == (None, None):
         if split_path(there[0]):
@@ -119,6 +118,15 @@ def command(
     if server is None:
         contain()
     return _lines(asked, system, chat, server)
+
+
+def _resumed(name: str | None, *, last: bool) -> Chat | None:
+    """The chat to continue; None for a new one."""
+    if name is None and not last:
+        return None
+    from localspec.cli.chats import to_resume
+
+    return to_resume(name, last=last)
 
 
 def _over(server: Elsewhere, asked: SharedFlags, system: str | None, chat: Chat | None) -> int:
