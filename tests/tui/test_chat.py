@@ -657,6 +657,26 @@ async def test_links_and_folded_texts_are_reached_by_keys(chat, monkeypatch):
         await c.sees("line 11")
 
 
+async def test_code_folds_by_key_and_is_copied_whole_while_folded(chat):
+    code = "\n".join(f"value_{n} = {n}" for n in range(40))
+    block = "\n".join(f"  {line}" for line in ["```python", *code.split("\n"), "```"])
+    text = f"Here:\n\n- so:\n{block}\n\nThe end."
+    async with chat(Script(text)) as c:
+        await c.ask("Code?")
+        await c.sees("value_39 = 39")
+        await c.pilot.press("f7")
+        await c.until(lambda: "40 lines of code" in c.stats)
+        await c.pilot.press("alt+o")
+        await c.sees("… 36 more lines")
+        assert "value_3 = 3" in c.screen_text
+        assert "value_4 = 4" not in c.screen_text
+        await c.until(lambda: c.app.screen.get_selected_text() == code)
+        await c.pilot.press("alt+o")
+        await c.sees("value_4 = 4")
+        await c.pilot.press("alt+o", "ctrl+f", *"value_20")
+        await c.sees("value_20 = 20")  # the search unfolds what it finds
+
+
 async def test_scrolling_back_while_it_speaks_stays_where_it_is(chat):
     async with chat(Script(LONG * 8, hold_at=20), size=(80, 24)) as c:
         await c.ask_and_hold("Hello")

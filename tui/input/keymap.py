@@ -89,9 +89,14 @@ _PRIORITY = tuple(
         ("chat.bottom", "ctrl+end", _command("newest"), "to the newest message"),
         ("chat.find", "ctrl+f", _command("find"), "search this chat; Up and Down go on"),
         # The composer of Textual selects with F7.
-        ("chat.point_before", "f7", _command("point", -1), "the link or folded text before"),
-        ("chat.point_after", "shift+f7", _command("point", 1), "the link or folded text after"),
-        ("chat.open_pointed", "alt+o", _command("open_pointed"), "open that link, unfold the text"),
+        ("chat.point_before", "f7", _command("point", -1), "the link, code or long text before"),
+        ("chat.point_after", "shift+f7", _command("point", 1), "the link, code or long text after"),
+        (
+            "chat.open_pointed",
+            "alt+o",
+            _command("open_pointed"),
+            "open that link, or fold the text",
+        ),
         (
             "app.copy_or_quit",
             "ctrl+c",
