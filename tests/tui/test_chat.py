@@ -1024,7 +1024,7 @@ async def test_a_cursor_over_tokens_shows_p_q_and_alternatives(chat):
         await c.ask("Hello")
         await c.pilot.press("alt+left")
         await c.sees("token 18/18")
-        await c.sees("p 0.750  q 0.500  before sampling settings 70.0%")
+        await c.sees("p 0.750  q 0.500  raw 70.0%")
         await c.sees("' other' 20.0%")
         await c.pilot.press("alt+left", "alt+left")
         await c.sees("token 16/18")
