@@ -77,7 +77,8 @@ def play(
         source = step.source if step else "model"
         evidence += [Evidence(0, source, i, confidences[i], says(at + i)[1]) for i in range(judged)]
         factor = slow(at)
-        seconds = factor * (machine.verify(1 + drafted) + draft_s)
+        rows = plan.rows(1 + drafted)
+        seconds = factor * (machine.verify(rows) + draft_s)
         policy.learn(
             [
                 Outcome(
@@ -89,6 +90,7 @@ def play(
                     len(confidences),
                     factor * draft_s,
                     seconds,
+                    padding=rows - 1 - drafted,
                 )
             ],
             evidence,

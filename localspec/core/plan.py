@@ -99,11 +99,18 @@ class DraftPlan:
     """Who may draft in the next round, in order of preference; the first draft is taken."""
 
     steps: tuple[DraftStep, ...] = ()
+    widths: Sequence[int] = ()
+    """The rows that a pass over 1, 2, ... rows had better have; empty: it is not padded."""
+
+    def rows(self, n: int) -> int:
+        """The same for a pass over n rows."""
+        return self.widths[n - 1] if n <= len(self.widths) else n
 
     def within(self, depth: int, leaves: int) -> DraftPlan:
         """The same plan, with every budget limited to ``depth`` and ``leaves``."""
         return DraftPlan(
-            tuple(replace(step, budget=step.budget.within(depth, leaves)) for step in self.steps)
+            tuple(replace(step, budget=step.budget.within(depth, leaves)) for step in self.steps),
+            self.widths,
         )
 
 
@@ -176,8 +183,10 @@ class Outcome:
     """See `RequestState.foreign`."""
     forced: int = 0
     """Tokens of the draft that a grammar forced."""
+    padding: int = 0
+    """See `Scores.padding`."""
 
     @property
     def width(self) -> int:
         """Rows of the sequence in the target's pass."""
-        return 1 + self.proposed + self.forced
+        return 1 + self.proposed + self.forced + self.padding

@@ -202,9 +202,9 @@ class SettingSpec(Generic[T]):
     def _outside(self, value: float) -> UsageError:
         low, high = self.low, self.high
         if low is not None and (high is None or (high >= _NO_LIMIT and value < low)):
-            limits = f"at least {low:.12g}"
+            limits = f"at least {_shown(low)}"
         else:
-            limits = f"between {low:.12g} and {high:.12g}"
+            limits = f"between {_shown(low)} and {_shown(high)}"
         return UsageError(f"{self.name} must be {limits}, not {_shown(value)}")
 
 

@@ -18,6 +18,12 @@ class Work:
     """The last token of the sequence; it is not in the KV cache yet."""
     draft: Draft
     """Tokens that may follow it; empty for plain decoding."""
+    rows: int = 0
+    """Rows that its pass had better have, where it can be padded: a wider pass may be quicker."""
+
+    def padding(self, rows: int) -> int:
+        """How many of the ``rows`` that its pass had are there because `rows` asked for them."""
+        return max(0, min(rows, self.rows) - 1 - len(self.draft))
 
 
 class Target(Protocol):

@@ -146,6 +146,8 @@ class Scores:
     logits: Logits
     """(1 + n, V) view, valid until the next pass: row 0 follows the pending token, row 1 + i
     follows node i."""
+    padding: int = 0
+    """Rows that were computed behind the draft because `Work.rows` asked for them."""
 
 
 TargetRows = Callable[[int], Distribution]

@@ -73,6 +73,7 @@ class RoundResult:
             draft_s=self.draft.seconds,
             round_s=self.seconds,
             forced=len(forced),
+            padding=self.scores.padding,
         )
 
 
@@ -91,22 +92,27 @@ def decode_round(
     """
     start = time.perf_counter()
     running = [r for r in requests if r.fits(target)]
-    drafts = propose(drafter, running, planned(policy, running, drafter), target)
-    drafted = [(r, d) for r, d in zip(running, drafts, strict=True) if r.may_verify(d)]
+    plans = planned(policy, running, drafter)
+    drafts = propose(drafter, running, plans, target)
+    drafted = [
+        (r, Work(r.seq, r.tokens[-1], d, plan.rows(1 + len(d))))
+        for r, plan, d in zip(running, plans, drafts, strict=True)
+        if r.may_verify(d)
+    ]
 
     scoring = time.perf_counter()
-    for r, d in drafted:
-        r.expect(d)
-    scores = target.score([Work(r.seq, r.tokens[-1], d) for r, d in drafted])
+    for r, work in drafted:
+        r.expect(work.draft)
+    scores = target.score([work for _, work in drafted])
     verify_s = time.perf_counter() - scoring
 
     verified: list[tuple[Request, Draft, Judged, Scores]] = []
-    for (r, d), s in zip(drafted, scores, strict=True):
-        judged = r.verify(d, s)
+    for (r, work), s in zip(drafted, scores, strict=True):
+        judged = r.verify(work.draft, s)
         if judged is not None:
             kept = len(judged.emitted) - 1  # the last one emitted is pending
             target.keep(r.seq, judged.verdict.path[:kept])
-            verified.append((r, d, judged, s))
+            verified.append((r, work.draft, judged, s))
 
     learning = time.perf_counter()
     results = [RoundResult(*one, verify_s, learning - start) for one in verified]

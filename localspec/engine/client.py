@@ -84,6 +84,8 @@ class EngineClient:
         self._replies: dict[int, Inbox] = {}
         self._next_id = 1
         self._closing = False
+        self._given_up = False
+        """Whether `close` was called since `open` was."""
         self._loading = ""
         """The file that is being loaded."""
 
@@ -111,10 +113,14 @@ class EngineClient:
         if it is closed meanwhile. An engine that is already running is closed first.
         """
         await self.close()
+        self._given_up = False
         self._opening = asyncio.Queue()
         self._loading = ""
         self._process = await spawn(self._log, self._runtime, self._interval)
         self._reader = asyncio.create_task(self._read(self._process), name="engine reader")
+        if self._given_up:  # while the process was not there yet
+            await self.close()
+            raise Interrupted("loading was stopped")
         self._send(OpenCommand(self._options))
         while True:
             event = await self._opening.get()
@@ -237,6 +243,7 @@ class EngineClient:
 
         While `open` waits this cancels the loading.
         """
+        self._given_up = True
         process, reader = self._process, self._reader
         if process is None or reader is None:
             return

@@ -10,24 +10,94 @@ import time
 from collections import deque
 from typing import BinaryIO
 
-from localspec.core.events import ReplyEvent, Round, Token
+from localspec.core.events import Finished, ReplyEvent, Round, Token
 from localspec.engine import protocol
-from localspec.engine.events import EngineEvent, ReplyEvents
+from localspec.engine.events import EngineEvent, FailedEvent, ReplyEvents
 
 INTERVAL = 0.02
 """Seconds between two messages with tokens where the client does not choose them."""
 
 
+class Batches:
+    """Messages that wait to be written, and when they are due. Those of a reply keep their order.
+
+    Tokens and rounds are due an interval after the last ones were taken. The first token of a
+    reply and everything that is neither token nor round are due at once, with all that wait; only
+    tokens and rounds start an interval. Times are those of any monotonic clock, in seconds.
+    """
+
+    def __init__(self, interval: float = INTERVAL) -> None:
+        self._interval = interval
+        self._messages: deque[EngineEvent] = deque()
+        self._waiting: dict[int, list[ReplyEvent]] = {}
+        """Events by reply, until the next message with them is due."""
+        self._begun: set[int] = set()
+        """Replies whose first token has come, and which have not ended."""
+        self._urgent = False
+        self._paced = False
+        """Whether tokens or rounds were added since the last ones were taken."""
+        self._next_time = 0.0
+
+    def send(self, message: EngineEvent) -> None:
+        """Add a message, after the events that wait."""
+        self._seal()
+        self._messages.append(message)
+        self._urgent = True
+        if isinstance(message, FailedEvent) and message.id is not None:
+            self._begun.discard(message.id)
+
+    def add(self, id: int, event: ReplyEvent) -> None:  # noqa: A002 - the protocol's field
+        """Add an event of a reply."""
+        self._waiting.setdefault(id, []).append(event)
+        if isinstance(event, Token | Round):
+            self._paced = True
+            if id not in self._begun:
+                self._begun.add(id)
+                self._urgent = True
+        else:
+            self._urgent = True
+            if isinstance(event, Finished):
+                self._begun.discard(id)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing waits."""
+        return not (self._waiting or self._messages)
+
+    @property
+    def urgent(self) -> bool:
+        """Whether something is due at once."""
+        return self._urgent
+
+    def pause(self, now: float) -> float:
+        """Seconds until what waits is due, or until the interval is over where nothing waits."""
+        return 0.0 if self._urgent else max(0.0, self._next_time - now)
+
+    def take(self, now: float) -> list[EngineEvent]:
+        """All messages, due or not."""
+        if self._paced:
+            self._next_time = now + self._interval
+        self._seal()
+        messages = list(self._messages)
+        self._messages.clear()
+        self._urgent = self._paced = False
+        return messages
+
+    def _seal(self) -> None:
+        self._messages += [ReplyEvents(id, tuple(events)) for id, events in self._waiting.items()]  # noqa: A001 - as above
+        self._waiting.clear()
+
+
 class Outbox:
-    """Messages on their way to the client. Those of a reply keep their order."""
+    """Messages on their way to the client, written when `Batches` says so."""
 
     def __init__(self, stream: BinaryIO, interval: float = INTERVAL) -> None:
         """``interval`` is the number of seconds between two messages with tokens."""
-        self._stream, self._interval = stream, interval
+        self._stream = stream
         self._ready = threading.Condition()
-        self._messages: deque[EngineEvent] = deque()
-        self._waiting: dict[int, list[ReplyEvent]] = {}
-        """Tokens and rounds by reply, until the next message with them is due."""
+        self._batches = Batches(interval)
+        self._idle = False
+        """Whether the writer waits without an end; else it looks by itself when the time comes."""
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="outbox", daemon=True)
         self._thread.start()
@@ -35,21 +105,14 @@ class Outbox:
     def send(self, message: EngineEvent) -> None:
         """Send a message now, after the events that wait."""
         with self._ready:
-            self._seal()
-            self._messages.append(message)
+            self._batches.send(message)
             self._ready.notify()
 
     def add(self, id: int, event: ReplyEvent) -> None:  # noqa: A002 - the protocol's field
-        """Send an event of a reply: tokens and rounds with the next message for them, others now
-        and with all that wait.
-        """
+        """Send an event of a reply."""
         with self._ready:
-            first = not self._waiting
-            self._waiting.setdefault(id, []).append(event)
-            if not isinstance(event, Token | Round):
-                self._seal()
-                self._ready.notify()
-            elif first:  # otherwise the writer already waits for its time
+            self._batches.add(id, event)
+            if self._idle or self._batches.urgent:
                 self._ready.notify()
 
     def close(self, timeout: float = 1.0) -> None:
@@ -59,31 +122,29 @@ class Outbox:
             self._ready.notify()
         self._thread.join(timeout)
 
-    def _seal(self) -> None:
-        self._messages += [ReplyEvents(id, tuple(events)) for id, events in self._waiting.items()]  # noqa: A001 - as above
-        self._waiting.clear()
-
     def _run(self) -> None:
-        next_time = 0.0
         while True:
             with self._ready:
-                while not (self._messages or self._waiting or self._closed):
-                    self._ready.wait()
-                delay = next_time - time.monotonic()
-                if delay > 0 and not self._messages and not self._closed:
-                    self._ready.wait(delay)
-                    continue
-                self._seal()
-                messages = list(self._messages)
-                self._messages.clear()
+                self._wait()
+                messages = self._batches.take(time.monotonic())
                 closed = self._closed
-            if any(isinstance(message, ReplyEvents) for message in messages):
-                next_time = time.monotonic() + self._interval
             try:
-                for message in messages:
-                    self._stream.write(protocol.encode(message))
+                self._stream.write(b"".join(map(protocol.encode, messages)))
                 self._stream.flush()
             except OSError:  # the client is gone; the end of the command pipe stops the engine
                 return
             if closed:
                 return
+
+    def _wait(self) -> None:
+        """Wait until messages are due."""
+        while not self._closed:
+            pause = self._batches.pause(time.monotonic())
+            if pause > 0:
+                self._ready.wait(pause)
+            elif not self._batches.empty:
+                return
+            else:
+                self._idle = True
+                self._ready.wait()
+                self._idle = False

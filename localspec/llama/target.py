@@ -150,10 +150,12 @@ class LlamaTarget:
         ordered = sorted(work, key=lambda w: w.seq)
         if self._shapes.too_wide(ordered):
             rows = [self._pass([w], self._shapes.of([w]))[0].copy() for w in ordered]
+            shape = dict[int, int]()
         else:
-            rows = self._pass(ordered, self._shapes.of(ordered))
+            shape = self._shapes.of(ordered, len(self._unread.get(ordered[0].seq, ())))
+            rows = self._pass(ordered, shape)
         found = {w.seq: logits for w, logits in zip(ordered, rows, strict=True)}
-        return [Scores(found[w.seq]) for w in work]
+        return [Scores(found[w.seq], w.padding(shape.get(w.seq, 0))) for w in work]
 
     def _pass(self, work: Sequence[Work], shape: Mapping[int, int]) -> list[Logits]:
         """Logits of one pass of this shape, and the account of what it put into the cache."""

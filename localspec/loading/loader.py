@@ -19,6 +19,7 @@ from localspec.llama.devices import backend, physical_cores
 from localspec.llama.file_errors import check_file
 from localspec.llama.limits import ROLLBACK
 from localspec.llama.model import Model
+from localspec.llama.pass_shapes import pads_alone
 from localspec.llama.remote import RemoteDevices
 from localspec.llama.target import LlamaTarget
 from localspec.llama.threads import Watchdog
@@ -363,7 +364,13 @@ class _Loader:
         length = self.selection.options.draft_max
         if length is not None:
             return policy.fixed_length(length, context, branching)
-        return policy.automatic(context, drafting.timed, sources=names, branching=branching)
+        return policy.automatic(
+            context,
+            drafting.timed,
+            sources=names,
+            branching=branching,
+            pads=pads_alone(context, hidden=drafting.features is not None),
+        )
 
 
 def _with_prediction(drafters: Sequence[Drafter]) -> Sequence[Drafter]:

@@ -1,10 +1,10 @@
 """Loads a pair in a thread that ends with the loading.
 
 On the processor llama.cpp computes with OpenMP, which keeps a team of threads for every thread that
-has ever computed, until that thread ends. Loading computes: it compares kernels and measures passes.
-Were its team kept beside that of the scheduler, there would be more threads than processors, and
-GNU's OpenMP then hardly waits actively between two operations: its workers sleep and are woken some
-hundred times in a pass, which takes half as long again (2 threads on 2 cores: 17 instead of 12 ms).
+has computed, until that thread ends. Loading computes: it compares kernels and measures passes. Its
+team and that of the scheduler would be more threads than there are processors. GNU's OpenMP then no
+longer waits actively between two operations: its workers sleep and are woken some hundred times in
+a pass, which takes half as long again (2 threads on 2 cores: 17 instead of 12 ms).
 """
 
 from __future__ import annotations

@@ -112,9 +112,12 @@ def automatic(
     drafting: Mapping[str, Timed],
     sources: list[str],
     branching: Mapping[str, Branching],
+    *,
+    pads: bool,
 ) -> MeasuredControl:
     """Drafting where it pays. ``drafting`` has the costs of drafters that compute, by name;
-    ``branching`` the drafters of trees. Measurements of an earlier session are used.
+    ``branching`` the drafters of trees; ``pads`` is as in `Controller`. Measurements of an earlier
+    session are used.
     """
     file, here = costs_file(target, drafting), target.model.remote is None
     knowledge = load(file)
@@ -132,6 +135,7 @@ def automatic(
             free=[source for source in sources if source not in drafting],
             branching=branching,
             k_max=deepest,
+            pads=pads,
         ),
         exercise=Exercise([s for s in sources if s != PREDICTION], branching, deepest),
         target=target,

@@ -76,14 +76,16 @@ class Controller:
         free: Collection[str] = (),
         branching: Mapping[str, Branching] | None = None,
         k_max: int = K_MAX,
+        pads: bool = False,
         tuning: ControllerTuning = ControllerTuning(),  # noqa: B008 - frozen
     ) -> None:
         """``knowledge`` has costs for at least one bucket of context length and is updated;
         ``sources`` are the names of the drafters in order of preference, ``free`` those of them
         that copy from the text, ``branching`` those that draft trees where the budget has room.
+        ``pads``: whether the target pads passes over one request to wider ones that are quicker.
         """
         self.knowledge = knowledge
-        self._passes = PassCosts(knowledge.costs, k_max, tuning.curve_every)
+        self._passes = PassCosts(knowledge.costs, k_max, tuning.curve_every, pads=pads)
         self._sources = tuple(sources)
         self._free = frozenset(free)
         self._trees = Trees(branching or {}, tuning.trees)
@@ -237,13 +239,15 @@ class Controller:
         instead = 1.0
         ledger = self._ledgers[state.seq]
         curve, most = self._sharing.charged(state.seq), self._sharing.affordable(state.seq)
+        alone = self._requests == 1
         for source in filter(state.may_use, reversed(self._sources)):
             text, allowed = self._estimates.text(state.seq, source), ledger.allowed(source)
-            breadth = self._trees.breadth(source, text, self._passes.curve)
+            breadth = self._trees.breadth(source, text, self._passes.unpadded)
             if breadth < self._trees.least(source):
                 why = BREADTH_COSTS
                 continue
-            prices = self._prices.of(source, curve, breadth, self._cost(source, self._requests))
+            own = self._passes.unpadded if breadth > 1 and alone else curve
+            prices = self._prices.of(source, own, breadth, self._cost(source, self._requests))
             outlook = self._outlooks.of(state.seq, source, text, prices, self._round)
             if source in self._free:
                 if why is NOTHING_YET:
@@ -269,7 +273,9 @@ class Controller:
             elif step is not None:
                 steps.insert(0, step)
         self.speculation = Speculation("on") if drafting else why
-        return DraftPlan((probe,) if probe is not None else tuple(steps))
+        padded = self._round % tuning.unpadded_every > 0
+        widths = self._passes.widths if alone and padded else ()
+        return DraftPlan((probe,) if probe is not None else tuple(steps), widths)
 
     def _why_not(
         self, state: RequestState, source: str, outlook: Outlook, affordable: bool, allowed: float

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from localspec.policy.costs import Costs
 from localspec.policy.gain import Curve
@@ -15,22 +16,49 @@ def bucket_of(length: int) -> int:
     return max(0, (max(1, length) - 1).bit_length() - 9) // 2
 
 
+CLEARLY = 0.97
+"""A pass is padded to a wider one that takes this share of its time at most: measurements differ
+by as much."""
+
+
+def quickest(seconds: NDArray[np.float64]) -> list[int]:
+    """The rows that a pass over 1, 2, ... rows had better have, by the seconds of each; one over a
+    single row is plain decoding and stays as it is.
+    """
+    rows = [*range(1, len(seconds) + 1)]
+    best = len(seconds) - 1
+    for i in range(len(seconds) - 2, 0, -1):
+        if seconds[best] <= CLEARLY * seconds[i]:
+            rows[i] = best + 1
+        elif seconds[i] <= seconds[best]:
+            best = i
+    return rows
+
+
 class PassCosts:
     """Reads the measured curves as the controller needs them; read again now and then only."""
 
-    def __init__(self, curves: dict[int, Costs], k_max: int, every: int) -> None:
+    def __init__(
+        self, curves: dict[int, Costs], k_max: int, every: int, *, pads: bool = False
+    ) -> None:
         """``curves`` by bucket of context length, at least one, is updated; drafts have ``k_max``
-        tokens at most; a curve is read again after ``every`` rounds.
+        tokens at most; a curve is read again after ``every`` rounds. With ``pads``, a pass over one
+        request may have more rows than it needs, where it is quicker then.
         """
         self._curves = curves
         self._k_max = k_max
         self._every = every
         self._bucket = min(curves)
         self._batch = 0
+        self._pads = pads
+        self.widths: Sequence[int] = ()
+        """See `DraftPlan.widths`."""
         self.costs = curves[self._bucket]
         """The costs of the bucket that was read last."""
         self.curve: Curve = np.ones(1)
         """(k_max + 1,) cost of a pass of all requests by draft length, in passes without drafts."""
+        self.unpadded: Curve = self.curve
+        """The same for passes that are not padded, as of trees."""
 
     def replace(self, curves: Mapping[int, Costs]) -> None:
         """Replace all curves by new measurements."""
@@ -47,8 +75,11 @@ class PassCosts:
             curves[bucket] = Costs(known, self.costs.drafts(), self.costs.tuning)
         if bucket != self._bucket or batch != self._batch or now % self._every == 1:
             self._bucket, self.costs, self._batch = bucket, curves[bucket], batch
-            seconds = [self.costs.verify(batch * (k + 1)) for k in range(self._k_max + 1)]
-            self.curve = np.array(seconds) / seconds[0]
+            seconds = np.array([self.costs.verify(batch * (k + 1)) for k in range(self._k_max + 1)])
+            self.curve = self.unpadded = seconds / seconds[0]
+            self.widths = quickest(seconds) if self._pads and batch == 1 else ()
+            if self.widths:
+                self.curve = self.curve[np.array(self.widths) - 1]
 
 
-__all__ = ["PassCosts", "bucket_of"]
+__all__ = ["PassCosts", "bucket_of", "quickest"]

@@ -22,6 +22,9 @@ class ControllerTuning:
     """Cost of a drafted token below which a drafter is asked every round."""
     plain_every: int = 128
     """Rounds after the last plain one until the next, so that its cost stays measured."""
+    unpadded_every: int = 32
+    """Rounds from one whose pass may not be padded to the next, so that the cost of widths that are
+    padded stays measured."""
     curve_every: int = 16
     """Rounds between two readings of the cost curve."""
     faster: float = 0.4

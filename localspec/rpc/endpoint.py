@@ -60,7 +60,7 @@ class Endpoint:
             found = socket.getaddrinfo(self.host, self.port, socket.AF_INET, socket.SOCK_STREAM)
         except (OSError, UnicodeError):
             raise WorkerError(
-                f"there is no machine called {self.host} with an IPv4 address; check --rpc {self}"
+                f"no machine with an IPv4 address has the name {self.host}; check {self}"
             ) from None
         return Endpoint(str(found[0][4][0]), self.port)
 

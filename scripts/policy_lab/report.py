@@ -46,7 +46,9 @@ def controller(
     sweep = swept(curve, disturbance, seed)
     drafts = {s: ASKING[s].token * sweep[1] for s in sources if ASKING[s].token}
     free = [s for s in sources if not ASKING[s].token]
-    return Controller(Knowledge({0: Costs(sweep, drafts)}), list(sources), free=free, tuning=tuning)
+    return Controller(
+        Knowledge({0: Costs(sweep, drafts)}), list(sources), free=free, pads=True, tuning=tuning
+    )
 
 
 @dataclass(frozen=True, slots=True)

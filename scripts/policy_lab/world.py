@@ -114,6 +114,8 @@ class Drafted:
     considered: int = 0
     draft_ms: float = 0.0
     evidence: tuple[Evidence, ...] = ()
+    rows: int = 1
+    """Of the pass, padding included."""
 
 
 Arrivals = Literal["queue", "waves", "staggered"]
@@ -216,7 +218,7 @@ class World:
         plain = table[len(running)] * factor(self.seconds, len(running)) + self._launches.replayed
         one = table[1] * factor(self.seconds, 1)
         drafts = [self._draft(r, plan, one) for r, plan in zip(running, plans, strict=True)]
-        width = len(running) * (1 + max(d.tokens for d in drafts))
+        width = len(running) * max(d.rows for d in drafts)
         asked = max(1, sum(d.draft_ms > 0 for d in drafts))
         alone = sum(d.draft_ms for d in drafts)
         drafting = alone * table[asked] / (asked * table[1])  # in common passes
@@ -241,6 +243,7 @@ class World:
                     d.considered,
                     d.draft_ms / 1000 * (drafting / alone if alone else 0.0),
                     seen,
+                    padding=d.rows - 1 - d.tokens,
                 )
             )
             evidence += d.evidence
@@ -270,8 +273,9 @@ class World:
             spent += last.draft_ms
             if last.tokens:
                 break
+        rows = plan.rows(1 + last.tokens)
         return Drafted(
-            last.source, last.tokens, last.accepted, last.considered, spent, tuple(evidence)
+            last.source, last.tokens, last.accepted, last.considered, spent, tuple(evidence), rows
         )
 
     def _probe(self, item: Running, step: DraftStep, one: float, evidence: list[Evidence]) -> float:

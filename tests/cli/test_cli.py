@@ -311,6 +311,21 @@ def test_ctrl_c_during_an_import_is_not_lost() -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_ctrl_c_before_the_imports_are_done_is_no_traceback(tmp_path: Path) -> None:
+    interrupting = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n"
+    (tmp_path / "click.py").write_text(interrupting)
+    result = subprocess.run(
+        [sys.executable, "-m", "localspec", "models"],
+        env=os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (-signal.SIGINT, "", "")
+
+
 def test_plain_chat_reads_lines_and_answers_each(files: Files) -> None:
     model = [str(files.target), "-d", str(files.draft), "--threads", "1"]
     done = run_process("chat", *model, "-n", "8", "-t", "0", stdin=b"hello\n\nand now?\n")
@@ -537,6 +552,11 @@ def test_the_name_that_others_have_for_the_temperature_is_taken(
     assert cli.call(["run", "x", *pair(files), "-n", "1", "--temp", "0"]) == 0
     assert cli.call(["run", "x", "--temp", "-1"]) == 2
     assert "temperature must be" in capfd.readouterr().err
+
+
+def test_limits_of_a_setting_are_shown_whole(capfd: pytest.CaptureFixture[str]) -> None:
+    assert cli.call(["run", "x", "--seed", str(10**20)]) == 2
+    assert f"and {2**64 - 1}, not {10**20}" in one_line(capfd.readouterr().err)
 
 
 def test_a_model_before_the_prompt_is_told_where_it_goes(

@@ -363,6 +363,17 @@ async def test_loading_can_be_cancelled_and_begun_again(make_client):
     assert text_of(await ask(client, "after all")) == "after all "
 
 
+async def test_loading_is_stopped_also_before_its_process_is_there(make_client):
+    client = make_client("slow")
+    opening = asyncio.create_task(client.open())
+    await asyncio.sleep(0)  # it waits for the process now
+    assert client.pid is None
+    await client.close()
+    with pytest.raises(Interrupted, match="loading was stopped"):
+        await asyncio.wait_for(opening, 60)
+    assert not client.alive
+
+
 async def test_what_waits_is_done_when_nothing_is_asked_for_a_moment(client, tmp_path):
     await ask(client, "hello")
     await until(lambda: "rested" in (tmp_path / "log/engine.log").read_text())

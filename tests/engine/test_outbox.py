@@ -1,77 +1,152 @@
 """The outbox: first token at once, then few batches, order kept, nothing lost."""
 
 import io
-import time
+import threading
 
-from localspec.core.events import Notice, Token
+from localspec.core.events import Finished, Notice, Reading, Reply, Round, Speculation, Stats, Token
 from localspec.core.values import Origin
 from localspec.engine import protocol
-from localspec.engine.events import FailedEvent
-from localspec.engine.outbox import INTERVAL, Outbox
+from localspec.engine.events import FailedEvent, ReplyEvents
+from localspec.engine.outbox import Batches, Outbox
+
+ON = Speculation("on")
+ROUND = Round(0, 0, 0, 1, 0.0, 0.1, 0.1, "", 9, ON)
+STATS = Stats(1, 0, 1, 1, 0, 0, 0, (), {}, 0.1, 0.1, 0.0, 0.1, ON)
+FINISHED = Finished(Reply("", (), (), "stop", STATS, 1))
+FAILED = FailedEvent(2, "EngineError", "x", 1)
 
 
 class Sink(io.BytesIO):
-    """Remembers when each event was written."""
+    """Keeps the messages that were written."""
 
     def __init__(self):
         super().__init__()
-        self.events = []
+        self.messages = []
+        self.written = threading.Event()
 
-    def write(self, line):
-        self.events.append((time.monotonic(), protocol.decode_event(line)))
-        return len(line)
+    def write(self, lines):
+        self.messages += map(protocol.decode_event, lines.splitlines())
+        self.written.set()
+        return len(lines)
 
 
 def token(i):
     return Token(i, f"t{i}", Origin.PLAIN, None)
 
 
-def test_tokens_share_batches_in_order_and_none_is_lost():
-    sink = Sink()
-    outbox = Outbox(sink)
-    outbox.add(1, token(0))
-    end = time.monotonic() + 30
-    while not sink.events:  # the first does not wait for company
-        assert time.monotonic() < end, "it was not sent"
-        time.sleep(0.001)
-    started = time.monotonic()
-    for i in range(1, 200):
-        outbox.add(1, token(i))
-        time.sleep(0.0005)
-    outbox.close()
-    seconds = time.monotonic() - started
-    items = [item for _, event in sink.events for item in event.events]
-    assert items == [token(i) for i in range(200)]
-    assert len(sink.events) <= seconds / INTERVAL + 3
-    assert sink.events[0][1].events == (token(0),)
+def flat(messages):
+    """Events and messages that are none of a reply, in their order."""
+    found = []
+    for message in messages:
+        found += message.events if isinstance(message, ReplyEvents) else [message]
+    return found
+
+
+def test_reading_the_prompt_does_not_hold_back_the_first_token():
+    batches = Batches(interval=1.0)
+    batches.add(1, Reading(0, 9, 0))
+    assert batches.pause(now=100.0) == 0
+    assert batches.take(now=100.0)
+    batches.add(1, Reading(9, 9, 0))
+    batches.take(now=100.1)
+    batches.add(1, token(0))
+    assert batches.pause(now=100.2) == 0
+
+
+def test_the_first_token_of_each_reply_is_due_at_once_and_the_next_after_the_interval():
+    batches = Batches(interval=1.0)
+    batches.add(1, token(0))
+    assert batches.pause(now=100.0) == 0
+    batches.take(now=100.0)
+    batches.add(1, ROUND)
+    batches.add(1, token(1))
+    assert batches.pause(now=100.25) == 0.75
+    batches.add(2, token(2))
+    assert batches.pause(now=100.25) == 0
+    assert [m.id for m in batches.take(now=100.25)] == [1, 2]
+    batches.add(2, token(3))
+    assert batches.pause(now=100.5) == 0.75
+    assert batches.pause(now=101.5) == 0
+
+
+def test_a_message_without_tokens_does_not_put_off_those_that_wait():
+    batches = Batches(interval=1.0)
+    batches.add(1, token(0))
+    batches.take(now=100.0)
+    batches.add(2, Notice("x"))
+    batches.take(now=100.9)
+    batches.add(1, token(1))
+    assert 0 < batches.pause(now=100.9) < 0.11
+
+
+def test_tokens_that_another_message_takes_along_start_the_interval():
+    batches = Batches(interval=1.0)
+    batches.add(1, token(0))
+    batches.take(now=100.0)
+    batches.add(1, token(1))
+    batches.send(FAILED)
+    assert flat(batches.take(now=100.5)) == [token(1), FAILED]
+    batches.add(1, token(2))
+    assert batches.pause(now=100.5) == 1.0
+
+
+def test_replies_that_have_ended_are_forgotten():
+    batches = Batches(interval=1.0)
+    for reply, end in (1, lambda: batches.add(1, FINISHED)), (2, lambda: batches.send(FAILED)):
+        batches.add(reply, token(0))
+        end()
+        batches.take(now=100.0)
+        batches.add(reply, token(1))  # a client may use an id again
+        assert batches.pause(now=100.0) == 0
 
 
 def test_other_events_do_not_overtake_tokens_and_do_not_wait():
-    sink, failed = Sink(), FailedEvent(2, "EngineError", "x", 1)
-    outbox = Outbox(sink)
-    outbox.add(1, token(0))
-    outbox.add(1, token(1))
-    outbox.add(1, Notice("x"))
-    outbox.add(2, token(2))
-    outbox.send(failed)
-    outbox.add(2, token(3))
-    outbox.close()
-    flat = []
-    for _, event in sink.events:
-        flat += [event] if event == failed else event.events
-    assert flat == [token(0), token(1), Notice("x"), token(2), failed, token(3)]
+    batches = Batches(interval=1.0)
+    batches.add(1, token(0))
+    batches.add(1, token(1))
+    batches.add(1, Notice("x"))
+    batches.add(2, token(2))
+    batches.send(FAILED)
+    batches.add(2, token(3))
+    events = [token(0), token(1), Notice("x"), token(2), FAILED, token(3)]
+    assert flat(batches.take(now=0.0)) == events
+    assert batches.empty
 
 
 def test_a_batch_belongs_to_one_reply_and_replies_in_turns_still_share_batches():
+    batches = Batches(interval=1.0)
+    for i in range(40):
+        batches.add(i % 2, token(i))
+    messages = batches.take(now=0.0)
+    assert [message.id for message in messages] == [0, 1]
+    for message in messages:
+        assert [item.token % 2 for item in message.events] == [message.id] * 20
+
+
+def test_the_outbox_writes_the_first_token_although_the_interval_is_endless():
     sink = Sink()
-    outbox = Outbox(sink)
-    with outbox._ready:  # as if all came within one interval
-        for i in range(40):
-            outbox._waiting.setdefault(i % 2, []).append(token(i))
+    outbox = Outbox(sink, interval=1e6)
+    outbox.add(1, Reading(9, 9, 0))
+    outbox.add(1, token(0))
+    while token(0) not in flat(sink.messages):
+        sink.written.clear()
+        assert token(0) in flat(sink.messages) or sink.written.wait(30), "it was not sent"
+    for i in range(1, 200):
+        outbox.add(1, token(i))
+    assert len(sink.messages) <= 3
     outbox.close()
-    assert [event.id for _, event in sink.events] == [0, 1]
-    for _, event in sink.events:
-        assert [item.token % 2 for item in event.events] == [event.id] * 20
+    assert flat(sink.messages) == [Reading(9, 9, 0), *map(token, range(200))]
+
+
+def test_tokens_are_written_when_the_interval_is_over():
+    sink = Sink()
+    outbox = Outbox(sink, interval=0.001)
+    for i in range(20):
+        outbox.add(1, token(i))
+        while token(i) not in flat(sink.messages):
+            sink.written.clear()
+            assert token(i) in flat(sink.messages) or sink.written.wait(30), "it was not sent"
+    outbox.close()
 
 
 def test_a_broken_pipe_is_survived():

@@ -107,7 +107,7 @@ def test_what_was_not_pulled_is_not_removed(
 ) -> None:
     assert "remove it yourself" in call(capfd, "rm", str(files.target), "-y", code=2)[1]
     assert files.target.is_file()
-    assert "were not pulled" in call(capfd, "rm", "demo", "-y", code=2)[1]
+    assert "is a part of localspec" in call(capfd, "rm", "demo", "-y", code=2)[1]
     assert "did you mean qwen3-8b" in call(capfd, "rm", "qwen3-8", "-y", code=3)[1]
     call(capfd, "rm", "org/none:Q4_0", "-y", code=3)
     assert not list(hf_home.rglob("*"))

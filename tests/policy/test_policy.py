@@ -11,13 +11,14 @@ import pytest
 from policy_world import CPU, GPU, auto, plain_seconds, play, steady
 
 from localspec.core.events import LONGEST_BRIEF
-from localspec.core.plan import RequestState
+from localspec.core.plan import Outcome, RequestState
 from localspec.policy import storage
 from localspec.policy.acceptance import AcceptanceEstimate
 from localspec.policy.controller import Controller, bucket_of
 from localspec.policy.costs import Costs
 from localspec.policy.gain import GainPace, Outlook, Prices
 from localspec.policy.ledger import Ledger, Stakes
+from localspec.policy.pass_costs import quickest
 from localspec.policy.sharing import Sharing
 from localspec.policy.storage import Knowledge
 
@@ -472,3 +473,45 @@ def test_every_reason_has_a_brief_form_that_fits_a_line_of_figures() -> None:
             assert len(shown.reason) > len(shown.brief)
             seen.add(shown.brief)
     assert len(seen) >= 3
+
+
+# -- padding -----------------------------------------------------------------------------------
+
+DIP = {1: 67.0, 2: 114.0, 3: 144.0, 4: 94.0, 5: 147.0, 8: 178.0, 16: 263.0}
+"""Milliseconds by width, as measured on a Xeon with AVX-512: four tokens cost less than two."""
+
+
+def test_a_width_is_computed_as_the_quickest_that_holds_it() -> None:
+    rows = quickest(np.array([Costs(DIP).verify(n) for n in range(1, 17)]))
+    assert rows[:5] == [1, 4, 4, 4, 5]
+    assert rows[5:] == [*range(6, 17)]
+
+
+def test_widths_that_differ_by_no_more_than_noise_are_left_as_they_are() -> None:
+    assert quickest(np.array([1.0, 2.0, 1.96, 1.99, 1.95])) == [1, 2, 3, 4, 5]
+    assert quickest(np.array([1.0, 0.5, 0.5])) == [1, 2, 3]  # plain decoding is never padded
+
+
+def test_a_policy_plans_padding_where_the_target_can_pad_and_a_request_is_alone() -> None:
+    state = RequestState(0, 10, 0, "greedy")
+    for pads in (False, True):
+        policy = Controller(Knowledge({0: Costs(DIP, {"model": 4.0})}), ["model"], pads=pads)
+        (plan,) = policy.plan([state])
+        assert plan.rows(2) == (4 if pads else 2)
+        assert plan.within(1, 1).rows(2) == plan.rows(2)
+        two = policy.plan([state, replace(state, seq=1)])
+        assert [plan.rows(2) for plan in two] == [2, 2]
+
+
+def test_a_padded_pass_is_booked_under_the_width_that_was_computed() -> None:
+    costs = Costs(DIP, {"model": 4.0})
+    policy = Controller(Knowledge({0: costs}), ["model"], pads=True)
+    before = costs.curve()
+    for _ in range(60):  # passes over four tokens have become quicker, and hold two
+        policy.plan([RequestState(0, 10, 0, "greedy")])
+        policy.learn([Outcome(0, "model", 1, 1, 0, 1, 0.0, 80.0, padding=2)], [])
+        policy.plan([RequestState(0, 10, 0, "greedy")])
+        policy.learn([Outcome(0, "", 0, 0, 0, 0, 0.0, 67.0)], [])
+    assert costs.curve()[4] == pytest.approx(80.0, rel=0.05)
+    ratio = costs.curve()[3] / costs.curve()[2]
+    assert ratio == pytest.approx(before[3] / before[2], rel=0.05)

@@ -66,7 +66,7 @@ def test_who_does_not_answer_is_not_waited_for(answer: rpc_servers.Answer) -> No
 
 
 def test_a_name_that_nobody_has_is_said_to_be_unknown() -> None:
-    with pytest.raises(WorkerError, match=r"no machine called nowhere\.invalid"):
+    with pytest.raises(WorkerError, match=r"has the name nowhere\.invalid"):
         ask("nowhere.invalid:50052")
 
 

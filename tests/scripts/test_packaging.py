@@ -69,7 +69,7 @@ def test_the_wheel_carries_the_catalogue_and_the_embedded_pair(wheel):
 @pytest.mark.slow
 def test_the_wheel_starts_the_command_line(wheel):
     entry_points = wheel.read(f"{METADATA}/entry_points.txt").decode()
-    assert "localspec = localspec.cli:main" in entry_points.splitlines()
+    assert "localspec = localspec.__main__:main" in entry_points.splitlines()
 
 
 @pytest.mark.slow

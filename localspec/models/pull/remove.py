@@ -7,6 +7,7 @@ from pathlib import Path
 
 from huggingface_hub import DeleteCacheStrategy, scan_cache_dir
 
+from localspec.demo import FOLDER
 from localspec.errors import ModelNotFoundError, UsageError
 from localspec.models.catalog.catalog import catalog
 from localspec.models.catalog.pair import HubFile, Pair
@@ -74,6 +75,8 @@ def plan_removal(name: str) -> Removal:
 def _of_pair(pair: Pair) -> tuple[list[Path], list[str]]:
     """Files of a catalogue pair, and lines about those that another installed pair needs."""
     if not any(isinstance(file, HubFile) for file in pair.files):
+        if Path(pair.target.where).parent == FOLDER:
+            raise UsageError(f"{pair.name!r} is a part of localspec and is not removed")
         raise UsageError(
             f"the files of {pair.name!r} were not pulled: {pair.target.where}; remove them yourself"
         )
