@@ -77,7 +77,7 @@ def nothing_likely(right: int, judged: int) -> Speculation:
         "parked",
         f"no match in the text is likely enough now: {right} of {judged} guesses were right in "
         "this reply",
-        "nothing similar enough in the text so far",
+        "no similar passage in the text so far",
     )
 
 

@@ -207,7 +207,7 @@ async def test_the_engine_dies_and_starts_again_with_the_conversation_kept(chat)
     async with chat(Script(LONG, hold_at=3), Script("Back.")) as c:
         await c.ask_and_hold("Hello")
         c.engine.die()
-        await c.until(lambda: "not running" in c.stats)
+        await c.until(lambda: "engine stopped" in c.stats)
         await c.sees("signal 9")
         await c.sees("The conversation is saved")
         await c.sees("cut short")

@@ -162,8 +162,9 @@ class RaceScreen(SizedScreen[Left | None], ModalScreen[Left | None]):
             said = advice(race.best, race.n_bytes, disturbed=race.disturbed)
             lines.append(Content(plain(said)))
             if race.best is not None:
-                verb = "loads" if race.best.offer.installed else "downloads"
-                keys = f"{take} {verb} it, {models} lists all models; or type to chat with the toy."
+                offer = race.best.offer
+                verb = "loads it" if offer.installed else "downloads it from the Hugging Face Hub"
+                keys = f"{take} {verb}, {models} lists all models; or type to chat with the toy."
                 lines.append(Content.styled(plain(keys), "$quiet"))
         return Content("\n").join(lines)
 
