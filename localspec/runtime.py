@@ -76,7 +76,8 @@ class Runtime:
     ) -> Self:
         """Load target and draft.
 
-        ``on_event`` is told the progress; when ``cancelled`` returns true, loading stops. With
+        ``on_event`` is told the progress; when ``cancelled`` returns true, loading stops. Both are
+        called in the thread that loads; what they raise ends the loading and is raised here. With
         ``anew``, the kernels are chosen by measurement again.
 
         Raises:
@@ -162,14 +163,16 @@ class Runtime:
         draft: bool = True,
         grammar: GrammarSpec | None = None,
     ) -> ReplyStream:
-        """`submit` for a conversation, with the fields of `ReplyRequest` as arguments."""
+        """`submit` for a conversation, with the fields of `ReplyRequest` as arguments; ``stop`` may
+        also be one text.
+        """
         return self.submit(
             ReplyRequest(
                 messages=tuple(messages),
                 sampling=sampling or Sampling(),
                 seed=seed,
                 max_tokens=max_tokens,
-                stop=tuple(stop),
+                stop=(stop,) if isinstance(stop, str) else tuple(stop),
                 draft=draft,
                 grammar=grammar,
             )
@@ -186,14 +189,14 @@ class Runtime:
         draft: bool = True,
         grammar: GrammarSpec | None = None,
     ) -> ReplyStream:
-        """`submit` for a text that is continued without a chat template."""
+        """`submit` for a text that is continued without a chat template; ``stop`` as in `reply`."""
         return self.submit(
             ReplyRequest(
                 prompt=text,
                 sampling=sampling or Sampling(),
                 seed=seed,
                 max_tokens=max_tokens,
-                stop=tuple(stop),
+                stop=(stop,) if isinstance(stop, str) else tuple(stop),
                 draft=draft,
                 grammar=grammar,
             )

@@ -3,7 +3,12 @@ thread that computes.
 
 The logits of the target are random and computed beforehand, so every measured microsecond is the
 loop's own: the round itself (planning, logits processing, verification) and what the scheduler adds
-to it (events, text, the queue to the reader). Both are plain decoding.
+to it (events, text, the queue to the reader).
+
+``--cold`` reads 64 MB in place of each target pass and 4 MB in place of each draft pass, whose time
+does not count: like a real pass, that leaves nothing of Python in the processor's caches, and the
+same work takes several times as long. ``--draft parked`` runs the measured policy with a draft
+model that is never right, ``--draft right`` with one that mostly is.
 """
 
 from __future__ import annotations
@@ -23,48 +28,110 @@ from localspec.core.logits import LogitsProcessor, Sampling
 from localspec.core.noise import Noise
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.target import Work
-from localspec.core.values import Scores
+from localspec.core.values import Logits, Proposal, Scores
 from localspec.decode.request import Request
 from localspec.decode.round import decode_round
 from localspec.drafters.base import Drafter, Off
+from localspec.drafters.model.chain import ChainDrafter
 from localspec.generation.scheduler import Scheduler
 from localspec.llama.abort import StopFlag
 from localspec.policy import Plain, Policy
+from localspec.policy.controller import Controller
+from localspec.policy.costs import Costs
+from localspec.policy.storage import Knowledge
 from localspec.testing import TableTarget
 from localspec.verifiers import Match, Verifier
 
 _ROWS = 64
+_TARGET_BYTES, _DRAFT_BYTES = 64 << 20, 4 << 20
+_CURVE = {1: 12.0, 2: 15.0, 3: 18.0, 4: 20.0, 5: 24.0, 8: 34.0, 16: 60.0, 32: 120.0}
+"""Milliseconds of target passes that the measured policy is told, by width."""
+_DRAFT_S = 0.001
 _BUDGET = 150, 60
 """Microseconds of the scheduler for a round, and for each request in it."""
+
+
+class Clock:
+    """The thread's processor time without what stands in for passes."""
+
+    def __init__(self, *, cold: bool) -> None:
+        self._memory = np.ones((_TARGET_BYTES if cold else 0) // 8)
+        self._passes = 0.0
+
+    def __call__(self) -> float:
+        """Seconds."""
+        return time.thread_time() - self._passes
+
+    def compute(self, size: int) -> None:
+        """Read so many bytes, where caches are to be cold."""
+        began = time.thread_time()
+        self._memory[: size // 8].sum()
+        self._passes += time.thread_time() - began
+
+
+def _rows(vocabulary: int, seed: int) -> Logits:
+    """(_ROWS, V) with a few likely tokens, as language models have them."""
+    noise = np.random.default_rng(seed)
+    logits = noise.normal(0, 2, (_ROWS, vocabulary)).astype(np.float32)
+    for i in range(_ROWS):
+        logits[i, noise.integers(0, vocabulary, 20)] += np.linspace(6, 14, 20)
+    return logits
 
 
 class Ready(TableTarget):
     """A target whose logits need no computing."""
 
-    def __init__(self, vocabulary: int, sequences: int) -> None:
+    def __init__(self, vocabulary: int, sequences: int, clock: Clock) -> None:
         super().__init__(lambda _tokens: self._logits[0], sequences=sequences)
-        noise = np.random.default_rng(0)
-        self._logits = noise.normal(0, 2, (_ROWS, vocabulary)).astype(np.float32)
-        for i in range(_ROWS):  # a few likely tokens, as language models have them
-            self._logits[i, noise.integers(0, vocabulary, 20)] += np.linspace(6, 14, 20)
+        self._logits = np.concatenate([_rows(vocabulary, 0)] * 2)
+        self.clock = clock
         self.times: list[tuple[int, float]] = []
-        """Requests of each round, and the thread's processor time when it began."""
+        """Requests of each round, and the time when its pass began."""
 
     def score(self, work: Sequence[Work]) -> list[Scores]:
-        """Any of the rows."""
+        """The rows of the places that the tokens have."""
         self._last = {w.seq: w for w in work}
-        self.times.append((len(work), time.thread_time()))
+        self.times.append((len(work), self.clock()))
+        self.clock.compute(_TARGET_BYTES)
         found = []
         for w in work:
             at = self.length(w.seq) % _ROWS
-            found.append(Scores(self._logits[at : at + 1]))
+            found.append(Scores(self._logits[at : at + 1 + len(w.draft)]))
         return found
 
     def microseconds(self, requests: int) -> float:
-        """Median from one round of so many requests to the next."""
+        """Median from one pass of so many requests to the next."""
         pairs = zip(self.times, self.times[1:], strict=False)
         spent = [b - a for (n, a), (m, b) in pairs if n == m == requests]
-        return 1e6 * statistics.median(spent)
+        return 1e6 * statistics.median(spent[len(spent) // 4 :])  # the policy has settled
+
+
+class Drafts:
+    """A draft model whose logits need no computing; every fifth is wrong, or all of them are."""
+
+    capacity = 1 << 20
+
+    def __init__(self, vocabulary: int, clock: Clock, *, right: bool) -> None:
+        self.vocabulary = vocabulary
+        logits = _rows(vocabulary, 0 if right else 1)
+        logits[::5] = _rows(vocabulary, 1)[::5]
+        self._logits = np.concatenate([logits] * 2)
+        self._clock = clock
+        self._held: dict[int, int] = {}
+
+    def extend(self, work: Sequence[tuple[int, Sequence[int], int]]) -> list[Logits]:
+        """See `DraftModel.extend`."""
+        self._clock.compute(_DRAFT_BYTES)
+        found = []
+        for seq, tokens, rows in work:
+            held = self._held[seq] = self._held.get(seq, 0) + len(tokens)
+            at = (held - rows) % _ROWS
+            found.append(self._logits[at : at + rows])
+        return found
+
+    def truncate(self, seq: int, length: int) -> None:
+        """Forget what follows."""
+        self._held[seq] = min(length, self._held.get(seq, 0))
 
 
 class Words:
@@ -97,10 +164,11 @@ class Words:
         """There are no grammars."""
 
 
-class Nothing:
-    """Controls that plan and save nothing."""
+class Control:
+    """A policy that is not saved."""
 
-    policy: Policy = Plain("measured")
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
 
     def save(self) -> None:
         """Nothing."""
@@ -110,15 +178,24 @@ class Pair:
     """What the scheduler runs."""
 
     cache_bytes = 0
-    drafter: Drafter = Off()
     verifier: Verifier = Match()
-    control = Nothing()
     watchdog: None = None
 
-    def __init__(self, vocabulary: int, sequences: int) -> None:
-        self.target = Ready(vocabulary, sequences)
+    def __init__(self, vocabulary: int, sequences: int, draft: str, *, cold: bool) -> None:
+        """``draft`` is "none", "parked" or "right"."""
+        clock = Clock(cold=cold)
+        self.target = Ready(vocabulary, sequences, clock)
         self.target_model = Words(vocabulary)
         self.stop = StopFlag()
+        self.drafter: Drafter = Off()
+        policy: Policy = Plain("measured")
+        if draft != "none":
+            model = Drafts(vocabulary, clock, right=draft == "right")
+            self.drafter = ChainDrafter(model, Proposal.COUPLED)
+            curve = {n: milliseconds / 1e3 for n, milliseconds in _CURVE.items()}
+            costs = Costs(curve, {self.drafter.name: _DRAFT_S})
+            policy = Controller(Knowledge({0: costs}), [self.drafter.name])
+        self.control = Control(policy)
 
 
 def of_rounds(pair: Pair, sampling: Sampling, requests: int, rounds: int) -> float:
@@ -131,7 +208,7 @@ def of_rounds(pair: Pair, sampling: Sampling, requests: int, rounds: int) -> flo
     for seq in range(requests):
         pair.target.read(seq, [1, 2])
     for _ in range(rounds):
-        decode_round(made, pair.target, Off(), pair.control.policy)
+        decode_round(made, pair.target, pair.drafter, pair.control.policy)
     return pair.target.microseconds(requests)
 
 
@@ -150,18 +227,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--vocabulary", type=int, default=152_000)
     parser.add_argument("--rounds", type=int, default=300)
+    parser.add_argument("--requests", type=int, nargs="*", default=[1, 2, 4, 8])
+    parser.add_argument("--draft", choices=["none", "parked", "right"], default="none")
+    parser.add_argument("--top-k", type=int, default=Sampling().top_k, help="0 for all tokens")
+    parser.add_argument("--cold", action="store_true", help="caches as passes leave them")
     args = parser.parse_args()
-    print(f"vocabulary {args.vocabulary}, median microseconds of {args.rounds} rounds")
+    caches = "cold caches" if args.cold else "warm caches"
+    print(f"vocabulary {args.vocabulary}, {caches}, median microseconds of {args.rounds} rounds")
     print(f"{'':8} {'requests':>9} {'in all':>8} {'round':>8} {'scheduler':>10} {'budget':>8}")
     for temperature in (0.0, 1.0):
-        for requests in (1, 2, 4, 8):
-            sampling = Sampling(temperature=temperature)
-            alone = of_rounds(Pair(args.vocabulary, requests), sampling, requests, args.rounds)
-            whole = of_scheduler(Pair(args.vocabulary, requests), sampling, requests, args.rounds)
+        for requests in args.requests:
+            whole = {} if args.top_k else {"top_p": 1.0, "min_p": 0.0}
+            sampling = Sampling(temperature=temperature, top_k=args.top_k, **whole)
+            pairs = [Pair(args.vocabulary, requests, args.draft, cold=args.cold) for _ in range(2)]
+            alone = of_rounds(pairs[0], sampling, requests, args.rounds)
+            all_of_it = of_scheduler(pairs[1], sampling, requests, args.rounds)
             budget = _BUDGET[0] + _BUDGET[1] * requests
             print(
-                f"T = {temperature:<4g} {requests:9} {whole:8.0f} {alone:8.0f} "
-                f"{whole - alone:10.0f} {budget:8}"
+                f"T = {temperature:<4g} {requests:9} {all_of_it:8.0f} {alone:8.0f} "
+                f"{all_of_it - alone:10.0f} {budget:8}",
+                flush=True,
             )
 
 

@@ -2,7 +2,8 @@
 
 k clients ask one question after another, all over POST /v1/chat/completions with a stream. Printed
 are tokens per second of all together, and p50, p95 and p99 of the seconds to the first token and of
-the milliseconds per token, at temperature 0 and 1. The servers of one row are up at the same time
+the milliseconds per token, and the processor time that the server and its engine take per token,
+at temperature 0 and 1. The servers of one row are up at the same time
 and asked in turns, `--repeats` times; the rows show medians.
 
 With --cost, decoding behind HTTP is compared with decoding by `localspec.Runtime` in a process of
@@ -73,6 +74,17 @@ class Side:
     url: str
     runs: list[tuple[float, list[Asked]]] = field(default_factory=list)
     """Seconds of each run, and its replies."""
+    pid: int = 0
+    """Of the server while it runs."""
+    server_cpu: float = 0.0
+    """Seconds of processor time of the server's process in the runs."""
+    engine_cpu: float = 0.0
+    """Those of its child processes: of the engine, with decoding; 0 where the server decodes."""
+
+    def clear(self) -> None:
+        """Forget the runs."""
+        self.runs.clear()
+        self.server_cpu = self.engine_cpu = 0.0
 
 
 def ask(http: httpx2.Client, prompt: str, temperature: float, seed: int, tokens: int) -> Asked:
@@ -135,6 +147,7 @@ def clients(side: Side, n: int, turns: int, temperature: float, tokens: int) -> 
         except BaseException as error:  # noqa: BLE001 - raised below
             errors.append(error)
 
+    server_before, engine_before = _processor_seconds(side.pid)
     threads = [threading.Thread(target=client, args=(i,)) for i in range(n)]
     began = time.perf_counter()
     for thread in threads:
@@ -144,6 +157,20 @@ def clients(side: Side, n: int, turns: int, temperature: float, tokens: int) -> 
     if errors:
         raise errors[0]
     side.runs.append((time.perf_counter() - began, found))
+    server_after, engine_after = _processor_seconds(side.pid)
+    side.server_cpu += server_after - server_before
+    side.engine_cpu += engine_after - engine_before
+
+
+def _processor_seconds(pid: int) -> tuple[float, float]:
+    """Processor time so far of a server's process, and of its children."""
+
+    def seconds(process: psutil.Process) -> float:
+        times = process.cpu_times()
+        return float(times.user + times.system)
+
+    server = psutil.Process(pid)
+    return seconds(server), sum(map(seconds, server.children(recursive=True)))
 
 
 def sides(asked: argparse.Namespace, n: int) -> list[Side]:
@@ -192,6 +219,7 @@ def running(side: Side) -> Iterator[subprocess.Popen[bytes]]:
                     log.seek(0)
                     raise SystemExit(f"{side.name} does not start: {log.read()[-500:]!r}")
                 time.sleep(0.2)
+            side.pid = process.pid
             yield process
         finally:
             process.terminate()
@@ -230,6 +258,7 @@ def row(side: Side, n: int, temperature: float) -> dict[str, object]:
     first = [reply.first for reply in replies]
     drafted = sum(reply.drafted for reply in replies)
     accepted = sum(reply.accepted for reply in replies)
+    emitted = max(1, sum(reply.emitted for reply in replies))
     return {
         "side": side.name,
         "clients": n,
@@ -238,6 +267,8 @@ def row(side: Side, n: int, temperature: float) -> dict[str, object]:
         "first_s": [quantile(first, q) for q in (0.5, 0.95, 0.99)],
         "per_token_ms": [quantile(per_token, q) for q in (0.5, 0.95, 0.99)],
         "accepted_of_drafted": accepted / drafted if drafted else None,
+        "server_cpu_ms_per_token": 1000 * side.server_cpu / emitted,
+        "engine_cpu_ms_per_token": 1000 * side.engine_cpu / emitted,
         "replies": [asdict(reply) for reply in replies],
     }
 
@@ -246,6 +277,7 @@ def compare(asked: argparse.Namespace) -> list[dict[str, object]]:
     """Measure and print all rows."""
     rows = []
     head = "clients  T  server                      tokens/s   first s p50/p95/p99     ms/token"
+    head += "         CPU ms/token of server, engine"
     print(head)
     for n in map(int, asked.clients.split(",")):
         with contextlib.ExitStack() as stack:
@@ -255,7 +287,7 @@ def compare(asked: argparse.Namespace) -> list[dict[str, object]]:
                 clients(side, n, 1, 0.0, asked.tokens)  # not counted: costs are measured
             for temperature in map(float, asked.temperatures.split(",")):
                 for side in up:
-                    side.runs.clear()
+                    side.clear()
                 for _ in range(asked.repeats):
                     for side in up:
                         clients(side, n, asked.turns, temperature, asked.tokens)
@@ -275,7 +307,8 @@ def _line(found: dict[str, object]) -> str:
         f"{found['clients']:7} {found['temperature']:2g}  {found['side']:26} "
         f"{found['tokens_per_second']:9.1f}   "
         f"{'/'.join(f'{value:.3f}' for value in first)}   "
-        f"{'/'.join(f'{value:.1f}' for value in per_token)}"
+        f"{'/'.join(f'{value:.1f}' for value in per_token)}   "
+        f"{found['server_cpu_ms_per_token']:.2f}, {found['engine_cpu_ms_per_token']:.2f}"
         f"{'' if rate is None else f'   accepted {rate:.2f} of drafted'}"
     )
 
@@ -336,7 +369,7 @@ def soak(asked: argparse.Namespace) -> dict[str, object]:
     memory: list[tuple[float, float, float]] = []
     with running(side) as process:
         clients(side, n, 2, 1.0, asked.tokens)
-        side.runs.clear()
+        side.clear()
 
         def load() -> None:
             while time.monotonic() < end:

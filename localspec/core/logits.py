@@ -25,6 +25,10 @@ from localspec.core.selection import allowed_ids, require_finite, top_ids
 from localspec.core.values import Distribution, Ids, Logits, Probs, one_hot
 from localspec.errors import NothingAllowedError, NotNumbersError, UsageError
 
+_NOTHING = 1e-300
+"""Tokens that are so many times less likely than the likeliest are left out: their probabilities
+might be 0 once they are normalised."""
+
 
 class LogitsProcessor:
     """Turns rows of logits into distributions under one set of sampling parameters.
@@ -106,9 +110,16 @@ class LogitsProcessor:
     def _compiled(self, row: Logits) -> Distribution | None:
         """The distribution by the compiled kernel; None where it does not apply."""
         s, compiled = self.sampling, self._kernel
-        if compiled is None or s.temperature == 0 or not compiled.takes(row, s.top_k):
+        if compiled is None:
             return None
-        return compiled.distribution(row, s.top_k, s.top_p, s.min_p, s.temperature)
+        if s.temperature == 0 or s.top_k == 1:
+            token = compiled.largest(row)
+            return None if token is None else one_hot(token)
+        if compiled.takes(row, s.top_k):
+            return compiled.distribution(row, s.top_k, s.top_p, s.min_p, s.temperature)
+        if s.top_k == 0 and s.top_p == 1 and s.min_p == 0:
+            return compiled.whole(row, s.temperature)
+        return None
 
     def _distribution(
         self, row: Logits, before: Sequence[int], mask: TokenMask | None
@@ -145,8 +156,8 @@ class LogitsProcessor:
             ids = keep.astype(np.int32) if ids is None else ids[keep]
         logits /= s.temperature
         probs = np.exp(logits)
-        if ids is None or probs[probs.argmin()] == 0.0:  # forbidden or underflowed tokens
-            support = np.flatnonzero(probs)
+        if ids is None or probs[probs.argmin()] < _NOTHING:  # forbidden or underflowed tokens
+            support = np.flatnonzero(probs >= _NOTHING)
             probs = probs[support]
             ids = support.astype(np.int32) if ids is None else ids[support]
         probs /= probs.sum()

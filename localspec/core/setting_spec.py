@@ -146,10 +146,10 @@ class SettingSpec(Generic[T]):
         return self._within(value)
 
     def require(self, value: object) -> None:
-        """Check a value that has its Python type already.
+        """Check a value of `Options`, `Sampling` or `ReplyRequest`.
 
         Raises:
-            UsageError: it is out of range, or no name that is known.
+            UsageError: it is of another type, out of range, or no name that is known.
         """
         if value is None:
             if not self.auto:
@@ -158,8 +158,9 @@ class SettingSpec(Generic[T]):
             self._require_names(value)
         elif isinstance(value, str) and self.kind in {Kind.TEXT, Kind.CHOICE, Kind.NAMES}:
             self._known(value)
+        elif str in _TYPES[self.kind] or not hasattr(value, "__float__"):
+            raise self._refused(value)
         else:
-            assert isinstance(value, (int, float)) or hasattr(value, "__float__")
             self._within(value)  # type: ignore[arg-type] # numpy's numbers are none of Python's
 
     def _is_auto(self, value: object) -> bool:

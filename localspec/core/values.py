@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,8 @@ Probs = NDArray[np.float64]
 """Probabilities."""
 Logits = NDArray[np.float32]
 """One row of logits (V,) or several (rows, V)."""
+
+_Scalar = TypeVar("_Scalar", bound=np.generic)
 
 Tokens = Sequence[int]
 """Any sequence of token ids."""
@@ -66,9 +69,18 @@ class Distribution:
         return len(self.ids) == 1
 
 
+def _fixed(array: NDArray[_Scalar]) -> NDArray[_Scalar]:
+    """The array, which nobody can change from now on."""
+    array.flags.writeable = False
+    return array
+
+
+_CERTAIN = _fixed(np.ones(1))
+
+
 def one_hot(token: int) -> Distribution:
     """All probability on ``token``."""
-    return Distribution(np.array([token], np.int32), np.ones(1))
+    return Distribution(np.array([token], np.int32), _CERTAIN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +114,7 @@ class Draft:
     @property
     def is_chain(self) -> bool:
         """Whether every node follows the one before it."""
-        return bool(np.array_equal(self.parents, chain_parents(len(self))))
+        return bool(self.parents.tolist() == [*range(-1, len(self) - 1)])
 
     def source_of(self, node: int) -> str:
         """Name of the drafter that a node is counted for."""
@@ -133,10 +145,12 @@ def chain_parents(n: int) -> Ids:
     return np.arange(-1, n - 1, dtype=np.int32)
 
 
+_NO_IDS = _fixed(np.empty(0, np.int32))
+
+
 def no_draft(source: str, seconds: float = 0.0, considered: int = 0) -> Draft:
     """The empty draft: this round is plain decoding."""
-    empty = np.empty(0, np.int32)
-    return Draft(empty, empty, Proposal.DETERMINISTIC, None, source, seconds, considered)
+    return Draft(_NO_IDS, _NO_IDS, Proposal.DETERMINISTIC, None, source, seconds, considered)
 
 
 @dataclass(frozen=True, slots=True)

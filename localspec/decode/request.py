@@ -89,6 +89,10 @@ class DraftRules:
     prediction: PredictedText | None = None
     """The text that the client expects as the reply."""
 
+    def may_use(self, drafter: str) -> bool:
+        """Whether that drafter may draft."""
+        return self.drafters is None or drafter in self.drafters
+
 
 ANY_DRAFT = DraftRules()
 
@@ -129,16 +133,16 @@ class Request:
         """Position of the first token that the next round may emit."""
         return len(self.tokens)
 
-    @property
-    def state(self) -> RequestState:
-        """What the policy is told of it."""
-        kind = self.processor.sampling.kind
+    def state(self, *, unread: int, company: int = 1) -> RequestState:
+        """What the policy is told of it; see there for what the request itself does not know."""
         emitted = len(self.emitted)
         return RequestState(
             self.seq,
             len(self.tokens),
             emitted,
-            kind,
+            self.processor.sampling.kind,
+            company=company,
+            unread=unread,
             left=self.limit - emitted,
             drafters=self.drafting.drafters,
         )
@@ -153,6 +157,8 @@ class Request:
         """The plan with budgets no larger than the rest of the reply and of the context, and than
         the target's passes over ``company`` requests have room for.
         """
+        if not plan.steps:
+            return plan
         leaves = target.leaves if company == 1 else 1
         return plan.within(self._room(target, company), leaves)
 

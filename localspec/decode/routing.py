@@ -22,7 +22,7 @@ def planned(shared: Policy, requests: Sequence[Request], drafter: Drafter) -> li
     Every policy is told of all requests, since they share the pass whose time it reckons with.
     """
     plans = [PLAIN] * len(requests)
-    states = [replace(r.state, unread=drafter.unread(r.seq, r.tokens)) for r in requests]
+    states = [r.state(unread=drafter.unread(r.seq, r.tokens)) for r in requests]
     for policy, own in _by_policy(shared, requests):
         theirs = set(own)
         told = states
@@ -84,7 +84,7 @@ def propose(
                 if not len(drafts[i])
                 and rank < len(plan.steps)
                 and plan.steps[rank].source in {member.name, ANY}
-                and requests[i].state.may_use(member.name)
+                and requests[i].drafting.may_use(member.name)
             ]
             if chosen:
                 asks = [requests[i].ask(plans[i].steps[rank], target, company) for i in chosen]

@@ -70,7 +70,7 @@ class EngineClient:
 
         ``runtime`` names another MODULE:FACTORY for the child, for tests. ``on_death`` is called
         in the loop when the process ends without having been asked to. ``interval`` is the number
-        of seconds between two messages with tokens; by default there are 50 a second.
+        of seconds between two messages with tokens; by default there are 30 a second.
         """
         self._options: dict[str, Any] = dataclasses.asdict(options)
         self._log = log_dir / LOG_NAME

@@ -49,6 +49,8 @@ _COUNTS = (
 )
 _TIMES = ("draft_seconds", "verify_seconds", "seconds")
 _ROUND_FIELDS = {field.name for field in dataclasses.fields(Round)}
+_SPECULATION_FIELDS = {field.name for field in dataclasses.fields(Speculation)}
+_SPEEDUP_FIELDS = {field.name for field in dataclasses.fields(Speedup)}
 
 
 def packed(event: ReplyEvent) -> Any:
@@ -56,6 +58,8 @@ def packed(event: ReplyEvent) -> Any:
     if isinstance(event, Token):
         token = [event.token, event.text, event.origin.value, event.source]
         return token if event.logprobs is None else [*token, _packed_place(event.logprobs)]
+    if isinstance(event, Round):
+        return _packed_round(event)
     if isinstance(event, PromptScored):
         return {
             "type": _SCORED,
@@ -87,6 +91,24 @@ def unpacked(data: object) -> ReplyEvent:
     return codec.decode(kind, data, str(name))
 
 
+def _packed_round(event: Round) -> dict[str, Any]:
+    """What `codec.encode` makes of a round, without looking at every value's type."""
+    speculation, speedup = event.speculation, event.speedup
+    found: dict[str, Any] = {name: getattr(event, name) for name in _ROUND_FIELDS}
+    for name in _TIMES:
+        found[name] = _packed_number(found[name])
+    found["speculation"] = {name: getattr(speculation, name) for name in _SPECULATION_FIELDS}
+    if speedup is not None:
+        found["speedup"] = {
+            name: _packed_number(getattr(speedup, name)) for name in _SPEEDUP_FIELDS
+        }
+    return {"type": "round", **found}
+
+
+def _packed_number(value: float) -> Any:
+    return value if math.isfinite(value) else codec.encode(value)
+
+
 def _token(token: Any, text: Any, origin: Any, source: Any, *place: Any) -> Token:
     if (
         type(token) is not int
@@ -108,14 +130,22 @@ def _round(data: dict[str, Any]) -> Round:
         or type(data["source"]) is not str
     ):
         return codec.decode(Round, data, "round")
-    speedup = data["speedup"]
-    if speedup is not None:
-        speedup = codec.decode(Speedup, speedup, "round.speedup")
-    return Round(**{**data, "speculation": _speculation(data["speculation"]), "speedup": speedup})
+    speculation, speedup = _speculation(data["speculation"]), _speedup(data["speedup"])
+    return Round(**{**data, "speculation": speculation, "speedup": speedup})
+
+
+def _speedup(data: object) -> Speedup | None:
+    if data is None:
+        return None
+    if isinstance(data, dict) and data.keys() == _SPEEDUP_FIELDS:
+        factor, error = data["factor"], data["error"]
+        if type(factor) is float is type(error) and math.isfinite(factor) and math.isfinite(error):
+            return Speedup(factor, error)
+    return codec.decode(Speedup, data, "round.speedup")
 
 
 def _speculation(data: object) -> Speculation:
-    if not isinstance(data, dict) or data.keys() != {"state", "reason", "brief"}:
+    if not isinstance(data, dict) or data.keys() != _SPECULATION_FIELDS:
         return codec.decode(Speculation, data, "round.speculation")
     values = data["state"], data["reason"], data["brief"]
     if not all(value is None or type(value) is str for value in values):

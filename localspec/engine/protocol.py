@@ -37,7 +37,7 @@ Messages of the engine (`localspec.engine.events`)::
                                      is format (ReplyFormat), reading, prompt_scored, round, notice
                                      or finished, the other fields are those of the class of that
                                      name in localspec.core.events. Tokens and rounds are sent at
-                                     most 50 times a second, or as often as the engine's option
+                                     most 30 times a second, or as often as the engine's option
                                      --interval says, the first token and other events at
                                      once
     examined   id, examination       Examination of localspec.core.events
@@ -126,7 +126,7 @@ def encode(message: Command | EngineEvent) -> bytes:
     else:
         data = {f.name: codec.encode(getattr(message, f.name)) for f in fields(message)}
     # ASCII is UTF-8, and escapes carry the lone surrogates that half a character may leave.
-    line = json.dumps({"type": message.type, **data}, separators=(",", ":"), allow_nan=False)
+    line = _ENCODER.encode({"type": message.type, **data})
     return line.encode("ascii") + b"\n"
 
 
@@ -168,7 +168,7 @@ class BadCommandError(Exception):
 
 def _parse(line: bytes, kinds: Mapping[str, type[Any]]) -> tuple[dict[str, Any], type[Any]]:
     try:
-        data = json.loads(line, parse_constant=_refuse_constant)
+        data = _DECODER.decode(line.decode())
     except (ValueError, RecursionError):
         raise EngineError(f"not a line of the protocol: {_excerpt(line)}") from None
     name = data.pop("type", None) if isinstance(data, dict) else None
@@ -182,12 +182,16 @@ def _refuse_constant(name: str) -> float:
     raise ValueError(name)
 
 
+_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+
+
 def _excerpt(line: bytes) -> str:
     return ascii(line[:60].decode("utf-8", "replace"))
 
 
 def _reply_events(data: dict[str, Any]) -> ReplyEvents:
-    """Without type hints, for speed: this message is sent up to fifty times a second."""
+    """Without type hints, for speed: this message is sent up to thirty times a second."""
     if set(data) != {"id", "events"} or type(data["id"]) is not int:
         raise codec.CodecError("events: expected id and events")
     if not isinstance(data["events"], list) or not data["events"]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -116,7 +115,7 @@ class Prefill:
     ) -> bool:
         tokens = generation.tokens
         unread = drafter.unread(generation.seq, tokens)
-        return policy.expects_drafts(replace(generation.state, company=company, unread=unread))
+        return policy.expects_drafts(generation.request.state(unread=unread, company=company))
 
     def catch_up(
         self, generation: Generation, drafter: Drafter, policy: Policy, company: int

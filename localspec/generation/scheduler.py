@@ -205,11 +205,8 @@ class Scheduler:
 
     def _take_messages(self, *, wait: bool = True) -> None:
         wait = wait and not (self.replies.running or (self._ready and self.replies.free()))
-        while True:
-            try:
-                message = self._messages.get() if wait else self._messages.get_nowait()
-            except queue.Empty:
-                return
+        while wait or not self._messages.empty():  # this thread alone takes some
+            message = self._messages.get()
             wait = False
             if isinstance(message, Ready):
                 self._ready.append(message)
@@ -226,6 +223,8 @@ class Scheduler:
 
     def _admit(self) -> None:
         """Let those in that have waited longest, as far as there are sequences."""
+        if not self._ready:
+            return
         self._ready = deque(ready for ready in self._ready if not ready.job.over)
         while self._ready and self.replies.free():
             self.replies.admit(self._ready.popleft())

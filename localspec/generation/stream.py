@@ -19,7 +19,6 @@ from localspec.core.events import (
 )
 from localspec.core.logits import LogitsProcessor
 from localspec.core.noise import Noise
-from localspec.core.plan import RequestState
 from localspec.decode.logprobs import TokenScorer
 from localspec.decode.request import ANY_DRAFT, MATCH, DraftRules, Request, StopRule
 from localspec.decode.round import RoundResult
@@ -120,11 +119,6 @@ class Generation:
     def tokens(self) -> list[int]:
         """Prompt and emitted tokens."""
         return self.request.tokens
-
-    @property
-    def state(self) -> RequestState:
-        """What the policy is told of it."""
-        return self.request.state
 
     @property
     def finish(self) -> FinishReason | None:

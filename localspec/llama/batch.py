@@ -60,6 +60,10 @@ class Batch:
         """
         end = at + len(tokens)
         last = end + padding
+        if last == at + 1 and tokens:  # plain decoding: no time for slices
+            self.tokens[at], self.positions[at], self.outputs[at] = tokens[0], position, outputs
+            self.seqs[at, 0], self.seq_counts[at] = seq, 1
+            return
         self.tokens[at:end] = tokens
         self.tokens[end:last] = 0
         self.positions[at:last] = np.arange(position, position + last - at)

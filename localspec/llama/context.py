@@ -20,7 +20,7 @@ from localspec.llama.abort import StopFlag
 from localspec.llama.batch import Batch
 from localspec.llama.branches import BranchSequences
 from localspec.llama.devices import accelerators, backend
-from localspec.llama.library import c_api
+from localspec.llama.library import brief, c_api
 from localspec.llama.limits import KV_TYPES, OUTPUTS, decode_error
 from localspec.llama.logits import LastLogits
 from localspec.llama.make_context import context_params, make_context
@@ -28,6 +28,8 @@ from localspec.llama.model import Model
 from localspec.llama.tree_layout import Tree
 from localspec.processes.activity import doing
 
+_last_position = brief(c_api.llama_memory_seq_pos_max)
+_remove = brief(c_api.llama_memory_seq_rm)
 _NEVER = c_api.ggml_abort_callback()
 """Lets passes run to their end."""
 
@@ -140,7 +142,11 @@ class Context:
 
     def length(self, seq: int) -> int:
         """Tokens of the sequence in the cache, as llama.cpp itself has it."""
-        return int(c_api.llama_memory_seq_pos_max(self._memory, seq)) + 1
+        return int(_last_position(self._memory, seq)) + 1
+
+    def appended(self, seq: int) -> int:
+        """The same by our own account, which `audit` compares; after a tree, at most that many."""
+        return self._lengths[seq]
 
     def truncate(self, seq: int, length: int) -> None:
         """Keep the first ``length`` tokens of the sequence.
@@ -156,7 +162,7 @@ class Context:
         if length > 0 and self._begins(seq) > self._sees_from(length):
             # A state from disk has no more of sliding layers than the last token saw.
             raise DecodeError("what this model's sliding layers would see is gone")
-        if not c_api.llama_memory_seq_rm(self._memory, seq, length, -1):
+        if not _remove(self._memory, seq, length, -1):
             raise DecodeError("this model's cache cannot be truncated")
         self._lengths[seq] = length
         self._branches.cut(length)
@@ -265,7 +271,8 @@ class Context:
     def _decode(self, n: int, outputs: int, states: bool = False) -> None:
         """The first n tokens of the batch."""
         batch = self._batch
-        if n and not (batch.tokens[:n].min() >= 0 and batch.tokens[:n].max() < self.model.n_vocab):
+        tokens = batch.tokens[:n].tolist()
+        if n and not (min(tokens) >= 0 and max(tokens) < self.model.n_vocab):
             raise DecodeError(f"a token outside the vocabulary of {self.model.n_vocab}")
         if outputs > self._outputs:
             raise DecodeError(f"a pass with more than {self._outputs} rows of logits")

@@ -27,6 +27,7 @@ from localspec.core.safe_text import safe_text
 from localspec.files.private import opener
 
 __all__ = [
+    "brief",
     "c_api",
     "commit",
     "environment_of_others",
@@ -111,6 +112,14 @@ def errors_since(mark: int | None = None) -> list[str]:
     if mark == 0:
         _errors.clear()
     return list(_errors)
+
+
+def brief(function: Any) -> Any:
+    """The same function of llama.cpp, called without releasing Python's lock: for what takes less
+    than a microsecond. Whoever releases the lock may wait for another thread's turn to end.
+    """
+    kind: Any = ctypes.PYFUNCTYPE(function.restype, *function.argtypes)
+    return kind(ctypes.cast(function, ctypes.c_void_p).value)
 
 
 @contextlib.contextmanager

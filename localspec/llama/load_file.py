@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from llama_cpp._ggml import libggml
 
 from localspec.errors import LocalspecError
 from localspec.llama.library import c_api
+from localspec.llama.remote import RemoteDevices
 from localspec.models.compat.heads import corrected_metadata
 from localspec.models.gguf.model_file import ModelFile
 from localspec.models.gguf.sizes import EXPERTS
@@ -20,6 +21,35 @@ from localspec.processes.activity import doing
 
 _WEIGHTS = re.compile(r":\s+(\S+) model buffer size =")
 _EXTRA = re.compile(r"AMX|CPU_(?!Mapped$)\w+")
+
+
+class LoadProgress:
+    """llama.cpp's callback while it loads a file; false stops it. No exception may leave it: that
+    would be printed and lost, and loading would go on.
+    """
+
+    def __init__(
+        self,
+        on_progress: Callable[[float], None] | None,
+        cancelled: Callable[[], bool] | None,
+        remote: RemoteDevices | None,
+    ) -> None:
+        self._on_progress, self._cancelled, self._remote = on_progress, cancelled, remote
+        self.stopped = False
+        self.raised: BaseException | None = None
+        """The exception of one of the caller's functions."""
+
+    def __call__(self, fraction: float, _data: object) -> bool:
+        """``fraction`` of the file is loaded; whether to go on."""
+        if self._remote is not None:
+            self._remote.watch.heard()
+        try:
+            if self._on_progress is not None:
+                self._on_progress(fraction)
+            self.stopped = self._cancelled is not None and self._cancelled()
+        except BaseException as error:  # noqa: BLE001 - `Model` raises it
+            self.stopped, self.raised = True, error
+        return not self.stopped
 
 
 def weight_buffers(lines: Iterable[str]) -> tuple[str, ...]:
@@ -80,4 +110,4 @@ def _overrides(values: dict[str, int]) -> Any:
     return array
 
 
-__all__ = ["experts_on_host", "is_extra", "load", "weight_buffers"]
+__all__ = ["LoadProgress", "experts_on_host", "is_extra", "load", "weight_buffers"]

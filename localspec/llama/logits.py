@@ -41,6 +41,8 @@ class LastLogits:
                 self._arrays.clear()
             rows = np.ctypeslib.as_array(pointer, shape=(total, self._n_vocab))
             self._arrays[key] = rows
+        if len(counts) == 1:
+            return [rows]
         views, at = [], 0
         for count in counts:
             views.append(rows[at : at + count])

@@ -18,7 +18,7 @@ from localspec.llama import library
 from localspec.llama.devices import backend
 from localspec.llama.file_errors import check_file, load_error
 from localspec.llama.library import c_api
-from localspec.llama.load_file import experts_on_host, is_extra, load, weight_buffers
+from localspec.llama.load_file import LoadProgress, experts_on_host, is_extra, load, weight_buffers
 from localspec.llama.remote import RemoteDevices
 
 _ALL_LAYERS = 999
@@ -53,6 +53,7 @@ class Model:
         Raises:
             ModelNotFoundError, ModelFileError, UnsupportedModelError, OutOfMemoryError
             Interrupted: ``cancelled`` returned true.
+            Exception: what ``on_progress`` or ``cancelled`` raised, which ends the loading.
         """
         check_file(path)
         library.start()
@@ -72,17 +73,7 @@ class Model:
         if self.remote is not None:
             devices = self.remote.array
             params.devices = ctypes.cast(devices, ctypes.c_void_p)
-        stopped = False
-
-        def progress(fraction: float, _data: object) -> bool:
-            nonlocal stopped
-            if self.remote is not None:
-                self.remote.watch.heard()
-            if on_progress is not None:
-                on_progress(fraction)
-            stopped = cancelled is not None and cancelled()
-            return not stopped
-
+        progress = LoadProgress(on_progress, cancelled, self.remote)
         callback = c_api.llama_progress_callback(progress)
         params.progress_callback = callback
         library.errors_since(0)
@@ -91,8 +82,11 @@ class Model:
         self.buffers = weight_buffers(lines)
         """Names of llama.cpp's buffers that hold the weights."""
         self._asked_layers = int(params.n_gpu_layers)
+        if progress.raised is not None:
+            self.close()
+            raise progress.raised
         if not self._ptr:
-            if stopped:
+            if progress.stopped:
                 raise Interrupted("loading was cancelled")
             raise load_error(path, library.errors_since())
         self._vocab: Any = c_api.llama_model_get_vocab(self._ptr)

@@ -162,8 +162,8 @@ class LlamaTarget:
         padding = [max(0, shape.get(w.seq, 0) - 1 - len(w.draft)) for w in work]
         idle = sorted(shape.keys() - {w.seq for w in work})
         stems = [[*self._unread.get(w.seq, ()), w.pending] for w in work]
-        starts = [self._context.length(w.seq) for w in work]
-        bases = [self.length(w.seq) for w in work]
+        starts = [self._context.appended(w.seq) for w in work]
+        bases = [start + len(stem) - 1 for start, stem in zip(starts, stems, strict=True)]
         for w, stem, more in zip(work, stems, padding, strict=True):
             self._reversible.pop(w.seq, None)
             if self._context.rollback is not None and len(w.draft) + more > self._context.rollback:
@@ -192,7 +192,7 @@ class LlamaTarget:
         for w, base, width, more in zip(work, bases, widths, padding, strict=True):
             self._base[w.seq] = base
             self._unread[w.seq] = []
-            self._cached[w.seq] = self._context.length(w.seq)
+            self._cached[w.seq] = self._context.appended(w.seq)
             self.widths[width + more] += 1
         self._take_states([w.seq for w in work], starts, widths, padding, made=states)
         return rows
@@ -253,7 +253,7 @@ class LlamaTarget:
         pass; what is kept of that is read again in front of the next one.
         """
         snapshot, read = self._reversible.pop(seq, (None, []))
-        rejected = self._context.length(seq) - length
+        rejected = self._context.appended(seq) - length
         if snapshot is None or rejected <= (self._context.rollback or 0):
             self._context.truncate(seq, length)
         else:
@@ -289,7 +289,7 @@ class LlamaTarget:
             AuditError: they differ, or more is unread than one pass leaves.
         """
         self._context.audit()
-        cached, unread = self._context.length(seq), len(self._unread.get(seq, ()))
+        cached, unread = self._context.appended(seq), len(self._unread.get(seq, ()))
         if cached != self._cached.get(seq, 0):
             raise AuditError(f"KV cache of {cached} tokens; expected {self._cached.get(seq, 0)}")
         if unread >= OUTPUTS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from localspec.core import settings_schema as schema
-from localspec.core.setting_spec import Scope
+from localspec.core.setting_spec import Scope, names_of
 from localspec.core.settings_schema import DRAFTERS, MAX_K, VERIFIERS
 from localspec.errors import UsageError
 from localspec.rpc.endpoint import endpoints
@@ -36,7 +36,8 @@ class Options:
     kv_type: str | None = schema.KV_TYPE.default
     verifier: str = schema.VERIFIER.default
     drafter: tuple[str, ...] | None = None
-    """Names in order of preference; None is the default cascade."""
+    """Names in order of preference; None is the default cascade. The text that ``--drafter`` takes
+    is accepted too, and kept as its names."""
     draft_max: int | None = schema.DRAFT_MAX.default
     """K of every round; None lets the policy choose it, round by round."""
     require_draft: bool = schema.REQUIRE_DRAFT.default
@@ -54,6 +55,7 @@ class Options:
     """Steps by which the plan of memory is made smaller, after a device ran out of it."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "drafter", _names(self.drafter))
         for spec in _SPECS:
             spec.require(getattr(self, spec.python_name))
         if endpoints(self.rpc) and self.gpu_layers == 0:
@@ -70,6 +72,14 @@ class Options:
                 f"strict mode computes without flash attention, which a {self.kv_type} KV cache "
                 f"needs; use --kv-type {' or '.join(STRICT_KV_TYPES)}"
             )
+
+
+def _names(drafter: object) -> object:
+    """The names of a text or a list; anything else as it is, to be checked."""
+    if isinstance(drafter, str):
+        names = schema.DRAFTER.parse(drafter)
+        return names_of(names) if isinstance(names, str) else None
+    return tuple(drafter) if isinstance(drafter, list) else drafter
 
 
 __all__ = ["DRAFTERS", "MAX_K", "VERIFIERS", "Options"]

@@ -12,6 +12,7 @@ confident and wrong one is found out after a handful of tokens.
 from __future__ import annotations
 
 import bisect
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -137,11 +138,20 @@ class AcceptanceEstimate:
 
     def table(self) -> NDArray[np.float64]:
         """(BINS,) cautious estimates of acceptance by bin of confidence."""
-        tuning, p = self.tuning, self._calibrated()
-        prior = tuning.trust_prior
-        p *= min(1.0, (prior + self.recent_accepted) / (prior + self.recent_expected))
-        p -= tuning.caution * np.sqrt(p * (1 - p) / (tuning.prior + self.judged))
-        return p.clip(0.0, tuning.ceiling, out=p)
+        tuning = self.tuning
+        trust = (tuning.trust_prior + self.recent_accepted) / (
+            tuning.trust_prior + self.recent_expected
+        )
+        trust = min(1.0, trust)
+        table = []  # plain numbers: so few are quicker without numpy
+        for right, accepted, judged in zip(
+            tuning.expected, self.accepted.tolist(), self.judged.tolist(), strict=True
+        ):
+            n = tuning.prior + judged
+            p = (tuning.prior * right + accepted) / n * trust
+            p -= tuning.caution * math.sqrt(p * (1 - p) / n)
+            table.append(min(max(p, 0.0), tuning.ceiling))
+        return np.array(table)
 
     def optimistic(self) -> NDArray[np.float64]:
         """(BINS,) estimates of acceptance in a text that suits the drafter."""

@@ -38,7 +38,16 @@ from localspec.core.plan import (
 )
 from localspec.policy.costs import Costs
 from localspec.policy.estimates import Estimates
-from localspec.policy.gain import Gain, GainPace, Outlook, Prices, most_gain, never_paid, prospect
+from localspec.policy.gain import (
+    Expected,
+    Gain,
+    GainPace,
+    Outlook,
+    Prices,
+    most_gain,
+    never_paid,
+    prospect,
+)
 from localspec.policy.ledger import Key, Ledger, Stakes
 from localspec.policy.outlooks import Outlooks, PriceList
 from localspec.policy.pass_costs import PassCosts, bucket_of
@@ -102,7 +111,7 @@ class Controller:
         self._sharing = Sharing(tuning.sharing)
         self._prices = PriceList()
         self._outlooks = Outlooks(tuning.gain)
-        self._reasons: dict[tuple[int, str], tuple[Outlook, bool, Speculation]] = {}
+        self._reasons: dict[tuple[int, str], tuple[Expected, bool, Speculation]] = {}
         self._probes = ProbeSchedule(tuning.probes)
         self._replies = ReplyLengths(tuning.replies)
         self._winnings = Winnings(tuning.winnings)
@@ -280,12 +289,12 @@ class Controller:
     def _why_not(
         self, state: RequestState, source: str, outlook: Outlook, affordable: bool, allowed: float
     ) -> Speculation:
-        """Why a drafter that computes does not draft; written anew with its outlook."""
+        """Why a drafter that computes does not draft; written anew with what is expected of it."""
         margin = self._tuning.gain.margin
         if affordable and outlook.tokens > margin:
             return not_read(state.unread)
         known = self._reasons.get((state.seq, source))
-        if known is not None and known[0] is outlook and known[1] == affordable:
+        if known is not None and known[0] is outlook.expected and known[1] == affordable:
             return known[2]
         prices = outlook.prices
         if affordable:
@@ -294,7 +303,7 @@ class Controller:
             why = why_parked(text, prices.curve, prices.cost, margin, self._requests, passes)
         else:
             why = not_affordable(prices.curve, prices.cost, allowed)
-        self._reasons[state.seq, source] = outlook, affordable, why
+        self._reasons[state.seq, source] = outlook.expected, affordable, why
         return why
 
     def _parked(
@@ -317,7 +326,8 @@ class Controller:
         faster = 1 + tuning.faster * (outlook.prices.curve - 1)
         if may_try:
             text = self._estimates.text(state.seq, source)
-            hoped = Outlook(text, Prices(faster, cost), tuning.gain)
+            expected = Expected(text, len(faster) - 1)
+            hoped = Outlook(expected, Prices(faster, cost), tuning.gain)
             if Gain(hoped, allowed, most).tokens() > tuning.gain.margin:
                 self._trials.add(key)
                 return self._step(source, breadth, hoped, 1.0, allowed, most)

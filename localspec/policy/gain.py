@@ -45,50 +45,64 @@ class Prices:
 
     def __init__(self, curve: Curve, cost: float) -> None:
         """``cost`` is that of a drafted token, in plain passes."""
-        lengths = np.arange(1, len(curve))
         self.curve = curve
         self.cost = cost
-        self.costs = curve[1:] + lengths * cost
+        self.costs = curve[1:] + np.arange(1, len(curve)) * cost
         """(K,) cost of rounds with drafts of 1 to K tokens."""
         self.losses = self.costs - 1
         """(K,) what a rejected draft loses."""
-        accepted = np.arange(len(lengths))
-        self._short = np.clip(self.losses[:, None] - accepted[None, :], 0.0, 1.0)
-        beyond = np.maximum(0.0, self.losses - len(lengths))
-        self._most = self._short.sum(axis=1) + beyond
-        self._short *= accepted[None, :] < lengths[:, None]
 
-    def shortfall(self, table: NDArray[np.float64], mean: float) -> NDArray[np.float64]:
+    def shortfall(self, expected: Expected) -> NDArray[np.float64]:
         """(BINS, K) expected tokens by which a draft falls short of its cost.
 
-        E[max(0, L - X)] for a loss L and X accepted tokens, where P(X > j) = s * m^j.
+        E[max(0, L - X)] for a loss L and X accepted tokens, where P(X > j) = s * m^j: L less a term
+        for each token that would make up for a part of it, whole ones first.
         """
-        reach = self._short @ mean ** np.arange(self._short.shape[1])
-        found: NDArray[np.float64] = self._most[None, :] - table[:, None] * reach[None, :]
+        lengths = np.arange(1, len(self.curve))
+        losses = np.maximum(self.losses, 0.0)
+        whole = np.minimum(losses.astype(np.int64), lengths)
+        part = np.where(whole < lengths, losses - whole, 0.0)
+        reach = expected.sums[whole] + part * expected.powers[whole]
+        found: NDArray[np.float64] = losses[None, :] - expected.table[:, None] * reach[None, :]
         return np.maximum(found, 0.0, out=found)
 
 
-class Outlook:
-    """What the drafts of one drafter are expected to emit now, whatever the reply can afford."""
+class Expected:
+    """What the drafts of one drafter are expected to emit now, whatever they cost."""
 
     def __init__(
         self,
         acceptance: AcceptanceEstimate,
-        prices: Prices,
-        tuning: GainTuning = GainTuning(),
+        lengths: int,
         table: NDArray[np.float64] | None = None,
     ) -> None:
-        """``table`` replaces the cautious one of ``acceptance``."""
+        """For drafts of 1 to ``lengths`` tokens, K; ``table`` replaces the cautious one of
+        ``acceptance``.
+        """
         self.table = acceptance.table() if table is None else table
         self.mean = acceptance.mean(self.table)
-        self.prices = prices
-        self.tuning = tuning
         total = acceptance.first.sum()
         self.firsts = acceptance.first / total if total > 0 else acceptance.first
         """(BINS,) how frequent each confidence of a first token was lately; zeros if unknown."""
-        lengths = np.arange(1, len(prices.curve))
-        self.emitted = 1 + np.outer(self.table, np.cumsum(self.mean ** (lengths - 1)))
+        self.powers = self.mean ** np.arange(lengths + 1)
+        """(K + 1,) chance of 0 to K later tokens."""
+        self.sums = np.zeros(lengths + 1)
+        """(K + 1,) their sums: of none, of the first, of the first two, ..."""
+        np.cumsum(self.powers[:-1], out=self.sums[1:])
+        self.emitted = 1 + np.outer(self.table, self.sums[1:])
         """(BINS, K) E[emitted] by the first token's confidence and the draft's length."""
+
+
+class Outlook:
+    """What the drafts of one drafter are expected to gain, whatever the reply can afford."""
+
+    def __init__(
+        self, expected: Expected, prices: Prices, tuning: GainTuning = GainTuning()
+    ) -> None:
+        """Both are of drafts of the same lengths."""
+        self.expected = expected
+        self.prices = prices
+        self.tuning = tuning
         self._tokens: float | None = None
 
     @property
@@ -105,7 +119,10 @@ def prospect(drafter: AcceptanceEstimate, prices: Prices, tuning: GainTuning) ->
     """
     text = drafter.usual_text()
     tables = text.table(), text.optimistic()
-    gains = [max(0.0, Outlook(text, prices, tuning, table).tokens) for table in tables]
+    lengths = len(prices.costs)
+    gains = [
+        max(0.0, Outlook(Expected(text, lengths, table), prices, tuning).tokens) for table in tables
+    ]
     return sum(gain / (1 + gain) for gain in gains) / len(gains)
 
 
@@ -116,9 +133,9 @@ class Gain:
         """``allowed`` is what a draft may lose, and ``most`` what it may cost in any case."""
         self.outlook = outlook
         prices, tuning = outlook.prices, outlook.tuning
-        self._refused = np.zeros(outlook.emitted.shape, bool)
+        self._refused = np.zeros(outlook.expected.emitted.shape, bool)
         if allowed < math.inf:
-            short = prices.shortfall(outlook.table, outlook.mean)
+            short = prices.shortfall(outlook.expected)
             self._refused = tuning.shortfall * short > allowed
         limit = min(tuning.rejected * allowed, most)
         if limit < math.inf:
@@ -138,26 +155,27 @@ class Gain:
         """(BINS,) best E[emitted] / seconds by the first token's confidence; at least 1, plain."""
         outlook = self.outlook
         if not len(outlook.prices.costs):
-            return np.ones(len(outlook.table))
-        each = np.where(self._refused, 0.0, outlook.emitted / outlook.prices.costs)
+            return np.ones(len(outlook.expected.table))
+        each = np.where(self._refused, 0.0, outlook.expected.emitted / outlook.prices.costs)
         best: NDArray[np.float64] = each.max(axis=1)
         return np.maximum(best, 1.0, out=best)
 
     def rate(self) -> float:
         """The rate that the drafter is expected to reach on average; 0 where nothing is known."""
-        return float(self.outlook.firsts @ self.rates())
+        return float(self.outlook.expected.firsts @ self.rates())
 
     def tokens(self) -> float:
         """Tokens per round that asking the drafter is expected to gain on plain decoding.
 
         The first q is paid in any case; where its confidence is too low, nothing is drafted.
         """
-        outlook, cost = self.outlook, self.outlook.prices.cost
-        if not len(outlook.prices.costs):
+        expected, prices = self.outlook.expected, self.outlook.prices
+        cost = prices.cost
+        if not len(prices.costs):
             return -cost
-        gains = np.where(self._refused, -np.inf, outlook.emitted - outlook.prices.costs)
+        gains = np.where(self._refused, -np.inf, expected.emitted - prices.costs)
         best = gains.max(axis=1) + cost
-        return float(outlook.firsts @ np.maximum(0.0, best)) - cost
+        return float(expected.firsts @ np.maximum(0.0, best)) - cost
 
 
 def most_gain(curve: Curve, cost: float, acceptance: float = 1.0) -> float:
@@ -208,12 +226,12 @@ class GainPace:
     def _prepare(self) -> None:
         if self._longest:
             return
-        outlook = self._outlook
+        outlook, expected = self._outlook, self._outlook.expected
         gain = Gain(outlook, self._allowed, self._most)
         self._longest = gain.longest().tolist()
         self._rates = gain.rates().tolist()
-        self._table = outlook.table.tolist()
-        self._mean = outlook.mean
+        self._table = expected.table.tolist()
+        self._mean = expected.mean
         self._curve = outlook.prices.curve.tolist()
         self._cost = outlook.prices.cost
         self._ahead = outlook.tuning.ahead
@@ -274,6 +292,7 @@ class GainPace:
 
 __all__ = [
     "Curve",
+    "Expected",
     "Gain",
     "GainPace",
     "GainTuning",

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from localspec.policy.acceptance import AcceptanceEstimate
-from localspec.policy.gain import Curve, GainTuning, Outlook, Prices, never_paid
+from localspec.policy.gain import Curve, Expected, GainTuning, Outlook, Prices, never_paid
 
 _SAME = 0.02
 """Share by which the cost of a drafted token may differ from the one reckoned with."""
@@ -41,6 +41,7 @@ class PriceList:
 class _Known:
     text: AcceptanceEstimate
     version: int
+    lengths: int
     made: int
     outlook: Outlook
     hopeless: bool | None = None
@@ -57,18 +58,21 @@ class Outlooks:
         self, seq: int, source: str, text: AcceptanceEstimate, prices: Prices, now: int
     ) -> Outlook:
         """The outlook in round ``now``."""
-        known = self._known.get((seq, source))
+        known, lengths = self._known.get((seq, source)), len(prices.costs)
         if (
-            known is not None
-            and known.text is text
-            and known.version == text.version
-            and known.outlook.prices is prices
-            and now - known.made < _EVERY
+            known is None
+            or known.text is not text
+            or known.version != text.version
+            or known.lengths != lengths
+            or now - known.made >= _EVERY
         ):
-            return known.outlook
-        outlook = Outlook(text, prices, self._tuning)
-        self._known[seq, source] = _Known(text, text.version, now, outlook)
-        return outlook
+            outlook = Outlook(Expected(text, lengths), prices, self._tuning)
+            known = _Known(text, text.version, lengths, now, outlook)
+            self._known[seq, source] = known
+        elif known.outlook.prices is not prices:
+            known.outlook = Outlook(known.outlook.expected, prices, self._tuning)
+            known.hopeless = None
+        return known.outlook
 
     def newest(self, seq: int, source: str) -> Outlook:
         """The one of the last plan; there must be one."""

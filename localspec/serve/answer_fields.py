@@ -14,7 +14,7 @@ from localspec.serve.request_fields import Extras
 
 FINGERPRINT = f"localspec-{__version__}"
 REASONS: dict[FinishReason, str] = {"stop": "stop", "length": "length", "interrupt": "length"}
-"""``finish_reason``; only the end of the server interrupts a reply whose client still reads."""
+"""``finish_reason``. Interrupted replies end with an error instead, see `Answering`."""
 
 
 def new_id(kind: str, separator: str = "-") -> str:

@@ -23,7 +23,7 @@ from localspec.engine.reply import EngineReply
 from localspec.errors import EngineError, LocalspecError
 from localspec.loading.options import Options
 from localspec.serve.engine_slot import Engine
-from localspec.serve.errors import ApiError, of_engine
+from localspec.serve.errors import ApiError, of_engine, stopping
 from localspec.serve.records import ReplyRecord, RequestRecord
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Answering:
         """Batches of events as they come, those of each reply in their order.
 
         Raises:
-            ApiError: a reply failed.
+            ApiError: a reply failed, or was `cut`.
         """
         try:
             while self._running or len(self.record.replies) < self.size:
@@ -114,17 +114,27 @@ class Answering:
                 else:
                     index, events = await self._next()
                 self._note(index, events)
-                if isinstance(events[-1], Finished):
+                last = events[-1]
+                if isinstance(last, Finished):
                     del self._running[index]
+                    if last.reply.finish_reason == "interrupt":  # nobody but `cut` interrupts
+                        if events[:-1]:
+                            yield index, events[:-1]
+                        raise stopping()
                 yield index, events
         except LocalspecError as error:
             raise self._service.refused(error) from None
+
+    def cut(self) -> None:
+        """End the replies now, with an error after what has come: the server stops."""
+        for reply in self._running.values():
+            reply.interrupt()
 
     async def replies(self) -> list[tuple[list[ReplyEvent], Reply]]:
         """All events of each reply, and the reply; in the order of the requests.
 
         Raises:
-            ApiError: a reply failed.
+            ApiError: a reply failed, or was `cut`.
         """
         found: list[list[ReplyEvent]] = [[] for _ in self._requests]
         async for index, events in self:

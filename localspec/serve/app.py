@@ -23,6 +23,7 @@ from localspec.serve import (
     props,
     responses,
     tokens,
+    unsupported,
 )
 from localspec.serve.bodies import GoneError, JSONAnswer
 from localspec.serve.error_shapes import ErrorShape, ErrorShapes
@@ -43,6 +44,7 @@ ROUTES: tuple[Contribution, ...] = (
     messages.routes,
     openapi.routes,
     native.routes,
+    unsupported.routes,
 )
 """One function for each module with routes."""
 SHAPES: Mapping[str, ErrorShape] = {

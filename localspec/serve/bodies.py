@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Coroutine
 from http import HTTPStatus
 from typing import Any, TypeVar
@@ -136,7 +137,7 @@ class StreamedAnswer(Response):
         self._parts = parts
         self._limits = limits
         self._shape = shape
-        self._comment = comment
+        self._comment_bytes = comment
         self.media_type = media_type
         self.init_headers({"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
@@ -153,60 +154,69 @@ class StreamedAnswer(Response):
             await _cancel(sending, leaving)
 
     async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:
-        started = False
-        next_part: asyncio.Task[bytes] | None = None
+        body = _Body(send, self.status_code, self.raw_headers)
+        comments = asyncio.create_task(self._comment(body))
         try:
-            while True:
-                if next_part is None:
-                    next_part = asyncio.create_task(_next(self._parts))
-                wait = self._limits.keep_alive_seconds
-                done, _ = await asyncio.wait({next_part}, timeout=wait)
-                part = self._comment
-                if done:
-                    finished, next_part = next_part, None
-                    try:
-                        part = finished.result()
-                    except (ApiError, LocalspecError) as raised:
-                        error = raised if isinstance(raised, ApiError) else of_engine(raised)
-                        if not started:
-                            body = self._shape.body(error)
-                            answer = JSONAnswer(body, error.status, error.headers)
-                            await answer(scope, receive, send)
-                            return
-                        part = self._shape.event(error)
-                        await _write(send, part, more=False)
-                        return
-                if not started:
-                    started = True
-                    await send(
-                        {
-                            "type": "http.response.start",
-                            "status": self.status_code,
-                            "headers": self.raw_headers,
-                        }
-                    )
-                await _write(send, part, more=bool(part))
-                if not part:
+            try:
+                async for part in self._parts:
+                    if part:
+                        await body.write(part)
+            except (ApiError, LocalspecError) as raised:
+                error = raised if isinstance(raised, ApiError) else of_engine(raised)
+                await _cancel(comments)
+                if not body.started:
+                    answer = JSONAnswer(self._shape.body(error), error.status, error.headers)
+                    await answer(scope, receive, send)
                     return
+                await body.write(self._shape.event(error))
+            await body.end()
         finally:
-            if next_part is not None:
-                await _cancel(next_part)
+            await _cancel(comments)
             close = getattr(self._parts, "aclose", None)
             if close is not None:
                 await close()
 
+    async def _comment(self, body: _Body) -> None:
+        """Send a comment whenever nothing was sent for a while."""
+        pause = self._limits.keep_alive_seconds
+        while True:
+            silent = time.monotonic() - body.written_at
+            if silent < pause or body.writing:
+                await asyncio.sleep(max(pause - silent, pause / 10))
+            else:
+                await body.write(self._comment_bytes)
 
-async def _write(send: Send, part: bytes, *, more: bool) -> None:
-    """Hand a part to the connection; waits while the client's buffers are full."""
-    await send({"type": "http.response.body", "body": part, "more_body": more})
 
+class _Body:
+    """The parts of an answer on their way to the connection, its status before the first one."""
 
-async def _next(parts: AsyncIterator[bytes]) -> bytes:
-    """The next part that is not empty; empty at the end."""
-    async for part in parts:
-        if part:
-            return part
-    return b""
+    def __init__(self, send: Send, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+        self._send = send
+        self._start = {"type": "http.response.start", "status": status, "headers": headers}
+        self._turn = asyncio.Lock()
+        self.started = False
+        self.written_at = time.monotonic()
+
+    @property
+    def writing(self) -> bool:
+        """Whether a part waits for the client to read."""
+        return self._turn.locked()
+
+    async def write(self, part: bytes) -> None:
+        """Send a part; waits while the client's buffers are full."""
+        await self._write(part, more=True)
+
+    async def end(self) -> None:
+        """Say that no part follows."""
+        await self._write(b"", more=False)
+
+    async def _write(self, part: bytes, *, more: bool) -> None:
+        async with self._turn:
+            if not self.started:
+                await self._send(self._start)
+                self.started = True
+            await self._send({"type": "http.response.body", "body": part, "more_body": more})
+            self.written_at = time.monotonic()
 
 
 __all__ = [

@@ -47,7 +47,7 @@ from localspec.serve.request_fields import (
 )
 from localspec.serve.rounds import rounds
 from localspec.serve.service import Service
-from localspec.serve.sse import DONE, sse
+from localspec.serve.sse import DONE, Chunks
 from localspec.serve.tool_fields import OfferedTools, read_tools
 from localspec.serve.usage import metrics, timings, usage
 
@@ -199,6 +199,7 @@ class ChatStream:
             "model": model,
             "system_fingerprint": FINGERPRINT,
         }
+        self._chunks = Chunks(self._head)
         self._deltas = [asked.deltas() for _ in asked.replies]
         self._begun: set[int] = set()
         self._finished: dict[int, Stats] = {}
@@ -206,19 +207,25 @@ class ChatStream:
     async def parts(self) -> AsyncIterator[bytes]:
         """The bytes of the stream; each item has all chunks that are there."""
         async with self._answering as answering:
-            self._head["model"] = answering.record.model
+            self._chunks = Chunks(self._head | {"model": answering.record.model})
             async for index, events in answering:
                 yield b"".join(
-                    sse(chunk) for part in rounds(events) for chunk in self._chunks(index, part)
+                    self._chunks.sse(chunk)
+                    for part in rounds(events)
+                    for chunk in self._round(index, part)
                 )
-        end = b""
-        if self._asked.extras.include_usage:
-            stats = [self._finished[i] for i in range(len(self._asked.replies))]
-            thought = sum(each.reasoning_tokens for each in self._deltas)
-            end = sse(self._head | {"choices": [], "usage": usage(stats[:1], stats, thought)})
-        yield end + DONE
+        yield self._end()
 
-    def _chunks(self, index: int, events: Sequence[ReplyEvent]) -> list[dict[str, Any]]:
+    def _end(self) -> bytes:
+        """The last bytes of the stream."""
+        if not self._asked.extras.include_usage:
+            return DONE
+        stats = [self._finished[i] for i in range(len(self._asked.replies))]
+        thought = sum(each.reasoning_tokens for each in self._deltas)
+        return self._chunks.sse({"choices": [], "usage": usage(stats[:1], stats, thought)}) + DONE
+
+    def _round(self, index: int, events: Sequence[ReplyEvent]) -> list[dict[str, Any]]:
+        """The chunks of a round, without the fields that all have."""
         found = []
         extras = self._asked.extras
         reading = next((e for e in events if isinstance(e, Reading)), None)
@@ -267,7 +274,7 @@ class ChatStream:
         self, index: int, delta: dict[str, Any], *, reason: str | None = None, **more: Any
     ) -> dict[str, Any]:
         choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": reason} | more
-        chunk: dict[str, Any] = self._head | {"choices": [choice]}
+        chunk: dict[str, Any] = {"choices": [choice]}
         if self._asked.extras.include_usage:
             chunk["usage"] = None
         return chunk

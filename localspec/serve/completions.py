@@ -38,7 +38,7 @@ from localspec.serve.request_fields import (
 )
 from localspec.serve.rounds import rounds
 from localspec.serve.service import Service
-from localspec.serve.sse import DONE, sse
+from localspec.serve.sse import DONE, Chunks
 from localspec.serve.usage import metrics, timings, usage
 
 PATH = "/v1/completions"
@@ -229,6 +229,7 @@ class CompletionStream:
             "model": model,
             "system_fingerprint": FINGERPRINT,
         }
+        self._chunks = Chunks(self._head)
         self._shapes = [TextLogprobs(asked.logprobs or 0) for _ in asked.replies]
         self._shown = [0] * len(asked.replies)
         self._prompts: list[_Prompt] = []
@@ -238,25 +239,28 @@ class CompletionStream:
         """The bytes of the stream; each item has all chunks that are there."""
         asked = self._asked
         async with self._answering as answering:
-            self._head["model"] = answering.record.model
+            self._chunks = Chunks(self._head | {"model": answering.record.model})
             self._prompts = await _echoed(answering, asked)
             if asked.echo:
                 yield b"".join(
-                    sse(self._chunk(index, prompt.text))
+                    self._chunks.sse(self._chunk(index, prompt.text))
                     for index, prompt in enumerate(self._prompts)
                 )
             async for index, events in answering:
                 yield b"".join(
-                    sse(chunk) for part in rounds(events) for chunk in self._chunks(index, part)
+                    self._chunks.sse(chunk)
+                    for part in rounds(events)
+                    for chunk in self._round(index, part)
                 )
         end = b""
         if asked.extras.include_usage:
             stats = [self._finished[i] for i in range(len(asked.replies))]
             used = usage(stats[:: asked.choices], stats)
-            end = sse(self._head | {"choices": [], "usage": used})
+            end = self._chunks.sse({"choices": [], "usage": used})
         yield end + DONE
 
-    def _chunks(self, index: int, events: Sequence[ReplyEvent]) -> list[dict[str, Any]]:
+    def _round(self, index: int, events: Sequence[ReplyEvent]) -> list[dict[str, Any]]:
+        """The chunks of a round, without the fields that all have."""
         asked, found = self._asked, []
         tokens = [event for event in events if isinstance(event, Token)]
         said = "".join(token.text for token in tokens)
@@ -291,7 +295,7 @@ class CompletionStream:
 
     def _chunk(self, index: int, said: str, **more: Any) -> dict[str, Any]:
         choice = {"index": index, "text": said, "logprobs": None, "finish_reason": None} | more
-        chunk: dict[str, Any] = self._head | {"choices": [choice]}
+        chunk: dict[str, Any] = {"choices": [choice]}
         if self._asked.extras.include_usage:
             chunk["usage"] = None
         return chunk

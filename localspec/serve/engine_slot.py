@@ -19,10 +19,13 @@ from localspec.core.tokenized import Tokenized
 from localspec.engine.reply import EngineReply
 from localspec.errors import DeviceMemoryError, EngineError, Interrupted, LocalspecError
 from localspec.loading.options import Options
+from localspec.serve.errors import PausedError
 from localspec.serve.reporter import Reporter
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
 """Seconds between two attempts to start an engine that does not come up."""
+_PATIENCE = 3.0
+"""Seconds of such a pause that a request waits; with a longer one it is refused at once."""
 _STEADY_SECONDS = 60.0
 """An engine that lived as long as this is started again at once when it dies."""
 
@@ -204,6 +207,9 @@ class EngineSlot:
         engine = self._engine
         if engine is not None and engine.alive and engine.info is not None:
             return engine
+        pause = self._not_before - time.monotonic()
+        if pause > _PATIENCE and self._error is None:
+            raise PausedError(pause)
         # The attempt outlives whoever asked for it: others wait for the same one.
         return await asyncio.shield(self._attempt())
 

@@ -6,6 +6,7 @@ errors whose text is about the request are shown to clients.
 
 from __future__ import annotations
 
+import math
 from http import HTTPStatus
 from typing import Any
 
@@ -22,6 +23,14 @@ from localspec.errors import (
 
 RETRY_SECONDS = 2
 """Value of Retry-After where nothing better is known."""
+
+
+class PausedError(EngineError):
+    """The engine ended several times in a row, and is not started again for some seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__("the engine keeps stopping; it is started again after a pause")
+        self.seconds = seconds
 
 
 class ApiError(Exception):
@@ -88,6 +97,16 @@ def bad_request(message: str, param: str | None = None, code: str | None = None)
     return ApiError(HTTPStatus.BAD_REQUEST, message, param=param, code=code)
 
 
+def stopping() -> ApiError:
+    """The error that ends a reply when the server stops before it is whole."""
+    return ApiError(
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        "the server is stopping, and ended this reply before it was whole",
+        code="server_stopping",
+        retry_after=RETRY_SECONDS,
+    )
+
+
 def of_engine(error: LocalspecError) -> ApiError:
     """The answer to a request that failed in the engine, or before it reached the engine."""
     if isinstance(error, ContextError):
@@ -100,6 +119,13 @@ def of_engine(error: LocalspecError) -> ApiError:
             str(error),
             code="queue_full",
             retry_after=RETRY_SECONDS,
+        )
+    if isinstance(error, PausedError):
+        return ApiError(
+            HTTPStatus.SERVICE_UNAVAILABLE,
+            f"{error}; try again in {error.seconds:.0f} seconds",
+            code="engine_stopped",
+            retry_after=math.ceil(error.seconds),
         )
     for kinds, status, message, code in _FAILURES:
         if isinstance(error, kinds):
@@ -132,4 +158,4 @@ _FAILURES: tuple[tuple[type | tuple[type, ...], int, str, str], ...] = (
 )
 """What clients hear of failures whose own text may name files."""
 
-__all__ = ["RETRY_SECONDS", "ApiError", "bad_request", "of_engine"]
+__all__ = ["RETRY_SECONDS", "ApiError", "PausedError", "bad_request", "of_engine", "stopping"]

@@ -100,6 +100,13 @@ OPERATIONS: dict[str, _Operation] = {
     "/props": _Operation(
         "The server and the defaults of requests, as llama.cpp has them", "Object"
     ),
+    "/slots": _Operation("The replies that run, as llama.cpp has them", "Objects"),
+    "/v1/embeddings": _Operation(
+        "Refused: this server has no embeddings",
+        "Object",
+        schemas.ANY_OBJECT,
+        aliases=("/embeddings",),
+    ),
     "/v1/chat/completions": _Operation(
         "A reply to a conversation, in OpenAI's shape",
         "ChatCompletion",

@@ -424,6 +424,7 @@ COMPONENTS: Schema = {
     "Models": record({"object": choice("list"), "data": array(ref("Model"))}, "object", "data"),
     "Model": record({"id": TEXT, "object": choice("model")}, "id", "object"),
     "Object": ANY_OBJECT,
+    "Objects": array(ANY_OBJECT),
 }
 
 __all__ = [

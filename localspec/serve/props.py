@@ -1,7 +1,9 @@
-"""``/props``: llama.cpp's description of the server."""
+"""``/props`` and ``/slots``: llama.cpp's descriptions of the server."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from http import HTTPStatus
 from typing import Any
 
 from starlette.requests import Request
@@ -10,14 +12,20 @@ from starlette.routing import BaseRoute, Route
 
 from localspec import __version__
 from localspec.core import settings_schema as schema
+from localspec.core.events import ModelInfo
 from localspec.core.setting_spec import Scope
 from localspec.serve.bodies import JSONAnswer
+from localspec.serve.errors import RETRY_SECONDS, ApiError
+from localspec.serve.records import ReplyRecord
 from localspec.serve.service import Service
 
 
 def routes(service: Service) -> list[BaseRoute]:
-    """The endpoint."""
-    return [Route("/props", Props(service).answer, methods=["GET"])]
+    """The endpoints."""
+    return [
+        Route("/props", Props(service).answer, methods=["GET"]),
+        Route("/slots", Slots(service).answer, methods=["GET"]),
+    ]
 
 
 class Props:
@@ -54,4 +62,45 @@ class Props:
         )
 
 
-__all__ = ["Props", "routes"]
+class Slots:
+    """The endpoint."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def answer(self, request: Request) -> Response:
+        """One object for each reply that can run at a time; tells no text and no caller. Empty
+        while no model is loaded.
+
+        Raises:
+            ApiError: 503, none is free, and the query has ``fail_on_no_slot``.
+        """
+        info, running = self._service.slot.info, self._service.replies_running()
+        slots = [] if info is None else self._described(info, running)
+        if "fail_on_no_slot" in request.query_params and all(s["is_processing"] for s in slots):
+            raise ApiError(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                "no slot is free",
+                code="no_slot",
+                retry_after=RETRY_SECONDS,
+            )
+        return JSONAnswer(slots)
+
+    def _described(self, info: ModelInfo, running: Sequence[ReplyRecord]) -> list[dict[str, Any]]:
+        slots: list[dict[str, Any]] = []
+        for number in range(info.parallel):
+            reply = running[number] if number < len(running) else None
+            slots.append(
+                {
+                    "id": number,
+                    "n_ctx": info.context,
+                    "speculative": info.speculation.state != "off",
+                    "is_processing": reply is not None,
+                    "n_past": reply.context_used if reply is not None else 0,
+                    "n_decoded": reply.emitted if reply is not None else 0,
+                }
+            )
+        return slots
+
+
+__all__ = ["Props", "Slots", "routes"]

@@ -110,11 +110,20 @@ class Listener(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.listening = asyncio.Event()
+        self._ending = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept connections."""
         await super().startup(sockets)
         self.listening.set()
+
+    async def main_loop(self) -> None:
+        """Wait for `stop`, and renew the Date header once a second. uvicorn's own loop wakes ten
+        times a second.
+        """
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._ending.wait(), 1.0)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -124,10 +133,12 @@ class Listener(uvicorn.Server):
     def stop(self) -> None:
         """Take no more connections; running answers may end."""
         self.should_exit = True
+        self._ending.set()
 
     def stop_now(self) -> None:
         """Drop running answers too."""
         self.should_exit = self.force_exit = True
+        self._ending.set()
 
 
 def listener(app: ASGIApp, settings: ServeSettings, *, grace: float) -> Listener:

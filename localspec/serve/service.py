@@ -171,6 +171,11 @@ class Service:
             )
         self._running.add(answering)
 
+    def cut(self) -> None:
+        """End all running replies with an error: the server stops."""
+        for answering in [*self._running]:
+            answering.cut()
+
     def left(self, answering: Answering) -> None:
         """Count an answer that has ended, and tell of it."""
         if answering in self._running:

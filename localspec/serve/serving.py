@@ -24,6 +24,8 @@ from localspec.serve.settings import ServeSettings
 
 GRACE = 5.0
 """Seconds that running answers get when the server stops."""
+CUT = GRACE - 1
+"""Seconds after which replies that still run are ended, so that their clients hear of it."""
 _CODES: dict[int, int] = {signal.SIGINT: 130, signal.SIGTERM: 143}
 """Exit codes by signal."""
 LOG_FOLDER = "serve"
@@ -86,7 +88,9 @@ class Serving:
                     await self._serve(address)
                 finally:
                     server.stop()
+                    cutting = asyncio.get_running_loop().call_later(CUT, self.service.cut)
                     await serving
+                    cutting.cancel()
                     await self._slot.close()
         finally:
             socket.close()
@@ -103,7 +107,7 @@ class Serving:
             running = self.service.running
             if running:
                 self._front.notice(
-                    f"stopping; {running} running replies have {GRACE:.0f} seconds to end "
+                    f"stopping; {running} running replies have {CUT:.0f} seconds to end "
                     "(Ctrl-C again: at once)"
                 )
         elif server is not None:

@@ -15,9 +15,12 @@ COMMENT = b": keep-alive\n\n"
 _HALVES = re.compile("[\ud800-\udfff]")
 
 
+_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
 def dumps(value: Any) -> bytes:
     """JSON in UTF-8, without spaces; half characters that a model may emit become U+FFFD."""
-    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    text = _ENCODER.encode(value)
     try:
         return text.encode()
     except UnicodeEncodeError:
@@ -30,4 +33,16 @@ def sse(value: Any, event: str | None = None) -> bytes:
     return name + b"data: " + dumps(value) + b"\n\n"
 
 
-__all__ = ["COMMENT", "DONE", "dumps", "sse"]
+class Chunks:
+    """Events of a stream whose JSON objects all begin with the same fields."""
+
+    def __init__(self, head: dict[str, Any]) -> None:
+        """``head`` has at least one field, the others come after it."""
+        self._head = b"data: " + dumps(head)[:-1] + b","
+
+    def sse(self, fields: dict[str, Any]) -> bytes:
+        """One event with the common fields and these, of which there is at least one."""
+        return self._head + dumps(fields)[1:] + b"\n\n"
+
+
+__all__ = ["COMMENT", "DONE", "Chunks", "dumps", "sse"]

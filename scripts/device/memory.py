@@ -18,6 +18,7 @@ from localspec.bench.exactness import verify
 from localspec.bench.verify_prompts import VERIFY
 from localspec.errors import LocalspecError
 from localspec.llama import library
+from localspec.loading.loader import load
 from localspec.loading.options import Options
 from localspec.models.memory import fit as fitting
 from localspec.models.memory.machine import Memory
@@ -77,7 +78,8 @@ def _fit(case: Case, placement: Placement) -> Row:
 
 
 def _loaded(options: Options) -> Loaded:
-    with library.listening() as lines, Runtime.open(options) as runtime:
+    # Loaded in this thread: only what is logged here is heard.
+    with library.listening() as lines, Runtime(load(options, None, None)) as runtime:
         shares = runtime.pair.parts.fit.shares
     on_gpu = any(share.gpus and sum(share.gpus) for share in shares)
     planned = sum(sum(share.gpus) if on_gpu else share.host for share in shares)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from localspec.policy.acceptance import AcceptanceEstimate, AcceptanceTuning, bin_of
-from localspec.policy.gain import GainPace, Outlook, Prices
+from localspec.policy.gain import Expected, GainPace, Outlook, Prices
 from policy_lab.curves import Curve, relative
 from policy_lab.evidence import LONGEST, Recorded
 from policy_lab.world import ASKING
@@ -54,7 +54,8 @@ def informed(reply: Recorded, sources: Sequence[str], curve: Curve) -> float:
     cost = relative(curve.table())[1 : LONGEST + 2]
     paces = []
     for name in sources:
-        outlook = Outlook(_rates(reply, name), Prices(cost, ASKING[name].token))
+        expected = Expected(_rates(reply, name), len(cost) - 1)
+        outlook = Outlook(expected, Prices(cost, ASKING[name].token))
         if outlook.tokens > 0:
             paces.append((name, ASKING[name].token, GainPace(outlook)))
     at, units = 0, 0.0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -176,3 +178,30 @@ def test_a_value_is_refused_with_its_range(spec, text, sentence):
     with pytest.raises(UsageError) as caught:
         spec.parse(text)
     assert str(caught.value) == sentence
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("off", ("off",)),
+        ("ngram, model", ("ngram", "model")),
+        (["ngram"], ("ngram",)),
+        ("auto", None),
+        (None, None),
+    ],
+)
+def test_options_take_drafters_as_the_flag_takes_them(given: Any, kept: object) -> None:
+    assert Options(drafter=given).drafter == kept
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        *({"drafter": "of"}, {"drafter": 5}, {"drafter": (5,)}, {"drafter": "off,model"}),
+        *({"model": Path("x.gguf")}, {"context": "9"}, {"strict": "no"}, {"verifier": None}),
+    ],
+)
+def test_options_of_a_wrong_type_are_refused_in_a_line(given: dict[str, Any]) -> None:
+    with pytest.raises(UsageError) as refused:
+        Options(**given)
+    assert "\n" not in str(refused.value)

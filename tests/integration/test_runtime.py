@@ -50,6 +50,18 @@ def runtime(files: Files) -> Iterator[Runtime]:
         yield opened
 
 
+def test_one_text_may_be_given_as_the_stop(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A text is a sequence of texts too: each of its letters would end the reply."""
+    asked: list[ReplyRequest] = []
+    monkeypatch.setattr(runtime, "submit", asked.append)
+    for stop in ("end", ["end"]):
+        runtime.reply(HELLO, stop=stop)
+        runtime.complete("abc", stop=stop)
+    assert [request.stop for request in asked] == [("end",)] * 4
+
+
 @pytest.mark.parametrize("drafter", [None, ("model",)])
 def test_drafting_leaves_the_text_alone(files: Files, drafter: tuple[str, ...] | None) -> None:
     with Runtime.open(options(files, drafter=drafter)) as runtime:

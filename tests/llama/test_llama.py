@@ -376,6 +376,16 @@ def test_a_diffusion_model_is_named_as_one(tmp_path: Path) -> None:
         Model(memory_files.write_dream(tmp_path / "dream.gguf"))
 
 
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("asked", ["on_progress", "cancelled"])
+def test_what_the_progress_raises_ends_the_loading_and_is_raised(files: Files, asked: str) -> None:
+    def broken(*_fraction: float) -> bool:
+        raise BrokenPipeError("nobody reads")
+
+    with pytest.raises(BrokenPipeError, match="nobody reads"):
+        Model(files.target, **{asked: broken})  # type: ignore[arg-type]
+
+
 def test_loading_can_be_cancelled(files: Files) -> None:
     seen: list[float] = []
     with pytest.raises(Interrupted):

@@ -16,7 +16,7 @@ from localspec.policy import storage
 from localspec.policy.acceptance import AcceptanceEstimate
 from localspec.policy.controller import Controller, bucket_of
 from localspec.policy.costs import Costs
-from localspec.policy.gain import GainPace, Outlook, Prices
+from localspec.policy.gain import Expected, GainPace, Outlook, Prices
 from localspec.policy.ledger import Ledger, Stakes
 from localspec.policy.pass_costs import quickest
 from localspec.policy.sharing import Sharing
@@ -356,7 +356,7 @@ def test_pace_goes_on_over_a_step_that_pays_as_a_whole() -> None:
     for _ in range(200):
         estimate.learn(0, 0.93, True)
     curve = np.array([1.0, 2.0, 3.0, 1.5])
-    pace = GainPace(Outlook(estimate, Prices(curve, 0.0)))
+    pace = GainPace(Outlook(Expected(estimate, len(curve) - 1), Prices(curve, 0.0)))
     assert pace.more([0.93])
     assert pace.more([0.93, 0.93])
     assert pace.more([0.93, 0.93, 0.93])

@@ -86,6 +86,9 @@ class FakeEngine:
 
     def interrupt_reply(self, number):
         self.interrupted.append(number)
+        stats = Stats(4, 0, 0, 0, 0, 0, 0, (), {}, 0.01, 0.02, 0.0, 0.0, ON)
+        finished = Finished(Reply("", (), (), "interrupt", stats, 7))
+        self._inboxes[number].put(ReplyEvents(number, (finished,)))
 
     def forget_reply(self, number):
         inbox = self._inboxes.pop(number, None)

@@ -71,6 +71,35 @@ async def test_a_stream_ends_with_an_error_when_the_engine_dies(world):
     assert "[DONE]" not in answer.text
 
 
+async def test_requests_do_not_wait_long_for_an_engine_that_keeps_stopping(world):
+    await world.slot.load()
+    world.slot._failures = 10  # the longest pause, half a minute
+    world.engines[0].die()
+    for body in (HI, HI | {"stream": True}):
+        answer = await world.client.post(CHAT, json=body)
+        assert answer.status_code == 503
+        assert answer.json()["error"]["code"] == "engine_stopped"
+        assert 25 <= int(answer.headers["retry-after"]) <= 30
+
+
+@pytest.mark.parametrize("path", [CHAT, "/v1/completions"])
+async def test_replies_that_the_end_of_the_server_cuts_are_errors_and_not_whole(world, path):
+    world.hold = asyncio.Event()
+    body = HI if path == CHAT else {"prompt": "Hi"}
+    whole = asyncio.create_task(world.client.post(path, json=body))
+    stream = asyncio.create_task(world.client.post(path, json=body | {"stream": True}))
+    await until(lambda: world.service.metrics.emitted == 4)  # both have begun
+    world.service.cut()
+    answer = await whole
+    assert answer.status_code == 503
+    assert answer.json()["error"]["code"] == "server_stopping"
+    said = (await stream).text
+    assert "Hello" in said
+    assert '"server_stopping"' in said.rstrip().splitlines()[-1]
+    assert "[DONE]" not in said
+    assert '"finish_reason":"' not in said
+
+
 async def test_a_device_without_memory_is_used_with_less(world):
     await world.slot.load()
     world.engines[0].die(DeviceMemoryError("the GPU ran out of memory"))

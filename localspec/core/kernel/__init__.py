@@ -64,6 +64,9 @@ class RowKernel:
         self._greedy = found.localspec_greedy
         self._greedy.argtypes = [address, ctypes.c_int64, ctypes.c_float, address]
         self._greedy.restype = ctypes.c_int64
+        self._whole = found.localspec_whole
+        self._whole.argtypes = [address, ctypes.c_int64, real, address]
+        self._whole.restype = ctypes.c_int64
         self._draw = found.localspec_draw
         self._draw.argtypes = [address, address, count, ctypes.c_uint64]
         self._buffers = _Buffers()
@@ -94,6 +97,30 @@ class RowKernel:
         found = own.last = Distribution(own.ids[:n].copy(), own.probs[:n].copy())
         return found
 
+    def whole(self, row: Logits, temperature: float) -> Distribution | None:
+        """A row at a temperature, nothing of it cut off; None where it has NaN or +inf, or nothing
+        above -inf, or is of another kind.
+        """
+        if not _readable(row):
+            return None
+        probs = np.empty(len(row))
+        n = self._whole(row.ctypes.data, len(row), temperature, probs.ctypes.data)
+        if n < 1:
+            return None
+        if n == len(row):
+            return Distribution(_all_ids(n), probs)
+        ids = np.flatnonzero(probs >= 0)
+        return Distribution(ids.astype(np.int32), probs[ids])
+
+    def largest(self, row: Logits) -> int | None:
+        """Id of the largest logit, the first of equal ones; None where the row has NaN or +inf, or
+        nothing above -inf, or is of another kind.
+        """
+        if not _readable(row):
+            return None
+        place: int = self._greedy(row.ctypes.data, len(row), 0.0, self._buffers.at[2])
+        return place if place >= 0 else None
+
     def head(self, row: Logits, reach: float) -> float | None:
         """The sum of exp(x - largest) over logits no further than ``reach`` below the largest; None
         where the row has NaN or +inf, or is of another kind.
@@ -117,6 +144,14 @@ class RowKernel:
 
 def _readable(row: Logits) -> bool:
     return row.dtype == _FLOATS and row.flags.c_contiguous
+
+
+@functools.lru_cache(maxsize=4)
+def _all_ids(n: int) -> Ids:
+    """(n,) every id."""
+    found = np.arange(n, dtype=np.int32)
+    found.flags.writeable = False
+    return found
 
 
 @functools.cache

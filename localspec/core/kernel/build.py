@@ -31,6 +31,8 @@ _SAMPLINGS = (
     Sampling(temperature=0.3, top_p=1.0, min_p=0.0),
     Sampling(temperature=1.7, top_k=200, top_p=0.999, min_p=0.0),
     Sampling(temperature=0.8, top_k=2, top_p=0.5),
+    Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0),
+    Sampling(temperature=0.004, top_k=0, top_p=1.0, min_p=0.0),
 )
 
 
@@ -89,12 +91,15 @@ def first_difference(compiled: RowKernel) -> str:
         mass = float(np.exp(near - row.max()).astype(np.float64).sum())
         if not wrong and not np.isclose(compiled.head(row, 8.0) or 0.0, mass, rtol=1e-4):
             wrong = "another sum"
+        if not wrong and compiled.largest(row) != np.argmax(row):
+            wrong = "another largest logit"
         if wrong:
             return f"{wrong}, {name}"
     for odd, place in itertools.product((np.nan, np.inf), (0, 2047, 4999)):
         row = np.zeros(5000, np.float32)
         row[place] = odd
-        if compiled.best(row, 4) is not None or compiled.head(row, 8.0) is not None:
+        gave = compiled.best(row, 4), compiled.head(row, 8.0), compiled.largest(row)
+        if any(one is not None for one in (*gave, compiled.whole(row, 1.0))):
             return f"{odd} passes"
     return ""
 
@@ -102,7 +107,10 @@ def first_difference(compiled: RowKernel) -> str:
 def _difference(compiled: RowKernel, row: Logits, s: Sampling) -> str:
     noise = Noise(7).by_reference()
     wanted = LogitsProcessor(s, len(row)).by_reference()(row, ())
-    found = compiled.distribution(row, s.top_k, s.top_p, s.min_p, s.temperature)
+    if s.top_k == 0:
+        found = compiled.whole(row, s.temperature)
+    else:
+        found = compiled.distribution(row, s.top_k, s.top_p, s.min_p, s.temperature)
     if found is None or not np.array_equal(found.ids, wanted.ids):
         return "other tokens"
     if not np.allclose(found.probs, wanted.probs, rtol=1e-14, atol=0):

@@ -15,6 +15,7 @@
 #endif
 
 #define NOT_NUMBERS (-1)
+#define NOTHING 1e-300 /* weights below this are left out */
 #define MOST 256     /* candidates at most */
 #define LANES 16     /* logits that are compared at once */
 #define CHUNK 1024   /* logits of which the largest of each lane is kept */
@@ -162,6 +163,16 @@ static int look(view *seen, const float *row, int64_t n) {
     return finite;
 }
 
+/* The largest logit. */
+static float largest(const view *seen, const float *row, int64_t n) {
+    float most = -INFINITY;
+    for (int64_t i = 0; i < seen->chunks * LANES; i++)
+        if (seen->maxima[i] > most) most = seen->maxima[i];
+    for (int64_t i = seen->chunks * CHUNK; i < n; i++)
+        if (row[i] > most) most = row[i];
+    return most;
+}
+
 /* A bound that at least k logits reach; -inf where there are few chunks. */
 static float lower_bound(const view *seen, int k) {
     candidate group[GROUPS];
@@ -242,16 +253,16 @@ int localspec_best(const float *row, int64_t n, int k, int32_t *ids) {
     return held;
 }
 
-/* The sum in numpy's order, for n up to MOST (pairwise summation). */
-static double sum(const double *x, int n) {
+/* The sum in numpy's order (pairwise summation). */
+static double sum(const double *x, int64_t n) {
     double total = 0.0;
     if (n < 8) {
-        for (int i = 0; i < n; i++) total += x[i];
+        for (int64_t i = 0; i < n; i++) total += x[i];
         return total;
     }
     if (n <= 128) {
         double r[8];
-        int i;
+        int64_t i;
         memcpy(r, x, sizeof r);
         for (i = 8; i < n - n % 8; i += 8)
             for (int j = 0; j < 8; j++) r[j] += x[i + j];
@@ -259,7 +270,7 @@ static double sum(const double *x, int n) {
         for (; i < n; i++) total += x[i];
         return total;
     }
-    int half = n / 2;
+    int64_t half = n / 2;
     half -= half % 8;
     return sum(x, half) + sum(x + half, n - half);
 }
@@ -306,7 +317,7 @@ int localspec_distribution(const float *row, int64_t n, int k, double top_p, dou
     for (int i = 0; i < held; i++) {
         if (!keep[i] || logits[i] < least) continue;
         double p = exp(logits[i] / temperature);
-        if (p == 0.0) continue; /* underflowed */
+        if (p < NOTHING) continue; /* underflowed */
         ids[m] = b.c[i].id;
         probs[m++] = p;
     }
@@ -315,16 +326,88 @@ int localspec_distribution(const float *row, int64_t n, int k, double top_p, dou
     return m;
 }
 
+/* exp of n numbers between -700 and 0, in place: Cody and Waite's reduction and a Taylor series, in a
+ * loop that compilers vectorise; within two units in the last place of libm's. */
+static inline __attribute__((always_inline)) void exponentials(double *x, int n) {
+    const double shift = 0x1.8p52, log2e = 0x1.71547652b82fep+0;
+    const double high = 0x1.62e42fee00000p-1, low = 0x1.a39ef35793c76p-33;
+    for (int i = 0; i < n; i++) {
+        double k = x[i] * log2e + shift, p = 1.0 / 6227020800.0, power;
+        int64_t bits;
+        memcpy(&bits, &k, sizeof bits);
+        bits = (bits << 52) + INT64_C(0x3FF0000000000000);
+        memcpy(&power, &bits, sizeof power);
+        k -= shift;
+        double r = (x[i] - k * high) - k * low;
+        p = p * r + 1.0 / 479001600.0;
+        p = p * r + 1.0 / 39916800.0;
+        p = p * r + 1.0 / 3628800.0;
+        p = p * r + 1.0 / 362880.0;
+        p = p * r + 1.0 / 40320.0;
+        p = p * r + 1.0 / 5040.0;
+        p = p * r + 1.0 / 720.0;
+        p = p * r + 1.0 / 120.0;
+        p = p * r + 1.0 / 24.0;
+        p = p * r + 1.0 / 6.0;
+        p = p * r + 0.5;
+        x[i] = (p * r * r + r + 1.0) * power;
+    }
+}
+
+/* Weights exp((x - top) / temperature) of a part of a row. */
+static inline __attribute__((always_inline)) void part_weights(const float *row, int n, double top,
+                                                               double temperature, double *weights) {
+    int64_t deep = 0;
+    for (int i = 0; i < n; i++) {
+        weights[i] = ((double)row[i] - top) / temperature;
+        deep += weights[i] < -700.0;
+    }
+    if (!deep)
+        exponentials(weights, n);
+    else
+        for (int i = 0; i < n; i++) weights[i] = exp(weights[i]);
+}
+
+static void part_weights_plain(const float *row, int n, double top, double temperature,
+                               double *weights) {
+    part_weights(row, n, top, temperature, weights);
+}
+#if defined(__SSE2__)
+__attribute__((target("avx2"))) static void part_weights_avx2(const float *row, int n, double top,
+                                                              double temperature, double *weights) {
+    part_weights(row, n, top, temperature, weights);
+}
+#endif
+
+/* The distribution of a whole row at a temperature: the probability of every id, -1 where it is left
+ * out. Returns how many do not; NOT_NUMBERS where a logit is NaN or +inf, or all are -inf. */
+int64_t localspec_whole(const float *row, int64_t n, double temperature, double *probs) {
+    view seen;
+    if (!look(&seen, row, n)) return NOT_NUMBERS;
+    float top = largest(&seen, row, n);
+    if (top == -INFINITY) return NOT_NUMBERS;
+    void (*weights_of)(const float *, int, double, double, double *) = part_weights_plain;
+#if defined(__SSE2__)
+    if (__builtin_cpu_supports("avx2")) weights_of = part_weights_avx2;
+#endif
+    for (int64_t at = 0; at < n; at += CHUNK)
+        weights_of(row + at, (int)(n - at < CHUNK ? n - at : CHUNK), top, temperature, probs + at);
+    double total = sum(probs, n);
+    int64_t held = 0;
+    for (int64_t i = 0; i < n; i++) {
+        int in = probs[i] >= NOTHING;
+        held += in;
+        probs[i] = in ? probs[i] / total : -1.0;
+    }
+    return held;
+}
+
 /* Place of the first largest logit; NOT_NUMBERS where one is NaN or +inf, or all are -inf. ``mass``
  * is the sum of exp(x - largest) over the logits no further than ``reach`` below it. */
 int64_t localspec_greedy(const float *row, int64_t n, float reach, double *mass) {
     view seen;
     if (!look(&seen, row, n)) return NOT_NUMBERS;
-    float most = -INFINITY;
-    for (int64_t i = 0; i < seen.chunks * LANES; i++)
-        if (seen.maxima[i] > most) most = seen.maxima[i];
-    for (int64_t i = seen.chunks * CHUNK; i < n; i++)
-        if (row[i] > most) most = row[i];
+    float most = largest(&seen, row, n);
     if (most == -INFINITY) return NOT_NUMBERS;
     float low = most - reach;
     int64_t place = n;
@@ -364,15 +447,20 @@ static uint64_t mix(uint64_t z) {
 /* Index of the first argmax(log p + gumbel), with the noise of Noise.gumbel under ``key``. */
 int localspec_draw(const int32_t *ids, const double *probs, int n, uint64_t key) {
     const uint64_t golden = UINT64_C(0x9E3779B97F4A7C15);
-    double most = -INFINITY;
+    double most = -INFINITY, reach = INFINITY;
     int at = 0;
     for (int i = 0; i < n; i++) {
         uint64_t z = mix((((uint64_t)(int64_t)ids[i] + 1) * golden) ^ key);
         double u = ((double)(mix(z + golden) >> 12) + 0.5) * 0x1p-52;
-        double score = log(probs[i]) - log(-log(u));
+        /* The score grows as -log(u) / p falls, and -log(u) is at least 1 - u: mostly that is too
+         * much already, and spares three logarithms. */
+        if (1.0 - u > probs[i] * reach) continue;
+        double waits = -log(u);
+        double score = log(probs[i]) - log(waits);
         if (score > most) {
             most = score;
             at = i;
+            reach = waits / probs[i] * (1.0 + 1e-9); /* more than all rounding */
         }
     }
     return at;

@@ -19,6 +19,10 @@ class _CachedSequence:
     """Rejected tokens are among them only between propose and commit."""
     of: Sequence[int] | None = None
     """The token list of the request that ``tokens`` is known to be a prefix of."""
+    other: Sequence[int] | None = None
+    """The token list that was compared with ``tokens`` last, since those changed."""
+    common: int = 0
+    """Tokens at the beginning of both."""
 
 
 class DraftCache:
@@ -54,7 +58,14 @@ class DraftCache:
             return 0
         if sequence.of is tokens:
             return min(len(sequence.tokens), len(tokens))
-        return common_prefix(sequence.tokens, tokens)
+        if sequence.other is not tokens:
+            sequence.other, sequence.common = tokens, common_prefix(sequence.tokens, tokens)
+        end = min(len(sequence.tokens), len(tokens))
+        at = min(sequence.common, end)
+        while at < end and sequence.tokens[at] == tokens[at]:  # a list of tokens only grows
+            at += 1
+        sequence.common = at
+        return at
 
     def missing(self, seq: int, tokens: Sequence[int]) -> Sequence[int]:
         """Cut the cache to a proper prefix of the request's tokens; returns the rest of them."""
@@ -74,6 +85,7 @@ class DraftCache:
         rows = self._model.extend(work)
         for seq, tokens, _ in work:
             self._sequences[seq].tokens.extend(tokens)
+            self._sequences[seq].other = None
         return rows
 
     def keep(self, news: Committed) -> None:
@@ -119,6 +131,7 @@ class DraftCache:
         if length < len(sequence.tokens):
             self._model.truncate(seq, length)
             del sequence.tokens[length:]
+            sequence.other = None
 
 
 __all__ = ["DraftCache"]
