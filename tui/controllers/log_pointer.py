@@ -91,6 +91,7 @@ class LogPointer:
         code = at.lines.code(at.block)
         if code is None or at != self._at:
             return
+        self._log.release_anchor()  # else the end of unfolded code would be shown
         at.lines.select_code(at.block)
         self._screen.call_after_refresh(at.lines.show_place, code.first, 0)
         verb = "unfolds" if code.folded else "folds"
