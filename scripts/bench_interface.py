@@ -8,10 +8,12 @@ real one.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import statistics
+import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -52,12 +54,30 @@ def at_once(times: int) -> None:
         print(f"| {name} | {stall:.0f} | {work:.0f} | {seconds:.2f} | {memory:.0f} |")
 
 
-def start_seconds(times: int = 5) -> float:
-    """Median time from the command to a composer that can be typed in."""
+def start(times: int) -> None:
+    """Print how long it takes from the command to a composer that can be typed in.
+
+    One start before them has the bytecode compiled and the files in memory.
+    """
     command = [sys.executable, "-m", "localspec", "chat"]
-    return statistics.median(
-        in_terminal(command, lambda d: b"essage" in d)[0] for _ in range(times)
+    shown = [in_terminal(command, lambda d: b"essage" in d) for _ in range(times + 1)][1:]
+    wall, cpu = ([getattr(one, name) for one in shown] for name in ("seconds", "cpu"))
+    print(
+        f"\nstart to a usable composer: {statistics.median(wall):.2f} s, least {min(wall):.2f}; "
+        f"CPU {statistics.median(cpu):.2f} s, least {min(cpu):.2f}"
     )
+
+
+@contextlib.contextmanager
+def other_programs(number: int) -> Iterator[None]:
+    """Have endless loops take processors."""
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(number)]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
 
 
 def main() -> None:
@@ -70,6 +90,10 @@ def main() -> None:
         "--moments", action=argparse.BooleanOptionalAction, default=True, help="long texts at once"
     )
     parser.add_argument("--start", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument(
+        "--busy", type=int, default=0, help="endless loops that run beside the streaming"
+    )
+    parser.add_argument("--tokens", type=int, help="tokens of the replies of --model")
     parser.add_argument("--times", type=int, default=3, help="runs of each; medians are printed")
     parser.add_argument(
         "--stacks", metavar="FILE", help="file for the stacks of the longest stalls"
@@ -83,11 +107,14 @@ def main() -> None:
     if arguments.stacks:
         os.environ[inside.STACKS] = str(Path(arguments.stacks).resolve())
     if arguments.kinds:
-        streaming(arguments.kinds, arguments.histories, arguments.times)
+        with other_programs(arguments.busy):
+            streaming(arguments.kinds, arguments.histories, arguments.times)
     if arguments.moments:
         at_once(arguments.times)
     if arguments.start:
-        print(f"\nstart to a usable composer: {start_seconds():.2f} s")
+        start(2 * arguments.times + 1)
+    if arguments.tokens:
+        os.environ[decoding.TOKENS] = str(arguments.tokens)
     if arguments.model:
         decoding.compare(SCRIPT, arguments.model, arguments.times)
 

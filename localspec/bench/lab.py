@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from localspec.core.events import Reply
 from localspec.core.reply_request import ReplyRequest
+from localspec.errors import LocalspecError
 from localspec.loading.loader import LoadedPair
 from localspec.loading.policy import OnPass
 from localspec.policy.costs import Costs
@@ -42,9 +43,15 @@ class Lab:
         """Save the measured costs for the next session, as every reply does.
 
         Raises:
-            OSError: they cannot be written.
+            LocalspecError: they cannot be written.
         """
-        self.runtime.pair.control.save()
+        try:
+            self.runtime.pair.control.save()
+        except OSError as error:
+            raise LocalspecError(
+                f"what was measured cannot be saved: {error.strerror}; free some space, or set "
+                "LOCALSPEC_HOME to a writable folder"
+            ) from None
 
     def exercise(self, request: ReplyRequest) -> Reply:
         """Answer with drafts of every length and shape that the policy may choose, whether they

@@ -165,7 +165,11 @@ class Scorer:
             target.keep(_SEQ, range(len(run) - 1))
             for seq, start in starts.items():
                 target.keep(seq, ())
-                target.truncate(seq, start)
+                if target.can_truncate(seq, start):
+                    target.truncate(seq, start)
+                else:  # a recurrent state, of which no more is kept
+                    target.truncate(seq, 0)
+                    target.read(seq, others[seq - 1][:start])
         self._runtime.forget()
         return np.concatenate(rows)
 

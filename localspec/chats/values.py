@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-import secrets
+import os
 import threading
 import time
 from collections.abc import Mapping
@@ -121,7 +121,8 @@ class _Clock:
         self._lock = threading.Lock()
 
     def next(self, after: int) -> int:
-        now = int(time.time() * 1e6) << _RANDOM_BITS | secrets.randbits(_RANDOM_BITS)
+        noise = int.from_bytes(os.urandom(2), "little") % (1 << _RANDOM_BITS)
+        now = int(time.time() * 1e6) << _RANDOM_BITS | noise
         with self._lock:
             self._last = max(now, self._last + 1, after + 1)
             return self._last
@@ -137,7 +138,7 @@ def new_message_id(parent: int | None = None) -> int:
 
 def new_chat_id() -> str:
     """Ten letters and digits; users type the first few."""
-    return secrets.token_hex(5)
+    return os.urandom(5).hex()
 
 
 def title_of(text: str) -> str:

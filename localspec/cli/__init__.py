@@ -7,7 +7,6 @@ SIGTERM. A crash of llama.cpp is 1. If the reader of a pipe closes it early, the
 
 from __future__ import annotations
 
-import gc
 import importlib
 import os
 import sys
@@ -19,7 +18,7 @@ from localspec import __version__
 from localspec.cli.interrupt import exit_code, watch
 from localspec.cli.output import ReaderGoneError, say, say_block, tell
 from localspec.errors import LocalspecError
-from localspec.processes import activity
+from localspec.processes import activity, garbage
 
 COMMANDS = {
     "demo": "Show what drafting does on this machine, side by side.",
@@ -39,10 +38,6 @@ COMMANDS = {
     "doctor": "Check the installation and suggest a fix for each problem.",
     "completion": "Complete names and flags in bash, zsh or fish.",
 }
-
-
-_OBJECTS = 50_000
-"""New objects after which garbage is collected."""
 
 
 class _Lazy(click.Group):
@@ -97,8 +92,7 @@ def main(argv: list[str] | None = None) -> None:
     """Run a command and exit with its code."""
     _open_closed_streams()
     watch()
-    # Starting makes many objects and leaves hardly any garbage; looking for it takes a tenth of it.
-    gc.set_threshold(_OBJECTS, 20, 100)
+    garbage.collect_rarely()
     sys.exit(exit_code(call(argv, program=True)))
 
 

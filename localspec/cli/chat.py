@@ -14,7 +14,6 @@ from click.core import ParameterSource
 
 from localspec.chats.schema import default_path
 from localspec.cli import complete, elsewhere, race_shown
-from localspec.cli.chats import to_resume
 from localspec.cli.containment import contain
 from localspec.cli.elsewhere import Elsewhere, connect_flag, url_flag
 from localspec.cli.flags import (
@@ -28,9 +27,7 @@ from localspec.cli.flags import (
     sort_flags,
 )
 from localspec.cli.interrupt import CtrlC
-from localspec.cli.line_commands import Leaving, Talk
 from localspec.cli.output import LARGEST_TEXT, decode, tell, write
-from localspec.cli.screen_reader import Silent, speaker
 from localspec.core import settings_schema as schema
 from localspec.core.events import Finished, Notice, ReplyEvent, Token
 from localspec.core.reply_request import ReplyRequest
@@ -40,6 +37,7 @@ from localspec.remote.address import model_at, split_model, split_path
 if TYPE_CHECKING:
     from localspec.chats.journal import Journal
     from localspec.chats.values import Chat
+    from localspec.cli.screen_reader import Silent
 
 _INTERFACE, _INTERFACE_ELSEWHERE = "tui.app", "tui.elsewhere"
 """Imported by name: localspec must not import tui."""
@@ -77,7 +75,7 @@ def command(
     **flags: Any,
 ) -> int:
     """Chat with MODEL (default: the embedded demo pair, or the model of the resumed chat)."""
-    chat, given = to_resume(resume, last=last), model
+    chat, given = _resumed(resume, last=last), model
     there = split_model(chat.info.model) if chat is not None and model is None else None
     if there is not None and (url, connect) == (None, None):
         if split_path(there[0]):
@@ -122,6 +120,15 @@ def command(
     return _lines(asked, system, chat, server)
 
 
+def _resumed(name: str | None, *, last: bool) -> Chat | None:
+    """The chat to continue; None for a new one."""
+    if name is None and not last:
+        return None
+    from localspec.cli.chats import to_resume
+
+    return to_resume(name, last=last)
+
+
 def _over(server: Elsewhere, asked: SharedFlags, system: str | None, chat: Chat | None) -> int:
     """The interface with a server elsewhere."""
     interface = importlib.import_module(_INTERFACE_ELSEWHERE)
@@ -157,7 +164,7 @@ def _lines(
     """
     from localspec.chats.journal import Journal
     from localspec.chats.saver import Saver
-    from localspec.models.catalog.reference import portable
+    from localspec.models.catalog.portable import portable
 
     saver = Saver(tell=tell) if sys.stdin.isatty() or chat is not None else None
     options = asked.options
@@ -193,6 +200,9 @@ def draft_of(chat: Chat) -> str | None:
 
 
 def _answer_lines(asked: SharedFlags, journal: Journal, server: Elsewhere | None) -> int:
+    from localspec.cli.line_commands import Leaving, Talk
+    from localspec.cli.screen_reader import speaker
+
     with (
         CtrlC() as ctrl_c,
         elsewhere.opened(asked.options, server, lambda: ctrl_c.pressed) as runtime,

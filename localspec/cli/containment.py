@@ -10,7 +10,6 @@ not printed.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import faulthandler
 import io
 import os
@@ -74,6 +73,8 @@ def _share(record: Record) -> None:
 
 def _die_with(parent: int) -> None:
     """Let the kernel end this process when its parent is killed."""
+    import ctypes
+
     ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)

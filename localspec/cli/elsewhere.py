@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -155,7 +155,7 @@ def offered(options: Options, sampling: Sampling) -> Elsewhere | None:
 
     Asked only where nothing was said about how the model is to be loaded.
     """
-    from localspec.models.catalog.reference import portable
+    from localspec.models.catalog.portable import portable
 
     context = click.get_current_context()
     for spec in schema.of(Scope.LOAD):
@@ -192,8 +192,10 @@ def _found() -> RunningServer:
     raise ModelNotFoundError("no server of yours runs here; start one: localspec serve")
 
 
-def _answering(servers: Iterable[RunningServer]) -> list[RunningServer]:
+def _answering(servers: Sequence[RunningServer]) -> list[RunningServer]:
     """The servers that answer this user: one that has keys answers only with one of them."""
+    if not servers:
+        return []  # most often so, and an HTTP client takes long to import
     from localspec.remote import keys
     from localspec.remote.address import parse
     from localspec.remote.alive import answers

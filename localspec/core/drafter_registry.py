@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from localspec.core.plan import Branching
+from localspec.core.branching import Branching
 
 MODEL, TREE, OFF = "model", "tree", "off"
 PREDICTION = "prediction"

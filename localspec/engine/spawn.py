@@ -19,20 +19,12 @@ from localspec.errors import (
     WorkerLostError,
 )
 from localspec.files.private import opener
-from localspec.processes import children, crash
+from localspec.processes import children
 
 _LOG_BYTES = 1 << 20
 _LOG_TAIL = 1 << 16
 _OURS = re.compile(r"\d{4}-\d\d-\d\d \S+ \d+ [A-Z]+ |  File |Extension modules")
 """Begins a line of the log that is not native code's."""
-
-
-_KINDS = {
-    crash.OUT_OF_MEMORY: DeviceMemoryError,
-    crash.LOST: DeviceLostError,
-    crash.WORKER_GONE: WorkerLostError,
-    crash.WORKER_SILENT: WorkerLostError,
-}
 
 
 async def spawn(log_path: Path, runtime: str | None, interval: float | None = None) -> Process:
@@ -78,12 +70,19 @@ def exit_error(status: int, log: Path, doing: str = "") -> EngineError:
     message = exit_message(status, log, doing)
     if status != -signal.SIGABRT:
         return EngineError(message)
+    from localspec.processes import crash  # rarely needed, and it compiles expressions
+
     llama_log = crash.recent_lines(paths.state_dir() / paths.LLAMA_LOG)
     failure = crash.device_failure(llama_log, crash.recent_lines(log))
     if not failure:
         return EngineError(message)
     at = f" while {doing}" if doing else ""
-    kind = _KINDS[failure]
+    kind: type[EngineError] = {
+        crash.OUT_OF_MEMORY: DeviceMemoryError,
+        crash.LOST: DeviceLostError,
+        crash.WORKER_GONE: WorkerLostError,
+        crash.WORKER_SILENT: WorkerLostError,
+    }[failure]
     return kind(f"{failure}, and the engine stopped{at}; its log is {log}")
 
 
@@ -104,6 +103,8 @@ def exit_message(status: int, log: Path, doing: str = "") -> str:
 
 def _last_words(log: Path) -> str:
     """The native message before the last crash in a log; "" if there is none."""
+    from localspec.processes import crash
+
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - _LOG_TAIL))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -35,4 +35,4 @@ def require_free(where: Path, sources: Iterable[Path], *, replace: bool) -> None
 
 def unfinished(where: Path) -> Path:
     """An unused name in the folder of ``where``, for the file while it is incomplete."""
-    return where.with_name(f".{where.name}.{secrets.token_hex(4)}.part")
+    return where.with_name(f".{where.name}.{os.urandom(4).hex()}.part")

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.config import paths
+from localspec.core.branching import Branching
 from localspec.core.drafter_registry import PREDICTION
-from localspec.core.plan import Branching
 from localspec.llama import library
 from localspec.llama.context import Context
 from localspec.llama.devices import devices, driver

@@ -25,6 +25,7 @@ from localspec.llama.requantize import Rewriting, rewrite
 from localspec.loading.options import Options
 from localspec.models.gguf.header import read_header
 from localspec.models.gguf.shards import shards
+from localspec.models.memory.report import size_text
 from localspec.policy.theory import best_fixed
 from localspec.runtime import Runtime
 
@@ -101,8 +102,8 @@ def make(
     size, free = model.stat().st_size, shutil.disk_usage(where.parent).free
     if free < size:
         raise LocalspecError(
-            f"writing the draft may need {size / 1e9:.1f} GB and {where.parent} has "
-            f"{free / 1e9:.1f} GB free; free some space, or name another place with --output"
+            f"writing the draft may need {size_text(size)} and {where.parent} has "
+            f"{size_text(free)} free; free some space, or name another place with --output"
         )
     try:
         rewrite(Rewriting(str(model), str(where), bits, drop), cancelled)

@@ -24,11 +24,11 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 
+from localspec.core.branching import Branching
 from localspec.core.events import Speculation
 from localspec.core.plan import (
     NOTHING,
     PLAIN,
-    Branching,
     Budget,
     DraftPlan,
     DraftStep,

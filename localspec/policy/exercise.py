@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from localspec.core.branching import Branching
 from localspec.core.events import Speculation
 from localspec.core.plan import (
     NOTHING,
     PLAIN,
-    Branching,
     Budget,
     DraftPlan,
     DraftStep,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from localspec.core.plan import Branching, Budget
+from localspec.core.branching import Branching
+from localspec.core.plan import Budget
 from localspec.policy.acceptance import AcceptanceEstimate
 from localspec.policy.gain import Curve
 

@@ -8,7 +8,6 @@ of the source and of the machine.
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import importlib.util
 import os
 import platform
@@ -86,6 +85,8 @@ def _key() -> str:
 
 
 def _installed() -> str:
+    import importlib.metadata  # slow to load, and needed with workers only
+
     try:
         return importlib.metadata.version("llama-cpp-python")
     except importlib.metadata.PackageNotFoundError:

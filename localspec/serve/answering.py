@@ -22,7 +22,7 @@ from localspec.core.tokenized import Tokenized
 from localspec.engine.reply import EngineReply
 from localspec.errors import EngineError, LocalspecError
 from localspec.loading.options import Options
-from localspec.serve.engine_slot import Engine
+from localspec.serve.engine import Engine
 from localspec.serve.errors import ApiError, of_engine, stopping
 from localspec.serve.records import ReplyRecord, RequestRecord
 

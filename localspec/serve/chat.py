@@ -11,25 +11,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from localspec.core.events import (
-    Finished,
-    Reading,
-    Reply,
-    ReplyEvent,
-    Stats,
-    Token,
-)
+from localspec.core.events import Finished, Reading, Reply, ReplyEvent, Stats, Token
 from localspec.core.logprobs import MOST_ALTERNATIVES
 from localspec.core.reply_request import ReplyRequest
-from localspec.serve.answer_fields import (
-    FINGERPRINT,
-    REASONS,
-    extra,
-    new_id,
-    origins,
-    own,
-    scored,
-)
+from localspec.serve.answer_fields import FINGERPRINT, REASONS, extra, new_id, origins, own, scored
 from localspec.serve.answering import Answering
 from localspec.serve.bodies import JSONAnswer, StreamedAnswer, read_fields, while_connected
 from localspec.serve.caller import caller_of
@@ -38,13 +23,7 @@ from localspec.serve.deltas import CallDelta, Delta, Deltas
 from localspec.serve.fields import Fields
 from localspec.serve.logprob_shapes import chat_logprobs
 from localspec.serve.reply_reader import PartDeltas, ReplyReader
-from localspec.serve.request_fields import (
-    Extras,
-    choices,
-    of_choices,
-    read_extras,
-    read_request,
-)
+from localspec.serve.request_fields import Extras, choices, of_choices, read_extras, read_request
 from localspec.serve.rounds import rounds
 from localspec.serve.service import Service
 from localspec.serve.sse import DONE, Chunks

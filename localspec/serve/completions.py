@@ -14,28 +14,14 @@ from starlette.routing import BaseRoute, Route
 from localspec.core.events import Finished, Reply, ReplyEvent, Stats, Token
 from localspec.core.logprobs import MOST_ALTERNATIVES, PromptScored, TokenLogprobs
 from localspec.core.reply_request import ReplyRequest
-from localspec.serve.answer_fields import (
-    FINGERPRINT,
-    REASONS,
-    extra,
-    new_id,
-    origins,
-    own,
-    scored,
-)
+from localspec.serve.answer_fields import FINGERPRINT, REASONS, extra, new_id, origins, own, scored
 from localspec.serve.answering import Answering
 from localspec.serve.bodies import JSONAnswer, StreamedAnswer, read_fields, while_connected
 from localspec.serve.caller import caller_of
 from localspec.serve.fields import Fields
 from localspec.serve.logprob_shapes import TextLogprobs, text, whole
 from localspec.serve.prompt_fields import read_prompts
-from localspec.serve.request_fields import (
-    Extras,
-    choices,
-    of_choices,
-    read_extras,
-    read_request,
-)
+from localspec.serve.request_fields import Extras, choices, of_choices, read_extras, read_request
 from localspec.serve.rounds import rounds
 from localspec.serve.service import Service
 from localspec.serve.sse import DONE, Chunks

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
+import h11
 from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
@@ -16,6 +17,12 @@ _BUSY = (
     b"connection: close\r\ncontent-length: 119\r\n\r\n"
     b'{"error":{"message":"too many connections; try again later","type":"unavailable_error",'
     b'"param":null,"code":"too_busy"}}'
+)
+
+
+_NOT_HTTP = (
+    b'{"error":{"message":"this is not a valid HTTP/1.1 request","type":"invalid_request_error",'
+    b'"param":null,"code":null}}'
 )
 
 
@@ -51,6 +58,27 @@ class LimitedProtocol(H11Protocol):
         """Take bytes of the client."""
         super().data_received(data)
         self._watch()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse bytes that are no request; where an answer has begun already, only close.
+
+        uvicorn's own method raises there, and its body is a text.
+        """
+        del msg
+        if self.conn.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
+            headers = [
+                (b"content-type", b"application/json"),
+                (b"content-length", str(len(_NOT_HTTP)).encode()),
+                (b"connection", b"close"),
+            ]
+            events = (
+                h11.Response(status_code=400, headers=headers, reason=b"Bad Request"),
+                h11.Data(data=_NOT_HTTP),
+                h11.EndOfMessage(),
+            )
+            for event in events:
+                self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
 
     def on_response_complete(self) -> None:
         """Go on with the next request of the connection."""

@@ -9,16 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Protocol
 
-from localspec.core.events import Examination, ModelInfo
-from localspec.core.reply_request import ReplyRequest
-from localspec.core.tokenized import Tokenized
-from localspec.engine.reply import EngineReply
+from localspec.core.events import ModelInfo
 from localspec.errors import DeviceMemoryError, EngineError, Interrupted, LocalspecError
 from localspec.loading.options import Options
+from localspec.serve.engine import Engine
 from localspec.serve.errors import PausedError
 from localspec.serve.reporter import Reporter
 
@@ -28,41 +26,6 @@ _PATIENCE = 3.0
 """Seconds of such a pause that a request waits; with a longer one it is refused at once."""
 _STEADY_SECONDS = 60.0
 """An engine that lived as long as this is started again at once when it dies."""
-
-
-class Engine(Protocol):
-    """One engine process: `localspec.engine.client.EngineClient`."""
-
-    info: ModelInfo | None
-
-    @property
-    def alive(self) -> bool:
-        """Whether it runs."""
-        ...
-
-    async def open(self) -> ModelInfo:
-        """Start it and load the model."""
-        ...
-
-    def reply(self, request: ReplyRequest) -> EngineReply:
-        """Have a request answered."""
-        ...
-
-    async def tokenize(
-        self, request: ReplyRequest, *, special: bool = True, bos: bool = True
-    ) -> Tokenized:
-        """Text and tokens of a request's prompt."""
-        ...
-
-    async def examine(
-        self, request: ReplyRequest, tokens: Sequence[int], rival: int | None = None
-    ) -> Examination:
-        """Probabilities at the place of the last of ``tokens``."""
-        ...
-
-    async def close(self) -> None:
-        """End it."""
-        ...
 
 
 class EngineFactory(Protocol):
@@ -310,4 +273,4 @@ class EngineSlot:
         task.add_done_callback(self._tasks.discard)
 
 
-__all__ = ["Engine", "EngineFactory", "EngineSlot"]
+__all__ = ["EngineFactory", "EngineSlot"]

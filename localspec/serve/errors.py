@@ -121,11 +121,12 @@ def of_engine(error: LocalspecError) -> ApiError:
             retry_after=RETRY_SECONDS,
         )
     if isinstance(error, PausedError):
+        seconds = math.ceil(error.seconds)
         return ApiError(
             HTTPStatus.SERVICE_UNAVAILABLE,
-            f"{error}; try again in {error.seconds:.0f} seconds",
+            f"{error}; try again in {seconds} seconds",
             code="engine_stopped",
-            retry_after=math.ceil(error.seconds),
+            retry_after=seconds,
         )
     for kinds, status, message, code in _FAILURES:
         if isinstance(error, kinds):

@@ -14,9 +14,10 @@ from localspec.config import paths, running_servers
 from localspec.config.running_servers import RunningServer
 from localspec.engine.client import EngineClient
 from localspec.loading.options import Options
-from localspec.models.catalog.reference import portable
+from localspec.models.catalog.portable import portable
 from localspec.serve.app import build_app
-from localspec.serve.engine_slot import Engine, EngineFactory, EngineSlot
+from localspec.serve.engine import Engine
+from localspec.serve.engine_slot import EngineFactory, EngineSlot
 from localspec.serve.reporter import Reporter
 from localspec.serve.server import Listener, bind, listener
 from localspec.serve.service import Service

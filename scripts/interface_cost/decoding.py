@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -26,7 +27,13 @@ _THINGS = (
 )
 PROMPT = f"Turn this into a numbered list: {', '.join(_THINGS.split())}"
 """The embedded model is brief; this makes it say a hundred tokens."""
-_FLAGS = ("-t", "0", "-n", "256", "--seed", "1")
+TOKENS = "BENCH_INTERFACE_TOKENS"
+"""Variable with the number of tokens of a reply."""
+
+
+def _flags() -> list[str]:
+    return ["-t", "0", "-n", os.environ.get(TOKENS, "256"), "--seed", "1"]
+
 
 Sample = Mapping[str, float]
 """Tokens per second, and CPU milliseconds per token of each process."""
@@ -35,18 +42,18 @@ Sample = Mapping[str, float]
 @click.command()
 @model_flags
 @sampling_flags
-def _flags(**_: object) -> None:
+def _sorted(**_: object) -> None:
     """The flags that a reply is asked with."""
 
 
 def asked(model: str) -> SharedFlags:
     """The request that `run` would make, from its variables and config.toml."""
-    return sort_flags(model, _flags.make_context("bench", list(_FLAGS)).params)
+    return sort_flags(model, _sorted.make_context("bench", _flags()).params)
 
 
 def of_run(model: str) -> Sample:
     """In one process, its text going to a file."""
-    command = [sys.executable, "-m", "localspec", "run", "-m", model, "--json", *_FLAGS, PROMPT]
+    command = [sys.executable, "-m", "localspec", "run", "-m", model, "--json", *_flags(), PROMPT]
     done = subprocess.run(command, capture_output=True, check=True, cwd=ROOT)
     return {"speed": float(json.loads(done.stdout)["stats"]["tokens_per_second"])}
 
@@ -88,6 +95,7 @@ def of_chat(script: Path, model: str) -> Sample:
         "speed": found["tokens_per_second"],
         "engine CPU ms": found["engine_cpu_ms"],
         "interface CPU ms": found["cpu_ms"],
+        "of that while decoding CPU ms": found["decoding_ms"] / found["tokens_per_second"],
     }
 
 

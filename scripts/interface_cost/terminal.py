@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import fcntl
 import json
 import os
@@ -18,6 +19,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 ROWS, COLUMNS = 40, 120
 
@@ -27,10 +30,20 @@ def resize(columns: int, terminal: int = 1) -> None:
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, columns, 0, 0))
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Shown:
+    """What a command drew in a terminal, and what that took."""
+
+    seconds: float
+    cpu: float
+    """Seconds of CPU of the command's own process, without its children."""
+    drawn: bytes
+
+
 def in_terminal(
     command: Sequence[str], until: Callable[[bytes], bool] | None = None, seconds: float = 120
-) -> tuple[float, bytes]:
-    """Run a command in a pseudo-terminal and read what it draws: (seconds, the drawing).
+) -> Shown:
+    """Run a command in a pseudo-terminal and read what it draws.
 
     It runs to its end, or until the drawing is as wished; then it is ended.
     """
@@ -38,6 +51,7 @@ def in_terminal(
     pid, terminal = pty.fork()
     if pid == 0:
         resize(COLUMNS, 0)
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # starts are measured with compiled files
         os.environ.update(TERM="xterm-256color", TEXTUAL_ANIMATIONS="none", PYTHONPATH=str(ROOT))
         os.execv(command[0], list(command))  # noqa: S606 - no shell is wanted
     drawn = bytearray()
@@ -50,6 +64,7 @@ def in_terminal(
         if until is not None and until(drawn):
             break
     took = time.perf_counter() - start
+    cpu = _cpu(pid)
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, 15)
     with contextlib.suppress(OSError):  # drain, or the end would wait for a reader
@@ -57,7 +72,16 @@ def in_terminal(
             pass
     os.waitpid(pid, 0)
     os.close(terminal)
-    return took, bytes(drawn)
+    return Shown(took, cpu, bytes(drawn))
+
+
+def _cpu(pid: int) -> float:
+    """Seconds of CPU of a process, 0 where it has ended."""
+    try:
+        times = psutil.Process(pid).cpu_times()
+    except psutil.NoSuchProcess:
+        return 0.0
+    return float(times.user + times.system)
 
 
 def measured(script: Path, *words: str) -> dict[str, Any]:
@@ -65,7 +89,7 @@ def measured(script: Path, *words: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "result.json"
         command = [sys.executable, str(script), "--inside", *words, str(result)]
-        _, drawn = in_terminal(command)
+        drawn = in_terminal(command).drawn
         if not result.exists():
             sys.exit(f"bench_interface: {words} gave no result; it said:\n{_plain(drawn)[-2000:]}")
         found: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))

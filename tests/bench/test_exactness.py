@@ -13,8 +13,9 @@ from localspec import GREEDY, Message, Options, ReplyRequest, Runtime, Sampling
 from localspec.bench.exactness import SettingComparison, Verification, verify
 from localspec.bench.scoring import Divergence, Scorer
 from localspec.cli.verify_report import report
+from localspec.core.branching import Branching
 from localspec.core.noise import Noise
-from localspec.core.plan import PLAIN, Branching, RequestState
+from localspec.core.plan import PLAIN, RequestState
 from localspec.policy.exercise import Exercise
 from localspec.verifiers.near_tie import Choice
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from localspec.bench.speedup import Bench, Measured, bench
 from localspec.bench.workloads import WORKLOADS, Workload
 from localspec.cli import bench_report
 from localspec.config import paths
+from localspec.loading.policy import MeasuredControl
 
 SHORT = Workload("short", ("abc abc abc abc", "what is this?"))
 
@@ -152,6 +154,18 @@ def test_tune_prints_the_curve_and_keeps_it(
     assert json.loads(kept.read_text())["costs"]["0"]["verify"] == found["verify"]
     assert found["verify"] != before
     assert [c["acceptance"] for c in found["chosen"]] == [0.5, 0.7, 0.8, 0.9, 0.95, 0.99]
+
+
+def test_tune_on_a_full_disk_says_what_to_do(
+    files: Files, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_self: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(MeasuredControl, "save", full)
+    assert cli.call(["tune", str(files.target), "-d", str(files.draft), "--threads", "1"]) == 1
+    said = capfd.readouterr().err
+    assert "cannot be saved: No space left on device; free some space" in said
 
 
 def test_there_is_nothing_to_tune_without_a_drafter(

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 from conftest import Files
+from memory_files import KINDS
 
 from localspec import GREEDY, Options, Runtime, Sampling
 from localspec.bench import together
@@ -65,6 +66,18 @@ def test_a_reply_that_company_changed_is_found(
     assert not result.exact
     assert [d.position for d in result.comparisons[0].divergences] == [2, 2]
     assert result.noise > 0 or not result.strict
+
+
+@pytest.mark.parametrize("kind", ["recurrent", "hybrid"])
+def test_a_state_that_is_taken_back_only_so_far_is_measured_in_company(
+    tmp_path: Path, kind: str
+) -> None:
+    target = KINDS[kind](tmp_path / "target.gguf")
+    options = Options(model=str(target), draft="none", parallel=3, context=256, threads=1)
+    with Runtime.open(options) as runtime:
+        found = ComparingTogether(runtime, PROMPTS, (GREEDY,), together=3, max_tokens=6, seed=1)
+        assert [row.replies for row in found.steps()] == [0, 2, 4, 6]
+        assert found.so_far().exact
 
 
 def test_the_command_prints_one_object(files: Files, tmp_path: Path) -> None:

@@ -178,6 +178,14 @@ def test_a_running_server_that_wants_a_key_is_named(played, capsys, monkeypatch)
     assert "wants its key; set LOCALSPEC_API_KEY" in capsys.readouterr().err
 
 
+def test_the_chat_starts_without_an_http_client_where_no_server_runs(monkeypatch):
+    monkeypatch.setitem(sys.modules, "localspec.remote.alive", None)  # its import fails
+    for stream in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(f"sys.{stream}.isatty", lambda: True)
+    monkeypatch.setattr("tui.app.run", lambda *_, **__: 0)
+    assert call(["chat", "demo"]) == 0
+
+
 @pytest.mark.parametrize("wanted", [True, False])
 def test_a_server_with_the_same_model_is_offered(played, monkeypatch, wanted):
     server = played({"/localspec/info": http(200, {"version": 1})})

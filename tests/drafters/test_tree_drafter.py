@@ -10,9 +10,10 @@ import pytest
 import tables
 from policy_world import CPU, GPU
 
+from localspec.core.branching import Branching
 from localspec.core.logits import GREEDY, LogitsProcessor, Sampling
 from localspec.core.noise import Noise, Stream
-from localspec.core.plan import Branching, Budget, Evidence, Outcome, RequestState
+from localspec.core.plan import Budget, Evidence, Outcome, RequestState
 from localspec.core.values import Draft, Proposal
 from localspec.decode.request import Request
 from localspec.decode.round import decode_round

@@ -9,7 +9,8 @@ import pytest
 
 from localspec.errors import ModelNotFoundError, UsageError
 from localspec.models.catalog.catalog import catalog
-from localspec.models.catalog.reference import LocalRef, PairRef, on_hub, portable, reference
+from localspec.models.catalog.portable import portable
+from localspec.models.catalog.reference import LocalRef, PairRef, on_hub, reference
 from localspec.models.hub.links import HubRef
 
 

@@ -281,3 +281,23 @@ def test_a_port_in_use_is_named():
         port = taken.getsockname()[1]
         with pytest.raises(LocalspecError, match=str(port)):
             bind(ServeSettings(port=port))
+
+
+async def test_bytes_that_are_no_request_are_refused_as_an_error_object(make_listening):
+    world = await make_listening()
+    peer = await Peer.at(world)
+    peer.send(b"GET / HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n")
+    head, _, body = (await peer.ended()).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400")
+    assert json.loads(body)["error"]["type"] == "invalid_request_error"
+
+
+async def test_a_body_that_goes_wrong_after_its_answer_only_closes_the_connection(make_listening):
+    world, failures = await make_listening(), []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+    peer = await Peer.at(world)
+    peer.send(b"POST /nothing HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n")
+    assert await peer.status() == 404
+    peer.send(b"no chunk\r\n")
+    assert b"HTTP/1.1 400" not in await peer.ended()
+    assert not failures

@@ -7,6 +7,7 @@ import pytest
 from fake_engine import FakeEngine, Script, conversation
 from textual import events
 from textual._xterm_parser import XTermParser
+from textual.geometry import Size
 
 from localspec.chats.values import Chat, started
 from localspec.config import paths
@@ -1406,3 +1407,22 @@ async def test_f6_shows_all_figures_and_config_toml_remembers_it(chat):
         await c.pilot.press("f6")
         await c.until(lambda: "guesses right" in c.stats)
         await c.until(lambda: "figures" not in config_settings.read(config))
+
+
+async def test_a_new_message_restyles_and_lays_out_no_other_one_twice(chat):
+    async with chat(Script("Hello.")) as c:
+        await c.ask("Hi")
+        widgets = [*c.app.screen.query("ChatLog *")]
+        view = c.app.screen.query_one(ReplyView)
+        assert view in widgets
+        # A selector such as :last-child would have Textual style each of them at every new one.
+        assert not [w for w in widgets if w._has_order_style or w._has_odd_or_even]
+        for widget in (
+            view,
+            view.markdown,
+            view.markdown.closed,
+            c.app.screen.query_one(chat_log.ChatLog),
+        ):
+            taller = Size(widget.size.width, widget.size.height + 1)
+            widget._size_updated(taller, taller, taller)
+            assert not widget._layout_required

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from localspec.config import paths, presets
 from localspec.errors import LocalspecError, UsageError
-from localspec.models.catalog.catalog import catalog
 from tui.input import setting_fields
 from tui.session import commands
 from tui.terminal import theme
@@ -88,6 +87,8 @@ def _called(typed: str, chats: Mapping[str, str]) -> list[Completion]:
 
 def _models(match: re.Match[str]) -> list[Completion]:
     """Names of the catalogue, and files where the command takes one."""
+    from localspec.models.catalog.catalog import catalog  # not needed for the first picture
+
     command, typed = match[1], match[2]
     words = _DRAFTS if command == "draft" else {}
     try:

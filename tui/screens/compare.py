@@ -53,7 +53,7 @@ class CompareScreen(SizedScreen[None], ModalScreen[None]):
                 yield Bar(markup=False, classes="side")
                 with VerticalScroll() as self._drafted_scroll:
                     yield TextFlow("drafted")
-            with Vertical():
+            with Vertical(classes="right"):
                 yield Bar(markup=False, classes="side")
                 with VerticalScroll() as self._plain_scroll:
                     yield TextFlow("plain")

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from localspec.chats import transfer
 from localspec.chats.saver import Saver
 from localspec.chats.store import ChatStore
 from localspec.chats.values import Chat, ChatInfo, Hit, Listed
@@ -46,6 +45,8 @@ class ChatArchive:
 
     async def export(self, identity: str, path: Path) -> None:
         """Write a chat to a new file: JSON for ``.json``, else Markdown."""
+        from localspec.chats import transfer  # not needed for the first picture
+
         chat = await self._ask(lambda store: store.load(identity))
         as_json = path.suffix.lower() == ".json"
         text = transfer.to_json([chat]) if as_json else transfer.to_markdown(chat)
@@ -57,6 +58,8 @@ class ChatArchive:
         Raises:
             LocalspecError: the file cannot be read, is no export, or the chats cannot be saved.
         """
+        from localspec.chats import transfer
+
         text = await asyncio.to_thread(_text_of, path)
         try:
             chats = await asyncio.to_thread(transfer.from_json, text)
@@ -72,6 +75,8 @@ class ChatArchive:
 
 
 def _text_of(path: Path) -> str:
+    from localspec.chats import transfer
+
     try:
         return transfer.read_file(path).decode("utf-8")
     except OSError as error:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from localspec.chats.record import ChatRecord
 from localspec.chats.saver import Saver
 from localspec.chats.values import Chat, ChatInfo, ChatMessage, started
-from localspec.models.catalog.reference import portable
+from localspec.models.catalog.portable import portable
 from tui.session import reply_record
 from tui.session.archive import ChatArchive
 from tui.session.conversation import ChatTurn, Conversation

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from localspec.core.events import Examination
 from localspec.errors import UsageError
-from localspec.grammar import reading
 from tui.session.commands import Command
 from tui.session.comparison import ReplyComparison, examine
 from tui.session.conversation import ChatTurn, Conversation
@@ -221,6 +220,8 @@ class Session:
         return f"thinking {names[self.settings.thinking]}{when}"
 
     def _schema(self, text: str) -> str:
+        from localspec.grammar import reading  # not needed for the first picture
+
         settings = self.settings
         if not text:
             if settings.grammar is None:

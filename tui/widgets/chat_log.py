@@ -13,6 +13,7 @@ from textual.widgets import Button
 
 from tui.session.conversation import ChatTurn
 from tui.widgets.message import Note, QuestionView, ReplyView
+from tui.widgets.placed import Placed
 
 KEEP = 10
 """Messages that stay mounted: each further one slows the layout of every new line of a reply."""
@@ -36,7 +37,7 @@ class NewerButton(Button):
         self.display = False
 
 
-class ChatLog(VerticalScroll):
+class ChatLog(Placed, VerticalScroll):
     """Messages and notes, oldest first. A window of the messages is mounted."""
 
     class OlderWanted(Message):

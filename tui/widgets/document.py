@@ -16,6 +16,7 @@ from tui.render.lines import Entry
 from tui.terminal.refresh_rate import Rests
 from tui.widgets.flow import TextFlow
 from tui.widgets.lines import Lines
+from tui.widgets.placed import Placed
 
 _AT_ONCE = 1500
 """Characters that are typeset in the event loop; more would stall it and go to a thread."""
@@ -23,7 +24,7 @@ _PIECE = 20_000
 """Characters that are split at a time, where many arrive at once."""
 
 
-class StreamedMarkdown(Vertical):
+class StreamedMarkdown(Placed, Vertical):
     """A growing text: typeset blocks above, the rest as plain text below."""
 
     DEFAULT_CSS = """

@@ -15,6 +15,7 @@ from textual.style import Style
 from textual.widget import Widget
 
 from tui.render.lines import Entry, Row
+from tui.widgets.placed import Placed
 
 _MOST_DRAWN = 1000
 """Drawn rows in the cache: a few screens."""
@@ -24,7 +25,7 @@ def _style(style: str | Style) -> Style:
     return style if isinstance(style, Style) else Style.parse(style)
 
 
-class Lines(Widget):
+class Lines(Placed, Widget):
     """Lines of text, one below the other; they can be selected, and links in them clicked."""
 
     DEFAULT_CSS = """

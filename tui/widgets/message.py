@@ -23,6 +23,7 @@ from tui.session.token_runs import styled
 from tui.widgets.document import StreamedMarkdown
 from tui.widgets.flow import TextFlow
 from tui.widgets.lines import Lines
+from tui.widgets.placed import Placed
 
 _FOLDED_LINES = 8
 _FOLDED_CHARACTERS = 1600
@@ -71,7 +72,7 @@ class QuestionView(Lines):
             self.replace(0, self._lines())
 
 
-class Note(Static):
+class Note(Placed, Static):
     """A line of the interface."""
 
     def __init__(self, text: str, *, error: bool = False) -> None:
@@ -123,7 +124,7 @@ class Columns(Lines):
         return [Line(label), Line(explained, indent, indent)]
 
 
-class ThoughtView(Static):
+class ThoughtView(Placed, Static):
     """The thinking part of a reply: one line, and the text after a click."""
 
     def __init__(self) -> None:
@@ -155,7 +156,11 @@ class ThoughtView(Static):
             self.show(self._found, self._tokens)
 
 
-class ReplyView(Vertical):
+class Caption(Placed, Static):
+    """What is said below a reply."""
+
+
+class ReplyView(Placed, Vertical):
     """A reply as Markdown with the open block as plain text, or coloured by token origin.
 
     `sync` updates the visible form from the turn; the hidden one is updated when shown again.
@@ -181,7 +186,7 @@ class ReplyView(Vertical):
         self._thinking = ThoughtView()
         self.markdown = StreamedMarkdown()
         self.flow = TextFlow("flow")
-        self._caption = Static("", markup=False, classes="caption")
+        self._caption = Caption("", markup=False, classes="caption")
         self._caption.display = False
 
     def compose(self) -> ComposeResult:

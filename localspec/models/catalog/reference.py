@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.config import paths
-from localspec.errors import LocalspecError, ModelNotFoundError, UsageError
+from localspec.errors import ModelNotFoundError, UsageError
 from localspec.models.catalog.catalog import catalog
 from localspec.models.catalog.pair import Pair
 from localspec.models.hub import hf_cache
@@ -88,20 +88,6 @@ def require_on_hub(name: str, ref: ModelRef) -> HubRef:
     return found
 
 
-def portable(name: str | None) -> str | None:
-    """A MODEL string that means the same in any folder: paths become absolute."""
-    if not name:
-        return None
-    path = paths.expand(name)
-    if not path.exists():
-        return name
-    try:
-        is_path = isinstance(reference(name), LocalRef)
-    except LocalspecError:  # loading the model reports an unreadable catalogue
-        is_path = True
-    return str(path.resolve()) if is_path else name
-
-
 def _unknown(name: str) -> ModelNotFoundError:
     """The error for a name without meaning, with the three closest names of the catalogue."""
     close = difflib.get_close_matches(name, catalog(), n=3, cutoff=0.5)
@@ -109,4 +95,4 @@ def _unknown(name: str) -> ModelNotFoundError:
     return ModelNotFoundError(f"no model called {name!r}; {hint}")
 
 
-__all__ = ["LocalRef", "ModelRef", "PairRef", "on_hub", "portable", "reference", "require_on_hub"]
+__all__ = ["LocalRef", "ModelRef", "PairRef", "on_hub", "reference", "require_on_hub"]

@@ -1,0 +1,26 @@
+"""Names of models that mean the same in every folder."""
+
+from __future__ import annotations
+
+from localspec.config import paths
+from localspec.errors import LocalspecError
+
+
+def portable(name: str | None) -> str | None:
+    """A MODEL string that means the same in any folder: paths become absolute."""
+    if not name:
+        return None
+    path = paths.expand(name)
+    if not path.exists():
+        return name
+    # Every start of the chat comes here, and hardly ever needs the catalogue.
+    from localspec.models.catalog.reference import LocalRef, reference
+
+    try:
+        is_path = isinstance(reference(name), LocalRef)
+    except LocalspecError:  # loading the model reports an unreadable catalogue
+        is_path = True
+    return str(path.resolve()) if is_path else name
+
+
+__all__ = ["portable"]

@@ -1,0 +1,49 @@
+"""The engine as the server uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from localspec.core.events import Examination, ModelInfo
+from localspec.core.reply_request import ReplyRequest
+from localspec.core.tokenized import Tokenized
+from localspec.engine.reply import EngineReply
+
+
+class Engine(Protocol):
+    """One engine process: `localspec.engine.client.EngineClient`."""
+
+    info: ModelInfo | None
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        ...
+
+    async def open(self) -> ModelInfo:
+        """Start it and load the model."""
+        ...
+
+    def reply(self, request: ReplyRequest) -> EngineReply:
+        """Have a request answered."""
+        ...
+
+    async def tokenize(
+        self, request: ReplyRequest, *, special: bool = True, bos: bool = True
+    ) -> Tokenized:
+        """Text and tokens of a request's prompt."""
+        ...
+
+    async def examine(
+        self, request: ReplyRequest, tokens: Sequence[int], rival: int | None = None
+    ) -> Examination:
+        """Probabilities at the place of the last of ``tokens``."""
+        ...
+
+    async def close(self) -> None:
+        """End it."""
+        ...
+
+
+__all__ = ["Engine"]
