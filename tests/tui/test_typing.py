@@ -19,6 +19,15 @@ from tui.session.ports import Phase
 from tui.session.recorder import ChatRecorder
 
 
+async def test_tab_completes_what_was_typed_last_however_fast(chat):
+    async with chat() as c:
+        await c.pilot.press("/")
+        await c.sees("/again")
+        c.composer.insert("dra")  # Tab comes before the change of the text is reported
+        c.composer.action_complete()
+        assert c.composer.text == "/draft "
+
+
 async def test_tab_leaves_the_keyboard_with_the_composer(chat):
     async with chat(Script("Fine.")) as c:
         await c.pilot.press(*"hello", "tab", "backspace", "enter")
