@@ -39,7 +39,7 @@ async def until(pilot: Pilot[None], predicate: Callable[[], bool], seconds: floa
 
 async def take(arguments: argparse.Namespace, log_dir: Path) -> str:
     """Ask the questions and return the picture."""
-    options = Options(model=arguments.model, threads=arguments.threads)
+    options = Options(model=arguments.model, draft=arguments.draft, threads=arguments.threads)
     sampling = Sampling(temperature=arguments.temperature)
     engine = EngineClient(options, log_dir=log_dir)
     settings = Settings(sampling, arguments.max_tokens, arguments.seed)
@@ -61,7 +61,7 @@ async def take(arguments: argparse.Namespace, log_dir: Path) -> str:
         await until(pilot, lambda: len(turns) == replies and bool(turns[-1].end))
         await until(pilot, lambda: session.idle)
         await pilot.pause(0.3)
-        picture: str = app.export_screenshot(title=f"localspec chat {options.model}")
+        picture: str = app.export_screenshot(title=f"localspec chat {Path(options.model).name}")
     return picture
 
 
@@ -77,6 +77,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("questions", nargs="+")
     parser.add_argument("--model", default="demo")
+    parser.add_argument("--draft", default=None, help="by default the one that belongs to it")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "chat.svg")
     parser.add_argument("--size", default="96x30", help="columns x rows")
     parser.add_argument("--colours", action="store_true", help="show the origins of tokens")

@@ -38,7 +38,7 @@ from tui.session.session import Session
 from tui.terminal import clipboard
 from tui.terminal import keys as terminal_keys
 from tui.terminal.refresh_rate import MESSAGE_SECONDS
-from tui.terminal.theme import DARK, LIGHT, borrowed, default, wanted
+from tui.terminal.theme import ANSI_DARK, DARK, LIGHT, borrowed, default, wanted
 from tui.widgets.composer import Composer
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class ChatApp(App[None]):
         """Why the interface could not start."""
         self.unsaved: str | None = None
         """Why the last messages could not be saved."""
-        for own in (DARK, LIGHT):
+        for own in (DARK, LIGHT, ANSI_DARK):
             self.register_theme(own)
         if "TEXTUAL_THEME" not in os.environ:
             self._begin_with(theme)

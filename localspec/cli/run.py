@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     "--logprobs",
     type=click.IntRange(0, MOST_ALTERNATIVES),
     metavar="N",
-    help="With --json: the log-probability of each token, and of the N likeliest at its place.",
+    help="With --json: the log-probability of each token, and of the N most probable alternatives.",
 )
 @click.option(
     "--prediction",

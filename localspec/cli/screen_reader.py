@@ -73,8 +73,8 @@ class Announcer(Silent):
         """Announce length, speed and the state of drafting."""
         stats = reply.stats
         speculation = stats.speculation
-        state = "drafting on" if speculation.state == "on" else speculation.state
-        reason = f": {speculation.reason}" if speculation.reason else ""
+        state = "with drafting" if speculation.state == "on" else "without drafting"
+        reason = f": {speculation.shortest}" if speculation.shortest else ""
         tokens = "1 token" if stats.emitted == 1 else f"{stats.emitted} tokens"
         say(
             f"({tokens}, {stats.tokens_per_second:.0f} tokens per second, {state}{reason}"

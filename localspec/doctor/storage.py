@@ -91,7 +91,7 @@ def _models() -> Iterator[Finding]:
         text += f" (its disk cannot be asked: {error.strerror})"
     details = {"folder": str(folder), "bytes": whole, "unfinished": begun}
     if not os.access(folder, os.W_OK | os.X_OK):
-        fix = "set HF_HOME to a folder that you may write to; what is here can be used all the same"
+        fix = "set HF_HOME to a folder that you may write to; downloaded models still work"
         yield Finding("models", "note", f"{text}, not writable", fix, details)
         return
     yield Finding("models", "ok", text, details=details)

@@ -136,7 +136,7 @@ class EngineClient:
                     self._loading = progress.name
                     if on_loading is not None:
                         on_loading(progress)
-                case OpenedEvent(info):
+                case OpenedEvent(info) if not self._given_up:  # else its end comes next
                     self._loading = ""
                     self.info = info
                     return info
@@ -300,10 +300,10 @@ class EngineClient:
         status = await process.wait()
         end = broken or exit_error(status, self._log, self._doing)
         self._opening.put_nowait(Interrupted("loading was stopped") if self._closing else end)
-        if not self._closing:
-            self._replies_fail(end)
-            if self.on_death is not None and self.info is not None:
-                self.on_death(end)
+        # Also where it was closed: a request may have come after that.
+        self._replies_fail(EngineError("the engine was closed") if self._closing else end)
+        if not self._closing and self.on_death is not None and self.info is not None:
+            self.on_death(end)
 
     def _deliver(self, event: EngineEvent) -> None:
         id = getattr(event, "id", None)  # noqa: A001 - the protocol's field

@@ -109,7 +109,7 @@ def _too_long(
             f"the reply cannot continue: with its question it has {size}; raise --ctx"
         )
     return ContextError(
-        f"the message is too long: with its frame it has {size}; shorten it, or raise --ctx"
+        f"the message is too long: with the chat template it has {size}; shorten it, or raise --ctx"
     )
 
 

@@ -41,7 +41,7 @@ def check_file(path: Path) -> None:
             head = file.read(8)
     except FileNotFoundError:
         raise ModelNotFoundError(
-            f"no model file at {path}; `localspec models` lists what is here"
+            f"no model file at {path}; `localspec models` lists the downloaded models"
         ) from None
     except OSError as error:
         raise ModelFileError(f"cannot read {path}: {error.strerror}") from None

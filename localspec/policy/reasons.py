@@ -11,7 +11,9 @@ _CHECKING = "checking drafts costs too much here"
 NOTHING_YET = Speculation("parked", "nothing to draft from yet", "nothing to draft from yet")
 """The text has no part yet that a drafter could continue."""
 MEASURING = Speculation(
-    "parked", "measuring the draft first: nothing of it was judged yet", "measuring the draft first"
+    "parked",
+    "measuring the draft first: none of its guesses was checked yet",
+    "measuring the draft first",
 )
 """A drafter that computes has not been compared with the target yet."""
 BREADTH_COSTS = Speculation(
@@ -51,8 +53,9 @@ def why_parked(
     share = acceptance.accepted.sum() / acceptance.evidence
     return Speculation(
         "parked",
-        f"plain decoding is faster here{together}: {share:.0%} of {judged} judged tokens accepted",
-        f"plain is faster here ({share:.0%} accepted)",
+        f"plain decoding is faster here{together}: {share:.0%} of {judged} checked guesses were "
+        "right, which gains less than guessing costs",
+        f"drafts gain too little ({share:.0%} right)",
     )
 
 
@@ -74,7 +77,7 @@ def nothing_likely(right: int, judged: int) -> Speculation:
         "parked",
         f"no match in the text is likely enough now: {right} of {judged} guesses were right in "
         "this reply",
-        f"no likely match ({right} of {judged} right)",
+        "no similar passage in the text so far",
     )
 
 
@@ -85,7 +88,7 @@ def not_affordable(curve: Curve, cost: float, allowed: float) -> Speculation:
         "parked",
         f"too early in this reply: a rejected draft costs the time of {least:.1f} tokens, "
         f"and no more than {max(0.0, allowed):.1f} may be lost yet",
-        "too early in this reply to risk drafts",
+        "not worth the risk yet",
     )
 
 

@@ -19,8 +19,8 @@ def advice(found: Best | None, n_bytes: int, *, disturbed: bool = False) -> str:
     offer = found.offer
     more = ", more when it is less busy" if disturbed else ""
     return (
-        f"{toy} The best pair for this machine is {offer.name} ({size(offer.n_bytes or 0)}, fits): "
-        f"{expectation(found.speed)}{more}."
+        f"{toy} The best model for this machine is {offer.name} ({size(offer.n_bytes or 0)}, "
+        f"fits): {expectation(found.speed)}{more}."
     )
 
 

@@ -77,17 +77,24 @@ class Speeds:
         plain, drafted = self.of(draft=False), self.of(draft=True)
         return drafted / plain if plain and drafted else None
 
-    def verdict(self) -> str:
-        """The result of the complete runs, in a sentence."""
+    @property
+    def not_comparable(self) -> str:
+        """Why the speeds of the complete runs say nothing; empty where they do."""
         if any(run.emitted < _FEWEST for run in self.runs):
             return "the reply is too short to compare speeds"
         if not any(run.drafted for run in self.runs if run.draft):
             return "nothing was drafted just now, so there are no speeds to compare"
         if self.of(draft=False) > QUICKEST_PLAIN:
-            return "the model is too small and quick to compare speeds"
+            return "the model is too small and fast to compare speeds"
         spread = max(max(s) / min(s) - 1 for s in (self._all(True), self._all(False)))
         if spread > _NOISY:
             return f"equal runs differed by {spread:.0%}, too much to compare speeds"
+        return ""
+
+    def verdict(self) -> str:
+        """The result of the complete runs, in a sentence."""
+        if why := self.not_comparable:
+            return why
         factor = self.of(draft=True) / self.of(draft=False)
         if factor < 0.95:
             return f"drafting is slower here: {factor:.1f}× the speed of plain decoding"

@@ -15,6 +15,7 @@ import pytest
 from localspec.core.events import Finished, Loading, Message, Notice, Reading, Round, Token
 from localspec.core.reply_request import ReplyRequest
 from localspec.engine.client import EngineClient
+from localspec.engine.protocol import OpenedEvent
 from localspec.errors import ContextError, EngineError, Interrupted, ModelNotFoundError, UsageError
 
 ROOT = Path(__file__).parents[2]
@@ -372,6 +373,30 @@ async def test_loading_is_stopped_also_before_its_process_is_there(make_client):
     with pytest.raises(Interrupted, match="loading was stopped"):
         await asyncio.wait_for(opening, 60)
     assert not client.alive
+
+
+async def test_loading_is_stopped_also_as_it_ends(make_client):
+    client = make_client("fake")
+    deliver, closing = client._deliver, []
+
+    def stop(event):
+        if isinstance(event, OpenedEvent):
+            closing.append(asyncio.ensure_future(client.close()))
+        asyncio.get_running_loop().call_soon(deliver, event)  # after `close` has begun
+
+    client._deliver = stop
+    with pytest.raises(Interrupted, match="loading was stopped"):
+        await asyncio.wait_for(client.open(), 60)
+    await asyncio.gather(*closing)
+    assert not client.alive
+
+
+async def test_a_request_after_the_engine_was_closed_fails(client):
+    closing = asyncio.create_task(client.close())
+    await asyncio.sleep(0)  # it waits for the process now
+    with pytest.raises(EngineError, match="closed"):
+        await asyncio.wait_for(ask(client, "hello"), 60)
+    await closing
 
 
 async def test_what_waits_is_done_when_nothing_is_asked_for_a_moment(client, tmp_path):

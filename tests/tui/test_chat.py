@@ -208,7 +208,7 @@ async def test_the_engine_dies_and_starts_again_with_the_conversation_kept(chat)
     async with chat(Script(LONG, hold_at=3), Script("Back.")) as c:
         await c.ask_and_hold("Hello")
         c.engine.die()
-        await c.until(lambda: "not running" in c.stats)
+        await c.until(lambda: "engine stopped" in c.stats)
         await c.sees("signal 9")
         await c.sees("The conversation is saved")
         await c.sees("cut short")
@@ -658,6 +658,26 @@ async def test_links_and_folded_texts_are_reached_by_keys(chat, monkeypatch):
         await c.sees("line 11")
 
 
+async def test_code_folds_by_key_and_is_copied_whole_while_folded(chat):
+    code = "\n".join(f"value_{n} = {n}" for n in range(40))
+    block = "\n".join(f"  {line}" for line in ["```python", *code.split("\n"), "```"])
+    text = f"Here:\n\n- so:\n{block}\n\nThe end."
+    async with chat(Script(text)) as c:
+        await c.ask("Code?")
+        await c.sees("value_39 = 39")
+        await c.pilot.press("f7")
+        await c.until(lambda: "40 lines of code" in c.stats)
+        await c.pilot.press("alt+o")
+        await c.sees("… 36 more lines")
+        assert "value_3 = 3" in c.screen_text
+        assert "value_4 = 4" not in c.screen_text
+        await c.until(lambda: c.app.screen.get_selected_text() == code)
+        await c.pilot.press("alt+o")
+        await c.sees("value_4 = 4")
+        await c.pilot.press("alt+o", "ctrl+f", *"value_20")
+        await c.sees("value_20 = 20")  # the search unfolds what it finds
+
+
 async def test_scrolling_back_while_it_speaks_stays_where_it_is(chat):
     async with chat(Script(LONG * 8, hold_at=20), size=(80, 24)) as c:
         await c.ask_and_hold("Hello")
@@ -1005,7 +1025,7 @@ async def test_a_cursor_over_tokens_shows_p_q_and_alternatives(chat):
         await c.ask("Hello")
         await c.pilot.press("alt+left")
         await c.sees("token 18/18")
-        await c.sees("p 0.750  q 0.500  before sampling settings 70.0%")
+        await c.sees("p 0.750  q 0.500  raw 70.0%")
         await c.sees("' other' 20.0%")
         await c.pilot.press("alt+left", "alt+left")
         await c.sees("token 16/18")

@@ -107,11 +107,11 @@ TOLD = [kind for kind in Kind if kind is not Kind.UNKNOWN]
 """No reply mixes the others with tokens that a server does not tell of."""
 
 
-def test_the_legend_fits_sixty_columns_and_names_every_kind():
-    assert max(line.cell_length for line in legend(56).split()) <= 56
+@pytest.mark.parametrize(("width", "form"), [(120, 0), (56, 1), (28, 2)])
+def test_the_legend_fits_and_names_every_kind(width, form):
+    assert max(line.cell_length for line in legend(width).split()) <= width
     for kind in TOLD:
-        assert kind.short in legend(56).plain
-        assert kind.label in legend(120).plain
+        assert kind.labels[form] in legend(width).plain
 
 
 def test_kinds_differ_without_colour():

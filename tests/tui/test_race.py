@@ -92,9 +92,9 @@ async def test_f3_in_an_empty_chat_races_and_says_that_the_texts_are_identical(c
         await c.pilot.press("f3")
         await c.sees("identical: all")
         await c.sees("with drafting it is 2.0× as fast")
-        assert "The best pair for this machine is big-8b (5.0 GB, fits)" in flat(c)
+        assert "The best model for this machine is big-8b (5.0 GB, fits)" in flat(c)
         assert "about 5 tokens/s plain and 8 with drafting" in flat(c)
-        assert "Use the best pair" in c.screen_text
+        assert "Use the best" in c.screen_text
         assert not leftovers()
         await c.pilot.press("escape")
         await c.sees("Everything runs on this machine")
@@ -123,7 +123,7 @@ async def test_enter_after_the_race_pulls_the_best_pair(chat, machine, monkeypat
         monkeypatch.setattr(pulls, "pull", pulled.append)
         await c.pilot.press("f3")
         await c.sees("identical: all")
-        await c.sees("Use the best pair")
+        await c.sees("Use the best")
         await c.pilot.press("enter")
         await c.until(lambda: pulled == ["big-8b"])
 

@@ -19,6 +19,15 @@ from tui.session.ports import Phase
 from tui.session.recorder import ChatRecorder
 
 
+async def test_tab_completes_what_was_typed_last_however_fast(chat):
+    async with chat() as c:
+        await c.pilot.press("/")
+        await c.sees("/again")
+        c.composer.insert("dra")  # Tab comes before the change of the text is reported
+        c.composer.action_complete()
+        assert c.composer.text == "/draft "
+
+
 async def test_tab_leaves_the_keyboard_with_the_composer(chat):
     async with chat(Script("Fine.")) as c:
         await c.pilot.press(*"hello", "tab", "backspace", "enter")
@@ -200,3 +209,8 @@ async def test_the_welcome_of_the_demo_says_that_it_is_a_toy_and_where_models_ar
         await c.sees("toy of 4 MB")
         await c.sees("F4 lists real models")
         assert "f4 Models" in c.screen_text.splitlines()[-1]
+
+
+async def test_a_narrow_footer_leaves_out_whole_keys(chat):
+    async with chat(size=(40, 12)) as c:
+        await c.sees("f1 Help f3 Compare f4 Models ^q Quit")

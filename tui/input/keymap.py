@@ -87,11 +87,21 @@ _PRIORITY = tuple(
         ),
         ("chat.top", "ctrl+home", _command("oldest"), "to the oldest message"),
         ("chat.bottom", "ctrl+end", _command("newest"), "to the newest message"),
-        ("chat.find", "ctrl+f", _command("find"), "search this chat; Up and Down go on"),
+        (
+            "chat.find",
+            "ctrl+f",
+            _command("find"),
+            "search this chat; Up and Down step through the matches",
+        ),
         # The composer of Textual selects with F7.
-        ("chat.point_before", "f7", _command("point", -1), "the link or folded text before"),
-        ("chat.point_after", "shift+f7", _command("point", 1), "the link or folded text after"),
-        ("chat.open_pointed", "alt+o", _command("open_pointed"), "open that link, unfold the text"),
+        ("chat.point_before", "f7", _command("point", -1), "the link, code or long text before"),
+        ("chat.point_after", "shift+f7", _command("point", 1), "the link, code or long text after"),
+        (
+            "chat.open_pointed",
+            "alt+o",
+            _command("open_pointed"),
+            "open that link, or fold the text",
+        ),
         (
             "app.copy_or_quit",
             "ctrl+c",
@@ -113,7 +123,7 @@ _QUIT = Binding("ctrl+q", "quit", "Quit", id="app.quit", tooltip="quit", priorit
 _CLOSE = _key("compare.close", "escape", "leave", "close the comparison", "Close")
 _RACE = (
     _key("race.close", "escape", "leave", "leave the race", "Close"),
-    _key("race.take", "enter", "take", "use the best pair for this machine", "Use the best pair"),
+    _key("race.take", "enter", "take", "use the best model for this machine", "Use the best"),
     _key("race.models", "f4", "models", "list all models", "Models"),
 )
 _MODELS = (
@@ -134,6 +144,14 @@ _MODELS = (
 )
 _CHATS = (
     _key("chats.close", "escape", "leave", "back to the chat", "Close"),
+    Binding(
+        "enter",
+        "choose",
+        "Open",
+        id="chats.choose",
+        tooltip="open the chat, at the message that was found",
+        priority=True,  # as models.choose
+    ),
     _key("chats.up", "up", "move(-1)", "the chat above"),
     _key("chats.down", "down", "move(1)", "the chat below"),
     _key("chats.page_up", "pageup", "page(-1)", "a page up"),

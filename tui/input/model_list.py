@@ -193,7 +193,8 @@ def described_draft(offer: Offer, facts: Mapping[str, Any] | None) -> list[str]:
 
 def described(offer: Offer, standing: Standing, facts: Mapping[str, Any] | None) -> list[str]:
     """The description of a model; ``facts`` is the output of `localspec show --json`."""
-    lines = [f"target   {offer.target}"]
+    lines = [f"for      {offer.about}"] if offer.about else []
+    lines.append(f"target   {offer.target}")
     if offer.draft is not None:
         lines.append(f"draft    {offer.draft}")
     elif offer.drafting == MTP_EMBEDDED or (facts or {}).get("own_head"):

@@ -19,6 +19,8 @@ from textual.content import Content
 EMPTY = Content("")
 PROSE = 100
 """Largest width of a row of prose in cells: longer rows are hard to read."""
+CODE = "on $surface"
+"""Style of a line of code."""
 _LONG = 4000
 """Characters from which a line is broken at the row's end rather than between words."""
 
@@ -68,6 +70,11 @@ def _room(first: Content, rest: Content, width: int) -> int:
     return max(2, width - min(size, width // 2))  # a wide character has to fit
 
 
+@dataclass(frozen=True, eq=False)
+class CodeBlock:
+    """Identity of the lines of one block of code."""
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
     """Text with leads for its first and its further rows."""
@@ -79,6 +86,10 @@ class Line:
     """Style of the whole row, to the right end."""
     fold: bool = False
     """Whether it is broken at the row's end rather than between words."""
+    block: CodeBlock | None = None
+    """The code that it is a line of."""
+    hidden: tuple[Line, ...] = ()
+    """The lines that it stands for while they are folded."""
 
     @property
     def text(self) -> str:

@@ -24,12 +24,11 @@ from textual.highlight import (
 from textual.style import Style
 
 from localspec.core.safe_text import is_safe
-from tui.render.lines import BLANK, EMPTY, Entry, Line, Rule
+from tui.render.lines import BLANK, CODE, EMPTY, CodeBlock, Entry, Line, Rule
 from tui.render.table import table
 
 _BULLETS = ("• ", "▪ ", "‣ ", "◦ ")
 _HEADINGS = ("bold underline $primary", "bold $primary", "bold", "bold", "bold $quiet", "$quiet")
-_CODE = "on $surface"
 _INLINE = {"em": "italic", "strong": "bold", "s": "strike"}
 _INLINE_CODE = "$text-warning on $surface"
 _BOX = re.compile(r"\[([ xX])\][ \t]+(?=\S)")
@@ -194,9 +193,9 @@ class _Setter:
             content = self._highlighted(code, language)
         else:
             content = Content(code)
-        space = Content(" ")
+        space, block = Content(" "), CodeBlock()
         return [
-            Line(line, space, space, style=_CODE, fold=True)
+            Line(line, space, space, style=CODE, fold=True, block=block)
             for line in content.split(allow_blank=True)
         ]
 

@@ -192,9 +192,9 @@ class ChatsScreen(PickerScreen[Opened | None]):
 
     # -- choosing ------------------------------------------------------------------------------
 
-    @on(Input.Submitted)
     @on(OptionList.OptionSelected)
-    def _entered(self) -> None:
+    def action_choose(self) -> None:
+        """Open the chat under the cursor."""
         found = self._highlighted
         if found is not None:
             self.dismiss(Opened(found.info.id, found.message, self._typed))

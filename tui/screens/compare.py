@@ -89,8 +89,10 @@ class CompareScreen(SizedScreen[None], ModalScreen[None]):
             self._shown += len(new)
             self._plain_scroll.scroll_end(animate=False)
         self.query_one(VerdictBar).show(Content(comparison.verdict(self._verifier)))
-        self._left.show(self._title("with drafting", comparison.speeds.of(draft=True)))
-        self._right.show(self._title("plain decoding", comparison.speeds.of(draft=False)))
+        speeds = comparison.speeds
+        known = not (speeds.complete and speeds.not_comparable)
+        self._left.show(self._title("with drafting", speeds.of(draft=True) if known else 0))
+        self._right.show(self._title("plain decoding", speeds.of(draft=False) if known else 0))
         if over:
             self._timer.pause()
 

@@ -148,7 +148,11 @@ class ModelsScreen(PickerScreen[Picked | None]):
         name = Content.styled(plain(title), "bold $primary")
         if self._best is None or self._drafts:
             return name
-        return Content.assemble(name, (f"   ★ best for this machine: {self._best}", "$quiet"))
+        busy = self._speed is not None and self._speed.disturbed
+        more = "; TOK/S: at least, measured while other programs were busy" if busy else ""
+        return Content.assemble(
+            name, (f"   ★ best for this machine: {plain(self._best)}{more}", "$quiet")
+        )
 
     def _fit(self, offer: Offer) -> str | None:
         return offer.fit(self._memory) if self._memory is not None else None

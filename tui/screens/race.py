@@ -27,8 +27,8 @@ from tui.widgets.flow import TextFlow
 from tui.widgets.key_bar import KeyBar
 
 _ABOUT = {
-    False: "The model writes alone: it is read once for every token.",
-    True: "A small model guesses the next tokens, and the model checks all guesses in one reading. "
+    False: "The model works alone: all its weights are read for every token.",
+    True: "A small model guesses the next tokens, and the model checks all guesses in one pass. "
     "Coloured tokens were guessed.",
 }
 """What a side shows until its first token, without and with drafting."""
@@ -162,13 +162,14 @@ class RaceScreen(SizedScreen[Left | None], ModalScreen[Left | None]):
             said = advice(race.best, race.n_bytes, disturbed=race.disturbed)
             lines.append(Content(plain(said)))
             if race.best is not None:
-                verb = "loads" if race.best.offer.installed else "downloads"
-                keys = f"{take} {verb} it, {models} lists all models, typing goes to the chat."
+                offer = race.best.offer
+                verb = "loads it" if offer.installed else "downloads it from the Hugging Face Hub"
+                keys = f"{take} {verb}, {models} lists all models; or type to chat with the toy."
                 lines.append(Content.styled(plain(keys), "$quiet"))
         return Content("\n").join(lines)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer the best pair once it is known and the race is over."""
+        """Offer the best model once it is known and the race is over."""
         del parameters
         return action != "take" or (self._race.over and self._race.best is not None)
 
@@ -192,6 +193,6 @@ class RaceScreen(SizedScreen[Left | None], ModalScreen[Left | None]):
         self.dismiss(ListModels())
 
     def action_take(self) -> None:
-        """Use the best pair for this machine."""
+        """Use the best model for this machine."""
         if self._race.best is not None:
             self.dismiss(TakeBest(self._race.best.offer))

@@ -110,6 +110,8 @@ class EngineSlot:
             self._closing = None
         try:
             info = await self._opened()
+            if self._closing is not None:
+                raise Interrupted("loading was stopped")  # just as it ended
         except LocalspecError as error:
             self._load_failed(error)
             return False

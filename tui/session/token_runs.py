@@ -21,27 +21,32 @@ from tui.render.text import plain
 
 
 class Kind(enum.Enum):
-    """A kind of origin: (label, short label, style)."""
+    """A kind of origin: (labels from the longest to the shortest, style)."""
 
-    MODEL = ("guessed by the draft model", "draft model", "$origin-model")
-    NGRAM = ("found in earlier text", "earlier text", "underline $origin-ngram")
-    AHEAD = ("found by lookahead", "lookahead", "underline italic $origin-model")
-    CORRECTED = ("corrected, the guess was wrong", "corrected", "bold $origin-corrected")
-    BONUS = ("bonus, all guesses were right", "bonus", "italic $origin-bonus")
-    PLAIN = ("plain, nothing was guessed", "plain", "dim $origin-plain")
-    UNKNOWN = ("the server does not tell", "not told", "")
+    MODEL = (("guessed by the draft model", "draft model", "draft"), "$origin-model")
+    NGRAM = (("found in earlier text", "earlier text", "text"), "underline $origin-ngram")
+    AHEAD = (("found by lookahead", "lookahead", "ahead"), "underline italic $origin-model")
+    CORRECTED = (
+        ("corrected, the guess was wrong", "corrected", "fixed"),
+        "bold $origin-corrected",
+    )
+    BONUS = (("bonus, all guesses were right", "bonus", "bonus"), "italic $origin-bonus")
+    PLAIN = (("plain, nothing was guessed", "plain", "plain"), "dim $origin-plain")
+    UNKNOWN = (("the server does not tell", "not told", "?"), "")
 
     @property
-    def label(self) -> str:
+    def labels(self) -> tuple[str, str, str]:
+        """Names, from the longest to the shortest."""
         return self.value[0]
 
     @property
-    def short(self) -> str:
-        return self.value[1]
+    def label(self) -> str:
+        """The longest name."""
+        return self.labels[0]
 
     @property
     def style(self) -> str:
-        return self.value[2]
+        return self.value[1]
 
 
 _ACCEPTED = {
@@ -135,10 +140,14 @@ _BY_TARGET = (Kind.CORRECTED, Kind.BONUS, Kind.PLAIN)
 def legend(width: int) -> Content:
     """The meaning of the styles on two lines: guesses that were right, and the target's own."""
     lines = []
-    for heading, kinds in (("right guess: ", _GUESSED), ("the model's own: ", _BY_TARGET)):
-        labels = [kind.label for kind in kinds]
-        if len(heading) + len("  ".join(labels)) > width:
-            labels = [kind.short for kind in kinds]
+    for headings, kinds in (
+        (("right guess: ", "right guess: ", "guess "), _GUESSED),
+        (("the model's own: ", "the model's own: ", "own "), _BY_TARGET),
+    ):
+        forms = zip(headings, zip(*(kind.labels for kind in kinds), strict=True), strict=True)
+        for heading, labels in forms:
+            if len(heading) + len("  ".join(labels)) <= width:
+                break
         parts: list[tuple[str, str] | str] = [(heading, "$quiet")]
         for at, (kind, label) in enumerate(zip(kinds, labels, strict=True)):
             parts += ["  "] * (at > 0) + [(label, kind.style)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import os
 from collections.abc import Mapping
@@ -82,6 +83,9 @@ LIGHT = Theme(
         "input-selection-foreground": "#14171b",
     },
 )
+
+ANSI_DARK = dataclasses.replace(BUILTIN_THEMES["ansi-dark"], primary="ansi_cyan")
+"""Textual's own, without blue text, which many terminals show too dark to be read on black."""
 
 OWN_VARIABLES = ("quiet", *(name for name in DARK.variables if name.startswith("origin-")))
 """Variables that only the themes of localspec define; other themes borrow them."""

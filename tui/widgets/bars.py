@@ -40,14 +40,16 @@ class TitleBar(Static):
     def __init__(self, name: str) -> None:
         self._model = self._text(name, [])
         self._place = Content("")
+        self._titled = False
         self._shown: object = None
-        super().__init__(self._model, markup=False)
+        super().__init__(markup=False)
+        self._update()
 
     def opened(self, info: ModelInfo, server: str = "") -> None:
         """Show the loaded target, its draft model, and the backend; or the server that answers."""
         if server:
             self._model = self._text(info.name, [f"{info.backend} at {server}"])
-            self.update(self._place + self._model)
+            self._update()
             return
         draft = f"draft: {Path(info.draft).stem}" if info.draft else "no draft model"
         built_in = [spec.built_in for name in info.drafters if (spec := find(name))]
@@ -62,7 +64,7 @@ class TitleBar(Static):
                 "with its draft model",
             )  # its file names say no more
         self._model = self._text(info.name, [*target, draft, f"{info.backend}, {threads}"])
-        self.update(self._place + self._model)
+        self._update()
 
     def place(
         self,
@@ -97,12 +99,18 @@ class TitleBar(Static):
         if system:
             text += Content.styled(f"system: {_cut(system, _SYSTEM)}  ", "$quiet")
         self._place = text
-        self.update(text + self._model)
+        self._titled = bool(title)
+        self._update()
+
+    def _update(self) -> None:
+        """The title of the chat takes the place of the program's name."""
+        name = Content("") if self._titled else Content.styled("localspec  ", "bold $primary")
+        self.update(self._place + name + self._model)
 
     @staticmethod
     def _text(name: str, rest: list[str]) -> Content:
         name = Path(name).stem if name.endswith(".gguf") else name
-        parts: list[str | tuple[str, str]] = [("localspec", "bold $primary"), "  ", plain(name)]
+        parts: list[str | tuple[str, str]] = [plain(name)]
         parts += [(SEPARATOR + plain(part), "$quiet") for part in rest]
         return Content.assemble(*parts)
 
@@ -205,7 +213,7 @@ class StatsBar(Bar):
 
     def show_stopped(self) -> None:
         """Show that the engine is not running."""
-        text = "the engine is not running; Ctrl+R starts it"
+        text = "engine stopped; Ctrl+R restarts it"
         self.show(Content.styled(text, "$text-error"))
 
     def show_hint(self, text: str) -> None:

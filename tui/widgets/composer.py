@@ -128,6 +128,7 @@ class Composer(TextArea):
 
     def action_send(self) -> None:
         """Send the text, or insert the completion that the arrow keys have selected."""
+        self._suggest()  # what was typed since has not reported its change yet
         if self._chosen is not None:
             self.action_complete()
             return
@@ -206,6 +207,7 @@ class Composer(TextArea):
 
     def action_complete(self) -> None:
         """Complete the word at the cursor, or indent a line of several; the focus stays."""
+        self._suggest()  # as in `action_send`
         if not self._completions:
             row, column = self.cursor_location
             before = self.document.get_line(row)[:column]
@@ -224,7 +226,9 @@ class Composer(TextArea):
 
     def take(self, index: int) -> None:
         """Insert one of the completions."""
-        if index < len(self._completions):
+        shown = self._completions
+        self._suggest()
+        if self._completions == shown and index < len(shown):
             self._chosen = index
             self.action_complete()
         self.focus()

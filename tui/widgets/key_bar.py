@@ -64,16 +64,23 @@ class KeyBar(Static):
         for _, binding, enabled, _ in screen.active_bindings.values():
             if binding.show and enabled and binding.action not in shown:
                 shown[binding.action] = binding
-        self._keys = [binding.key for binding in shown.values()]
-        parts = []
+        parts = {}
         for binding in shown.values():
             key, does = plain(self.app.get_key_display(binding)), plain(binding.description)
             label, gap = (f" {does}", " ") if compact else (f"{does} ", "")
             key = key if compact else f" {key} "
             styled = (key, "bold $footer-key-foreground"), (label, "$footer-description-foreground")
-            parts.append(Content.assemble(*styled, gap))
-        self._starts = [0, *accumulate(part.cell_length for part in parts)]
-        text = Content("").join(parts)
+            parts[binding.key] = Content.assemble(*styled, gap)
+        self._fit(parts)
+        self._keys = list(parts)
+        self._starts = [0, *accumulate(part.cell_length for part in parts.values())]
+        text = Content("").join(parts.values())
         if not text.is_same(self._content_shown):
             self._content_shown = text
             self.update(text, layout=False)
+
+    def _fit(self, parts: dict[str, Content]) -> None:
+        """Leave out the longest descriptions where not all have room."""
+        room = self.app.size.width - self.gutter.width
+        while len(parts) > 1 and sum(part.cell_length for part in parts.values()) - 1 > room:
+            del parts[max(parts, key=lambda key: parts[key].cell_length)]

@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 
 from rich.segment import Segment
+from textual import events
 from textual.containers import VerticalScroll
 from textual.geometry import Offset, Region, Size
 from textual.message import Message
@@ -14,7 +15,8 @@ from textual.strip import Strip
 from textual.style import Style
 from textual.widget import Widget
 
-from tui.render.lines import Entry, Row
+from tui.render.code_folds import Code, codes, unfolded
+from tui.render.lines import CodeBlock, Entry, Line, Row
 from tui.widgets.placed import Placed
 
 _MOST_DRAWN = 1000
@@ -120,6 +122,30 @@ class Lines(Placed, Widget):
         """Remove lines at the top."""
         self.replace(0, self._entries[count:])
 
+    # -- folding code --------------------------------------------------------------------------
+
+    def code(self, block: CodeBlock) -> Code | None:
+        """Where a block of code is now; None where it was removed."""
+        return next((code for code in codes(self._entries) if code.block is block), None)
+
+    def toggle_code(self, block: CodeBlock) -> None:
+        """Fold a block of code, or unfold it."""
+        if (code := self.code(block)) is not None and code.foldable:
+            self.replace(code.first, [*code.toggled(), *self._entries[code.end :]])
+
+    def unfold(self) -> None:
+        """Unfold all code."""
+        if any(code.folded for code in codes(self._entries)):
+            self.replace(0, unfolded(self._entries))
+
+    def on_click(self, event: events.Click) -> None:
+        """Unfold the code whose last row says how much is hidden."""
+        place = event.get_content_offset(self)
+        index = bisect_right(self._ends, place.y) if place is not None else len(self._ends)
+        entry = self._entries[index] if index < len(self._ends) else None
+        if isinstance(entry, Line) and entry.hidden and entry.block is not None:
+            self.toggle_code(entry.block)
+
     # -- measuring and drawing -----------------------------------------------------------------
 
     def height_at(self, width: int) -> int:
@@ -205,6 +231,12 @@ class Lines(Placed, Widget):
         """Select characters of a line, in place of any other selection."""
         self.screen.selections = {self: Selection(Offset(start, index), Offset(end, index))}
 
+    def select_code(self, block: CodeBlock) -> None:
+        """Select a block of code, in place of any other selection."""
+        if (code := self.code(block)) is not None:
+            last = Offset(len(code.lines[-1].text), code.end - 1)
+            self.screen.selections = {self: Selection(Offset(0, code.first), last)}
+
     def show_place(self, index: int, position: int) -> None:
         """Scroll to a character of a line, if it is not visible."""
         log = next((node for node in self.ancestors if isinstance(node, VerticalScroll)), None)
@@ -220,8 +252,13 @@ class Lines(Placed, Widget):
     # -- selecting and clicking ----------------------------------------------------------------
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
-        """The selected text."""
-        return selection.extract(self.text), "\n"
+        """The selected text, with all code of blocks that are folded."""
+        texts = selection.extract(self.text).split("\n")
+        first = selection.start.y if selection.start is not None else 0
+        for at, entry in enumerate(self._entries[first : first + len(texts)]):
+            if isinstance(entry, Line) and entry.hidden:
+                texts[at] = "\n".join(line.text for line in entry.hidden)
+        return "\n".join(texts), "\n"
 
     def selection_updated(self, selection: Selection | None) -> None:
         """Draw the selection."""

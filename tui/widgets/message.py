@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
@@ -61,8 +61,9 @@ class QuestionView(Lines):
         more = Line(Content.styled(f"{self._more} (click or F7, Alt+O to unfold)", "$quiet"))
         return [*lines_of(Content(self._short)), more]
 
-    def on_click(self) -> None:
+    def on_click(self, event: events.Click) -> None:
         """Fold or unfold."""
+        del event
         self.toggle()
 
     def toggle(self) -> None:
@@ -213,13 +214,14 @@ class ReplyView(Placed, Vertical):
         """Whether all text is typeset."""
         return self._colours or (self.markdown.is_attached and self.markdown.settled)
 
-    def texts(self) -> list[Lines]:
-        """The lines that are shown, to search in."""
-        return [self.flow] if self._colours else [self.markdown.closed, self.markdown.tail]
+    def texts(self) -> tuple[Lines, ...]:
+        """The lines that are shown, unfolded, to search in."""
+        self.markdown.closed.unfold()
+        return self.growing
 
     @property
     def growing(self) -> tuple[Lines, ...]:
-        """The lines that new text goes to, from top to bottom."""
+        """The lines that are shown and that new text goes to, from top to bottom."""
         return (self.flow,) if self._colours else (self.markdown.closed, self.markdown.tail)
 
     @property

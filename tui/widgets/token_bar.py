@@ -89,7 +89,7 @@ class TokenBar(Bar):
         else:
             unknown = "not known" if token.origin is Origin.ACCEPTED else "none"
             q = unknown if chosen.q is None else f"{chosen.q:.3f}"
-        return f"p {chosen.p:.3f}  q {q}  before sampling settings {_share(chosen.model)}"
+        return f"p {chosen.p:.3f}  q {q}  raw {_share(chosen.model)}"
 
 
 def _quoted(text: str) -> str:

@@ -46,7 +46,7 @@ def reference(name: str) -> ModelRef:
         ModelNotFoundError: the name can be none of these; the message suggests similar names.
     """
     if not name.strip():
-        raise UsageError("the model's name is empty; `localspec models` lists what there is")
+        raise UsageError("the model's name is empty; `localspec models` lists all models")
     pair = catalog().get(name)
     if pair is not None:
         return PairRef(pair)

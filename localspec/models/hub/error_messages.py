@@ -23,7 +23,7 @@ def hub_error(repo: str, error: Exception, wait: float) -> LocalspecError:
         return _by_code(repo, error) or _by_status(repo, error, wait)
     reason = " ".join(str(error).split())[:200] or type(error).__name__
     return LocalspecError(
-        f"cannot reach {endpoint()} ({reason}); what is here works with --offline"
+        f"cannot reach {endpoint()} ({reason}); downloaded models still work, with --offline"
     )
 
 
