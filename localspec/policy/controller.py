@@ -267,7 +267,7 @@ class Controller:
             self._probes.has_read(state.seq, source, state.length - state.unread)
             affordable = True
             if outlook.tokens > tuning.gain.margin and state.unread <= tuning.behind:
-                gain = Gain(outlook, allowed, most)
+                gain = outlook.gain(allowed, most)
                 affordable = gain.tokens() > tuning.gain.margin
                 if affordable:
                     self._probes.drafts((source, state.sampling))

@@ -104,6 +104,13 @@ class Outlook:
         self.prices = prices
         self.tuning = tuning
         self._tokens: float | None = None
+        self._gain: tuple[float, float, Gain] | None = None
+
+    def gain(self, allowed: float, most: float) -> Gain:
+        """See `Gain`; a plan and the pace of its draft ask for the same."""
+        if self._gain is None or self._gain[:2] != (allowed, most):
+            self._gain = allowed, most, Gain(self, allowed, most)
+        return self._gain[2]
 
     @property
     def tokens(self) -> float:
@@ -133,6 +140,7 @@ class Gain:
         """``allowed`` is what a draft may lose, and ``most`` what it may cost in any case."""
         self.outlook = outlook
         prices, tuning = outlook.prices, outlook.tuning
+        self._rates: NDArray[np.float64] | None = None
         self._refused = np.zeros(outlook.expected.emitted.shape, bool)
         if allowed < math.inf:
             short = prices.shortfall(outlook.expected)
@@ -156,9 +164,10 @@ class Gain:
         outlook = self.outlook
         if not len(outlook.prices.costs):
             return np.ones(len(outlook.expected.table))
-        each = np.where(self._refused, 0.0, outlook.expected.emitted / outlook.prices.costs)
-        best: NDArray[np.float64] = each.max(axis=1)
-        return np.maximum(best, 1.0, out=best)
+        if self._rates is None:
+            each = np.where(self._refused, 0.0, outlook.expected.emitted / outlook.prices.costs)
+            self._rates = np.maximum(each.max(axis=1), 1.0)
+        return self._rates
 
     def rate(self) -> float:
         """The rate that the drafter is expected to reach on average; 0 where nothing is known."""
@@ -227,7 +236,7 @@ class GainPace:
         if self._longest:
             return
         outlook, expected = self._outlook, self._outlook.expected
-        gain = Gain(outlook, self._allowed, self._most)
+        gain = outlook.gain(self._allowed, self._most)
         self._longest = gain.longest().tolist()
         self._rates = gain.rates().tolist()
         self._table = expected.table.tolist()

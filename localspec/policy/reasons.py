@@ -88,7 +88,7 @@ def not_affordable(curve: Curve, cost: float, allowed: float) -> Speculation:
         "parked",
         f"too early in this reply: a rejected draft costs the time of {least:.1f} tokens, "
         f"and no more than {max(0.0, allowed):.1f} may be lost yet",
-        "too early in this reply to risk drafts",
+        "not worth the risk yet",
     )
 
 

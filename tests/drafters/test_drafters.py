@@ -15,6 +15,7 @@ from localspec.core.values import Proposal
 from localspec.drafters.base import Ask, Committed, Off
 from localspec.drafters.cascade import Cascade
 from localspec.drafters.lookup.ngram import NGram
+from localspec.drafters.model.cache import DraftCache
 from localspec.drafters.model.chain import ChainDrafter
 from localspec.drafters.model.interface import common_prefix
 from localspec.testing import TableModel
@@ -156,3 +157,17 @@ def test_common_prefix(a: list[int], b: list[int]) -> None:
     n = common_prefix(a, b)
     assert a[:n] == b[:n]
     assert n == min(len(a), len(b)) or a[n] != b[n]
+
+
+def test_what_a_cache_has_of_another_reply_follows_both() -> None:
+    cache, other = DraftCache(TableModel(TABLE)), [1, 2, 3]
+    own = [1, 2, 3, 0, 1]
+    cache.extend([(0, cache.missing(0, own), 0)])
+    assert cache.common(0, other) == 3
+    other += [0, 2]  # the reply goes on otherwise than the cache
+    assert [cache.common(0, other), cache.common(0, other)] == [4, 4]
+    cache.missing(0, own[:3])  # which is cut, and goes on like the reply
+    assert cache.common(0, other) == 2
+    cache.extend([(0, [3, 0, 2], 0)])
+    assert cache.common(0, other) == 5
+    assert cache.common(0, [1, 3]) == 1

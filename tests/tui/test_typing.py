@@ -209,3 +209,8 @@ async def test_the_welcome_of_the_demo_says_that_it_is_a_toy_and_where_models_ar
         await c.sees("toy of 4 MB")
         await c.sees("F4 lists real models")
         assert "f4 Models" in c.screen_text.splitlines()[-1]
+
+
+async def test_a_narrow_footer_leaves_out_whole_keys(chat):
+    async with chat(size=(40, 12)) as c:
+        await c.sees("f1 Help f3 Compare f4 Models ^q Quit")

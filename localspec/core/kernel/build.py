@@ -137,6 +137,7 @@ def _rows() -> list[tuple[str, Logits]]:
         ("a rising row", rising),
         ("a falling row", rising[::-1].copy()),
         ("a short row", ordinary[:300].copy()),
+        ("a long row", np.concatenate([ordinary - 1, ordinary])),
     ]
 
 

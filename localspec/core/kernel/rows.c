@@ -18,7 +18,8 @@
 #define NOTHING 1e-300 /* weights below this are left out */
 #define MOST 256     /* candidates at most */
 #define LANES 16     /* logits that are compared at once */
-#define CHUNK 1024   /* logits of which the largest of each lane is kept */
+#define SMALL 128    /* logits of which the largest of each lane is kept, in short rows */
+#define CHUNK 1024   /* the same in long rows */
 #define CHUNKS 512   /* at most; what is beyond is looked at logit by logit */
 #define GROUPS 256   /* lanes of chunks, whose maxima give a first bound */
 #define STEP 64      /* logits that are compared with the bound at once */
@@ -66,12 +67,13 @@ static float smallest(const candidate *c, int n) {
 
 #if defined(__SSE2__)
 /* `lane_maxima` for processors that have AVX2, which all of the last ten years do. */
-__attribute__((target("avx2"))) static int lane_maxima_avx2(const float *x, float *maxima) {
+__attribute__((target("avx2"))) static int lane_maxima_avx2(const float *x, int size,
+                                                            float *maxima) {
     const __m256 endless = _mm256_set1_ps(INFINITY);
     __m256 low = _mm256_loadu_ps(x), high = _mm256_loadu_ps(x + 8);
     __m256 finite = _mm256_and_ps(_mm256_cmp_ps(low, endless, _CMP_LT_OQ),
                                   _mm256_cmp_ps(high, endless, _CMP_LT_OQ));
-    for (int i = LANES; i < CHUNK; i += LANES) {
+    for (int i = LANES; i < size; i += LANES) {
         __m256 a = _mm256_loadu_ps(x + i), b = _mm256_loadu_ps(x + i + 8);
         finite = _mm256_and_ps(finite, _mm256_cmp_ps(a, endless, _CMP_LT_OQ));
         finite = _mm256_and_ps(finite, _mm256_cmp_ps(b, endless, _CMP_LT_OQ));
@@ -85,7 +87,7 @@ __attribute__((target("avx2"))) static int lane_maxima_avx2(const float *x, floa
 #endif
 
 /* The largest logit of each lane of a chunk. Returns 0 where one is NaN or +inf. */
-static int lane_maxima(const float *x, float *maxima) {
+static int lane_maxima(const float *x, int size, float *maxima) {
 #if defined(__SSE2__)
     const __m128 endless = _mm_set1_ps(INFINITY);
     __m128 most[4], finite = _mm_castsi128_ps(_mm_set1_epi32(-1));
@@ -93,7 +95,7 @@ static int lane_maxima(const float *x, float *maxima) {
         most[v] = _mm_loadu_ps(x + 4 * v);
         finite = _mm_and_ps(finite, _mm_cmplt_ps(most[v], endless));
     }
-    for (int i = LANES; i < CHUNK; i += LANES)
+    for (int i = LANES; i < size; i += LANES)
         for (int v = 0; v < 4; v++) {
             __m128 next = _mm_loadu_ps(x + i + 4 * v);
             finite = _mm_and_ps(finite, _mm_cmplt_ps(next, endless));
@@ -109,7 +111,7 @@ static int lane_maxima(const float *x, float *maxima) {
         most[v] = vld1q_f32(x + 4 * v);
         finite = vandq_u32(finite, vcltq_f32(most[v], endless));
     }
-    for (int i = LANES; i < CHUNK; i += LANES)
+    for (int i = LANES; i < size; i += LANES)
         for (int v = 0; v < 4; v++) {
             float32x4_t next = vld1q_f32(x + i + 4 * v);
             finite = vandq_u32(finite, vcltq_f32(next, endless));
@@ -120,7 +122,7 @@ static int lane_maxima(const float *x, float *maxima) {
 #else
     int finite = 1;
     for (int j = 0; j < LANES; j++) maxima[j] = -INFINITY;
-    for (int i = 0; i < CHUNK; i += LANES)
+    for (int i = 0; i < size; i += LANES)
         for (int j = 0; j < LANES; j++) {
             finite &= x[i + j] < INFINITY;
             maxima[j] = x[i + j] > maxima[j] ? x[i + j] : maxima[j];
@@ -146,20 +148,24 @@ static inline int any_reaches(const float *x, float bound) {
 
 typedef struct {
     int64_t chunks;
+    int size; /* logits of a chunk */
     float maxima[CHUNKS * LANES];
 } view;
 
 /* Reads the row once. Returns 0 where a logit is NaN or +inf. */
 static int look(view *seen, const float *row, int64_t n) {
     int finite = 1;
-    int (*maxima_of)(const float *, float *) = lane_maxima;
+    int (*maxima_of)(const float *, int, float *) = lane_maxima;
 #if defined(__SSE2__)
     if (__builtin_cpu_supports("avx2")) maxima_of = lane_maxima_avx2;
 #endif
-    seen->chunks = n / CHUNK < CHUNKS ? n / CHUNK : CHUNKS;
+    int64_t size = SMALL;
+    while (size < CHUNK && n / size > CHUNKS) size *= 2;
+    seen->size = (int)size;
+    seen->chunks = n / size < CHUNKS ? n / size : CHUNKS;
     for (int64_t c = 0; c < seen->chunks; c++)
-        finite &= maxima_of(row + c * CHUNK, seen->maxima + c * LANES);
-    for (int64_t i = seen->chunks * CHUNK; i < n; i++) finite &= row[i] < INFINITY;
+        finite &= maxima_of(row + c * size, seen->size, seen->maxima + c * LANES);
+    for (int64_t i = seen->chunks * size; i < n; i++) finite &= row[i] < INFINITY;
     return finite;
 }
 
@@ -168,7 +174,7 @@ static float largest(const view *seen, const float *row, int64_t n) {
     float most = -INFINITY;
     for (int64_t i = 0; i < seen->chunks * LANES; i++)
         if (seen->maxima[i] > most) most = seen->maxima[i];
-    for (int64_t i = seen->chunks * CHUNK; i < n; i++)
+    for (int64_t i = seen->chunks * seen->size; i < n; i++)
         if (row[i] > most) most = row[i];
     return most;
 }
@@ -178,14 +184,17 @@ static float lower_bound(const view *seen, int k) {
     candidate group[GROUPS];
     int64_t all = seen->chunks * LANES, each = all / GROUPS;
     if (k >= GROUPS || each < 1) return -INFINITY;
+    float most[GROUPS];
+    memcpy(most, seen->maxima, sizeof most);
+    for (int64_t i = 1; i < each; i++)
+        for (int g = 0; g < GROUPS; g++) {
+            float other = seen->maxima[i * GROUPS + g];
+            most[g] = other > most[g] ? other : most[g];
+        }
     for (int g = 0; g < GROUPS; g++) {
-        group[g].value = seen->maxima[g];
+        group[g].value = most[g];
         group[g].id = g;
     }
-    for (int64_t i = 1; i < each; i++)
-        for (int g = 0; g < GROUPS; g++)
-            if (seen->maxima[i * GROUPS + g] > group[g].value)
-                group[g].value = seen->maxima[i * GROUPS + g];
     best_first(group, GROUPS, k);
     return smallest(group, k);
 }
@@ -229,10 +238,10 @@ static int select_best(best *b, const float *row, int64_t n, int k) {
     b->bound = lower_bound(&seen, k);
     for (int64_t c = 0; c < seen.chunks; c++) {
         if (!chunk_reaches(&seen, c, b->bound)) continue;
-        for (int64_t i = c * CHUNK; i < (c + 1) * CHUNK; i += STEP)
+        for (int64_t i = c * seen.size; i < (c + 1) * seen.size; i += STEP)
             if (any_reaches(row + i, b->bound)) add(b, row, i, i + STEP);
     }
-    add(b, row, seen.chunks * CHUNK, n);
+    add(b, row, seen.chunks * seen.size, n);
     if (b->held > k) {
         best_first(b->c, b->held, k);
         b->held = k;
@@ -413,10 +422,10 @@ int64_t localspec_greedy(const float *row, int64_t n, float reach, double *mass)
     int64_t place = n;
     double total = 0.0;
     for (int64_t at = 0; at < n;) {
-        int64_t chunk = at / CHUNK, end = at + STEP;
+        int64_t chunk = at / seen.size, end = at + STEP;
         if (chunk < seen.chunks) {
-            if (at % CHUNK == 0 && !chunk_reaches(&seen, chunk, low)) {
-                at += CHUNK;
+            if (at % seen.size == 0 && !chunk_reaches(&seen, chunk, low)) {
+                at += seen.size;
                 continue;
             }
             if (!any_reaches(row + at, low)) {
