@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 
 from localspec.loading.options import Options
 from localspec.serve.app import build_app
-from localspec.serve.engine_slot import EngineFactory, EngineSlot
+from localspec.serve.backend.engine_slot import EngineFactory, EngineSlot
+from localspec.serve.backend.service import Service
+from localspec.serve.http.settings import ServeSettings
 from localspec.serve.server import bind, listener
-from localspec.serve.service import Service
 from localspec.serve.serving import EngineProcesses, address_of
-from localspec.serve.settings import ServeSettings
 
 
 @dataclass

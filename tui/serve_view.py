@@ -14,11 +14,11 @@ from textual.widgets import Sparkline, Static
 
 from localspec.core.safe_text import safe_line
 from localspec.core.units import size
-from localspec.serve.records import RequestRecord
+from localspec.serve.backend.records import RequestRecord
 from tui.render.text import plain
 
 if TYPE_CHECKING:
-    from localspec.serve.service import Service
+    from localspec.serve.backend.service import Service
     from localspec.serve.serving import Front, Serving
 
 _SECONDS = 0.5

@@ -31,8 +31,8 @@ from localspec.errors import UsageError
 from localspec.files.private import without_secrets
 
 if TYPE_CHECKING:
-    from localspec.serve.service import Service
-    from localspec.serve.settings import ServeSettings
+    from localspec.serve.backend.service import Service
+    from localspec.serve.http.settings import ServeSettings
 
 _KEY_VARIABLE = "LOCALSPEC_API_KEY"
 _LARGEST_KEY_FILE = 1 << 16
@@ -147,7 +147,7 @@ def _settings(own: dict[str, Any], asked: SharedFlags) -> ServeSettings:
     Raises:
         UsageError: an address of others without a key, or keys that cannot be read.
     """
-    from localspec.serve.settings import ApiKeys, Limits, ServeSettings
+    from localspec.serve.http.settings import ApiKeys, Limits, ServeSettings
 
     keys = ApiKeys(_keys(own["api_keys"], own["api_key_file"]))
     unix = own["unix"]

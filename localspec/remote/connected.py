@@ -1,7 +1,7 @@
 """A `localspec serve` elsewhere behind the interface of `localspec.engine.client.EngineClient`.
 
-The lines of the engine protocol travel over HTTP (`localspec.serve.native`), so all figures and the
-origin of every token arrive.
+The lines of the engine protocol travel over HTTP (`localspec.serve.routes.native`), so all figures
+and the origin of every token arrive.
 """
 
 from __future__ import annotations

@@ -12,7 +12,12 @@ from starlette.routing import BaseRoute, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from localspec.errors import LocalspecError
-from localspec.serve import (
+from localspec.serve.backend.service import Service
+from localspec.serve.http.bodies import GoneError, JSONAnswer
+from localspec.serve.http.error_shapes import ErrorShape, ErrorShapes
+from localspec.serve.http.errors import ApiError
+from localspec.serve.http.guard import Guard
+from localspec.serve.routes import (
     chat,
     completions,
     messages,
@@ -25,11 +30,6 @@ from localspec.serve import (
     tokens,
     unsupported,
 )
-from localspec.serve.bodies import GoneError, JSONAnswer
-from localspec.serve.error_shapes import ErrorShape, ErrorShapes
-from localspec.serve.errors import ApiError
-from localspec.serve.guard import Guard
-from localspec.serve.service import Service
 
 Contribution = Callable[[Service], list[BaseRoute]]
 

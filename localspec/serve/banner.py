@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from localspec.serve.service import Service
+from localspec.serve.backend.service import Service
 
 
 def banner(service: Service, address: str, *, quote: Callable[[str], str]) -> list[str]:

@@ -16,8 +16,8 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from localspec.errors import LocalspecError, UsageError
-from localspec.serve.connections import protocol_with
-from localspec.serve.settings import ServeSettings
+from localspec.serve.http.connections import protocol_with
+from localspec.serve.http.settings import ServeSettings
 
 _BACKLOG = 512
 _LONGEST_UNIX = 100

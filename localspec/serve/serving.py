@@ -16,12 +16,12 @@ from localspec.engine.client import EngineClient
 from localspec.loading.options import Options
 from localspec.models.catalog.portable import portable
 from localspec.serve.app import build_app
-from localspec.serve.engine import Engine
-from localspec.serve.engine_slot import EngineFactory, EngineSlot
-from localspec.serve.reporter import Reporter
+from localspec.serve.backend.engine import Engine
+from localspec.serve.backend.engine_slot import EngineFactory, EngineSlot
+from localspec.serve.backend.reporter import Reporter
+from localspec.serve.backend.service import Service
+from localspec.serve.http.settings import ServeSettings
 from localspec.serve.server import Listener, bind, listener
-from localspec.serve.service import Service
-from localspec.serve.settings import ServeSettings
 
 GRACE = 5.0
 """Seconds that running answers get when the server stops."""

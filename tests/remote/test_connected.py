@@ -35,7 +35,7 @@ from localspec.remote.address import parse
 from localspec.remote.connected import ConnectedClient
 from localspec.remote.connection import Patience
 from localspec.remote.keys import Key
-from localspec.serve.settings import ApiKeys
+from localspec.serve.http.settings import ApiKeys
 
 HI = ReplyRequest(messages=(Message("user", "Hi"),), seed=5)
 KEY = "a-key-of-nine"

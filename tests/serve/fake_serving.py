@@ -24,9 +24,9 @@ from localspec.engine.reply import EngineReply
 from localspec.errors import EngineError, LocalspecError
 from localspec.loading.options import Options
 from localspec.serve.app import build_app
-from localspec.serve.engine_slot import EngineSlot
-from localspec.serve.service import Service
-from localspec.serve.settings import ServeSettings
+from localspec.serve.backend.engine_slot import EngineSlot
+from localspec.serve.backend.service import Service
+from localspec.serve.http.settings import ServeSettings
 
 ON = Speculation("on")
 WORDS = ("Hello", " from", " the", " fake", " engine", ".")

@@ -11,8 +11,8 @@ import pytest
 from fake_serving import World
 
 from localspec.errors import LocalspecError, UsageError
+from localspec.serve.http.settings import Limits, ServeSettings
 from localspec.serve.server import bind, listener
-from localspec.serve.settings import Limits, ServeSettings
 
 CHAT = "/v1/chat/completions"
 HI = {"messages": [{"role": "user", "content": "Hi"}]}

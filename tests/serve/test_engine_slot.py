@@ -126,7 +126,7 @@ async def test_a_failed_load_is_not_repeated_for_every_request(world):
 
 async def test_another_model_waits_for_the_replies_of_the_present_one(make_world, monkeypatch):
     world = await make_world()
-    monkeypatch.setattr("localspec.serve.model_names._downloaded", lambda: (("other", ""),))
+    monkeypatch.setattr("localspec.serve.backend.model_names._downloaded", lambda: (("other", ""),))
     world.hold = asyncio.Event()
     first = asyncio.create_task(world.client.post(CHAT, json=HI | {"model": "fake"}))
     await until(lambda: world.requests)
@@ -152,7 +152,7 @@ async def test_where_another_model_cannot_be_loaded_the_present_one_comes_back(
     make_world, monkeypatch
 ):
     world = await make_world()
-    monkeypatch.setattr("localspec.serve.model_names._downloaded", lambda: (("other", ""),))
+    monkeypatch.setattr("localspec.serve.backend.model_names._downloaded", lambda: (("other", ""),))
     await world.slot.load()
     world.load_error = LocalspecError("too big")
     assert (await world.client.post(CHAT, json=HI | {"model": "other"})).status_code >= 500
@@ -163,7 +163,7 @@ async def test_where_another_model_cannot_be_loaded_the_present_one_comes_back(
 
 async def test_it_comes_back_too_where_nobody_waits_for_the_other_any_more(make_world, monkeypatch):
     world = await make_world()
-    monkeypatch.setattr("localspec.serve.model_names._downloaded", lambda: (("other", ""),))
+    monkeypatch.setattr("localspec.serve.backend.model_names._downloaded", lambda: (("other", ""),))
     await world.slot.load()
     world.load_error, world.loading = LocalspecError("too big"), asyncio.Event()
     asked = asyncio.create_task(world.client.post(CHAT, json=HI | {"model": "other"}))
@@ -193,7 +193,7 @@ async def test_an_unused_model_is_unloaded_and_comes_back_on_request(make_world)
 
 
 async def test_a_full_queue_is_429_with_the_time_to_wait(make_world):
-    from localspec.serve.settings import Limits
+    from localspec.serve.http.settings import Limits
 
     world = await make_world(limits=Limits(waiting=1))
     await world.slot.load()

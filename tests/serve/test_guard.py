@@ -3,7 +3,7 @@
 import pytest
 
 from localspec.errors import UsageError
-from localspec.serve.settings import ApiKeys
+from localspec.serve.http.settings import ApiKeys
 
 KEY, OTHER = "correct-horse-battery", "another-key-of-ours"
 CHAT = "/v1/chat/completions"

@@ -12,9 +12,9 @@ from neighbours import neighbour
 from served import served
 from starlette.routing import Route
 
-from localspec.serve import openapi, openapi_examples
 from localspec.serve.app import ROUTES
-from localspec.serve.settings import ServeSettings
+from localspec.serve.http.settings import ServeSettings
+from localspec.serve.routes import openapi, openapi_examples
 
 
 def test_every_path_is_described(world):

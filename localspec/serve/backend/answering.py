@@ -1,0 +1,205 @@
+"""The replies to one HTTP request, from the engine to the shapes of an API.
+
+::
+
+    async with service.answer(caller, path, model, requests) as answering:
+        async for index, events in answering:
+            ...
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from localspec.core.events import Finished, Reply, ReplyEvent, Token
+from localspec.core.reply_request import ReplyRequest
+from localspec.core.tokenized import Tokenized
+from localspec.engine.reply import EngineReply
+from localspec.errors import EngineError, LocalspecError
+from localspec.loading.options import Options
+from localspec.serve.backend.engine import Engine
+from localspec.serve.backend.records import ReplyRecord, RequestRecord
+from localspec.serve.http.errors import ApiError, of_engine, stopping
+
+if TYPE_CHECKING:
+    from localspec.serve.backend.service import Service
+
+Batch = tuple[int, tuple[ReplyEvent, ...]]
+"""The index of a reply, and events of it that came together."""
+
+
+class Answering:
+    """As many replies as there are requests; leaving the block ends those that still run."""
+
+    def __init__(
+        self,
+        service: Service,
+        record: RequestRecord,
+        options: Options | None,
+        requests: Sequence[ReplyRequest],
+    ) -> None:
+        """Use `Service.answer`."""
+        self._service = service
+        self.record = record
+        self._options = options
+        self._requests = tuple(requests)
+        self._running: dict[int, EngineReply] = {}
+        self._pending: dict[asyncio.Task[tuple[ReplyEvent, ...]], int] = {}
+        self._stack = contextlib.AsyncExitStack()
+        self._engine: Engine | None = None
+
+    @property
+    def size(self) -> int:
+        """Replies that are wanted."""
+        return len(self._requests)
+
+    async def __aenter__(self) -> Self:
+        """Wait for the engine and hand it the requests.
+
+        Raises:
+            ApiError: 429 if too many wait, 503 if there is no engine.
+        """
+        self._service.entered(self)
+        try:
+            self._engine = await self._stack.enter_async_context(
+                self._service.slot.use(self._options)
+            )
+            self.record.model = self._service.models.present
+            # The prompts of several choices are the same: the first one reads it for all.
+            for index in range(1 if self._alike() else self.size):
+                self._submit(index)
+        except BaseException as error:
+            await self._left(error)
+            if isinstance(error, LocalspecError):
+                raise self._service.refused(error) from None
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the replies that still run."""
+        await self._left(error)
+
+    async def tokenize(self, request: ReplyRequest) -> Tokenized:
+        """Text and tokens of a request's prompt.
+
+        Raises:
+            ApiError: there are none.
+        """
+        assert self._engine is not None
+        try:
+            return await self._engine.tokenize(request)
+        except LocalspecError as error:
+            raise self._service.refused(error) from None
+
+    async def __aiter__(self) -> AsyncIterator[Batch]:
+        """Batches of events as they come, those of each reply in their order.
+
+        Raises:
+            ApiError: a reply failed, or was `cut`.
+        """
+        try:
+            while self._running or len(self.record.replies) < self.size:
+                if self.size == 1:
+                    index, events = 0, await self._running[0].batch()
+                else:
+                    index, events = await self._next()
+                self._note(index, events)
+                last = events[-1]
+                if isinstance(last, Finished):
+                    del self._running[index]
+                    if last.reply.finish_reason == "interrupt":  # nobody but `cut` interrupts
+                        if events[:-1]:
+                            yield index, events[:-1]
+                        raise stopping()
+                yield index, events
+        except LocalspecError as error:
+            raise self._service.refused(error) from None
+
+    def cut(self) -> None:
+        """End the replies now, with an error after what has come: the server stops."""
+        for reply in self._running.values():
+            reply.interrupt()
+
+    async def replies(self) -> list[tuple[list[ReplyEvent], Reply]]:
+        """All events of each reply, and the reply; in the order of the requests.
+
+        Raises:
+            ApiError: a reply failed, or was `cut`.
+        """
+        found: list[list[ReplyEvent]] = [[] for _ in self._requests]
+        async for index, events in self:
+            found[index].extend(events)
+        whole = []
+        for events_of_one in found:
+            last = events_of_one[-1]
+            assert isinstance(last, Finished)
+            whole.append((events_of_one, last.reply))
+        return whole
+
+    # -- inside --------------------------------------------------------------------------------
+
+    def _alike(self) -> bool:
+        """Whether the requests have one prompt."""
+        first = self._requests[0]
+        return all(
+            r.messages == first.messages
+            and r.prompt == first.prompt
+            and r.prompt_tokens == first.prompt_tokens
+            for r in self._requests[1:]
+        )
+
+    def _submit(self, index: int) -> None:
+        assert self._engine is not None
+        self._running[index] = self._engine.reply(self._requests[index])
+        self.record.replies.append(ReplyRecord(time.monotonic()))
+
+    async def _next(self) -> Batch:
+        """The first batch that any reply has."""
+        for index, reply in self._running.items():
+            if index not in self._pending.values():
+                self._pending[asyncio.create_task(reply.batch())] = index
+        done, _ = await asyncio.wait(self._pending, return_when=asyncio.FIRST_COMPLETED)
+        task = next(iter(done))
+        return self._pending.pop(task), task.result()
+
+    def _note(self, index: int, events: Sequence[ReplyEvent]) -> None:
+        if not events:
+            raise EngineError("a reply ended without its last event")
+        self._service.metrics.note(self.record, self.record.replies[index], events)
+        if len(self.record.replies) < self.size and any(
+            isinstance(event, Token | Finished) for event in events
+        ):
+            for other in range(len(self.record.replies), self.size):
+                self._submit(other)
+
+    async def _left(self, error: BaseException | None) -> None:
+        for task in self._pending:
+            task.cancel()
+        for task in self._pending:
+            with contextlib.suppress(asyncio.CancelledError, LocalspecError):
+                await task
+        for reply in self._running.values():
+            reply.close()
+        self._pending.clear()
+        self._running.clear()
+        await self._stack.aclose()
+        if isinstance(error, ApiError):
+            self.record.error = error.message
+        elif isinstance(error, LocalspecError):
+            self.record.error = of_engine(error).message
+        elif error is not None and not self.record.error:
+            self.record.error = "the client left"
+        self._service.left(self)
+
+
+__all__ = ["Answering", "Batch"]

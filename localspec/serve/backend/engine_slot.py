@@ -1,0 +1,276 @@
+"""The engine of the server: loaded when it is needed, started again after it died, exchanged for
+that of another model when a request names one.
+
+One engine at a time: two models rarely fit into the memory of the machines that this runs on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Protocol
+
+from localspec.core.events import ModelInfo
+from localspec.errors import DeviceMemoryError, EngineError, Interrupted, LocalspecError
+from localspec.loading.options import Options
+from localspec.serve.backend.engine import Engine
+from localspec.serve.backend.reporter import Reporter
+from localspec.serve.http.errors import PausedError
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
+"""Seconds between two attempts to start an engine that does not come up."""
+_PATIENCE = 3.0
+"""Seconds of such a pause that a request waits; with a longer one it is refused at once."""
+_STEADY_SECONDS = 60.0
+"""An engine that lived as long as this is started again at once when it dies."""
+
+
+class EngineFactory(Protocol):
+    """Makes engines."""
+
+    def engine(self, options: Options, slot: EngineSlot) -> Engine:
+        """An engine for a model, not started; it calls ``slot.died`` when it dies."""
+        ...
+
+
+class EngineSlot:
+    """Holds at most one engine."""
+
+    def __init__(
+        self,
+        options: Options,
+        factory: EngineFactory,
+        reporter: Reporter,
+        *,
+        keep_loaded: float | None = None,
+    ) -> None:
+        """``keep_loaded``: seconds without a request after which the engine is ended; None keeps
+        it.
+        """
+        self._first = options
+        self._options = options
+        self._before: Options | None = None
+        """Those to return to where the model that is being loaded cannot be."""
+        self._factory = factory
+        self._reporter = reporter
+        self._keep_loaded = keep_loaded
+        self._engine: Engine | None = None
+        self._opening: asyncio.Task[Engine] | None = None
+        self._turn = asyncio.Lock()
+        self._unused = asyncio.Event()
+        self._unused.set()
+        self.users = 0
+        """Requests that use the engine or wait for its reply."""
+        self._unload: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stopping = asyncio.Event()
+        self._failures = 0
+        self._not_before = 0.0
+        self._error: LocalspecError | None = None
+        self._opened_at = 0.0
+        self.restarts = 0
+        """How often an engine that had died was started again."""
+
+    @property
+    def options(self) -> Options:
+        """Those of the model that is loaded, or that would be."""
+        return self._options
+
+    @property
+    def first(self) -> Options:
+        """Those of the model that the server was started with."""
+        return self._first
+
+    @property
+    def info(self) -> ModelInfo | None:
+        """What is loaded; None while nothing is."""
+        return self._engine.info if self._engine is not None else None
+
+    @property
+    def closed(self) -> bool:
+        """Whether no engine is to be started any more."""
+        return self._stopping.is_set()
+
+    @property
+    def loading(self) -> bool:
+        """Whether a model is being loaded."""
+        return self._opening is not None
+
+    @property
+    def error(self) -> LocalspecError | None:
+        """Why the last attempt to load failed; None since one succeeded."""
+        return self._error
+
+    @contextlib.asynccontextmanager
+    async def use(self, options: Options | None = None) -> AsyncIterator[Engine]:
+        """The engine of a model, loaded if it is not; it stays while the block runs.
+
+        ``options`` None means whatever model is loaded, else the first one. Callers come in
+        turn: one that needs another model waits until the present one is unused, and those behind
+        it wait as well.
+
+        Raises:
+            LocalspecError: it cannot be loaded; EngineError also right after a failed attempt.
+        """
+        async with self._turn:
+            if options is not None and options.model != self._options.model:
+                engine = await self._exchange(options)
+            else:
+                engine = await self._ready()
+            self.users += 1
+            self._unused.clear()
+            self._cancel_unload()
+        try:
+            yield engine
+        finally:
+            self.users -= 1
+            if not self.users:
+                self._unused.set()
+                self._plan_unload()
+
+    async def load(self) -> ModelInfo:
+        """Load the model now.
+
+        Raises:
+            LocalspecError: it cannot be loaded.
+        """
+        async with self.use() as engine:
+            assert engine.info is not None
+            return engine.info
+
+    async def close(self) -> None:
+        """End the engine. Replies that run end with an error."""
+        self._stopping.set()
+        self._cancel_unload()
+        await self._end()
+
+    def died(self, error: EngineError) -> None:
+        """The engine died by itself: start it again, with a smaller plan of memory if its device
+        ran out of it.
+        """
+        if self.closed:
+            return
+        self._reporter.notice(f"{error}; starting it again")
+        if isinstance(error, DeviceMemoryError):
+            self._options = replace(self._options, smaller=self._options.smaller + 1)
+        if time.monotonic() - self._opened_at < _STEADY_SECONDS:
+            self._pause()
+        else:
+            self._failures = 0
+        self.restarts += 1
+        self._engine = None
+        self._spawn_restart()
+
+    # -- inside --------------------------------------------------------------------------------
+
+    async def _ready(self) -> Engine:
+        engine = self._engine
+        if engine is not None and engine.alive and engine.info is not None:
+            return engine
+        pause = self._not_before - time.monotonic()
+        if pause > _PATIENCE and self._error is None:
+            raise PausedError(pause)
+        # The attempt outlives whoever asked for it: others wait for the same one.
+        return await asyncio.shield(self._attempt())
+
+    async def _exchange(self, options: Options) -> Engine:
+        """Another model's engine; where that cannot be loaded, the next request gets the one
+        before.
+        """
+        await self._unused.wait()
+        await self._end()
+        self._before, self._options = self._options, options
+        self._failures, self._not_before = 0, 0.0
+        return await self._ready()
+
+    def _attempt(self) -> asyncio.Task[Engine]:
+        """The running attempt to load, or a new one."""
+        if self._opening is None:
+            self._opening = asyncio.create_task(self._open(), name="loading the engine")
+            self._opening.add_done_callback(self._attempted)
+        return self._opening
+
+    def _attempted(self, task: asyncio.Task[Engine]) -> None:
+        self._opening = None
+        if not task.cancelled():
+            task.exception()  # whoever waits raises it; nobody may wait any more
+
+    async def _open(self) -> Engine:
+        if self._stopping.is_set():
+            raise EngineError("the server is stopping")
+        pause = self._not_before - time.monotonic()
+        if pause > 0 and self._error is not None:
+            raise self._error
+        if pause > 0:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), pause)
+                raise EngineError("the server is stopping")
+        engine = self._factory.engine(self._options, self)
+        self._engine = engine
+        try:
+            await engine.open()
+        except LocalspecError as error:
+            self._engine = None
+            if self._before is not None:  # whether anybody still waits for the other model or not
+                self._options, self._before = self._before, None
+            elif not isinstance(error, Interrupted):
+                self._error = error
+                self._pause()
+            raise
+        self._before = None
+        if self.closed:  # while its process was not there yet
+            await engine.close()
+            raise Interrupted("the server is stopping")
+        self._error, self._opened_at = None, time.monotonic()
+        return engine
+
+    def _pause(self) -> None:
+        wait = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0**self._failures)
+        self._failures = min(self._failures + 1, 10)
+        self._not_before = time.monotonic() + wait
+
+    async def _end(self) -> None:
+        opening, engine = self._opening, self._engine
+        self._engine = None
+        if engine is not None:
+            await engine.close()
+        if opening is not None:
+            with contextlib.suppress(LocalspecError):
+                await asyncio.shield(opening)
+
+    def _spawn_restart(self) -> None:
+        task = asyncio.create_task(self._restart(), name="restarting the engine")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _restart(self) -> None:
+        try:
+            await asyncio.shield(self._attempt())
+        except LocalspecError as error:
+            self._reporter.notice(f"the engine cannot be started: {error}")
+
+    def _plan_unload(self) -> None:
+        if self._keep_loaded is not None and not self.closed:
+            loop = asyncio.get_running_loop()
+            self._unload = loop.call_later(self._keep_loaded, self._unload_now)
+
+    def _cancel_unload(self) -> None:
+        if self._unload is not None:
+            self._unload.cancel()
+            self._unload = None
+
+    def _unload_now(self) -> None:
+        async def unload() -> None:
+            async with self._turn:
+                if not self.users:
+                    await self._end()
+
+        task = asyncio.create_task(unload(), name="unloading the engine")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+__all__ = ["EngineFactory", "EngineSlot"]

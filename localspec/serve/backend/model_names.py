@@ -1,0 +1,106 @@
+"""The names that requests may call models by."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import time
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import PurePath
+
+from localspec.loading.options import Options
+from localspec.serve.backend.engine_slot import EngineSlot
+from localspec.serve.http.errors import ApiError
+from localspec.serve.http.settings import ServeSettings
+
+_NAMES_SHOWN = 8
+_FRESH_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class ListedModel:
+    """A model that requests may name."""
+
+    name: str
+    loaded: bool
+    about: str = ""
+
+
+class ModelNames:
+    """The model that the server was started with, and the downloaded ones of the catalogue.
+
+    A request can name no file and cause no download.
+    """
+
+    def __init__(self, settings: ServeSettings, slot: EngineSlot) -> None:
+        self._settings = settings
+        self._slot = slot
+        self._others: tuple[tuple[str, str], ...] = ()
+        self._looked = -_FRESH_SECONDS
+
+    @property
+    def present(self) -> str:
+        """The name of the model that is loaded, or that would be."""
+        return public(self._slot.options.model)
+
+    async def options(self, name: str | None) -> Options | None:
+        """What to load for a name; None: whatever is loaded.
+
+        Raises:
+            ApiError: 404 for a name that is none of `listed`.
+        """
+        if name is None or name in self._settings.aliases or "*" in self._settings.aliases:
+            return None
+        first = self._slot.first
+        for options in (self._slot.options, first):
+            if name in {options.model, public(options.model)}:
+                return options
+        if name in {other for other, _ in await self._other_models()}:
+            return dataclasses.replace(first, model=name, draft=None, offline=True, smaller=0)
+        known = ", ".join(model.name for model in (await self.listed())[:_NAMES_SHOWN])
+        shown = name if len(name) <= 80 else f"{name[:80]}..."
+        raise ApiError(
+            HTTPStatus.NOT_FOUND,
+            f"there is no model {shown!r} here; there are: {known}. Start the server with --alias "
+            "NAME to accept another name",
+            kind="invalid_request_error",
+            param="model",
+            code="model_not_found",
+        )
+
+    async def listed(self) -> list[ListedModel]:
+        """The models that a request may name, the present one first."""
+        names = [ListedModel(self.present, loaded=self._slot.info is not None)]
+        first = public(self._slot.first.model)
+        others = [(first, ""), *await self._other_models()]
+        for name, about in dict(others).items():
+            if name != self.present:
+                names.append(ListedModel(name, loaded=False, about=about))
+        loaded = self._slot.info is not None
+        aliases = (alias for alias in self._settings.aliases if alias != "*")
+        return [*names, *(ListedModel(alias, loaded=loaded) for alias in aliases)]
+
+    async def _other_models(self) -> tuple[tuple[str, str], ...]:
+        """Name and description of the models on this disk."""
+        if self._settings.switch and time.monotonic() - self._looked >= _FRESH_SECONDS:
+            self._others = await asyncio.to_thread(_downloaded)
+            self._looked = time.monotonic()
+        return self._others
+
+
+def _downloaded() -> tuple[tuple[str, str], ...]:
+    from localspec.models.catalog.catalog import catalog
+
+    pairs = catalog().values()
+    return tuple((pair.name, pair.about) for pair in pairs if pair.installed)
+
+
+def public(model: str) -> str:
+    """The name that clients see: that of a file without its folder."""
+    if model.endswith(".gguf") or PurePath(model).is_absolute():
+        return PurePath(model).name.removesuffix(".gguf")
+    return model
+
+
+__all__ = ["ListedModel", "ModelNames", "public"]

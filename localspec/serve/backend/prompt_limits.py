@@ -1,0 +1,51 @@
+"""Prompts that cannot fit into the context are refused before they reach the engine.
+
+llama.cpp's tokenizer takes seconds for megabytes, and time that grows with the square of the number
+of special tokens in a text; other prompts would wait for it.
+"""
+
+from __future__ import annotations
+
+from localspec.core.reply_request import ReplyRequest
+from localspec.serve.http.errors import ApiError, bad_request
+
+CHARACTERS_PER_TOKEN = 64
+"""Most characters of a prompt for each token of the context; texts have 3 to 5."""
+_MARKERS = ("<|", "</s>", "<s>", "[INST]", "<start_of_turn>", "<end_of_turn>")
+"""Texts of special tokens, or their beginnings: each is at least one token."""
+
+
+def require_room(request: ReplyRequest, context: int) -> None:
+    """Refuse a request whose prompt has certainly more tokens than the context holds.
+
+    Raises:
+        ApiError: 400, context_length_exceeded.
+    """
+    if request.prediction is not None:
+        most = CHARACTERS_PER_TOKEN * context
+        _require(len(request.prediction), most, "characters in its prediction")
+    if request.prompt_tokens is not None:
+        _require(len(request.prompt_tokens), context, "tokens")
+        return
+    texts = [message.content for message in request.messages]
+    if request.prompt is not None:
+        texts.append(request.prompt)
+    _require(len(request.messages), context, "messages")
+    _require(sum(map(len, texts)), CHARACTERS_PER_TOKEN * context, "characters")
+    special = sum(text.count(marker) for text in texts for marker in _MARKERS)
+    _require(special, context, "special tokens")
+
+
+def _require(found: int, most: int, what: str) -> None:
+    if found > most:
+        raise _too_long(found, most, what)
+
+
+def _too_long(found: int, most: int, what: str) -> ApiError:
+    return bad_request(
+        f"the prompt has {found} {what}; the context has room for {most} at most",
+        code="context_length_exceeded",
+    )
+
+
+__all__ = ["CHARACTERS_PER_TOKEN", "require_room"]

@@ -1,0 +1,208 @@
+"""What all routes share: the engine, the settings, the counters and the log."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterable, Sequence
+from http import HTTPStatus
+
+from localspec.core.events import Examination
+from localspec.core.reply_request import ReplyRequest
+from localspec.core.tokenized import Tokenized
+from localspec.errors import EngineError, LocalspecError
+from localspec.loading.options import Options
+from localspec.serve.backend.answering import Answering
+from localspec.serve.backend.engine_slot import EngineSlot
+from localspec.serve.backend.log_line import log_line
+from localspec.serve.backend.metrics import Metrics
+from localspec.serve.backend.model_names import ModelNames
+from localspec.serve.backend.prompt_limits import require_room
+from localspec.serve.backend.records import ReplyRecord, RequestRecord
+from localspec.serve.backend.reporter import Reporter
+from localspec.serve.http.caller import Caller
+from localspec.serve.http.errors import RETRY_SECONDS, ApiError, bad_request, of_engine
+from localspec.serve.http.fields import shown
+from localspec.serve.http.settings import ServeSettings
+
+_TOKENIZED = 1 << 15
+"""Tokens up to which a text is tokenized whatever the context, or while that is not known."""
+_MOST_NAMES = 256
+"""Unknown fields that the log remembers to have told of."""
+
+
+class Service:
+    """One server. All methods belong to one asyncio loop."""
+
+    def __init__(self, settings: ServeSettings, slot: EngineSlot, reporter: Reporter) -> None:
+        self.settings = settings
+        self.slot = slot
+        self.reporter = reporter
+        self.models = ModelNames(settings, slot)
+        self.metrics = Metrics()
+        self.started = time.time()
+        self._running: set[Answering] = set()
+        self._told: set[str] = set()
+
+    async def answer(
+        self,
+        caller: Caller,
+        path: str,
+        model: str | None,
+        requests: Sequence[ReplyRequest],
+        *,
+        strict: bool = False,
+    ) -> Answering:
+        """The replies to requests of one caller, not begun; ``model`` is the name in the request.
+        With ``strict`` the engine must compute in strict mode.
+
+        Raises:
+            ApiError: there is no such model, or too many requests wait.
+        """
+        options = await self.models.options(model)
+        self._require_room(requests, options)
+        owned = [dataclasses.replace(r, owner=_owner(caller, r)) for r in requests]
+        if strict and not self.slot.first.strict:
+            raise bad_request(
+                "this server does not compute in strict mode; start it with --strict",
+                "localspec.strict",
+            )
+        return Answering(self, self.metrics.record(caller, path), options, owned)
+
+    async def tokenize(
+        self,
+        caller: Caller,
+        model: str | None,
+        request: ReplyRequest,
+        *,
+        special: bool = True,
+        bos: bool = True,
+    ) -> Tokenized:
+        """Text and tokens of a request's prompt, from the engine.
+
+        Raises:
+            ApiError: there is no such model, or the engine refuses.
+        """
+        options = await self.models.options(model)
+        require_room(request, max(_TOKENIZED, self.slot.info.context if self.slot.info else 0))
+        owned = dataclasses.replace(request, owner=_owner(caller, request))
+        try:
+            async with self.slot.use(options) as engine:
+                return await engine.tokenize(owned, special=special, bos=bos)
+        except LocalspecError as error:
+            raise self.refused(error) from None
+
+    async def examine(
+        self, caller: Caller, request: ReplyRequest, tokens: Sequence[int], rival: int | None
+    ) -> Examination:
+        """Probabilities at the place of the last of ``tokens``, from the engine.
+
+        Raises:
+            ApiError: the engine refuses.
+        """
+        require_room(request, max(_TOKENIZED, self.slot.info.context if self.slot.info else 0))
+        owned = dataclasses.replace(request, owner=_owner(caller, request))
+        try:
+            async with self.slot.use() as engine:
+                return await engine.examine(owned, tokens, rival)
+        except LocalspecError as error:
+            raise self.refused(error) from None
+
+    def _require_room(self, requests: Sequence[ReplyRequest], options: Options | None) -> None:
+        """Refuse prompts that cannot fit into the context, where that is known.
+
+        Raises:
+            ApiError: one cannot.
+        """
+        info = self.slot.info
+        other = options is not None and options.model != self.slot.options.model
+        context = _TOKENIZED if info is None or other else info.context
+        for request in requests:
+            require_room(request, context)
+
+    @property
+    def parallel(self) -> int:
+        """Requests that the engine answers at a time."""
+        info = self.slot.info
+        return info.parallel if info is not None else 1
+
+    @property
+    def running(self) -> int:
+        """Replies that are wanted now, waiting ones included."""
+        return sum(answering.size for answering in self._running)
+
+    @property
+    def cache_use(self) -> float:
+        """Part of the KV cache that running replies use."""
+        info = self.slot.info
+        if info is None:
+            return 0.0
+        used = sum(reply.context_used for reply in self.replies_running())
+        return used / (info.context * info.parallel)
+
+    def replies_running(self) -> list[ReplyRecord]:
+        """The replies that have not ended."""
+        return [
+            reply
+            for answering in self._running
+            for reply in answering.record.replies
+            if reply.finish_reason is None
+        ]
+
+    @property
+    def requests_running(self) -> list[RequestRecord]:
+        """The requests that are being answered, the oldest first."""
+        return sorted((a.record for a in self._running), key=lambda record: record.arrived)
+
+    def entered(self, answering: Answering) -> None:
+        """Count an answer that begins.
+
+        Raises:
+            ApiError: 429, too many wait.
+        """
+        waiting = self.running - self.parallel
+        if waiting >= self.settings.limits.waiting:
+            self.metrics.rejected += 1
+            raise ApiError(
+                HTTPStatus.TOO_MANY_REQUESTS,
+                f"{waiting} requests are waiting already; try again later",
+                code="queue_full",
+                retry_after=RETRY_SECONDS,
+            )
+        self._running.add(answering)
+
+    def cut(self) -> None:
+        """End all running replies with an error: the server stops."""
+        for answering in [*self._running]:
+            answering.cut()
+
+    def left(self, answering: Answering) -> None:
+        """Count an answer that has ended, and tell of it."""
+        if answering in self._running:
+            self._running.discard(answering)
+            self.metrics.finished(answering.record)
+            self.reporter.line(log_line(answering.record))
+
+    def refused(self, error: LocalspecError) -> ApiError:
+        """The answer to a request that the engine refused; the log has the whole reason."""
+        answer = of_engine(error)
+        told = isinstance(error, EngineError)  # by the slot, when the engine died
+        if answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR and not told:
+            self.reporter.notice(str(error))
+        return answer
+
+    def tell_unknown(self, path: str, names: Iterable[str]) -> None:
+        """Tell, once for each, of fields that have no effect."""
+        for name in names:
+            key = f"{path} {shown(name)}"
+            if key not in self._told and len(self._told) < _MOST_NAMES:
+                self._told.add(key)
+                self.reporter.notice(f"the field {shown(name)!r} in {path} has no effect")
+
+
+def _owner(caller: Caller, request: ReplyRequest) -> str:
+    """The caller, and within it what the request itself asks to be kept apart (``cache_salt``)."""
+    return f"{caller.owner}/{request.owner}" if request.owner else caller.owner
+
+
+__all__ = ["Service"]

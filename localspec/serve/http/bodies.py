@@ -1,0 +1,229 @@
+"""Bodies: requests are read within limits of size and time, answers end when nobody reads them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Coroutine
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from localspec.errors import LocalspecError
+from localspec.serve.http.error_shapes import OPENAI, ErrorShape
+from localspec.serve.http.errors import ApiError, of_engine
+from localspec.serve.http.fields import Fields, parse
+from localspec.serve.http.settings import Limits
+from localspec.serve.http.sse import COMMENT, dumps
+
+_T = TypeVar("_T")
+
+
+class GoneError(Exception):
+    """The client is no longer connected: nobody takes the answer."""
+
+
+class JSONAnswer(JSONResponse):
+    """JSON as `localspec.serve.http.sse.dumps` writes it."""
+
+    def render(self, content: Any) -> bytes:
+        """The bytes."""
+        return dumps(content)
+
+
+async def read_fields(request: Request, limits: Limits) -> Fields:
+    """The JSON object of a request's body.
+
+    Raises:
+        ApiError: there is none, or it is too large or too slow.
+        GoneError: the client left while it sent.
+    """
+    return Fields(parse(await read_body(request, limits)))
+
+
+async def read_body(request: Request, limits: Limits) -> bytes:
+    """The body of a request.
+
+    Raises:
+        ApiError: 413 if it is too large, 408 if it takes too long, 415 if it is compressed.
+        GoneError: the client left while it sent.
+    """
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise ApiError(
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "compressed bodies are not read; send plain JSON"
+        )
+    announced = request.headers.get("content-length", "")
+    if announced.isascii() and announced.isdigit() and int(announced[:20]) > limits.body_bytes:
+        raise _too_large(limits)
+    body = bytearray()
+    try:
+        async with asyncio.timeout(limits.body_seconds):
+            async for part in request.stream():
+                body += part
+                if len(body) > limits.body_bytes:
+                    raise _too_large(limits)
+    except TimeoutError:
+        raise ApiError(HTTPStatus.REQUEST_TIMEOUT, "the body did not arrive in time") from None
+    except ClientDisconnect:
+        raise GoneError from None
+    return bytes(body)
+
+
+def _too_large(limits: Limits) -> ApiError:
+    return ApiError(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        f"the body is larger than {limits.body_bytes >> 20} MB, the most that this server reads",
+        code="body_too_large",
+    )
+
+
+async def while_connected(request: Request, work: Coroutine[Any, Any, _T]) -> _T:
+    """The result of ``work``, which is cancelled when the client leaves. The body must have been
+    read.
+
+    Raises:
+        GoneError: it left.
+    """
+    task = asyncio.create_task(work)
+    leaving = asyncio.create_task(_left(request.receive))
+    try:
+        await asyncio.wait({task, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        raise GoneError
+    finally:
+        await _cancel(task, leaving)
+
+
+async def _left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _cancel(*tasks: asyncio.Task[Any]) -> None:
+    """Cancel tasks and wait until they have cleaned up."""
+    for task in tasks:
+        task.cancel()
+    for task in tasks:
+        with contextlib.suppress(asyncio.CancelledError, Exception):
+            await task
+
+
+class StreamedAnswer(Response):
+    """An answer that is sent as it comes.
+
+    Until the first part is there, an error still becomes the status of the answer; while nothing
+    comes, comments keep the connection open. The iterator is closed when the client leaves; one
+    that does not read is disconnected by `localspec.serve.http.connections`.
+    """
+
+    def __init__(
+        self,
+        parts: AsyncIterator[bytes],
+        limits: Limits,
+        *,
+        shape: ErrorShape = OPENAI,
+        media_type: str = "text/event-stream",
+        comment: bytes = COMMENT,
+    ) -> None:
+        """``comment`` is what a reader of this type skips."""
+        self.status_code = 200
+        self.background = None
+        self.body = b""
+        self._parts = parts
+        self._limits = limits
+        self._shape = shape
+        self._comment_bytes = comment
+        self.media_type = media_type
+        self.init_headers({"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the parts."""
+        sending = asyncio.create_task(self._send(scope, receive, send))
+        leaving = asyncio.create_task(_left(receive))
+        try:
+            await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if sending.done():
+                sending.result()
+        finally:
+            await _cancel(sending, leaving)
+
+    async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = _Body(send, self.status_code, self.raw_headers)
+        comments = asyncio.create_task(self._comment(body))
+        try:
+            try:
+                async for part in self._parts:
+                    if part:
+                        await body.write(part)
+            except (ApiError, LocalspecError) as raised:
+                error = raised if isinstance(raised, ApiError) else of_engine(raised)
+                await _cancel(comments)
+                if not body.started:
+                    answer = JSONAnswer(self._shape.body(error), error.status, error.headers)
+                    await answer(scope, receive, send)
+                    return
+                await body.write(self._shape.event(error))
+            await body.end()
+        finally:
+            await _cancel(comments)
+            close = getattr(self._parts, "aclose", None)
+            if close is not None:
+                await close()
+
+    async def _comment(self, body: _Body) -> None:
+        """Send a comment whenever nothing was sent for a while."""
+        pause = self._limits.keep_alive_seconds
+        while True:
+            silent = time.monotonic() - body.written_at
+            if silent < pause or body.writing:
+                await asyncio.sleep(max(pause - silent, pause / 10))
+            else:
+                await body.write(self._comment_bytes)
+
+
+class _Body:
+    """The parts of an answer on their way to the connection, its status before the first one."""
+
+    def __init__(self, send: Send, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+        self._send = send
+        self._start = {"type": "http.response.start", "status": status, "headers": headers}
+        self._turn = asyncio.Lock()
+        self.started = False
+        self.written_at = time.monotonic()
+
+    @property
+    def writing(self) -> bool:
+        """Whether a part waits for the client to read."""
+        return self._turn.locked()
+
+    async def write(self, part: bytes) -> None:
+        """Send a part; waits while the client's buffers are full."""
+        await self._write(part, more=True)
+
+    async def end(self) -> None:
+        """Say that no part follows."""
+        await self._write(b"", more=False)
+
+    async def _write(self, part: bytes, *, more: bool) -> None:
+        async with self._turn:
+            if not self.started:
+                await self._send(self._start)
+                self.started = True
+            await self._send({"type": "http.response.body", "body": part, "more_body": more})
+            self.written_at = time.monotonic()
+
+
+__all__ = [
+    "GoneError",
+    "JSONAnswer",
+    "StreamedAnswer",
+    "read_body",
+    "read_fields",
+    "while_connected",
+]

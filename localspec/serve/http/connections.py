@@ -1,0 +1,133 @@
+"""Connections: how many there are, and how long each may take for what."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import h11
+from uvicorn.config import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from localspec.serve.http.settings import Limits
+
+_BUSY = (
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 2\r\n"
+    b"connection: close\r\ncontent-length: 119\r\n\r\n"
+    b'{"error":{"message":"too many connections; try again later","type":"unavailable_error",'
+    b'"param":null,"code":"too_busy"}}'
+)
+
+
+_NOT_HTTP = (
+    b'{"error":{"message":"this is not a valid HTTP/1.1 request","type":"invalid_request_error",'
+    b'"param":null,"code":null}}'
+)
+
+
+class LimitedProtocol(H11Protocol):
+    """uvicorn's HTTP/1.1 with time limits that it lacks: for the headers of a request, and for
+    clients that do not read.
+    """
+
+    limits = Limits()
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._deadline: asyncio.TimerHandle | None = None
+        self._stalled: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take a connection, or refuse it where there are too many."""
+        stream = cast("asyncio.Transport", transport)
+        super().connection_made(stream)
+        if len(self.connections) > self.limits.connections:
+            stream.write(_BUSY)
+            stream.close()
+            return
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes of the client."""
+        super().data_received(data)
+        self._watch()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse bytes that are no request; where an answer has begun already, only close.
+
+        uvicorn's own method raises there, and its body is a text.
+        """
+        del msg
+        if self.conn.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
+            headers = [
+                (b"content-type", b"application/json"),
+                (b"content-length", str(len(_NOT_HTTP)).encode()),
+                (b"connection", b"close"),
+            ]
+            events = (
+                h11.Response(status_code=400, headers=headers, reason=b"Bad Request"),
+                h11.Data(data=_NOT_HTTP),
+                h11.EndOfMessage(),
+            )
+            for event in events:
+                self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+    def on_response_complete(self) -> None:
+        """Go on with the next request of the connection."""
+        super().on_response_complete()
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget a connection that has ended."""
+        super().connection_lost(exc)
+        self._unset_keepalive_if_required()
+        for timer in (self._deadline, self._stalled):
+            if timer is not None:
+                timer.cancel()
+        self._deadline = self._stalled = None
+
+    def pause_writing(self) -> None:
+        """The client's buffers and ours are full: it has a while to read."""
+        super().pause_writing()
+        if self._stalled is None:
+            self._stalled = self.loop.call_later(self.limits.write_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """The client reads."""
+        super().resume_writing()
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
+
+    def _watch(self) -> None:
+        """Run the deadline while the connection owes us the headers of a request.
+
+        It is not put off by bytes that trickle in.
+        """
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        if cycle is not None and not cycle.response_complete:
+            if self._deadline is not None:
+                self._deadline.cancel()
+                self._deadline = None
+            return
+        if self._deadline is None and not self.transport.is_closing():
+            seconds = self.limits.header_seconds
+            if cycle is not None:
+                seconds += self.limits.idle_seconds
+            self._deadline = self.loop.call_later(seconds, self.transport.abort)
+
+
+def protocol_with(limits: Limits) -> type[LimitedProtocol]:
+    """The protocol for uvicorn, which makes one for each connection."""
+    return type("Protocol", (LimitedProtocol,), {"limits": limits})
+
+
+__all__ = ["LimitedProtocol", "protocol_with"]

@@ -1,0 +1,1 @@
+"""Fields of requests, read into what the engine is asked for."""

@@ -1,0 +1,304 @@
+"""``POST /v1/completions``: texts or tokens that are continued without a chat template."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from localspec.core.events import Finished, Reply, ReplyEvent, Stats, Token
+from localspec.core.logprobs import MOST_ALTERNATIVES, PromptScored, TokenLogprobs
+from localspec.core.reply_request import ReplyRequest
+from localspec.serve.backend.answering import Answering
+from localspec.serve.backend.service import Service
+from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, read_fields, while_connected
+from localspec.serve.http.caller import caller_of
+from localspec.serve.http.fields import Fields
+from localspec.serve.http.sse import DONE, Chunks
+from localspec.serve.replies.answer_fields import (
+    FINGERPRINT,
+    REASONS,
+    extra,
+    new_id,
+    origins,
+    own,
+    scored,
+)
+from localspec.serve.replies.logprob_shapes import TextLogprobs, text, whole
+from localspec.serve.replies.rounds import rounds
+from localspec.serve.replies.usage import metrics, timings, usage
+from localspec.serve.requests.prompt_fields import read_prompts
+from localspec.serve.requests.request_fields import (
+    Extras,
+    choices,
+    of_choices,
+    read_extras,
+    read_request,
+)
+
+PATH = "/v1/completions"
+_DEFAULT_TOKENS = 16
+"""OpenAI's length of a reply where a request names none."""
+
+
+def routes(service: Service) -> list[BaseRoute]:
+    """Both paths that clients use."""
+    endpoint = Completions(service)
+    return [Route(path, endpoint.answer, methods=["POST"]) for path in (PATH, "/completions")]
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionRequest:
+    """A request, read."""
+
+    model: str | None
+    replies: list[ReplyRequest]
+    """The choices of each prompt."""
+    choices: int
+    """Of each prompt."""
+    echo: bool
+    logprobs: int | None
+    scores: bool
+    """Whether vLLM's ``prompt_logprobs`` are wanted."""
+    extras: Extras
+
+
+class Completions:
+    """The endpoint."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def answer(self, request: Request) -> Response:
+        """Answer one request."""
+        service = self._service
+        asked = self.read(await read_fields(request, service.settings.limits))
+        answering = await service.answer(
+            caller_of(request.scope),
+            PATH,
+            asked.model,
+            asked.replies,
+            strict=asked.extras.strict,
+        )
+        if asked.extras.stream:
+            stream = CompletionStream(answering, asked, service.models.present)
+            return StreamedAnswer(stream.parts(), service.settings.limits)
+        return JSONAnswer(await while_connected(request, self._whole(answering, asked)))
+
+    def read(self, fields: Fields) -> CompletionRequest:
+        """The request in a body.
+
+        Raises:
+            ApiError: it cannot be meant.
+        """
+        service = self._service
+        echo = fields.flag("echo") or False
+        logprobs = fields.whole("logprobs", 0, MOST_ALTERNATIVES)
+        limit = fields.whole("max_tokens", 0)
+        request = read_request(
+            fields,
+            service.settings,
+            max_tokens=_DEFAULT_TOKENS if limit is None else limit,
+        )
+        scores = request["prompt_logprobs"] is not None
+        request |= {"logprobs": logprobs}
+        if echo and logprobs is not None:
+            request["prompt_logprobs"] = max(logprobs, request["prompt_logprobs"] or 0)
+        n = choices(fields, service.settings)
+        replies = [
+            reply
+            for prompt in read_prompts(fields, service.settings.limits.prompts)
+            for reply in of_choices(request | prompt, n)
+        ]
+        if len(replies) > service.settings.limits.prompts:
+            raise fields.refuse("prompt", f"asks for {len(replies)} replies at once")
+        asked = CompletionRequest(
+            model=fields.text("model"),
+            replies=replies,
+            choices=n,
+            echo=echo,
+            logprobs=logprobs,
+            scores=scores,
+            extras=read_extras(fields),
+        )
+        service.tell_unknown(PATH, fields.unread())
+        return asked
+
+    async def _whole(self, answering: Answering, asked: CompletionRequest) -> dict[str, Any]:
+        """The answer in one piece."""
+        async with answering:
+            prompts = await _echoed(answering, asked)
+            found = await answering.replies()
+        stats = [reply.stats for _, reply in found]
+        return {
+            "id": new_id("cmpl"),
+            "object": "text_completion",
+            "created": int(time.time()),
+            "model": answering.record.model,
+            "system_fingerprint": FINGERPRINT,
+            "choices": [
+                _choice(index, events, reply, asked, prompts[index])
+                for index, (events, reply) in enumerate(found)
+            ],
+            "usage": usage(stats[:: asked.choices], stats),
+            "timings": timings(stats[0]),
+            "metrics": metrics(stats[0]),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Prompt:
+    """The prompt of a reply, as far as the answer repeats it."""
+
+    text: str = ""
+    tokens: tuple[int, ...] = ()
+    pieces: tuple[str, ...] = ()
+
+
+async def _echoed(answering: Answering, asked: CompletionRequest) -> list[_Prompt]:
+    """The prompts, in the order of the replies; empty where the answer does not repeat them."""
+    if not asked.echo and not asked.extras.token_ids:
+        return [_Prompt() for _ in asked.replies]
+    found = []
+    for request in asked.replies[:: asked.choices]:
+        known = await answering.tokenize(request)
+        found += [_Prompt(known.text, known.tokens, known.pieces)] * asked.choices
+    return found
+
+
+def _choice(
+    index: int,
+    events: Sequence[ReplyEvent],
+    reply: Reply,
+    asked: CompletionRequest,
+    prompt: _Prompt,
+) -> dict[str, Any]:
+    tokens = [event for event in events if isinstance(event, Token)]
+    choice: dict[str, Any] = {
+        "index": index,
+        "text": (prompt.text if asked.echo else "") + reply.text,
+        "logprobs": None,
+        "finish_reason": REASONS[reply.finish_reason],
+        "localspec": own(events, reply, asked.extras),
+    } | extra(tokens, asked.extras)
+    if asked.extras.token_ids:
+        choice["prompt_token_ids"] = list(prompt.tokens)
+    if asked.logprobs is not None:
+        shape = TextLogprobs(asked.logprobs)
+        choice["logprobs"] = shape.of(*_places(events, prompt.pieces if asked.echo else None))
+    known = scored(events) if asked.scores else None
+    if known is not None:
+        choice["prompt_logprobs"] = known
+    return choice
+
+
+def _places(
+    events: Sequence[ReplyEvent], prompt: Sequence[str] | None
+) -> tuple[list[TokenLogprobs | None], list[str]]:
+    """Log-probabilities and texts of the tokens of events; those of the prompt included where its
+    pieces are given.
+    """
+    places: list[TokenLogprobs | None] = []
+    texts: list[str] = []
+    for event in events:
+        if isinstance(event, PromptScored) and prompt is not None:
+            places += event.logprobs
+            pieces = prompt[event.start : event.start + len(event.logprobs)]
+            texts += [whole(piece) for piece in pieces]
+        elif isinstance(event, Token) and event.logprobs is not None:
+            places.append(event.logprobs)
+            texts.append(text(event.logprobs.chosen))
+    return places, texts
+
+
+class CompletionStream:
+    """The answer as it comes."""
+
+    def __init__(self, answering: Answering, asked: CompletionRequest, model: str) -> None:
+        self._answering = answering
+        self._asked = asked
+        self._head = {
+            "id": new_id("cmpl"),
+            "object": "text_completion",
+            "created": int(time.time()),
+            "model": model,
+            "system_fingerprint": FINGERPRINT,
+        }
+        self._chunks = Chunks(self._head)
+        self._shapes = [TextLogprobs(asked.logprobs or 0) for _ in asked.replies]
+        self._shown = [0] * len(asked.replies)
+        self._prompts: list[_Prompt] = []
+        self._finished: dict[int, Stats] = {}
+
+    async def parts(self) -> AsyncIterator[bytes]:
+        """The bytes of the stream; each item has all chunks that are there."""
+        asked = self._asked
+        async with self._answering as answering:
+            self._chunks = Chunks(self._head | {"model": answering.record.model})
+            self._prompts = await _echoed(answering, asked)
+            if asked.echo:
+                yield b"".join(
+                    self._chunks.sse(self._chunk(index, prompt.text))
+                    for index, prompt in enumerate(self._prompts)
+                )
+            async for index, events in answering:
+                yield b"".join(
+                    self._chunks.sse(chunk)
+                    for part in rounds(events)
+                    for chunk in self._round(index, part)
+                )
+        end = b""
+        if asked.extras.include_usage:
+            stats = [self._finished[i] for i in range(len(asked.replies))]
+            used = usage(stats[:: asked.choices], stats)
+            end = self._chunks.sse({"choices": [], "usage": used})
+        yield end + DONE
+
+    def _round(self, index: int, events: Sequence[ReplyEvent]) -> list[dict[str, Any]]:
+        """The chunks of a round, without the fields that all have."""
+        asked, found = self._asked, []
+        tokens = [event for event in events if isinstance(event, Token)]
+        said = "".join(token.text for token in tokens)
+        self._shown[index] += len(said)
+        last = events[-1]
+        if isinstance(last, Finished):
+            said += last.reply.text[self._shown[index] :]
+        more: dict[str, Any] = extra(tokens, asked.extras)
+        if asked.logprobs is not None:
+            echoed = self._prompts[index].pieces if asked.echo else None
+            places, texts = _places(events, echoed)
+            if places:
+                more["logprobs"] = self._shapes[index].of(places, texts)
+        if asked.extras.origins and tokens:
+            more["localspec"] = origins(tokens)
+        known = scored(events) if asked.scores else None
+        if known is not None:
+            more["prompt_logprobs"] = known
+        if said or more.get("logprobs") or known or (tokens and more):
+            found.append(self._chunk(index, said, **more))
+        if isinstance(last, Finished):
+            self._finished[index] = last.reply.stats
+            chunk = self._chunk(
+                index,
+                "",
+                finish_reason=REASONS[last.reply.finish_reason],
+                localspec=own(events, last.reply, Extras()),
+            )
+            stats = last.reply.stats
+            found.append(chunk | {"timings": timings(stats), "metrics": metrics(stats)})
+        return found
+
+    def _chunk(self, index: int, said: str, **more: Any) -> dict[str, Any]:
+        choice = {"index": index, "text": said, "logprobs": None, "finish_reason": None} | more
+        chunk: dict[str, Any] = {"choices": [choice]}
+        if self._asked.extras.include_usage:
+            chunk["usage"] = None
+        return chunk
+
+
+__all__ = ["PATH", "CompletionRequest", "CompletionStream", "Completions", "routes"]

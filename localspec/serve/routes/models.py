@@ -1,0 +1,98 @@
+"""``/v1/models`` and ``/health``."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from localspec.serve.backend.model_names import ListedModel
+from localspec.serve.backend.service import Service
+from localspec.serve.http.bodies import JSONAnswer
+from localspec.serve.http.errors import RETRY_SECONDS, ApiError
+
+
+def routes(service: Service) -> list[BaseRoute]:
+    """Which models there are, and whether the server is ready."""
+    about = About(service)
+    return [
+        Route("/v1/models", about.models, methods=["GET"]),
+        Route("/models", about.models, methods=["GET"]),
+        Route("/v1/models/{name:path}", about.model, methods=["GET"]),
+        Route("/health", about.health, methods=["GET"]),
+        Route("/v1/health", about.health, methods=["GET"]),
+    ]
+
+
+class About:
+    """The endpoints."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def models(self, request: Request) -> Response:
+        """List the models."""
+        del request
+        listed = await self._service.models.listed()
+        return JSONAnswer({"object": "list", "data": [self._entry(model) for model in listed]})
+
+    async def model(self, request: Request) -> Response:
+        """Describe one model."""
+        name = request.path_params["name"]
+        for model in await self._service.models.listed():
+            if model.name == name:
+                return JSONAnswer(self._entry(model))
+        await self._service.models.options(name)
+        raise ApiError(HTTPStatus.NOT_FOUND, "there is no such model", code="model_not_found")
+
+    async def health(self, request: Request) -> Response:
+        """Tell whether the engine is ready."""
+        del request
+        slot = self._service.slot
+        if slot.info is not None:
+            return JSONAnswer({"status": "ok"})
+        if slot.loading:
+            raise ApiError(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                "the model is being loaded",
+                code="loading",
+                retry_after=RETRY_SECONDS,
+            )
+        if slot.error is not None:
+            raise ApiError(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                "the model cannot be loaded; the server's log has the reason",
+                code="not_loaded",
+                retry_after=RETRY_SECONDS,
+            )
+        return JSONAnswer({"status": "ok", "loaded": False})
+
+    def _entry(self, model: ListedModel) -> dict[str, Any]:
+        entry: dict[str, Any] = {
+            "id": model.name,
+            "object": "model",
+            "created": int(self._service.started),
+            "owned_by": "localspec",
+        }
+        info = self._service.slot.info
+        if model.loaded and info is not None:
+            entry["max_model_len"] = info.context  # vLLM's name
+            entry["meta"] = {"n_ctx": info.context, "size": info.target_bytes}  # llama.cpp's
+        own: dict[str, Any] = {"loaded": model.loaded}
+        if model.about:
+            own["about"] = model.about
+        if model.loaded and info is not None:
+            own |= {
+                "backend": info.backend,
+                "drafters": list(info.drafters),
+                "parallel": info.parallel,
+                "strict": bool(info.strict),
+                "speculation": {"state": info.speculation.state, "reason": info.speculation.reason},
+            }
+        return entry | {"localspec": own}
+
+
+__all__ = ["About", "routes"]

@@ -1,0 +1,141 @@
+"""localspec's own paths: its chat over HTTP, with all figures and the origin of every token.
+
+::
+
+    GET  /localspec/info      {"version", "info"}: the version of the engine protocol, and ModelInfo
+                              of what is loaded, its files by name only
+    POST /localspec/reply     a ReplyRequest as JSON; answered by lines of the engine protocol, one
+                              ``events`` message each, until an event is finished, or by ``failed``
+    POST /localspec/examine   {"request", "tokens", "rival"}; answered by an ``examined`` message
+
+`localspec.engine.protocol` says what the messages hold. A client interrupts a reply by closing its
+connection. Empty lines mean nothing; they keep the connection open.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from localspec.core import codec
+from localspec.core.events import ModelInfo
+from localspec.core.reply_request import ReplyRequest
+from localspec.engine import protocol
+from localspec.engine.commands import ExamineCommand
+from localspec.engine.events import ExaminedEvent, FailedEvent, ReplyEvents
+from localspec.errors import RemoteError, UsageError
+from localspec.serve.backend.answering import Answering
+from localspec.serve.backend.service import Service
+from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, read_body, while_connected
+from localspec.serve.http.caller import caller_of
+from localspec.serve.http.errors import ApiError, bad_request
+from localspec.serve.http.fields import parse
+
+PREFIX = "/localspec"
+PATH = f"{PREFIX}/reply"
+MEDIA_TYPE = "application/x-ndjson"
+_ID = 0
+"""Id of all messages: a connection has one reply."""
+
+T = TypeVar("T")
+
+
+def routes(service: Service) -> list[BaseRoute]:
+    """The paths."""
+    own = Native(service)
+    return [
+        Route(f"{PREFIX}/info", own.info, methods=["GET"]),
+        Route(PATH, own.reply, methods=["POST"]),
+        Route(f"{PREFIX}/examine", own.examine, methods=["POST"]),
+    ]
+
+
+class NativeShape:
+    """Errors at these paths: OpenAI's body, and a message of the protocol in a stream."""
+
+    def body(self, error: ApiError) -> dict[str, Any]:
+        """The JSON of an answer that is an error."""
+        return error.body
+
+    def event(self, error: ApiError) -> bytes:
+        """The end of a stream that fails after it has begun."""
+        return protocol.encode(FailedEvent.of(_ID, RemoteError(error.message)))
+
+
+SHAPE = NativeShape()
+
+
+class Native:
+    """The paths."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def info(self, request: Request) -> Response:
+        """What is loaded; loads the model if it is not."""
+        info = await while_connected(request, self._service.slot.load())
+        return JSONAnswer({"version": protocol.VERSION, "info": codec.encode(_shown(info))})
+
+    async def reply(self, request: Request) -> Response:
+        """Answer one request, line by line."""
+        service = self._service
+        data = parse(await read_body(request, service.settings.limits))
+        asked = _read(lambda: codec.decode(ReplyRequest, data, "request"))
+        answering = await service.answer(caller_of(request.scope), PATH, None, [asked])
+        return StreamedAnswer(
+            _lines(answering),
+            service.settings.limits,
+            shape=SHAPE,
+            media_type=MEDIA_TYPE,
+            comment=b"\n",
+        )
+
+    async def examine(self, request: Request) -> Response:
+        """Probabilities at one place of a reply."""
+        service = self._service
+        data = parse(await read_body(request, service.settings.limits))
+        if not isinstance(data, dict):
+            raise bad_request("the body must be an object")
+        command = _read(lambda: codec.decode(ExamineCommand, {**data, "id": _ID}, "examine"))
+        work = service.examine(
+            caller_of(request.scope), command.request, command.tokens, command.rival
+        )
+        found = await while_connected(request, work)
+        return Response(protocol.encode(ExaminedEvent(_ID, found)), media_type=MEDIA_TYPE)
+
+
+async def _lines(answering: Answering) -> AsyncIterator[bytes]:
+    """The lines of a reply."""
+    async with answering:
+        async for _, events in answering:
+            yield protocol.encode(ReplyEvents(_ID, tuple(events)))
+
+
+def _read(decode: Callable[[], T]) -> T:
+    """The value in a body.
+
+    Raises:
+        ApiError: there is none.
+    """
+    try:
+        return decode()
+    except (codec.CodecError, UsageError) as error:
+        raise bad_request(str(error)) from None
+
+
+def _shown(info: ModelInfo) -> ModelInfo:
+    """What a client may see: no paths of this machine."""
+    draft = Path(info.draft).name if info.draft is not None else None
+    name = Path(info.name).name if info.name.endswith(".gguf") else info.name
+    return dataclasses.replace(
+        info, target=Path(info.target).name, draft=draft, name=name, notices=()
+    )
+
+
+__all__ = ["MEDIA_TYPE", "PATH", "PREFIX", "SHAPE", "Native", "routes"]

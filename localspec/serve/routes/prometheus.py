@@ -1,0 +1,138 @@
+"""``/metrics``: counters in Prometheus' text format, under the names of vLLM and llama.cpp where
+they have one for the same thing, under localspec's own elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from localspec.serve.backend.metrics import Histogram, Metrics
+from localspec.serve.backend.service import Service
+
+MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_Row = tuple[str, str, str, float]
+"""Kind, name, help, value."""
+
+
+def routes(service: Service) -> list[BaseRoute]:
+    """The endpoint."""
+    return [Route("/metrics", MetricsPage(service).answer, methods=["GET"])]
+
+
+class MetricsPage:
+    """The endpoint."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def answer(self, request: Request) -> Response:
+        """All counters."""
+        del request
+        return PlainTextResponse(page(self._service), media_type=MEDIA_TYPE)
+
+
+def page(service: Service) -> str:
+    """The text."""
+    metrics = service.metrics
+    labels = f'{{model_name="{_escaped(service.models.present)}"}}'
+    lines: list[str] = []
+    for kind, name, text, value in (*_counters(metrics), *_gauges(service)):
+        own = labels if name.startswith("vllm:") else ""
+        lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}", f"{name}{own} {value:.12g}"]
+    lines += _by_label(
+        "vllm:request_success_total",
+        "Finished replies by reason.",
+        [(f'finished_reason="{r}"', n) for r, n in sorted(metrics.finish_reasons.items())],
+    )
+    lines += _by_label(
+        "vllm:spec_decode_num_accepted_tokens_per_pos_total",
+        "Accepted tokens by place in their draft.",
+        [(f'position="{i}"', n) for i, n in enumerate(metrics.accepted_at)],
+    )
+    histograms = (
+        ("vllm:time_to_first_token_seconds", "From the request to its first token.", "first_token"),
+        ("vllm:inter_token_latency_seconds", "Mean time between tokens of a reply.", "per_token"),
+        ("vllm:e2e_request_latency_seconds", "From the request to its end.", "whole"),
+    )
+    for name, text, attribute in histograms:
+        lines += _histogram(name, text, getattr(metrics, attribute))
+    return "\n".join(lines) + "\n"
+
+
+def _counters(m: Metrics) -> Iterator[_Row]:
+    read = m.prompt_tokens - m.cached_tokens
+    rows: Sequence[tuple[str, str, float]] = (
+        ("vllm:prompt_tokens_total", "Tokens of prompts.", m.prompt_tokens),
+        ("vllm:generation_tokens_total", "Emitted tokens.", m.emitted),
+        ("vllm:prefix_cache_queries_total", "Tokens looked up in the cache.", m.prompt_tokens),
+        ("vllm:prefix_cache_hits_total", "Tokens found in the cache.", m.cached_tokens),
+        ("vllm:spec_decode_num_drafts_total", "Rounds with a draft.", m.drafts),
+        ("vllm:spec_decode_num_draft_tokens_total", "Drafted tokens.", m.drafted),
+        ("vllm:spec_decode_num_accepted_tokens_total", "Accepted tokens.", m.accepted),
+        ("llamacpp:prompt_tokens_total", "Tokens of prompts that were read.", read),
+        ("llamacpp:prompt_seconds_total", "Seconds of reading prompts.", m.prompt_seconds),
+        ("llamacpp:tokens_predicted_total", "Emitted tokens.", m.emitted),
+        (
+            "llamacpp:tokens_predicted_seconds_total",
+            "Seconds of decoding, of all replies together.",
+            m.decode_seconds,
+        ),
+        ("llamacpp:n_decode_total", "Rounds of all replies.", m.rounds),
+        ("llamacpp:spec_decode_num_drafts_total", "Rounds with a draft.", m.drafts),
+        ("llamacpp:spec_decode_num_draft_tokens_total", "Drafted tokens.", m.drafted),
+        ("llamacpp:spec_decode_num_accepted_tokens_total", "Accepted tokens.", m.accepted),
+        ("localspec:verified_tokens_total", "Drafted tokens that were judged.", m.verified),
+        (
+            "localspec:prediction_accepted_tokens_total",
+            "Tokens of predictions that replies had.",
+            m.predicted_accepted,
+        ),
+        (
+            "localspec:prediction_rejected_tokens_total",
+            "Tokens of predictions that replies had not.",
+            m.predicted_rejected,
+        ),
+        ("localspec:requests_total", "Requests for replies that have ended.", m.requests),
+        ("localspec:requests_failed_total", "Those that failed or were left.", m.failed),
+        ("localspec:requests_rejected_total", "Requests for which the queue was full.", m.rejected),
+    )
+    return (("counter", *row) for row in rows)
+
+
+def _gauges(service: Service) -> Iterator[_Row]:
+    running = min(service.running, service.parallel)
+    waiting = service.running - running
+    rows: Sequence[tuple[str, str, float]] = (
+        ("vllm:num_requests_running", "Replies that run.", running),
+        ("vllm:num_requests_waiting", "Replies that wait.", waiting),
+        ("vllm:kv_cache_usage_perc", "Part of the KV cache in use, 0 to 1.", service.cache_use),
+        ("llamacpp:requests_processing", "Replies that run.", running),
+        ("llamacpp:requests_deferred", "Replies that wait.", waiting),
+        ("localspec:engine_up", "1 if the engine is ready.", service.slot.info is not None),
+        ("localspec:engine_restarts", "Starts after the engine died.", service.slot.restarts),
+    )
+    return (("gauge", *row) for row in rows)
+
+
+def _by_label(name: str, text: str, rows: Sequence[tuple[str, float]]) -> list[str]:
+    head = [f"# HELP {name} {text}", f"# TYPE {name} counter"]
+    return [*head, *(f"{name}{{{label}}} {value:.12g}" for label, value in rows)]
+
+
+def _histogram(name: str, text: str, histogram: Histogram) -> list[str]:
+    lines, count = [f"# HELP {name} {text}", f"# TYPE {name} histogram"], 0
+    for bound, n in zip((*histogram.bounds, "+Inf"), histogram.counts, strict=True):
+        count += n
+        lines.append(f'{name}_bucket{{le="{bound}"}} {count}')
+    return [*lines, f"{name}_sum {histogram.total:.12g}", f"{name}_count {count}"]
+
+
+def _escaped(label: str) -> str:
+    return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+__all__ = ["MEDIA_TYPE", "MetricsPage", "page", "routes"]

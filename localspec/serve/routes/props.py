@@ -1,0 +1,106 @@
+"""``/props`` and ``/slots``: llama.cpp's descriptions of the server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from localspec import __version__
+from localspec.core import settings_schema as schema
+from localspec.core.events import ModelInfo
+from localspec.core.setting_spec import Scope
+from localspec.serve.backend.records import ReplyRecord
+from localspec.serve.backend.service import Service
+from localspec.serve.http.bodies import JSONAnswer
+from localspec.serve.http.errors import RETRY_SECONDS, ApiError
+
+
+def routes(service: Service) -> list[BaseRoute]:
+    """The endpoints."""
+    return [
+        Route("/props", Props(service).answer, methods=["GET"]),
+        Route("/slots", Slots(service).answer, methods=["GET"]),
+    ]
+
+
+class Props:
+    """The endpoint."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def answer(self, request: Request) -> Response:
+        """Describe the server and the defaults of requests; names no file."""
+        del request
+        service, info = self._service, self._service.slot.info
+        sampling = service.settings.sampling
+        defaults: dict[str, Any] = {
+            spec.name: getattr(sampling, spec.name) for spec in schema.of(Scope.SAMPLING)
+        }
+        return JSONAnswer(
+            {
+                "default_generation_settings": {
+                    "n_ctx": info.context if info is not None else None,
+                    "params": defaults | {"n_predict": service.settings.max_tokens or -1},
+                },
+                "total_slots": service.parallel,
+                "model_alias": service.models.present,
+                "modalities": {"vision": False, "audio": False},
+                "build_info": f"localspec {__version__}",
+                "is_sleeping": info is None,
+                "localspec": {
+                    "backend": info.backend if info is not None else None,
+                    "drafters": list(info.drafters) if info is not None else [],
+                    "strict": bool(info is not None and info.strict),
+                },
+            }
+        )
+
+
+class Slots:
+    """The endpoint."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def answer(self, request: Request) -> Response:
+        """One object for each reply that can run at a time; tells no text and no caller. Empty
+        while no model is loaded.
+
+        Raises:
+            ApiError: 503, none is free, and the query has ``fail_on_no_slot``.
+        """
+        info, running = self._service.slot.info, self._service.replies_running()
+        slots = [] if info is None else self._described(info, running)
+        if "fail_on_no_slot" in request.query_params and all(s["is_processing"] for s in slots):
+            raise ApiError(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                "no slot is free",
+                code="no_slot",
+                retry_after=RETRY_SECONDS,
+            )
+        return JSONAnswer(slots)
+
+    def _described(self, info: ModelInfo, running: Sequence[ReplyRecord]) -> list[dict[str, Any]]:
+        slots: list[dict[str, Any]] = []
+        for number in range(info.parallel):
+            reply = running[number] if number < len(running) else None
+            slots.append(
+                {
+                    "id": number,
+                    "n_ctx": info.context,
+                    "speculative": info.speculation.state != "off",
+                    "is_processing": reply is not None,
+                    "n_past": reply.context_used if reply is not None else 0,
+                    "n_decoded": reply.emitted if reply is not None else 0,
+                }
+            )
+        return slots
+
+
+__all__ = ["Props", "Slots", "routes"]

@@ -1,0 +1,169 @@
+"""``POST /v1/responses``: OpenAI's newer shape, without a memory of earlier responses."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from localspec.core.events import Finished, Reading, Reply, ReplyEvent, Stats
+from localspec.serve.backend.answering import Answering
+from localspec.serve.backend.service import Service
+from localspec.serve.http.bodies import JSONAnswer, StreamedAnswer, read_fields, while_connected
+from localspec.serve.http.caller import caller_of
+from localspec.serve.http.errors import ApiError
+from localspec.serve.http.sse import sse
+from localspec.serve.replies.answer_fields import new_id, own
+from localspec.serve.replies.reply_reader import ReplyReader
+from localspec.serve.replies.rounds import rounds
+from localspec.serve.replies.usage import metrics, timings
+from localspec.serve.requests.request_fields import Extras
+from localspec.serve.routes.response_items import ResponseItems
+from localspec.serve.routes.responses_fields import ResponsesRequest, read_responses_request
+
+PATH = "/v1/responses"
+
+
+def routes(service: Service) -> list[BaseRoute]:
+    """Both paths that clients use."""
+    endpoint = Responses(service)
+    return [Route(path, endpoint.answer, methods=["POST"]) for path in (PATH, "/responses")]
+
+
+class Responses:
+    """The endpoint."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def answer(self, request: Request) -> Response:
+        """Answer one request."""
+        service = self._service
+        fields = await read_fields(request, service.settings.limits)
+        asked = read_responses_request(fields, service.settings)
+        service.tell_unknown(PATH, asked.ignored)
+        caller = caller_of(request.scope)
+        answering = await service.answer(caller, PATH, asked.model, [asked.reply])
+        if asked.stream:
+            stream = ResponseStream(answering, asked)
+            return StreamedAnswer(stream.parts(), service.settings.limits)
+        return JSONAnswer(await while_connected(request, self._whole(answering, asked)))
+
+    async def _whole(self, answering: Answering, asked: ResponsesRequest) -> dict[str, Any]:
+        """The answer in one piece."""
+        async with answering:
+            ((events, reply),) = await answering.replies()
+        building = _Building(asked, answering.record.model)
+        building.items.feed(events)
+        building.items.finish(complete=reply.finish_reason == "stop")
+        return building.finished(events, reply)
+
+
+class _Building:
+    """A response that is being made."""
+
+    def __init__(self, asked: ResponsesRequest, model: str) -> None:
+        self._reader = ReplyReader(asked.tools.tools)
+        self.items = ResponseItems(self._reader, logprobs=asked.logprobs)
+        self._head = {
+            "id": new_id("resp", "_"),
+            "object": "response",
+            "created_at": int(time.time()),
+            "model": model,
+            "error": None,
+            "incomplete_details": None,
+            "background": False,
+            **asked.echo,
+        }
+
+    def begun(self) -> dict[str, Any]:
+        """The response before anything is said."""
+        return self._head | {"status": "in_progress", "output": [], "usage": None}
+
+    def failed(self, error: ApiError) -> dict[str, Any]:
+        """The response that ends with an error."""
+        codes: dict[int, str] = {HTTPStatus.TOO_MANY_REQUESTS: "rate_limit_exceeded"}
+        why = {"code": codes.get(error.status, "server_error"), "message": error.message}
+        return self.begun() | {"status": "failed", "output": self.items.output, "error": why}
+
+    def finished(self, events: Sequence[ReplyEvent], reply: Reply) -> dict[str, Any]:
+        """The whole response."""
+        whole = reply.finish_reason == "stop"
+        return self._head | {
+            "status": "completed" if whole else "incomplete",
+            "completed_at": int(time.time()),
+            "incomplete_details": None if whole else {"reason": "max_output_tokens"},
+            "output": self.items.output,
+            "usage": _usage(reply.stats, self._reader.reasoning_tokens),
+            "timings": timings(reply.stats),
+            "metrics": metrics(reply.stats),
+            "localspec": own(events, reply, Extras()),
+        }
+
+
+def _usage(stats: Stats, reasoning: int) -> dict[str, Any]:
+    return {
+        "input_tokens": stats.prompt_tokens,
+        "input_tokens_details": {"cached_tokens": stats.cached_tokens, "cache_write_tokens": 0},
+        "output_tokens": stats.emitted,
+        "output_tokens_details": {"reasoning_tokens": reasoning},
+        "total_tokens": stats.prompt_tokens + stats.emitted,
+    }
+
+
+class ResponseStream:
+    """The answer as it comes."""
+
+    def __init__(self, answering: Answering, asked: ResponsesRequest) -> None:
+        self._answering = answering
+        self._asked = asked
+        self._number = 0
+        self._begun = False
+
+    async def parts(self) -> AsyncIterator[bytes]:
+        """The bytes of the stream; each item has all events that are there."""
+        async with self._answering as answering:
+            building = _Building(self._asked, answering.record.model)
+            try:
+                async for _, events in answering:
+                    yield b"".join(
+                        self._line(event)
+                        for part in rounds(events)
+                        for event in self._events(building, part)
+                    )
+            except ApiError as error:
+                if not self._begun:
+                    raise
+                yield self._line({"type": "response.failed", "response": building.failed(error)})
+
+    def _line(self, event: dict[str, Any]) -> bytes:
+        line = sse(event | {"sequence_number": self._number}, event["type"])
+        self._number += 1
+        return line
+
+    def _events(self, building: _Building, events: Sequence[ReplyEvent]) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        last = events[-1]
+        # Whatever refuses the request comes before the prompt is read, and becomes its status.
+        if not self._begun and any(isinstance(e, Reading | Finished) for e in events):
+            self._begun = True
+            found += [
+                {"type": f"response.{name}", "response": building.begun()}
+                for name in ("created", "in_progress")
+            ]
+        found += building.items.feed(events)
+        if isinstance(last, Finished):
+            whole = last.reply.finish_reason == "stop"
+            found += building.items.finish(complete=whole)
+            name = "completed" if whole else "incomplete"
+            response = building.finished(events, last.reply)
+            found.append({"type": f"response.{name}", "response": response})
+        return found
+
+
+__all__ = ["PATH", "ResponseStream", "Responses", "routes"]

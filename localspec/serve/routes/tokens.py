@@ -1,0 +1,141 @@
+"""``/tokenize``, ``/detokenize``, ``/apply-template`` of llama.cpp, and vLLM's fields for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from localspec.core.reply_request import ReplyRequest
+from localspec.core.tokenized import Tokenized
+from localspec.serve.backend.service import Service
+from localspec.serve.http.bodies import JSONAnswer, read_fields, while_connected
+from localspec.serve.http.caller import caller_of
+from localspec.serve.http.fields import Fields
+from localspec.serve.replies.logprob_shapes import whole
+from localspec.serve.requests.conversation import read_messages, template_arguments
+from localspec.serve.requests.request_fields import made
+from localspec.serve.requests.tool_fields import read_tools
+
+_LARGEST_ID = 1 << 31
+
+
+def routes(service: Service) -> list[BaseRoute]:
+    """The endpoints."""
+    tokens = Tokens(service)
+    return [
+        Route("/tokenize", tokens.tokenize, methods=["POST"]),
+        Route("/detokenize", tokens.detokenize, methods=["POST"]),
+        Route("/tokenizer_info", tokens.about, methods=["GET"]),
+        Route("/apply-template", tokens.apply_template, methods=["POST"]),
+    ]
+
+
+class Tokens:
+    """The endpoints."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def tokenize(self, request: Request) -> Response:
+        """Token ids of a text (``content`` or ``prompt``) or of a conversation (``messages``)."""
+        fields = await read_fields(request, self._service.settings.limits)
+        pieces = fields.flag("with_pieces") or fields.flag("return_token_strs") or False
+        bos = fields.flag("add_special")
+        if bos is None:
+            # llama.cpp's field is content, without the token of the beginning; vLLM's is prompt.
+            bos = fields.flag("add_special_tokens")
+            bos = not fields.has("content") if bos is None else bos
+        special = fields.flag("parse_special")
+        asked = self._asked(fields)
+        found = await self._ask(
+            request, fields, asked, special=True if special is None else special, bos=bos
+        )
+        ids: list[Any] = list(found.tokens)
+        answer: dict[str, Any] = {"tokens": ids, "count": len(ids)}
+        info = self._service.slot.info
+        if info is not None:
+            answer["max_model_len"] = info.context
+        if pieces and fields.has("with_pieces"):
+            answer["tokens"] = [
+                {"id": token, "piece": _piece(text)}
+                for token, text in zip(found.tokens, found.pieces, strict=True)
+            ]
+        elif pieces:
+            answer["token_strs"] = [whole(text) for text in found.pieces]
+        return JSONAnswer(answer)
+
+    async def about(self, request: Request) -> Response:
+        """The tokens that begin and end a text, for clients that split texts by this server."""
+        await self._ask(request, Fields({}), made({"prompt": "."}))  # has the model loaded
+        info = self._service.slot.info
+        known = (info.bos, info.eos) if info is not None else ("", "")
+        bos, eos = (text or None for text in known)
+        return JSONAnswer({"bos_token": bos, "eos_token": eos, "add_bos_token": bos is not None})
+
+    async def detokenize(self, request: Request) -> Response:
+        """The text of token ids."""
+        fields = await read_fields(request, self._service.settings.limits)
+        tokens = fields.items("tokens") or []
+        if not all(type(token) is int and 0 <= token < _LARGEST_ID for token in tokens):
+            raise fields.refuse("tokens", "must be an array of token ids")
+        found = await self._ask(request, fields, made({"prompt_tokens": tuple(tokens)}))
+        return JSONAnswer({"content": found.text, "prompt": found.text})
+
+    async def apply_template(self, request: Request) -> Response:
+        """The prompt of a conversation as text."""
+        fields = await read_fields(request, self._service.settings.limits)
+        found = await self._ask(request, fields, _conversation(fields))
+        return JSONAnswer({"prompt": found.text})
+
+    def _asked(self, fields: Fields) -> ReplyRequest:
+        if fields.has("messages"):
+            return _conversation(fields)
+        for name in ("content", "prompt"):
+            if fields.has(name):
+                return made({"prompt": fields.text(name)})
+        raise fields.refuse("content", "is missing: the text to split")
+
+    async def _ask(
+        self,
+        request: Request,
+        fields: Fields,
+        asked: ReplyRequest,
+        *,
+        special: bool = True,
+        bos: bool = True,
+    ) -> Tokenized:
+        service = self._service
+        name = fields.text("model")
+        service.tell_unknown(request.url.path, fields.unread())
+        work = service.tokenize(caller_of(request.scope), name, asked, special=special, bos=bos)
+        return await while_connected(request, work)
+
+
+def _conversation(fields: Fields) -> ReplyRequest:
+    """A conversation with what else is in its prompt.
+
+    Raises:
+        ApiError: it cannot be meant.
+    """
+    return made(
+        {
+            "messages": read_messages(fields),
+            "tools": read_tools(fields).text,
+            "template_arguments": template_arguments(fields),
+        }
+    )
+
+
+def _piece(text: str) -> str | list[int]:
+    """A token's text, or its bytes where they are no UTF-8 by themselves."""
+    raw = text.encode("utf-8", "surrogateescape")
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return list(raw)
+
+
+__all__ = ["Tokens", "routes"]
