@@ -2,11 +2,13 @@
 
 A confidence is a drafter's raw estimate in [0, 1] that its next token is accepted: the largest
 probability of q, or a function of the length of an n-gram match. It is calibrated on what happened:
-bins of confidence, each with decayed counts; one factor of trust, common to all bins, that follows
-the last ten judged tokens, since texts change their kind in the middle; and a caution term where
-few tokens were judged. A new text keeps the bins, which describe the drafter, and starts the rest
-anew, which describes the text. A draft model of random weights is unconfident and never used; a
-confident and wrong one is found out after a handful of tokens.
+bins of confidence, each with decayed counts; one factor on the odds, common to all bins, that
+follows the last twenty judged tokens of the text; and a caution term where few tokens were judged.
+Texts differ by much more than confidences tell, and a text may change its kind in the middle, so
+twenty tokens may well outweigh the bins, in both directions. A new text keeps the bins, which
+describe the drafter, and starts the rest anew, which describes the text. A draft model of random
+weights is unconfident and never used; a confident and wrong one is found out after a handful of
+tokens.
 """
 
 from __future__ import annotations
@@ -49,10 +51,13 @@ class AcceptanceTuning:
     """Tokens that the prior acceptance counts for in a bin."""
     expected: tuple[float, ...] = COMPUTED
     """Prior acceptance by bin."""
-    trust_decay: float = 0.9
-    """The same as `bin_decay` for the factor of trust: about ten tokens count."""
-    trust_prior: float = 3.0
-    """Tokens that the bins count for against the last ten."""
+    text_decay: float = 0.95
+    """The same as `bin_decay` for how a text differs from others: about twenty tokens count."""
+    spread: float = 1.0
+    """Standard deviation, between texts, of the logarithm of the odds of acceptance at the same
+    confidence: 0.7 to 1.2 for three drafts in the laboratory."""
+    furthest: float = 4.0
+    """Largest difference of a text in that logarithm."""
     caution: float = 0.2
     """Standard errors subtracted from an estimate that decides about drafting."""
     optimism: float = 1.0
@@ -91,6 +96,8 @@ class AcceptanceEstimate:
     """Decayed count of the last accepted tokens."""
     recent_expected: float = 0.0
     """Decayed count of the last tokens that the bins expected to be accepted."""
+    recent_variance: float = 0.0
+    """Decayed sum of p (1 - p) of the same tokens."""
     tuning: AcceptanceTuning = AcceptanceTuning()
     version: int = 0
     """Tokens learnt by this very object."""
@@ -101,8 +108,10 @@ class AcceptanceEstimate:
         tuning, b = self.tuning, bin_of(confidence)
         prior, right = tuning.prior, tuning.expected[b]
         expected = (prior * right + self.accepted[b]) / (prior + self.judged[b])
-        self.recent_accepted = accepted + tuning.trust_decay * self.recent_accepted
-        self.recent_expected = float(expected) + tuning.trust_decay * self.recent_expected
+        self.recent_accepted = accepted + tuning.text_decay * self.recent_accepted
+        self.recent_expected = float(expected) + tuning.text_decay * self.recent_expected
+        doubt = float(expected) * (1 - float(expected))
+        self.recent_variance = doubt + tuning.text_decay * self.recent_variance
         self.judged[b] = 1 + tuning.bin_decay * self.judged[b]
         self.accepted[b] = accepted + tuning.bin_decay * self.accepted[b]
         self.recent *= tuning.recent_decay
@@ -138,20 +147,28 @@ class AcceptanceEstimate:
 
     def table(self) -> NDArray[np.float64]:
         """(BINS,) cautious estimates of acceptance by bin of confidence."""
-        tuning = self.tuning
-        trust = (tuning.trust_prior + self.recent_accepted) / (
-            tuning.trust_prior + self.recent_expected
-        )
-        trust = min(1.0, trust)
+        tuning, odds = self.tuning, self._odds_here()
         table = []  # plain numbers: so few are quicker without numpy
         for right, accepted, judged in zip(
             tuning.expected, self.accepted.tolist(), self.judged.tolist(), strict=True
         ):
             n = tuning.prior + judged
-            p = (tuning.prior * right + accepted) / n * trust
+            p = (tuning.prior * right + accepted) / n
+            p = p * odds / (1 - p + p * odds)
             p -= tuning.caution * math.sqrt(p * (1 - p) / n)
             table.append(min(max(p, 0.0), tuning.ceiling))
         return np.array(table)
+
+    def _odds_here(self) -> float:
+        """Factor on the odds of acceptance in this text.
+
+        The maximum of the posterior of its logarithm, by one step of Newton's method from 0; a
+        priori it is normal around 0.
+        """
+        tuning = self.tuning
+        precision = tuning.spread**-2 + self.recent_variance
+        shift = (self.recent_accepted - self.recent_expected) / precision
+        return math.exp(max(-tuning.furthest, min(tuning.furthest, shift)))
 
     def optimistic(self) -> NDArray[np.float64]:
         """(BINS,) estimates of acceptance in a text that suits the drafter."""

@@ -45,7 +45,9 @@ class ControllerTuning:
     """Rounds without a draft after which speculation is reported as parked."""
     acceptance: AcceptanceTuning = AcceptanceTuning()  # noqa: RUF009 - frozen
     gain: GainTuning = GainTuning()  # noqa: RUF009 - frozen
-    copied: AcceptanceTuning = AcceptanceTuning(prior=8.0, expected=COPIED)  # noqa: RUF009 - frozen
+    copied: AcceptanceTuning = AcceptanceTuning(  # noqa: RUF009 - frozen
+        prior=8.0, spread=0.5, expected=COPIED
+    )
     """The same for drafters that copy from the text."""
     ledger: LedgerTuning = LedgerTuning()  # noqa: RUF009 - frozen
     trees: TreesTuning = TreesTuning()  # noqa: RUF009 - frozen

@@ -41,7 +41,7 @@ def clairvoyant(reply: Recorded, sources: Sequence[str], curve: Curve) -> float:
     return rest[0]
 
 
-KNOWN = AcceptanceTuning(prior=0.5, caution=0.0, trust_prior=1e9)
+KNOWN = AcceptanceTuning(prior=0.5, caution=0.0, spread=1e-6)
 """For rates that are counted, not estimated."""
 
 

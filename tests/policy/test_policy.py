@@ -347,7 +347,19 @@ def test_misses_anywhere_make_all_bins_distrusted() -> None:
     before = estimate.table()
     for _ in range(6):
         estimate.learn(0, 0.97, False)
-    assert (estimate.table()[2:] < 0.7 * before[2:]).all()
+    after = estimate.table()
+    assert (after / (1 - after) < 0.5 * before / (1 - before)).all()
+
+
+def test_hits_anywhere_make_all_bins_trusted_in_this_text_alone() -> None:
+    """Texts differ by more than confidences tell, in both directions."""
+    estimate = AcceptanceEstimate()
+    before = estimate.table()
+    for _ in range(12):
+        estimate.learn(0, 0.55, True)
+    after, elsewhere = estimate.table(), estimate.new_text().table()
+    assert (after / (1 - after) > 1.8 * before / (1 - before)).all()
+    np.testing.assert_allclose(np.delete(elsewhere, 5), np.delete(before, 5))
 
 
 def test_pace_goes_on_over_a_step_that_pays_as_a_whole() -> None:
