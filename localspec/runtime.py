@@ -46,7 +46,7 @@ from localspec.core.sampling_params import Sampling
 from localspec.core.tokenized import Tokenized
 from localspec.errors import ChatsError, UsageError
 from localspec.generation.examine import examine
-from localspec.generation.reply_stream import ReplyStream
+from localspec.generation.reply_stream import ReplyStream, TakesEvents
 from localspec.generation.scheduler import Scheduler
 from localspec.loading.drafting import NO_TEXTS, EarlierTexts
 from localspec.loading.loader import LoadedPair
@@ -145,6 +145,17 @@ class Runtime:
             DecodeError: llama.cpp failed.
         """
         return self._scheduler.submit(request, interrupt or Interrupt(), policy)
+
+    def deliver(
+        self, request: ReplyRequest, mailbox: TakesEvents, interrupt: Interrupt | None = None
+    ) -> None:
+        """As `submit`, but ``mailbox`` takes the events, in the thread that computes: where events
+        are only handed on, that saves waking a reader in every round.
+
+        Raises:
+            UsageError, QueueFullError: as `submit`.
+        """
+        self._scheduler.deliver(request, mailbox, interrupt or Interrupt())
 
     def answer(self, request: ReplyRequest, *, policy: Policy | None = None) -> Reply:
         """Answer a request and wait for the whole reply; as `submit`, and raises as that does."""

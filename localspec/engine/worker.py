@@ -1,7 +1,7 @@
 """Executes commands in the engine process.
 
-The main thread opens models and submits requests, a second one takes commands, and one for each
-reply hands its events on.
+The main thread opens models and submits requests, a second one takes commands. The events of
+replies come from the thread that computes. Examining and tokenizing have a thread for each command.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-from localspec.core.events import Examination, Loading, ModelInfo, ReplyEvent
+from localspec.core.events import Examination, Finished, Loading, ModelInfo, ReplyEvent
 from localspec.core.interrupt import Interrupt
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.tokenized import Tokenized
@@ -40,6 +40,7 @@ from localspec.engine.events import (
 from localspec.engine.outbox import Outbox
 from localspec.engine.protocol import BadCommandError
 from localspec.errors import EngineError, LocalspecError
+from localspec.generation.reply_stream import TakesEvents
 
 log = logging.getLogger("localspec.engine")
 
@@ -59,9 +60,9 @@ class EngineRuntime(Protocol):
     @property
     def info(self) -> ModelInfo: ...
 
-    def submit(
-        self, request: ReplyRequest, interrupt: Interrupt | None = None
-    ) -> Iterator[ReplyEvent]: ...
+    def deliver(
+        self, request: ReplyRequest, mailbox: TakesEvents, interrupt: Interrupt | None = None
+    ) -> None: ...
 
     def examine(
         self, request: ReplyRequest, tokens: Sequence[int], rival: int | None = None
@@ -97,7 +98,7 @@ class EngineWorker:
         self._interrupts: dict[int, Interrupt] = {}
         """One for each reply that runs or waits."""
         self._answering: set[threading.Thread] = set()
-        """They hand on the events of a reply, or examine."""
+        """They examine, or tokenize."""
         self._rested = True
         """Whether nothing was asked for since the last rest."""
 
@@ -121,7 +122,7 @@ class EngineWorker:
             try:
                 return self._commands.get(timeout=None if self._rested else IDLE)
             except queue.Empty:
-                if not self._threads():
+                if not (self._threads() or self._interrupts):
                     self._rested = True
                     self._rest()
 
@@ -212,12 +213,16 @@ class EngineWorker:
         """Report the error where a command fails."""
         try:
             yield
-        except LocalspecError as error:
+        except Exception as error:  # noqa: BLE001 - whatever it was, the next command may well work
+            self._report(id, error)
+
+    def _report(self, id: int | None, error: BaseException) -> None:  # noqa: A002 - as above
+        """Tell the client of an error; the log gets what nobody expected in full."""
+        if isinstance(error, LocalspecError):
             log.info("%s: %s", type(error).__name__, error)
             self._outbox.send(FailedEvent.of(id, error))
-        except Exception as error:
-            # Whatever it was, the next command may well work, and the user must hear of it.
-            log.exception("command failed")
+        else:
+            log.error("command failed", exc_info=error)
             line = f"internal error, {type(error).__name__}: {error}; see {self._log_path}"
             self._outbox.send(FailedEvent.of(id, EngineError(" ".join(line.split()))))
 
@@ -248,19 +253,24 @@ class EngineWorker:
         return self._runtime
 
     def _reply(self, command: ReplyCommand) -> None:
-        """Submit a request here, so that requests keep their order; its events come elsewhere."""
-        submitted = False
-        with self._reporting(command.id):
-            events = self._opened().submit(command.request, self._interrupts[command.id])
-            self._spawn(self._forward, command.id, events)
-            submitted = True
-        if not submitted:
-            self._end(command.id)
+        """Submit a request here, so that requests keep their order."""
+        mailbox = _Forwards(self, command.id)
+        try:
+            runtime = self._opened()
+            runtime.deliver(command.request, mailbox, self._interrupts[command.id])
+        except Exception as error:  # noqa: BLE001 - reported to the client
+            mailbox.fail(error)
 
-    def _forward(self, id: int, events: Iterator[ReplyEvent]) -> None:  # noqa: A002 - the protocol's field
-        with self._reporting(id):
-            for event in events:
-                self._outbox.add(id, event)
+    def forward(self, id: int, events: Sequence[ReplyEvent]) -> None:  # noqa: A002 - the protocol's field
+        """Hand on events of a reply. Called in the thread that computes."""
+        for event in events:
+            self._outbox.add(id, event)
+        if any(isinstance(event, Finished) for event in events):
+            self._end(id)
+
+    def failed(self, id: int, error: BaseException) -> None:  # noqa: A002 - the protocol's field
+        """Report the error that ended a reply."""
+        self._report(id, error)
         self._end(id)
 
     def _end(self, id: int) -> None:  # noqa: A002 - the protocol's field
@@ -278,6 +288,21 @@ class EngineWorker:
                 command.request, special=command.special, bos=command.bos
             )
             self._outbox.send(TokenizedEvent(command.id, found))
+
+
+class _Forwards:
+    """Hands the events of one reply on to the client."""
+
+    def __init__(self, engine: EngineWorker, id: int) -> None:  # noqa: A002 - the protocol's field
+        self._engine, self._id = engine, id
+
+    def put(self, events: Sequence[ReplyEvent]) -> None:
+        """See `localspec.generation.reply_stream.TakesEvents`."""
+        self._engine.forward(self._id, events)
+
+    def fail(self, error: BaseException) -> None:
+        """See `localspec.generation.reply_stream.TakesEvents`."""
+        self._engine.failed(self._id, error)
 
 
 def _read_line(stream: BinaryIO) -> bytes:

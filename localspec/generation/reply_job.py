@@ -12,7 +12,7 @@ from localspec.core.interrupt import Interrupt
 from localspec.core.reply_request import ReplyRequest
 from localspec.drafters.base import Drafter
 from localspec.generation.preparation import Prepared
-from localspec.generation.reply_stream import Mailbox
+from localspec.generation.reply_stream import TakesEvents
 from localspec.generation.stream import Generation, new_seed
 from localspec.policy import Policy
 
@@ -35,13 +35,18 @@ class Job:
     """A submitted request. One that is interrupted while it waits is over at once."""
 
     def __init__(
-        self, request: ReplyRequest, policy: Policy | None, interrupt: Interrupt, owner: Wakes
+        self,
+        request: ReplyRequest,
+        policy: Policy | None,
+        interrupt: Interrupt,
+        owner: Wakes,
+        mailbox: TakesEvents,
     ) -> None:
         """``policy`` is the request's own; None: the one that all share."""
         self.request = request
         self.policy = policy
         self.interrupt = interrupt
-        self.mailbox = Mailbox()
+        self.mailbox = mailbox
         self._owner = owner
         self._lock = threading.RLock()
         self._state = _State.WAITING

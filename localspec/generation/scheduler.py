@@ -27,7 +27,7 @@ from localspec.generation.preparation import Preparation
 from localspec.generation.prompt_thread import PromptThread, Ready
 from localspec.generation.replies import RunningReplies
 from localspec.generation.reply_job import Job
-from localspec.generation.reply_stream import ReplyStream
+from localspec.generation.reply_stream import Mailbox, ReplyStream, TakesEvents
 from localspec.generation.runnable import RunnablePair
 from localspec.generation.tokenizing import Tokenizing
 from localspec.policy import Plain, Policy
@@ -100,12 +100,28 @@ class Scheduler:
         """Have a request answered; ``policy`` plans its drafts in place of the pair's own.
 
         Raises:
+            QueueFullError, UsageError: as `deliver`.
+        """
+        mailbox = Mailbox()
+        self.deliver(request, mailbox, interrupt, policy)
+        return ReplyStream(mailbox, interrupt)
+
+    def deliver(
+        self,
+        request: ReplyRequest,
+        mailbox: TakesEvents,
+        interrupt: Interrupt,
+        policy: Policy | None = None,
+    ) -> None:
+        """As `submit`; ``mailbox`` takes the events.
+
+        Raises:
             QueueFullError: as many requests as may wait are waiting.
             UsageError: closed.
         """
         if not request.drafts:
             policy = Plain("switched off for this reply")
-        job = Job(request, policy, interrupt, self)
+        job = Job(request, policy, interrupt, self, mailbox)
         with self._lock:
             self._jobs = {known for known in self._jobs if not known.over}
             waiting = sum(known.waiting for known in self._jobs)
@@ -115,7 +131,6 @@ class Scheduler:
             self._jobs.add(job)
         interrupt.watch(job)
         self._prompts.prepare(job)
-        return ReplyStream(job.mailbox, interrupt)
 
     def call(self, work: Callable[[Sequence[int]], _T], *, needs_sequence: bool = False) -> _T:
         """Do something on the models between two rounds, and return what it returns. It gets the

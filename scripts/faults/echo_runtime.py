@@ -20,6 +20,7 @@ from localspec.core.interrupt import Interrupt
 from localspec.core.origin import Origin
 from localspec.core.reply_request import ReplyRequest
 from localspec.errors import UsageError
+from localspec.generation.reply_stream import TakesEvents
 
 _ON = Speculation("on")
 
@@ -29,8 +30,16 @@ class Echo:
 
     info = ModelInfo("t.gguf", None, "cpu", 2048, "echo", 1, 1, 1, _ON)
 
-    def submit(self, request: ReplyRequest, interrupt: Interrupt) -> Iterator[ReplyEvent]:
+    def deliver(
+        self, request: ReplyRequest, mailbox: TakesEvents, interrupt: Interrupt | None = None
+    ) -> None:
         """The words of the last message."""
+        try:
+            mailbox.put([*self._answer(request, interrupt or Interrupt())])
+        except UsageError as error:
+            mailbox.fail(error)
+
+    def _answer(self, request: ReplyRequest, interrupt: Interrupt) -> Iterator[ReplyEvent]:
         if not request.messages:
             raise UsageError("there is no message to answer")
         words = request.messages[-1].content.split(" ")[:50]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from localspec.core.events import (
     Token,
 )
 from localspec.core.values import Origin
-from localspec.errors import ContextError, ModelNotFoundError
+from localspec.errors import ContextError, LocalspecError, ModelNotFoundError
 
 ON = Speculation("on")
 INFO = ModelInfo("t.gguf", "d.gguf", "cpu", 2048, "fake", 1, 1, 1, ON)
@@ -31,6 +32,16 @@ class FakeRuntime:
 
     def __init__(self):
         self.info = INFO
+
+    def deliver(self, request, mailbox, interrupt):
+        def run():
+            try:
+                for event in self.submit(request, interrupt):
+                    mailbox.put([event])
+            except (LocalspecError, KeyError) as error:
+                mailbox.fail(error)
+
+        threading.Thread(target=run, daemon=True).start()
 
     def submit(self, request, interrupt):
         text, seed = request.messages[-1].content, request.seed

@@ -4,9 +4,13 @@ import io
 import json
 from pathlib import Path
 
-from localspec.core.events import ModelInfo, Notice, Speculation
+from localspec.core.events import Finished, ModelInfo, Notice, Reply, Speculation, Stats
 from localspec.engine.outbox import Outbox
 from localspec.engine.worker import EngineWorker
+
+ON = Speculation("on")
+STATS = Stats(1, 0, 0, 1, 0, 0, 0, (), {}, 0.1, 0.1, 0.0, 0.1, ON)
+REPLY = Reply("", (), (), "stop", STATS, 1)
 
 
 class Runtime:
@@ -14,8 +18,9 @@ class Runtime:
 
     info = ModelInfo("t.gguf", None, "cpu", 2048, "fake", 1, 0, 1, Speculation("on"))
 
-    def submit(self, request, interrupt):
-        yield Notice(request.messages[-1].content)
+    def deliver(self, request, mailbox, interrupt):
+        mailbox.put([Notice(request.messages[-1].content)])
+        mailbox.put([Finished(REPLY)])
 
 
 def test_an_interrupt_after_the_end_of_its_reply_is_forgotten():
