@@ -127,12 +127,12 @@ def command(
     )
     server = elsewhere.chosen(url, model, asked.sampling)
     scored = ScoredOutput(request)
-    reply, info = _answer(request, asked.options, server, scored, show=not as_json)
+    reply, info, stopped = _answer(request, asked.options, server, scored, show=not as_json)
     if as_json:
         write_json({**report(reply, info), **scored.fields()})
     if stats or (sys.stderr.isatty() and not as_json):
         say(summary(reply.stats), dim=True)
-    return 130 if reply.finish_reason == "interrupt" else 0
+    return 130 if stopped or reply.finish_reason == "interrupt" else 0
 
 
 def _text(prompt: str | None) -> str:
@@ -149,8 +149,8 @@ def _answer(
     scored: ScoredOutput,
     *,
     show: bool,
-) -> tuple[Reply, ModelInfo]:
-    """The reply, streamed to stdout with ``show``, and what answered."""
+) -> tuple[Reply, ModelInfo, bool]:
+    """The reply, streamed to stdout with ``show``; what answered; whether Ctrl-C was pressed."""
     with (
         CtrlC() as ctrl_c,
         elsewhere.opened(options, server, lambda: ctrl_c.pressed) as runtime,
@@ -161,7 +161,8 @@ def _answer(
         ctrl_c.on_first = stream.interrupt
         if ctrl_c.pressed:
             stream.interrupt()
-        return _follow(stream, scored, show=show), runtime.info
+        reply = _follow(stream, scored, show=show)
+        return reply, runtime.info, ctrl_c.pressed
 
 
 def _answer_all(

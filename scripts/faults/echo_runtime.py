@@ -35,11 +35,12 @@ class Echo:
     ) -> None:
         """The words of the last message."""
         try:
-            mailbox.put([*self._answer(request, interrupt or Interrupt())])
+            mailbox.put([*self.answer(request, interrupt or Interrupt())])
         except UsageError as error:
             mailbox.fail(error)
 
-    def _answer(self, request: ReplyRequest, interrupt: Interrupt) -> Iterator[ReplyEvent]:
+    def answer(self, request: ReplyRequest, interrupt: Interrupt) -> Iterator[ReplyEvent]:
+        """The events of a reply."""
         if not request.messages:
             raise UsageError("there is no message to answer")
         words = request.messages[-1].content.split(" ")[:50]

@@ -39,7 +39,7 @@ def _events() -> list[bytes]:
         LoadingEvent(Loading("t.gguf", 0.5)),
         OpenedEvent(Echo.info),
         ReplyEvents(1, (Reading(1, 2, 0), Notice("a notice"))),
-        *(ReplyEvents(1, (event,)) for event in Echo().submit(request, Interrupt())),
+        *(ReplyEvents(1, (event,)) for event in Echo().answer(request, Interrupt())),
     ]
     return [protocol.encode(event) for event in made]
 

@@ -428,7 +428,7 @@ async def test_chats_are_listed_searched_resumed_named_and_exported_from_inside(
         await c.pilot.press("enter")
         await c.until(lambda: "A bear." not in c.screen_text)
         await c.sees("A fox.")
-        await c.sees("Animals  localspec")
+        await c.sees("Animals  demo")
         file = tmp_path / "animals.md"
         await c.type(f"/export {file}")
         await c.sees("written to")
