@@ -83,9 +83,9 @@ def test_an_abort_is_told_in_llama_cpps_own_words_made_harmless(
 @pytest.mark.slow
 def test_what_was_streamed_before_a_crash_is_kept(files: Files, tmp_path: Path) -> None:
     model = ["-m", str(files.target), "-d", "none", "--threads", "1", "--drafter", "off"]
-    asked = ["run", "hello", *model, "-t", "0", "-n", "40"]
+    asked = ["run", "hello", *model, "-t", "0", "-n", "200"]
     whole = run(asked).stdout
-    done = run(asked, crashing(tmp_path, DECODE, call=30))
+    done = run(asked, crashing(tmp_path, DECODE, call=150))  # tokens of this model take 0.1 ms
     assert done.returncode == 1
     assert 0 < len(done.stdout) < len(whole)
     assert whole.startswith(done.stdout)
