@@ -149,8 +149,8 @@ class Runtime:
     def deliver(
         self, request: ReplyRequest, mailbox: TakesEvents, interrupt: Interrupt | None = None
     ) -> None:
-        """As `submit`, but ``mailbox`` takes the events, in the thread that computes: where events
-        are only handed on, that saves waking a reader in every round.
+        """Answer a request as `submit` does, with its events handed to ``mailbox`` in the thread
+        that computes: where they are only passed on, no reader is woken in every round.
 
         Raises:
             UsageError, QueueFullError: as `submit`.

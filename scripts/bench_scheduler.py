@@ -52,7 +52,7 @@ _BUDGET = 150, 60
 
 
 class Clock:
-    """The thread's processor time without what stands in for passes."""
+    """Processor time of the thread, less that of the simulated passes."""
 
     def __init__(self, *, cold: bool) -> None:
         self._memory = np.ones((_TARGET_BYTES if cold else 0) // 8)

@@ -75,11 +75,11 @@ class Side:
     runs: list[tuple[float, list[Asked]]] = field(default_factory=list)
     """Seconds of each run, and its replies."""
     pid: int = 0
-    """Of the server while it runs."""
+    """Process id of the server while it runs."""
     server_cpu: float = 0.0
     """Seconds of processor time of the server's process in the runs."""
     engine_cpu: float = 0.0
-    """Those of its child processes: of the engine, with decoding; 0 where the server decodes."""
+    """Seconds of processor time of its child processes: the engine; 0 where the server decodes."""
 
     def clear(self) -> None:
         """Forget the runs."""

@@ -113,7 +113,7 @@ class Scheduler:
         interrupt: Interrupt,
         policy: Policy | None = None,
     ) -> None:
-        """As `submit`; ``mailbox`` takes the events.
+        """Have a request answered as `submit` does, with its events handed to ``mailbox``.
 
         Raises:
             QueueFullError: as many requests as may wait are waiting.

@@ -27,7 +27,8 @@ def load_in_thread(
     anew: bool = False,
     earlier: EarlierTexts = NO_TEXTS,
 ) -> LoadedPair:
-    """As `localspec.loading.loader.load`; ``on_event`` and ``cancelled`` are called in the thread.
+    """Load a pair as `localspec.loading.loader.load` does. The thread calls ``on_event`` and
+    ``cancelled``.
 
     Raises:
         LocalspecError: as `load`.

@@ -115,7 +115,7 @@ class Drafted:
     draft_ms: float = 0.0
     evidence: tuple[Evidence, ...] = ()
     rows: int = 1
-    """Of the pass, padding included."""
+    """Rows of the pass, padding included."""
 
 
 Arrivals = Literal["queue", "waves", "staggered"]

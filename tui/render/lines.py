@@ -89,7 +89,7 @@ class Line:
     block: CodeBlock | None = None
     """The code that it is a line of."""
     hidden: tuple[Line, ...] = ()
-    """The lines that it stands for while they are folded."""
+    """Folded lines that this one is shown instead of."""
 
     @property
     def text(self) -> str:
