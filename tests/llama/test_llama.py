@@ -214,6 +214,18 @@ def test_a_failed_extension_adds_nothing(context: Context) -> None:
     context.audit()
 
 
+@pytest.mark.parametrize(
+    ("fact", "other"), [("gpu_layers", 3), ("host_experts", 2), ("buffers", ("Vulkan0",))]
+)
+def test_the_state_of_a_draft_is_of_the_placement_that_was_chosen(
+    fact: str, other: object, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = LlamaDraftModel(context, target_vocab=259).identity
+    assert LlamaDraftModel(context, target_vocab=259).identity == before
+    monkeypatch.setattr(context.model, fact, other)
+    assert LlamaDraftModel(context, target_vocab=259).identity != before
+
+
 def test_threads_and_widths_are_measured(context: Context) -> None:
     assert 1 <= threads.choose_threads(context) <= devices.physical_cores()
     costs = timing.sweep(context, budget_s=0.2)
