@@ -14,6 +14,7 @@ from localspec.errors import (
     AuditError,
     ContextFullError,
     DecodeError,
+    Interrupted,
     LocalspecError,
     UsageError,
 )
@@ -348,6 +349,8 @@ class Context:
             ContextFullError, Interrupted, DecodeError
         """
         for at in range(0, len(tokens), self.n_batch):
+            if at and self.stop.is_set():  # a pass on a device does not look at it
+                raise Interrupted("interrupted")
             part = tokens[at : at + self.n_batch]
             self.forward([(seq, part, 0)])
             if on_progress is not None:

@@ -70,7 +70,8 @@ def off(reason: str) -> Control:
 
 def fixed_length(k: int, target: Context, branching: Mapping[str, Branching]) -> Control:
     """The draft length that the user wants; ``branching`` has the drafters of trees."""
-    most = (OUTPUTS - 1) // max(1, k)
+    nodes = _CARRIED_ROWS - 2 if _is_split(target) else OUTPUTS - 1
+    most = max(1, nodes // max(1, k))
     breadth = min(_BREADTH, 1 + target.branches, most) if branching else 1
     each = max((spent.leaves for spent in branching.values()), default=1)
     leaves = min(breadth * each, 1 + target.branches)
@@ -149,8 +150,12 @@ def longest_draft(target: Context) -> int:
     """Most tokens of a draft: where a device has a part of the layers, its pass stays below the
     width from which on the other layers' weights are carried there.
     """
-    split = target.on_device and target.model.on_host
-    return min(K_MAX, _CARRIED_ROWS - 2) if split else K_MAX
+    return min(K_MAX, _CARRIED_ROWS - 2) if _is_split(target) else K_MAX
+
+
+def _is_split(target: Context) -> bool:
+    """Whether a device has a part of the layers, and the host the others."""
+    return target.on_device and target.model.on_host
 
 
 def _curves(

@@ -32,6 +32,7 @@ from localspec.llama.abort import StopFlag
 from localspec.llama.context import Context
 from localspec.llama.draft_model import LlamaDraftModel
 from localspec.llama.file_errors import load_error
+from localspec.llama.library import c_api
 from localspec.llama.limits import decode_error
 from localspec.llama.model import Model
 from localspec.llama.target import LlamaTarget
@@ -212,6 +213,28 @@ def test_a_failed_extension_adds_nothing(context: Context) -> None:
         runner.extend([(0, [5] * 300, 1)])
     assert context.length(0) == 2
     context.audit()
+
+
+def test_reading_a_prompt_stops_between_passes_where_a_device_does_not_stop_one(
+    context: Context,
+) -> None:
+    c_api.llama_set_abort_callback(context.handle, c_api.ggml_abort_callback(), None)
+    with pytest.raises(Interrupted):
+        context.read(0, [5] * 200, lambda _: context.stop.set())
+    assert context.length(0) == context.n_batch
+    context.audit()
+
+
+@pytest.mark.parametrize(
+    ("fact", "other"), [("gpu_layers", 3), ("host_experts", 2), ("buffers", ("Vulkan0",))]
+)
+def test_the_state_of_a_draft_is_of_the_placement_that_was_chosen(
+    fact: str, other: object, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = LlamaDraftModel(context, target_vocab=259).identity
+    assert LlamaDraftModel(context, target_vocab=259).identity == before
+    monkeypatch.setattr(context.model, fact, other)
+    assert LlamaDraftModel(context, target_vocab=259).identity != before
 
 
 def test_threads_and_widths_are_measured(context: Context) -> None:

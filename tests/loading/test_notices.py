@@ -101,6 +101,16 @@ def test_a_cache_type_that_the_user_chose_stays_with_a_notice(
     assert any("the device lacks an operation" in notice for notice in pair.info.notices)
 
 
+def test_an_operation_that_only_the_draft_model_needs_is_named_with_its_file(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Context, "leaves_device", property(lambda c: c.model.path == files.draft))
+    pair = loader.load(LoadOptions(str(files.target), str(files.draft), draft_max=2), None, None)
+    pair.close()
+    told = [notice for notice in pair.info.notices if "the device lacks an operation" in notice]
+    assert [files.draft.name in notice for notice in told] == [True]
+
+
 @pytest.mark.parametrize(
     ("line", "splits"),
     [
