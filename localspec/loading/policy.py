@@ -21,6 +21,8 @@ from localspec.policy.costs import Costs
 from localspec.policy.exercise import Exercise
 from localspec.policy.storage import Knowledge, load, name_of, save
 
+_DEARER = 2.0
+"""Factor by which a drafted token may cost more, in passes of the target, than was saved."""
 _GLANCE_S = 0.1
 """Seconds for measuring passes where the draft length is given."""
 _REMOTE_S = 6.0
@@ -171,7 +173,14 @@ def _curves(
 
 def _renew(knowledge: Knowledge, seen: Mapping[int, float], drafts: Mapping[str, float]) -> None:
     """Scale what an earlier session measured to the speed of the machine now."""
-    usual = knowledge.costs[min(knowledge.costs)].verify(1)
+    near = knowledge.costs[min(knowledge.costs)]
+    usual = near.verify(1)
+    today = min(seen.values()) / usual
+    drafts = {
+        # Real drafts taught what was saved: what is much dearer now was disturbed.
+        name: min(seconds, _DEARER * near.draft(name) * today or seconds)
+        for name, seconds in drafts.items()
+    }
     for bucket, costs in knowledge.costs.items():
         longer = costs.verify(1) / usual  # a pass after a longer context takes longer
         here = {n: seconds * longer for n, seconds in seen.items()}

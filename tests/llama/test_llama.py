@@ -256,10 +256,28 @@ def test_a_curve_keeps_its_shape_while_other_programs_come_and_go() -> None:
     assert timing.least_seconds(visit, list(true), 60.0) == true
 
 
+def test_a_disturbed_sweep_has_more_turns() -> None:
+    """All of the first turns was disturbed, and it shows: visits differ by more than noise."""
+    true = {1: 1.0, 4: 2.7, 8: 5.3}
+    visits = iter(range(100))
+
+    def visit(width: int) -> float:
+        at = next(visits)
+        return true[width] * (60.0 - 4 * at if at < 12 else 1.0)
+
+    assert timing.least_seconds(visit, list(true), 60.0) == true
+
+
 def test_a_pass_over_several_tokens_is_never_taken_for_dearer_than_one_each() -> None:
     seconds = {1: 1.0, 4: 9.0, 2: 1.5}
     found = timing.least_seconds(seconds.__getitem__, list(seconds), 60.0)
     assert found == {1: 1.0, 4: 4.0, 2: 1.5}
+
+
+def test_a_single_token_is_never_taken_for_dearer_than_several() -> None:
+    seconds = {1: 50.0, 4: 2.5, 2: 1.5}
+    found = timing.least_seconds(seconds.__getitem__, list(seconds), 60.0)
+    assert found == {1: 1.5, 4: 2.5, 2: 1.5}
 
 
 def test_a_slow_model_is_measured_at_two_widths_at_least() -> None:
