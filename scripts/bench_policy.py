@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 
+from policy_lab.beliefs import BELIEFS, healed
 from policy_lab.curves import CURVES, DISTURBANCES
 from policy_lab.evidence import load
 from policy_lab.gpus import GPU_CURVES, GPU_DISTURBANCES
@@ -26,6 +27,9 @@ def main() -> None:
     parser.add_argument(
         "--requests", type=int, action="append", default=[], help="also so many at once"
     )
+    parser.add_argument(
+        "--beliefs", action="store_true", help="sessions that begin with wrong costs"
+    )
     args = parser.parse_args()
     replies = [with_constructed(reply) for reply in load()[:: args.every]]
     (disturbance,) = [d for d in _DISTURBANCES if d.name == args.disturbance]
@@ -34,7 +38,15 @@ def main() -> None:
         if args.curve and curve.name not in args.curve:
             continue
         for sources in SETS:
-            if not args.drafters or "+".join(sources) in args.drafters:
+            if args.drafters and "+".join(sources) not in args.drafters:
+                continue
+            if args.beliefs:
+                print(f"{curve.name}, {disturbance.name}, {' + '.join(sources)}")
+                print(f"  {'COSTS':24} {'EARLY':>6} {'LATE':>6} {'WORST':>6}")
+                for belief in BELIEFS:
+                    found = healed(replies, curve, disturbance, sources, belief)
+                    print(f"  {belief.name:24} {found}", flush=True)
+            else:
                 for line in lines(replies, curve, disturbance, sources, args.requests):
                     print(line, flush=True)
 

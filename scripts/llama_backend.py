@@ -234,7 +234,12 @@ def require_build_tools(backend: str, machine: Machine) -> None:
 
 
 def require_cuda(machine: Machine) -> None:
-    """Raises Failure where there is no nvcc, or none that knows the GPUs here."""
+    """Raises Failure where there is no nvcc, not the one that was named, or none that knows the
+    GPUs here.
+    """
+    named = os.environ.get("CUDACXX")
+    if named and not shutil.which(named):
+        raise Failure(f"CUDACXX names {named}, which is no program: correct or unset it")
     if machine.nvcc is None:
         raise Failure(
             "LOCALSPEC_BACKEND=cuda needs the CUDA toolkit, and nvcc was not found: install it or "

@@ -37,7 +37,15 @@ class LogitsProcessor:
     prefix, a branch of a tree and plain decoding are all served alike.
     """
 
-    __slots__ = ("_bias_ids", "_bias_values", "_changes", "_kernel", "constraint", "sampling")
+    __slots__ = (
+        "_bias_ids",
+        "_bias_values",
+        "_changes",
+        "_cut",
+        "_kernel",
+        "constraint",
+        "sampling",
+    )
 
     def __init__(
         self, sampling: Sampling, n_vocab: int, constraint: Constraint | None = None
@@ -46,6 +54,8 @@ class LogitsProcessor:
         self.sampling = sampling
         self.constraint = constraint
         self._kernel = kernel.loaded()
+        s = sampling
+        self._cut = kernel.Cut(s.top_k, s.top_p, s.min_p, s.temperature)
         ids = [token for token, _ in sampling.logit_bias]
         wrong = [token for token in ids if not 0 <= token < n_vocab]
         if wrong:
@@ -92,6 +102,19 @@ class LogitsProcessor:
                 ) from None
             raise
 
+    def ahead(self, rows: Logits) -> Sequence[Distribution]:
+        """The distributions of the first of several rows (n, V), as many as take the time of one;
+        none where each depends on the tokens before it, or is no faster in company.
+        """
+        s, compiled = self.sampling, self._kernel
+        if self._changes or self.constraint is not None or compiled is None:
+            return ()
+        if compiled.together == 1 or len(rows) == 1 or s.temperature == 0:
+            return ()
+        if not (compiled.takes(rows[0], s.top_k) and rows.flags.c_contiguous):
+            return ()
+        return compiled.distributions(rows, self._cut)
+
     def by_reference(self) -> LogitsProcessor:
         """The same processing without the compiled kernel."""
         found = copy.copy(self)
@@ -116,7 +139,7 @@ class LogitsProcessor:
             token = compiled.largest(row)
             return None if token is None else one_hot(token)
         if compiled.takes(row, s.top_k):
-            return compiled.distribution(row, s.top_k, s.top_p, s.min_p, s.temperature)
+            return compiled.distribution(row, self._cut)
         if s.top_k == 0 and s.top_p == 1 and s.min_p == 0:
             return compiled.whole(row, s.temperature)
         return None

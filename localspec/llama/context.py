@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from localspec.core import kernel
 from localspec.core.values import Logits, Tokens
 from localspec.errors import (
     AuditError,
     ContextFullError,
     DecodeError,
+    Interrupted,
     LocalspecError,
     UsageError,
 )
@@ -25,6 +27,7 @@ from localspec.llama.limits import KV_TYPES, OUTPUTS, decode_error
 from localspec.llama.logits import LastLogits
 from localspec.llama.make_context import context_params, make_context
 from localspec.llama.model import Model
+from localspec.llama.team import team
 from localspec.llama.tree_layout import Tree
 from localspec.processes.activity import doing
 
@@ -96,6 +99,9 @@ class Context:
         self._logits = LastLogits(self._ptr, model)
         self.capacity = self._room = min(n_ctx, int(c_api.llama_n_ctx_seq(self._ptr)))
         self.threads = threads
+        self._rows = kernel.loaded()
+        self._team = None if self.on_device else team(threads)
+        """Threads that wait for more work after a pass."""
         self.kv_type = kv_type
         self.window = model.window if model.partial_removal else 0
         """Tokens that sliding layers see, and that must be there before what is kept; 0: all."""
@@ -137,6 +143,7 @@ class Context:
 
     def set_threads(self, n: int) -> None:
         """Use n threads from the next pass on."""
+        self._team = None if self.on_device else team(n)
         c_api.llama_set_n_threads(self._ptr, n, n)
         self.threads = n
 
@@ -290,6 +297,8 @@ class Context:
             c_api.llama_set_abort_callback(self._ptr, self.stop.callback, self.stop.data)
         if error is not None:
             raise error
+        if self._rows is not None:
+            self._rows.meet(self._team)
 
     def forward_tree(self, stem: Tokens, tree: Tree, *, states: bool = False) -> Logits:
         """Append tokens to sequence 0 and a tree after them, in one pass.
@@ -340,6 +349,8 @@ class Context:
             ContextFullError, Interrupted, DecodeError
         """
         for at in range(0, len(tokens), self.n_batch):
+            if at and self.stop.is_set():  # a pass on a device does not look at it
+                raise Interrupted("interrupted")
             part = tokens[at : at + self.n_batch]
             self.forward([(seq, part, 0)])
             if on_progress is not None:

@@ -9,7 +9,7 @@ from localspec.errors import ContextFullError, DecodeError
 from localspec.llama import library
 from localspec.llama import state as saved
 from localspec.llama.context import Context
-from localspec.llama.devices import backend
+from localspec.llama.devices import backend, driver
 from localspec.models.gguf.fingerprint import fingerprint
 
 
@@ -60,10 +60,11 @@ class LlamaDraftModel:
     def identity(self) -> str:
         """Names everything that a state depends on."""
         if self._identity is None:
-            context = self._context
+            context, model = self._context, self._context.model
             facts = [context.kv_type, context.sequences, context.branches, library.commit()]
-            facts += [context.capacity, context.flash_attention, backend()]
-            self._identity = f"{fingerprint(context.model.path)} {facts}"
+            facts += [context.capacity, context.flash_attention, backend(), driver()]
+            facts += [model.gpu_layers, model.host_experts, *model.buffers]
+            self._identity = f"{fingerprint(model.path)} {facts}"
         return self._identity
 
     def state(self, seq: int) -> memoryview:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from localspec.core.events import Notice
 from localspec.llama.context import Context
@@ -11,8 +11,9 @@ from localspec.llama.devices import physical_cores
 from localspec.llama.timing import _MUST_GAIN, _SMALL, pass_seconds
 
 
-def choose_threads(context: Context) -> int:
-    """Set and return the fewest threads that are about as fast as any for one-token passes.
+def choose_threads(context: Context, seconds: Callable[[], float] | None = None) -> int:
+    """Set and return the fewest threads that are about as fast as any for one-token passes, or for
+    what ``seconds`` times.
 
     Small models lose more at the barriers between threads than they gain; and next to a busy
     program a spinning barrier can cost a hundred times the work. So more threads must earn
@@ -23,9 +24,9 @@ def choose_threads(context: Context) -> int:
     best, best_s = 0, float("inf")
     for n in sorted(candidates):
         context.set_threads(n)
-        seconds = pass_seconds(context, 1)
-        if seconds * _MUST_GAIN < best_s:
-            best, best_s = n, seconds
+        took = pass_seconds(context, 1) if seconds is None else seconds()
+        if took * _MUST_GAIN < best_s:
+            best, best_s = n, took
     context.set_threads(best)
     return best
 

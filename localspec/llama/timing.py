@@ -24,6 +24,10 @@ _LONG_WIDTHS = (1, 4, 8)
 _TURNS = 4
 _FIRST_TURN = 0.6
 """Share of the budget for first visits; the rest repeats widths that were visited."""
+_SETTLED = 1.3
+"""Factor by which visits to a width may differ on a machine that computes nothing else."""
+_PATIENCE = 2.0
+"""Budgets that a sweep takes at most on a machine that does not settle."""
 _DRAFT_S = 0.2
 """For measuring a drafter's passes."""
 _SMALL = 300_000_000
@@ -98,8 +102,11 @@ def compare(contexts: Sequence[Context], budget_s: float) -> list[dict[int, floa
 
 
 def _bounded(least: Mapping[int, float]) -> dict[int, float]:
-    """A pass over n tokens cannot cost more than n over one; what says so was disturbed."""
-    return {n: min(seconds, n * least[1]) for n, seconds in least.items()}
+    """A pass over n tokens cannot cost more than n over one, and none less than one over a single
+    token; what says so was disturbed.
+    """
+    one = min(least.values(), default=0.0)
+    return {n: min(seconds, n * one) for n, seconds in least.items()}
 
 
 def _read(context: Context, tokens: Sequence[int], budget_s: float) -> bool:
@@ -152,16 +159,28 @@ def least_seconds(
     """The least seconds by width of some visits to each, in turns; the first width is 1.
 
     What other programs take from a machine comes and goes: where the points of a curve were
-    disturbed differently, its shape is wrong.
+    disturbed differently, its shape is wrong. So there are more turns, up to twice the budget,
+    where visits to the same width differed much.
     """
     began = time.perf_counter()
     least: dict[int, float] = {}
-    for share in (_FIRST_TURN, *[1.0] * (_TURNS - 1)):
+
+    def turn(until_s: float) -> float:
+        """Visit the widths; the largest factor by which one differed from what was known."""
+        differed = 1.0
         for width in list(least or widths):
             enough = len(least) >= min(2, len(widths))
-            if enough and time.perf_counter() - began > share * budget_s:
+            if enough and time.perf_counter() - began > until_s:
                 break
-            least[width] = min(visit(width), least.get(width, math.inf))
+            seconds = visit(width)
+            known = least.setdefault(width, seconds)
+            differed = max(differed, known / seconds, seconds / known)
+            least[width] = min(known, seconds)
+        return differed
+
+    differed = [turn(share * budget_s) for share in (_FIRST_TURN, *[1.0] * (_TURNS - 1))]
+    while max(differed[1 - _TURNS :]) > _SETTLED and len(differed) < 2 * _TURNS:
+        differed.append(turn(_PATIENCE * budget_s))
     return _bounded(least)
 
 

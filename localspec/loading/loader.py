@@ -24,6 +24,7 @@ from localspec.llama.remote import RemoteDevices
 from localspec.llama.target import LlamaTarget
 from localspec.llama.threads import Watchdog
 from localspec.loading import policy
+from localspec.loading.device_notices import left_device
 from localspec.loading.drafting import NO_TEXTS, Drafters, Drafting, EarlierTexts
 from localspec.loading.kernels import NOT_COMPARED, Kernels, Trials
 from localspec.loading.options import Options
@@ -265,10 +266,7 @@ class _Loader:
                     f"this device does not compute attention over a {fit.target.kv_type} KV cache; "
                     "the cache is f16 instead"
                 )
-            told.append(
-                f"the device lacks an operation of {file.name}: parts of every pass are computed "
-                f"on the CPU ({context.graph_splits} graph splits), which is slow"
-            )
+            told += left_device(context)
         if known is None and selection.options.draft_max is None and not selection.off:
             kernels, better = trials.choose(context, next_layers, self._draft_bytes(model))
             if better is not model:

@@ -21,6 +21,8 @@ from localspec.policy.costs import Costs
 from localspec.policy.exercise import Exercise
 from localspec.policy.storage import Knowledge, load, name_of, save
 
+_DEARER = 2.0
+"""Factor by which a drafted token may cost more, in passes of the target, than was saved."""
 _GLANCE_S = 0.1
 """Seconds for measuring passes where the draft length is given."""
 _REMOTE_S = 6.0
@@ -70,7 +72,8 @@ def off(reason: str) -> Control:
 
 def fixed_length(k: int, target: Context, branching: Mapping[str, Branching]) -> Control:
     """The draft length that the user wants; ``branching`` has the drafters of trees."""
-    most = (OUTPUTS - 1) // max(1, k)
+    nodes = _CARRIED_ROWS - 2 if _is_split(target) else OUTPUTS - 1
+    most = max(1, nodes // max(1, k))
     breadth = min(_BREADTH, 1 + target.branches, most) if branching else 1
     each = max((spent.leaves for spent in branching.values()), default=1)
     leaves = min(breadth * each, 1 + target.branches)
@@ -149,8 +152,12 @@ def longest_draft(target: Context) -> int:
     """Most tokens of a draft: where a device has a part of the layers, its pass stays below the
     width from which on the other layers' weights are carried there.
     """
-    split = target.on_device and target.model.on_host
-    return min(K_MAX, _CARRIED_ROWS - 2) if split else K_MAX
+    return min(K_MAX, _CARRIED_ROWS - 2) if _is_split(target) else K_MAX
+
+
+def _is_split(target: Context) -> bool:
+    """Whether a device has a part of the layers, and the host the others."""
+    return target.on_device and target.model.on_host
 
 
 def _curves(
@@ -166,7 +173,14 @@ def _curves(
 
 def _renew(knowledge: Knowledge, seen: Mapping[int, float], drafts: Mapping[str, float]) -> None:
     """Scale what an earlier session measured to the speed of the machine now."""
-    usual = knowledge.costs[min(knowledge.costs)].verify(1)
+    near = knowledge.costs[min(knowledge.costs)]
+    usual = near.verify(1)
+    today = min(seen.values()) / usual
+    drafts = {
+        # Real drafts taught what was saved: what is much dearer now was disturbed.
+        name: min(seconds, _DEARER * near.draft(name) * today or seconds)
+        for name, seconds in drafts.items()
+    }
     for bucket, costs in knowledge.costs.items():
         longer = costs.verify(1) / usual  # a pass after a longer context takes longer
         here = {n: seconds * longer for n, seconds in seen.items()}

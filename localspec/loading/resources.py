@@ -10,6 +10,7 @@ from typing import TypeVar
 from localspec.core.events import Loading
 from localspec.llama.abort import StopFlag
 from localspec.llama.context import Context
+from localspec.llama.devices import physical_cores
 from localspec.llama.heads.base import Head
 from localspec.llama.heads.medusa import Medusa, opened
 from localspec.llama.limits import STRICT_BATCH
@@ -146,10 +147,32 @@ class Parts:
         self.loaded.insert(0, made)
         return made
 
+    def choose_head_threads(
+        self, head: Head, target: Context, seconds: Callable[[], float] | None = None
+    ) -> None:
+        """Choose the threads of a head that the processor computes next to a target that it does
+        not, which has as few as the look-up of an embedding needs. The head was checked: damaged
+        ones abort a pass. ``seconds`` is as in `choose_threads`.
+        """
+        if self._alone_on_host(target, on_host=head.model.on_host):
+            choose_threads(head, seconds)
+
+    def medusa_threads(self, target: Context) -> int:
+        """Threads of Medusa heads, if the processor computes them."""
+        alone = self._alone_on_host(target, on_host=not self._medusa_on_gpu)
+        return physical_cores() if alone else target.threads
+
+    @property
+    def _medusa_on_gpu(self) -> bool:
+        return self.fit.draft is not None and self.fit.draft.gpu_layers > 0
+
+    def _alone_on_host(self, target: Context, *, on_host: bool) -> bool:
+        return self.threads is None and on_host and not target.model.on_host
+
     def medusa(self, head: ModelFile, target_file: ModelFile, target: Context) -> Medusa:
         """The Medusa heads in a file, on the target's device."""
-        on_gpu = self.fit.draft is not None and self.fit.draft.gpu_layers > 0
-        made = opened(head, target_file, on_gpu=on_gpu, threads=target.threads)
+        threads = self.medusa_threads(target)
+        made = opened(head, target_file, on_gpu=self._medusa_on_gpu, threads=threads)
         self.loaded.insert(0, made)
         return made
 

@@ -24,9 +24,12 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 
+import numpy as np
+
 from localspec.core.branching import Branching
 from localspec.core.events import Speculation
 from localspec.core.plan import (
+    NO_LIMIT,
     NOTHING,
     PLAIN,
     Budget,
@@ -69,6 +72,8 @@ from localspec.policy.winnings import Winnings
 
 K_MAX = 31
 """The longest draft: 32 rows in a pass."""
+KEPT_UP = 2
+"""Tokens that a drafter reads at most in its first pass of a draft, where it drafts every round."""
 ANSWER = 1e-4
 """Seconds that the first answer of a drafter that copies is taken to have lasted at most: it may
 have had a long text to take in."""
@@ -106,6 +111,7 @@ class Controller:
         self._ledgers: dict[int, Ledger] = {}
         """By sequence, of its running reply."""
         self._round = 0
+        self._plain_every = tuning.plain_first
         self._plain_round = 0
         """The last round in which nothing was drafted."""
         self._sharing = Sharing(tuning.sharing)
@@ -121,6 +127,8 @@ class Controller:
         """In the last round that was planned."""
         self._lengths: dict[int, int] = {}
         """Tokens by sequence, at the last plan."""
+        self._unread: dict[int, int] = {}
+        """Those of them that drafters had not read."""
         self._trials: set[Key] = set()
         """Parked drafters that draft in this round, to measure the costs again."""
         self._copying: set[int] = set()
@@ -162,10 +170,13 @@ class Controller:
         cost = self._cost(source, state.company)
         factor = self._sharing.expected_factor(state.company)
         prices = Prices(1 + (self._passes.curve - 1) * factor, cost)
-        if most_gain(prices.curve, cost) <= tuning.margin:
-            return False
         passes = self.costs.verify(max(1, state.unread)) / self.costs.verify(1)
         reading, tokens = cost * passes, self._replies.expected(state)
+        if most_gain(prices.curve, cost) <= tuning.margin:
+            hoped = self._hoped(source, prices)
+            if not self._unconfirmed or most_gain(hoped.curve, hoped.cost) <= tuning.margin:
+                return False
+            return not state.emitted and self._probes.explores(key, reading, passes + tokens)
         drafter = self._estimates.drafter(key)
         if not never_paid(drafter, prices.curve, cost, tuning):
             kind = *key, state.company
@@ -193,6 +204,16 @@ class Controller:
         tokens = max(0.0, self._outlooks.newest(state.seq, source).tokens)
         return tokens / (1 + tokens)
 
+    @property
+    def _unconfirmed(self) -> bool:
+        """Whether too few passes over several tokens have shown what they cost now."""
+        return not self.costs.confirmed or self._doubtful
+
+    @property
+    def _doubtful(self) -> bool:
+        """Whether what passes over several tokens cost is uncertain, since something changed."""
+        return self.costs.doubt(self._tuning.trees.shallow) > self._tuning.unsure
+
     def _cost(self, source: str, requests: int) -> float:
         """Cost of a drafted token, in plain passes, to each of the ``requests`` that wait for it,
         summed up.
@@ -209,13 +230,15 @@ class Controller:
         self._requests = len(states)
         self._passes.read(max(s.length for s in states), len(states), self._round)
         self._lengths = {s.seq: s.length for s in states}
+        self._unread = {s.seq: s.unread for s in states}
         self._trials.clear()
         for state in states:
             if not state.foreign and (state.emitted == 0 or state.seq not in self._ledgers):
                 self._begin(state)
         self._sharing.among([s.seq for s in states if not s.foreign], self._passes.curve)
         plans = [PLAIN if state.foreign else self._plan(state) for state in states]
-        if self._round - self._plain_round >= self._tuning.plain_every:
+        if self._round - self._plain_round >= self._plain_every:
+            self._plain_every = min(2 * self._plain_every, self._tuning.plain_every)
             return [PLAIN] * len(states)
         return plans
 
@@ -262,7 +285,8 @@ class Controller:
                 if why is NOTHING_YET:
                     why = nothing_likely(*ledger.guesses(source))
                 if self._may_ask(source, ledger):
-                    steps.insert(0, self._step(source, breadth, outlook, instead, allowed, most))
+                    trial = self._trial_of_copied(state, source, outlook, allowed, most)
+                    steps.insert(0, self._step(source, breadth, trial, instead, allowed, most))
                 continue
             self._probes.has_read(state.seq, source, state.length - state.unread)
             affordable = True
@@ -282,9 +306,20 @@ class Controller:
             elif step is not None:
                 steps.insert(0, step)
         self.speculation = Speculation("on") if drafting else why
-        padded = self._round % tuning.unpadded_every > 0
-        widths = self._passes.widths if alone and padded else ()
-        return DraftPlan((probe,) if probe is not None else tuple(steps), widths)
+        return self._padded((probe,) if probe is not None else tuple(steps))
+
+    def _padded(self, steps: tuple[DraftStep, ...]) -> DraftPlan:
+        """The plan of these steps. Now and then its pass may not be padded, and has a width that
+        passes are padded from unseen, if there is one.
+        """
+        if self._requests > 1:
+            return DraftPlan(steps)
+        tuning, untried = self._tuning, self._passes.untried()
+        every = tuning.unpadded_first if untried else tuning.unpadded_every
+        if self._round % every:
+            return DraftPlan(steps, self._passes.widths)
+        plan = DraftPlan(steps)
+        return plan.within(untried - 1, NO_LIMIT) if untried else plan
 
     def _why_not(
         self, state: RequestState, source: str, outlook: Outlook, affordable: bool, allowed: float
@@ -319,19 +354,14 @@ class Controller:
         in its round, or a draft would take its place.
         """
         tuning, key = self._tuning, (source, state.sampling)
-        may_try = state.unread <= tuning.behind and self._probes.may_try(key, self._round)
-        if not may_try and not self._probes.may_be_due(key, self._round):
+        if state.unread <= tuning.behind:
+            trial = self._trial(state, source, outlook, allowed, most)
+            if trial is not None:
+                return self._step(source, breadth, trial, 1.0, allowed, most)
+        if not self._probes.may_be_due(key, self._round):
             return None
-        cost = outlook.prices.cost
-        faster = 1 + tuning.faster * (outlook.prices.curve - 1)
-        if may_try:
-            text = self._estimates.text(state.seq, source)
-            expected = Expected(text, len(faster) - 1)
-            hoped = Outlook(expected, Prices(faster, cost), tuning.gain)
-            if Gain(hoped, allowed, most).tokens() > tuning.gain.margin:
-                self._trials.add(key)
-                return self._step(source, breadth, hoped, 1.0, allowed, most)
-            self._probes.put_off(key, self._round)
+        hoped = self._hoped(source, outlook.prices)
+        cost, faster = hoped.cost, hoped.curve
         if state.seq in self._copying or most_gain(faster, cost) <= tuning.gain.margin:
             return None
         here = {state.seq: state.length}
@@ -341,6 +371,46 @@ class Controller:
         if self._probes.due(key, self._round, here, cost, allowed, hopeless=hopeless):
             return DraftStep(source, NOTHING, probe=True)
         return None
+
+    def _trial(
+        self, state: RequestState, source: str, outlook: Outlook, allowed: float, most: float
+    ) -> Outlook | None:
+        """The outlook by which a drafter drafts that does not pay by the known costs, where such a
+        draft is due: it measures them again.
+        """
+        tuning, key, now = self._tuning, (source, state.sampling), self._round
+        doubtful = self._doubtful
+        if not self._probes.may_try(key, now, soon=doubtful):
+            return None
+        hoped = self._hoped(source, outlook.prices)
+        bearable = math.inf if doubtful else tuning.bearable * state.emitted
+        deepest = int(np.flatnonzero([0, *outlook.prices.losses] <= np.float64(bearable)).max())
+        prices = Prices(hoped.curve[: deepest + 1], hoped.cost)
+        found = Outlook(Expected(self._estimates.text(state.seq, source), deepest), prices)
+        if Gain(found, allowed, most).tokens() <= tuning.gain.margin:
+            self._probes.put_off(key, now)
+            return None
+        self._trials.add(key)
+        return found
+
+    def _trial_of_copied(
+        self, state: RequestState, source: str, outlook: Outlook, allowed: float, most: float
+    ) -> Outlook:
+        """The outlook by which a drafter that copies drafts: by the known costs unless too few
+        passes have confirmed them.
+        """
+        if not self._unconfirmed:
+            return outlook
+        return self._trial(state, source, outlook, allowed, most) or outlook
+
+    def _hoped(self, source: str, prices: Prices) -> Prices:
+        """Prices as low as they may well be: never confirmed, of a disturbed sweep, of a machine
+        that has got faster.
+        """
+        tuning = self._tuning
+        cost = prices.cost * tuning.hope(self.costs.draft_doubt(source))
+        factor = min(tuning.faster, tuning.hope(self.costs.doubt(tuning.trees.shallow)))
+        return Prices(1 + factor * (prices.curve - 1), cost)
 
     def _step(
         self,
@@ -394,11 +464,15 @@ class Controller:
         if o.source in self._free:
             if o.draft_s > 0:
                 known = self.costs.draft(o.source) > 0
-                self.costs.drafted(o.source, 1, o.draft_s if known else min(o.draft_s, ANSWER))
+                self.costs.answered(o.source, o.draft_s if known else min(o.draft_s, ANSWER))
         elif o.considered:
-            self.costs.drafted(o.source, o.considered, o.draft_s)
+            if self._unread.get(o.seq, 0) <= KEPT_UP:
+                self.costs.drafted(o.source, o.considered, o.draft_s)
+            else:
+                self.costs.bounded(o.source, o.draft_s / o.considered)
             self._probes.has_read(o.seq, o.source, self._lengths.get(o.seq, 0))
         elif o.draft_s > 0:
+            self.costs.bounded(o.source, o.draft_s)
             length, cost = self._lengths.get(o.seq, 0), self._plain(o.draft_s)
             token = self._cost(o.source, self._requests)
             self._probes.probed(o.seq, o.source, length, cost, token)

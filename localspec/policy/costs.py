@@ -7,12 +7,12 @@ be mistaken for speculation that became worse:
 
     log t(n) = base(n) + offset(n) + slowness + [n > 1] steepness
 
-`base` is the sweep at load. `slowness` is common to all widths: another program on the cores, a
-longer context. `steepness` is common to all passes over several tokens: one token waits for memory,
-several for arithmetic, and a machine's arithmetic may halve when a neighbour shares its cores.
-`offset` belongs to one width. Steepness is learnt from neighbours only: a pass over one token and
-one over several within a few rounds; the offset only while another width was seen not long before.
-Otherwise they could not be told from slowness.
+`base` is the sweep at load, or what an earlier session saved. `slowness` is common to all widths
+and to drafts: another program on the cores, a longer context. `steepness` is common to all passes
+over several tokens: one token waits for memory, several for arithmetic, and a machine's arithmetic
+may halve when a neighbour shares its cores. `offset` belongs to one width or one drafter. All are
+estimated together (`localspec.policy.cost_filter`). Every pass is a measurement, so a sweep that
+was disturbed, or a file of another machine's times, is corrected by the passes of a few rounds.
 """
 
 from __future__ import annotations
@@ -23,29 +23,44 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from localspec.policy.cost_filter import CostFilter, CostFilterTuning, Kind
+
 
 @dataclass(frozen=True, slots=True)
 class CostsTuning:
     """Constants of `Costs`."""
 
-    slowness_weight: float = 0.2
-    """Weight of a new pass in the common slowness."""
-    offset_weight: float = 0.1
-    """Weight of a new pass in the offset of its width, and of a new draft in its cost."""
-    offset_step: float = 0.2
-    """Largest surprise (logarithm) that is attributed to one width."""
-    clamp: float = math.log(3.0)
-    """Logarithm of the largest surprise that counts; the rest is a stall."""
-    recent: int = 96
-    """Passes for which the slowness seen on another width is taken to last."""
-    settle: int = 3
+    offset: float = 0.08
+    """Standard deviation of the logarithm of a swept time."""
+    between: float = 0.12
+    """The same for a width that was interpolated."""
+    draft: float = 0.15
+    """The same for a drafted token."""
+    answer_weight: float = 0.1
+    """Weight of a new answer of a drafter that copies."""
+    answer_step: float = math.log(3.0)
+    """Logarithm of the largest surprise that counts in it."""
+    confirmed: int = 4
+    """Passes over several tokens after which a curve is not only what was measured before."""
+    settle: int = 2
     """First passes of a width in this process that may be slow, since graphs are being built."""
-    near: int = 8
-    """Passes within which one over a single token and one over several are neighbours."""
-    contrast_least: float = 0.1
-    """Least weight of a pair of neighbours in the steepness."""
-    contrast_first: float = 0.5
-    """Weight of the first pair."""
+    filter: CostFilterTuning = CostFilterTuning()  # noqa: RUF009 - frozen
+
+
+_LEAST = 1e-9
+"""Seconds that anything lasts."""
+_STEEPEST = 1.5
+"""Passes over one token that one over n may last, for each of the n."""
+
+
+def plausible(sweep: Mapping[int, float]) -> dict[int, float]:
+    """The times without those that only a disturbed sweep can have found: no pass is quicker than
+    one over a single token, and none takes much longer than its tokens one by one.
+    """
+    if 1 not in sweep:
+        return dict(sorted(sweep.items()))
+    one = min(sweep.values())
+    return {n: min(s, _STEEPEST * n * one) if n > 1 else one for n, s in sorted(sweep.items())}
 
 
 class Costs:
@@ -65,19 +80,29 @@ class Costs:
         self.tuning = tuning
         if not sweep or not all(n > 0 and 0 < s < math.inf for n, s in sweep.items()):
             raise ValueError("a sweep needs at least one positive time")
-        self._base = {n: math.log(s) for n, s in sorted(sweep.items())}
-        self._offset = dict.fromkeys(self._base, 0.0)
-        self._slowness = 0.0
-        self._steepness = 0.0
-        self._pairs = 0
-        self._contrast = 0.0
-        """The contrast of the last pair."""
-        self._residual: dict[bool, tuple[float, int]] = {}
-        """Whether over several tokens -> (logarithm of time over expected time, number of pass)."""
-        self._drafts = dict(drafts or {})
-        self._passes = 0
-        self._seen: dict[int, tuple[int, int]] = {}
-        """Width -> (passes in this process, number of the last one)."""
+        self._filter = CostFilter(tuning.filter)
+        self._base: dict[int, float] = {}
+        self._drafts: dict[str, float] = {}
+        self._answers: dict[str, float] = {}
+        """Drafter that copies -> seconds of an answer, which no slowness of passes changes."""
+        self._states: dict[int | str, int] = {}
+        """Width or drafter -> its offset in the filter."""
+        for n, seconds in plausible(sweep).items():
+            self._know(n, seconds, tuning.offset)
+        for source, seconds in (drafts or {}).items():
+            self._know_draft(source, seconds)
+        self._seen: dict[int, int] = {}
+        """Width -> passes in this process."""
+        self._several = 0
+        """Those over several tokens."""
+
+    def _know(self, width: int, seconds: float, deviation: float) -> None:
+        self._base[width] = seconds
+        self._states[width] = self._filter.add(deviation)
+
+    def _know_draft(self, source: str, seconds: float) -> None:
+        self._drafts[source] = max(seconds, _LEAST)
+        self._states[source] = self._filter.add(self.tuning.draft, draft=True)
 
     # -- reading -------------------------------------------------------------------------------
 
@@ -85,10 +110,18 @@ class Costs:
         """Expected seconds of a pass over ``width`` tokens now."""
         return math.exp(self._slowness) * self._quiet(width)
 
+    @property
+    def _slowness(self) -> float:
+        return self._filter[CostFilter.SLOWNESS]
+
+    @property
+    def _steepness(self) -> float:
+        return self._filter[CostFilter.STEEPNESS]
+
     def _quiet(self, width: int) -> float:
         base = self._base
         if width in base:
-            return math.exp(self._own(width))
+            return self._own(width)
         below = max((n for n in base if n < width), default=None)
         above = min((n for n in base if n > width), default=None)
         if below is None or above is None:
@@ -99,15 +132,49 @@ class Costs:
         return (1 - share) * self._quiet(below) + share * self._quiet(above)
 
     def _own(self, width: int) -> float:
-        """Logarithm of the seconds of a measured width, without the current slowness."""
-        own = self._base[width] + self._offset[width]
+        """Seconds of a measured width, without the current slowness."""
+        own = self._base[width] * math.exp(self._filter[self._states[width]])
         if width == 1 or 1 not in self._base:
             return own
-        return max(own + self._steepness, self._base[1] + self._offset[1])
+        return max(own * math.exp(self._steepness), self._own(1))
 
     def draft(self, source: str) -> float:
         """Expected seconds per token of that drafter; 0 where none was measured."""
-        return self._drafts.get(source, 0.0)
+        if source in self._answers:
+            return self._answers[source]
+        if source not in self._drafts:
+            return 0.0
+        return self._drafts[source] * math.exp(self._filter[self._states[source]] + self._slowness)
+
+    def seen(self, width: int) -> bool:
+        """Whether a pass of that width was seen in this process."""
+        return width in self._seen
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether some passes over several tokens were seen in this process."""
+        return self._several >= self.tuning.confirmed
+
+    def doubt(self, width: int) -> float:
+        """Standard deviation of the logarithm of what a pass over ``width`` tokens costs in passes
+        over one, as far as it is known.
+        """
+        nearest = min(self._base, key=lambda n: abs(math.log(n / width)))
+        one = min(self._base)
+        return self._filter.deviation(self._parts(nearest), self._parts(one))
+
+    def draft_doubt(self, source: str) -> float:
+        """The same for a drafted token; 0 where none was measured."""
+        if source in self._answers or source not in self._drafts:
+            return 0.0
+        parts = [CostFilter.SLOWNESS, self._states[source]]
+        return self._filter.deviation(parts, self._parts(min(self._base)))
+
+    def _parts(self, width: int) -> list[int]:
+        common = (
+            [CostFilter.SLOWNESS] if width == 1 else [CostFilter.SLOWNESS, CostFilter.STEEPNESS]
+        )
+        return [*common, self._states[width]]
 
     # -- learning ------------------------------------------------------------------------------
 
@@ -115,50 +182,42 @@ class Costs:
         """Record a pass over ``width`` tokens."""
         if seconds <= 0:
             return
-        self._passes += 1
-        count, _ = self._seen.get(width, (0, 0))
-        elsewhere = max((last for n, (_, last) in self._seen.items() if n != width), default=0)
-        self._seen[width] = (count + 1, self._passes)
         if width not in self._base:
-            self._base[width] = math.log(self._quiet(width)) - self._steepness * (width > 1)
-            self._offset[width] = 0.0
-        surprise = self._clamped(math.log(seconds) - self._own(width) - self._slowness)
-        if count < self.tuning.settle and len(self._seen) > 1 and surprise > 0:
+            several = math.exp(self._steepness * (width > 1))
+            self._know(width, self._quiet(width) / several, self.tuning.between)
+        count = self._seen.get(width, 0)
+        self._seen[width] = count + 1
+        self._several += width > 1
+        settling = count < self.tuning.settle and len(self._seen) > 1
+        if settling and seconds > self.verify(width):
             return
-        self._compare(width > 1, math.log(seconds) - self._base[width] - self._offset[width])
-        if elsewhere and self._passes - elsewhere <= self.tuning.recent:
-            step = self.tuning.offset_step
-            self._offset[width] += self.tuning.offset_weight * max(-step, min(step, surprise))
-        self._slowness += self.tuning.slowness_weight * surprise
-
-    def _compare(self, several: bool, residual: float) -> None:
-        """Update the steepness: what a pass over several tokens takes beyond its neighbour over
-        one.
-        """
-        self._residual[several] = residual, self._passes
-        other, seen = self._residual.get(not several, (0.0, -self.tuning.near))
-        if self._passes - seen > self.tuning.near:
-            return
-        contrast = self._clamped(
-            (residual - other if several else other - residual) - self._steepness
-        )
-        before, self._contrast = self._contrast, contrast
-        if before * contrast <= 0:  # the machine changed between the two, or not at all
-            return
-        first = self.tuning.contrast_first
-        weight = max(self.tuning.contrast_least, first / (1 + self._pairs / 2))
-        self._steepness += weight * min(before, contrast, key=abs)
-        self._pairs += 1
+        kind = Kind.ONE if width == 1 else Kind.SEVERAL
+        self._filter.observe(kind, self._parts(width), math.log(seconds / self._base[width]))
 
     def drafted(self, source: str, tokens: int, seconds: float) -> None:
-        """Record a draft of ``tokens`` tokens."""
-        each = seconds / tokens
-        before = self._drafts.get(source)
-        if before is None or before <= 0:
-            self._drafts[source] = each
-        else:
-            surprise = self._clamped(math.log(max(each, 1e-9) / before))
-            self._drafts[source] = before * math.exp(self.tuning.offset_weight * surprise)
+        """Record a draft of ``tokens`` tokens that a drafter computed."""
+        each = max(seconds / tokens, _LEAST)
+        if source not in self._drafts:
+            self._know_draft(source, each / math.exp(self._slowness))
+            return
+        parts = [CostFilter.SLOWNESS, self._states[source]]
+        self._filter.observe(Kind.DRAFT, parts, math.log(each / self._drafts[source]))
+
+    def bounded(self, source: str, seconds: float) -> None:
+        """Record that a drafted token costs no more, since so much was read besides."""
+        if seconds < self.draft(source) and source not in self._answers:
+            self.drafted(source, 1, seconds)
+
+    def answered(self, source: str, seconds: float) -> None:
+        """Record an answer of a drafter that copies from the text."""
+        before = self.draft(source)
+        if before <= 0:
+            self._answers[source] = seconds
+            return
+        most = self.tuning.answer_step
+        surprise = math.log(max(seconds, _LEAST) / before)
+        step = self.tuning.answer_weight * max(-most, min(most, surprise))
+        self._answers[source] = before * math.exp(step)
 
     # -- saving --------------------------------------------------------------------------------
 
@@ -177,14 +236,15 @@ class Costs:
             n: seconds * math.exp(float(np.interp(math.log(n), where, moved)))
             for n, seconds in self.curve().items()
         }
-        return Costs(curve | dict(seen), self._drafts | dict(drafts), self.tuning)
+        return Costs(curve | dict(seen), self.drafts() | dict(drafts), self.tuning)
 
     def drafts(self) -> dict[str, float]:
         """Seconds per token by drafter, for saving."""
-        return dict(self._drafts)
-
-    def _clamped(self, x: float) -> float:
-        return max(-self.tuning.clamp, min(self.tuning.clamp, x))
+        computed = {
+            source: seconds * math.exp(self._filter[self._states[source]])
+            for source, seconds in self._drafts.items()
+        }
+        return computed | self._answers
 
 
 __all__ = ["Costs", "CostsTuning"]

@@ -35,6 +35,10 @@ def quickest(seconds: NDArray[np.float64]) -> list[int]:
     return rows
 
 
+_NARROW = 8
+"""Widths of usual drafts."""
+
+
 class PassCosts:
     """Reads the measured curves as the controller needs them; read again now and then only."""
 
@@ -59,6 +63,15 @@ class PassCosts:
         """(k_max + 1,) cost of a pass of all requests by draft length, in passes without drafts."""
         self.unpadded: Curve = self.curve
         """The same for passes that are not padded, as of trees."""
+
+    def untried(self) -> int:
+        """The narrowest width that passes are padded from although none of it was seen: it may have
+        been measured wrongly. 0 if there is none.
+        """
+        for n, rows in enumerate(self.widths[:_NARROW], 1):
+            if rows > n and not self.costs.seen(n):
+                return n
+        return 0
 
     def replace(self, curves: Mapping[int, Costs]) -> None:
         """Replace all curves by new measurements."""

@@ -42,6 +42,8 @@ class ProbeTuning:
     """Most prompts in a row that a drafter does not read."""
     trial_intervals: tuple[int, ...] = (16, 32, 64, 128, 256)
     """Rounds between trial drafts, which pay only if the machine has become faster."""
+    sooner: int = 12
+    """Rounds by which the first one is earlier where costs are doubtful."""
     trial_cost: float = 0.5
     """Savings that a trial needs."""
 
@@ -96,12 +98,15 @@ class ProbeSchedule:
         self._schedule.pop(key, None)
         self._trials.pop(key, None)
 
-    def may_try(self, key: Key, now: int) -> bool:
-        """Whether to draft in round ``now`` although it does not pay by the known costs.
+    def may_try(self, key: Key, now: int, *, soon: bool = False) -> bool:
+        """Whether to draft in round ``now`` although it does not pay by the known costs; ``soon``
+        if these are doubtful.
 
         The costs of a parked drafter would never be measured again otherwise, and machines change.
         """
-        _, due = self._trials.setdefault(key, (0, now + self._tuning.trial_intervals[0]))
+        made, due = self._trials.setdefault(key, (0, now + self._tuning.trial_intervals[0]))
+        if soon and not made:
+            due -= self._tuning.sooner
         return now >= due and self._saved >= self._tuning.trial_cost
 
     def put_off(self, key: Key, now: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from localspec.policy.acceptance import COPIED, AcceptanceTuning
@@ -22,9 +23,13 @@ class ControllerTuning:
     """Cost of a drafted token below which a drafter is asked every round."""
     plain_every: int = 128
     """Rounds after the last plain one until the next, so that its cost stays measured."""
+    plain_first: int = 16
+    """The same at the beginning, doubled each time: the cost may have been measured wrongly."""
     unpadded_every: int = 32
     """Rounds from one whose pass may not be padded to the next, so that the cost of widths that are
     padded stays measured."""
+    unpadded_first: int = 8
+    """The same while there is a width that was not seen since the start."""
     curve_every: int = 16
     """Rounds between two readings of the cost curve."""
     faster: float = 0.4
@@ -43,6 +48,10 @@ class ControllerTuning:
     """Predictions in a text from which on they say more of it than other texts do."""
     quiet: int = 48
     """Rounds without a draft after which speculation is reported as parked."""
+    bearable: float = 0.03
+    """Share of the tokens of a reply that a draft may lose that does not pay by known costs."""
+    unsure: float = 0.35
+    """Standard deviation of a cost's logarithm from which on it may well be much less."""
     acceptance: AcceptanceTuning = AcceptanceTuning()  # noqa: RUF009 - frozen
     gain: GainTuning = GainTuning()  # noqa: RUF009 - frozen
     copied: AcceptanceTuning = AcceptanceTuning(  # noqa: RUF009 - frozen
@@ -55,6 +64,10 @@ class ControllerTuning:
     winnings: WinningsTuning = WinningsTuning()  # noqa: RUF009 - frozen
     replies: ReplyLengthsTuning = ReplyLengthsTuning()  # noqa: RUF009 - frozen
     probes: ProbeTuning = ProbeTuning()  # noqa: RUF009 - frozen
+
+    def hope(self, doubt: float) -> float:
+        """Factor on a cost of which so much doubt is left, were it as low as it may well be."""
+        return math.exp(-2 * max(0.0, doubt - self.unsure))
 
 
 __all__ = ["ControllerTuning"]

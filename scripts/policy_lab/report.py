@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
@@ -41,14 +41,19 @@ def controller(
     sources: Sequence[str],
     seed: int,
     tuning: ControllerTuning = ControllerTuning(),  # noqa: B008 - frozen
+    *,
+    believed: Mapping[int, float] | None = None,
+    draft_factor: float = 1.0,
 ) -> Controller:
-    """A controller that has swept the machine and knows nothing of the drafters."""
+    """A controller that has swept the machine and knows nothing of the drafters. ``believed`` are
+    costs that it has instead of those swept; drafts are believed to cost ``draft_factor`` times
+    what they do.
+    """
     sweep = swept(curve, disturbance, seed)
-    drafts = {s: ASKING[s].token * sweep[1] for s in sources if ASKING[s].token}
+    drafts = {s: ASKING[s].token * sweep[1] * draft_factor for s in sources if ASKING[s].token}
     free = [s for s in sources if not ASKING[s].token]
-    return Controller(
-        Knowledge({0: Costs(sweep, drafts)}), list(sources), free=free, pads=True, tuning=tuning
-    )
+    costs = Costs(sweep if believed is None else believed, drafts)
+    return Controller(Knowledge({0: costs}), list(sources), free=free, pads=True, tuning=tuning)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from localspec.llama.abort import StopFlag
 from localspec.llama.context import Context
 from localspec.llama.draft_model import LlamaDraftModel
 from localspec.llama.file_errors import load_error
+from localspec.llama.library import c_api
 from localspec.llama.limits import decode_error
 from localspec.llama.model import Model
 from localspec.llama.target import LlamaTarget
@@ -214,6 +215,28 @@ def test_a_failed_extension_adds_nothing(context: Context) -> None:
     context.audit()
 
 
+def test_reading_a_prompt_stops_between_passes_where_a_device_does_not_stop_one(
+    context: Context,
+) -> None:
+    c_api.llama_set_abort_callback(context.handle, c_api.ggml_abort_callback(), None)
+    with pytest.raises(Interrupted):
+        context.read(0, [5] * 200, lambda _: context.stop.set())
+    assert context.length(0) == context.n_batch
+    context.audit()
+
+
+@pytest.mark.parametrize(
+    ("fact", "other"), [("gpu_layers", 3), ("host_experts", 2), ("buffers", ("Vulkan0",))]
+)
+def test_the_state_of_a_draft_is_of_the_placement_that_was_chosen(
+    fact: str, other: object, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = LlamaDraftModel(context, target_vocab=259).identity
+    assert LlamaDraftModel(context, target_vocab=259).identity == before
+    monkeypatch.setattr(context.model, fact, other)
+    assert LlamaDraftModel(context, target_vocab=259).identity != before
+
+
 def test_threads_and_widths_are_measured(context: Context) -> None:
     assert 1 <= threads.choose_threads(context) <= devices.physical_cores()
     costs = timing.sweep(context, budget_s=0.2)
@@ -233,10 +256,28 @@ def test_a_curve_keeps_its_shape_while_other_programs_come_and_go() -> None:
     assert timing.least_seconds(visit, list(true), 60.0) == true
 
 
+def test_a_disturbed_sweep_has_more_turns() -> None:
+    """All of the first turns was disturbed, and it shows: visits differ by more than noise."""
+    true = {1: 1.0, 4: 2.7, 8: 5.3}
+    visits = iter(range(100))
+
+    def visit(width: int) -> float:
+        at = next(visits)
+        return true[width] * (60.0 - 4 * at if at < 12 else 1.0)
+
+    assert timing.least_seconds(visit, list(true), 60.0) == true
+
+
 def test_a_pass_over_several_tokens_is_never_taken_for_dearer_than_one_each() -> None:
     seconds = {1: 1.0, 4: 9.0, 2: 1.5}
     found = timing.least_seconds(seconds.__getitem__, list(seconds), 60.0)
     assert found == {1: 1.0, 4: 4.0, 2: 1.5}
+
+
+def test_a_single_token_is_never_taken_for_dearer_than_several() -> None:
+    seconds = {1: 50.0, 4: 2.5, 2: 1.5}
+    found = timing.least_seconds(seconds.__getitem__, list(seconds), 60.0)
+    assert found == {1: 1.5, 4: 2.5, 2: 1.5}
 
 
 def test_a_slow_model_is_measured_at_two_widths_at_least() -> None:

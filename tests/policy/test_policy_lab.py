@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from policy_lab.beliefs import BELIEFS, Belief, healed
 from policy_lab.bounds import best_fixed, clairvoyant, fixed
 from policy_lab.curves import CURVES, DISTURBANCES
 from policy_lab.evidence import Recorded, load, save
@@ -14,6 +15,7 @@ from localspec.policy import Plain
 
 BY_NAME = {curve.name: curve for curve in CURVES}
 STEADY = DISTURBANCES[0]
+EVERY_TIME = ("passes x 50", "several x 4")
 
 
 @pytest.fixture(scope="module")
@@ -111,3 +113,22 @@ def test_several_requests_are_no_slower_than_batched_plain_decoding(
     for name in ("epyc", "xeon", "rtx3090", "server"):
         for drafters in (("suffix", "model"), ("random",)):
             assert together(replies, BY_NAME[name], STEADY, drafters, at_once) >= 0.97
+
+
+@pytest.mark.parametrize(
+    "belief",
+    [
+        pytest.param(belief, marks=[] if belief.name in EVERY_TIME else [pytest.mark.slow])
+        for belief in BELIEFS
+    ],
+    ids=lambda belief: belief.name,
+)
+def test_passes_correct_costs_that_were_measured_wrongly(
+    replies: list[Recorded], belief: Belief
+) -> None:
+    """A session that begins with wrong costs gains nearly as much as one without them."""
+    curve, drafters = BY_NAME["server"], ("suffix", "model")
+    least = healed(replies, curve, STEADY, drafters, BELIEFS[0])
+    found = healed(replies, curve, STEADY, drafters, belief)
+    assert found.early >= 0.8 * least.early
+    assert found.late >= 0.9 * least.late

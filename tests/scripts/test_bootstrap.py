@@ -147,6 +147,13 @@ def test_a_toolkit_that_does_not_know_the_gpu_is_neither_chosen_nor_tried(tool):
     llama_backend.require_cuda(replace(machine, gpus="A100, 8.0"))
 
 
+def test_an_nvcc_that_was_named_is_not_replaced_by_another_in_silence(tool, monkeypatch):
+    other = nvcc(tool, "usr", "12.8", 80, 89)
+    monkeypatch.setenv("CUDACXX", "/opt/none/bin/nvcc")
+    with pytest.raises(Failure, match="CUDACXX names /opt/none/bin/nvcc"):
+        llama_backend.require_cuda(replace(LINUX, nvcc=other, gpus=ADA))
+
+
 @pytest.mark.parametrize(
     ("machine", "said"),
     [

@@ -28,7 +28,7 @@ def head_drafter(opening: Opening, head: Head, tap: Tap) -> Opened:
     else:
         model = HeadModel(head, features, vocabulary)
         drafter = HeadDrafter(model, opening.favoured, name, model.depth)
-    return opening.opened(drafter, TimedContext(head), features, head.model)
+    return opening.opened(drafter, TimedContext(head), features, head)
 
 
 def shared_vocabulary(opening: Opening, head: Head) -> int:

@@ -26,7 +26,7 @@ def open_drafter(opening: Opening) -> Opened:
         check_words(opening.head_file, vocabulary)
         blocks = BlockModel(head, features, vocabulary)
         drafter = ForwardOnlyDrafter(blocks, opening.favoured, opening.spec.name, head.depth)
-        return opening.opened(drafter, TimedBlocks(head), features, model)
+        return opening.opened(drafter, TimedBlocks(head), features, head)
 
 
 __all__ = ["open_drafter"]

@@ -25,7 +25,7 @@ def open_drafter(opening: Opening) -> Opened:
         width=tap.width,
         path=file.path,
         layers=0 if placed is None else placed.gpu_layers,
-        threads=target.threads,
+        threads=opening.parts.medusa_threads(target),
     )
     return Opened(MedusaDrafter(model, opening.favoured), timed, features, uses_file=True)
 

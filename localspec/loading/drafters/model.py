@@ -9,6 +9,7 @@ from localspec.drafters.model.tree import TreeDrafter
 from localspec.llama.draft_model import LlamaDraftModel
 from localspec.llama.target import LlamaTarget
 from localspec.llama.timing import TimedContext
+from localspec.loading.device_notices import left_device
 from localspec.loading.drafters.draft_file import DraftFile
 from localspec.loading.drafters.opening import Opened, Opening
 from localspec.models.memory.planner import draft_kv_type
@@ -29,7 +30,8 @@ def open_chain(opening: Opening) -> Opened:
         own = LlamaDraftModel(context, draft.model.n_vocab)
         model = TranslatedModel(own, draft.translation)
     drafter = ChainDrafter(model, opening.favoured)
-    return Opened(drafter, TimedContext(context), uses_file=True)
+    notices = left_device(context)
+    return Opened(drafter, TimedContext(context), uses_file=True, notices=notices)
 
 
 def open_tree(opening: Opening) -> Opened:
@@ -50,8 +52,9 @@ def open_tree(opening: Opening) -> Opened:
     context = opening.parts.context(model, _kv_type(opening), room.count)
     shared = min(model.n_vocab, opening.target.model.n_vocab)
     chains = ChainDrafter(LlamaDraftModel(context, shared), opening.favoured, opening.spec.name)
+    notices = (*room.notices, *left_device(context))
     drafter = TreeDrafter(chains, LlamaTarget(context), shared, opening.favoured)
-    return Opened(drafter, TimedContext(context), uses_file=True, notices=room.notices)
+    return Opened(drafter, TimedContext(context), uses_file=True, notices=notices)
 
 
 def _draft(opening: Opening) -> DraftFile:

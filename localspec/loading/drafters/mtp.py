@@ -47,7 +47,7 @@ def _assistant(opening: Opening, model: Model, tap: NextStates) -> Opened:
     check_width(opening, head, tap)
     shared = SharedModel(head, features, vocabulary)
     drafter = ForwardOnlyDrafter(shared, opening.favoured, opening.spec.name)
-    return opening.opened(drafter, TimedContext(head), features, model)
+    return opening.opened(drafter, TimedContext(head), features, head)
 
 
 __all__ = ["open_drafter"]

@@ -15,7 +15,7 @@ from localspec.llama.context import Context
 from localspec.llama.heads.base import Head
 from localspec.llama.heads.hidden_states import Features
 from localspec.llama.model import Model
-from localspec.llama.timing import Timed
+from localspec.llama.timing import Timed, TimedBlocks
 from localspec.loading.drafters.draft_file import DraftFile, short_training
 from localspec.loading.resources import Parts
 from localspec.loading.selection import Selection
@@ -101,14 +101,16 @@ class Opening:
         planned = fit.draft if fit.draft is not None else fit.target
         return self.parts.head(kind, model, self.target, planned.kv_type)
 
-    def opened(self, drafter: Drafter, timed: Timed, features: Features, model: Model) -> Opened:
-        """A head that is ready, in the file of ``model``."""
+    def opened(self, drafter: Drafter, timed: Timed, features: Features, head: Head) -> Opened:
+        """A head that was checked and is ready."""
+        seconds = timed.seconds if isinstance(timed, TimedBlocks) else None
+        self.parts.choose_head_threads(head, self.target, seconds)
         return Opened(
             drafter,
             timed,
             features,
             uses_file=self.sidecar is not None,
-            notices=short_training(model, self.target.model, self.parts.fit.context),
+            notices=short_training(head.model, self.target.model, self.parts.fit.context),
         )
 
 

@@ -1,0 +1,167 @@
+"""A Kalman filter over what passes take beyond what was measured, in logarithms.
+
+A surprise of one pass has several possible causes (see `localspec.policy.costs`). The filter keeps
+how uncertain each is and how they go together, so every pass corrects the likely ones, and a later
+pass of another kind settles what the first one left open (Kalman 1960). Two things are added:
+
+- A pass that lasted much longer than expected may have been interrupted: it counts once another
+  one of its kind was as slow. A pass that was much quicker is proof, and counts at once.
+- What counts although it is far off shows that something has changed: the causes that could have
+  changed become uncertain, so few passes correct even a curve that is wrong by a factor of fifty.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+
+class Kind(Enum):
+    """Kinds of computations, which a machine may slow down differently."""
+
+    ONE = "pass over one token"
+    SEVERAL = "pass over several"
+    DRAFT = "drafted token"
+
+
+@dataclass(frozen=True, slots=True)
+class CostFilterTuning:
+    """Constants of `CostFilter`: standard deviations of logarithms, those of drift for each
+    observation.
+    """
+
+    slowness: float = 1.0
+    steepness: float = 0.15
+    """Of the two before any observation."""
+    shaken: float = 1.0
+    """Share of a change in slowness that steepness may have changed by too."""
+    slowness_drift: float = 0.015
+    steepness_drift: float = 0.01
+    offset_drift: float = 0.003
+    steepness_most: float = 0.3
+    offset_most: float = 0.3
+    """Largest that drift makes of them."""
+    noise: float = 0.06
+    """Of an observation, before any was made."""
+    noise_least: float = 0.02
+    noise_most: float = 0.3
+    noise_weight: float = 0.05
+    """Weight of an observation in that."""
+    far: float = 3.0
+    """Standard deviations from which on an observation is far off."""
+    farther: float = 0.25
+    """Least logarithm that is far off."""
+    near: int = 8
+    """Observations within which another kind says that the machine as a whole is as expected."""
+
+
+class CostFilter:
+    """Estimates slowness, steepness and offsets from sums of them."""
+
+    SLOWNESS, STEEPNESS = 0, 1
+
+    def __init__(self, tuning: CostFilterTuning = CostFilterTuning()) -> None:
+        self._tuning = tuning
+        self._x = np.zeros(2)
+        self._p = np.diag([tuning.slowness**2, tuning.steepness**2])
+        self._noise = dict.fromkeys(Kind, tuning.noise**2)
+        self._drafts: list[int] = []
+        """Offsets of drafts, which may have been measured at another time than passes."""
+        self._made = 0
+        self._as_expected: dict[Kind, int] = {}
+        """Kind -> number of the last observation of it that was not far off."""
+        self._doubts: dict[Kind | int, float] = {}
+        """Kind, or index of an offset -> how far off its last observation was, if it did not
+        count.
+        """
+
+    def add(self, deviation: float, *, draft: bool = False) -> int:
+        """Another offset, of that standard deviation; its index."""
+        n = len(self._x)
+        self._x = np.append(self._x, 0.0)
+        p = np.zeros((n + 1, n + 1))
+        p[:n, :n] = self._p
+        p[n, n] = deviation**2
+        self._p = p
+        if draft:
+            self._drafts.append(n)
+        return n
+
+    def __getitem__(self, index: int) -> float:
+        """The estimate of one part."""
+        return float(self._x[index])
+
+    def deviation(self, plus: list[int], minus: list[int]) -> float:
+        """Standard deviation of the sum of some parts less that of others."""
+        c = np.zeros(len(self._x))
+        np.add.at(c, plus, 1.0)
+        np.add.at(c, minus, -1.0)
+        return math.sqrt(max(0.0, float(c @ self._p @ c)))
+
+    def observe(self, kind: Kind, parts: list[int], seen: float) -> None:
+        """``seen`` is the logarithm of a time over what was measured: the sum of the parts."""
+        tuning = self._tuning
+        self._made += 1
+        self._drift()
+        surprise = seen - float(self._x[parts].sum())
+        together = self._p[:, parts].sum(axis=1)
+        expected = float(together[parts].sum())
+        variance = expected + self._noise[kind]
+        limit = max(tuning.far * math.sqrt(variance), tuning.farther)
+        if abs(surprise) > limit:
+            self._adapt(kind, surprise, variance)
+            if surprise > 0:
+                before = max(self._doubts.get(kind, 0.0), self._doubts.get(parts[-1], 0.0))
+                self._doubts[kind] = self._doubts[parts[-1]] = surprise
+                if before <= 0:
+                    return
+                surprise = min(surprise, before)
+            self._open(kind, parts, surprise)
+            together = self._p[:, parts].sum(axis=1)
+            variance = float(together[parts].sum()) + self._noise[kind]
+        else:
+            self._doubts.pop(kind, None)
+            self._doubts.pop(parts[-1], None)
+            self._as_expected[kind] = self._made
+            self._adapt(kind, surprise, variance)
+        gain = together / variance
+        self._x += gain * surprise
+        self._p -= np.outer(gain, together)
+        self._p[1, 1] += (tuning.shaken * gain[0] * surprise) ** 2
+
+    def _drift(self) -> None:
+        tuning, p = self._tuning, self._p
+        variances = p.diagonal()
+        drift = np.full(len(variances), tuning.offset_drift**2)
+        drift[0], drift[1] = tuning.slowness_drift**2, tuning.steepness_drift**2
+        most = np.full(len(variances), tuning.offset_most**2)
+        most[0], most[1] = math.inf, tuning.steepness_most**2
+        p.flat[:: len(variances) + 1] += np.where(variances < most, drift, 0.0)
+
+    def _adapt(self, kind: Kind, surprise: float, variance: float) -> None:
+        """The noise follows how large surprises are for what was expected of them."""
+        tuning = self._tuning
+        change = min(surprise**2 / variance, tuning.far**2) - 1
+        noise = self._noise[kind] * (1 + tuning.noise_weight * change)
+        self._noise[kind] = min(max(noise, tuning.noise_least**2), tuning.noise_most**2)
+
+    def _open(self, kind: Kind, parts: list[int], surprise: float) -> None:
+        """What could explain a large surprise becomes uncertain. If computations of another kind
+        have just lasted as long as expected, the machine as a whole has not changed.
+        """
+        p, square, own = self._p, surprise**2, parts[-1]
+        near = self._made - self._tuning.near
+        whole = not any(n >= near for other, n in self._as_expected.items() if other is not kind)
+        if whole:
+            p[0, 0] += square
+            for draft in self._drafts:
+                p[draft, draft] += square
+        if kind is Kind.SEVERAL:
+            p[1, 1] += square * (0.1 if whole else 0.9)
+        p[own, own] += square * (0.02 if whole else 0.2 if kind is Kind.SEVERAL else 1.0)
+
+
+__all__ = ["CostFilter", "CostFilterTuning", "Kind"]
