@@ -201,9 +201,7 @@ class EngineSlot:
         return await asyncio.shield(self._attempt())
 
     async def _exchange(self, options: Options) -> None:
-        """Load another model for all that wait for it; where it cannot be, the next request gets the
-        model before.
-        """
+        """Load another model for all that wait for it; where it cannot be, the one before stays."""
         n, before = self._waiting.count(options), public(self._options.model)
         self._reporter.notice(
             f"loading {public(options.model)} in place of {before}: "
