@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 from localspec.loading.options import Options
 from localspec.serve.app import build_app
-from localspec.serve.backend.engine_slot import EngineFactory, EngineSlot
+from localspec.serve.backend.engine import EngineFactory
+from localspec.serve.backend.engine_slot import EngineSlot
 from localspec.serve.backend.service import Service
 from localspec.serve.http.settings import ServeSettings
 from localspec.serve.server import bind, listener

@@ -37,7 +37,15 @@ class LogitsProcessor:
     prefix, a branch of a tree and plain decoding are all served alike.
     """
 
-    __slots__ = ("_bias_ids", "_bias_values", "_changes", "_kernel", "constraint", "sampling")
+    __slots__ = (
+        "_bias_ids",
+        "_bias_values",
+        "_changes",
+        "_cut",
+        "_kernel",
+        "constraint",
+        "sampling",
+    )
 
     def __init__(
         self, sampling: Sampling, n_vocab: int, constraint: Constraint | None = None
@@ -46,6 +54,8 @@ class LogitsProcessor:
         self.sampling = sampling
         self.constraint = constraint
         self._kernel = kernel.loaded()
+        s = sampling
+        self._cut = kernel.Cut(s.top_k, s.top_p, s.min_p, s.temperature)
         ids = [token for token, _ in sampling.logit_bias]
         wrong = [token for token in ids if not 0 <= token < n_vocab]
         if wrong:
@@ -92,6 +102,28 @@ class LogitsProcessor:
                 ) from None
             raise
 
+    @property
+    def together(self) -> int:
+        """Rows whose distributions take the time of one in `ahead`; 1 where each depends on the
+        tokens before it, or the kernel does not compute them.
+        """
+        compiled = self._kernel
+        if compiled is None or self._changes or self.constraint is not None:
+            return 1
+        selects = self.sampling.temperature > 0 and self.sampling.top_k > 1
+        return compiled.together if selects else 1
+
+    def ahead(self, rows: Logits) -> Sequence[Distribution]:
+        """The distributions of the first of several rows (n, V), as many as come ``together``; none
+        where one row is all there is.
+        """
+        compiled = self._kernel
+        if compiled is None or len(rows) == 1 or self.together == 1:
+            return ()
+        if not (compiled.takes(rows[0], self.sampling.top_k) and rows.flags.c_contiguous):
+            return ()
+        return compiled.distributions(rows, self._cut)
+
     def by_reference(self) -> LogitsProcessor:
         """The same processing without the compiled kernel."""
         found = copy.copy(self)
@@ -116,7 +148,7 @@ class LogitsProcessor:
             token = compiled.largest(row)
             return None if token is None else one_hot(token)
         if compiled.takes(row, s.top_k):
-            return compiled.distribution(row, s.top_k, s.top_p, s.min_p, s.temperature)
+            return compiled.distribution(row, self._cut)
         if s.top_k == 0 and s.top_p == 1 and s.min_p == 0:
             return compiled.whole(row, s.temperature)
         return None

@@ -58,7 +58,7 @@ class Distribution:
 
     def probability(self, token: int) -> float:
         """The probability of one token, 0.0 outside the support."""
-        i = int(np.searchsorted(self.ids, token))
+        i = int(self.ids.searchsorted(token))
         if i < len(self.ids) and self.ids[i] == token:
             return float(self.probs[i])
         return 0.0
@@ -195,17 +195,20 @@ class Emitted:
     """See `Token.logprobs`."""
 
 
-def origins(draft: Draft, verdict: Verdict) -> list[Emitted]:
-    """The tokens of a round with their origins, accepted first, the target's own last."""
-    accepted = [
-        Emitted(int(draft.tokens[node]), Origin.ACCEPTED, draft.source_of(node))
-        for node in verdict.path
+def origins(draft: Draft, verdict: Verdict) -> list[tuple[int, Origin, str | None]]:
+    """The tokens of a round, each with its origin and, if it was accepted, the drafter's name:
+    accepted ones first, the target's own last.
+    """
+    path = verdict.path
+    tokens = draft.tokens[list(path)].tolist()
+    accepted: list[tuple[int, Origin, str | None]] = [
+        (token, Origin.ACCEPTED, draft.source_of(node))
+        for token, node in zip(tokens, path, strict=True)
     ]
-    last = verdict.path[-1] if verdict.path else ROOT
     if not len(draft):
         origin = Origin.PLAIN
-    elif draft.children(last):
+    elif draft.children(path[-1] if path else ROOT):
         origin = Origin.CORRECTED
     else:
         origin = Origin.BONUS
-    return [*accepted, Emitted(verdict.token, origin, None)]
+    return [*accepted, (verdict.token, origin, None)]

@@ -11,7 +11,15 @@ from localspec.core.logprobs import TokenLogprobs
 from localspec.core.noise import Noise
 from localspec.core.plan import DraftPlan, DraftStep, RequestState
 from localspec.core.target import Target
-from localspec.core.values import Distribution, Draft, Emitted, Scores, TargetRows, Verdict, origins
+from localspec.core.values import (
+    Distribution,
+    Draft,
+    Emitted,
+    Logits,
+    Scores,
+    Verdict,
+    origins,
+)
 from localspec.decode.logprobs import TokenScorer
 from localspec.decode.stats import RequestStats
 from localspec.drafters.base import Ask
@@ -53,15 +61,33 @@ _MOST = 31
 class CachedRows:
     """`TargetRows` that are computed once, and kept for the drafter to learn from."""
 
-    def __init__(self, compute: TargetRows) -> None:
-        self._compute = compute
+    def __init__(
+        self, processor: LogitsProcessor, before: Sequence[int], draft: Draft, logits: Logits
+    ) -> None:
+        """``before`` are as many of the tokens before the draft as the processor looks back on;
+        ``logits`` (1 + n, V) are the scores of the draft.
+        """
+        self._processor, self._before = processor, before
+        self._draft, self._logits = draft, logits
+        self._together = processor.together > 1 and draft.is_chain
+        """Whether the next rows come with one: of a chain they are on its path if it is right."""
         self._rows: dict[int, Distribution] = {}
 
     def __call__(self, i: int) -> Distribution:
         """The distribution of row i."""
-        if i not in self._rows:
-            self._rows[i] = self._compute(i)
-        return self._rows[i]
+        found = self._rows.get(i)
+        if found is None and self._together:
+            self._rows.update(enumerate(self._processor.ahead(self._logits[i:]), i))
+            found = self._rows.get(i)
+        if found is None:
+            found = self._rows[i] = self._compute(i)
+        return found
+
+    def _compute(self, i: int) -> Distribution:
+        past = self._before
+        if self._processor.lookback:
+            past = [*past, *self._draft.prefix(i - 1)]
+        return self._processor(self._logits[i], past)
 
     def along(self, path: Sequence[int]) -> tuple[Distribution, ...]:
         """The rows after the pending token and after each node of the path."""
@@ -218,27 +244,22 @@ class Request:
         """The target's distribution of each row, given the tokens before that row."""
         lookback = self.processor.lookback
         before = self.tokens[-lookback:] if lookback else []
-
-        def row(i: int) -> Distribution:
-            past = [*before, *draft.prefix(i - 1)] if lookback else before
-            return self.processor(scores.logits[i], past)
-
-        return CachedRows(row)
+        return CachedRows(self.processor, before, draft, scores.logits)
 
     def take(self, draft: Draft, verdict: Verdict) -> tuple[Verdict, list[Emitted]]:
         """Emit the round's tokens. Tokens past the end of the reply are dropped."""
         taken: list[Emitted] = []
         constraint = self.processor.constraint
-        for item in origins(draft, verdict):
-            text, self.finish = self.stop.take(item.token)
-            self.tokens.append(item.token)
+        for token, origin, source in origins(draft, verdict):
+            text, self.finish = self.stop.take(token)
+            self.tokens.append(token)
             if constraint is not None and constraint.take(self.tokens):
                 self.finish = self.finish or "stop"
             if self.finish is None and len(self.emitted) + 1 >= self.limit:
                 self.finish = "length"
             if self.finish is not None:
                 text += self.stop.finish()
-            taken.append(Emitted(item.token, item.origin, item.source, text))
+            taken.append(Emitted(token, origin, source, text))
             self.emitted.append(taken[-1])
             if self.finish is not None:
                 break

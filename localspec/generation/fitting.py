@@ -100,10 +100,16 @@ def _too_long(
     of_system = sum(len(encode(m.content)) for m in messages if m.role in SYSTEM)
     size = f"{tokens} tokens, and the context holds {capacity}"
     if 2 * of_system > tokens:
-        what = f"the system prompt is too long: with the message it has {size}"
+        what = f"the system prompt does not fit: with the message it has {size}"
         return ContextError(f"{what}; shorten it, or raise --ctx")
+    if not drop and any(m.role == "assistant" for m in messages[:-1]):
+        # Agents know these words, those of Anthropic's API, and then summarize earlier turns.
+        return ContextError(
+            f"the prompt is too long: {tokens} tokens > {capacity} maximum; shorten the messages, "
+            "or raise --ctx"
+        )
     if not drop:
-        return ContextError(f"the messages are too long: {size}; shorten them, or raise --ctx")
+        return ContextError(f"the messages do not fit: {size}; shorten them, or raise --ctx")
     if messages[-1].role == "assistant":
         return ContextError(
             f"the reply cannot continue: with its question it has {size}; raise --ctx"

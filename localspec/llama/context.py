@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from localspec.core import kernel
 from localspec.core.values import Logits, Tokens
 from localspec.errors import (
     AuditError,
@@ -26,6 +27,7 @@ from localspec.llama.limits import KV_TYPES, OUTPUTS, decode_error
 from localspec.llama.logits import LastLogits
 from localspec.llama.make_context import context_params, make_context
 from localspec.llama.model import Model
+from localspec.llama.team import team
 from localspec.llama.tree_layout import Tree
 from localspec.processes.activity import doing
 
@@ -91,12 +93,17 @@ class Context:
         self.n_batch = min(n_batch, int(c_api.llama_n_batch(self._ptr)))
         self._batch = Batch(self.n_batch, 1 + branches)
         self._lengths = [0] * n_seq
+        self._streams = list(range(n_seq + branches))
+        """Number that llama.cpp has for each sequence, see `stream`; those of branches follow."""
         self._branches = BranchSequences(self._memory, branches)
         self._revocable: dict[int, int] = {}
         """Tokens of the last pass that a recurrent state could be taken back by, once."""
         self._logits = LastLogits(self._ptr, model)
         self.capacity = self._room = min(n_ctx, int(c_api.llama_n_ctx_seq(self._ptr)))
         self.threads = threads
+        self._rows = kernel.loaded()
+        self._team = None if self.on_device else team(threads)
+        """Threads that wait for more work after a pass."""
         self.kv_type = kv_type
         self.window = model.window if model.partial_removal else 0
         """Tokens that sliding layers see, and that must be there before what is kept; 0: all."""
@@ -138,12 +145,30 @@ class Context:
 
     def set_threads(self, n: int) -> None:
         """Use n threads from the next pass on."""
+        self._team = None if self.on_device else team(n)
         c_api.llama_set_n_threads(self._ptr, n, n)
         self.threads = n
 
+    def stream(self, seq: int) -> int:
+        """The number that llama.cpp has for the sequence: passes over neighbours are computed in
+        one part. See `localspec.llama.stream_order`.
+        """
+        return self._streams[seq]
+
+    def exchange(self, a: int, b: int) -> None:
+        """Exchange the streams of two sequences that are both empty.
+
+        Raises:
+            AuditError: one of them holds tokens.
+        """
+        if self._lengths[a] or self._lengths[b]:
+            raise AuditError("a sequence that holds tokens cannot change its stream")
+        streams = self._streams
+        streams[a], streams[b] = streams[b], streams[a]
+
     def length(self, seq: int) -> int:
         """Tokens of the sequence in the cache, as llama.cpp itself has it."""
-        return int(_last_position(self._memory, seq)) + 1
+        return int(_last_position(self._memory, self._streams[seq])) + 1
 
     def appended(self, seq: int) -> int:
         """The same by our own account, which `audit` compares; after a tree, at most that many."""
@@ -163,7 +188,7 @@ class Context:
         if length > 0 and self._begins(seq) > self._sees_from(length):
             # A state from disk has no more of sliding layers than the last token saw.
             raise DecodeError("what this model's sliding layers would see is gone")
-        if not _remove(self._memory, seq, length, -1):
+        if not _remove(self._memory, self._streams[seq], length, -1):
             raise DecodeError("this model's cache cannot be truncated")
         self._lengths[seq] = length
         self._branches.cut(length)
@@ -181,7 +206,7 @@ class Context:
         """First token that all layers still have, which only sliding ones may not."""
         if not self.window:
             return 0
-        return int(c_api.llama_memory_seq_pos_min(self._memory, seq))
+        return int(c_api.llama_memory_seq_pos_min(self._memory, self._streams[seq]))
 
     def _sees_from(self, position: int) -> int:
         """First token that a sliding layer sees of the text before ``position``."""
@@ -227,7 +252,7 @@ class Context:
         states: bool = False,
         padding: Sequence[int] = (),
     ) -> list[Logits]:
-        """Append tokens to sequences in one pass, in the order of their ids.
+        """Append tokens to sequences in one pass, in the order of their streams.
 
         ``work`` is (sequence, tokens, outputs): the last ``outputs`` tokens each yield a row.
         ``padding`` are rows to be appended behind each, see `localspec.llama.pass_layout`: they are
@@ -252,21 +277,23 @@ class Context:
             start = self._lengths[seq]
             if start + count > self._room:
                 raise ContextFullError("the context is full; start a new chat or raise --ctx")
-            batch.place(n, seq, start, tokens, outputs, count - len(tokens))
+            batch.place(n, self._streams[seq], start, tokens, outputs, count - len(tokens))
             n = end
-        if states:
+        rows = sum(outputs for _, _, outputs in work)
+        every = states or (rows > 0 and self.model.gives_every_row)
+        if every:
             batch.outputs[:n] = 1
         try:
-            self._decode(n, n if states else sum(outputs for _, _, outputs in work), states)
+            self._decode(n, n if every else rows, states)
         except LocalspecError:
             self._undo(seq for seq, _, _ in work)
             raise
         for (seq, _, _), count in zip(work, counts, strict=True):
             self._lengths[seq] += count
             self._revocable[seq] = count - 1
-        if states:
-            rows = self._logits.views(counts)
-            return [r[e - w[2] : e] for r, e, w in zip(rows, needed, work, strict=True)]
+        if every:
+            views = self._logits.views(counts)
+            return [r[e - w[2] : e] for r, e, w in zip(views, needed, work, strict=True)]
         return self._logits.views([outputs for _, _, outputs in work])
 
     def _decode(self, n: int, outputs: int, states: bool = False) -> None:
@@ -291,6 +318,8 @@ class Context:
             c_api.llama_set_abort_callback(self._ptr, self.stop.callback, self.stop.data)
         if error is not None:
             raise error
+        if self._rows is not None:
+            self._rows.meet(self._team)
 
     def forward_tree(self, stem: Tokens, tree: Tree, *, states: bool = False) -> Logits:
         """Append tokens to sequence 0 and a tree after them, in one pass.
@@ -311,21 +340,23 @@ class Context:
         self._branches.place(batch, tree, start, m)
         batch.tokens[:m], batch.tokens[m:n] = stem, tree.tokens
         batch.positions[:m], batch.positions[m:n] = np.arange(start, base), base + tree.depths
-        batch.outputs[: m - 1], batch.outputs[m - 1 : n] = states, 1
+        every = states or self.model.gives_every_row
+        batch.outputs[: m - 1], batch.outputs[m - 1 : n] = every, 1
         try:
-            self._decode(n, n if states else n - m + 1, states)
+            self._decode(n, n if every else n - m + 1, states)
         except LocalspecError:
             self._lengths[0] = start + n
             self.truncate(0, start)
             raise
         self._lengths[0] = start + n  # an upper bound, until it is known what stays
-        return self._logits.views([n])[0][m - 1 :] if states else self._logits.views([n - m + 1])[0]
+        return self._logits.views([n])[0][m - 1 :] if every else self._logits.views([n - m + 1])[0]
 
     def _undo(self, seqs: Iterable[int]) -> None:
         """Forget what a failed pass may have left behind."""
         for seq in seqs:
             lost = self.rollback is not None  # a recurrent state knows no way back but to nothing
-            if lost or not c_api.llama_memory_seq_rm(self._memory, seq, self._lengths[seq], -1):
+            stream, length = self._streams[seq], self._lengths[seq]
+            if lost or not c_api.llama_memory_seq_rm(self._memory, stream, length, -1):
                 self._lengths[seq] = max(1, self._lengths[seq])
                 self.truncate(seq, 0)
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 
 from localspec.core.target import Work
 from localspec.core.values import Logits
 from localspec.llama.context import Context
 from localspec.llama.limits import OUTPUTS
-from localspec.llama.pass_layout import PassTimes, padded
+from localspec.llama.pass_layout import EveryPassEqual, PassTimes, padded, seconds
+from localspec.llama.pass_times import ObservedTimes
 
 
 def pads_alone(context: Context, *, hidden: bool) -> bool:
@@ -24,17 +26,20 @@ def pads_alone(context: Context, *, hidden: bool) -> bool:
 class PassShapes:
     """Chooses the shapes of passes over one context, and computes passes with idle sequences."""
 
-    def __init__(self, context: Context, times: PassTimes, *, hidden: bool) -> None:
-        """``times`` of this machine decide; ``hidden``: whether hidden states are kept."""
+    def __init__(self, context: Context, times: PassTimes | None, *, hidden: bool) -> None:
+        """``times`` of this machine decide, None: those that passes are seen to take; ``hidden``:
+        whether hidden states are kept.
+        """
         self._context = context
-        self._times = times
+        self._observed = ObservedTimes() if times is None else None
+        self._times: PassTimes = times or self._observed or EveryPassEqual()
         self._pads_alone = pads_alone(context, hidden=hidden)
         # Rows of idle sequences are removed like padding.
         self._fills = not context.window and context.rollback is None and not hidden
 
     def of(self, work: Sequence[Work], unread: int = 0) -> dict[int, int]:
         """Rows of each sequence in the pass, so that llama.cpp computes it in few parts; also of
-        idle ones, to close gaps. ``work`` is in the order of ids; so many ``unread`` tokens go
+        idle ones, to close gaps and to reach a width that is quicker. So many ``unread`` tokens go
         before that of a sequence that is alone.
         """
         context = self._context
@@ -46,9 +51,29 @@ class PassShapes:
             if self._pads_alone and not unread and one.draft.is_chain and self._has_room(one):
                 needed[one.seq] = max(needed[one.seq], one.rows)
             return needed
-        idle = [*range(work[0].seq, work[-1].seq)] if self._fills else []
-        room = {seq: context.capacity - context.length(seq) for seq in (*needed, *idle)}
-        return padded(needed, room, self._times, idle)
+        sequence = {context.stream(seq): seq for seq in range(context.sequences)}
+        shape = self._padded({context.stream(seq): n for seq, n in needed.items()})
+        return {sequence[stream]: n for stream, n in shape.items()}
+
+    @property
+    def movable(self) -> bool:
+        """Whether sequences can change streams: their states are all that there is of them, and
+        are not on another machine.
+        """
+        context = self._context
+        return self._fills and context.least_rows == 1 and context.model.remote is None
+
+    def seconds(self, rows: Mapping[int, int]) -> float:
+        """Seconds of a pass over at least so many rows of streams, in the best shape."""
+        return seconds(self._padded(rows), self._times)
+
+    def _padded(self, rows: Mapping[int, int]) -> dict[int, int]:
+        """The best shape of a pass over rows of streams; it may have rows of idle ones."""
+        context = self._context
+        every = range(context.sequences)
+        room = {context.stream(seq): context.capacity - context.appended(seq) for seq in every}
+        idle = [stream for stream in every if stream not in rows] if self._fills else []
+        return padded(rows, room, self._times, idle)
 
     def _has_room(self, work: Work) -> bool:
         """Whether the rows that it had better have fit into the context and into a pass."""
@@ -81,24 +106,39 @@ class PassShapes:
         that are removed again.
         """
         if not idle:
-            return self._context.forward(chains, states=states, padding=padding)
+            return self._timed(chains, padding, states=states)
         lengths = {seq: self._context.length(seq) for seq in idle}
         filled = sorted(
             [
                 *zip(chains, padding, strict=True),
                 *(((seq, [], 0), rows) for seq, rows in idle.items()),
             ],
-            key=lambda item: item[0][0],
+            key=lambda item: self._context.stream(item[0][0]),
         )
         try:
-            found = self._context.forward(
-                [one for one, _ in filled], states=states, padding=[n for _, n in filled]
-            )
+            found = self._timed([one for one, _ in filled], [n for _, n in filled], states=states)
         finally:
             for seq, length in lengths.items():
                 self._context.truncate(seq, length)
         kept = [one[0] not in idle for one, _ in filled]
         return [rows for rows, own in zip(found, kept, strict=True) if own]
+
+    def _timed(
+        self,
+        chains: Sequence[tuple[int, list[int], int]],
+        padding: Sequence[int],
+        *,
+        states: bool,
+    ) -> list[Logits]:
+        """`Context.forward`; its time is learned where it was computed in one part."""
+        began = time.perf_counter()
+        found = self._context.forward(chains, states=states, padding=padding)
+        if self._observed is not None:
+            rows = {len(one[1]) + more for one, more in zip(chains, padding, strict=True)}
+            streams = [self._context.stream(one[0]) for one in chains]
+            if len(rows) == 1 and max(streams) - min(streams) < len(streams):
+                self._observed.learn(len(streams) * rows.pop(), time.perf_counter() - began)
+        return found
 
 
 __all__ = ["PassShapes", "pads_alone"]

@@ -28,15 +28,15 @@ class Snapshot:
 
 def state_size(context: Context, seq: int) -> int:
     """Bytes of `state`."""
-    return int(c_api.llama_state_seq_get_size(context.handle, seq))
+    return int(c_api.llama_state_seq_get_size(context.handle, context.stream(seq)))
 
 
 def state(context: Context, seq: int) -> memoryview:
     """The sequence's part of the KV cache, to be restored into a context of the same kind."""
-    size = state_size(context, seq)
+    size, stream = state_size(context, seq), context.stream(seq)
     buffer = (ctypes.c_uint8 * size)()
     with context.model.waiting():
-        written = int(c_api.llama_state_seq_get_data(context.handle, buffer, size, seq))
+        written = int(c_api.llama_state_seq_get_data(context.handle, buffer, size, stream))
     return memoryview(buffer).cast("B")[:written]
 
 
@@ -48,13 +48,28 @@ def restore(context: Context, seq: int, saved: bytearray | memoryview) -> None:
             empty.
     """
     context.truncate(seq, 0)
-    buffer = (ctypes.c_uint8 * len(saved)).from_buffer(saved)
+    buffer, stream = (ctypes.c_uint8 * len(saved)).from_buffer(saved), context.stream(seq)
     with context.model.waiting():
-        read = c_api.llama_state_seq_set_data(context.handle, buffer, len(saved), seq)
+        read = c_api.llama_state_seq_set_data(context.handle, buffer, len(saved), stream)
     context.adopt(seq)
     if read == 0:
         context.truncate(seq, 0)
         raise DecodeError("this saved state is damaged or belongs to another model or setting")
+
+
+def exchange(context: Context, a: int, b: int) -> int:
+    """Copy what two sequences hold into each other's stream. Returns the bytes that were moved.
+
+    Raises:
+        DecodeError: llama.cpp refuses a state; its sequence is then empty.
+    """
+    held = {seq: state(context, seq) for seq in (a, b) if context.length(seq)}
+    for seq in held:
+        context.truncate(seq, 0)
+    context.exchange(a, b)
+    for seq, data in held.items():
+        restore(context, seq, data)
+    return sum(map(len, held.values()))
 
 
 def snapshot(context: Context, seq: int) -> Snapshot:
@@ -69,7 +84,7 @@ def snapshot(context: Context, seq: int) -> Snapshot:
 
 def checkpoint_size(context: Context, seq: int) -> int:
     """Bytes of `checkpoint`."""
-    return int(c_api.llama_state_seq_get_size_ext(context.handle, seq, _PARTIAL))
+    return int(c_api.llama_state_seq_get_size_ext(context.handle, context.stream(seq), _PARTIAL))
 
 
 def checkpoint(context: Context, seq: int) -> Snapshot:
@@ -80,9 +95,10 @@ def checkpoint(context: Context, seq: int) -> Snapshot:
 
 
 def _partial(context: Context, seq: int, flags: int) -> Snapshot:
-    size = int(c_api.llama_state_seq_get_size_ext(context.handle, seq, flags))
+    handle, stream = context.handle, context.stream(seq)
+    size = int(c_api.llama_state_seq_get_size_ext(handle, stream, flags))
     buffer = (ctypes.c_uint8 * size)()
-    c_api.llama_state_seq_get_data_ext(context.handle, buffer, size, seq, flags)
+    c_api.llama_state_seq_get_data_ext(handle, buffer, size, stream, flags)
     return Snapshot(context.length(seq), buffer, flags)
 
 
@@ -92,11 +108,11 @@ def revert(context: Context, seq: int, before: Snapshot) -> None:
     Raises:
         DecodeError: llama.cpp refuses it; the sequence is then empty.
     """
-    handle, size = context.handle, len(before.state)
+    handle, stream, size = context.handle, context.stream(seq), len(before.state)
     buffer = (ctypes.c_uint8 * size).from_buffer(before.state)
-    read = c_api.llama_state_seq_set_data_ext(handle, buffer, size, seq, before.flags)
+    read = c_api.llama_state_seq_set_data_ext(handle, buffer, size, stream, before.flags)
     memory = c_api.llama_get_memory(handle)
-    if not read or not c_api.llama_memory_seq_rm(memory, seq, before.length, -1):
+    if not read or not c_api.llama_memory_seq_rm(memory, stream, before.length, -1):
         context.truncate(seq, 0)
         raise DecodeError("this model's state cannot be taken back")
     context.adopt(seq)
@@ -106,6 +122,7 @@ __all__ = [
     "Snapshot",
     "checkpoint",
     "checkpoint_size",
+    "exchange",
     "restore",
     "revert",
     "snapshot",

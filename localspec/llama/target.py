@@ -12,8 +12,9 @@ from localspec.llama import state as saved
 from localspec.llama.context import Context
 from localspec.llama.heads.hidden_states import Features
 from localspec.llama.limits import OUTPUTS
-from localspec.llama.pass_layout import EveryPassEqual, PassTimes
+from localspec.llama.pass_layout import PassTimes
 from localspec.llama.pass_shapes import PassShapes
+from localspec.llama.stream_order import StreamOrder
 from localspec.llama.tree_layout import Tree, tree_of
 
 _MAX_UNREAD = 16
@@ -38,10 +39,12 @@ class LlamaTarget:
         times: PassTimes | None = None,
     ) -> None:
         """``features`` keeps hidden states of what the cache holds, for heads that draft; by
-        ``times`` the shape of passes over several sequences is chosen. None: one part is best.
+        ``times`` the shape of passes over several sequences is chosen. None: by what they are seen
+        to take.
         """
         self._context = context
-        self._shapes = PassShapes(context, times or EveryPassEqual(), hidden=features is not None)
+        self._shapes = PassShapes(context, times, hidden=features is not None)
+        self._order = StreamOrder(context, self._shapes)
         self._features = features
         if features is not None:
             features.tap.open(context.handle)
@@ -147,7 +150,9 @@ class LlamaTarget:
             most = 0 if len(work) > 1 else min(_MAX_UNREAD, OUTPUTS - 1 - len(w.draft))
             if unread > most:
                 self.read(w.seq, ())
-        ordered = sorted(work, key=lambda w: w.seq)
+        if len(work) > 1:
+            self._order.arrange({w.seq: 1 + len(w.draft) for w in work})
+        ordered = sorted(work, key=lambda w: self._context.stream(w.seq))
         if self._shapes.too_wide(ordered):
             rows = [self._pass([w], self._shapes.of([w]))[0].copy() for w in ordered]
             shape = dict[int, int]()
@@ -160,7 +165,7 @@ class LlamaTarget:
     def _pass(self, work: Sequence[Work], shape: Mapping[int, int]) -> list[Logits]:
         """Logits of one pass of this shape, and the account of what it put into the cache."""
         padding = [max(0, shape.get(w.seq, 0) - 1 - len(w.draft)) for w in work]
-        idle = sorted(shape.keys() - {w.seq for w in work})
+        idle = shape.keys() - {w.seq for w in work}
         stems = [[*self._unread.get(w.seq, ()), w.pending] for w in work]
         starts = [self._context.appended(w.seq) for w in work]
         bases = [start + len(stem) - 1 for start, stem in zip(starts, stems, strict=True)]

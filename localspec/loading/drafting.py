@@ -26,6 +26,7 @@ from localspec.loading.drafters.opening import Opened, Opening
 from localspec.loading.resources import Parts
 from localspec.loading.selection import Selection
 from localspec.models.catalog.resolve import NO_DRAFT
+from localspec.models.compat.heads import worker_problem
 from localspec.models.gguf.model_file import ModelFile
 
 EARLIER_TOKENS = 1 << 15
@@ -172,6 +173,9 @@ class Drafters:
         if spec.experimental and experimental.calls() is None:
             return "this build of llama.cpp does not give away the target's hidden states"
         problem = self.selection.headers.problem(spec.name)
+        head = self.selection.headers.sidecar(spec.name)
+        if problem is None and head is not None and self.target.model.remote is not None:
+            problem = worker_problem(head)
         if problem is None and taken:
             return f"only one head drafts at a time, so {spec.name} does not"
         return problem

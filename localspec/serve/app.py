@@ -17,6 +17,7 @@ from localspec.serve.http.bodies import GoneError, JSONAnswer
 from localspec.serve.http.error_shapes import ErrorShape, ErrorShapes
 from localspec.serve.http.errors import ApiError
 from localspec.serve.http.guard import Guard
+from localspec.serve.http.paths import PlainPaths, hint
 from localspec.serve.routes import (
     chat,
     completions,
@@ -59,7 +60,7 @@ def build_app(service: Service) -> ASGIApp:
     shapes = ErrorShapes(SHAPES)
     routes = [route for contribute in ROUTES for route in contribute(service)]
     app = Router(routes, redirect_slashes=False)
-    return Guard(Boundary(app, service, shapes), service.settings, shapes)
+    return PlainPaths(Guard(Boundary(app, service, shapes), service.settings, shapes))
 
 
 class Boundary:
@@ -106,7 +107,7 @@ def _of_route(scope: Scope, error: HTTPException) -> ApiError:
     path = scope["path"][:200]
     match error.status_code:
         case HTTPStatus.NOT_FOUND:
-            return ApiError(error.status_code, f"there is nothing at {path}")
+            return ApiError(error.status_code, f"there is nothing at {path}{hint(path)}")
         case HTTPStatus.METHOD_NOT_ALLOWED:
             return ApiError(error.status_code, f"{scope['method']} is not possible at {path}")
     return ApiError(error.status_code, "the request cannot be answered")

@@ -16,8 +16,8 @@ from localspec.engine.client import EngineClient
 from localspec.loading.options import Options
 from localspec.models.catalog.portable import portable
 from localspec.serve.app import build_app
-from localspec.serve.backend.engine import Engine
-from localspec.serve.backend.engine_slot import EngineFactory, EngineSlot
+from localspec.serve.backend.engine import Engine, EngineFactory
+from localspec.serve.backend.engine_slot import EngineSlot
 from localspec.serve.backend.reporter import Reporter
 from localspec.serve.backend.service import Service
 from localspec.serve.http.settings import ServeSettings

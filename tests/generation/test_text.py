@@ -121,7 +121,7 @@ def test_one_message_too_long_is_refused_with_numbers() -> None:
 
 
 def test_a_system_prompt_too_long_is_not_called_a_message_that_is() -> None:
-    with pytest.raises(ContextError, match="the system prompt is too long: with the message"):
+    with pytest.raises(ContextError, match="the system prompt does not fit: with the message"):
         fit([words(60, "system"), words(5)], TEMPLATE, WORDS.encode, 50, 10)
 
 

@@ -177,7 +177,7 @@ def test_a_result_keeps_its_question_when_old_messages_go() -> None:
     made = fit([*old, *CHAT], template, lambda t: list(t.encode()), 240, 10)
     assert made.dropped == 2
     assert made.text.startswith("<system>Be brief.<user>Look!")
-    with pytest.raises(ContextError, match="the messages are too long"):
+    with pytest.raises(ContextError, match=r"the prompt is too long: \d+ tokens > 240 maximum"):
         fit([*old, *CHAT], template, lambda t: list(t.encode()), 240, 10, drop=False)
 
 

@@ -24,6 +24,7 @@ from localspec.loading.options import Options as LoadOptions
 from localspec.loading.pair_headers import read_headers
 from localspec.loading.resources import Parts
 from localspec.loading.selection import select
+from localspec.models.compat.heads import worker_problem
 from localspec.models.gguf.model_file import ModelFile
 from localspec.models.memory.planner import Fit, Wishes
 
@@ -148,11 +149,13 @@ def open_drafters(files: Files, tmp_path: Path) -> Open:
         *,
         branching: bool = True,
         left_out: str | None = None,
+        on_workers: bool = False,
         **given: Any,
     ) -> Drafting:
         path = {"model": files.draft, "eagle3": eagle}.get(brings or "")
         target, file = ModelFile(files.target), ModelFile(path) if path else None
-        model = SimpleNamespace(tokenize=lambda text, **_: [*text.encode()])
+        remote = object() if on_workers else None
+        model = SimpleNamespace(tokenize=lambda text, **_: [*text.encode()], remote=remote)
         context = SimpleNamespace(model=model, branches=15 if branching else 0)
         return Drafters(
             selection=select(LoadOptions(**given), read_headers(target, file)),
@@ -201,6 +204,36 @@ def test_text_is_drafted_from_where_there_is_no_memory_for_a_head(open_drafters:
     drafting = open_drafters("eagle3", left_out=left_out)
     assert names(drafting) == ["suffix"]
     assert drafting.notices == (f"{left_out}; drafting from the text instead",)
+
+
+def test_a_head_that_uses_a_matrix_of_a_target_on_workers_is_not_opened(
+    open_drafters: Open,
+) -> None:
+    """llama.cpp would abort the process."""
+    drafting = open_drafters("eagle3", on_workers=True)
+    assert names(drafting) == ["suffix"]
+    (notice,) = drafting.notices
+    assert "eagle.gguf uses the output matrix of its target, which workers have" in notice
+    with pytest.raises(DraftIncompatibleError, match="workers have"):
+        open_drafters("eagle3", on_workers=True, drafter=("eagle3",), require_draft=True)
+
+
+@pytest.mark.parametrize(
+    ("write", "problem"),
+    [
+        (head_files.write_eagle, "output matrix"),
+        (lambda path: head_files.write_eagle(path, own=True), None),
+        (head_files.write_dflash, "output matrix"),
+        (lambda path: head_files.write_dflash(path, own=True), None),
+        (head_files.write_assistant, "KV cache"),
+    ],
+    ids=["eagle3", "eagle3 with its own", "dflash", "dflash with its own", "assistant"],
+)
+def test_heads_with_matrices_of_their_own_may_draft_for_workers(
+    write: Callable[[Path], Path], problem: str | None, tmp_path: Path
+) -> None:
+    found = worker_problem(ModelFile(write(tmp_path / "head.gguf")).header)
+    assert found is None if problem is None else problem in (found or "")
 
 
 def test_lookahead_needs_a_cache_that_can_branch(open_drafters: Open) -> None:

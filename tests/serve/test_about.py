@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 CHAT = "/v1/chat/completions"
 HI = {"messages": [{"role": "user", "content": "a secret"}]}
 
@@ -46,3 +48,30 @@ async def test_embeddings_are_refused_with_the_reason(world):
         error = answer.json()["error"]
         assert error["code"] == "not_supported"
         assert "embeddings are not supported" in error["message"]
+
+
+async def test_models_are_listed_in_the_shape_of_the_api_that_the_client_speaks(world):
+    await world.slot.load()
+    headers = {"anthropic-version": "2023-06-01"}
+    listed = (await world.client.get("/v1/models", headers=headers)).json()
+    model, *others = listed.pop("data")
+    last = others[-1]["id"] if others else "fake"
+    assert listed == {"has_more": False, "first_id": "fake", "last_id": last}
+    assert (model["type"], model["id"], model["display_name"]) == ("model", "fake", "fake")
+    assert model["created_at"].endswith("Z")
+    one = (await world.client.get("/v1/models/fake", headers=headers)).json()
+    assert one == model
+    assert (await world.client.get("/v1/models")).json()["object"] == "list"
+
+
+@pytest.mark.parametrize("path", ["/v1/models/", "//v1//models", "/models/"])
+async def test_needless_slashes_change_nothing(world, path):
+    answer = await world.client.get(path)
+    assert answer.status_code == 200
+    assert answer.json()["object"] == "list"
+
+
+async def test_a_base_url_with_one_v1_too_many_is_explained(world):
+    answer = await world.client.post("/v1/v1/messages", json={})
+    assert answer.status_code == 404
+    assert "the base URL of this client should end before /v1" in answer.text

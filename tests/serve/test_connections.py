@@ -77,6 +77,9 @@ class Peer:
         head = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: {len(raw)}\r\n\r\n"
         self.send(head.encode() + raw)
 
+    def half_close(self):
+        self.writer.write_eof()
+
     async def status(self):
         line = await self.reader.readline()
         return int(line.split()[1]) if line else None
@@ -112,12 +115,15 @@ async def test_a_client_that_leaves_frees_its_place(make_listening, stream, hold
 
 async def test_a_client_that_leaves_the_queue_gives_up_its_place_there(make_listening):
     world = await make_listening()
-    async with world.slot._turn:  # somebody else is having a model loaded
-        peer = await Peer.at(world)
-        peer.post(HI)
-        await until(lambda: world.service.running == 1)
-        peer.leave()
-        await until(lambda: world.service.running == 0)
+    await world.slot.close()
+    world.slot._stopping.clear()
+    world.loading = asyncio.Event()
+    peer = await Peer.at(world)
+    peer.post(HI)
+    await until(lambda: world.service.running == 1)
+    peer.leave()
+    await until(lambda: world.service.running == 0)
+    world.loading.set()
     assert not world.requests
 
 
@@ -301,3 +307,81 @@ async def test_a_body_that_goes_wrong_after_its_answer_only_closes_the_connectio
     peer.send(b"no chunk\r\n")
     assert b"HTTP/1.1 400" not in await peer.ended()
     assert not failures
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_client_that_only_ends_its_own_side_gets_its_reply(make_listening, stream):
+    world = await make_listening()
+    world.hold, world.hold_at = asyncio.Event(), 0
+    peer = await Peer.at(world)
+    peer.post(HI | {"stream": stream})
+    peer.half_close()
+    await until(lambda: world.requests)
+    assert await peer.reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 102 Processing\r\n\r\n"
+    world.hold.set()
+    said = await peer.ended()
+    assert b"HTTP/1.1 200" in said
+    assert b"engine" in said
+    assert not stream or b"[DONE]" in said
+    assert not world.defects
+
+
+@pytest.mark.parametrize("hold_at", [0, 2])
+async def test_a_client_that_closes_after_reading_all_is_told_apart_from_one_that_waits(
+    make_listening, hold_at
+):
+    world = await make_listening()
+    world.hold, world.hold_at = asyncio.Event(), hold_at
+    peer = await Peer.at(world)
+    peer.post(HI | {"stream": True})
+    await until(lambda: world.requests)
+    if hold_at:
+        await peer.reader.readuntil(b"Hello")
+    peer.writer.close()
+    await until(lambda: world.service.running == 0)
+    assert world.engines[0].interrupted == [1]
+
+
+async def test_requests_that_follow_each_other_before_the_end_are_all_answered(make_listening):
+    world = await make_listening()
+    peer = await Peer.at(world)
+    for _ in range(3):
+        peer.post(HI)
+    peer.half_close()
+    assert (await peer.ended()).count(b"HTTP/1.1 200") == 3
+
+
+async def test_half_a_request_at_the_end_is_nobodys(make_listening):
+    world = await make_listening()
+    peer = await Peer.at(world)
+    peer.send(
+        b"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 9\r\n\r\n{"
+    )
+    peer.half_close()
+    assert await peer.ended() == b""
+    assert not world.requests
+
+
+async def test_a_client_of_http_1_0_gets_its_reply_and_the_end_of_the_connection(make_listening):
+    world = await make_listening()
+    peer = await Peer.at(world)
+    raw = json.dumps(HI | {"stream": True}).encode()
+    head = b"POST %s HTTP/1.0\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n"
+    peer.send(head % (CHAT.encode(), len(raw)) + raw)
+    said = await peer.ended()
+    assert b"transfer-encoding" not in said.lower()
+    assert said.endswith(b"data: [DONE]\n\n")
+
+
+async def test_a_body_is_asked_for_and_may_come_in_chunks(make_listening):
+    world = await make_listening()
+    peer = await Peer.at(world)
+    peer.send(
+        b"POST /v1/chat/completions/ HTTP/1.1\r\nhost: 127.0.0.1\r\nexpect: 100-continue\r\n"
+        b"transfer-encoding: chunked\r\n\r\n"
+    )
+    assert await peer.status() == 100
+    await peer.reader.readline()
+    raw = json.dumps(HI).encode()
+    peer.send(b"".join(b"1\r\n%c\r\n" % byte for byte in raw) + b"0\r\n\r\n")
+    assert await peer.status() == 200

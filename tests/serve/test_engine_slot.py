@@ -220,3 +220,85 @@ async def test_closing_while_the_model_is_loaded_ends_the_loading():
     await closing
     await asyncio.wait({loading})
     assert not world.engines[0].alive
+
+
+@pytest.fixture
+async def two_models(make_world, monkeypatch):
+    """A server that has "fake" loaded and may load "other"."""
+    world = await make_world()
+    monkeypatch.setattr("localspec.serve.backend.model_names._downloaded", lambda: (("other", ""),))
+    await world.slot.load()
+    return world
+
+
+async def test_requests_for_two_models_in_turns_cost_one_exchange_each_way(two_models):
+    world = two_models
+    world.hold = asyncio.Event()
+    names = ["fake", *["other", "fake"] * 8]
+    asked = []
+    for name in names:
+        asked.append(asyncio.create_task(world.client.post(CHAT, json=HI | {"model": name})))
+        await until(lambda: world.service.running == len(asked))
+    world.hold.set()
+    assert [(await task).json()["model"] for task in asked] == names
+    assert [engine.options.model for engine in world.engines] == ["fake", "other", "fake"]
+    assert [line for line in world.notices if line.startswith("loading")] == [
+        "loading other in place of fake: 8 requests wait for it",
+        "loading fake in place of other: 8 requests wait for it",
+    ]
+
+
+async def test_a_model_that_is_waited_for_gets_its_turn_however_many_ask_for_the_present_one(
+    two_models,
+):
+    world = two_models
+    ended = []
+
+    async def ask(name):
+        await world.client.post(CHAT, json=HI | {"model": name})
+        ended.append(name)
+
+    async def keep_asking():
+        while "other" not in ended:
+            await ask("fake")
+
+    busy = [asyncio.create_task(keep_asking()) for _ in range(3)]
+    await until(lambda: ended)
+    await ask("other")
+    before = len(ended)
+    await asyncio.gather(*busy)
+    assert ended[before - 1] == "other"
+
+
+async def test_all_that_wait_for_a_model_that_cannot_be_loaded_are_refused(two_models):
+    world = two_models
+    world.load_error, world.loading = LocalspecError("too big"), asyncio.Event()
+    asked = []
+    for name in ("other", "fake", "other"):
+        asked.append(asyncio.create_task(world.client.post(CHAT, json=HI | {"model": name})))
+        await until(lambda: world.service.running == len(asked))
+    world.loading.set()
+    await until(lambda: not world.slot.loading)
+    world.load_error = None
+    assert [(await task).status_code for task in asked] == [500, 200, 500]
+
+
+async def test_requests_that_wait_for_a_model_hear_that_the_server_stops(two_models):
+    world = two_models
+    world.loading = asyncio.Event()
+    asked = asyncio.create_task(world.client.post(CHAT, json=HI | {"model": "other"}))
+    await until(lambda: world.slot.loading)
+    world.service.cut()
+    answer = await asked
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "server_stopping")
+    world.loading.set()
+
+
+async def test_an_alias_is_the_first_model_and_a_star_whichever_is_loaded(make_world, monkeypatch):
+    world = await make_world(aliases=("gpt", "*"))
+    monkeypatch.setattr("localspec.serve.backend.model_names._downloaded", lambda: (("other", ""),))
+    answered = [
+        (await world.client.post(CHAT, json=HI | {"model": name})).json()["model"]
+        for name in ("gpt", "other", "anything", "gpt")
+    ]
+    assert answered == ["fake", "other", "other", "fake"]

@@ -248,7 +248,7 @@ async def test_tools_that_others_run_are_left_out_and_told_of(claude, world):
 @pytest.mark.parametrize(
     ("error", "status", "kind"),
     [
-        (ContextError("the messages are too long"), 400, "invalid_request_error"),
+        (ContextError("the messages do not fit"), 400, "invalid_request_error"),
         (QueueFullError("full"), 429, "rate_limit_error"),
         (EngineError("/home/me/engine.log"), 503, "overloaded_error"),
     ],

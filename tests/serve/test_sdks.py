@@ -216,7 +216,7 @@ def test_calls_of_tools_are_whole_and_streamed(api):
             },
             "no JSON object",
         ),
-        ({"messages": [{"role": "user", "content": "Hello " * 2000}]}, "are too long"),
+        ({"messages": [{"role": "user", "content": "Hello " * 2000}]}, "do not fit"),
     ],
 )
 def test_a_request_that_cannot_be_meant_is_refused_in_a_sentence(api, wrong, said):

@@ -121,11 +121,11 @@ def test_a_draft_that_is_too_flat_is_sharpened_and_stays_exact() -> None:
 def test_overlap_is_the_probability_of_acceptance() -> None:
     p = Distribution(np.array([1, 2, 5], np.int32), np.array([0.5, 0.3, 0.2]))
     q = Distribution(np.array([2, 5, 7], np.int32), np.array([0.1, 0.6, 0.3]))
-    assert overlaps(p, q, [1.0]) == pytest.approx([0.1 + 0.2])
-    assert overlaps(p, p, [1.0]) == pytest.approx([1])
+    assert overlaps(p, q, np.array([1.0])) == pytest.approx([0.1 + 0.2])
+    assert overlaps(p, p, np.array([1.0])) == pytest.approx([1])
     squared = sum(min(x, x * x / 0.38) for x in (0.5, 0.3, 0.2))
-    assert overlaps(p, p, [1.0, 2.0]) == pytest.approx([1, squared])
-    assert overlaps(p, sharpened(p, 2.0), [1.0]) == pytest.approx([squared])
+    assert overlaps(p, p, np.array([1.0, 2.0])) == pytest.approx([1, squared])
+    assert overlaps(p, sharpened(p, 2.0), np.array([1.0])) == pytest.approx([squared])
 
 
 def test_the_test_sees_a_draft_that_chooses_by_what_it_drew() -> None:

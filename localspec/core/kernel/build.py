@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from localspec.core import kernel
-from localspec.core.kernel import RowKernel
+from localspec.core.kernel import Cut, RowKernel
 from localspec.core.logits import LogitsProcessor, Sampling
 from localspec.core.noise import Noise, Stream
 from localspec.core.values import Logits
@@ -110,7 +110,8 @@ def _difference(compiled: RowKernel, row: Logits, s: Sampling) -> str:
     if s.top_k == 0:
         found = compiled.whole(row, s.temperature)
     else:
-        found = compiled.distribution(row, s.top_k, s.top_p, s.min_p, s.temperature)
+        cut = Cut(s.top_k, s.top_p, s.min_p, s.temperature)
+        found = compiled.distribution(row, cut)
     if found is None or not np.array_equal(found.ids, wanted.ids):
         return "other tokens"
     if not np.allclose(found.probs, wanted.probs, rtol=1e-14, atol=0):

@@ -238,8 +238,12 @@ static int select_best(best *b, const float *row, int64_t n, int k) {
     b->bound = lower_bound(&seen, k);
     for (int64_t c = 0; c < seen.chunks; c++) {
         if (!chunk_reaches(&seen, c, b->bound)) continue;
-        for (int64_t i = c * seen.size; i < (c + 1) * seen.size; i += STEP)
-            if (any_reaches(row + i, b->bound)) add(b, row, i, i + STEP);
+        const float *maxima = seen.maxima + c * LANES, *from = row + c * seen.size;
+        for (int j = 0; j < LANES; j++) {
+            if (!(maxima[j] >= b->bound)) continue;
+            for (int i = j; i < seen.size; i += LANES)
+                if (from[i] >= b->bound) add(b, row, from - row + i, from - row + i + 1);
+        }
     }
     add(b, row, seen.chunks * seen.size, n);
     if (b->held > k) {
@@ -307,25 +311,30 @@ static void nucleus(const double *logits, int n, double top_p, unsigned char *ke
     }
 }
 
+typedef struct {
+    double top_p, min_p, temperature;
+    int k;
+} cut;
+
 /* The distribution after top-k, top-p, min-p and temperature: ids ascending, and probabilities.
  * Returns their number, or NOT_NUMBERS. */
-int localspec_distribution(const float *row, int64_t n, int k, double top_p, double min_p,
-                           double temperature, int32_t *ids, double *probs) {
+int localspec_distribution(const float *row, int64_t n, const cut *by, int32_t *ids,
+                           double *probs) {
     best b;
     double logits[MOST];
     unsigned char keep[MOST];
-    int held = select_best(&b, row, n, k), m = 0;
+    int held = select_best(&b, row, n, by->k), m = 0;
     if (held < 1) return NOT_NUMBERS;
     float top = b.c[0].value;
     for (int i = 1; i < held; i++)
         if (b.c[i].value > top) top = b.c[i].value;
     for (int i = 0; i < held; i++) logits[i] = (double)b.c[i].value - (double)top;
     memset(keep, 1, sizeof keep);
-    if (top_p < 1.0) nucleus(logits, held, top_p, keep);
-    double least = min_p > 0.0 ? log(min_p) : -INFINITY;
+    if (by->top_p < 1.0) nucleus(logits, held, by->top_p, keep);
+    double least = by->min_p > 0.0 ? log(by->min_p) : -INFINITY;
     for (int i = 0; i < held; i++) {
         if (!keep[i] || logits[i] < least) continue;
-        double p = exp(logits[i] / temperature);
+        double p = exp(logits[i] / by->temperature);
         if (p < NOTHING) continue; /* underflowed */
         ids[m] = b.c[i].id;
         probs[m++] = p;
@@ -333,6 +342,70 @@ int localspec_distribution(const float *row, int64_t n, int k, double top_p, dou
     double total = sum(probs, m);
     for (int i = 0; i < m; i++) probs[i] /= total;
     return m;
+}
+
+/* Threads of llama.cpp's last pass, which spin until they get more work: waking others would cost more
+ * than they do. `GOMP_parallel` of the OpenMP library that llama.cpp computes with, and how many. */
+typedef void (*parallel)(void (*)(void *), void *, unsigned, unsigned);
+static _Thread_local parallel team;
+static _Thread_local unsigned members = 1;
+
+void localspec_team(parallel with, unsigned threads) {
+    team = with;
+    members = with ? threads : 1;
+}
+
+/* Consecutive rows to distributions; whoever is free takes the next row. */
+typedef struct {
+    const float *rows;
+    int64_t n;
+    int count, next;
+    const cut *by;
+    int32_t *ids;
+    double *probs;
+    int32_t *held;
+} row_job;
+
+static void take_rows(void *data) {
+    row_job *job = data;
+    int i;
+    while ((i = __atomic_fetch_add(&job->next, 1, __ATOMIC_RELAXED)) < job->count)
+        job->held[i] = localspec_distribution(job->rows + i * job->n, job->n, job->by,
+                                              job->ids + i * MOST, job->probs + i * MOST);
+}
+
+/* `localspec_distribution` of consecutive rows, each with room for MOST candidates. */
+void localspec_distributions(const float *rows, int64_t n, int count, const cut *by, int32_t *ids,
+                             double *probs, int32_t *held) {
+    row_job job = {rows, n, count, 0, by, ids, probs, held};
+    if (members > 1 && count > 1)
+        team(take_rows, &job, members, 0);
+    else
+        take_rows(&job);
+}
+
+/* sum(min(p, q^s)) for each of some exponents s, with q^s normalised. Ids ascend; q has at most MOST. */
+void localspec_overlaps(const int32_t *p_ids, const double *p, int p_n, const int32_t *q_ids,
+                        const double *q, int q_n, const double *exponents, int n, double *found) {
+    double most = 0.0, logs[MOST], powers[MOST], same[MOST];
+    for (int i = 0; i < q_n; i++) most = q[i] > most ? q[i] : most;
+    for (int i = 0, j = 0; i < q_n; i++) {
+        while (j < p_n && p_ids[j] < q_ids[i]) j++;
+        same[i] = j < p_n && p_ids[j] == q_ids[i] ? p[j] : 0.0;
+        logs[i] = log(q[i] / most);
+    }
+    for (int e = 0; e < n; e++) {
+        double total = 0.0;
+        found[e] = 0.0;
+        for (int i = 0; i < q_n; i++) {
+            powers[i] = exponents[e] == 1.0 ? q[i] / most : exp(exponents[e] * logs[i]);
+            total += powers[i];
+        }
+        for (int i = 0; i < q_n; i++) {
+            double power = powers[i] / total;
+            found[e] += same[i] < power ? same[i] : power;
+        }
+    }
 }
 
 /* exp of n numbers between -700 and 0, in place: Cody and Waite's reduction and a Taylor series, in a

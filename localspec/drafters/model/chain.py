@@ -251,6 +251,8 @@ class ChainDrafter(Drafter):
         """The chains that may still grow: forced tokens may have used up what there was room for,
         or be none of the model's.
         """
+        if all(c.ask.processor.constraint is None for c in chains):
+            return chains, feed
         both = [
             (c, new)
             for c, new in zip(chains, feed, strict=True)

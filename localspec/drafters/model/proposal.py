@@ -28,7 +28,7 @@ _DECAY = 0.98
 _HEAD_START = 0.02
 """Lead in acceptance that argmax drafts need: near a tie, coupled drafts are the better choice."""
 
-_SHARPNESS = (1.0, 1.5, 2.5)
+_SHARPNESS = np.array([1.0, 1.5, 2.5])
 _SHARPER = 0.01
 """Lead in acceptance that a sharpness other than 1 needs."""
 _HEAD = 8.0
@@ -78,6 +78,8 @@ class TokenChooser:
         in the next."""
         self._overlap: dict[str, Probs] = {}
         """Decayed sums of sum(min(p, q^s)), one for each sharpness."""
+        self._sharpness: dict[str, float] = {}
+        """The exponent that these speak for."""
 
     def proposal(self, ask: Ask) -> Proposal:
         """How the next draft for this request is drawn."""
@@ -106,13 +108,7 @@ class TokenChooser:
 
     def sharpness(self, sampling: Sampling) -> float:
         """The exponent of q for SAMPLED drafts under this sampling."""
-        kind = sampling.kind
-        verified = self._sampled.get(kind, 0.0)
-        if verified <= 0:
-            return 1.0
-        share = self._overlap[kind] / (verified + 4)
-        best = int(np.argmax(share))
-        return _SHARPNESS[best] if share[best] - share[0] > _SHARPER else 1.0
+        return self._sharpness.get(sampling.kind, 1.0)
 
     def likely(self, q: Distribution, ask: Ask, position: int) -> int:
         """The token that would have been drafted for ``position``.
@@ -141,10 +137,7 @@ class TokenChooser:
         if kind == "greedy":  # one way only
             return
         if ask.proposal(self._favoured) is Proposal.SAMPLED:
-            for q, p in zip(qs, news.p, strict=False):
-                found = overlaps(p, q, _SHARPNESS)
-                self._sampled[kind] = 1 + _DECAY * self._sampled.get(kind, 0.0)
-                self._overlap[kind] = found + _DECAY * self._overlap.get(kind, np.zeros(len(found)))
+            self._learn_sharpness(kind, qs, news.p)
             return
         verified = self._verified.get(kind, 0.0)
         coupled, argmax = self._coupled.get(kind, 0.0), self._argmax.get(kind, 0.0)
@@ -161,6 +154,20 @@ class TokenChooser:
                 break
         self._verified[kind], self._coupled[kind], self._argmax[kind] = verified, coupled, argmax
 
+    def _learn_sharpness(
+        self, kind: str, qs: Sequence[Distribution], ps: Sequence[Distribution]
+    ) -> None:
+        verified = self._sampled.get(kind, 0.0)
+        overlap = self._overlap.get(kind, np.zeros(len(_SHARPNESS)))
+        for q, p in zip(qs, ps, strict=False):
+            verified = 1 + _DECAY * verified
+            overlap = overlaps(p, q, _SHARPNESS) + _DECAY * overlap
+        self._sampled[kind], self._overlap[kind] = verified, overlap
+        share = (overlap / (verified + 4)).tolist()
+        best = share.index(max(share))
+        ahead = share[best] - share[0] > _SHARPER
+        self._sharpness[kind] = float(_SHARPNESS[best]) if ahead else 1.0
+
 
 def sharpened(q: Distribution, exponent: float) -> Distribution:
     """q to a power, normalised."""
@@ -172,13 +179,22 @@ def sharpened(q: Distribution, exponent: float) -> Distribution:
     return Distribution(q.ids[keep], probs / probs.sum())
 
 
-def overlaps(p: Distribution, q: Distribution, exponents: Sequence[float]) -> Probs:
+def overlaps(p: Distribution, q: Distribution, exponents: Probs) -> Probs:
     """sum(min(p, q^s)), for each exponent s: the probability that a token drawn from that power of
     q is accepted.
     """
+    compiled = kernel.loaded()
+    found = None if compiled is None else compiled.overlaps(p, q, exponents)
+    if found is not None:
+        return found
+    return _overlaps(p, q, exponents)
+
+
+def _overlaps(p: Distribution, q: Distribution, exponents: Probs) -> Probs:
+    """The reference."""
     i = np.minimum(np.searchsorted(q.ids, p.ids), len(q.ids) - 1)
     same = q.ids[i] == p.ids
-    powers = (q.probs / q.probs.max()) ** np.array(exponents)[:, None]
+    powers = (q.probs / q.probs.max()) ** exponents[:, None]
     powers /= powers.sum(axis=1, keepdims=True)
     found: Probs = np.minimum(p.probs[same], powers[:, i[same]]).sum(axis=1)
     return found

@@ -15,6 +15,11 @@ def borrowing_problem(head: Header, target: Header) -> str | None:
     return _embeddings(head, target) or _output(head, target) or _reduced_vocabulary(head)
 
 
+def borrows_output(head: Header) -> bool:
+    """Whether an EAGLE-3 or DFlash head uses the output matrix of its target."""
+    return _rows(head, "output.weight") is None
+
+
 def _embeddings(head: Header, target: Header) -> str | None:
     own = _rows(head, "token_embd.weight")
     if own is None:
@@ -63,4 +68,4 @@ def _too_wide(head: Header, target: Header, what: str, verb: str) -> str | None:
     )
 
 
-__all__ = ["borrowing_problem"]
+__all__ = ["borrowing_problem", "borrows_output"]

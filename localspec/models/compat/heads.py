@@ -11,7 +11,7 @@ from localspec.core import drafter_registry
 from localspec.core.drafter_registry import DFLASH, EAGLE3, MEDUSA, MODEL, MTP, Family
 from localspec.errors import UnsupportedModelError
 from localspec.models.compat import gemma_assistant, medusa
-from localspec.models.compat.borrowed_tensors import borrowing_problem
+from localspec.models.compat.borrowed_tensors import borrowing_problem, borrows_output
 from localspec.models.compat.reasons import missing, other_size, target_layers, unpublished
 from localspec.models.compat.sanity import VOCABULARY_MAP, cut_short, invalid_head, unsupported_type
 from localspec.models.compat.vocabularies import ids_mismatch
@@ -84,6 +84,19 @@ def require_model(header: Header) -> None:
 def shares_cache(header: Header) -> bool:
     """Whether a head reads the target's KV cache instead of its own."""
     return header.architecture == gemma_assistant.ARCHITECTURE
+
+
+def worker_problem(head: Header) -> str | None:
+    """Why a head, which is computed on this machine, cannot draft for a target on workers; None if
+    it can. llama.cpp aborts where a graph here has a tensor that is there.
+    """
+    if shares_cache(head):
+        uses = "KV cache"
+    elif head.architecture in {EAGLE3, DFLASH} and borrows_output(head):
+        uses = "output matrix"
+    else:
+        return None
+    return f"{head.name} uses the {uses} of its target, which workers have"
 
 
 def states_mtp(header: Header) -> bool:
@@ -268,4 +281,5 @@ __all__ = [
     "states_mtp",
     "target_layers",
     "why_incompatible",
+    "worker_problem",
 ]

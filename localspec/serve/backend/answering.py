@@ -52,6 +52,8 @@ class Answering:
         self._pending: dict[asyncio.Task[tuple[ReplyEvent, ...]], int] = {}
         self._stack = contextlib.AsyncExitStack()
         self._engine: Engine | None = None
+        self._entering: asyncio.Task[Engine] | None = None
+        self._cut = False
 
     @property
     def size(self) -> int:
@@ -62,13 +64,11 @@ class Answering:
         """Wait for the engine and hand it the requests.
 
         Raises:
-            ApiError: 429 if too many wait, 503 if there is no engine.
+            ApiError: 429 if too many wait, 503 if there is no engine or this was `cut`.
         """
         self._service.entered(self)
         try:
-            self._engine = await self._stack.enter_async_context(
-                self._service.slot.use(self._options)
-            )
+            self._engine = await self._entered()
             self.record.model = self._service.models.present
             # The prompts of several choices are the same: the first one reads it for all.
             for index in range(1 if self._alike() else self.size):
@@ -127,6 +127,9 @@ class Answering:
 
     def cut(self) -> None:
         """End the replies now, with an error after what has come: the server stops."""
+        self._cut = True
+        if self._entering is not None:
+            self._entering.cancel()
         for reply in self._running.values():
             reply.interrupt()
 
@@ -147,6 +150,17 @@ class Answering:
         return whole
 
     # -- inside --------------------------------------------------------------------------------
+
+    async def _entered(self) -> Engine:
+        """The engine, once it is this request's turn."""
+        using = self._service.slot.use(self._options)
+        self._entering = asyncio.create_task(self._stack.enter_async_context(using))
+        try:
+            return await self._entering
+        except asyncio.CancelledError:
+            if self._cut:
+                raise stopping() from None
+            raise
 
     def _alike(self) -> bool:
         """Whether the requests have one prompt."""

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from localspec.core.events import Examination, ModelInfo
 from localspec.core.reply_request import ReplyRequest
 from localspec.core.tokenized import Tokenized
 from localspec.engine.reply import EngineReply
+from localspec.loading.options import Options
+
+if TYPE_CHECKING:
+    from localspec.serve.backend.engine_slot import EngineSlot
 
 
 class Engine(Protocol):
@@ -46,4 +50,12 @@ class Engine(Protocol):
         ...
 
 
-__all__ = ["Engine"]
+class EngineFactory(Protocol):
+    """Makes engines."""
+
+    def engine(self, options: Options, slot: EngineSlot) -> Engine:
+        """An engine for a model, not started; it calls ``slot.died`` when it dies."""
+        ...
+
+
+__all__ = ["Engine", "EngineFactory"]

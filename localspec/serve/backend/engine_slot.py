@@ -2,6 +2,8 @@
 that of another model when a request names one.
 
 One engine at a time: two models rarely fit into the memory of the machines that this runs on.
+While a request waits for another model, later ones wait as well, so that it gets its turn; all that
+wait for the same model come in with it, so that requests in turns do not cost a load each.
 """
 
 from __future__ import annotations
@@ -9,15 +11,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from dataclasses import replace
-from typing import Protocol
 
 from localspec.core.events import ModelInfo
 from localspec.errors import DeviceMemoryError, EngineError, Interrupted, LocalspecError
 from localspec.loading.options import Options
-from localspec.serve.backend.engine import Engine
+from localspec.serve.backend.engine import Engine, EngineFactory
+from localspec.serve.backend.public_name import public
 from localspec.serve.backend.reporter import Reporter
+from localspec.serve.backend.waiting_list import WaitingList
 from localspec.serve.http.errors import PausedError
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
@@ -26,14 +29,6 @@ _PATIENCE = 3.0
 """Seconds of such a pause that a request waits; with a longer one it is refused at once."""
 _STEADY_SECONDS = 60.0
 """An engine that lived as long as this is started again at once when it dies."""
-
-
-class EngineFactory(Protocol):
-    """Makes engines."""
-
-    def engine(self, options: Options, slot: EngineSlot) -> Engine:
-        """An engine for a model, not started; it calls ``slot.died`` when it dies."""
-        ...
 
 
 class EngineSlot:
@@ -59,13 +54,13 @@ class EngineSlot:
         self._keep_loaded = keep_loaded
         self._engine: Engine | None = None
         self._opening: asyncio.Task[Engine] | None = None
-        self._turn = asyncio.Lock()
-        self._unused = asyncio.Event()
-        self._unused.set()
+        self._waiting = WaitingList()
+        self._changing: asyncio.Task[None] | None = None
+        """Exchanges or unloads the engine; nobody's turn comes meanwhile."""
         self.users = 0
-        """Requests that use the engine or wait for its reply."""
+        """Requests whose turn it is: they use the engine, or wait until it is loaded."""
         self._unload: asyncio.TimerHandle | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._restarting: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
         self._failures = 0
         self._not_before = 0.0
@@ -108,28 +103,16 @@ class EngineSlot:
     async def use(self, options: Options | None = None) -> AsyncIterator[Engine]:
         """The engine of a model, loaded if it is not; it stays while the block runs.
 
-        ``options`` None means whatever model is loaded, else the first one. Callers come in
-        turn: one that needs another model waits until the present one is unused, and those behind
-        it wait as well.
+        ``options`` None means whatever model is loaded, else the first one.
 
         Raises:
             LocalspecError: it cannot be loaded; EngineError also right after a failed attempt.
         """
-        async with self._turn:
-            if options is not None and options.model != self._options.model:
-                engine = await self._exchange(options)
-            else:
-                engine = await self._ready()
-            self.users += 1
-            self._unused.clear()
-            self._cancel_unload()
+        await self._enter(options)
         try:
-            yield engine
+            yield await self._ready()
         finally:
-            self.users -= 1
-            if not self.users:
-                self._unused.set()
-                self._plan_unload()
+            self._leave()
 
     async def load(self) -> ModelInfo:
         """Load the model now.
@@ -146,6 +129,8 @@ class EngineSlot:
         self._stopping.set()
         self._cancel_unload()
         await self._end()
+        if self._changing is not None:
+            await asyncio.wait({self._changing})
 
     def died(self, error: EngineError) -> None:
         """The engine died by itself: start it again, with a smaller plan of memory if its device
@@ -162,9 +147,48 @@ class EngineSlot:
             self._failures = 0
         self.restarts += 1
         self._engine = None
-        self._spawn_restart()
+        self._restarting = asyncio.create_task(self._restart(), name="restarting the engine")
 
     # -- inside --------------------------------------------------------------------------------
+
+    async def _enter(self, options: Options | None) -> None:
+        """Wait for the turn of a request."""
+        one = self._waiting.join(options)
+        self._advance()
+        try:
+            await one.turn
+        except BaseException:
+            if one.turn.done() and not one.turn.cancelled() and one.turn.exception() is None:
+                self._leave()  # the turn came, and the request is cancelled
+            self._waiting.leave(one)
+            self._advance()
+            raise
+        self._cancel_unload()
+
+    def _leave(self) -> None:
+        """A request needs the engine no more."""
+        self.users -= 1
+        self._advance()
+        self._plan_unload()
+
+    def _advance(self) -> None:
+        """Let in those whose turn it is, or begin to load the model that the first one needs."""
+        if self._changing is not None:
+            return
+        self.users += self._waiting.admit_first(self._options)
+        if self._waiting and not self.users:
+            options = self._waiting.first.options
+            assert options is not None
+            self._change(self._exchange(options))
+
+    def _change(self, work: Coroutine[None, None, None]) -> None:
+        self._changing = asyncio.create_task(work, name="changing the engine")
+        self._changing.add_done_callback(self._changed)
+
+    def _changed(self, _: asyncio.Task[None]) -> None:
+        self._changing = None
+        self._advance()
+        self._plan_unload()
 
     async def _ready(self) -> Engine:
         engine = self._engine
@@ -176,15 +200,22 @@ class EngineSlot:
         # The attempt outlives whoever asked for it: others wait for the same one.
         return await asyncio.shield(self._attempt())
 
-    async def _exchange(self, options: Options) -> Engine:
-        """Another model's engine; where that cannot be loaded, the next request gets the one
-        before.
-        """
-        await self._unused.wait()
+    async def _exchange(self, options: Options) -> None:
+        """Load another model for all that wait for it; where it cannot be, the one before stays."""
+        n, before = self._waiting.count(options), public(self._options.model)
+        self._reporter.notice(
+            f"loading {public(options.model)} in place of {before}: "
+            f"{n} {'request waits' if n == 1 else 'requests wait'} for it"
+        )
         await self._end()
         self._before, self._options = self._options, options
         self._failures, self._not_before = 0, 0.0
-        return await self._ready()
+        try:
+            await asyncio.shield(self._attempt())
+        except Exception as error:  # noqa: BLE001 - raised by those who wait
+            self._waiting.refuse(options, error)
+        else:
+            self.users += self._waiting.admit_all(options)
 
     def _attempt(self) -> asyncio.Task[Engine]:
         """The running attempt to load, or a new one."""
@@ -241,11 +272,6 @@ class EngineSlot:
             with contextlib.suppress(LocalspecError):
                 await asyncio.shield(opening)
 
-    def _spawn_restart(self) -> None:
-        task = asyncio.create_task(self._restart(), name="restarting the engine")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
     async def _restart(self) -> None:
         try:
             await asyncio.shield(self._attempt())
@@ -253,7 +279,10 @@ class EngineSlot:
             self._reporter.notice(f"the engine cannot be started: {error}")
 
     def _plan_unload(self) -> None:
+        if self.users or self._changing is not None or self._engine is None:
+            return
         if self._keep_loaded is not None and not self.closed:
+            self._cancel_unload()
             loop = asyncio.get_running_loop()
             self._unload = loop.call_later(self._keep_loaded, self._unload_now)
 
@@ -263,14 +292,8 @@ class EngineSlot:
             self._unload = None
 
     def _unload_now(self) -> None:
-        async def unload() -> None:
-            async with self._turn:
-                if not self.users:
-                    await self._end()
-
-        task = asyncio.create_task(unload(), name="unloading the engine")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        if self._changing is None and not self.users:
+            self._change(self._end())
 
 
-__all__ = ["EngineFactory", "EngineSlot"]
+__all__ = ["EngineSlot"]

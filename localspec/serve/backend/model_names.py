@@ -7,10 +7,10 @@ import dataclasses
 import time
 from dataclasses import dataclass
 from http import HTTPStatus
-from pathlib import PurePath
 
 from localspec.loading.options import Options
 from localspec.serve.backend.engine_slot import EngineSlot
+from localspec.serve.backend.public_name import public
 from localspec.serve.http.errors import ApiError
 from localspec.serve.http.settings import ServeSettings
 
@@ -45,19 +45,24 @@ class ModelNames:
         return public(self._slot.options.model)
 
     async def options(self, name: str | None) -> Options | None:
-        """What to load for a name; None: whatever is loaded.
+        """What to load for a name; None: whatever is loaded. An alias is a name of the model that
+        the server was started with; ``*`` stands for all names that are of no model.
 
         Raises:
             ApiError: 404 for a name that is none of `listed`.
         """
-        if name is None or name in self._settings.aliases or "*" in self._settings.aliases:
+        if name is None:
             return None
         first = self._slot.first
         for options in (self._slot.options, first):
             if name in {options.model, public(options.model)}:
                 return options
+        if name in self._settings.aliases:
+            return first
         if name in {other for other, _ in await self._other_models()}:
             return dataclasses.replace(first, model=name, draft=None, offline=True, smaller=0)
+        if "*" in self._settings.aliases:
+            return None
         known = ", ".join(model.name for model in (await self.listed())[:_NAMES_SHOWN])
         shown = name if len(name) <= 80 else f"{name[:80]}..."
         raise ApiError(
@@ -77,7 +82,7 @@ class ModelNames:
         for name, about in dict(others).items():
             if name != self.present:
                 names.append(ListedModel(name, loaded=False, about=about))
-        loaded = self._slot.info is not None
+        loaded = self._slot.info is not None and self.present == first
         aliases = (alias for alias in self._settings.aliases if alias != "*")
         return [*names, *(ListedModel(alias, loaded=loaded) for alias in aliases)]
 
@@ -96,11 +101,4 @@ def _downloaded() -> tuple[tuple[str, str], ...]:
     return tuple((pair.name, pair.about) for pair in pairs if pair.installed)
 
 
-def public(model: str) -> str:
-    """The name that clients see: that of a file without its folder."""
-    if model.endswith(".gguf") or PurePath(model).is_absolute():
-        return PurePath(model).name.removesuffix(".gguf")
-    return model
-
-
-__all__ = ["ListedModel", "ModelNames", "public"]
+__all__ = ["ListedModel", "ModelNames"]

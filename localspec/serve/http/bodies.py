@@ -17,6 +17,7 @@ from localspec.errors import LocalspecError
 from localspec.serve.http.error_shapes import OPENAI, ErrorShape
 from localspec.serve.http.errors import ApiError, of_engine
 from localspec.serve.http.fields import Fields, parse
+from localspec.serve.http.half_closed import FILLER_KEY
 from localspec.serve.http.settings import Limits
 from localspec.serve.http.sse import COMMENT, dumps
 
@@ -144,6 +145,7 @@ class StreamedAnswer(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the parts."""
+        scope[FILLER_KEY] = self._comment_bytes
         sending = asyncio.create_task(self._send(scope, receive, send))
         leaving = asyncio.create_task(_left(receive))
         try:

@@ -1,4 +1,4 @@
-"""Connections: how many there are, and how long each may take for what."""
+"""Connections: how many there are, how long each may take for what, and when they end."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from localspec.serve.http.half_closed import Probes, may_still_read
 from localspec.serve.http.settings import Limits
 
 _BUSY = (
@@ -27,8 +28,9 @@ _NOT_HTTP = (
 
 
 class LimitedProtocol(H11Protocol):
-    """uvicorn's HTTP/1.1 with time limits that it lacks: for the headers of a request, and for
-    clients that do not read.
+    """uvicorn's HTTP/1.1 with time limits that it lacks, for the headers of a request and for
+    clients that do not read; and with answers to clients that have ended their own side, whose
+    connections uvicorn closes.
     """
 
     limits = Limits()
@@ -43,6 +45,7 @@ class LimitedProtocol(H11Protocol):
         super().__init__(config, server_state, app_state, _loop)
         self._deadline: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None
+        self._probes: Probes | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take a connection, or refuse it where there are too many."""
@@ -84,6 +87,21 @@ class LimitedProtocol(H11Protocol):
         """Go on with the next request of the connection."""
         super().on_response_complete()
         self._watch()
+        if self._probes is not None and not self.eof_received():
+            self.transport.close()
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """The client sends nothing more; whether the connection stays for the rest of its answers.
+
+        Called again where reading goes on, which says the same.
+        """
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        if cycle is None or not may_still_read(cycle, self.conn):
+            return False
+        if self._probes is None:
+            self._probes = Probes(self.loop, self.transport, self.conn)
+        self._probes.start(cycle)
+        return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget a connection that has ended."""
@@ -93,6 +111,8 @@ class LimitedProtocol(H11Protocol):
             if timer is not None:
                 timer.cancel()
         self._deadline = self._stalled = None
+        if self._probes is not None:
+            self._probes.stop()
 
     def pause_writing(self) -> None:
         """The client's buffers and ours are full: it has a while to read."""

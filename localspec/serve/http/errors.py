@@ -110,7 +110,8 @@ def stopping() -> ApiError:
 def of_engine(error: LocalspecError) -> ApiError:
     """The answer to a request that failed in the engine, or before it reached the engine."""
     if isinstance(error, ContextError):
-        return bad_request(str(error), "messages", "context_length_exceeded")
+        said = str(error).replace("raise --ctx", "start the server with a larger --ctx")
+        return bad_request(said, "messages", "context_length_exceeded")
     if isinstance(error, UsageError):
         return bad_request(str(error))
     if isinstance(error, QueueFullError):

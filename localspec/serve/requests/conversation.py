@@ -14,6 +14,8 @@ from localspec.serve.http.fields import Fields
 
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 _TEXTS = ("text", "input_text", "output_text")
+UNREADABLE = "[something that is no text, which this model cannot read]"
+"""Stands for images and files in results of tools."""
 
 
 def read_messages(fields: Fields, name: str = "messages") -> tuple[Message, ...]:
@@ -49,7 +51,7 @@ def _message(given: Fields) -> Message:
         return Message("assistant", said, thought, calls)
     if role == "tool":
         name, call_id = given.text("name") or "", given.text("tool_call_id") or ""
-        return Message("tool", content(given), call_id=call_id, name=name)
+        return Message("tool", result(given), call_id=call_id, name=name)
     given.ignore("name")
     return Message(cast("Role", role), content(given))
 
@@ -91,6 +93,26 @@ def content(given: Fields, name: str = "content") -> str:
     return "".join(part_text(part) for part in parts)
 
 
+def result(given: Fields, name: str = "content") -> str:
+    """The text of a tool's result, in which `UNREADABLE` stands for parts that are no text. Those
+    are not the user's: refused, they would end the conversation that an agent has.
+
+    Raises:
+        ApiError: it is neither a string nor an array of parts.
+    """
+    if isinstance(given.raw(name), str):
+        return given.text(name) or ""
+    parts = given.objects(name)
+    if parts is None:
+        raise given.refuse(name, "is missing")
+    return "".join(part_text(p) if _is_text(p) else UNREADABLE for p in parts)
+
+
+def _is_text(part: Fields) -> bool:
+    kind = part.text("type")
+    return kind == "refusal" or kind in _TEXTS
+
+
 def part_text(part: Fields) -> str:
     """The text of one part of a message.
 
@@ -119,4 +141,13 @@ def template_arguments(fields: Fields) -> str | None:
     return json.dumps(found) if found else None
 
 
-__all__ = ["content", "message_call", "named", "part_text", "read_messages", "template_arguments"]
+__all__ = [
+    "UNREADABLE",
+    "content",
+    "message_call",
+    "named",
+    "part_text",
+    "read_messages",
+    "result",
+    "template_arguments",
+]

@@ -14,7 +14,7 @@ from localspec.errors import UsageError
 from localspec.serve.http.errors import bad_request
 from localspec.serve.http.fields import Fields
 from localspec.serve.http.settings import ServeSettings
-from localspec.serve.requests.conversation import message_call, named
+from localspec.serve.requests.conversation import UNREADABLE, message_call, named
 from localspec.serve.requests.request_fields import made, read_request
 from localspec.serve.requests.tool_fields import OfferedTools, offered
 
@@ -179,13 +179,21 @@ def _text(block: Fields) -> str:
     Raises:
         ApiError: it is no text.
     """
+    found = _read(block)
+    if found is not None:
+        return found
+    raise block.refuse("type", "must be text: this model reads no images, PDFs or files")
+
+
+def _read(block: Fields) -> str | None:
+    """The text of a block; None if it is no text."""
     kind = block.text("type")
     if kind == "text":
         return block.text("text") or ""
     source = block.object("source") if kind == "document" else None
     if source is not None and source.text("type") == "text":
         return source.text("data") or ""
-    raise block.refuse("type", "must be text: this model reads no images, PDFs or files")
+    return None
 
 
 def _user(given: Fields) -> list[Message]:
@@ -205,7 +213,12 @@ def _user(given: Fields) -> list[Message]:
 
 
 def _result(block: Fields) -> Message:
-    text = "\n".join(_texts(block)) if block.has("content") else ""
+    """A result, in which `UNREADABLE` stands for images and files, see
+    `localspec.serve.requests.conversation.result`.
+    """
+    blocks = _blocks(block) if block.has("content") else []
+    said = [_read(part) for part in blocks]
+    text = "\n".join(UNREADABLE if one is None else one for one in said)
     if block.flag("is_error"):
         text = f"Error: {text}"
     return Message("tool", text, call_id=block.text("tool_use_id") or "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any
 
@@ -13,6 +14,9 @@ from localspec.serve.backend.model_names import ListedModel
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer
 from localspec.serve.http.errors import RETRY_SECONDS, ApiError
+
+_ANTHROPIC = "anthropic-version"
+"""Header that clients of Anthropic's API send."""
 
 
 def routes(service: Service) -> list[BaseRoute]:
@@ -34,9 +38,17 @@ class About:
         self._service = service
 
     async def models(self, request: Request) -> Response:
-        """List the models."""
-        del request
+        """List the models, in the shape of the API that the client speaks."""
         listed = await self._service.models.listed()
+        if _ANTHROPIC in request.headers:
+            return JSONAnswer(
+                {
+                    "data": [self._anthropic(model) for model in listed],
+                    "has_more": False,
+                    "first_id": listed[0].name,
+                    "last_id": listed[-1].name,
+                }
+            )
         return JSONAnswer({"object": "list", "data": [self._entry(model) for model in listed]})
 
     async def model(self, request: Request) -> Response:
@@ -44,7 +56,8 @@ class About:
         name = request.path_params["name"]
         for model in await self._service.models.listed():
             if model.name == name:
-                return JSONAnswer(self._entry(model))
+                entry = self._anthropic if _ANTHROPIC in request.headers else self._entry
+                return JSONAnswer(entry(model))
         await self._service.models.options(name)
         raise ApiError(HTTPStatus.NOT_FOUND, "there is no such model", code="model_not_found")
 
@@ -69,6 +82,15 @@ class About:
                 retry_after=RETRY_SECONDS,
             )
         return JSONAnswer({"status": "ok", "loaded": False})
+
+    def _anthropic(self, model: ListedModel) -> dict[str, Any]:
+        created = datetime.fromtimestamp(int(self._service.started), UTC)
+        return {
+            "type": "model",
+            "id": model.name,
+            "display_name": model.name,
+            "created_at": created.isoformat().replace("+00:00", "Z"),
+        }
 
     def _entry(self, model: ListedModel) -> dict[str, Any]:
         entry: dict[str, Any] = {

@@ -14,7 +14,7 @@ from localspec.errors import UsageError
 from localspec.serve.http.errors import ApiError, bad_request
 from localspec.serve.http.fields import Fields
 from localspec.serve.http.settings import ServeSettings
-from localspec.serve.requests.conversation import content, message_call, named
+from localspec.serve.requests.conversation import content, message_call, named, result
 from localspec.serve.requests.request_fields import made, read_request
 from localspec.serve.requests.tool_fields import OfferedTools, offered
 
@@ -26,7 +26,7 @@ _STORED = {
 }
 _WITHOUT_EFFECT = (
     *("stream_options", "max_tool_calls", "moderation", "context_management", "image"),
-    *("prompt_cache_options", "background_options", "access_programs"),
+    *("prompt_cache_options", "background_options", "access_programs", "client_metadata"),
 )
 _ECHOED = ("instructions", "metadata", "temperature", "top_p", "user", "prompt_cache_key")
 _ROLES = ("user", "assistant", "system", "developer")
@@ -205,7 +205,7 @@ def _add(found: list[Message], item: Fields) -> None:
         case "reasoning":
             one = Message("assistant", "", _thought(item))
         case "function_call_output":
-            output = content(item, "output")
+            output = result(item, "output")
             found.append(Message("tool", output, call_id=item.text("call_id") or ""))
             return
         case _:

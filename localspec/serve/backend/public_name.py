@@ -1,0 +1,15 @@
+"""The name by which clients know a model."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+
+
+def public(model: str) -> str:
+    """The name that clients see: that of a file without its folder."""
+    if model.endswith(".gguf") or PurePath(model).is_absolute():
+        return PurePath(model).name.removesuffix(".gguf")
+    return model
+
+
+__all__ = ["public"]

@@ -1,0 +1,42 @@
+"""Paths as clients mean them: base addresses are written with and without a slash at the end, and
+some clients add their path to either.
+"""
+
+from __future__ import annotations
+
+import re
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+_SLASHES = re.compile("//+")
+
+
+class PlainPaths:
+    """ASGI middleware that leaves out repeated slashes and one at the end."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request at its plain path."""
+        if scope["type"] == "http":
+            scope["path"] = plain(scope["path"])
+        await self._app(scope, receive, send)
+
+
+def plain(path: str) -> str:
+    """A path without needless slashes."""
+    return _SLASHES.sub("/", path).rstrip("/") or "/"
+
+
+def hint(path: str) -> str:
+    """What may be wrong with the base address of a client that asks for a path which is not there;
+    empty where nothing is known.
+    """
+    version, _, rest = path.removeprefix("/").partition("/")
+    if version == "v1" and rest.split("/")[0] == "v1":
+        return "; the base URL of this client should end before /v1"
+    return ""
+
+
+__all__ = ["PlainPaths", "hint", "plain"]
