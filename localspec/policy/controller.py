@@ -282,6 +282,7 @@ class Controller:
         ledger = self._ledgers[state.seq]
         curve, most = self._sharing.charged(state.seq), self._sharing.affordable(state.seq)
         alone = self._requests == 1
+        bearable = ledger.bearable(state.emitted + self._replies.expected(state))
         for source in filter(state.may_use, reversed(self._sources)):
             text, allowed = self._estimates.text(state.seq, source), ledger.allowed(source)
             breadth = self._trees.breadth(source, text, self._passes.unpadded)
@@ -301,6 +302,7 @@ class Controller:
             self._probes.has_read(state.seq, source, state.length - state.unread)
             affordable = True
             if outlook.tokens > tuning.gain.margin and state.unread <= tuning.behind:
+                allowed = min(allowed, bearable)
                 gain = outlook.gain(allowed, most)
                 affordable = gain.tokens() > tuning.gain.margin
                 if affordable:
@@ -310,6 +312,7 @@ class Controller:
                     drafting = True
                     continue
             why = self._why_not(state, source, outlook, affordable, allowed)
+            allowed = min(allowed, bearable)
             step = self._parked(state, source, breadth, outlook, allowed, most)
             if step is not None and step.probe:
                 probe = step

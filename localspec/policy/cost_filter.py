@@ -47,8 +47,8 @@ class CostFilterTuning:
     noise: float = 0.06
     """Of an observation, before any was made."""
     noise_least: float = 0.02
-    noise_most: float = 0.3
-    noise_weight: float = 0.05
+    noise_most: float = 0.6
+    noise_weight: float = 0.1
     """Weight of an observation in that."""
     far: float = 3.0
     """Standard deviations from which on an observation is far off."""
@@ -135,7 +135,12 @@ class CostFilter:
         gain = together / variance
         self._x += gain * surprise
         self._p -= np.outer(gain, together)
-        self._p[1, 1] += (tuning.shaken * gain[0] * surprise) ** 2
+        shaken = (tuning.shaken * float(gain[0]) * surprise) ** 2
+        self._p[1, 1] += shaken
+        if kind is Kind.SEVERAL:  # the sum of both was seen, only not what each has of it
+            self._p[0, 0] += shaken
+            self._p[0, 1] -= shaken
+            self._p[1, 0] -= shaken
 
     def _drift(self, count: int) -> None:
         tuning, p = self._tuning, self._p

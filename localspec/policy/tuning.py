@@ -47,7 +47,7 @@ class ControllerTuning:
     """Predictions in a text from which on they say more of it than other texts do."""
     quiet: int = 48
     """Rounds without a draft after which speculation is reported as parked."""
-    bearable: float = 0.06
+    bearable: float = 0.03
     """Share of the tokens of a reply that a draft may lose that does not pay by known costs."""
     unsure: float = 0.35
     """Standard deviation of a cost's logarithm from which on it may well be much less."""
