@@ -276,6 +276,14 @@ class Model:
         """Every end-of-generation token."""
         return frozenset(i for i in range(self.n_vocab) if c_api.llama_vocab_is_eog(self._vocab, i))
 
+    @functools.cached_property
+    def control_texts(self) -> frozenset[str]:
+        """Texts that `tokenize` takes for control tokens with ``special`` alone."""
+        attributes, vocabulary = library.brief(c_api.llama_vocab_get_attr), self._vocab
+        kinds = c_api.LLAMA_TOKEN_ATTR_CONTROL | c_api.LLAMA_TOKEN_ATTR_UNKNOWN
+        found = (self.marker(i) for i in range(self.n_vocab) if attributes(vocabulary, i) & kinds)
+        return frozenset(filter(None, found))
+
     def token_text(self, token: int) -> bytes:
         """The vocabulary's raw entry for a token."""
         return c_api.llama_vocab_get_text(self._vocab, token) or b""
