@@ -118,7 +118,7 @@ class Runtime:
     def encode(self, messages: Sequence[Message]) -> list[int]:
         """Tokens of the prompt that `reply` would read."""
         self._require_open()
-        return self._scheduler.preparation.prompts.transcript().encode(self.render(messages))
+        return self._scheduler.preparation.prompts.whole(ReplyRequest(tuple(messages)))[1]
 
     def submit(
         self,

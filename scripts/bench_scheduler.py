@@ -142,6 +142,7 @@ class Words:
     end_ids: frozenset[int] = frozenset()
     special_ids: ClassVar[Mapping[str, int]] = {"bos": -1, "eos": -1}
     adds_bos = False
+    control_texts: frozenset[str] = frozenset()
 
     def __init__(self, vocabulary: int) -> None:
         self.n_vocab = vocabulary

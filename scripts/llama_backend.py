@@ -239,7 +239,10 @@ def require_cuda(machine: Machine) -> None:
     """
     named = os.environ.get("CUDACXX")
     if named and not shutil.which(named):
-        raise Failure(f"CUDACXX names {named}, which is no program: correct or unset it")
+        raise Failure(
+            f"CUDACXX names {named}, which is no program: correct or unset it (flags belong into "
+            "NVCC_PREPEND_FLAGS), then start again"
+        )
     if machine.nvcc is None:
         raise Failure(
             "LOCALSPEC_BACKEND=cuda needs the CUDA toolkit, and nvcc was not found: install it or "

@@ -47,6 +47,7 @@ def write_llama(
     eos: int = 2,
     template: str | None = CHATML,
     controls: Sequence[str] = (),
+    pooling: int | None = None,
 ) -> Path:
     """A llama-architecture model of random weights with a byte vocabulary, and with more control
     tokens behind it.
@@ -80,6 +81,8 @@ def write_llama(
     writer.add_add_bos_token(False)
     if template is not None:
         writer.add_chat_template(template)
+    if pooling is not None:
+        writer.add_uint32("llama.pooling_type", pooling)
 
     def matrix(name: str, out: int, into: int, order: Sequence[int] | None = None) -> None:
         weights = rng.normal(0, scale / np.sqrt(into), (out, into)).astype(np.float32)

@@ -87,6 +87,23 @@ def write_dream(path: Path) -> Path:
     return m.done()
 
 
+def write_cogvlm(path: Path) -> Path:
+    """A target of which llama.cpp gives right rows of logits only where it is asked for all."""
+    m = Maker(path, "cogvlm", 37)
+    m.shape(1)
+    m.writer.add_head_count_kv(HEADS)
+    m.matrix("token_embd.weight", m.vocabulary(), WIDTH)
+    m.ones("output_norm.weight", "blk.0.attn_norm.weight", "blk.0.ffn_norm.weight")
+    for prefix in ("", "vis_"):  # those for pictures are never used
+        m.matrix(f"blk.0.{prefix}attn_qkv.weight", 3 * WIDTH, WIDTH)
+        m.matrix(f"blk.0.{prefix}attn_output.weight", WIDTH, WIDTH)
+    m.feed_forward("blk.0")
+    m.matrix("blk.0.vis_gate.weight", HIDDEN, WIDTH)
+    m.matrix("blk.0.vis_up.weight", HIDDEN, WIDTH)
+    m.matrix("blk.0.vis_down.weight", WIDTH, HIDDEN)
+    return m.done()
+
+
 def write_sliding(path: Path) -> Path:
     """Every second layer sees 16 tokens."""
     return head_files.write_gemma(path, window=16)
@@ -102,4 +119,12 @@ KINDS: dict[str, Callable[[Path], Path]] = {
 }
 """Writers by kind of memory."""
 
-__all__ = ["CHUNK", "KINDS", "write_dream", "write_llama4", "write_mla", "write_sliding"]
+__all__ = [
+    "CHUNK",
+    "KINDS",
+    "write_cogvlm",
+    "write_dream",
+    "write_llama4",
+    "write_mla",
+    "write_sliding",
+]

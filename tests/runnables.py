@@ -32,6 +32,7 @@ class Letters:
     end_ids = frozenset({0})
     special_ids: ClassVar[Mapping[str, int]] = {"bos": -1, "eos": -1}
     adds_bos = False
+    control_texts: frozenset[str] = frozenset()
 
     def __init__(self, template: str | None = None) -> None:
         self.template = template or "{% for m in messages %}{{ m.content }}{% endfor %}"

@@ -99,6 +99,8 @@ class ChatApp(App[None]):
         self._expert = expert
         self._race = race
         self._last_ctrl_c = 0.0
+        self.in_terminal = False
+        """Whether it runs in a terminal, not in a test."""
         self.failure: LocalspecError | None = None
         """Why the interface could not start."""
         self.unsaved: str | None = None
@@ -157,15 +159,20 @@ class ChatApp(App[None]):
         yield SystemCommand("Theme", "Other colours", self.action_change_theme)
         yield SystemCommand("Quit", "Back to the shell", self.action_quit)
 
-    async def on_mount(self) -> None:
-        """Listen to the saver, to theme changes and to signals that end the interface."""
-        sys.setswitchinterval(_GIVE_WAY_SECONDS)
-        self.session.chat.recorder.listen()
-        self.theme_changed_signal.subscribe(self, self._keep_theme)
-        if sys.platform != "win32" and not self.is_headless:
+    async def on_load(self) -> None:
+        """Listen to signals that end the interface, before the terminal becomes full screen: a
+        process that one of them ended at once would leave it so.
+        """
+        if sys.platform != "win32" and self.in_terminal:
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGHUP):
                 loop.add_signal_handler(number, self._terminated, number)
+
+    async def on_mount(self) -> None:
+        """Listen to the saver and to theme changes."""
+        sys.setswitchinterval(_GIVE_WAY_SECONDS)
+        self.session.chat.recorder.listen()
+        self.theme_changed_signal.subscribe(self, self._keep_theme)
 
     def _keep_theme(self, theme: Theme) -> None:
         self.run_worker(self._save_theme(theme.name), group="theme", exclusive=True)
@@ -318,6 +325,7 @@ def run_app(app: ChatApp, name: str) -> int:
     """
     for line in config_settings.unknown():
         app.session.tell(f"{paths.config_dir() / 'config.toml'}: {line}")
+    app.in_terminal = True
     with _window_title(f"localspec · {name}"):
         app.run()
     if app.failure is not None:

@@ -234,9 +234,8 @@ def _answer_lines(asked: SharedFlags, journal: Journal, server: Elsewhere | None
                 _stream(runtime.submit(request), text, journal, voice)
             except Leaving:
                 return 0
-            except UsageError as error:  # this message cannot be answered; the next one may
-                tell(str(error))
-            except RemoteError as error:  # the server may be back for the next one
+            except (UsageError, RemoteError) as error:
+                # Another message may be answered, and the server may be back for it.
                 tell(str(error))
                 failed = True
             if ctrl_c.pressed:

@@ -14,11 +14,12 @@ from localspec.cli.models import describe, labelled
 from localspec.cli.output import write_json, write_line
 from localspec.core import settings_schema as schema
 from localspec.core.units import size
-from localspec.errors import LocalspecError, ModelNotFoundError
+from localspec.errors import LocalspecError, ModelFileError, ModelNotFoundError
 
 if TYPE_CHECKING:
     from localspec.models.catalog.pair import Pair
     from localspec.models.catalog.reference import ModelRef
+    from localspec.models.catalog.resolve import Resolved
     from localspec.models.gguf.model_file import ModelFile
 
 
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 def command(name: str, draft: str | None, *, offline: bool, as_json: bool) -> None:
     """Show the files of NAME, their properties, and whether target and draft fit together.
 
-    For a repository on the Hub that is not on this machine: the models in it.
+    For a repository on the Hub that is not on this machine: the models in it. A file that is cut
+    short is shown too, and the exit code is then 7.
     """
     contain()
     from localspec.models.catalog.reference import PairRef, reference
@@ -52,18 +54,37 @@ def command(name: str, draft: str | None, *, offline: bool, as_json: bool) -> No
             facts = describe(pair)
             lines = _lines(facts, pair)
     else:
-        facts = _facts(name, files.target, files.draft) | {"notices": list(files.notices)}
-        if pair is not None:
-            facts = describe(pair) | facts
-        if facts["kind"] == "model":
-            lines = [*_lines(facts, pair), *_placement(facts, files.target, files.draft)]
-        else:
-            lines = _head_lines(facts)
+        facts, lines = _local(name, pair, files)
     if as_json:
         write_json(facts)
-        return
-    for line in lines:
-        write_line(line)
+    else:
+        for line in lines:
+            write_line(line)
+    if facts.get("damaged") is not None:
+        raise ModelFileError(facts["damaged"])
+
+
+def _local(name: str, pair: Pair | None, files: Resolved) -> tuple[dict[str, Any], list[str]]:
+    """Facts and lines about files on this machine."""
+    facts = _facts(name, files.target, files.draft)
+    facts["notices"] = list(files.notices)
+    facts["damaged"] = _cut_short(files.target, files.draft)
+    if pair is not None:
+        facts = describe(pair) | facts
+    if facts["kind"] != "model":
+        return facts, _head_lines(facts)
+    lines = _lines(facts, pair)
+    if facts["damaged"] is None:
+        lines += _placement(facts, files.target, files.draft)
+    return facts, lines
+
+
+def _cut_short(*files: ModelFile | None) -> str | None:
+    """That one of the files ends before its tensors do; None if none does."""
+    from localspec.models.compat.sanity import cut_short
+
+    found = (cut_short(file.header) for file in files if file is not None)
+    return next((told for told in found if told is not None), None)
 
 
 def _on_hub(name: str, ref: ModelRef) -> dict[str, Any] | None:

@@ -102,16 +102,25 @@ class LogitsProcessor:
                 ) from None
             raise
 
-    def ahead(self, rows: Logits) -> Sequence[Distribution]:
-        """The distributions of the first of several rows (n, V), as many as take the time of one;
-        none where each depends on the tokens before it, or is no faster in company.
+    @property
+    def together(self) -> int:
+        """Rows whose distributions take the time of one in `ahead`; 1 where each depends on the
+        tokens before it, or the kernel does not compute them.
         """
-        s, compiled = self.sampling, self._kernel
-        if self._changes or self.constraint is not None or compiled is None:
+        compiled = self._kernel
+        if compiled is None or self._changes or self.constraint is not None:
+            return 1
+        selects = self.sampling.temperature > 0 and self.sampling.top_k > 1
+        return compiled.together if selects else 1
+
+    def ahead(self, rows: Logits) -> Sequence[Distribution]:
+        """The distributions of the first of several rows (n, V), as many as come ``together``; none
+        where one row is all there is.
+        """
+        compiled = self._kernel
+        if compiled is None or len(rows) == 1 or self.together == 1:
             return ()
-        if compiled.together == 1 or len(rows) == 1 or s.temperature == 0:
-            return ()
-        if not (compiled.takes(rows[0], s.top_k) and rows.flags.c_contiguous):
+        if not (compiled.takes(rows[0], self.sampling.top_k) and rows.flags.c_contiguous):
             return ()
         return compiled.distributions(rows, self._cut)
 

@@ -69,16 +69,18 @@ class CachedRows:
         """
         self._processor, self._before = processor, before
         self._draft, self._logits = draft, logits
+        self._together = processor.together > 1 and draft.is_chain
+        """Whether the next rows come with one: of a chain they are on its path if it is right."""
         self._rows: dict[int, Distribution] = {}
 
     def __call__(self, i: int) -> Distribution:
         """The distribution of row i."""
         found = self._rows.get(i)
+        if found is None and self._together:
+            self._rows.update(enumerate(self._processor.ahead(self._logits[i:]), i))
+            found = self._rows.get(i)
         if found is None:
-            for place, ahead in enumerate(self._ahead(i), i):
-                self._rows[place] = ahead
-            found = self._rows.get(i) or self._compute(i)
-            self._rows[i] = found
+            found = self._rows[i] = self._compute(i)
         return found
 
     def _compute(self, i: int) -> Distribution:
@@ -86,10 +88,6 @@ class CachedRows:
         if self._processor.lookback:
             past = [*past, *self._draft.prefix(i - 1)]
         return self._processor(self._logits[i], past)
-
-    def _ahead(self, i: int) -> Sequence[Distribution]:
-        """Of a chain, row i and the next ones, which are on its path if the draft is right."""
-        return self._processor.ahead(self._logits[i:]) if self._draft.is_chain else ()
 
     def along(self, path: Sequence[int]) -> tuple[Distribution, ...]:
         """The rows after the pending token and after each node of the path."""

@@ -14,6 +14,7 @@ from localspec.drafters.model.interface import common_prefix
 from localspec.errors import ContextError, UsageError
 from localspec.generation.chat_template import PLAIN_STOP, PLAIN_TEMPLATE, Template, Transcript
 from localspec.generation.fitting import Prompt, fit
+from localspec.generation.quoting import Quoting, plain
 from localspec.generation.template_messages import SYSTEM, kept
 from localspec.grammar.tool_families import HERMES, Family
 from localspec.prefix_cache.states import Conversation
@@ -52,6 +53,11 @@ class Tokenizer(Protocol):
         """Tokens that end a reply."""
         ...
 
+    @property
+    def control_texts(self) -> frozenset[str]:
+        """Texts that `tokenize` takes for control tokens with ``special`` alone."""
+        ...
+
     def marker(self, token: int) -> str:
         """Text of a control token."""
         ...
@@ -87,19 +93,21 @@ class PromptBuilder:
         return found
 
     def _new_transcript(self) -> Transcript:
-        model, bos = self._model, self._bos
+        model, bos, quoting = self._model, self._bos, self._quoting
         return Transcript(
-            lambda text: model.tokenize(
-                text,
-                special=True,
-                bos=model.adds_bos and not (bos and text.startswith(bos)),
+            lambda text: quoting.tokens(
+                text, bos=model.adds_bos and not (bos and text.startswith(bos))
             ),
-            lambda text: model.tokenize(text, special=True),
+            lambda text: quoting.tokens(text, bos=False),
         )
 
     def render(self, messages: Sequence[Message]) -> str:
         """The whole conversation as text, see `Template.render`."""
-        return self._template.render(messages)
+        return plain(self._template.render(messages))
+
+    @functools.cached_property
+    def _quoting(self) -> Quoting:
+        return Quoting(self._model.control_texts, self._model.tokenize)
 
     @functools.cached_property
     def native_tools(self) -> Family | None:
@@ -137,7 +145,7 @@ class PromptBuilder:
         most = self._capacity if request.max_tokens is None else request.max_tokens
         reserve = max(1, min(most, self._capacity // _RESERVE_FRACTION))
         encode = self.transcript(request.owner).encode
-        template, messages = self._template_of(request), request.messages
+        template, messages = self._template_of(request), self._quoting.messages(request.messages)
         drop = request.drop_oldest
         return fit(messages, template, encode, self._capacity, reserve, cancelled, drop=drop)
 
@@ -147,15 +155,16 @@ class PromptBuilder:
         Raises:
             UsageError: the template refuses it.
         """
-        text = self._template_of(request).render(request.messages)
-        return text, self.transcript(request.owner).encode(text)
+        messages = self._quoting.messages(request.messages)
+        text = self._template_of(request).render(messages)
+        return plain(text), self.transcript(request.owner).encode(text)
 
     def stable(self, request: ReplyRequest, prompt: Prompt) -> int | None:
         """Tokens of the prompt that the next turn's prompt will begin with; None if the template
         does not say. Fewer than all where the template opens a reply, or a thought, in another way
         than it quotes one.
         """
-        messages = kept(request.messages, prompt.dropped)
+        messages = kept(self._quoting.messages(request.messages), prompt.dropped)
         if all(m.role in SYSTEM for m in messages) or messages[-1].role == "assistant":
             return None
         later = [*messages, Message("assistant", "."), Message("user", ".")]

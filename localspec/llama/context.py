@@ -279,19 +279,21 @@ class Context:
                 raise ContextFullError("the context is full; start a new chat or raise --ctx")
             batch.place(n, self._streams[seq], start, tokens, outputs, count - len(tokens))
             n = end
-        if states:
+        rows = sum(outputs for _, _, outputs in work)
+        every = states or (rows > 0 and self.model.gives_every_row)
+        if every:
             batch.outputs[:n] = 1
         try:
-            self._decode(n, n if states else sum(outputs for _, _, outputs in work), states)
+            self._decode(n, n if every else rows, states)
         except LocalspecError:
             self._undo(seq for seq, _, _ in work)
             raise
         for (seq, _, _), count in zip(work, counts, strict=True):
             self._lengths[seq] += count
             self._revocable[seq] = count - 1
-        if states:
-            rows = self._logits.views(counts)
-            return [r[e - w[2] : e] for r, e, w in zip(rows, needed, work, strict=True)]
+        if every:
+            views = self._logits.views(counts)
+            return [r[e - w[2] : e] for r, e, w in zip(views, needed, work, strict=True)]
         return self._logits.views([outputs for _, _, outputs in work])
 
     def _decode(self, n: int, outputs: int, states: bool = False) -> None:
@@ -338,15 +340,16 @@ class Context:
         self._branches.place(batch, tree, start, m)
         batch.tokens[:m], batch.tokens[m:n] = stem, tree.tokens
         batch.positions[:m], batch.positions[m:n] = np.arange(start, base), base + tree.depths
-        batch.outputs[: m - 1], batch.outputs[m - 1 : n] = states, 1
+        every = states or self.model.gives_every_row
+        batch.outputs[: m - 1], batch.outputs[m - 1 : n] = every, 1
         try:
-            self._decode(n, n if states else n - m + 1, states)
+            self._decode(n, n if every else n - m + 1, states)
         except LocalspecError:
             self._lengths[0] = start + n
             self.truncate(0, start)
             raise
         self._lengths[0] = start + n  # an upper bound, until it is known what stays
-        return self._logits.views([n])[0][m - 1 :] if states else self._logits.views([n - m + 1])[0]
+        return self._logits.views([n])[0][m - 1 :] if every else self._logits.views([n - m + 1])[0]
 
     def _undo(self, seqs: Iterable[int]) -> None:
         """Forget what a failed pass may have left behind."""

@@ -51,7 +51,8 @@ def context_params(
     params.op_offload = model.offloads
     params.type_k = params.type_v = KV_TYPES[kv_type]
     params.n_rs_seq = rollback
-    params.n_outputs_max = min(n_batch, max(OUTPUTS, OUTPUTS_EACH * n_seq))
+    most = n_batch if model.gives_every_row else max(OUTPUTS, OUTPUTS_EACH * n_seq)
+    params.n_outputs_max = min(n_batch, most)
     params.no_perf = True
     params.pooling_type = c_api.LLAMA_POOLING_TYPE_NONE  # states are of tokens
     return params

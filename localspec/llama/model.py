@@ -20,9 +20,13 @@ from localspec.llama.file_errors import check_file, load_error
 from localspec.llama.library import c_api
 from localspec.llama.load_file import LoadProgress, experts_on_host, is_extra, load, weight_buffers
 from localspec.llama.remote import RemoteDevices
+from localspec.models.gguf.vocabulary import NO_POOLING
 
 _ALL_LAYERS = 999
 _NOT_WAITING = contextlib.nullcontext()
+_EVERY_ROW = frozenset({"cogvlm"})
+"""Architectures whose graphs in llama.cpp compute the logits of all tokens of a pass, and store
+those of the first ones where fewer were asked for."""
 
 
 class Model:
@@ -109,7 +113,7 @@ class Model:
             )
         causal = self.metadata.get(f"{arch}.attention.causal", "true")
         pooled = self.metadata.get(f"{arch}.pooling_type", "0")
-        if causal == "false" or pooled not in {"0", "-1"}:
+        if causal == "false" or pooled not in map(str, NO_POOLING):
             raise UnsupportedModelError(
                 f"{name} is an embedding model ({arch}); it turns text into vectors and cannot "
                 "write any: choose a chat model"
@@ -214,6 +218,11 @@ class Model:
         return self.metadata.get("general.architecture", "unknown")
 
     @functools.cached_property
+    def gives_every_row(self) -> bool:
+        """Whether rows of logits are right only where every token of a pass has one."""
+        return self.architecture in _EVERY_ROW
+
+    @functools.cached_property
     def template(self) -> str | None:
         """The Jinja chat template in the file."""
         raw = c_api.llama_model_chat_template(self._ptr, None)
@@ -266,6 +275,14 @@ class Model:
     def end_ids(self) -> frozenset[int]:
         """Every end-of-generation token."""
         return frozenset(i for i in range(self.n_vocab) if c_api.llama_vocab_is_eog(self._vocab, i))
+
+    @functools.cached_property
+    def control_texts(self) -> frozenset[str]:
+        """Texts that `tokenize` takes for control tokens with ``special`` alone."""
+        attributes, vocabulary = library.brief(c_api.llama_vocab_get_attr), self._vocab
+        kinds = c_api.LLAMA_TOKEN_ATTR_CONTROL | c_api.LLAMA_TOKEN_ATTR_UNKNOWN
+        found = (self.marker(i) for i in range(self.n_vocab) if attributes(vocabulary, i) & kinds)
+        return frozenset(filter(None, found))
 
     def token_text(self, token: int) -> bytes:
         """The vocabulary's raw entry for a token."""

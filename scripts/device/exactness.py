@@ -30,7 +30,7 @@ def rows(folder: Path, *, quick: bool) -> Iterator[Row]:
         for placement in _placements(case, quick=quick):
             yield _row(f"{name}: {placement.name}", case, case.options(placement), quick=quick)
     for name, case in pairs.random(folder).items():
-        for placement in (ALL,) if quick else (ALL, PARTLY, NONE):
+        for placement in _placements(case, quick=quick):
             yield _row(f"{name}: {placement.name}", case, case.options(placement), quick=quick)
     experts = pairs.random(folder)["suffix on a mixture, random"]
     for layers in (2, 4):

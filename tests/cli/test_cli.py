@@ -357,7 +357,7 @@ def test_plain_chat_survives_a_message_that_is_too_long(files: Files) -> None:
     lines = b"x" * 4000 + b"\nhello\n"
     model = [str(files.target), "--threads", "1"]
     done = run_process("chat", *model, "-n", "8", "-t", "0", stdin=lines)
-    assert done.returncode == 0
+    assert done.returncode == 1  # a script learns that one of its messages has no reply
     assert done.stdout.strip()
     assert "too long" in one_line(done.stderr.decode())
 
@@ -409,6 +409,20 @@ def test_models_and_show(files: Files, capfd: pytest.CaptureFixture[str]) -> Non
     found = json.loads(capfd.readouterr().out)
     assert found["target"]["layers"] == 2
     assert found["draft"] is None
+
+
+def test_show_tells_by_its_exit_code_that_a_file_is_cut_short(
+    files: Files, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    cut = tmp_path / "cut.gguf"
+    cut.write_bytes(files.target.read_bytes()[:-1000])
+    for args in ([str(cut)], [str(files.target), "-d", str(cut)]):
+        assert cli.call(["show", *args, "--json"]) == 7
+        told = capfd.readouterr()
+        assert "cut.gguf is cut short" in json.loads(told.out)["damaged"]
+        assert "cut.gguf is cut short" in one_line(told.err)
+    assert cli.call(["show", str(files.target), "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["damaged"] is None
 
 
 def test_the_persons_own_catalogue_adds_pairs(

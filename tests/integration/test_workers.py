@@ -17,11 +17,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import gguf_tools
+import head_files
 import psutil
 import pytest
 
 from localspec.bench.proxy import Proxy
-from localspec.errors import WorkerError
+from localspec.errors import DraftIncompatibleError, WorkerError
 from localspec.rpc import plugin
 
 ROOT = Path(__file__).parent.parent.parent
@@ -160,6 +162,21 @@ def test_layers_are_divided_over_several_workers(home: Path, tmp_path: Path, cou
         found = reply(home, ",".join(proxy.name for proxy in proxies), "--draft-max", "4")
         assert str(found["text"]).startswith("1, 2, 3")
         assert all(proxy.traffic.to_server > 100_000 for proxy in proxies), "one had no layers"
+
+
+def test_heads_draft_for_a_target_on_a_worker_if_they_need_none_of_its_matrices(
+    home: Path, machine: Machine, tmp_path: Path
+) -> None:
+    target = gguf_tools.write_llama(tmp_path / "dense.gguf", layers=4, seed=3, context=1024)
+    own = head_files.write_eagle(tmp_path / "own.gguf", own=True)
+    borrowing = head_files.write_eagle(tmp_path / "borrowing.gguf")
+    given = ("-m", str(target), "-n", "8", "--draft-max", "3", "-d")
+    stats = reply(home, machine.address, *given, str(own))["stats"]
+    assert isinstance(stats, dict)
+    assert "eagle3" in stats["by_drafter"]
+    status, _, err = run(*(home, "run", PROMPT, "--rpc", machine.address, *given, str(borrowing)))
+    assert status == DraftIncompatibleError.exit_code
+    assert "borrowing.gguf uses the output matrix of its target, which workers have" in err
 
 
 SLOWLY = ("run", PROMPT, "-t", "0", "--drafter", "off")

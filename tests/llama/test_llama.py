@@ -37,6 +37,8 @@ from localspec.llama.limits import decode_error
 from localspec.llama.model import Model
 from localspec.llama.target import LlamaTarget
 from localspec.models.compat.vocabularies import vocabulary_mismatch
+from localspec.models.gguf.model_file import ModelFile
+from localspec.models.gguf.vocabulary import require_text_model
 
 
 @pytest.fixture
@@ -404,6 +406,13 @@ def test_an_architecture_nobody_knows(tmp_path: Path) -> None:
     path = gguf_tools.write_unknown_architecture(tmp_path / "abacus.gguf")
     with pytest.raises(UnsupportedModelError, match="'abacus'"):
         Model(path)
+
+
+def test_a_file_that_llama_cpp_saved_is_a_chat_model(tmp_path: Path) -> None:
+    unstated = 0xFFFFFFFF  # -1, written as an unsigned number
+    path = gguf_tools.write_llama(tmp_path / "saved.gguf", pooling=unstated)
+    require_text_model(ModelFile(path).header)
+    Model(path).close()
 
 
 def test_an_embedding_model_is_named_as_one(tmp_path: Path) -> None:

@@ -232,3 +232,26 @@ def test_a_prompt_is_read_in_the_passes_of_plain_decoding_whatever_is_unread(
     branching.passes.clear()
     branching.target.read(0, [20] * 60)
     assert branching.passes == [9, 60]
+
+
+def test_rows_behind_unread_tokens_are_right_where_llama_cpp_gives_the_first_ones(
+    tmp_path: Path,
+) -> None:
+    model = Model(memory_files.write_cogvlm(tmp_path / "every.gguf"))
+    context = Context(model, n_ctx=128, branches=8, threads=1)
+    plain = Context(model, n_ctx=128, threads=1)
+    target = LlamaTarget(context)
+    target.read(0, PROMPT[:10])
+    beside = np.array([50, 60, 61], np.int32), np.array([-1, -1, 1], np.int32)
+    target.score([Work(0, PROMPT[10], Draft(*beside, Proposal.DETERMINISTIC, None, "test"))])
+    target.keep(0, [1, 2])  # a side branch: its tokens are read again
+    (found,) = target.score([Work(0, 70, chain([80, 81]))])
+    plain.read(0, [*PROMPT[:11], 60, 61])
+    wanted = [plain.forward([(0, [token], 1)])[0][0].copy() for token in (70, 80, 81)]
+    assert np.abs(found.logits - np.array(wanted)).max() < 0.01
+    context.truncate(0, 0)
+    (last,) = context.forward([(0, [*PROMPT[:11], 60, 61, 70], 1)])
+    assert np.abs(last[0] - wanted[0]).max() < 0.01
+    context.close()
+    plain.close()
+    model.close()

@@ -55,6 +55,13 @@ class Terminal:
         self.seen += drawn.index(text) + len(text)
         return text
 
+    def wait_for_raw(self, sequence, seconds=60):
+        """Read until the terminal was sent this sequence."""
+        end = time.monotonic() + seconds
+        while sequence not in self.raw:
+            assert time.monotonic() < end, f"no {sequence!r}"
+            self._read()
+
     def compare(self):
         """Open the comparison, as soon as the reply has ended: its figures may be drawn before."""
         self.type("\x1bOR")  # F3
@@ -241,6 +248,14 @@ def test_being_told_to_end_restores_the_terminal():
     assert terminal.end() == 128 + signal.SIGTERM
     assert b"\x1b[?1049l" in terminal.raw
     assert not alive(engine)
+
+
+def test_being_told_to_end_while_it_starts_restores_the_terminal():
+    terminal = Terminal("-t", "0")
+    terminal.wait_for_raw(b"\x1b[?1049h")  # full screen, and nothing is drawn yet
+    os.kill(terminal.pid, signal.SIGTERM)
+    assert terminal.end() == 128 + signal.SIGTERM
+    assert b"\x1b[?1049l" in terminal.raw
 
 
 def test_a_chat_in_lines_names_who_speaks_and_never_places_the_cursor():

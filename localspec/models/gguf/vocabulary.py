@@ -37,6 +37,8 @@ _NOT_ALONE = frozenset(
         *(spec.file for spec in drafter_registry.of(Family.HEAD)),
     }
 )
+NO_POOLING = frozenset({0, -1, 0xFFFFFFFF})
+"""LLAMA_POOLING_TYPE_NONE and _UNSPECIFIED; files that llama.cpp saved have the latter unsigned."""
 _PARTS = frozenset({"mmproj", "imatrix", "adapter"})
 
 
@@ -101,7 +103,7 @@ def require_text_model(header: Header) -> None:
         )
     causal = header.metadata.get(f"{arch}.attention.causal", True)
     pooling = header.integer(f"{arch}.pooling_type") or 0
-    if causal is False or pooling > 0:
+    if causal is False or pooling not in NO_POOLING:
         raise UnsupportedModelError(
             f"{name} is an embedding model ({arch}); it turns text into vectors and cannot write "
             "any: choose a chat model"
