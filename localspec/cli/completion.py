@@ -39,7 +39,7 @@ def command(shell: str, *, install: bool) -> int:
             tell(line)
     except OSError as error:
         raise LocalspecError(
-            f"cannot write {error.filename}: {error.strerror}; without --install the script is "
+            f"cannot write {error.filename or 'the script'}: {error.strerror}; without --install the script is "
             "printed, to be stored elsewhere"
         ) from None
     return 0
