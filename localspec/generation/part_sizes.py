@@ -15,6 +15,8 @@ PART = 256
 """Most tokens of a part, and between two Reading events."""
 LEAST_PART = 16
 """Fewest, unless fewer are left: a pass over less costs nearly as much."""
+_GROUP = 16
+"""Parts are multiples of this: kernels compute rows in groups, and what is left one by one."""
 FIRST_PART = 32
 """Tokens of a part that others wait for, before the speed of reading is known."""
 SIZES = (64, 128, PART)
@@ -45,7 +47,14 @@ class PartSizes:
         """Tokens that are read in about so many seconds."""
         if not self._rate:
             return FIRST_PART
-        return max(LEAST_PART, min(PART, int(seconds * self._rate)))
+        return max(LEAST_PART, min(PART, int(seconds * self._rate) // _GROUP * _GROUP))
+
+    @staticmethod
+    def of(left: int, most: int) -> int:
+        """Tokens of the next part of ``most`` or about as many, where so many are ``left``: few
+        that would be left over are read along, since a pass of their own costs much more.
+        """
+        return left if left - most < LEAST_PART // 2 else most
 
     def alone(self) -> int:
         """Tokens of a part that only its own reply waits for."""

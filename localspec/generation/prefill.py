@@ -73,7 +73,8 @@ class Prefill:
         most: int = PART,
         company: int = 1,
     ) -> list[ReplyEvent]:
-        """Read the next ``most`` tokens of the prompt; once none is left, decoding may begin.
+        """Read about ``most`` further tokens of the prompt; once none is left, decoding may begin.
+        A drafter that has much to read does so after the first token (`resume_drafts`).
 
         ``company`` requests run, this one included.
 
@@ -84,9 +85,9 @@ class Prefill:
         at = len(self.cached[seq])
         checkpoints = [end for end in self._checkpoints[seq] if end > at]
         scorer, events = generation.prompt_scorer, list[ReplyEvent]()
-        if scorer is not None:
-            most = min(most, 1 + target.deepest(1))
-        end = min(at + most, len(prompt) - 1, *checkpoints)
+        left = min([len(prompt) - 1, *checkpoints]) - at
+        part = self.sizes.of(left, most) if scorer is None else min(most, 1 + target.deepest(1))
+        end = at + min(part, left)
         drafts = self._expects_drafts(generation, drafter, policy, company)
         if at < end:
             start = time.perf_counter()
@@ -105,10 +106,17 @@ class Prefill:
                 self._prefix_cache.checkpoint(seq)
         if end < len(prompt) - 1:
             return [*events, generation.progress(end)]
-        if drafts:
+        if drafts and drafter.unread(seq, prompt) > _BEHIND:
+            generation.postpone_drafts()
+        elif drafts:
             drafter.commit([Committed(seq, prompt, prompt)])  # nothing was drafted: no evidence
         generation.start_decoding()
         return [*events, generation.progress(len(prompt))]
+
+    def resume_drafts(self, generation: Generation, drafter: Drafter) -> None:
+        """Let a drafter read what was postponed until the first token was there."""
+        generation.resume_drafts()
+        drafter.catch_up(generation.seq, generation.tokens, len(generation.tokens) - 1)
 
     def _expects_drafts(
         self, generation: Generation, drafter: Drafter, policy: Policy, company: int

@@ -1,7 +1,7 @@
 """The replies of one loaded pair that have a sequence: prompts in parts, rounds for all, ends.
 
 Prompts are read in passes of their own: in one pass with a round they would make llama.cpp cut it
-into parts. While replies run, a part takes no longer than `PAUSE` by the speed measured so far.
+into parts. While replies run, a part takes no longer than `PAUSE`, or than two rounds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from localspec.processes.activity import doing
 
 PAUSE = 0.15
 """Seconds that a part of a prompt may take while other replies run."""
-
+_ROUNDS = 2.0
+"""Rounds that it may take where these are longer: prompts get two thirds of the time."""
 
 LOOK = 8
 """Rounds after which it is asked again whether drafters should read what they have not read."""
@@ -52,6 +53,8 @@ class RunningReplies:
         """In the order in which they began."""
         self._turn = itertools.count()
         self._rounds = 0
+        self._round_seconds = 0.0
+        """Of the last round."""
         self._reported: set[str] = set()
 
     def free(self) -> list[int]:
@@ -101,7 +104,8 @@ class RunningReplies:
     def _read_part(self, running: Running) -> None:
         waited_for = any(not other.reading for other in self.running)
         sizes = self._prefill.sizes
-        most = sizes.within(PAUSE) if waited_for else sizes.alone()
+        pause = max(PAUSE, _ROUNDS * self._round_seconds)
+        most = sizes.within(pause) if waited_for else sizes.alone()
         generation = running.generation
         company = len(self.running)
         events = self._prefill.read(generation, running.drafter, running.policy, most, company)
@@ -142,10 +146,17 @@ class RunningReplies:
                 self._fail(running, error)
             return
         by_seq = {result.request.seq: result for result in results}
+        self._round_seconds = max((result.seconds for result in results), default=0.0)
         notices = self._notices(results)
         for running in decoding:
             result = by_seq.get(running.seq)
             self._deliver(running, result, notices, alone=len(requests) == 1)
+        for running in [one for one in self.running if one.generation.postponed]:
+            if not running.reading:
+                self._guarded(running, self._resume_drafts)
+
+    def _resume_drafts(self, running: Running) -> None:
+        self._prefill.resume_drafts(running.generation, running.drafter)
 
     def _catch_up(self) -> None:
         """Now and then, let drafters read a part of what they have missed."""

@@ -24,7 +24,7 @@ from localspec.decode.request import ANY_DRAFT, MATCH, DraftRules, Request, Stop
 from localspec.decode.round import RoundResult
 from localspec.decode.speedup import SpeedupEstimate
 from localspec.generation.detokenizer import TextStream
-from localspec.policy import Policy
+from localspec.policy import Plain, Policy
 from localspec.verifiers import Verifier
 
 
@@ -69,6 +69,10 @@ class StopCondition(StopRule):
         return self.stream.finish()
 
 
+FIRST = Plain("the draft model reads the prompt after the first token")
+"""Plans the first round of replies whose drafter has not read the prompt."""
+
+
 class Generation:
     """A request with its text and its times."""
 
@@ -111,6 +115,7 @@ class Generation:
             scorer=scorer,
             drafting=drafting,
         )
+        self._policy = policy
         self._cached, self._saved_seconds = 0, 0.0
         self._began = self._decoding = time.perf_counter()
         self._speedup = SpeedupEstimate()
@@ -149,6 +154,19 @@ class Generation:
         self._decoding = time.perf_counter()
         if self.request.limit == 0:
             self.request.finish = "length"
+
+    def postpone_drafts(self) -> None:
+        """The first token comes from a plain round: a drafter has not read the prompt."""
+        self._policy, self.request.policy = self.request.policy, FIRST
+
+    @property
+    def postponed(self) -> bool:
+        """Whether drafts are still postponed."""
+        return self.request.policy is FIRST
+
+    def resume_drafts(self) -> None:
+        """From the next round on it is drafted for."""
+        self.request.policy = self._policy
 
     def interrupt(self) -> None:
         """End the reply here; emitted tokens stay."""

@@ -233,7 +233,7 @@ class Controller:
         self._unread = {s.seq: s.unread for s in states}
         self._trials.clear()
         for state in states:
-            if not state.foreign and (state.emitted == 0 or state.seq not in self._ledgers):
+            if not state.foreign and self._is_new(state):
                 self._begin(state)
         self._sharing.among([s.seq for s in states if not s.foreign], self._passes.curve)
         plans = [PLAIN if state.foreign else self._plan(state) for state in states]
@@ -241,6 +241,12 @@ class Controller:
             self._plain_every = min(2 * self._plain_every, self._tuning.plain_every)
             return [PLAIN] * len(states)
         return plans
+
+    def _is_new(self, state: RequestState) -> bool:
+        """Whether this is the first round of a reply that it plans; one before may have been plain,
+        while drafters had not read the prompt.
+        """
+        return state.emitted == 0 or state.seq in self._reads or state.seq not in self._ledgers
 
     def _begin(self, state: RequestState) -> None:
         """A reply begins."""

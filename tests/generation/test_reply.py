@@ -125,9 +125,9 @@ def test_a_prompt_is_read_in_parts_but_for_its_last_token() -> None:
     bench = Bench(Counting())
     reply = bench.reply(LONG)
     assert bench.target.tokens_read == LONG[:-1]
-    assert [len(part) for part in bench.target.parts][:3] == [PART] * 3
+    assert [len(part) for part in bench.target.parts] == [PART, PART, PART + 1]
     readings = [event for event in bench.events if isinstance(event, Reading)]
-    assert [r.done for r in readings] == [0, PART, 2 * PART, 3 * PART, len(LONG)]
+    assert [r.done for r in readings] == [0, PART, 2 * PART, len(LONG)]
     assert reply.text == plain_text(LONG, 12)
 
 
@@ -208,8 +208,53 @@ def test_drafters_follow_each_part_and_read_the_prompt_where_drafts_are_expected
     drafter = ReadsAlong()
     bench = Bench(Counting(), drafter)
     bench.reply(LONG, k=k)
-    assert drafter.followed == [PART, 2 * PART, 3 * PART, len(LONG) - 1]
+    assert drafter.followed == [PART, 2 * PART, len(LONG) - 1]
     assert drafter.prompts == prompts
+
+
+class ReadsLate(Off):
+    """A drafter that computes: records how far it reads, and after how many rounds."""
+
+    def __init__(self, target: Counting) -> None:
+        self.reads: list[tuple[int, int]] = []
+        self._read = self._rounds = 0
+        target.before_score = self._round
+
+    def _round(self) -> None:
+        self._rounds += 1
+
+    def unread(self, seq: int, tokens: Sequence[int]) -> int:
+        return len(tokens) - 1 - self._read
+
+    def catch_up(self, seq: int, tokens: Sequence[int], upto: int) -> None:
+        self.reads.append((upto, self._rounds))
+        self._read = upto
+
+
+def late(prompt: list[int], n: int, k: int) -> list[tuple[int, int]]:
+    target = Counting()
+    drafter = ReadsLate(target)
+    Bench(target, drafter).reply(prompt, n, k=k)
+    return drafter.reads
+
+
+def test_a_draft_model_reads_the_end_of_a_prompt_after_the_first_token() -> None:
+    assert late(PROMPT[:100], 12, 3) == [(100, 1)]
+    assert late(PROMPT[: PART + 90], 12, 3) == [(PART, 0), (PART + 90, 1)]
+
+
+def test_a_draft_model_does_not_read_for_a_reply_that_has_ended_or_is_plain() -> None:
+    assert late(PROMPT[:100], 1, 3) == []
+    assert late(PROMPT[:100], 12, 0) == []
+
+
+def test_after_the_first_token_a_reply_is_drafted_for_and_is_that_of_plain_decoding() -> None:
+    bench = Bench(Counting(), ChainDrafter(TableModel(TABLE), Proposal.COUPLED))
+    reply = bench.reply(PROMPT[:100], 24, k=4)
+    assert reply.text == plain_text(PROMPT[:100], 24)
+    assert reply.origins[0] == "plain"
+    assert reply.stats.accepted > 0
+    assert reply.stats.rounds < 24
 
 
 # -- interrupts --------------------------------------------------------------------------------
