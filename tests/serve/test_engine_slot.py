@@ -304,3 +304,12 @@ async def test_an_alias_is_the_first_model_and_a_star_whichever_is_loaded(make_w
         for name in ("gpt", "other", "anything", "gpt")
     ]
     assert answered == ["fake", "other", "other", "fake"]
+
+
+async def test_a_reply_that_the_end_of_the_engine_cuts_is_not_promised_another_engine(world):
+    world.hold = asyncio.Event()
+    asked = asyncio.create_task(world.client.post(CHAT, json=HI | {"stream": True}))
+    await until(lambda: world.service.metrics.emitted)
+    await world.slot.close()
+    last = (await asked).text.rstrip().splitlines()[-1]
+    assert '"server_stopping"' in last
