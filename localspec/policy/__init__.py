@@ -79,7 +79,7 @@ class FixedLength:
     def learn(self, outcomes: Sequence[Outcome], evidence: Sequence[Evidence]) -> None:
         """Record the cost of the pass."""
         del evidence
-        seconds = max(o.round_s for o in outcomes) - sum(o.draft_s for o in outcomes)
+        seconds = max(o.round_s for o in outcomes) - sum(o.apart_s for o in outcomes)
         self.costs.passed(sum(o.width for o in outcomes), seconds)
 
 
