@@ -18,6 +18,8 @@ from localspec.llama.pass_shapes import PassShapes
 
 _BYTES_PER_SECOND = 1e9
 """Assumed speed of an exchange, until one was made."""
+_LEAST = 0.01
+"""Seconds that gaps must have cost at least, before it is looked what to do."""
 _MOST_BYTES = 1 << 28
 """Most bytes of an exchange: they are in memory twice for a moment."""
 
@@ -30,13 +32,19 @@ class StreamOrder:
         self._shapes = shapes
         self._lost = 0.0
         """Seconds lost by gaps since there are any."""
+        self._streams: dict[int, int] = {}
+        """Rows by stream of the last pass with gaps; the two below are kept as long as it is so."""
+        self._now = 0.0
+        """Seconds of that pass."""
+        self._gaps = 0.0
+        """Those of them that its gaps cost."""
         self._speed = _BYTES_PER_SECOND
         self._size = 0.0
         """Bytes of a token; 0: not known yet."""
 
     def arrange(self, rows: Mapping[int, int]) -> None:
-        """Prepare a pass over so many rows of each sequence: exchange the streams of two of all
-        sequences, if it is time for that.
+        """Prepare a pass over so many rows of each sequence: move the first or the last one into a
+        gap, if it is time for that.
 
         Raises:
             DecodeError: llama.cpp refuses what it has just given; a sequence is empty.
@@ -45,25 +53,31 @@ class StreamOrder:
         if not self._shapes.movable or max(streams) - min(streams) < len(streams):
             self._lost = 0.0
             return
-        now = self._shapes.seconds(streams)
-        self._lost += max(0.0, now - self._shapes.seconds(dict(enumerate(streams.values()))))
-        idle = [seq for seq in range(self._context.sequences) if seq not in rows]
-        if self._lost < min(map(self._cost, rows)) + min(map(self._cost, idle)):
+        if streams != self._streams or self._lost == 0.0:
+            self._streams, self._now = streams, self._shapes.seconds(streams)
+            together = self._shapes.seconds(dict(enumerate(streams.values())))
+            self._gaps = max(0.0, self._now - together)
+        self._lost += self._gaps
+        first, last = min(streams), max(streams)
+        stream = self._context.stream
+        ends = [seq for seq in rows if stream(seq) in (first, last)]
+        gaps = [seq for seq in range(self._context.sequences) if first < stream(seq) < last]
+        idle = [seq for seq in gaps if seq not in rows]
+        costs = {(a, b): self._cost(a) + self._cost(b) for a in ends for b in idle}
+        if self._lost < max(_LEAST, min(costs.values())):
             return
-        most = min(self._lost, _MOST_BYTES / self._speed)
-        costs = {(a, b): self._cost(a) + self._cost(b) for a in rows for b in idle}
+        most, self._lost = min(self._lost, _MOST_BYTES / self._speed), 0.0
         options = [
             (self._after(rows, a, b), cost, a, b) for (a, b), cost in costs.items() if cost <= most
         ]
-        if options and min(options)[0] < now:
-            _, _, a, b = min(options)
+        after, _, a, b = min(options, default=(self._now, 0.0, 0, 0))
+        if after < self._now:
             self._exchange(a, b)
 
     def _exchange(self, a: int, b: int) -> None:
         began = time.perf_counter()
         moved = saved.exchange(self._context, a, b)
         self._speed = max(moved, 1) / max(time.perf_counter() - began, 1e-6)
-        self._lost = 0.0
 
     def _cost(self, seq: int) -> float:
         """Seconds that moving a sequence costs in an exchange."""

@@ -151,7 +151,7 @@ class LlamaTarget:
             if unread > most:
                 self.read(w.seq, ())
         if len(work) > 1:
-            self._order.arrange({w.seq: 1 + len(w.draft) for w in work})
+            self._arrange(work)
         ordered = sorted(work, key=lambda w: self._context.stream(w.seq))
         if self._shapes.too_wide(ordered):
             rows = [self._pass([w], self._shapes.of([w]))[0].copy() for w in ordered]
@@ -161,6 +161,14 @@ class LlamaTarget:
             rows = self._pass(ordered, shape)
         found = {w.seq: logits for w, logits in zip(ordered, rows, strict=True)}
         return [Scores(found[w.seq], w.padding(shape.get(w.seq, 0))) for w in work]
+
+    def _arrange(self, work: Sequence[Work]) -> None:
+        """Give a sequence another stream, where that pays."""
+        try:
+            self._order.arrange({w.seq: 1 + len(w.draft) for w in work})
+        except LocalspecError:
+            self._forget_lost(range(self.sequences))
+            raise
 
     def _pass(self, work: Sequence[Work], shape: Mapping[int, int]) -> list[Logits]:
         """Logits of one pass of this shape, and the account of what it put into the cache."""

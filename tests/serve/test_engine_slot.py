@@ -39,7 +39,7 @@ async def test_an_engine_that_dies_gives_503_and_is_started_again(world):
     assert answer.json()["error"]["code"] == "engine_stopped"
     assert "/home" not in answer.text
     world.hold.set()
-    world.slot._not_before = 0.0
+    world.slot._pause.end()
     assert (await world.client.post(CHAT, json=HI)).status_code == 200
     assert len(world.engines) == 2
     assert world.slot.restarts == 1
@@ -47,7 +47,7 @@ async def test_an_engine_that_dies_gives_503_and_is_started_again(world):
 
 async def test_a_server_that_stops_does_not_wait_for_the_next_attempt_to_load(world):
     await world.slot.load()
-    world.slot._failures = 10  # the longest pause, half a minute
+    world.slot._pause.failures = 10  # the longest pause, half a minute
     world.engines[0].die()
     await until(lambda: world.slot.loading)
     await asyncio.sleep(0.01)  # the attempt waits until its pause is over
@@ -73,7 +73,7 @@ async def test_a_stream_ends_with_an_error_when_the_engine_dies(world):
 
 async def test_requests_do_not_wait_long_for_an_engine_that_keeps_stopping(world):
     await world.slot.load()
-    world.slot._failures = 10  # the longest pause, half a minute
+    world.slot._pause.failures = 10  # the longest pause, half a minute
     world.engines[0].die()
     for body in (HI, HI | {"stream": True}):
         answer = await world.client.post(CHAT, json=body)
@@ -109,11 +109,13 @@ async def test_a_device_without_memory_is_used_with_less(world):
 async def test_a_model_that_cannot_be_loaded_is_503_with_the_reason_in_the_log(world):
     world.load_error = ModelNotFoundError("no file /home/me/x.gguf")
     answer = await world.client.post(CHAT, json=HI)
-    assert answer.status_code >= 500
+    assert answer.status_code == 503
+    assert answer.json()["error"]["code"] == "not_loaded"
+    assert int(answer.headers["retry-after"]) >= 1
     assert "/home" not in answer.text
     assert any("/home/me/x.gguf" in notice for notice in world.notices)
     world.load_error = None
-    world.slot._not_before = 0.0
+    world.slot._pause.end()
     assert (await world.client.post(CHAT, json=HI)).status_code == 200
 
 
@@ -280,7 +282,7 @@ async def test_all_that_wait_for_a_model_that_cannot_be_loaded_are_refused(two_m
     world.loading.set()
     await until(lambda: not world.slot.loading)
     world.load_error = None
-    assert [(await task).status_code for task in asked] == [500, 200, 500]
+    assert [(await task).status_code for task in asked] == [503, 200, 503]
 
 
 async def test_requests_that_wait_for_a_model_hear_that_the_server_stops(two_models):

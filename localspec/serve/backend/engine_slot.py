@@ -2,8 +2,8 @@
 that of another model when a request names one.
 
 One engine at a time: two models rarely fit into the memory of the machines that this runs on.
-While a request waits for another model, later ones wait as well, so that it gets its turn; all that
-wait for the same model come in with it, so that requests in turns do not cost a load each.
+While one waits for another model, later ones wait too, so that it gets its turn; all that wait for
+the same model come in with it, so that requests in turns do not cost a load each.
 """
 
 from __future__ import annotations
@@ -15,16 +15,22 @@ from collections.abc import AsyncIterator, Coroutine
 from dataclasses import replace
 
 from localspec.core.events import ModelInfo
-from localspec.errors import DeviceMemoryError, EngineError, Interrupted, LocalspecError
+from localspec.errors import (
+    DeviceMemoryError,
+    EngineError,
+    Interrupted,
+    LocalspecError,
+    OutOfMemoryError,
+)
 from localspec.loading.options import Options
 from localspec.serve.backend.engine import Engine, EngineFactory
 from localspec.serve.backend.public_name import public
 from localspec.serve.backend.reporter import Reporter
+from localspec.serve.backend.restart_pause import RestartPause
+from localspec.serve.backend.unload_timer import UnloadTimer
 from localspec.serve.backend.waiting_list import WaitingList
-from localspec.serve.http.errors import PausedError
+from localspec.serve.http.errors import NotLoadedError, PausedError
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
-"""Seconds between two attempts to start an engine that does not come up."""
 _PATIENCE = 3.0
 """Seconds of such a pause that a request waits; with a longer one it is refused at once."""
 _STEADY_SECONDS = 60.0
@@ -42,16 +48,13 @@ class EngineSlot:
         *,
         keep_loaded: float | None = None,
     ) -> None:
-        """``keep_loaded``: seconds without a request after which the engine is ended; None keeps
-        it.
-        """
+        """``keep_loaded``: seconds without a request until the engine is ended; None keeps it."""
         self._first = options
         self._options = options
         self._before: Options | None = None
         """Those to return to where the model that is being loaded cannot be."""
         self._factory = factory
         self._reporter = reporter
-        self._keep_loaded = keep_loaded
         self._engine: Engine | None = None
         self._opening: asyncio.Task[Engine] | None = None
         self._waiting = WaitingList()
@@ -59,11 +62,10 @@ class EngineSlot:
         """Exchanges or unloads the engine; nobody's turn comes meanwhile."""
         self.users = 0
         """Requests whose turn it is: they use the engine, or wait until it is loaded."""
-        self._unload: asyncio.TimerHandle | None = None
+        self._unload = UnloadTimer(keep_loaded)
         self._restarting: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
-        self._failures = 0
-        self._not_before = 0.0
+        self._pause = RestartPause()
         self._error: LocalspecError | None = None
         self._opened_at = 0.0
         self.restarts = 0
@@ -106,11 +108,22 @@ class EngineSlot:
         ``options`` None means whatever model is loaded, else the first one.
 
         Raises:
-            LocalspecError: it cannot be loaded; EngineError also right after a failed attempt.
+            LocalspecError: it cannot be loaded: NotLoadedError, unless the memory is too small or
+                the engine stopped; PausedError where it keeps stopping.
         """
-        await self._enter(options)
         try:
-            yield await self._ready()
+            await self._enter(options)
+            try:
+                engine = await self._ready()
+            except BaseException:
+                self._leave()
+                raise
+        except (EngineError, Interrupted, OutOfMemoryError):
+            raise
+        except LocalspecError as error:
+            raise NotLoadedError(error) from error
+        try:
+            yield engine
         finally:
             self._leave()
 
@@ -120,14 +133,17 @@ class EngineSlot:
         Raises:
             LocalspecError: it cannot be loaded.
         """
-        async with self.use() as engine:
-            assert engine.info is not None
-            return engine.info
+        try:
+            async with self.use() as engine:
+                assert engine.info is not None
+                return engine.info
+        except NotLoadedError as error:
+            raise error.reason from None
 
     async def close(self) -> None:
         """End the engine. Replies that run end with an error."""
         self._stopping.set()
-        self._cancel_unload()
+        self._unload.stop()
         await self._end()
         if self._changing is not None:
             await asyncio.wait({self._changing})
@@ -142,9 +158,9 @@ class EngineSlot:
         if isinstance(error, DeviceMemoryError):
             self._options = replace(self._options, smaller=self._options.smaller + 1)
         if time.monotonic() - self._opened_at < _STEADY_SECONDS:
-            self._pause()
+            self._pause.extend()
         else:
-            self._failures = 0
+            self._pause.forget()
         self.restarts += 1
         self._engine = None
         self._restarting = asyncio.create_task(self._restart(), name="restarting the engine")
@@ -163,7 +179,7 @@ class EngineSlot:
             self._waiting.leave(one)
             self._advance()
             raise
-        self._cancel_unload()
+        self._unload.stop()
 
     def _leave(self) -> None:
         """A request needs the engine no more."""
@@ -194,9 +210,8 @@ class EngineSlot:
         engine = self._engine
         if engine is not None and engine.alive and engine.info is not None:
             return engine
-        pause = self._not_before - time.monotonic()
-        if pause > _PATIENCE and self._error is None:
-            raise PausedError(pause)
+        if self._pause.left > _PATIENCE and self._error is None:
+            raise PausedError(self._pause.left)
         # The attempt outlives whoever asked for it: others wait for the same one.
         return await asyncio.shield(self._attempt())
 
@@ -209,7 +224,7 @@ class EngineSlot:
         )
         await self._end()
         self._before, self._options = self._options, options
-        self._failures, self._not_before = 0, 0.0
+        self._pause.end()
         try:
             await asyncio.shield(self._attempt())
         except Exception as error:  # noqa: BLE001 - raised by those who wait
@@ -232,7 +247,7 @@ class EngineSlot:
     async def _open(self) -> Engine:
         if self._stopping.is_set():
             raise EngineError("the server is stopping")
-        pause = self._not_before - time.monotonic()
+        pause = self._pause.left
         if pause > 0 and self._error is not None:
             raise self._error
         if pause > 0:
@@ -249,7 +264,7 @@ class EngineSlot:
                 self._options, self._before = self._before, None
             elif not isinstance(error, Interrupted):
                 self._error = error
-                self._pause()
+                self._pause.extend()
             raise
         self._before = None
         if self.closed:  # while its process was not there yet
@@ -257,11 +272,6 @@ class EngineSlot:
             raise Interrupted("the server is stopping")
         self._error, self._opened_at = None, time.monotonic()
         return engine
-
-    def _pause(self) -> None:
-        wait = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0**self._failures)
-        self._failures = min(self._failures + 1, 10)
-        self._not_before = time.monotonic() + wait
 
     async def _end(self) -> None:
         opening, engine = self._opening, self._engine
@@ -279,17 +289,8 @@ class EngineSlot:
             self._reporter.notice(f"the engine cannot be started: {error}")
 
     def _plan_unload(self) -> None:
-        if self.users or self._changing is not None or self._engine is None:
-            return
-        if self._keep_loaded is not None and not self.closed:
-            self._cancel_unload()
-            loop = asyncio.get_running_loop()
-            self._unload = loop.call_later(self._keep_loaded, self._unload_now)
-
-    def _cancel_unload(self) -> None:
-        if self._unload is not None:
-            self._unload.cancel()
-            self._unload = None
+        if not (self.users or self._changing or self._engine is None or self.closed):
+            self._unload.start(self._unload_now)
 
     def _unload_now(self) -> None:
         if self._changing is None and not self.users:

@@ -33,6 +33,14 @@ class PausedError(EngineError):
         self.seconds = seconds
 
 
+class NotLoadedError(LocalspecError):
+    """A model cannot be loaded, or a worker that it needs is not there."""
+
+    def __init__(self, reason: LocalspecError) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+
+
 class ApiError(Exception):
     """An answer that is an error."""
 
@@ -140,6 +148,12 @@ def of_engine(error: LocalspecError) -> ApiError:
 
 _FAILURES: tuple[tuple[type | tuple[type, ...], int, str, str], ...] = (
     (
+        NotLoadedError,
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        "the model cannot be loaded; the server's log has the reason",
+        "not_loaded",
+    ),
+    (
         (EngineError, Interrupted),
         HTTPStatus.SERVICE_UNAVAILABLE,
         "the engine stopped, and is started again; try again",
@@ -160,4 +174,12 @@ _FAILURES: tuple[tuple[type | tuple[type, ...], int, str, str], ...] = (
 )
 """What clients hear of failures whose own text may name files."""
 
-__all__ = ["RETRY_SECONDS", "ApiError", "PausedError", "bad_request", "of_engine", "stopping"]
+__all__ = [
+    "RETRY_SECONDS",
+    "ApiError",
+    "NotLoadedError",
+    "PausedError",
+    "bad_request",
+    "of_engine",
+    "stopping",
+]

@@ -13,7 +13,7 @@ from starlette.routing import BaseRoute, Route
 from localspec.serve.backend.model_names import ListedModel
 from localspec.serve.backend.service import Service
 from localspec.serve.http.bodies import JSONAnswer
-from localspec.serve.http.errors import RETRY_SECONDS, ApiError
+from localspec.serve.http.errors import RETRY_SECONDS, ApiError, NotLoadedError, of_engine
 
 _ANTHROPIC = "anthropic-version"
 """Header that clients of Anthropic's API send."""
@@ -75,12 +75,7 @@ class About:
                 retry_after=RETRY_SECONDS,
             )
         if slot.error is not None:
-            raise ApiError(
-                HTTPStatus.SERVICE_UNAVAILABLE,
-                "the model cannot be loaded; the server's log has the reason",
-                code="not_loaded",
-                retry_after=RETRY_SECONDS,
-            )
+            raise of_engine(NotLoadedError(slot.error))
         return JSONAnswer({"status": "ok", "loaded": False})
 
     def _anthropic(self, model: ListedModel) -> dict[str, Any]:
