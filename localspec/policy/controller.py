@@ -111,7 +111,6 @@ class Controller:
         self._ledgers: dict[int, Ledger] = {}
         """By sequence, of its running reply."""
         self._round = 0
-        self._plain_every = tuning.plain_first
         self._plain_round = 0
         """The last round in which nothing was drafted."""
         self._sharing = Sharing(tuning.sharing)
@@ -129,6 +128,8 @@ class Controller:
         """Tokens by sequence, at the last plan."""
         self._unread: dict[int, int] = {}
         """Those of them that drafters had not read."""
+        self._hopes: dict[str, tuple[Prices, tuple[float, float], Prices]] = {}
+        """Drafter -> prices, how doubtful they were, and what they may be at best."""
         self._trials: set[Key] = set()
         """Parked drafters that draft in this round, to measure the costs again."""
         self._copying: set[int] = set()
@@ -178,6 +179,8 @@ class Controller:
                 return False
             return not state.emitted and self._probes.explores(key, reading, passes + tokens)
         drafter = self._estimates.drafter(key)
+        if state.emitted and not self._would_draft(state, source):
+            return False  # a probe reads too, and shows something
         if not never_paid(drafter, prices.curve, cost, tuning):
             kind = *key, state.company
             seen = self._seen(state, source)
@@ -193,6 +196,12 @@ class Controller:
         if state.emitted:
             return False
         return self._probes.explores(key, reading, passes + tokens)
+
+    def _would_draft(self, state: RequestState, source: str) -> bool:
+        """Whether the drafter would draft now if it had read the text."""
+        if state.seq not in self._ledgers:
+            return True
+        return self._outlooks.newest(state.seq, source).tokens > self._tuning.gain.margin
 
     def _seen(self, state: RequestState, source: str) -> float | None:
         """Tokens that the drafter is expected to win for each one of this text, by what it has
@@ -212,7 +221,7 @@ class Controller:
     @property
     def _doubtful(self) -> bool:
         """Whether what passes over several tokens cost is uncertain, since something changed."""
-        return self.costs.doubt(self._tuning.trees.shallow) > self._tuning.unsure
+        return self._passes.doubt > self._tuning.unsure
 
     def _cost(self, source: str, requests: int) -> float:
         """Cost of a drafted token, in plain passes, to each of the ``requests`` that wait for it,
@@ -237,8 +246,9 @@ class Controller:
                 self._begin(state)
         self._sharing.among([s.seq for s in states if not s.foreign], self._passes.curve)
         plans = [PLAIN if state.foreign else self._plan(state) for state in states]
-        if self._round - self._plain_round >= self._plain_every:
-            self._plain_every = min(2 * self._plain_every, self._tuning.plain_every)
+        known = self.costs.seen(1) >= self._tuning.plain_known
+        every = self._tuning.plain_every if known else self._tuning.plain_first
+        if self._round - self._plain_round >= every:
             return [PLAIN] * len(states)
         return plans
 
@@ -278,6 +288,7 @@ class Controller:
         ledger = self._ledgers[state.seq]
         curve, most = self._sharing.charged(state.seq), self._sharing.affordable(state.seq)
         alone = self._requests == 1
+        bearable = ledger.bearable(state.emitted + self._replies.expected(state))
         for source in filter(state.may_use, reversed(self._sources)):
             text, allowed = self._estimates.text(state.seq, source), ledger.allowed(source)
             breadth = self._trees.breadth(source, text, self._passes.unpadded)
@@ -297,6 +308,7 @@ class Controller:
             self._probes.has_read(state.seq, source, state.length - state.unread)
             affordable = True
             if outlook.tokens > tuning.gain.margin and state.unread <= tuning.behind:
+                allowed = min(allowed, bearable)
                 gain = outlook.gain(allowed, most)
                 affordable = gain.tokens() > tuning.gain.margin
                 if affordable:
@@ -306,6 +318,7 @@ class Controller:
                     drafting = True
                     continue
             why = self._why_not(state, source, outlook, affordable, allowed)
+            allowed = min(allowed, bearable)
             step = self._parked(state, source, breadth, outlook, allowed, most)
             if step is not None and step.probe:
                 probe = step
@@ -321,11 +334,9 @@ class Controller:
         """
         if self._requests > 1:
             return DraftPlan(steps)
-        tuning, untried = self._tuning, self._passes.untried()
-        every = tuning.unpadded_first if untried else tuning.unpadded_every
-        if self._round % every:
+        if self._round % self._tuning.unpadded_every:
             return DraftPlan(steps, self._passes.widths)
-        plan = DraftPlan(steps)
+        plan, untried = DraftPlan(steps), self._passes.untried()
         return plan.within(untried - 1, NO_LIMIT) if untried else plan
 
     def _why_not(
@@ -366,14 +377,15 @@ class Controller:
         if not self._probes.may_be_due(key, self._round):
             return None
         hoped = self._hoped(source, outlook.prices)
-        cost, faster = hoped.cost, hoped.curve
-        if state.seq in self._copying or most_gain(faster, cost) <= tuning.gain.margin:
-            return None
-        here = {state.seq: state.length}
-        hopeless = self._outlooks.hopeless(state.seq, source)
         if state.unread > tuning.behind:  # credit is for drafts
             allowed = min(allowed, self._ledgers[state.seq].slack)
-        if self._probes.due(key, self._round, here, cost, allowed, hopeless=hopeless):
+        here = {state.seq: state.length}
+        if not self._probes.may_pay(source, here, hoped.cost, allowed):
+            return None
+        if state.seq in self._copying or hoped.most_gain() <= tuning.gain.margin:
+            return None
+        hopeless = self._outlooks.hopeless(state.seq, source)
+        if self._probes.due(key, self._round, here, hoped.cost, allowed, hopeless=hopeless):
             return DraftStep(source, NOTHING, probe=True)
         return None
 
@@ -388,8 +400,11 @@ class Controller:
         if not self._probes.may_try(key, now, soon=doubtful):
             return None
         hoped = self._hoped(source, outlook.prices)
-        bearable = math.inf if doubtful else tuning.bearable * state.emitted
-        deepest = int(np.flatnonzero([0, *outlook.prices.losses] <= np.float64(bearable)).max())
+        copied = source in self._free and not doubtful
+        bearable = tuning.bearable * state.emitted if copied else math.inf
+        deepest = int(
+            np.flatnonzero([-math.inf, *outlook.prices.losses] <= np.float64(bearable)).max()
+        )
         prices = Prices(hoped.curve[: deepest + 1], hoped.cost)
         found = Outlook(Expected(self._estimates.text(state.seq, source), deepest), prices)
         if Gain(found, allowed, most).tokens() <= tuning.gain.margin:
@@ -413,9 +428,14 @@ class Controller:
         that has got faster.
         """
         tuning = self._tuning
-        cost = prices.cost * tuning.hope(self.costs.draft_doubt(source))
-        factor = min(tuning.faster, tuning.hope(self.costs.doubt(tuning.trees.shallow)))
-        return Prices(1 + factor * (prices.curve - 1), cost)
+        doubts = self._passes.doubt, self._passes.draft_doubt(source)
+        known = self._hopes.get(source)
+        if known is not None and known[0] is prices and known[1] == doubts:
+            return known[2]
+        factor = min(tuning.faster, tuning.hope(doubts[0]))
+        hoped = Prices(1 + factor * (prices.curve - 1), prices.cost * tuning.hope(doubts[1]))
+        self._hopes[source] = prices, doubts, hoped
+        return hoped
 
     def _step(
         self,
@@ -482,6 +502,12 @@ class Controller:
                 self.costs.bounded(o.source, o.draft_s / o.considered)
             self._probes.has_read(o.seq, o.source, self._lengths.get(o.seq, 0))
 
+    def _reading(self, source: str, unread: int) -> float:
+        """What a drafter that computes is expected to spend on the tokens that it has missed."""
+        if unread <= KEPT_UP or source in self._free:
+            return 0.0
+        return self._probes.reading(source, unread, self._cost(source, self._requests))
+
     def _plain(self, seconds: float) -> float:
         """Tokens that plain decoding would have emitted in the time, for all requests together."""
         return seconds * self._requests / self.costs.verify(self._requests)
@@ -500,7 +526,9 @@ class Controller:
             if o.foreign or ledger is None:
                 continue
             cost = self._cost(o.source, self._requests)
-            spent = o.considered * cost if o.considered else self._plain(o.draft_s)
+            spent = self._plain(o.draft_s)
+            if o.considered:
+                spent = o.considered * cost + self._reading(o.source, self._unread.get(o.seq, 0))
             if o.probed is not None:
                 probing = self._plain(o.probed.seconds)
                 asking += probing / len(outcomes)

@@ -47,8 +47,8 @@ class CostFilterTuning:
     noise: float = 0.06
     """Of an observation, before any was made."""
     noise_least: float = 0.02
-    noise_most: float = 0.3
-    noise_weight: float = 0.05
+    noise_most: float = 0.6
+    noise_weight: float = 0.1
     """Weight of an observation in that."""
     far: float = 3.0
     """Standard deviations from which on an observation is far off."""
@@ -70,6 +70,8 @@ class CostFilter:
         self._noise = dict.fromkeys(Kind, tuning.noise**2)
         self._drafts: list[int] = []
         """Offsets of drafts, which may have been measured at another time than passes."""
+        self.changes = 0
+        """Observations that counted although they were far off."""
         self._made = 0
         self._as_expected: dict[Kind, int] = {}
         """Kind -> number of the last observation of it that was not far off."""
@@ -101,15 +103,18 @@ class CostFilter:
         np.add.at(c, minus, -1.0)
         return math.sqrt(max(0.0, float(c @ self._p @ c)))
 
-    def observe(self, kind: Kind, parts: list[int], seen: float) -> None:
-        """``seen`` is the logarithm of a time over what was measured: the sum of the parts."""
+    def observe(self, kind: Kind, parts: list[int], seen: float, count: int = 1) -> None:
+        """``seen`` is the logarithm of a time over what was measured: the sum of the parts. It may
+        be the mean of ``count`` of them.
+        """
         tuning = self._tuning
-        self._made += 1
-        self._drift()
+        self._made += count
+        self._drift(count)
         surprise = seen - float(self._x[parts].sum())
         together = self._p[:, parts].sum(axis=1)
         expected = float(together[parts].sum())
-        variance = expected + self._noise[kind]
+        noise = self._noise[kind] / count
+        variance = expected + noise
         limit = max(tuning.far * math.sqrt(variance), tuning.farther)
         if abs(surprise) > limit:
             self._adapt(kind, surprise, variance)
@@ -121,7 +126,7 @@ class CostFilter:
                 surprise = min(surprise, before)
             self._open(kind, parts, surprise)
             together = self._p[:, parts].sum(axis=1)
-            variance = float(together[parts].sum()) + self._noise[kind]
+            variance = float(together[parts].sum()) + noise
         else:
             self._doubts.pop(kind, None)
             self._doubts.pop(parts[-1], None)
@@ -130,16 +135,21 @@ class CostFilter:
         gain = together / variance
         self._x += gain * surprise
         self._p -= np.outer(gain, together)
-        self._p[1, 1] += (tuning.shaken * gain[0] * surprise) ** 2
+        shaken = (tuning.shaken * float(gain[0]) * surprise) ** 2
+        self._p[1, 1] += shaken
+        if kind is Kind.SEVERAL:  # the sum of both was seen, only not what each has of it
+            self._p[0, 0] += shaken
+            self._p[0, 1] -= shaken
+            self._p[1, 0] -= shaken
 
-    def _drift(self) -> None:
+    def _drift(self, count: int) -> None:
         tuning, p = self._tuning, self._p
         variances = p.diagonal()
         drift = np.full(len(variances), tuning.offset_drift**2)
         drift[0], drift[1] = tuning.slowness_drift**2, tuning.steepness_drift**2
         most = np.full(len(variances), tuning.offset_most**2)
         most[0], most[1] = math.inf, tuning.steepness_most**2
-        p.flat[:: len(variances) + 1] += np.where(variances < most, drift, 0.0)
+        p.flat[:: len(variances) + 1] += np.where(variances < most, count * drift, 0.0)
 
     def _adapt(self, kind: Kind, surprise: float, variance: float) -> None:
         """The noise follows how large surprises are for what was expected of them."""
@@ -152,6 +162,7 @@ class CostFilter:
         """What could explain a large surprise becomes uncertain. If computations of another kind
         have just lasted as long as expected, the machine as a whole has not changed.
         """
+        self.changes += 1
         p, square, own = self._p, surprise**2, parts[-1]
         near = self._made - self._tuning.near
         whole = not any(n >= near for other, n in self._as_expected.items() if other is not kind)

@@ -40,6 +40,10 @@ class CostsTuning:
     """Weight of a new answer of a drafter that copies."""
     answer_step: float = math.log(3.0)
     """Logarithm of the largest surprise that counts in it."""
+    usual: float = 0.2
+    """Logarithm by which a plain pass may differ from what was expected to count as expected."""
+    together: int = 8
+    """Plain passes that are observed together."""
     confirmed: int = 4
     """Passes over several tokens after which a curve is not only what was measured before."""
     settle: int = 2
@@ -91,6 +95,10 @@ class Costs:
             self._know(n, seconds, tuning.offset)
         for source, seconds in (drafts or {}).items():
             self._know_draft(source, seconds)
+        self._now: dict[int, float] = {}
+        """Width -> what `verify` said since the last observation."""
+        self._waiting: list[float] = []
+        """Logarithms of plain passes that were as expected, over what was measured before."""
         self._seen: dict[int, int] = {}
         """Width -> passes in this process."""
         self._several = 0
@@ -108,7 +116,10 @@ class Costs:
 
     def verify(self, width: int) -> float:
         """Expected seconds of a pass over ``width`` tokens now."""
-        return math.exp(self._slowness) * self._quiet(width)
+        found = self._now.get(width)
+        if found is None:
+            found = self._now[width] = math.exp(self._slowness) * self._quiet(width)
+        return found
 
     @property
     def _slowness(self) -> float:
@@ -146,9 +157,14 @@ class Costs:
             return 0.0
         return self._drafts[source] * math.exp(self._filter[self._states[source]] + self._slowness)
 
-    def seen(self, width: int) -> bool:
-        """Whether a pass of that width was seen in this process."""
-        return width in self._seen
+    def seen(self, width: int) -> int:
+        """Passes of that width in this process."""
+        return self._seen.get(width, 0)
+
+    @property
+    def changes(self) -> int:
+        """How often times were so far from what was expected that something had changed."""
+        return self._filter.changes
 
     @property
     def confirmed(self) -> bool:
@@ -191,8 +207,30 @@ class Costs:
         settling = count < self.tuning.settle and len(self._seen) > 1
         if settling and seconds > self.verify(width):
             return
-        kind = Kind.ONE if width == 1 else Kind.SEVERAL
-        self._filter.observe(kind, self._parts(width), math.log(seconds / self._base[width]))
+        if width == 1:
+            self._waiting.append(math.log(seconds / self._base[1]))
+            usual = abs(math.log(seconds / self.verify(1))) < self.tuning.usual
+            if not usual or len(self._waiting) >= self.tuning.together:
+                self._observe_waiting()
+            return
+        self._observe_waiting()
+        self._now.clear()
+        parts, seen = self._parts(width), math.log(seconds / self._base[width])
+        self._filter.observe(Kind.SEVERAL, parts, seen)
+
+    def _observe_waiting(self) -> None:
+        """Plain passes are many, and a round of them must cost next to nothing: those that take as
+        long as expected count together.
+        """
+        waiting, self._waiting = self._waiting, []
+        if len(waiting) > 1:
+            *usual, last = waiting
+            mean = sum(usual) / len(usual)
+            self._filter.observe(Kind.ONE, self._parts(1), mean, len(usual))
+            waiting = [last]
+        if waiting:
+            self._filter.observe(Kind.ONE, self._parts(1), waiting[0])
+        self._now.clear()
 
     def drafted(self, source: str, tokens: int, seconds: float) -> None:
         """Record a draft of ``tokens`` tokens that a drafter computed."""
@@ -200,6 +238,7 @@ class Costs:
         if source not in self._drafts:
             self._know_draft(source, each / math.exp(self._slowness))
             return
+        self._observe_waiting()
         parts = [CostFilter.SLOWNESS, self._states[source]]
         self._filter.observe(Kind.DRAFT, parts, math.log(each / self._drafts[source]))
 

@@ -51,6 +51,13 @@ class Prices:
         """(K,) cost of rounds with drafts of 1 to K tokens."""
         self.losses = self.costs - 1
         """(K,) what a rejected draft loses."""
+        self._most: float | None = None
+
+    def most_gain(self) -> float:
+        """See `most_gain`, where all is accepted."""
+        if self._most is None:
+            self._most = most_gain(self.curve, self.cost)
+        return self._most
 
     def shortfall(self, expected: Expected) -> NDArray[np.float64]:
         """(BINS, K) expected tokens by which a draft falls short of its cost.

@@ -24,6 +24,8 @@ class LedgerTuning:
     """What a reply may lose from its first token on."""
     share: float = 0.02
     """What it may lose besides, as a share of its tokens so far."""
+    bearable: float = 0.03
+    """What a reply may have lost at its end, as a share of its tokens."""
     most: float = 8.0
     """Largest balance: what was won long ago is not staked."""
     credit: float = 0.3
@@ -65,6 +67,10 @@ class Ledger:
     def slack(self) -> float:
         """What the reply can lose now and still be nearly as fast as plain decoding."""
         return self._balance
+
+    def bearable(self, total: float) -> float:
+        """What a reply of ``total`` tokens in all can lose now and still be nearly as fast."""
+        return self._tuning.bearable * total + self.won
 
     def allowed(self, source: str) -> float:
         """What that drafter may lose in the next round."""

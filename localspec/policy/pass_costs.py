@@ -35,6 +35,10 @@ def quickest(seconds: NDArray[np.float64]) -> list[int]:
     return rows
 
 
+_SOON = 4
+"""Rounds after which a curve is read again of which much has changed."""
+_USUAL = 4
+"""The width of a usual draft."""
 _NARROW = 8
 """Widths of usual drafts."""
 
@@ -55,6 +59,13 @@ class PassCosts:
         self._bucket = min(curves)
         self._batch = 0
         self._pads = pads
+        self._changes = 0
+        """Of what was believed of the costs, when they were read last."""
+        self._draft_doubts: dict[str, float] = {}
+        self._padded_from: tuple[int, ...] = ()
+        """Narrow widths that passes are padded from."""
+        self.doubt = 0.0
+        """See `Costs.doubt`, of a usual draft."""
         self.widths: Sequence[int] = ()
         """See `DraftPlan.widths`."""
         self.costs = curves[self._bucket]
@@ -64,14 +75,17 @@ class PassCosts:
         self.unpadded: Curve = self.curve
         """The same for passes that are not padded, as of trees."""
 
+    def draft_doubt(self, source: str) -> float:
+        """See `Costs.draft_doubt`."""
+        if source not in self._draft_doubts:
+            self._draft_doubts[source] = self.costs.draft_doubt(source)
+        return self._draft_doubts[source]
+
     def untried(self) -> int:
         """The narrowest width that passes are padded from although none of it was seen: it may have
         been measured wrongly. 0 if there is none.
         """
-        for n, rows in enumerate(self.widths[:_NARROW], 1):
-            if rows > n and not self.costs.seen(n):
-                return n
-        return 0
+        return next((n for n in self._padded_from if not self.costs.seen(n)), 0)
 
     def replace(self, curves: Mapping[int, Costs]) -> None:
         """Replace all curves by new measurements."""
@@ -86,11 +100,18 @@ class PassCosts:
         if bucket not in curves:  # start from the current one: a longer context changes it slowly
             known = {n: self.costs.verify(n) for n in self.costs.curve()}
             curves[bucket] = Costs(known, self.costs.drafts(), self.costs.tuning)
-        if bucket != self._bucket or batch != self._batch or now % self._every == 1:
+        changed = bucket != self._bucket or batch != self._batch
+        if now % _SOON == 1:
+            changed = changed or self.costs.changes != self._changes
+        if changed or now % self._every == 1:
+            self._changes, self._draft_doubts = curves[bucket].changes, {}
             self._bucket, self.costs, self._batch = bucket, curves[bucket], batch
             seconds = np.array([self.costs.verify(batch * (k + 1)) for k in range(self._k_max + 1)])
             self.curve = self.unpadded = seconds / seconds[0]
+            self.doubt = self.costs.doubt(_USUAL)
             self.widths = quickest(seconds) if self._pads and batch == 1 else ()
+            rows = enumerate(self.widths[:_NARROW], 1)
+            self._padded_from = tuple(n for n, wider in rows if wider > n)
             if self.widths:
                 self.curve = self.curve[np.array(self.widths) - 1]
 

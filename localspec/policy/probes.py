@@ -126,6 +126,12 @@ class ProbeSchedule:
         _, due = self._schedule.setdefault(key, (0, now + self._tuning.intervals[0]))
         return now >= due
 
+    def may_pay(self, source: str, lengths: dict[int, int], cost: float, loss: float) -> bool:
+        """False where a probe would cost more than `due` allows in any case."""
+        tuning = self._tuning
+        allowed = min(loss + tuning.beyond, max(self._saved, tuning.cheap))
+        return self._expected(source, lengths, cost) <= allowed
+
     def due(
         self,
         key: Key,
@@ -159,7 +165,11 @@ class ProbeSchedule:
     def _expected(self, source: str, lengths: dict[int, int], cost: float) -> float:
         """Expected cost of a probe."""
         missing = sum(n - self._read.get((seq, source), 0) for seq, n in lengths.items())
-        return cost + missing * self._each.get(source, self._tuning.batched * cost)
+        return cost + self.reading(source, missing, cost)
+
+    def reading(self, source: str, missing: int, cost: float) -> float:
+        """Expected cost of reading tokens that were missed, where a drafted one has this cost."""
+        return missing * self._each.get(source, self._tuning.batched * cost)
 
     def probed(self, seq: int, source: str, length: int, cost: float, token: float) -> None:
         """A probe over a sequence of ``length`` tokens has run at ``cost``; that of a drafted token

@@ -23,13 +23,12 @@ class ControllerTuning:
     """Cost of a drafted token below which a drafter is asked every round."""
     plain_every: int = 128
     """Rounds after the last plain one until the next, so that its cost stays measured."""
-    plain_first: int = 16
-    """The same at the beginning, doubled each time: the cost may have been measured wrongly."""
+    plain_first: int = 8
+    """The same until there were `plain_known` of them: the cost may have been measured wrongly."""
+    plain_known: int = 3
     unpadded_every: int = 32
     """Rounds from one whose pass may not be padded to the next, so that the cost of widths that are
     padded stays measured."""
-    unpadded_first: int = 8
-    """The same while there is a width that was not seen since the start."""
     curve_every: int = 16
     """Rounds between two readings of the cost curve."""
     faster: float = 0.4

@@ -22,6 +22,9 @@ from policy_lab.world import ASKING, Arrivals, Running, World
 SHORT = 48
 """Tokens of short replies."""
 
+LIMITS = (8, 16, 32, 64, 128)
+"""``max_tokens`` of short replies."""
+
 SETS: tuple[tuple[str, ...], ...] = (
     ("model",),
     ("close",),
@@ -92,6 +95,11 @@ class Reached:
             float(np.quantile([p.whole for p in played], 0.01)),
         )
 
+    @property
+    def brief(self) -> str:
+        """Without bounds."""
+        return f"{self.mean:.3f}, worst 1 % {self.worst:.3f}"
+
     def __str__(self) -> str:
         return (
             f"{self.mean:.3f} ({self.of_bound:.2f} of the bound, "
@@ -102,25 +110,35 @@ class Reached:
 
 
 def cold(
-    replies: Sequence[Recorded], curve: Curve, disturbance: Disturbance, sources: Sequence[str]
+    replies: Sequence[Recorded],
+    curve: Curve,
+    disturbance: Disturbance,
+    sources: Sequence[str],
+    *,
+    limited: bool = False,
 ) -> Reached:
-    """Every reply is the first of a session."""
+    """Every reply is the first of a session. If ``limited``, ``max_tokens`` ends it."""
     played = []
     for seed, reply in enumerate(replies):
-        world = World(
-            controller(curve, disturbance, sources, seed), curve, disturbance, seed, sources
-        )
+        policy = controller(curve, disturbance, sources, seed)
+        world = World(policy, curve, disturbance, seed, sources, limited=limited)
         played += world.play([reply])
     return Reached.of(played, sources, curve)
 
 
 def warm(
-    replies: Sequence[Recorded], curve: Curve, disturbance: Disturbance, sources: Sequence[str]
+    replies: Sequence[Recorded],
+    curve: Curve,
+    disturbance: Disturbance,
+    sources: Sequence[str],
+    *,
+    limited: bool = False,
 ) -> Reached:
-    """The second half of a session with all replies twice, in random order."""
+    """The second half of a session with all replies twice, in random order; see `cold`."""
     order = list(replies)
     random.Random(1).shuffle(order)
-    world = World(controller(curve, disturbance, sources, 0), curve, disturbance, 0, sources)
+    policy = controller(curve, disturbance, sources, 0)
+    world = World(policy, curve, disturbance, 0, sources, limited=limited)
     return Reached.of(world.play([*order, *order])[len(order) :], sources, curve)
 
 
@@ -156,12 +174,17 @@ def lines(
     requests: Sequence[int],
 ) -> list[str]:
     """The report of one machine and one set of drafters."""
+    machine = curve, disturbance, sources
     found = [
         f"{curve.name}, {disturbance.name}, {' + '.join(sources)}",
         f"  best fixed length {best_fixed(replies, sources, curve):.3f}",
         f"  cold  {cold(replies, curve, disturbance, sources)}",
         f"  warm  {warm(replies, curve, disturbance, sources)}",
     ]
+    for length in LIMITS:
+        some = [reply.cut(length) for reply in replies if reply.length >= length]
+        first, later = cold(some, *machine, limited=True), warm(some, *machine, limited=True)
+        found.append(f"  max_tokens {length:3}  cold {first.brief}, warm {later.brief}")
     short = [reply.cut(SHORT) for reply in replies]
     for n in requests:
         ratios = [

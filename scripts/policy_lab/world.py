@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from localspec.core.plan import DraftPlan, DraftStep, Evidence, Outcome, RequestState
+from localspec.core.plan import NO_LIMIT, DraftPlan, DraftStep, Evidence, Outcome, RequestState
 from localspec.core.values import Probed
 from localspec.policy import Policy
 from policy_lab.curves import WIDEST, Curve, Disturbance
@@ -82,6 +82,8 @@ class Running:
     arrived: float = 0.0
     """Seconds on the clock of the world."""
     ended: float = 0.0
+    limited: bool = False
+    """Whether ``max_tokens`` ends the reply, and the policy knows it."""
 
     @property
     def done(self) -> bool:
@@ -91,7 +93,10 @@ class Running:
     def state(self) -> RequestState:
         kind = "greedy" if self.reply.temperature == 0 else f"{self.reply.temperature:g}"
         unread = self.at - min(self.read.values(), default=0)
-        return RequestState(self.seq, self.reply.prompt + self.at, self.at, kind, unread=unread)
+        left = self.reply.length - self.at if self.limited else NO_LIMIT
+        return RequestState(
+            self.seq, self.reply.prompt + self.at, self.at, kind, unread=unread, left=left
+        )
 
     @property
     def ratio(self) -> float:
@@ -141,8 +146,13 @@ class World:
         disturbance: Disturbance,
         seed: int,
         sources: Sequence[str] = (),
+        *,
+        limited: bool = False,
     ) -> None:
-        """``sources`` are the drafters that read prompts where the policy expects drafts."""
+        """``sources`` are the drafters that read prompts where the policy expects drafts. All
+        replies are ``limited`` by ``max_tokens``, or none is.
+        """
+        self._limited = limited
         self._policy = policy
         self._sources = sources
         self._table = curve.table()
@@ -188,7 +198,7 @@ class World:
 
     def _started(self, seq: int, reply: Recorded, others: int, arrived: float) -> Running:
         computing = [name for name in self._sources if ASKING[name].token]
-        item = Running(seq, reply, arrived=arrived)
+        item = Running(seq, reply, arrived=arrived, limited=self._limited)
         item.read = dict.fromkeys(computing, -reply.prompt)
         state = replace(item.state, company=others + 1)
         reads = self._policy.expects_drafts(state)
